@@ -1,0 +1,82 @@
+# make run     start the gateway, e.g. make run ARGS="--upstream http://127.0.0.1:8000/v1"
+# make test    the whole test suite, e.g. make test ARGS="tests/test_tokens.py -x"
+# make check   format, lint, types, import rules; under a minute
+# make bench   speed and economics
+# make lock    renew both lock files
+# make clean   caches and builds; `.venv` and your data in `.gateway` stay
+
+PYTHON ?= python3
+ARGS ?=
+BIN := .venv/bin
+PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
+SOURCES = gateway tests scripts $(wildcard bench)
+# Nothing is built with dependencies from the network: the lock files hold the build backend, too.
+INSTALL_SELF := $(PIP) install --no-deps --no-build-isolation --editable .
+
+.PHONY: run test check bench lock clean
+.DELETE_ON_ERROR:
+
+run: .venv/runtime.stamp
+	@exec $(BIN)/gateway serve $(ARGS)
+
+test: .venv/dev.stamp
+	@$(BIN)/python -m pytest $(ARGS)
+
+check: .venv/dev.stamp
+	@$(BIN)/ruff format --check $(SOURCES)
+	@$(BIN)/ruff check $(SOURCES)
+	@$(BIN)/mypy $(SOURCES)
+	@$(BIN)/lint-imports
+
+bench: .venv/dev.stamp
+	@$(BIN)/python -m bench $(ARGS)
+
+# The development lock is the runtime lock and more, so both can be installed into the same place.
+.venv/runtime.stamp: requirements.lock pyproject.toml
+	@$(MAKE_VENV)
+	@echo "Installing what the gateway needs into .venv"
+	@$(PIP) install --require-hashes -r requirements.lock
+	@$(INSTALL_SELF)
+	@touch $@
+
+.venv/dev.stamp: requirements-dev.lock pyproject.toml
+	@$(MAKE_VENV)
+	@echo "Installing what development needs into .venv"
+	@$(PIP) install --require-hashes -r requirements-dev.lock
+	@$(INSTALL_SELF)
+	@touch $@
+
+# An existing .venv that works is kept. Otherwise: $(PYTHON), or the first newer Python, that can make one.
+define MAKE_VENV
+$(BIN)/python -m pip --version >/dev/null 2>&1 && exit 0; \
+for python in "$(PYTHON)" python3.11 python3.12 python3.13 python3.14; do \
+  "$$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 || continue; \
+  found="$$python"; \
+  "$$python" -c 'import venv, ensurepip' >/dev/null 2>&1 || continue; \
+  rm -rf .venv && "$$python" -m venv .venv && exit 0; \
+  exit 1; \
+done; \
+if [ -n "$$found" ]; then \
+  version=$$("$$found" -c 'import sys; print("%d.%d" % sys.version_info[:2])'); \
+  echo "$$found has no venv module. On Debian: apt install python$$version-venv" >&2; \
+else \
+  echo "Python 3.11 or newer is needed, but $(PYTHON) is: $$("$(PYTHON)" --version 2>&1 | head -n 1)" >&2; \
+  echo "Name another one: make PYTHON=/path/to/python3.11 …" >&2; \
+fi; \
+exit 1
+endef
+
+# pip-tools lives in a place of its own: it must not get into what it locks.
+# The development lock takes the runtime's versions as given.
+LOCK = CUSTOM_COMPILE_COMMAND="make lock" .venv-lock/bin/pip-compile --quiet --upgrade --generate-hashes \
+	--allow-unsafe --strip-extras --no-emit-index-url --no-emit-find-links --no-emit-trusted-host --extra build
+
+lock: .venv/runtime.stamp
+	@test -x .venv-lock/bin/pip-compile || { $(BIN)/python -m venv .venv-lock && \
+	  .venv-lock/bin/python -m pip --quiet install pip-tools; }
+	@$(LOCK) --output-file requirements.lock pyproject.toml
+	@$(LOCK) --extra dev --constraint requirements.lock --output-file requirements-dev.lock pyproject.toml
+
+clean:
+	@rm -rf build dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	@find gateway tests scripts $(wildcard bench) -name __pycache__ -type d -prune -exec rm -rf {} +

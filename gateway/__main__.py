@@ -1,0 +1,86 @@
+"""The command line: `gateway serve` and `gateway check`."""
+
+import argparse
+import asyncio
+import logging
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from gateway import __version__
+from gateway.app import start_gateway
+from gateway.settings import Settings, SettingsError, check_file, load_settings, render_summary
+from gateway.store import StoreError
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Exit status: 0 fine, 1 could not serve, 2 wrong usage or settings."""
+    options = _parse(arguments)
+    logging.basicConfig(
+        level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s", stream=sys.stderr
+    )
+    logging.getLogger("httpx2").setLevel(logging.WARNING)
+    try:
+        if options.command == "check":
+            print(check_file(Path(options.file), os.environ))
+            return 0
+        settings = load_settings(
+            Path(options.config) if options.config else None,
+            os.environ,
+            upstream=options.upstream,
+            host=options.host,
+            port=options.port,
+        )
+        print(render_summary(settings), file=sys.stderr)
+        return _run(settings)
+    except SettingsError as error:
+        print(error, file=sys.stderr)
+        return 2
+    except (StoreError, OSError) as error:
+        print(f"gateway: {error}", file=sys.stderr)
+        return 1
+
+
+def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="gateway", description=__doc__)
+    parser.add_argument("--version", action="version", version=__version__)
+    commands = parser.add_subparsers(dest="command", required=True)
+    serve = commands.add_parser("serve", help="listen and relay")
+    serve.add_argument("--config", metavar="FILE", help="settings (YAML); none are needed")
+    serve.add_argument("--upstream", metavar="URL", help="base URL of the model API, for everything")
+    serve.add_argument("--host", metavar="H")
+    serve.add_argument("--port", metavar="N", type=int)
+    serve.add_argument("--workers", metavar="N", type=int, default=1, help="processes on one port")
+    check = commands.add_parser("check", help="check a settings file and say what it means")
+    check.add_argument("file", metavar="FILE")
+    return parser.parse_args(arguments)
+
+
+def _run(settings: Settings) -> int:
+    try:
+        import uvloop
+    except ImportError:
+        asyncio.run(_serve(settings))
+    else:
+        uvloop.run(_serve(settings))
+    return 0
+
+
+async def _serve(settings: Settings) -> None:
+    """Until SIGTERM or SIGINT; then drains."""
+    stopping = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for signal_number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(signal_number, stopping.set)
+    gateway = await start_gateway(settings)
+    try:
+        await stopping.wait()
+        logging.getLogger("gateway").info("draining")
+    finally:
+        await gateway.stop()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

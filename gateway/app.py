@@ -1,0 +1,151 @@
+"""Puts the parts together. The only place that constructs things.
+
+The data port answers `/healthz` and `/readyz` by itself; everything else is the proxy's.
+"""
+
+import asyncio
+import logging
+import socket
+
+from aiohttp import web
+
+from gateway import __version__
+from gateway.compactor import Compactor
+from gateway.identity import Recognizer
+from gateway.limits import LimitsBook
+from gateway.model_table import ModelTable
+from gateway.planner import Planner
+from gateway.proxy import Proxy
+from gateway.relay import Relay
+from gateway.rewriter import Rewriter
+from gateway.settings import Settings
+from gateway.sizes import Sizer
+from gateway.state import State
+from gateway.store import Store, open_store
+from gateway.summariser import Summariser
+from gateway.tenancy import Tenancy
+from gateway.tokens import Tokenizer
+from gateway.upstream import Upstreams
+
+log = logging.getLogger("gateway.app")
+
+SERVICE = "context-window-gateway"
+# Headers of agents carry turn metadata and cookies; 8,190 bytes (the library's default) is not enough.
+_HEADER_BYTES = 1 << 16
+_MOST_HEADERS = 256
+_READ_BYTES = 1 << 18
+
+
+class Gateway:
+    """A running gateway. `port`: the one it listens on, also where 0 was asked for."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._is_draining = False
+        self.port = 0
+        self._tokenizer = Tokenizer()
+        self._store: Store = open_store(settings.store)
+        cache = settings.cache
+        self._state = State(self._store, settings.retention.seconds, cache.records_bytes)
+        self._sizer = Sizer(self._tokenizer.count, cache.facts_bytes)
+        self._relay = Relay(settings)
+        self._summariser = Summariser(settings.prompts)
+        limits = LimitsBook(settings.models, ModelTable.load())
+        upstreams = Upstreams(settings)
+        planner = Planner(self._state, self._sizer)
+        self._compactor = Compactor(
+            state=self._state,
+            planner=planner,
+            sizer=self._sizer,
+            summariser=self._summariser,
+            upstreams=upstreams,
+            limits=limits,
+            prompts=settings.prompts,
+        )
+        self._proxy = Proxy(
+            settings=settings,
+            tenancy=Tenancy(settings),
+            upstreams=upstreams,
+            recognizer=Recognizer(cache.bodies_bytes, cache.facts_bytes),
+            limits=limits,
+            state=self._state,
+            planner=planner,
+            rewriter=Rewriter(cache.facts_bytes),
+            compactor=self._compactor,
+            relay=self._relay,
+        )
+        self._runner: web.ServerRunner | None = None
+
+    async def start(self) -> None:
+        await self._store.open()
+        await asyncio.to_thread(self._tokenizer.load)
+        await self._relay.open()
+        server = web.Server(
+            self._answer,
+            handler_cancellation=True,
+            auto_decompress=False,
+            access_log=None,
+            max_line_size=_HEADER_BYTES,
+            max_field_size=_HEADER_BYTES,
+            max_headers=_MOST_HEADERS,
+            read_bufsize=_READ_BYTES,
+        )
+        self._runner = web.ServerRunner(server, handle_signals=False)
+        await self._runner.setup()
+        listen = self._settings.listen
+        site = web.TCPSite(self._runner, listen.host, listen.port, backlog=1024, shutdown_timeout=0.1)
+        await site.start()
+        self.port = _bound_port(site)
+        log.info("listening on http://%s:%d", listen.host, self.port)
+
+    async def stop(self) -> None:
+        """Drains: no new work, time for what is open, then everything that was queued is written."""
+        self._is_draining = True
+        if self._runner is not None:
+            await self._drain()
+            await self._runner.cleanup()
+        await self._compactor.close()
+        await self._summariser.close()
+        await self._relay.close()
+        self._state.flush_heads()
+        await self._store.close()
+        self._sizer.close()
+
+    async def _drain(self) -> None:
+        """Stops listening, then waits for open requests as long as the settings allow."""
+        assert self._runner is not None
+        for site in list(self._runner.sites):
+            await site.stop()
+        deadline = asyncio.get_running_loop().time() + self._settings.drain_seconds
+        while self._open and asyncio.get_running_loop().time() < deadline:
+            await asyncio.sleep(0.02)
+
+    _open = 0
+
+    async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
+        path = request.raw_path
+        if path == "/healthz":
+            return web.json_response({"status": "ok", "service": SERVICE, "version": __version__})
+        if path == "/readyz":
+            state = "draining" if self._is_draining else "ready"
+            return web.json_response({"status": state}, status=503 if self._is_draining else 200)
+        self._open += 1
+        try:
+            return await self._proxy.answer(request)
+        finally:
+            self._open -= 1
+
+
+async def start_gateway(settings: Settings) -> Gateway:
+    """Raises StoreError for a store this build does not know, OSError for a port that is taken."""
+    gateway = Gateway(settings)
+    await gateway.start()
+    return gateway
+
+
+def _bound_port(site: web.TCPSite) -> int:
+    server = site._server
+    assert isinstance(server, asyncio.Server) or hasattr(server, "sockets")
+    sockets: list[socket.socket] = list(server.sockets)  # type: ignore[union-attr]
+    port: int = sockets[0].getsockname()[1]
+    return port

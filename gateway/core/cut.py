@@ -1,0 +1,113 @@
+"""Where to cut: which messages a new summary covers, and how much of it the summary may say.
+
+Knows sizes and lines. Never cuts inside an atomic group.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from gateway.core.conversation import Conversation, is_boundary
+from gateway.core.lines import Lines
+from gateway.core.pivot import Pivot
+from gateway.core.policy import Keep
+from gateway.core.shorten import choose_opening_chars
+from gateway.core.view import Size
+
+# A prepared compaction must be worth its call: it frees at least this share of the hard line.
+WORTHWHILE_SHARE = 0.1
+# One without which the request is refused may free less, but not nothing.
+NEEDED_SHARE = 0.02
+# "smaller than what it replaces by >= 10 %" (DESIGN §6).
+SMALLER_SHARE = 0.9
+# What gives way last still keeps this share of the window: the opening, then the summary.
+_SMALLEST_SHARE = 0.02
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Cut:
+    """What one compaction does. Positions and true tokens.
+
+    base: the pivot whose summary the new one updates. start, covers: the positions that the summary replaces.
+    folded: tokens it replaces. cap: most it may hold. opening_chars: as in Pivot.
+    """
+
+    base: Pivot | None
+    start: int
+    covers: int
+    folded: int
+    cap: int
+    opening_chars: int | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Parts:
+    """The fixed parts: environment in true tokens, ratio of true to raw tokens, the pivot to build on.
+
+    must_keep: position from which everything stays, whatever its size.
+    """
+
+    environment: int
+    ratio: float
+    base: Pivot | None
+    must_keep: int
+
+
+def choose_cut(
+    conversation: Conversation, sizes: Sequence[Size], lines: Lines, keep: Keep, parts: Parts
+) -> Cut | None:
+    """The cut that leaves the largest tail within its budget, or None where there is nothing to fold.
+
+    What gives way where not all fits, in this order: tail beyond the open group, opening beyond its share, cap.
+    """
+    tokens = [size.tokens * parts.ratio for size in sizes]
+    opening_end = conversation.opening_end if keep.opening else 0
+    opening = sum(tokens[:opening_end])
+    room = lines.target - parts.environment - min(opening, lines.opening) - lines.summary
+    covers = _choose_position(conversation, tokens, min(lines.tail, room), parts.must_keep)
+    if keep.tail_messages:
+        covers = min(covers, _back_to_boundary(conversation, len(sizes) - keep.tail_messages))
+    base = parts.base
+    start = max(base.covers if base else 0, opening_end)
+    if covers <= start:
+        return None
+    left = lines.hard - parts.environment - sum(tokens[covers:])
+    smallest = _SMALLEST_SHARE * lines.window
+    kept = min(opening, max(min(lines.opening, left - lines.summary), smallest))
+    return Cut(
+        base=base,
+        start=start,
+        covers=covers,
+        folded=int(sum(tokens[start:covers]) + (base.tokens * parts.ratio if base else 0)),
+        cap=int(max(min(lines.summary, left - kept), min(lines.summary, smallest))),
+        opening_chars=choose_opening_chars(sizes[:opening_end], kept / parts.ratio),
+    )
+
+
+def is_worthwhile(cut: Cut, minimum_tokens: float) -> bool:
+    """Does the summary free enough, even if it is as long as it may be?"""
+    longest = min(cut.cap, SMALLER_SHARE * cut.folded)
+    return cut.folded - longest >= minimum_tokens
+
+
+def _choose_position(
+    conversation: Conversation, tokens: Sequence[float], budget: float, must_keep: int
+) -> int:
+    """Walk back over whole groups while they fit the budget."""
+    position = must_keep
+    kept = sum(tokens[must_keep:])
+    at = must_keep
+    while at > 0:
+        at -= 1
+        kept += tokens[at]
+        if kept > budget:
+            break
+        if is_boundary(conversation, at):
+            position = at
+    return position
+
+
+def _back_to_boundary(conversation: Conversation, position: int) -> int:
+    position = max(position, 0)
+    while position > 0 and not is_boundary(conversation, position):
+        position -= 1
+    return position

@@ -1,0 +1,36 @@
+"""What can go wrong, sorted by who is at fault.
+
+GatewayError
+├── RequestRefused      downstream: a request we must not carry (answered in its own wire format)
+├── Unreadable          nobody: bytes we do not understand, so they pass through untouched
+└── UpstreamFailed      upstream: no answer at all (an answer, whatever its status, is never an error)
+    └── UpstreamStalled     it went silent
+"""
+
+
+class GatewayError(Exception):
+    """Root of everything raised on purpose."""
+
+
+class RequestRefused(GatewayError):
+    """status: HTTP status to answer with. kind, code: as in OpenAI's error object."""
+
+    def __init__(
+        self, status: int, message: str, kind: str = "invalid_request_error", code: str | None = None
+    ):
+        super().__init__(message)
+        self.status = status
+        self.kind = kind
+        self.code = code
+
+
+class Unreadable(GatewayError):
+    """Not a body of the wire format that its path promises."""
+
+
+class UpstreamFailed(GatewayError):
+    """The connection could not be made, broke, or made no sense."""
+
+
+class UpstreamStalled(UpstreamFailed):
+    """Nothing came for longer than the upstream's `idle_seconds`."""

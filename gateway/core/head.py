@@ -1,0 +1,49 @@
+"""What is known at the end of a received request once its answer came.
+
+Knows no clock and no store. A head is found by the chain of the request that it belongs to.
+"""
+
+import hashlib
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Head:
+    """prompt_tokens, output_tokens: upstream's own, 0 where it told nothing.
+
+    scope: (upstream, model, leading block, tools) as one digest; usage counts for an equal scope only.
+    pivot, batches: keys of what was in force. growth_tokens: recent growth per turn.
+    """
+
+    owner: str
+    key: str
+    length: int
+    scope: str
+    tools: str
+    prompt_tokens: int
+    output_tokens: int
+    growth_tokens: float
+    pivot: str | None
+    batches: tuple[str, ...]
+    conversation: str
+    parent: str | None
+
+    @property
+    def total_tokens(self) -> int:
+        return self.prompt_tokens + self.output_tokens
+
+
+def choose_scope(upstream: str, model: str, leading: list[bytes], tools: bytes) -> str:
+    """Digest of everything outside the chain that a prompt's size depends on."""
+    parts = [upstream.encode(), model.encode(), b"".join(leading), tools]
+    return hashlib.sha256(b"".join(b"%d:%s" % (len(part), part) for part in parts)).hexdigest()
+
+
+def smoothed_growth(before: Head | None, total_tokens: int) -> float:
+    """Mean of the last growth and this one; a step back (a rewind, a compaction) teaches nothing."""
+    if before is None or not before.prompt_tokens:
+        return 0.0
+    step = total_tokens - before.total_tokens
+    if step <= 0:
+        return before.growth_tokens
+    return float(step) if not before.growth_tokens else (before.growth_tokens + step) / 2

@@ -1,0 +1,104 @@
+"""Where the lines lie: the window of one request, and how full is too full.
+
+Knows limits, policy and what one request demands. DESIGN §4 has every formula; DECISIONS says where we
+differ (between 78K and 100K the hard line grows slowly, so that it never falls as the window grows).
+"""
+
+from dataclasses import dataclass
+
+from gateway.core.limits import Limits
+from gateway.core.overflow import usable_tokens
+from gateway.core.policy import Policy, Trigger
+
+# Below this a summary says nothing, whatever the window.
+_SMALLEST_SUMMARY_TOKENS = 64
+# The source formula can leave nothing of a small window (4K of context, 32K of output cap).
+_SMALLEST_USABLE_SHARE = 0.25
+# Up to client_margin_from the hard line rises at this slope, which keeps the soft line from falling too.
+_SLOPE_BELOW_CLIENT_MARGIN = 0.25
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Demand:
+    """What one request brings: the reply it asks for, its recent growth per turn, its floor. Tokens."""
+
+    requested: int | None = None
+    growth: float = 0.0
+    floor: int = 0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Lines:
+    """Tokens, all positive. soft <= hard < window; a prompt above `hard` is compacted before it is sent.
+
+    context: what prompt and requested reply must fit together, where it is known.
+    target: what an array may hold right after a compaction. tail: verbatim groups behind a pivot.
+    opening: share of the opening that is never cut. summary: cap on the summary's length.
+    """
+
+    window: int
+    context: int | None
+    hard: int
+    soft: int
+    target: int
+    tail: int
+    opening: int
+    summary: int
+
+
+def choose_lines(policy: Policy, limits: Limits, demand: Demand) -> Lines | None:
+    """The lines of one request, or None where nothing limits it."""
+    base = limits.context or limits.input
+    if not base:
+        return None
+    trigger = policy.trigger
+    reserve = _choose_reserve(trigger, demand.requested or limits.output or 0, base)
+    window = min(limits.context or limits.input + reserve, limits.input + reserve) if limits.input else base
+    if trigger.formula == "source":
+        hard = soft = _source_line(limits, trigger, window)
+    else:
+        hard = _hard_line(trigger, window, reserve)
+        soft = _soft_line(trigger, window, hard, demand.growth)
+    return Lines(
+        window=window,
+        context=limits.context or None,
+        hard=hard,
+        soft=soft,
+        target=_target_line(trigger, hard, demand.floor),
+        tail=int(min(policy.keep.tail_tokens, policy.keep.tail_ratio * hard)),
+        opening=max(1, int(policy.keep.opening_ratio * window)),
+        summary=max(
+            _SMALLEST_SUMMARY_TOKENS, int(min(policy.summary.max_tokens, policy.summary.max_ratio * window))
+        ),
+    )
+
+
+def _choose_reserve(trigger: Trigger, output: int, window: int) -> int:
+    wanted = min(max(output, trigger.reserve_minimum), trigger.reserve_maximum)
+    return int(min(wanted, trigger.reserve_ratio * window))
+
+
+def _source_line(limits: Limits, trigger: Trigger, window: int) -> int:
+    usable = usable_tokens(limits, trigger.output_cap) or limits.input or window
+    return max(usable, int(_SMALLEST_USABLE_SHARE * window), 1)
+
+
+def _hard_line(trigger: Trigger, window: int, reserve: int) -> int:
+    start = trigger.client_margin_from
+    at_start = start - trigger.client_margin
+    if window >= start:
+        clients = window - trigger.client_margin
+    else:
+        clients = at_start - int(_SLOPE_BELOW_CLIENT_MARGIN * (start - window))
+    clients = clients if clients > 0 else window
+    return max(1, int(min(trigger.hard_ratio * window, window - reserve, clients)))
+
+
+def _soft_line(trigger: Trigger, window: int, hard: int, growth: float) -> int:
+    lead = max(trigger.growth_turns * growth, trigger.soft_minimum * window)
+    return max(1, hard - int(min(lead, trigger.soft_maximum * window)))
+
+
+def _target_line(trigger: Trigger, hard: int, floor: int) -> int:
+    """A floor at or above the hard line leaves nothing to aim for: the hard line itself."""
+    return max(1, min(hard, floor + int(trigger.target_ratio * max(0, hard - floor))))

@@ -1,0 +1,75 @@
+"""What a compaction leaves behind: a pivot, or marks on tool results; and when either still applies.
+
+Knows chains and positions. A miss costs a summary; a wrong match poisons a session (DESIGN §3).
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from gateway.core.conversation import Conversation, find_open_group
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Pivot:
+    """A summary that stands for the messages from the opening's end to `covers`.
+
+    owner: tenant. key: the chain at `covers`, hex. tokens: raw estimate of the inserted messages.
+    question: stands before the summary where no opening does. resume: the user message after it.
+    opening_chars: texts of the opening longer than this are cut in the middle; None leaves it whole.
+    opening_tokens: raw estimate of the opening as it is sent. saved_tokens: true tokens it took off.
+    """
+
+    owner: str
+    key: str
+    covers: int
+    opening_end: int
+    summary: str
+    question: str | None
+    resume: str
+    tokens: int
+    opening_chars: int | None
+    opening_tokens: int
+    saved_tokens: int
+    created_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """A message that is sent shortened: its text cleared, or each text cut to `keep_chars` in the middle."""
+
+    position: int
+    keep_chars: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Batch:
+    """Marks that were decided together. key: the chain at the decision, hex. saved_tokens: true tokens."""
+
+    owner: str
+    key: str
+    length: int
+    placeholder: str
+    marks: tuple[Mark, ...]
+    saved_tokens: int
+
+
+def is_on_chain(conversation: Conversation, key: str, length: int) -> bool:
+    """Does the conversation begin with exactly the `length` messages that the key stands for?"""
+    return length < len(conversation.chain) and conversation.chain[length].hex() == key
+
+
+def find_eligible_pivots(conversation: Conversation, pivots: Iterable[Pivot]) -> list[Pivot]:
+    """Those on the chain and before the open group, the one that covers least first."""
+    open_group = find_open_group(conversation)
+    eligible = [
+        pivot
+        for pivot in pivots
+        if pivot.covers <= open_group and is_on_chain(conversation, pivot.key, pivot.covers)
+    ]
+    return sorted(eligible, key=lambda pivot: pivot.covers)
+
+
+def find_eligible_batches(conversation: Conversation, batches: Sequence[Batch]) -> list[Batch]:
+    """Those on the chain, in the order they were decided."""
+    eligible = [batch for batch in batches if is_on_chain(conversation, batch.key, batch.length)]
+    return sorted(eligible, key=lambda batch: batch.length)

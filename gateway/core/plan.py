@@ -1,0 +1,244 @@
+"""What is done with one request, and what is prepared after its answer.
+
+Knows everything about one conversation and nothing else; only compares numbers and picks.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from gateway.core.clamp import SMALLEST_REPLY_TOKENS, choose_output
+from gateway.core.conversation import Conversation, find_open_group
+from gateway.core.cut import NEEDED_SHARE, WORTHWHILE_SHARE, Cut, Parts, choose_cut, is_worthwhile
+from gateway.core.estimate import Estimate, Known, Sizes, choose_ratio, estimate_view
+from gateway.core.limits import Limits
+from gateway.core.lines import Demand, Lines, choose_lines
+from gateway.core.pivot import Batch, Mark, Pivot
+from gateway.core.policy import Policy
+from gateway.core.prune import choose_results, choose_thresholds
+from gateway.core.shorten import choose_shortening
+from gateway.core.view import View, make_view, shown_tokens
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Situation:
+    """One request as the decisions see it.
+
+    sticky: the pivot that the nearest head used. pivots: every eligible one, ascending. batches: marks in
+    force. may_compact: false once a compaction failed, or where the policy forbids it.
+    """
+
+    owner: str
+    conversation: Conversation
+    sizes: Sizes
+    policy: Policy
+    limits: Limits
+    requested: int | None
+    growth: float
+    known: Known
+    sticky: Pivot | None
+    pivots: Sequence[Pivot]
+    batches: Sequence[Batch]
+    may_compact: bool
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Plan:
+    """Send this. received, sent: estimated tokens. output: the clamped reply, or None to leave it.
+
+    batches: all in force, `new_batch` among them. warning: what does not fit, or None.
+    """
+
+    pivot: Pivot | None
+    batches: tuple[Batch, ...]
+    new_batch: Batch | None
+    received: int
+    sent: int
+    output: int | None
+    warning: str | None = None
+
+    @property
+    def view(self) -> View:
+        return make_view(self.pivot, self.batches)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CompactFirst:
+    """Fold this before sending, for the array is past the hard line."""
+
+    cut: Cut
+
+
+def decide(situation: Situation) -> Plan | CompactFirst:
+    """The cases, in the order they are taken.
+
+    1. no known limit: what was in force stays in force;
+    2. a prune batch that is worth it (and, unless the policy is eager, from the soft line on and if it suffices);
+    3. up to the hard line: as it is; 4. above it: the eligible pivot that covers most;
+    5. if that is not enough: compact first; 6. send what there is, cut where the window cannot hold it.
+    """
+    weighed = _Weighed(situation)
+    lines = weighed.lines
+    sticky, batches = situation.sticky, list(situation.batches)
+    if lines is None:
+        return weighed.plan(sticky, batches)
+    new_batch = weighed.prune(sticky, weighed.estimate(sticky, batches))
+    if new_batch is not None:
+        batches.append(new_batch)
+    if weighed.estimate(sticky, batches).tokens <= lines.hard:
+        return weighed.plan(sticky, batches, new_batch)
+    best = situation.pivots[-1] if situation.pivots else sticky
+    best_tokens = weighed.estimate(best, batches).tokens
+    if best is not sticky and best_tokens <= lines.hard:
+        return weighed.plan(best, batches, new_batch)
+    cut = weighed.cut(best, find_open_group(situation.conversation))
+    fits = best_tokens + SMALLEST_REPLY_TOKENS <= lines.window
+    share = WORTHWHILE_SHARE if fits else NEEDED_SHARE
+    if situation.may_compact and cut is not None and is_worthwhile(cut, share * lines.hard):
+        return CompactFirst(cut=cut)
+    return weighed.plan(best, batches, new_batch) if fits else weighed.squeeze(best, batches)
+
+
+def decide_after(situation: Situation, plan: Plan, total_tokens: int) -> Cut | None:
+    """What to prepare after an answer that brought the conversation to `total_tokens`; None: nothing yet.
+
+    Nothing while a newer pivot than the one in force is ready (usage of requests that were in flight at a swap
+    never triggers), while a prune batch will do, or if too little would be folded.
+    """
+    weighed = _Weighed(situation)
+    lines = weighed.lines
+    if not situation.may_compact or lines is None or total_tokens <= lines.soft:
+        return None
+    in_force = plan.pivot.covers if plan.pivot else -1
+    if any(pivot.covers > in_force for pivot in situation.pivots):
+        return None
+    if weighed.prune(plan.pivot, Estimate(total_tokens, 0)) is not None:
+        return None
+    cut = weighed.cut(plan.pivot, weighed.answered_position(lines))
+    if cut is None or not is_worthwhile(cut, WORTHWHILE_SHARE * lines.hard):
+        return None
+    return cut
+
+
+class _Weighed:
+    """A situation with its ratio, lines and true token sizes worked out once."""
+
+    def __init__(self, situation: Situation) -> None:
+        self.situation = situation
+        self.ratio = choose_ratio(situation.conversation, situation.sizes, situation.known)
+        self.tokens = [size.tokens * self.ratio for size in situation.sizes.messages]
+        self.environment = int(situation.sizes.environment * self.ratio)
+        self.opening = int(sum(self.tokens[: situation.conversation.opening_end]))
+        demand = Demand(requested=situation.requested, growth=situation.growth, floor=0)
+        lines = choose_lines(situation.policy, situation.limits, demand)
+        if lines is not None:
+            floor = self.environment + (
+                min(self.opening, lines.opening) if situation.policy.keep.opening else 0
+            )
+            demand = Demand(requested=situation.requested, growth=situation.growth, floor=floor)
+            lines = choose_lines(situation.policy, situation.limits, demand)
+        self.lines: Lines | None = lines
+
+    def estimate(self, pivot: Pivot | None, batches: Sequence[Batch]) -> Estimate:
+        situation = self.situation
+        view = make_view(pivot, batches)
+        return estimate_view(situation.conversation, situation.sizes, situation.known, view)
+
+    def plan(self, pivot: Pivot | None, batches: Sequence[Batch], new_batch: Batch | None = None) -> Plan:
+        estimate = self.estimate(pivot, batches)
+        context = self.lines.context if self.lines else None
+        warning = None
+        if context is not None and estimate.tokens + SMALLEST_REPLY_TOKENS > context:
+            warning = self._say_what_does_not_fit(estimate, context)
+        return Plan(
+            pivot=pivot,
+            batches=tuple(batches),
+            new_batch=new_batch,
+            received=self._received(pivot, batches, estimate),
+            sent=estimate.tokens,
+            output=choose_output(self.situation.requested, context, estimate),
+            warning=warning,
+        )
+
+    def prune(self, pivot: Pivot | None, current: Estimate) -> Batch | None:
+        """One more batch, if the policy prunes, it is worth it, and it suffices or the policy is eager."""
+        situation, lines = self.situation, self.lines
+        pruning = situation.policy.pruning
+        if lines is None or not situation.policy.prune:
+            return None
+        if not pruning.eager and current.tokens <= lines.soft:
+            return None
+        view = make_view(pivot, situation.batches)
+        thresholds = choose_thresholds(pruning, lines.hard)
+        positions = choose_results(situation.conversation, self.tokens, view, pruning, thresholds)
+        if not positions:
+            return None
+        batch = self._batch(view, tuple(Mark(position) for position in positions))
+        suffices = current.tokens - batch.saved_tokens <= lines.target
+        return batch if suffices or pruning.eager else None
+
+    def cut(self, base: Pivot | None, must_keep: int) -> Cut | None:
+        situation = self.situation
+        if self.lines is None:
+            return None
+        parts = Parts(environment=self.environment, ratio=self.ratio, base=base, must_keep=must_keep)
+        sizes = situation.sizes.messages
+        return choose_cut(situation.conversation, sizes, self.lines, situation.policy.keep, parts)
+
+    def answered_position(self, lines: Lines) -> int:
+        """After the answer even the last group may be folded, but only if it is too large for a tail."""
+        conversation = self.situation.conversation
+        open_group = find_open_group(conversation)
+        room = lines.target - self.environment - min(self.opening, lines.opening) - lines.summary
+        fits = sum(self.tokens[open_group:]) <= max(room, lines.tail)
+        return open_group if fits else len(conversation.messages)
+
+    def squeeze(self, pivot: Pivot | None, batches: Sequence[Batch]) -> Plan:
+        """The array with its largest texts cut, for nothing else brings it inside the window."""
+        situation, lines = self.situation, self.lines
+        if lines is None or not situation.policy.auto:
+            return self.plan(pivot, batches)
+        view = make_view(pivot, batches)
+        excess = self.estimate(pivot, batches).tokens - lines.hard
+        sizes = situation.sizes.messages
+        marks = choose_shortening(situation.conversation, sizes, view, excess, self.ratio)
+        if not marks:
+            return self.plan(pivot, batches)
+        older = [batch for batch in batches if batch.key != situation.conversation.key.hex()]
+        merged = view.marks | {mark.position: mark for mark in marks}
+        decided = [mark for mark in merged.values() if mark not in make_view(pivot, older).marks.values()]
+        batch = self._batch(make_view(pivot, older), tuple(decided))
+        return self.plan(pivot, [*older, batch], batch)
+
+    def _batch(self, view: View, marks: tuple[Mark, ...]) -> Batch:
+        conversation = self.situation.conversation
+        after = View(view.pivot, view.marks | {mark.position: mark for mark in marks})
+        sizes = self.situation.sizes.messages
+        saved = sum(
+            shown_tokens(sizes[mark.position], view.marks.get(mark.position))
+            - shown_tokens(sizes[mark.position], after.marks[mark.position])
+            for mark in marks
+        )
+        return Batch(
+            owner=self.situation.owner,
+            key=conversation.key.hex(),
+            length=len(conversation.messages),
+            placeholder=self.situation.policy.pruning.placeholder,
+            marks=marks,
+            saved_tokens=int(saved * self.ratio),
+        )
+
+    def _received(self, pivot: Pivot | None, batches: Sequence[Batch], estimate: Estimate) -> int:
+        if pivot is None and not batches:
+            return estimate.tokens
+        sizes = self.situation.sizes
+        raw = sizes.environment + sum(size.tokens for size in sizes.messages)
+        return max(estimate.tokens, int(raw * self.ratio))
+
+    def _say_what_does_not_fit(self, estimate: Estimate, context: int) -> str:
+        parts = {
+            "leading block and tools": self.environment,
+            "opening": self.opening,
+            "open group": int(sum(self.tokens[find_open_group(self.situation.conversation) :])),
+        }
+        largest = max(parts, key=lambda part: parts[part])
+        return f"about {estimate.tokens} of {context} tokens; largest fixed part: {largest}, {parts[largest]}"

@@ -1,0 +1,67 @@
+"""Is this text fit to stand for the history? What fails here is never stored and never sent.
+
+Knows one answer of the summariser and what it was asked to replace.
+"""
+
+import re
+from dataclasses import dataclass
+
+from gateway.core.cut import SMALLER_SHARE
+
+_THINKING = re.compile(r"<(think|thinking|thought|reasoning)>.*?(?:</\1>|\Z)", re.DOTALL | re.IGNORECASE)
+# Closing tag only: templates that put the opening one into the prompt (DeepSeek R1, Qwen 3).
+_THINKING_TAIL = re.compile(r"\A.*</think(?:ing)?>", re.DOTALL | re.IGNORECASE)
+_FINISHED = frozenset({"stop", "end_turn", "eos", "completed"})
+# Upstream enforces the cap by its own count; ours may differ by this much before we call it broken.
+_CAP_TOLERANCE = 1.25
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Answer:
+    """What the summariser said."""
+
+    text: str
+    finish_reason: str | None
+    has_tool_calls: bool
+    has_error: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    summary: str
+    tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Rejected:
+    reason: str
+
+
+def strip_thinking(text: str) -> str:
+    """The text without reasoning blocks, closed or not, and without space around it."""
+    return _THINKING_TAIL.sub("", _THINKING.sub("", text)).strip()
+
+
+def is_complete(answer: Answer) -> Rejected | None:
+    """The checks that need no counting, or None where the answer passes them."""
+    if answer.has_error:
+        return Rejected("error")
+    if answer.has_tool_calls:
+        return Rejected("tool calls")
+    if answer.finish_reason not in _FINISHED:
+        return Rejected("truncated" if answer.finish_reason else "unfinished")
+    if not strip_thinking(answer.text):
+        return Rejected("empty")
+    return None
+
+
+def judge_summary(answer: Answer, tokens: int, folded: int, cap: int) -> Accepted | Rejected:
+    """`tokens`: true tokens of the stripped text. Smaller than what it replaces by 10 %, and within its cap."""
+    rejected = is_complete(answer)
+    if rejected is not None:
+        return rejected
+    if tokens > cap * _CAP_TOLERANCE:
+        return Rejected("over its cap")
+    if tokens > folded * SMALLER_SHARE:
+        return Rejected("not smaller")
+    return Accepted(strip_thinking(answer.text), tokens)

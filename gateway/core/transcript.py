@@ -1,0 +1,67 @@
+"""The history as data for the summariser: fenced, quoted, never an instruction.
+
+Knows what was said, not in which wire format. Nothing in the history can close the fence.
+"""
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+# Our two fences. Both are broken wherever the history itself writes them.
+_FENCE = re.compile(r"<(?=/?\s*(?:conversation|earlier-summary)\b)", re.IGNORECASE)
+# Document 003 §5: contents cut to 2,000 characters; then ever shorter, until the summariser can hold it.
+TOOL_CHARS_STEPS: tuple[int | None, ...] = (None, 2_000, 500, 120)
+
+
+@dataclass(frozen=True, slots=True)
+class Spoken:
+    """What one message says. calls: (tool name, arguments). media: how many parts are not text.
+
+    hidden: reasoning that travels with the message; it is counted, but never quoted.
+    """
+
+    role: str
+    text: str
+    calls: tuple[tuple[str, str], ...]
+    media: int
+    hidden: str = ""
+    is_result: bool = False
+
+
+def render_transcript(spoken: Iterable[Spoken], tool_chars: int | None) -> str:
+    """The conversation inside its fence; results and arguments cut to `tool_chars` in the middle, if given."""
+    entries = "\n\n".join(_render_entry(entry, tool_chars) for entry in spoken)
+    return f"<conversation>\n{entries}\n</conversation>"
+
+
+def render_earlier_summary(summary: str) -> str:
+    """The summary that the new one brings up to date."""
+    return f"<earlier-summary>\n{neutralise(summary)}\n</earlier-summary>"
+
+
+def neutralise(text: str) -> str:
+    """Text that cannot open or close a fence of ours."""
+    return _FENCE.sub("&lt;", text)
+
+
+def cut_middle(text: str, keep_chars: int | None) -> str:
+    """Head and tail of a text, with what is missing named in between."""
+    if keep_chars is None or len(text) <= keep_chars:
+        return text
+    head = (keep_chars + 1) // 2
+    tail = keep_chars - head
+    note = f"\n[... {len(text) - keep_chars} of {len(text)} characters cut ...]\n"
+    return text[:head] + note + (text[-tail:] if tail else "")
+
+
+def _render_entry(entry: Spoken, tool_chars: int | None) -> str:
+    text = cut_middle(entry.text, tool_chars) if entry.is_result else entry.text
+    label = "tool result" if entry.is_result else entry.role
+    lines = [f"[{label}]: {neutralise(text)}"] if text or not entry.calls else []
+    lines += [
+        f"[{entry.role} calls {neutralise(tool)}]: {neutralise(cut_middle(arguments, tool_chars))}"
+        for tool, arguments in entry.calls
+    ]
+    if entry.media:
+        lines.append(f"[{entry.media} attachments left out]")
+    return "\n".join(lines)

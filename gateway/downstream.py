@@ -1,0 +1,96 @@
+"""The side that asked: what it has been sent so far, and how it is kept waiting.
+
+Nothing is sent before it must be. A keep-alive commits a 200; after that a failure can only be an error event
+in the stream, or a broken connection, never a clean end (DESIGN §7).
+"""
+
+import asyncio
+from typing import TypeVar
+
+from aiohttp import hdrs, web
+from multidict import CIMultiDict
+
+from gateway.settings import Keepalive
+from gateway.wire.errors import render_stream_error
+
+T = TypeVar("T")
+
+_COMMENT = b": keep-alive\n\n"
+_SPACE = b" "
+
+
+class Answer(web.StreamResponse):
+    """A response that carries the headers it was given and none that the library would add."""
+
+    async def _prepare_headers(self) -> None:
+        added = {name for name in (hdrs.DATE, hdrs.SERVER, hdrs.CONTENT_TYPE) if name not in self._headers}
+        await super()._prepare_headers()
+        for name in added:
+            self._headers.pop(name, None)
+
+
+class Downstream:
+    def __init__(self, request: web.BaseRequest, keepalive: Keepalive) -> None:
+        self._request = request
+        self._keepalive = keepalive
+        self._is_streaming = False
+        self.answer: Answer | None = None
+        # A keep-alive has gone out: status and headers are ours, the body is still to come.
+        self.is_committed = False
+
+    def set_streaming(self, *, is_streaming: bool) -> None:
+        """Known only once the body has been read."""
+        self._is_streaming = is_streaming
+
+    async def wait_for(self, work: "asyncio.Future[T]", headers: dict[str, str]) -> T:
+        """The result of work that goes on even if nobody waits; keep-alives from `after_seconds` on."""
+        patience = self._keepalive.after_seconds if not self.is_committed else self._keepalive.every_seconds
+        while True:
+            done, _ = await asyncio.wait((work,), timeout=patience)
+            if done:
+                return work.result()
+            await self._keep_alive(headers)
+            patience = self._keepalive.every_seconds
+
+    async def begin(self, status: int, reason: str, headers: CIMultiDict[str]) -> None:
+        """Sends status and headers, unless a keep-alive already did."""
+        if self.answer is None:
+            self.answer = Answer(status=status, reason=reason, headers=headers)
+            await self.answer.prepare(self._request)
+
+    async def write(self, chunk: bytes) -> None:
+        assert self.answer is not None
+        await self.answer.write(chunk)
+
+    async def end(self) -> None:
+        assert self.answer is not None
+        await self.answer.write_eof()
+
+    async def fail(self, upstream_body: bytes, status: int) -> None:
+        """After a commit: the error as an event of the stream, then a connection that breaks, so that it counts."""
+        if self._is_streaming and self.answer is not None:
+            await self.answer.write(render_stream_error(upstream_body, status))
+            await asyncio.sleep(0)
+            self._break(is_flushed=True)
+        else:
+            self._break(is_flushed=False)
+
+    def abort(self) -> None:
+        """No clean end for an answer that had none."""
+        self._break(is_flushed=False)
+
+    def _break(self, *, is_flushed: bool) -> None:
+        transport = self._request.transport
+        if transport is None:
+            return
+        if is_flushed:
+            transport.close()
+        else:
+            transport.abort()
+
+    async def _keep_alive(self, headers: dict[str, str]) -> None:
+        if self.answer is None:
+            kind = "text/event-stream" if self._is_streaming else "application/json"
+            await self.begin(200, "OK", CIMultiDict({"Content-Type": kind, **headers}))
+            self.is_committed = True
+        await self.write(_COMMENT if self._is_streaming else _SPACE)

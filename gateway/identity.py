@@ -1,0 +1,163 @@
+"""Which conversation is this? Bodies in, conversations out, and nothing is read twice.
+
+Remembers, bounded in bytes, the newest body of each branch and the facts of every message seen. Decides
+nothing: a body that is not recognised is simply split and read in full.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from gateway.core.conversation import Conversation, begin_conversation, with_messages
+from gateway.core.errors import Unreadable
+from gateway.core.message import Message
+from gateway.lru import Lru
+from gateway.wire import chat
+from gateway.wire.chat import ChatBody
+
+# Bodies are found again by 64 bytes that lie before a power of two: equal ones agree in all of them.
+_ANCHOR_BYTES = 64
+_SMALLEST_ANCHOR = 7
+# Different conversations may share an anchor (one system prompt); this many of each are compared.
+_MOST_CANDIDATES = 16
+# A place, a pointer, a chain link; the facts themselves are shared and weighed on their own.
+_MESSAGE_WEIGHT_BYTES = 260
+_FACTS_WEIGHT_BYTES = 640
+
+Anchor = tuple[str, str, int, bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class Received:
+    """A request that was understood."""
+
+    tenant: str
+    body: ChatBody
+    conversation: Conversation
+
+    def raw(self, position: int) -> bytes:
+        """The slice of the message at a position of the conversation."""
+        return self.body.raw(len(self.conversation.leading) + position)
+
+
+class Recognizer:
+    def __init__(self, bodies_bytes: int, facts_bytes: int) -> None:
+        self._bodies: Lru[int, Received] = Lru(bodies_bytes)
+        self._anchors: dict[Anchor, list[int]] = {}
+        self._facts: Lru[bytes, Message] = Lru(facts_bytes)
+        self._next = 0
+
+    def recognize(self, tenant: str, path: str, data: bytes) -> Received:
+        """Raises Unreadable for a body that is not of the format."""
+        found = self._find(tenant, path, data)
+        if found is None:
+            received = self._read_whole(tenant, data)
+            self._keep(path, received)
+            return received
+        number, before, keep = found
+        received = self._read_rest(before, keep, data)
+        if keep == len(before.body.places):
+            self._forget(path, number)
+        self._keep(path, received)
+        return received
+
+    def _read_whole(self, tenant: str, data: bytes) -> Received:
+        body = chat.parse_body(data)
+        messages = self._read_messages(tenant, body, 0)
+        return Received(tenant, body, with_messages(begin_conversation(tenant, chat.FORMAT), 0, messages))
+
+    def _read_rest(self, before: Received, keep: int, data: bytes) -> Received:
+        try:
+            body = chat.parse_continuation(before.body, keep, data)
+        except Unreadable:
+            return self._read_whole(before.tenant, data)
+        added = self._read_messages(before.tenant, body, keep)
+        kept = keep - len(before.conversation.leading)
+        return Received(before.tenant, body, with_messages(before.conversation, kept, added))
+
+    def _read_messages(self, tenant: str, body: ChatBody, start: int) -> list[Message]:
+        salt = tenant.encode()
+        return [self._read_message(body.raw(index), salt) for index in range(start, len(body.places))]
+
+    def _read_message(self, raw: bytes, tenant: bytes) -> Message:
+        key = chat.message_key(raw, tenant)
+        message = self._facts.get(key)
+        if message is None:
+            message = chat.read_message(raw, tenant)
+            self._facts.put(key, message, _FACTS_WEIGHT_BYTES)
+        return message
+
+    def _find(self, tenant: str, path: str, data: bytes) -> tuple[int, Received, int] | None:
+        """The kept body that shares most messages with this one, as far as one is found quickly."""
+        for power in range(len(data).bit_length() - 1, _SMALLEST_ANCHOR - 1, -1):
+            numbers = self._anchors.get(_anchor(tenant, path, data, power))
+            for number in reversed(numbers or ()):
+                candidate = self._bodies.get(number)
+                if candidate is None:
+                    continue
+                keep = _count_shared(candidate.body, data)
+                if keep > len(candidate.conversation.leading):
+                    return number, candidate, keep
+        return None
+
+    def _keep(self, path: str, received: Received) -> None:
+        body = received.body
+        if not body.places or body.places[-1].end < 1 << _SMALLEST_ANCHOR:
+            return
+        anchor = _anchor_of(path, received)
+        numbers = self._anchors.setdefault(anchor, [])
+        numbers.append(self._next)
+        if len(numbers) > _MOST_CANDIDATES:
+            self._bodies.pop(numbers.pop(0))
+        weight = len(body.data) + _MESSAGE_WEIGHT_BYTES * len(body.places)
+        gone = self._bodies.put(self._next, received, weight)
+        self._next += 1
+        for old in gone:
+            self._drop_dead(_anchor_of(path, old))
+
+    def _forget(self, path: str, number: int) -> None:
+        received = self._bodies.pop(number)
+        if received is not None:
+            self._drop_dead(_anchor_of(path, received))
+
+    def _drop_dead(self, anchor: Anchor) -> None:
+        numbers = [number for number in self._anchors.get(anchor, ()) if number in self._bodies]
+        if numbers:
+            self._anchors[anchor] = numbers
+        else:
+            self._anchors.pop(anchor, None)
+
+
+def _anchor_of(path: str, received: Received) -> Anchor:
+    """By the largest power of two inside the messages: every continuation holds the same bytes there."""
+    end = received.body.places[-1].end
+    return _anchor(received.tenant, path, received.body.data, end.bit_length() - 1)
+
+
+def _anchor(tenant: str, path: str, data: bytes, power: int) -> Anchor:
+    end = 1 << power
+    return tenant, path, power, data[end - _ANCHOR_BYTES : end]
+
+
+def _count_shared(before: ChatBody, data: bytes) -> int:
+    """How many of `before`'s messages the data begins with, byte for byte. One memcmp in the usual case."""
+    places = before.places
+    for count in range(len(places), max(len(places) - 3, 0), -1):
+        if _begins_alike(before.data, data, places[count - 1].end):
+            return count
+    low, high = 0, max(len(places) - 3, 0)
+    while low < high:
+        middle = (low + high + 1) // 2
+        if _begins_alike(before.data, data, places[middle - 1].end):
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
+
+def _begins_alike(before: bytes, data: bytes, size: int) -> bool:
+    """memcmp without a copy of the prefix: `removeprefix` takes a view and gives back `data` if it differs."""
+    return data.removeprefix(memoryview(before)[:size]) is not data
+
+
+def leading_digests(messages: Sequence[Message]) -> list[bytes]:
+    return [message.digest for message in messages]

@@ -1,0 +1,73 @@
+"""The body of a request: read whole where it has to be understood, streamed through where not."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+
+from aiohttp import web
+
+from gateway.core.errors import RequestRefused
+from gateway.wire.encoding import DecodeError, decode_body
+
+_CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+_INLINE_BYTES = 64 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Body:
+    """raw: as it came. plain: with its content encoding taken off, the same object where there is none."""
+
+    raw: bytes
+    plain: bytes
+
+
+async def read_body(request: web.BaseRequest, max_bytes: int) -> Body:
+    """Raises RequestRefused (413). A body whose encoding we cannot undo stays as it came: unreadable, so relayed."""
+    await _let_it_come(request)
+    raw = await _read_bounded(request, max_bytes)
+    encoding = request.headers.get("Content-Encoding", "")
+    if not encoding or encoding == "identity":
+        return Body(raw, raw)
+    try:
+        if len(raw) < _INLINE_BYTES:
+            return Body(raw, decode_body(raw, encoding, max_bytes))
+        return Body(raw, await asyncio.to_thread(decode_body, raw, encoding, max_bytes))
+    except DecodeError:
+        return Body(raw, raw)
+
+
+async def stream_body(request: web.BaseRequest) -> AsyncIterator[bytes] | None:
+    """The body as it comes, None where the request has none."""
+    if not request.body_exists:
+        return None
+    await _let_it_come(request)
+    return request.content.iter_any()
+
+
+async def _read_bounded(request: web.BaseRequest, max_bytes: int) -> bytes:
+    content = request.content
+    if request.content_length is not None and request.content_length > max_bytes:
+        raise _too_large(max_bytes)
+    pieces = []
+    size = 0
+    while True:
+        chunk = await content.readany()
+        if not chunk:
+            break
+        size += len(chunk)
+        if size > max_bytes:
+            raise _too_large(max_bytes)
+        pieces.append(chunk)
+    return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+
+async def _let_it_come(request: web.BaseRequest) -> None:
+    """A client that asks first waits a second or for ever for this line."""
+    if request.headers.get("Expect", "").lower() == "100-continue" and request.transport is not None:
+        request.transport.write(_CONTINUE)
+
+
+def _too_large(max_bytes: int) -> RequestRefused:
+    return RequestRefused(
+        413, f"The request body is larger than {max_bytes} bytes.", code="request_too_large"
+    )

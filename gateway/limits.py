@@ -1,0 +1,33 @@
+"""Which limits hold for a model at an upstream? Configuration first, then the bundled table.
+
+DESIGN §4: best source first. Later versions put what upstreams say about themselves between the two.
+"""
+
+from gateway.core.limits import Limits
+from gateway.model_table import ModelTable
+from gateway.settings import ModelRule
+
+_MOST_REMEMBERED = 1_024
+
+
+class LimitsBook:
+    def __init__(self, rules: tuple[ModelRule, ...], table: ModelTable) -> None:
+        self._rules = rules
+        self._table = table
+        self._known: dict[tuple[str, str], Limits] = {}
+
+    def read(self, upstream: str, model: str) -> Limits:
+        """Unset fields where nobody knows: then the window counts as unlimited, never guessed."""
+        key = (upstream, model)
+        limits = self._known.get(key)
+        if limits is None:
+            limits = self._choose(upstream, model)
+            if len(self._known) >= _MOST_REMEMBERED:
+                self._known.clear()
+            self._known[key] = limits
+        return limits
+
+    def _choose(self, upstream: str, model: str) -> Limits:
+        rule = next((rule for rule in self._rules if rule.applies_to(model, upstream)), None)
+        configured = rule.limits if rule else Limits()
+        return configured.with_defaults(self._table.read_limits(model) or Limits())

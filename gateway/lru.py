@@ -1,0 +1,53 @@
+"""A dictionary that forgets what was not used for longest, bounded in bytes."""
+
+from collections import OrderedDict
+from collections.abc import Hashable, Iterator
+from typing import Generic, TypeVar
+
+K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
+
+
+class Lru(Generic[K, V]):
+    """Values with what each weighs; `max_bytes` bounds the sum. Something heavier than all is not kept."""
+
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
+        self._items: OrderedDict[K, tuple[V, int]] = OrderedDict()
+        self.size_bytes = 0
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def __contains__(self, key: K) -> bool:
+        return key in self._items
+
+    def __iter__(self) -> Iterator[K]:
+        return iter(self._items)
+
+    def get(self, key: K) -> V | None:
+        """The value, now the most recently used one."""
+        found = self._items.get(key)
+        if found is None:
+            return None
+        self._items.move_to_end(key)
+        return found[0]
+
+    def put(self, key: K, value: V, weight_bytes: int) -> list[V]:
+        """Keeps the value and gives back what had to make room."""
+        self.pop(key)
+        self._items[key] = (value, weight_bytes)
+        self.size_bytes += weight_bytes
+        gone = []
+        while self.size_bytes > self._max_bytes:
+            _, (old, weight) = self._items.popitem(last=False)
+            self.size_bytes -= weight
+            gone.append(old)
+        return gone
+
+    def pop(self, key: K) -> V | None:
+        found = self._items.pop(key, None)
+        if found is None:
+            return None
+        self.size_bytes -= found[1]
+        return found[0]

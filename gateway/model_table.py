@@ -1,0 +1,78 @@
+"""What a model can hold when nobody better has told us: the bundled table of limits.
+
+`data/model_limits.json` comes from litellm (MIT, see data/NOTICE.md); its `_source` says by which rules.
+It knows no upstream, so it is the last resort behind configuration, the upstream's own model list and the
+numbers in its overflow errors.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
+from importlib.resources import files
+
+import msgspec
+
+from gateway.core.limits import Limits
+
+# Of the lookup rule in `_source`. Bedrock writes region and vendor before a model's name.
+_REGION = re.compile(r"(?:us-gov|us|eu|apac|jp|au|ca|sa|global)\.(?=.)")
+# Three letters and more: `in.` is a region that the rule does not list.
+_VENDOR = re.compile(r"[a-z][a-z0-9]{2,}\.(?=.)")
+
+# Callers choose the name: nothing longer is worth a search, and what is remembered must stay small.
+_LONGEST_NAME = 256
+_REMEMBERED_NAMES = 1_024
+
+
+class _Row(msgspec.Struct):
+    context: int
+    input: int | None
+    output: int | None
+
+
+class ModelTable:
+    """Limits by model name."""
+
+    def __init__(self, rows: Mapping[str, Limits]) -> None:
+        self._rows = rows
+        self._find = lru_cache(_REMEMBERED_NAMES)(self._search)
+
+    @classmethod
+    def load(cls) -> "ModelTable":
+        """About 10 ms."""
+        return cls(parse_table(files("gateway").joinpath("data/model_limits.json").read_bytes()))
+
+    def read_limits(self, model: str) -> Limits | None:
+        """None: the table does not know this model."""
+        return self._find(model) if len(model) <= _LONGEST_NAME else None
+
+    def _search(self, model: str) -> Limits | None:
+        return next((self._rows[name] for name in make_names(model) if name in self._rows), None)
+
+
+def make_names(model: str) -> Iterator[str]:
+    """The names to look for, best first: as given, after each '/', without a region, without a vendor."""
+    parts = model.split("/")
+    names = ["/".join(parts[start:]) for start in range(len(parts))]
+    yield from names
+    regional = [name[region.end() :] for name in names if (region := _REGION.match(name))]
+    yield from regional
+    yield from (name[vendor.end() :] for name in names + regional if (vendor := _VENDOR.match(name)))
+
+
+def parse_table(data: bytes) -> dict[str, Limits]:
+    """Rows by name. The rows share their few hundred distinct limits, to stay small in memory."""
+    raw = msgspec.json.decode(data, type=dict[str, msgspec.Raw])
+    del raw["_source"]
+    shared: dict[bytes, Limits] = {}
+    for row in raw.values():
+        text = bytes(row)
+        if text not in shared:
+            shared[text] = _make_limits(msgspec.json.decode(text, type=_Row))
+    return {name: shared[bytes(row)] for name, row in raw.items()}
+
+
+def _make_limits(row: _Row) -> Limits:
+    """An output as large as the window is no usable reserve (`_source.caveat`), and counts as unknown."""
+    is_usable = row.output is not None and row.output < row.context
+    return Limits(context=row.context, input=row.input, output=row.output if is_usable else None)

@@ -1,0 +1,138 @@
+"""Gathers what a decision needs, asks for it, and is quick where nothing is to be decided.
+
+Below the lines no message is ever tokenised: no tokenizer makes more tokens than bytes, and what the last answer
+counted is known.
+"""
+
+from dataclasses import replace
+
+from gateway.core.clamp import choose_output
+from gateway.core.estimate import Estimate, Known, upper_bound_tokens
+from gateway.core.lines import Demand, Lines, choose_lines
+from gateway.core.pivot import Batch, Pivot, find_eligible_batches, find_eligible_pivots, is_on_chain
+from gateway.core.plan import CompactFirst, Plan, Situation, decide
+from gateway.core.view import View, make_view
+from gateway.sizes import Sizer
+from gateway.state import State
+from gateway.turn import Turn
+
+# Bytes of JSON to a token, for a figure that is shown and decides nothing.
+_ROUGH_BYTES_PER_TOKEN = 3.5
+_NOTHING = View(None, {})
+
+
+class Planner:
+    def __init__(self, state: State, sizer: Sizer) -> None:
+        self._state = state
+        self._sizer = sizer
+
+    def read_plan(self, turn: Turn) -> Plan | None:
+        """The plan for a request that certainly stays below every line; None: it has to be measured."""
+        in_force = self._in_force(turn)
+        if in_force is None:
+            return None
+        pivot, batches = in_force
+        lines = choose_lines(turn.policy, turn.limits, Demand(requested=turn.requested, growth=turn.growth))
+        bound = self._upper_bound(turn, pivot)
+        if lines is not None and (bound is None or not _is_certainly_below(turn, lines, bound)):
+            return None
+        sent = self._rough_tokens(turn)
+        saved = (pivot.saved_tokens if pivot else 0) + sum(batch.saved_tokens for batch in batches)
+        return Plan(
+            pivot=pivot,
+            batches=tuple(batches),
+            new_batch=None,
+            received=sent + saved,
+            sent=sent,
+            output=None,
+        )
+
+    async def make_plan(self, turn: Turn, *, may_compact: bool) -> Plan | CompactFirst:
+        """The decision with everything measured."""
+        situation = await self.gather(turn, may_compact=may_compact)
+        return decide(situation)
+
+    async def gather(self, turn: Turn, *, may_compact: bool) -> Situation:
+        state, owner = self._state, turn.owner
+        conversation = turn.received.conversation
+        head = turn.head
+        await state.load_pivots(owner, conversation, head.pivot if head else None)
+        await state.load_batches(owner, head.batches if head else ())
+        calibration = await state.load_calibration(owner, turn.upstream.name, turn.model)
+        sizes = await self._sizer.measure(turn.received)
+        pivots = find_eligible_pivots(conversation, state.find_pivots(conversation))
+        sticky = next((pivot for pivot in pivots if head and pivot.key == head.pivot), None)
+        batches = find_eligible_batches(conversation, state.read_batches(head.batches if head else ()) or [])
+        known = Known(head=None, head_view=_NOTHING, calibration=calibration)
+        if turn.own_head is not None and _is_complete(turn, sticky, batches):
+            known = replace(known, head=turn.own_head, head_view=make_view(sticky, batches))
+        return Situation(
+            owner=owner,
+            conversation=conversation,
+            sizes=sizes,
+            policy=turn.policy,
+            limits=turn.limits,
+            requested=turn.requested,
+            growth=turn.growth,
+            known=known,
+            sticky=sticky,
+            pivots=pivots,
+            batches=batches,
+            may_compact=may_compact and turn.policy.auto,
+        )
+
+    def is_near(self, turn: Turn, total_tokens: int) -> bool:
+        """Past the soft line: time to prepare something."""
+        demand = Demand(requested=turn.requested, growth=turn.growth)
+        lines = choose_lines(turn.policy, turn.limits, demand)
+        return lines is not None and total_tokens > lines.soft
+
+    def _in_force(self, turn: Turn) -> tuple[Pivot | None, list[Batch]] | None:
+        """What the nearest head used, if all of it is at hand and still applies; None where it is not."""
+        head = turn.head
+        if head is None or (head.pivot is None and not head.batches):
+            return None, []
+        conversation = turn.received.conversation
+        pivot = self._state.read_pivot(head.pivot)
+        batches = self._state.read_batches(head.batches)
+        if batches is None or (head.pivot is not None and pivot is None):
+            return None
+        if pivot is not None and not find_eligible_pivots(conversation, [pivot]):
+            return None
+        if not all(is_on_chain(conversation, batch.key, batch.length) for batch in batches):
+            return None
+        return pivot, batches
+
+    def _upper_bound(self, turn: Turn, pivot: Pivot | None) -> int | None:
+        head = turn.own_head
+        if head is None and pivot is not None:
+            return None
+        return upper_bound_tokens(turn.received.conversation, head, len(turn.received.body.data))
+
+    def _rough_tokens(self, turn: Turn) -> int:
+        head = turn.own_head
+        if head is None:
+            return int(len(turn.received.body.data) / _ROUGH_BYTES_PER_TOKEN)
+        messages = turn.received.conversation.messages
+        added = sum(message.size_bytes for message in messages[head.length :] if message.role != "assistant")
+        return head.total_tokens + int(added / _ROUGH_BYTES_PER_TOKEN)
+
+
+def _is_complete(turn: Turn, sticky: Pivot | None, batches: list[Batch]) -> bool:
+    """Is everything that the head used still there? Otherwise its usage says nothing about what is sent now."""
+    head = turn.head
+    if head is None:
+        return False
+    return (sticky.key if sticky else None) == head.pivot and len(batches) == len(head.batches)
+
+
+def _is_certainly_below(turn: Turn, lines: Lines, bound_tokens: int) -> bool:
+    """Below the soft line, with room for the reply that is asked for, and with nothing to prune."""
+    if bound_tokens > lines.soft:
+        return False
+    if choose_output(turn.requested, lines.context, Estimate(bound_tokens, 0)) is not None:
+        return False
+    pruning = turn.policy.pruning
+    if not (turn.policy.prune and pruning.eager):
+        return True
+    return len(turn.received.body.data) <= min(pruning.minimum_tokens, pruning.minimum_ratio * lines.hard)

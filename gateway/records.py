@@ -1,0 +1,55 @@
+"""How state is written down, and checked when it is read back.
+
+A record is JSON. pydantic guards the way in: what does not fit its type, or names another owner, is no record.
+"""
+
+from typing import Any, Final, TypeVar
+
+import msgspec
+from pydantic import ConfigDict, TypeAdapter, ValidationError
+from pydantic.dataclasses import dataclass
+
+from gateway.core.estimate import Calibration
+from gateway.core.head import Head
+from gateway.core.pivot import Batch, Pivot
+
+R = TypeVar("R", Head, Pivot, Batch, "Marker", Calibration)
+
+VERSION: Final = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Marker:
+    """A compaction that is due: queued, persisted, taken away when it is done (document 000 §4.1).
+
+    key: chain of the request after whose answer it was decided. auto: not asked for by a person.
+    """
+
+    owner: str
+    key: str
+    length: int
+    auto: bool
+    reason: str
+    created_seconds: float
+
+
+_STRICT: Final = ConfigDict(extra="forbid", strict=True)
+_adapters: Final[dict[type, TypeAdapter[Any]]] = {
+    kind: TypeAdapter(kind) for kind in (Head, Pivot, Batch, Marker, Calibration)
+}
+
+
+def render_record(owner: str, record: object) -> bytes:
+    return msgspec.json.encode({"version": VERSION, "owner": owner, "record": record})
+
+
+def parse_record(kind: type[R], owner: str, data: bytes) -> R | None:
+    """The record, or None for one that is not whole, not of this version, or somebody else's."""
+    try:
+        envelope = msgspec.json.decode(data)
+        if envelope["version"] != VERSION or envelope["owner"] != owner:
+            return None
+        record: R = _adapters[kind].validate_python(envelope["record"])
+    except (msgspec.MsgspecError, ValidationError, KeyError, TypeError):
+        return None
+    return record

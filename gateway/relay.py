@@ -1,0 +1,277 @@
+"""Carries one request upstream and its answer back, byte for byte, and watches a copy go by.
+
+Knows HTTP, not conversations. An answer is never an error, whatever its status; only its absence is.
+"""
+
+import asyncio
+import ssl
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+import aiohttp
+from aiohttp import hdrs
+from aiohttp.abc import AbstractStreamWriter
+from aiohttp.payload import Payload
+from multidict import CIMultiDict
+from yarl import URL
+
+from gateway.core.errors import UpstreamFailed
+from gateway.downstream import Downstream
+from gateway.settings import Settings, UpstreamSettings
+from gateway.upstream import make_response_headers
+from gateway.watchdog import Watch, Watchdog
+from gateway.wire.answer import AnswerReader, Reading
+from gateway.wire.encoding import DecodeError, Decoder, make_decoder
+from gateway.wire.usage_chunk import UsageChunkFilter
+
+# One write of this size at a time, so that a large body neither fills the buffer nor holds the loop.
+_WRITE_BYTES: Final = 1 << 18
+_READ_BYTES: Final = 1 << 18
+_HEADER_BYTES: Final = 1 << 16
+_KEPT_ERROR_BYTES: Final = 1 << 16
+# uvicorn closes idle connections after 5 s; reusing one at that moment would fail a POST for nothing.
+_KEEPALIVE_SECONDS: Final = 4.0
+_NOTHING_READ: Final = Reading(None, None, has_error=False, is_complete=False)
+
+Body = bytes | AsyncIterator[bytes] | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Call:
+    """What is sent upstream."""
+
+    upstream: UpstreamSettings
+    method: str
+    url: URL
+    headers: CIMultiDict[str]
+    body: Body = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Exchange:
+    """A call and what to do with its answer.
+
+    headers: added to the answer's. watches: read usage from a copy. without_usage: the same call without the
+    injected `include_usage`, where it was injected: its extra chunk is taken out of the answer again.
+    """
+
+    call: Call
+    headers: dict[str, str] = field(default_factory=dict)
+    watches: bool = False
+    without_usage: Call | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """status: the upstream's. reading: what was seen of usage. refused_usage: it does not know the option."""
+
+    status: int
+    reading: Reading
+    refused_usage: bool = False
+
+
+class _BytesBody(Payload):
+    """A body in memory, written piece by piece."""
+
+    _default_content_type = "application/json"
+    _autoclose = True
+
+    def __init__(self, value: bytes) -> None:
+        super().__init__(value)
+        self._size = len(value)
+
+    async def write(self, writer: AbstractStreamWriter) -> None:
+        await self.write_with_length(writer, None)
+
+    async def write_with_length(self, writer: AbstractStreamWriter, content_length: int | None) -> None:
+        value = self._value if content_length is None else self._value[:content_length]
+        if len(value) <= _WRITE_BYTES:
+            await writer.write(value)
+            return
+        view = memoryview(value)
+        for start in range(0, len(value), _WRITE_BYTES):
+            await writer.write(view[start : start + _WRITE_BYTES])
+
+    def decode(self, encoding: str = "utf-8", errors: str = "strict") -> str:
+        return str(self._value, encoding, errors)
+
+
+class Relay:
+    def __init__(self, settings: Settings) -> None:
+        patience = [upstream.idle_seconds for upstream in settings.upstreams.values()]
+        self._watchdog = Watchdog(min(patience))
+        self._session: aiohttp.ClientSession | None = None
+
+    async def open(self) -> None:
+        """Every default that a gateway must not have is set here (FACTS §1)."""
+        self._session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=_KEEPALIVE_SECONDS, ttl_dns_cache=60),
+            cookie_jar=aiohttp.DummyCookieJar(),
+            timeout=aiohttp.ClientTimeout(total=None, sock_read=None),
+            skip_auto_headers=(hdrs.USER_AGENT, hdrs.ACCEPT, hdrs.ACCEPT_ENCODING, hdrs.CONTENT_TYPE),
+            auto_decompress=False,
+            read_bufsize=_READ_BYTES,
+            max_line_size=_HEADER_BYTES,
+            max_field_size=_HEADER_BYTES,
+        )
+        self._watchdog.start()
+
+    async def close(self) -> None:
+        await self._watchdog.stop()
+        if self._session is not None:
+            await self._session.close()
+
+    async def carry(self, exchange: Exchange, downstream: Downstream) -> Outcome:
+        """One call and its answer. Raises UpstreamFailed where nothing was sent downstream yet.
+
+        Where something was, the answer is broken off instead: a client must never take half for the whole.
+        """
+        with self._watchdog.watching(exchange.call.upstream.idle_seconds) as watch:
+            async with self._ask(exchange.call, watch) as response:
+                refusal = await _read_refusal(exchange, response, watch)
+                if exchange.without_usage is None or not _names_usage_option(refusal):
+                    return await self._pass_on(exchange, response, downstream, watch, refusal)
+            plain = replace(exchange, call=exchange.without_usage, without_usage=None)
+            async with self._ask(plain.call, watch) as response:
+                outcome = await self._pass_on(plain, response, downstream, watch, b"")
+                return replace(outcome, refused_usage=True)
+
+    @asynccontextmanager
+    async def _ask(self, call: Call, watch: Watch) -> AsyncIterator[aiohttp.ClientResponse]:
+        assert self._session is not None
+        watch.response = None
+        body = _BytesBody(call.body) if isinstance(call.body, bytes) else call.body
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=call.upstream.connect_seconds)
+        with _mapped_errors(watch):
+            response = await self._session.request(
+                call.method, call.url, headers=call.headers, data=body, allow_redirects=False, timeout=timeout
+            )
+        watch.response = response
+        try:
+            yield response
+        finally:
+            # A finished answer has given its connection back by now; any other must stop costing money.
+            response.close()
+
+    async def _pass_on(
+        self,
+        exchange: Exchange,
+        response: aiohttp.ClientResponse,
+        downstream: Downstream,
+        watch: Watch,
+        beginning: bytes,
+    ) -> Outcome:
+        """The answer, as it comes. `beginning`: what was read of its body already."""
+        if downstream.is_committed and response.status != 200:
+            body = beginning + await _read_bounded(response, watch)
+            await downstream.fail(body, response.status)
+            return Outcome(response.status, _NOTHING_READ)
+        stream = _Stream(exchange, response, must_decode=downstream.is_committed)
+        try:
+            await downstream.begin(response.status, response.reason or "", stream.headers)
+            if beginning:
+                await downstream.write(beginning)
+            await self._pump(stream, response, downstream, watch)
+        except (UpstreamFailed, DecodeError):
+            downstream.abort()
+            return Outcome(response.status, stream.read())
+        await downstream.end()
+        return Outcome(response.status, stream.read())
+
+    async def _pump(
+        self, stream: "_Stream", response: aiohttp.ClientResponse, downstream: Downstream, watch: Watch
+    ) -> None:
+        content, monotonic = response.content, time.monotonic
+        edit = stream.edit
+        while True:
+            with _mapped_errors(watch):
+                chunk = await content.readany()
+            watch.seen_seconds = monotonic()
+            if not chunk:
+                break
+            stream.feed(chunk)
+            if edit is not None:
+                chunk = edit(chunk)
+            if chunk:
+                await downstream.write(chunk)
+        rest = stream.finish_edit()
+        if rest:
+            await downstream.write(rest)
+
+
+class _Stream:
+    """One answer on its way: its headers, the copy that is read, and the one edit that there is."""
+
+    def __init__(self, exchange: Exchange, response: aiohttp.ClientResponse, must_decode: bool) -> None:
+        headers = make_response_headers(response.raw_headers)
+        encoding = headers.get(hdrs.CONTENT_ENCODING, "")
+        kind = headers.get(hdrs.CONTENT_TYPE, "")
+        self._reader = AnswerReader(kind, encoding) if exchange.watches else None
+        takes_out = exchange.without_usage is not None and kind.startswith("text/event-stream")
+        self._filter = UsageChunkFilter() if takes_out else None
+        self._decoder: Decoder | None = None
+        if encoding and (takes_out or must_decode):
+            self._decoder = make_decoder(encoding)
+            headers.popall(hdrs.CONTENT_ENCODING, None)
+        if takes_out or self._decoder is not None:
+            headers.popall(hdrs.CONTENT_LENGTH, None)
+        headers.update(exchange.headers)
+        self.headers = headers
+        self.edit = self._edit if self._filter is not None or self._decoder is not None else None
+
+    def feed(self, chunk: bytes) -> None:
+        if self._reader is not None:
+            self._reader.feed(chunk)
+
+    def read(self) -> Reading:
+        return self._reader.read() if self._reader is not None else _NOTHING_READ
+
+    def finish_edit(self) -> bytes:
+        rest = self._decoder.finish() if self._decoder is not None else b""
+        if self._filter is None:
+            return rest
+        return self._filter.feed(rest) + self._filter.finish()
+
+    def _edit(self, chunk: bytes) -> bytes:
+        decoded = self._decoder.feed(chunk) if self._decoder is not None else chunk
+        return self._filter.feed(decoded) if self._filter is not None else decoded
+
+
+async def _read_refusal(exchange: Exchange, response: aiohttp.ClientResponse, watch: Watch) -> bytes:
+    """The body of a 400 that an injected option may have caused, before anything of it is sent; else nothing."""
+    if exchange.without_usage is None or response.status != 400:
+        return b""
+    return await _read_bounded(response, watch)
+
+
+def _names_usage_option(body: bytes) -> bool:
+    """Does the error name what we injected?"""
+    return b"stream_options" in body or b"include_usage" in body
+
+
+async def _read_bounded(response: aiohttp.ClientResponse, watch: Watch) -> bytes:
+    pieces, size = [], 0
+    while size < _KEPT_ERROR_BYTES:
+        with _mapped_errors(watch):
+            chunk = await response.content.readany()
+        if not chunk:
+            break
+        pieces.append(chunk)
+        size += len(chunk)
+    return b"".join(pieces)
+
+
+@contextmanager
+def _mapped_errors(watch: Watch) -> Iterator[None]:
+    """Foreign exceptions of the upstream side, translated once. A cancelled handler stays cancelled."""
+    try:
+        yield
+    except (aiohttp.ClientError, asyncio.TimeoutError, OSError, ssl.SSLError, ValueError) as error:
+        watch.explain(error)
+        raise UpstreamFailed(f"{type(error).__name__}") from error
+    except asyncio.CancelledError as error:
+        watch.explain(error)
+        raise

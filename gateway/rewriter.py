@@ -1,0 +1,62 @@
+"""Carries out a plan on a body: gathers the edits and splices them in, once each.
+
+Rendered marks are remembered, so that a shortened message is parsed once in its life.
+"""
+
+from gateway.core.pivot import Mark
+from gateway.core.plan import Plan
+from gateway.core.view import View
+from gateway.lru import Lru
+from gateway.turn import Turn
+from gateway.wire.chat_rewrite import make_output_edit, make_usage_edit, make_view_edits, render_marked
+from gateway.wire.splice import Edit, apply_edits
+
+_WEIGHT_BYTES = 300
+
+Key = tuple[bytes, int | None, str]
+
+
+class Rewriter:
+    def __init__(self, max_bytes: int) -> None:
+        self._rendered: Lru[Key, bytes] = Lru(max_bytes)
+
+    def rewrite(self, turn: Turn, plan: Plan) -> bytes:
+        """The outgoing body; the very object that was received where nothing changes."""
+        edits = self._edits(turn, plan)
+        return apply_edits(turn.received.body.data, edits) if edits else turn.received.body.data
+
+    def rewrite_with_usage(self, turn: Turn, plan: Plan) -> bytes:
+        """The same, asking for usage in the stream."""
+        body = turn.received.body
+        return apply_edits(body.data, [*self._edits(turn, plan), make_usage_edit(body)])
+
+    def _edits(self, turn: Turn, plan: Plan) -> list[Edit]:
+        body, conversation = turn.received.body, turn.received.conversation
+        edits: list[Edit] = []
+        if plan.pivot is not None or plan.batches:
+            view = plan.view
+            edits = make_view_edits(body, conversation, view, self._render(turn, view, plan))
+        if plan.output is not None:
+            edits.append(make_output_edit(body, plan.output))
+        return edits
+
+    def _render(self, turn: Turn, view: View, plan: Plan) -> dict[int, bytes]:
+        placeholders = {mark.position: batch.placeholder for batch in plan.batches for mark in batch.marks}
+        rendered = {
+            position: self._render_one(turn, position, mark, placeholders[position])
+            for position, mark in view.marks.items()
+        }
+        pivot = view.pivot
+        if pivot is not None and pivot.opening_chars is not None:
+            for position in range(pivot.opening_end):
+                rendered[position] = self._render_one(turn, position, Mark(position, pivot.opening_chars), "")
+        return rendered
+
+    def _render_one(self, turn: Turn, position: int, mark: Mark, placeholder: str) -> bytes:
+        message = turn.received.conversation.messages[position]
+        key = (message.key, mark.keep_chars, placeholder)
+        found = self._rendered.get(key)
+        if found is None:
+            found = render_marked(turn.received.raw(position), mark, placeholder)
+            self._rendered.put(key, found, len(found) + _WEIGHT_BYTES)
+        return found

@@ -1,0 +1,43 @@
+"""The answer of `gateway check FILE`: what the gateway would run with, without secrets."""
+
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from gateway.core.policy import Policy
+from gateway.settings.effective import Settings, UpstreamSettings
+from gateway.settings.load import load_settings
+
+
+def check_file(path: Path, env: Mapping[str, str]) -> str:
+    """A summary of several lines. Raises SettingsError where the file cannot be used."""
+    return render_summary(load_settings(path, env))
+
+
+def render_summary(settings: Settings) -> str:
+    return "\n".join(_lines(settings))
+
+
+def _lines(settings: Settings) -> Iterator[str]:
+    yield f"listen    {settings.listen.host}:{settings.listen.port}"
+    yield f"store     {_without_password(settings.store)}, kept for {settings.retention.days:g} days"
+    for upstream in settings.upstreams.values():
+        yield f"upstream  {_describe_upstream(upstream)}"
+    for name, policy in settings.policies.items():
+        yield f"policy    {name}: {_describe_policy(policy)}"
+    yield f"models    {len(settings.models)} rules"
+    yield f"tenants   {len(settings.tenants) or 'none: every caller key is its own'}"
+
+
+def _describe_upstream(upstream: UpstreamSettings) -> str:
+    key = "its own key" if upstream.api_key else "the caller's credential"
+    return f"{upstream.name}: {upstream.base_url} ({', '.join(sorted(upstream.formats))}; {key})"
+
+
+def _describe_policy(policy: Policy) -> str:
+    switched_off = [name for name, on in (("auto", policy.auto), ("prune", policy.prune)) if not on]
+    return f"preset {policy.name}" + "".join(f", {name} off" for name in switched_off)
+
+
+def _without_password(store: str) -> str:
+    return re.sub(r"(?<=://)[^@]*@", "***@", store)

@@ -1,0 +1,119 @@
+"""Do the settings fit together? Each check looks at values that are valid by themselves."""
+
+import ipaddress
+import socket
+from collections.abc import Collection, Iterator
+from urllib.parse import urlsplit
+
+from gateway.settings.document import Document, Location
+from gateway.settings.errors import Problem
+from gateway.settings.nearest import find_nearest
+from gateway.settings.schema import FileSettings, Listen
+from gateway.settings.violations import render_location
+
+DEFAULT_POLICY = "default"
+
+
+def find_conflicts(settings: FileSettings, document: Document) -> list[Problem]:
+    """`settings` must hold its upstreams already, the built-in ones where the file has none."""
+    checks = (_unknown_names, _double_tenants, _double_keys, _open_relay, _own_address)
+    return [
+        Problem(document.find_origin(location), f"{render_location(location)}: {text}")
+        for check in checks
+        for location, text in check(settings)
+    ]
+
+
+def is_loopback(host: str) -> bool:
+    if host.lower().rstrip(".") == "localhost" or host.lower().rstrip(".").endswith(".localhost"):
+        return True
+    address = _read_address(host)
+    return address is not None and address.is_loopback
+
+
+_Finding = tuple[Location, str]
+
+
+def _unknown_names(settings: FileSettings) -> Iterator[_Finding]:
+    upstreams = settings.upstreams.keys()
+    policies = {*settings.policies, DEFAULT_POLICY}
+    for index, rule in enumerate(settings.models):
+        yield from _unknown_name(("models", index, "upstream"), rule.upstream, upstreams)
+    for name, policy in settings.policies.items():
+        yield from _unknown_name(
+            ("policies", name, "summary", "upstream"), policy.summary.upstream, upstreams
+        )
+    for index, tenant in enumerate(settings.tenants):
+        yield from _unknown_name(("tenants", index, "upstream"), tenant.upstream, upstreams)
+        yield from _unknown_name(("tenants", index, "policy"), tenant.policy, policies)
+
+
+def _unknown_name(location: Location, name: str | None, known: Collection[str]) -> Iterator[_Finding]:
+    if name is not None and name not in known:
+        # The name itself stays out: it could be a secret that was put in the wrong place.
+        yield (
+            location,
+            f"there is no such {location[-1]}; the nearest is {find_nearest(name, sorted(known))!r}",
+        )
+
+
+def _double_tenants(settings: FileSettings) -> Iterator[_Finding]:
+    first: dict[str, int] = {}
+    for index, tenant in enumerate(settings.tenants):
+        if first.setdefault(tenant.name, index) != index:
+            yield ("tenants", index, "name"), f"same name as tenants[{first[tenant.name]}]"
+
+
+def _double_keys(settings: FileSettings) -> Iterator[_Finding]:
+    """A key decides whose state is read, so it belongs to one tenant."""
+    first: dict[str, str] = {}
+    for index, tenant in enumerate(settings.tenants):
+        for position, key in enumerate(tenant.keys):
+            place = f"tenants[{index}].keys[{position}]"
+            other = first.setdefault(key.get_secret_value(), place)
+            if other != place:
+                yield ("tenants", index, "keys", position), f"same key as {other}"
+
+
+def _open_relay(settings: FileSettings) -> Iterator[_Finding]:
+    if settings.tenants or is_loopback(settings.listen.host):
+        return
+    for name, upstream in settings.upstreams.items():
+        if upstream.api_key is not None:
+            yield (
+                ("upstreams", name, "api_key"),
+                "an open relay: anyone who reaches listen.host could spend this key; "
+                "add tenants, or listen on 127.0.0.1",
+            )
+
+
+def _own_address(settings: FileSettings) -> Iterator[_Finding]:
+    for name, upstream in settings.upstreams.items():
+        if _points_at(upstream.base_url, settings.listen):
+            yield ("upstreams", name, "base_url"), "points at the gateway itself"
+
+
+def _points_at(base_url: str, listen: Listen) -> bool:
+    parts = urlsplit(base_url)
+    port = parts.port or (443 if parts.scheme == "https" else 80)
+    host = (parts.hostname or "").lower()
+    if port != listen.port:
+        return False
+    return host == listen.host.lower() or host == socket.gethostname().lower() or _is_both_local(host, listen)
+
+
+def _is_both_local(host: str, listen: Listen) -> bool:
+    """A server on another address of this machine may use the same port; behind "any" there is only us."""
+    return (is_loopback(host) or _is_any(host)) and (is_loopback(listen.host) or _is_any(listen.host))
+
+
+def _is_any(host: str) -> bool:
+    address = _read_address(host)
+    return address is not None and address.is_unspecified
+
+
+def _read_address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    try:
+        return ipaddress.ip_address(host)
+    except ValueError:
+        return None

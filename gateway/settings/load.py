@@ -1,0 +1,129 @@
+"""From a file, the environment and the command line to `Settings`.
+
+Command line before file before built-in values. `GATEWAY_UPSTREAM` counts where the file has no
+`upstreams`. `OPENAI_BASE_URL` is never looked at: that is where clients are pointed at *us*.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from gateway.core.policy import Policy
+from gateway.settings.crosscheck import DEFAULT_POLICY, find_conflicts
+from gateway.settings.document import Document, load_document
+from gateway.settings.effective import Settings, TenantSettings, UpstreamSettings
+from gateway.settings.errors import Problem, SettingsError
+from gateway.settings.policy_schema import PolicySection
+from gateway.settings.presets import PresetError, make_policy
+from gateway.settings.prompts import load_prompts
+from gateway.settings.schema import FileSettings, Tenant, Upstream
+from gateway.settings.violations import parse_file_settings
+
+BUILT_IN_UPSTREAMS: Mapping[str, Mapping[str, object]] = {
+    "default": {"base_url": "https://api.openai.com/v1", "formats": ["chat", "responses"]},
+    "anthropic": {"base_url": "https://api.anthropic.com/v1", "formats": ["messages"]},
+}
+_OFF = frozenset({"", "0", "false", "no", "off"})
+
+
+def load_settings(
+    path: Path | None,
+    env: Mapping[str, str],
+    *,
+    upstream: str | None = None,
+    host: str | None = None,
+    port: int | None = None,
+) -> Settings:
+    """Raises SettingsError, which lists every problem found.
+
+    `upstream` replaces all of the file's upstreams: their keys are not meant for another address.
+    """
+    document = load_document(path, env) if path else Document({}, {(): "built-in settings"})
+    document = _with_address(document, host, port)
+    document = _with_upstreams(document, env.get("GATEWAY_UPSTREAM"), upstream)
+    file = parse_file_settings(document)
+    policies, problems = _make_policies(file, document)
+    problems += find_conflicts(file, document)
+    if problems:
+        raise SettingsError(problems)
+    return _make_settings(file, {name: _with_switches(policy, env) for name, policy in policies.items()})
+
+
+def _with_address(document: Document, host: str | None, port: int | None) -> Document:
+    if host is not None:
+        document = document.with_value(("listen", "host"), host, "--host")
+    if port is not None:
+        document = document.with_value(("listen", "port"), port, "--port")
+    return document
+
+
+def _with_upstreams(document: Document, from_env: str | None, from_command_line: str | None) -> Document:
+    """An upstream given as a bare URL speaks every format and gets the caller's own credential."""
+    location = ("upstreams",)
+    if from_command_line is not None:
+        return document.with_value(location, {"default": {"base_url": from_command_line}}, "--upstream")
+    if document.values.get("upstreams") not in (None, {}):
+        return document
+    if from_env:
+        return document.with_value(location, {"default": {"base_url": from_env}}, "$GATEWAY_UPSTREAM")
+    return document.with_value(location, dict(BUILT_IN_UPSTREAMS), "built-in upstreams")
+
+
+def _make_policies(file: FileSettings, document: Document) -> tuple[dict[str, Policy], list[Problem]]:
+    policies: dict[str, Policy] = {}
+    problems: list[Problem] = []
+    for name, section in {DEFAULT_POLICY: PolicySection(), **file.policies}.items():
+        try:
+            policies[name] = make_policy(section)
+        except PresetError as error:
+            where = document.find_origin(("policies", name, "preset"))
+            problems.append(Problem(where, f"policies.{name}.preset: {error}"))
+    return policies, problems
+
+
+def _with_switches(policy: Policy, env: Mapping[str, str]) -> Policy:
+    return replace(
+        policy,
+        auto=policy.auto and not _is_on(env.get("GATEWAY_DISABLE_AUTOCOMPACT", "")),
+        prune=policy.prune and not _is_on(env.get("GATEWAY_DISABLE_PRUNE", "")),
+    )
+
+
+def _is_on(value: str) -> bool:
+    return value.strip().lower() not in _OFF
+
+
+def _make_settings(file: FileSettings, policies: Mapping[str, Policy]) -> Settings:
+    return Settings(
+        listen=file.listen,
+        admin=file.admin,
+        store=file.store,
+        retention=file.retention,
+        response_headers=file.response_headers,
+        drain_seconds=file.drain_seconds,
+        keepalive=file.keepalive,
+        cache=file.cache,
+        upstreams={name: _make_upstream(name, section) for name, section in file.upstreams.items()},
+        models=tuple(file.models),
+        policies=policies,
+        tenants=tuple(_make_tenant(section) for section in file.tenants),
+        prompts=load_prompts(),
+    )
+
+
+def _make_upstream(name: str, section: Upstream) -> UpstreamSettings:
+    return UpstreamSettings(
+        name=name,
+        base_url=section.base_url,
+        api_key=section.api_key,
+        formats=frozenset(section.formats),
+        include_usage=section.include_usage,
+        connect_seconds=section.connect_seconds,
+        idle_seconds=section.idle_seconds,
+    )
+
+
+def _make_tenant(section: Tenant) -> TenantSettings:
+    return TenantSettings(
+        name=section.name, keys=tuple(section.keys), upstream=section.upstream, policy=section.policy
+    )

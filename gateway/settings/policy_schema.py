@@ -1,0 +1,163 @@
+"""What a settings file may say about a policy: the fields of `gateway.core.policy`, with their ranges.
+
+A key that is absent keeps the value of the preset, so only the keys that were written count.
+"""
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from gateway.core.policy import Keep, Policy, Pruning, Summary, Trigger
+from gateway.settings.section import Section
+
+_POLICY = Policy()
+_TRIGGER, _KEEP, _PRUNING, _SUMMARY = Trigger(), Keep(), Pruning(), Summary()
+
+Ratio = Annotated[float, Field(ge=0, le=1)]
+PositiveRatio = Annotated[float, Field(gt=0, le=1)]
+Count = Annotated[int, Field(ge=0)]
+PositiveCount = Annotated[int, Field(gt=0)]
+
+
+class CompactionSection(Section):
+    auto: bool = Field(
+        default=_POLICY.auto,
+        description="Compact by itself; false: never, not even to recover from an overflow.",
+    )
+    prune: bool = Field(default=_POLICY.prune, description="Shorten old tool results.")
+
+
+class TriggerSection(Section):
+    formula: Literal["adaptive", "source"] = Field(
+        default=_TRIGGER.formula,
+        description="'adaptive': a hard and a soft line; 'source': usable = input or context - output.",
+    )
+    output_cap: PositiveCount = Field(
+        default=_TRIGGER.output_cap, description="Most tokens reserved for the reply by 'source'."
+    )
+    reserve_minimum: Count = Field(
+        default=_TRIGGER.reserve_minimum,
+        description="Fewest tokens reserved for the reply, as far as reserve_ratio allows.",
+    )
+    reserve_maximum: PositiveCount = Field(
+        default=_TRIGGER.reserve_maximum, description="Most tokens reserved for the reply by 'adaptive'."
+    )
+    reserve_ratio: Ratio = Field(
+        default=_TRIGGER.reserve_ratio, description="Most of the window reserved for the reply."
+    )
+    hard_ratio: PositiveRatio = Field(
+        default=_TRIGGER.hard_ratio, description="The hard line is never above this part of the window."
+    )
+    client_margin: Count = Field(
+        default=_TRIGGER.client_margin,
+        description="Tokens below the window, so that clients never compact by themselves.",
+    )
+    client_margin_from: Count = Field(
+        default=_TRIGGER.client_margin_from,
+        description="Smallest window, in tokens, to which client_margin applies.",
+    )
+    growth_turns: Annotated[float, Field(ge=0)] = Field(
+        default=_TRIGGER.growth_turns,
+        description="The soft line lies this many turns of recent growth below the hard line.",
+    )
+    soft_minimum: Ratio = Field(
+        default=_TRIGGER.soft_minimum, description="Least distance of the lines, as part of the window."
+    )
+    soft_maximum: Ratio = Field(
+        default=_TRIGGER.soft_maximum, description="Largest distance of the lines, as part of the window."
+    )
+    target_ratio: Ratio = Field(
+        default=_TRIGGER.target_ratio,
+        description="Size after a compaction, between the floor (0) and the hard line (1).",
+    )
+
+
+class KeepSection(Section):
+    tail_tokens: Count = Field(
+        default=_KEEP.tail_tokens, description="Recent tokens kept verbatim; the open group always is."
+    )
+    tail_ratio: Ratio = Field(
+        default=_KEEP.tail_ratio, description="Most of the hard line that the tail takes."
+    )
+    tail_messages: Count = Field(
+        default=_KEEP.tail_messages, description="Recent messages kept verbatim; 0: by tokens only."
+    )
+    opening: bool = Field(
+        default=_KEEP.opening,
+        description="Keep the messages before the first reply; false: the summary answers a question.",
+    )
+    opening_ratio: Ratio = Field(
+        default=_KEEP.opening_ratio,
+        description="Most of the window for the opening; more is cut in the middle, visibly.",
+    )
+
+
+class PruningSection(Section):
+    protect_tokens: Count = Field(
+        default=_PRUNING.protect_tokens, description="Newest tokens of tool results that are never touched."
+    )
+    protect_ratio: Ratio = Field(
+        default=_PRUNING.protect_ratio,
+        description="Most of the hard line that is protected so; 1: no such bound.",
+    )
+    minimum_tokens: Count = Field(
+        default=_PRUNING.minimum_tokens, description="Fewest tokens a pruning must save to be worth it."
+    )
+    minimum_ratio: Ratio = Field(
+        default=_PRUNING.minimum_ratio,
+        description="The same as part of the hard line, if that is less; 1: no such bound.",
+    )
+    protected_tools: list[Annotated[str, Field(min_length=1)]] = Field(
+        default=list(_PRUNING.protected_tools), description="Tools whose results are never touched."
+    )
+    keep_turns: Count = Field(
+        default=_PRUNING.keep_turns, description="Newest user turns whose results are never touched."
+    )
+    placeholder: Annotated[str, Field(min_length=1)] = Field(
+        default=_PRUNING.placeholder, description="What stands for a result that was cleared."
+    )
+    eager: bool = Field(
+        default=_PRUNING.eager,
+        description="Prune whenever it is worth it; false: only near the line and if it suffices.",
+    )
+
+
+class SummarySection(Section):
+    model: str | None = Field(
+        default=_SUMMARY.model, description="Model that summarises; null: the conversation's."
+    )
+    upstream: str | None = Field(
+        default=_SUMMARY.upstream, description="Upstream that summarises; null: the conversation's."
+    )
+    max_tokens: PositiveCount = Field(default=_SUMMARY.max_tokens, description="Longest summary.")
+    max_ratio: PositiveRatio = Field(
+        default=_SUMMARY.max_ratio, description="Longest summary as part of the window, if that is less."
+    )
+    instructions: str = Field(
+        default=_SUMMARY.instructions, description="Added to the request for a summary."
+    )
+    timeout_seconds: Annotated[float, Field(gt=0)] = Field(
+        default=_SUMMARY.timeout_seconds, description="Patience for a summary."
+    )
+
+
+class PresetSection(Section):
+    """What a file under `config/presets` holds."""
+
+    compaction: CompactionSection = Field(
+        default_factory=CompactionSection, description="What is done at all."
+    )
+    trigger: TriggerSection = Field(default_factory=TriggerSection, description="When is it full?")
+    keep: KeepSection = Field(default_factory=KeepSection, description="What stays as it is.")
+    pruning: PruningSection = Field(default_factory=PruningSection, description="Old tool results.")
+    summary: SummarySection = Field(default_factory=SummarySection, description="Old turns.")
+
+
+class PresetName(Section):
+    preset: str = Field(
+        default="adaptive", description="What holds where a key is absent: adaptive, opencode."
+    )
+
+
+class PolicySection(PresetSection, PresetName):
+    """A preset and the keys that differ from it."""

@@ -1,0 +1,62 @@
+"""Policies out of presets: the values of a file under `config/presets`, overlaid by what the user wrote."""
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from gateway.core.policy import Keep, Policy, Pruning, Summary, Trigger
+from gateway.settings.document import load_document
+from gateway.settings.folder import find_config_folder
+from gateway.settings.nearest import find_nearest
+from gateway.settings.policy_schema import PolicySection, PresetSection
+
+# Named by the contract, not yet there.
+LATER_PRESETS = frozenset({"recent", "utilization", "rfc007", "rolling", "prune_only"})
+
+
+class PresetError(ValueError):
+    """There is no such preset."""
+
+
+def make_policy(section: PolicySection) -> Policy:
+    """The frozen policy; its name is that of the preset. Raises PresetError."""
+    written = section.model_dump(exclude_unset=True)
+    return _make_policy(section.preset, _overlaid(_load_preset(section.preset), written))
+
+
+def _make_policy(preset: str, values: dict[str, dict[str, Any]]) -> Policy:
+    return Policy(
+        name=preset,
+        **values.get("compaction", {}),
+        trigger=Trigger(**values.get("trigger", {})),
+        keep=Keep(**values.get("keep", {})),
+        pruning=Pruning(**_with_tuples(values.get("pruning", {}))),
+        summary=Summary(**values.get("summary", {})),
+    )
+
+
+def _overlaid(base: dict[str, Any], top: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    names = PresetSection.model_fields
+    return {name: {**base.get(name, {}), **top.get(name, {})} for name in names}
+
+
+def _with_tuples(values: dict[str, Any]) -> dict[str, Any]:
+    return {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
+
+
+def _load_preset(name: str) -> dict[str, Any]:
+    known = {path.stem: path for path in _preset_files()}
+    if name not in known:
+        raise PresetError(_refusal(name, known))
+    document = load_document(known[name], {})
+    return PresetSection.model_validate(document.values).model_dump(exclude_unset=True)
+
+
+def _refusal(name: str, known: Iterable[str]) -> str:
+    if name in LATER_PRESETS:
+        return f"preset {name} comes with a later version"
+    return f"unknown preset; the nearest is {find_nearest(name, known)!r}"
+
+
+def _preset_files() -> list[Path]:
+    return sorted((find_config_folder() / "presets").glob("*.yaml"))

@@ -1,0 +1,78 @@
+"""The base of every section of a settings file: strict, no unknown keys, frozen.
+
+Fits a value that came out of `${…}` to the field it is for: in `port: "${PORT:-8080}"` a number, in
+`api_key: ${KEY}` a text even if it consists of digits.
+"""
+
+import types
+from typing import Annotated, Literal, Union, get_args, get_origin
+
+from pydantic import BaseModel, ConfigDict, SecretStr, ValidationInfo, field_validator
+
+from gateway.settings.document import parse_scalar
+from gateway.settings.interpolation import Interpolated
+
+
+class Section(BaseModel):
+    model_config = ConfigDict(
+        strict=True, extra="forbid", frozen=True, allow_inf_nan=False, hide_input_in_errors=True
+    )
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _fit(cls, value: object, info: ValidationInfo) -> object:
+        return _fitted(value, cls.model_fields[str(info.field_name)].annotation)
+
+
+def find_choices(annotation: object) -> list[object]:
+    """The plain alternatives of an annotation: `Annotated[int, …] | None` has int and None."""
+    origin = get_origin(annotation)
+    if origin is Annotated:
+        return find_choices(get_args(annotation)[0])
+    if origin in (Union, types.UnionType):
+        return [choice for part in get_args(annotation) for choice in find_choices(part)]
+    return [annotation]
+
+
+def find_element(annotation: object) -> object:
+    """What a list or a mapping is made of, None for anything else."""
+    for choice in find_choices(annotation):
+        if get_origin(choice) in (list, dict):
+            element: object = get_args(choice)[-1]
+            return element
+    return None
+
+
+def read_section(annotation: object) -> type[Section] | None:
+    for choice in find_choices(annotation):
+        if isinstance(choice, type) and issubclass(choice, Section):
+            return choice
+    return None
+
+
+def _fitted(value: object, annotation: object) -> object:
+    if isinstance(value, list):
+        return [_fitted(item, find_element(annotation)) for item in value]
+    if value is None:
+        return _fitted_nothing(annotation)
+    if value == "" and type(None) in find_choices(annotation):
+        return None  # `"${KEY:-}"` without KEY means no key
+    if isinstance(value, Interpolated):
+        return str(value) if _wants_text(annotation) else parse_scalar(str(value))
+    if isinstance(value, dict) and read_section(find_element(annotation)):
+        return {key: {} if item is None else item for key, item in value.items()}
+    return value
+
+
+def _fitted_nothing(annotation: object) -> object:
+    """A section whose lines are all commented out counts as empty."""
+    if read_section(annotation):
+        return {}
+    if read_section(find_element(annotation)):
+        return [] if any(get_origin(choice) is list for choice in find_choices(annotation)) else {}
+    return None
+
+
+def _wants_text(annotation: object) -> bool:
+    choices = find_choices(annotation)
+    return any(choice in (str, SecretStr) or get_origin(choice) is Literal for choice in choices)

@@ -1,0 +1,93 @@
+"""Turns what the schema refuses into problems with a place and plain words, and without the values."""
+
+from collections.abc import Iterator
+
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails
+
+from gateway.settings.document import Document, Location
+from gateway.settings.errors import Problem, SettingsError
+from gateway.settings.nearest import find_nearest
+from gateway.settings.schema import FileSettings
+from gateway.settings.section import find_element, read_section
+
+# One or two letters wrong in a key of usual length.
+_MUCH_ALIKE = 0.75
+
+_WORDS = {
+    "missing": "is required",
+    "model_type": "must be a section of keys",
+    "model_attributes_type": "must be a section of keys",
+    "dict_type": "must be a section of named entries",
+    "list_type": "must be a list",
+    "int_type": "must be a whole number",
+    "float_type": "must be a number",
+    "bool_type": "must be true or false",
+    "string_type": "must be text (quotes make a number one)",
+    "string_too_short": "must not be empty",
+    "too_short": "must not be empty",
+}
+
+
+def parse_file_settings(document: Document) -> FileSettings:
+    """Raises SettingsError with everything that the schema refuses."""
+    try:
+        return FileSettings.model_validate(document.values)
+    except ValidationError as error:
+        details = error.errors(include_url=False, include_context=False, include_input=False)
+    raise SettingsError(_make_problem(detail, document) for detail in details)
+
+
+def _make_problem(detail: ErrorDetails, document: Document) -> Problem:
+    location = detail["loc"]
+    if detail["type"] == "extra_forbidden":
+        text = _unknown_key(location)
+    else:
+        words = _WORDS.get(detail["type"]) or _plain(detail["msg"])
+        text = f"{render_location(location)}: {words}" if location else words
+    return Problem(document.find_origin(location), text)
+
+
+def render_location(location: Location) -> str:
+    """As one would write it in a program: `tenants[0].keys`."""
+    steps = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in location)
+    return steps.removeprefix(".")
+
+
+def _plain(message: str) -> str:
+    return message.removeprefix("Value error, ").replace("Input should be", "must be")
+
+
+def _unknown_key(location: Location) -> str:
+    known = _keys_beside(location)
+    key = str(location[-1])
+    return f"unknown key {render_location(location)!r}; the nearest valid key is {_nearest_key(key, known)!r}"
+
+
+def _nearest_key(key: str, known: list[str]) -> str:
+    """A much similar key beside it, else the path of one elsewhere, else the nearest beside it."""
+    paths = list(_paths(FileSettings, ""))
+    # Reversed, so that the first of several wins: a lone `port` means listen.port, not admin.port.
+    elsewhere = {path.rpartition(".")[2]: path for path in reversed(paths)}
+    away = elsewhere.get(find_nearest(key, elsewhere, likeness=_MUCH_ALIKE), "")
+    return find_nearest(key, known, likeness=_MUCH_ALIKE) or away or find_nearest(key, known)
+
+
+def _keys_beside(location: Location) -> list[str]:
+    annotation: object = FileSettings
+    for step in location[:-1]:
+        section = read_section(annotation)
+        annotation = section.model_fields[str(step)].annotation if section else find_element(annotation)
+    section = read_section(annotation)
+    return list(section.model_fields) if section else []
+
+
+def _paths(annotation: object, prefix: str) -> Iterator[str]:
+    """Every key of the schema, `*` standing for names and positions."""
+    section = read_section(annotation)
+    if section is None:
+        return
+    for name, info in section.model_fields.items():
+        yield f"{prefix}{name}"
+        yield from _paths(info.annotation, f"{prefix}{name}.")
+        yield from _paths(find_element(info.annotation), f"{prefix}{name}.*.")

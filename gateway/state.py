@@ -1,0 +1,211 @@
+"""What is known of conversations: heads, pivots, mark batches, markers, calibrations.
+
+Decoded records in memory in front of a store. The compactor is its only writer. Everything is keyed by
+chains, which begin with the tenant; the owner inside each record is checked on reading all the same.
+"""
+
+import asyncio
+import hashlib
+from collections.abc import Sequence
+from dataclasses import replace
+
+from gateway.core.conversation import Conversation
+from gateway.core.estimate import Calibration
+from gateway.core.head import Head
+from gateway.core.pivot import Batch, Pivot
+from gateway.lru import Lru
+from gateway.records import Marker, parse_record, render_record
+from gateway.store import Store
+
+# Heads are written a moment later, only the newest of each conversation: a lost one costs an estimate.
+_HEADS_LINGER_SECONDS = 0.5
+_HEAD_WEIGHT_BYTES = 900
+_RECORD_WEIGHT_BYTES = 700
+_ASKED_BYTES = 4 << 20
+_ASKED_WEIGHT_BYTES = 200
+# A side call and the main call may end at one chain; more than this many scopes there are noise.
+_MOST_SCOPES = 4
+
+
+class State:
+    def __init__(self, store: Store, keep_seconds: float, max_bytes: int) -> None:
+        self._store = store
+        self._keep_seconds = keep_seconds
+        self._heads: Lru[bytes, tuple[Head, ...]] = Lru(max_bytes)
+        self._pivots: Lru[bytes, Pivot] = Lru(max_bytes)
+        self._batches: Lru[bytes, Batch] = Lru(max_bytes)
+        self._markers: dict[str, Marker] = {}
+        self._calibrations: Lru[str, Calibration] = Lru(max_bytes)
+        # Openings whose heads, and whose pivots, the store has been asked for.
+        self._asked_heads: Lru[bytes, bool] = Lru(_ASKED_BYTES)
+        self._asked_pivots: Lru[bytes, bool] = Lru(_ASKED_BYTES)
+        # The request that went on first from a head: another one that goes on from there is a branch.
+        self._continuations: Lru[str, str] = Lru(_ASKED_BYTES)
+        self._unwritten: dict[str, Head] = {}
+        self._flush: asyncio.TimerHandle | None = None
+
+    # Heads
+
+    def find_head(self, conversation: Conversation, scope: str) -> Head | None:
+        """Walks the chain from its end through memory; of several heads at one place, the one of this scope."""
+        for key in reversed(conversation.chain):
+            heads = self._heads.get(key)
+            if heads:
+                return next((head for head in heads if head.scope == scope), heads[0])
+        return None
+
+    async def ask_head(self, owner: str, conversation: Conversation, scope: str) -> Head | None:
+        """The same through the store, once for each opening: for conversations new to this process."""
+        root = conversation.chain[conversation.opening_end]
+        if root in self._asked_heads:
+            return None
+        self._asked_heads.put(root, True, _ASKED_WEIGHT_BYTES)
+        await self._load_head(owner, conversation)
+        return self.find_head(conversation, scope)
+
+    def claim_continuation(self, head: Head, key: str) -> str:
+        """The chain of the request that went on from this head first: this one, if none did before."""
+        first = self._continuations.get(head.key)
+        if first is None:
+            self._continuations.put(head.key, key, _ASKED_WEIGHT_BYTES)
+        return first or key
+
+    async def _load_head(self, owner: str, conversation: Conversation) -> None:
+        keys = [f"head:{key.hex()}" for key in reversed(conversation.chain[1:])]
+        found = await self._store.read_first(keys) if keys else None
+        head = parse_record(Head, owner, found[1]) if found else None
+        if head is None or found is None or found[0] != f"head:{head.key}":
+            return
+        self._remember_head(head)
+        marker = await self._load(Marker, owner, f"marker:{head.key}")
+        if marker is not None:
+            self._markers[marker.key] = marker
+
+    def save_head(self, head: Head) -> None:
+        self._remember_head(head)
+        self._unwritten[head.conversation] = head
+        if self._flush is None:
+            loop = asyncio.get_running_loop()
+            self._flush = loop.call_later(_HEADS_LINGER_SECONDS, self.flush_heads)
+
+    def flush_heads(self) -> None:
+        self._flush = None
+        for head in self._unwritten.values():
+            self._write(head.owner, f"head:{head.key}", head)
+        self._unwritten.clear()
+
+    def _remember_head(self, head: Head) -> None:
+        key = bytes.fromhex(head.key)
+        others = tuple(other for other in self._heads.get(key) or () if other.scope != head.scope)
+        heads = (head, *others)[:_MOST_SCOPES]
+        self._heads.put(key, heads, _HEAD_WEIGHT_BYTES * len(heads))
+
+    # Pivots
+
+    def find_pivots(self, conversation: Conversation) -> list[Pivot]:
+        """Every pivot in memory whose key is on the chain."""
+        return [self._pivots.get(key) for key in conversation.chain if key in self._pivots]  # type: ignore[misc]
+
+    async def load_pivots(self, owner: str, conversation: Conversation, named: str | None) -> None:
+        """Brings the chain's newest stored pivot, and the one a head names, into memory; asks the store once."""
+        if named and bytes.fromhex(named) not in self._pivots:
+            pivot = await self._load(Pivot, owner, f"pivot:{named}")
+            if pivot is not None and pivot.key == named:
+                self._remember_pivot(pivot)
+        root = conversation.chain[conversation.opening_end]
+        if root in self._asked_pivots:
+            return
+        self._asked_pivots.put(root, True, _ASKED_WEIGHT_BYTES)
+        found = await self._store.read_first(
+            [f"pivot:{key.hex()}" for key in reversed(conversation.chain[1:])]
+        )
+        pivot = parse_record(Pivot, owner, found[1]) if found else None
+        if pivot is not None and found is not None and found[0] == f"pivot:{pivot.key}":
+            self._remember_pivot(pivot)
+
+    def read_pivot(self, key: str | None) -> Pivot | None:
+        return self._pivots.get(bytes.fromhex(key)) if key else None
+
+    async def save_pivot(self, pivot: Pivot) -> None:
+        """Durable when this returns. Raises StoreError; then nobody may use the pivot."""
+        await self._store.write_durably(
+            f"pivot:{pivot.key}", render_record(pivot.owner, pivot), keep_seconds=self._keep_seconds
+        )
+        self._remember_pivot(pivot)
+
+    def refresh_pivot(self, pivot: Pivot) -> None:
+        """State not used for `retention` is dropped; a pivot in use is used."""
+        self._write(pivot.owner, f"pivot:{pivot.key}", pivot)
+
+    def _remember_pivot(self, pivot: Pivot) -> None:
+        weight = _RECORD_WEIGHT_BYTES + 4 * len(pivot.summary)
+        self._pivots.put(bytes.fromhex(pivot.key), pivot, weight)
+
+    # Mark batches
+
+    async def load_batches(self, owner: str, keys: Sequence[str]) -> None:
+        for key in keys:
+            if bytes.fromhex(key) in self._batches:
+                continue
+            batch = await self._load(Batch, owner, f"batch:{key}")
+            if batch is not None and batch.key == key:
+                self._remember_batch(batch)
+
+    def read_batches(self, keys: Sequence[str]) -> list[Batch] | None:
+        """All of them, or None if one is not in memory."""
+        batches = [self._batches.get(bytes.fromhex(key)) for key in keys]
+        found = [batch for batch in batches if batch is not None]
+        return found if len(found) == len(batches) else None
+
+    def save_batch(self, batch: Batch) -> None:
+        self._remember_batch(batch)
+        self._write(batch.owner, f"batch:{batch.key}", batch)
+
+    def _remember_batch(self, batch: Batch) -> None:
+        weight = _RECORD_WEIGHT_BYTES + 64 * len(batch.marks)
+        self._batches.put(bytes.fromhex(batch.key), batch, weight)
+
+    # Markers
+
+    def save_marker(self, marker: Marker) -> None:
+        self._markers[marker.key] = marker
+        self._write(marker.owner, f"marker:{marker.key}", marker)
+
+    def read_marker(self, key: str) -> Marker | None:
+        return self._markers.get(key)
+
+    def drop_marker(self, key: str) -> None:
+        if self._markers.pop(key, None) is not None:
+            self._store.delete(f"marker:{key}")
+
+    # Calibrations
+
+    def read_calibration(self, owner: str, upstream: str, model: str) -> Calibration:
+        return self._calibrations.get(_calibration_key(owner, upstream, model)) or Calibration()
+
+    async def load_calibration(self, owner: str, upstream: str, model: str) -> Calibration:
+        """The stored one; asks the store once per (tenant, upstream, model)."""
+        key = _calibration_key(owner, upstream, model)
+        known = self._calibrations.get(key)
+        if known is None:
+            known = await self._load(Calibration, owner, key) or Calibration()
+            self._calibrations.put(key, known, _RECORD_WEIGHT_BYTES)
+        return known
+
+    def save_calibration(self, owner: str, upstream: str, model: str, calibration: Calibration) -> None:
+        key = _calibration_key(owner, upstream, model)
+        self._calibrations.put(key, replace(calibration), _RECORD_WEIGHT_BYTES)
+        self._write(owner, key, calibration)
+
+    async def _load(self, kind: type, owner: str, key: str):  # type: ignore[no-untyped-def]  # noqa: ANN202
+        data = await self._store.read(key)
+        return parse_record(kind, owner, data) if data is not None else None
+
+    def _write(self, owner: str, key: str, record: object) -> None:
+        self._store.write(key, render_record(owner, record), keep_seconds=self._keep_seconds)
+
+
+def _calibration_key(owner: str, upstream: str, model: str) -> str:
+    parts = [part.encode() for part in (owner, upstream, model)]
+    encoded = b"".join(b"%d:%s" % (len(part), part) for part in parts)
+    return f"calibration:{hashlib.sha256(encoded).hexdigest()}"

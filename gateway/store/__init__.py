@@ -1,0 +1,52 @@
+"""Where state is kept: bytes in, bytes out, under a key, for a while.
+
+Knows nothing of what it keeps. Keys are printable ASCII like `head:<hex>`.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Protocol
+
+from gateway.store.disk import DiskStore, choose_directory
+from gateway.store.fault import StoreError
+from gateway.store.memory import MemoryStore
+
+__all__ = ["Store", "StoreError", "open_store"]
+
+
+class Store(Protocol):
+    """What every store does. Reads do not raise: absent, expired and damaged all answer `None`."""
+
+    async def open(self) -> None: ...
+
+    async def close(self) -> None:
+        """Writes out what is queued. Writing afterwards does nothing."""
+
+    async def read_first(self, keys: Sequence[str]) -> tuple[str, bytes] | None:
+        """The first key of the sequence that exists, in one thread hop for all of them."""
+
+    async def read(self, key: str) -> bytes | None: ...
+
+    async def scan(self, prefix: str) -> list[tuple[str, bytes]]:
+        """Every record whose key begins with `prefix`, in the order of the keys."""
+
+    def write(self, key: str, value: bytes, *, keep_seconds: float) -> None:
+        """Queued; a later write of the same key replaces it. Seen by reads of this process at once."""
+
+    async def write_durably(self, key: str, value: bytes, *, keep_seconds: float) -> None:
+        """Returns once committed. Raises StoreError when that cannot be."""
+
+    def delete(self, key: str) -> None:
+        """Queued, in order with the writes of the same key."""
+
+
+def open_store(url: str) -> Store:
+    """`disk:PATH` or `memory:`, not opened yet. Raises StoreError for any other form."""
+    scheme, _, rest = url.partition(":")
+    if scheme == "memory" and not rest:
+        return MemoryStore()
+    if scheme == "disk" and rest:
+        return DiskStore(choose_directory(Path(rest)))
+    if scheme in ("redis", "rediss"):
+        raise StoreError("store: this build has no redis store yet; use disk:PATH or memory:")
+    raise StoreError(f"store: {scheme or 'an empty value'!r} is not a store; use disk:PATH or memory:")

@@ -1,0 +1,116 @@
+"""The embedded store: a directory, one thread that writes and one that reads; the event loop does neither.
+
+This is only the face of it: see pending, writer, reader, volume.
+"""
+
+import asyncio
+import logging
+import os
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import TypeVar
+
+from gateway.store.fault import StoreError, Unusable
+from gateway.store.key import check_key
+from gateway.store.pending import Op, Pending
+from gateway.store.reader import Reader
+from gateway.store.writer import Writer
+
+_log = logging.getLogger(__name__)
+_Asked = TypeVar("_Asked")
+_Found = TypeVar("_Found")
+
+# What may wait in memory for the disk: minutes of heavy traffic (heads are some KB each).
+_MAX_QUEUED_BYTES = 64 << 20
+# A head that is lost by a crash costs one estimate; half a second lets rewrites of the same head coalesce.
+_LINGER_SECONDS = 0.5
+
+
+class DiskStore:
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        max_queued_bytes: int = _MAX_QUEUED_BYTES,
+        linger_seconds: float = _LINGER_SECONDS,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._clock = clock
+        self._pending = Pending(max_queued_bytes)
+        self._writer = Writer(directory, self._pending, linger_seconds=linger_seconds, clock=clock)
+        self._reader = Reader(self._writer, self._pending, clock)
+        self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="store-reader")
+        self._has_opened = False
+        self._has_warned = False
+
+    async def open(self) -> None:
+        """Once. Never fails: a damaged directory is set aside, without any the store goes on in memory."""
+        await asyncio.get_running_loop().run_in_executor(self._executor, self._writer.start)
+        self._has_opened = True
+
+    async def close(self) -> None:
+        """For good."""
+        if not self._is_open:
+            return
+        self._pending.close()
+        try:
+            await asyncio.get_running_loop().run_in_executor(self._executor, self._finish)
+        finally:
+            self._executor.shutdown(wait=False)
+
+    async def read_first(self, keys: Sequence[str]) -> tuple[str, bytes] | None:
+        return await self._in_thread(self._reader.read_first, keys) if self._is_open and keys else None
+
+    async def read(self, key: str) -> bytes | None:
+        found = await self.read_first((key,))
+        return None if found is None else found[1]
+
+    async def scan(self, prefix: str) -> list[tuple[str, bytes]]:
+        return await self._in_thread(self._reader.scan, prefix) if self._is_open else []
+
+    def write(self, key: str, value: bytes, *, keep_seconds: float) -> None:
+        check_key(key)
+        if not self._is_open:
+            _log.debug("store: a write after closing is dropped")
+        elif not self._pending.put(key, Op(value, self._clock() + keep_seconds)):
+            self._warn_full()
+
+    async def write_durably(self, key: str, value: bytes, *, keep_seconds: float) -> None:
+        check_key(key)
+        if not self._is_open:
+            raise Unusable("the store is closed")
+        waiter: Future[None] = Future()
+        if not self._pending.put(key, Op(value, self._clock() + keep_seconds, (waiter,))):
+            raise StoreError("too much is waiting to be written")
+        await asyncio.wrap_future(waiter)
+
+    def delete(self, key: str) -> None:
+        check_key(key)
+        if not self._is_open:
+            _log.debug("store: a delete after closing is dropped")
+            return
+        self._pending.put(key, Op(None))
+
+    @property
+    def _is_open(self) -> bool:
+        return self._has_opened and not self._pending.is_closed
+
+    async def _in_thread(self, call: Callable[[_Asked], _Found], argument: _Asked) -> _Found:
+        return await asyncio.get_running_loop().run_in_executor(self._executor, call, argument)
+
+    def _finish(self) -> None:
+        """In the reader's thread: its connection must be closed there."""
+        self._writer.join()
+        self._reader.close()
+
+    def _warn_full(self) -> None:
+        if not self._has_warned:
+            _log.warning("store: too much is waiting to be written, plain writes are dropped; said once")
+        self._has_warned = True
+
+
+def choose_directory(path: Path) -> Path:
+    """`~` and `$VAR` as diskcache would read them, so that everybody means the same directory."""
+    return Path(os.path.expandvars(path.expanduser())).absolute()

@@ -1,0 +1,57 @@
+"""One request on its way, with everything that was found out about it."""
+
+from dataclasses import dataclass
+
+from yarl import URL
+
+from gateway.core.head import Head
+from gateway.core.limits import Limits
+from gateway.core.policy import Policy
+from gateway.identity import Received
+from gateway.settings import UpstreamSettings
+from gateway.tenancy import Tenant
+from gateway.upstream import RawHeaders
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Turn:
+    """head: the nearest known one. is_known_size: its usage counts for this request (same scope).
+
+    url, raw_headers: where the conversation's own calls go, and the headers as received; a summary call goes
+    the same way.
+    conversation, parent: the branch this request belongs to, and the one it left.
+    """
+
+    tenant: Tenant
+    upstream: UpstreamSettings
+    url: URL
+    raw_headers: RawHeaders
+    received: Received
+    policy: Policy
+    limits: Limits
+    scope: str
+    head: Head | None
+    conversation: str
+    parent: str | None
+
+    @property
+    def owner(self) -> str:
+        return self.tenant.id
+
+    @property
+    def model(self) -> str:
+        return self.received.body.envelope.model
+
+    @property
+    def requested(self) -> int | None:
+        return self.received.body.envelope.requested_tokens
+
+    @property
+    def own_head(self) -> Head | None:
+        """The head if its usage counts for this request: same scope, and upstream told something."""
+        head = self.head
+        return head if head is not None and head.scope == self.scope and head.prompt_tokens else None
+
+    @property
+    def growth(self) -> float:
+        return self.head.growth_tokens if self.head is not None else 0.0

@@ -1,0 +1,121 @@
+"""Where a request goes, and which headers go with it.
+
+The upstream comes from configuration only. End-to-end headers pass as they are; hop-by-hop ones, ours and,
+where the upstream has a key of its own, every form of the caller's credential do not.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+from urllib.parse import unquote
+
+from multidict import CIMultiDict
+from yarl import URL
+
+from gateway.core.errors import RequestRefused
+from gateway.settings import Settings, UpstreamSettings
+from gateway.tenancy import Tenant
+
+RawHeaders = Sequence[tuple[bytes, bytes]]
+
+# RFC 9110 §7.6.1, and what the client library writes by itself.
+_HOP_BY_HOP: Final = frozenset(
+    {
+        *("connection", "keep-alive", "proxy-authenticate", "proxy-authorization", "proxy-connection"),
+        *("te", "trailer", "transfer-encoding", "upgrade"),
+    }
+)
+_REQUEST_ONLY: Final = frozenset({"host", "content-length", "expect"})
+_CREDENTIALS: Final = frozenset({"authorization", "x-api-key", "api-key"})
+_OWN_PREFIX: Final = "x-gateway-"
+
+_FORMATS: Final = {
+    "/chat/completions": "chat",
+    "/responses": "responses",
+    "/messages": "messages",
+}
+
+
+def read_format(path: str) -> str | None:
+    """The wire format that a path is understood in, None for one that is only relayed."""
+    return _FORMATS.get(_without_version(path.partition("?")[0]))
+
+
+class Upstreams:
+    def __init__(self, settings: Settings) -> None:
+        self._by_name = settings.upstreams
+
+    def choose(self, tenant: Tenant, path: str) -> UpstreamSettings:
+        """The tenant's own, if it speaks what the path asks for; else the first that does; else the first."""
+        wanted = _guess_format(path)
+        named = self._by_name.get(tenant.upstream or "")
+        if named is not None and (wanted is None or wanted in named.formats):
+            return named
+        candidates = [up for up in self._by_name.values() if wanted is None or wanted in up.formats]
+        return named or (candidates[0] if candidates else next(iter(self._by_name.values())))
+
+    def read(self, name: str) -> UpstreamSettings | None:
+        return self._by_name.get(name)
+
+
+def make_url(upstream: UpstreamSettings, path: str) -> URL:
+    """base_url + the path after an optional leading /v1, as it was sent. Raises RequestRefused.
+
+    A path that climbs out of base_url could reach another tenant's part of the upstream.
+    """
+    if not path.startswith("/") or _climbs(path):
+        raise RequestRefused(400, "The request path is not valid.")
+    return URL(upstream.base_url + _without_version(path), encoded=True)
+
+
+def make_headers(raw: RawHeaders, upstream: UpstreamSettings) -> CIMultiDict[str]:
+    """The end-to-end headers of a request, with the upstream's own credential where it has one."""
+    dropped = _HOP_BY_HOP | _REQUEST_ONLY | _named_in_connection(raw)
+    key = upstream.api_key
+    if key is not None:
+        dropped |= _CREDENTIALS
+    headers = CIMultiDict(_iter_kept(raw, dropped))
+    if key is not None:
+        headers["Authorization"] = f"Bearer {key.get_secret_value()}"
+        if "messages" in upstream.formats and "chat" not in upstream.formats:
+            del headers["Authorization"]
+            headers["x-api-key"] = key.get_secret_value()
+    return headers
+
+
+def make_response_headers(raw: RawHeaders) -> CIMultiDict[str]:
+    """The end-to-end headers of an answer."""
+    return CIMultiDict(_iter_kept(raw, _HOP_BY_HOP | _named_in_connection(raw)))
+
+
+def _iter_kept(raw: RawHeaders, dropped: frozenset[str]) -> Iterable[tuple[str, str]]:
+    for name, value in raw:
+        text = name.decode("utf-8", "surrogateescape")
+        lower = text.lower()
+        if lower not in dropped and not lower.startswith(_OWN_PREFIX):
+            yield text, value.decode("utf-8", "surrogateescape")
+
+
+def _named_in_connection(raw: RawHeaders) -> frozenset[str]:
+    """Headers that the sender declares hop-by-hop (RFC 9110 §7.6.1)."""
+    named: set[str] = set()
+    for name, value in raw:
+        if len(name) == 10 and name.lower() == b"connection":
+            named.update(part.strip().lower() for part in value.decode("latin-1").split(","))
+    return frozenset(named)
+
+
+def _without_version(path: str) -> str:
+    if path.startswith("/v1/"):
+        return path[3:]
+    return path[3:] if path.startswith("/v1") and path[3:4] in ("", "?") else path
+
+
+def _guess_format(path: str) -> str | None:
+    """By its beginning: `/messages/count_tokens` goes where `/messages` goes."""
+    plain = _without_version(path)
+    return next((name for prefix, name in _FORMATS.items() if plain.startswith(prefix)), None)
+
+
+def _climbs(path: str) -> bool:
+    plain = unquote(path.partition("?")[0]).replace("\\", "/")
+    return any(segment in (".", "..") for segment in plain.split("/"))

@@ -1,0 +1,79 @@
+"""Who has been silent for too long? One timestamp per read, one sweeper for all.
+
+A read timeout of the library does not fire when its parser hangs on a malformed chunk (FACTS §1); closing the
+response from outside does.
+"""
+
+import asyncio
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+from aiohttp import ClientResponse
+
+from gateway.core.errors import UpstreamStalled
+
+_MOST_SECONDS_BETWEEN_SWEEPS = 1.0
+
+
+class Watch:
+    """One exchange. `seen_seconds` is set at each sign of life."""
+
+    __slots__ = ("_idle_seconds", "_is_stalled", "_task", "response", "seen_seconds")
+
+    def __init__(self, idle_seconds: float) -> None:
+        self._idle_seconds = idle_seconds
+        self._is_stalled = False
+        self._task = asyncio.current_task()
+        self.response: ClientResponse | None = None
+        self.seen_seconds = time.monotonic()
+
+    def check(self, now_seconds: float) -> None:
+        """Wakes a reader that has waited too long: by closing its response, or by cancelling its task."""
+        if self._is_stalled or now_seconds - self.seen_seconds <= self._idle_seconds:
+            return
+        self._is_stalled = True
+        if self.response is not None:
+            self.response.close()
+        elif self._task is not None:
+            self._task.cancel()
+
+    def explain(self, error: BaseException) -> None:
+        """Raises UpstreamStalled in place of what the wake-up looked like."""
+        if not self._is_stalled:
+            return
+        if isinstance(error, asyncio.CancelledError) and self._task is not None:
+            self._task.uncancel()
+        raise UpstreamStalled(f"no sign of life for {self._idle_seconds:g} s") from error
+
+
+class Watchdog:
+    def __init__(self, shortest_idle_seconds: float) -> None:
+        self._every_seconds = min(_MOST_SECONDS_BETWEEN_SWEEPS, shortest_idle_seconds / 4)
+        self._watches: set[Watch] = set()
+        self._sweeper: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        self._sweeper = asyncio.get_running_loop().create_task(self._sweep(), name="watchdog")
+
+    async def stop(self) -> None:
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._sweeper
+
+    @contextmanager
+    def watching(self, idle_seconds: float) -> Iterator[Watch]:
+        watch = Watch(idle_seconds)
+        self._watches.add(watch)
+        try:
+            yield watch
+        finally:
+            self._watches.discard(watch)
+
+    async def _sweep(self) -> None:
+        while True:
+            await asyncio.sleep(self._every_seconds)
+            now = time.monotonic()
+            for watch in list(self._watches):
+                watch.check(now)

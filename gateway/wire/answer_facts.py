@@ -1,0 +1,158 @@
+"""What the events of a chat answer say about it: usage, finish reason, errors, whether it came to its end.
+
+Reads all shapes that FACTS §4 names: OpenAI chat and its variants, Responses, Anthropic Messages, llama.cpp.
+Knows nothing of transport; text and tool calls are for `summary_answer`.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Literal
+
+import msgspec
+
+from gateway.core.usage import Usage, merge_usage, read_timings, read_usage
+from gateway.wire.sse import Event
+
+_TypeOfDelta = Literal[
+    "content_block_delta",
+    "response.function_call_arguments.delta",
+    "response.output_text.delta",
+    "response.reasoning_summary_text.delta",
+]
+_TERMINAL_STATUS = frozenset({"completed", "incomplete", "failed", "cancelled"})
+Document = Mapping[str, object]
+
+
+class _DullChoice(msgspec.Struct, gc=False):
+    finish_reason: None = None
+    usage: None = None
+    error: None = None
+
+
+class _DullDocument(msgspec.Struct, gc=False):
+    """Nothing here but text: what does not fit this type is worth a look. Four times cheaper than a look."""
+
+    choices: list[_DullChoice] = []
+    type: _TypeOfDelta | None = None
+    error: None = None
+    message: None = None
+    object: Literal["chat.completion.chunk"] | None = None
+    response: None = None
+    timings: None = None
+    usage: None = None
+    x_groq: None = None
+
+
+_decode_dull = msgspec.json.Decoder(_DullDocument).decode
+_decode = msgspec.json.Decoder().decode
+
+
+class AnswerFacts:
+    """Grows with each event that is noted; the last usage and the last finish reason count."""
+
+    def __init__(self) -> None:
+        self.finish_reason: str | None = None
+        self.has_error = False
+        # The stream said so itself: a finish reason, [DONE], message_stop, a terminal status.
+        self.has_ended = False
+        self.has_document = False
+        self._usage: Usage | None = None
+        self._timings: Usage | None = None
+        self._message_usage: Document = {}
+
+    @property
+    def usage(self) -> Usage | None:
+        return self._usage or self._timings
+
+    def note(self, event: Event) -> None:
+        """As `note_documents`, for whom the text does not matter."""
+        if event.name == "error" or not is_dull(event.data):
+            self.note_documents(event)
+
+    def note_documents(self, event: Event) -> list[Document]:
+        """The JSON objects of the event, once they are noted. What is no JSON is left unread."""
+        self.has_error = self.has_error or event.name == "error"
+        documents = _read_documents(event.data)
+        if documents is None and event.name:
+            # [DONE]; or a server that puts no blank lines, whose events arrive as the lines of one.
+            lines = event.data.split(b"\n")
+            self.has_ended = self.has_ended or b"[DONE]" in map(bytes.strip, lines)
+            documents = [document for line in lines for document in _read_documents(line) or ()]
+        for document in documents or ():
+            self._note(document)
+        return documents or []
+
+    def _note(self, document: Document) -> None:
+        self.has_document = True
+        self.has_error = self.has_error or _has_error(document)
+        self.finish_reason = _read_finish_reason(document) or self.finish_reason
+        self.has_ended = self.has_ended or bool(self.finish_reason) or document.get("type") == "message_stop"
+        self._usage = self._read_usage(document) or self._usage
+        timings = document.get("timings")
+        self._timings = (read_timings(timings) if isinstance(timings, dict) else None) or self._timings
+
+    def _read_usage(self, document: Document) -> Usage | None:
+        match document:
+            case {"type": "message_start", "message": {"usage": dict(usage)}}:
+                self._message_usage = usage
+                return read_usage(usage)
+            case {"type": "message_delta", "usage": dict(usage)}:
+                self._message_usage = merge_usage(self._message_usage, usage)
+                return read_usage(self._message_usage)
+        readings = map(read_usage, _usage_objects(document))
+        return next((usage for usage in readings if usage), None)
+
+
+def is_dull(data: bytes) -> bool:
+    """Surely neither usage nor the end nor an error. Hot: asked for every event."""
+    try:
+        _decode_dull(data)
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
+def choices_of(document: Document) -> list[Document]:
+    choices = document.get("choices")
+    return [choice for choice in choices if isinstance(choice, dict)] if isinstance(choices, list) else []
+
+
+def _usage_objects(document: Document) -> Iterator[Document]:
+    places = [document, *choices_of(document), document.get("x_groq"), document.get("response")]
+    for place in places:
+        if isinstance(place, dict) and isinstance(usage := place.get("usage"), dict):
+            yield usage
+
+
+def _read_finish_reason(document: Document) -> str | None:
+    reasons: list[object] = [choice.get("finish_reason") for choice in choices_of(document)]
+    match document:
+        case {"type": "message_delta", "delta": {"stop_reason": reason}} | {"stop_reason": reason}:
+            reasons.append(reason)
+        case {"response": dict(response)} | ({"object": "response"} as response):
+            reasons.append(_read_status(response))
+    return next((reason for reason in reasons if isinstance(reason, str) and reason), None)
+
+
+def _read_status(response: Document) -> object:
+    """Responses: the reason why it is incomplete says more than that it is."""
+    details = response.get("incomplete_details")
+    reason = details.get("reason") if isinstance(details, dict) else None
+    status = response.get("status")
+    return (reason or status) if status in _TERMINAL_STATUS else None
+
+
+def _has_error(document: Document) -> bool:
+    if document.get("type") == "error" or document.get("object") == "error":
+        return True
+    places = [document, document.get("response"), *choices_of(document)]
+    return any(isinstance(place, dict) and bool(place.get("error")) for place in places)
+
+
+def _read_documents(data: bytes) -> list[Document] | None:
+    """None where it is no JSON: msgspec also refuses NaN, lone surrogates and what nests too deep."""
+    try:
+        value = _decode(data)
+    except (ValueError, RecursionError):
+        return None
+    values = value if isinstance(value, list) else [value]
+    return [document for document in values if isinstance(document, dict)]

@@ -1,0 +1,92 @@
+"""A request body as raw slices: where its fields and messages lie. Nothing is re-serialised.
+
+Knows JSON's outermost two levels only: an object, and the one array in it that holds the messages.
+"""
+
+import re
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+import msgspec
+
+from gateway.core.errors import Unreadable
+
+_SEPARATORS: Final = b" \t\r\n,"
+_SPACES: Final = b" \t\r\n"
+_KEY = re.compile(rb'\s*"((?:[^"\\]|\\.)*)"\s*:\s*')
+_fields_decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_items_decoder = msgspec.json.Decoder(list[msgspec.Raw])
+
+
+class Slice(NamedTuple):
+    """A half-open range of bytes."""
+
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Fields:
+    """The outermost object: raw values by key, where each lies, and the array of messages opened up."""
+
+    values: dict[str, bytes]
+    places: dict[str, Slice]
+    items: list[Slice]
+
+
+def split_fields(data: bytes, array_key: str) -> Fields:
+    """Raises Unreadable for anything but one object without repeated keys whose `array_key` is an array."""
+    try:
+        decoded = _fields_decoder.decode(data)
+        array = decoded.get(array_key)
+        raws = _items_decoder.decode(array) if array is not None else None
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise Unreadable("not a JSON object with an array of messages") from error
+    if raws is None:
+        raise Unreadable(f"no {array_key}")
+    places = _find_places(data, decoded)
+    items = place_items(data, places[array_key].start + 1, raws)
+    return Fields({key: bytes(raw) for key, raw in decoded.items() if key != array_key}, places, items)
+
+
+def split_items(data: bytes, start: int, end: int) -> list[Slice]:
+    """The items of the array whose inside lies at `start:end`. Raises Unreadable."""
+    inside = data[start:end].lstrip(_SPACES)
+    if not inside:
+        return []
+    if inside[:1] != b",":
+        raise Unreadable("not a continuation of an array")
+    try:
+        raws = _items_decoder.decode(b"[" + inside[1:] + b"]")
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise Unreadable("not a continuation of an array") from error
+    return place_items(data, start, raws)
+
+
+def place_items(data: bytes, at: int, raws: list[msgspec.Raw]) -> list[Slice]:
+    """msgspec gives slices without offsets; between two of them there are only separators (FACTS §1)."""
+    places = []
+    for raw in raws:
+        while data[at] in _SEPARATORS:
+            at += 1
+        end = at + len(raw)
+        places.append(Slice(at, end))
+        at = end
+    return places
+
+
+def _find_places(data: bytes, decoded: dict[str, msgspec.Raw]) -> dict[str, Slice]:
+    """Walk the object's keys in order. A repeated key breaks the order of the decoded ones: Unreadable."""
+    places: dict[str, Slice] = {}
+    at = data.index(b"{") + 1
+    for key, raw in decoded.items():
+        match = _KEY.match(data, at)
+        if match is None or msgspec.json.decode(b'"' + match.group(1) + b'"') != key:
+            raise Unreadable("repeated keys")
+        places[key] = Slice(match.end(), match.end() + len(raw))
+        at = places[key].end
+        while data[at] in _SEPARATORS:
+            at += 1
+    if data[at : at + 1] != b"}":
+        raise Unreadable("repeated keys")
+    return places

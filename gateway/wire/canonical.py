@@ -1,0 +1,86 @@
+"""The canonical form of what a message says: equal for two ways of writing the same thing.
+
+Rules: DESIGN §3. Left out is what real clients add, move or drop between two requests of one conversation.
+"""
+
+import hashlib
+import re
+from collections.abc import Iterable
+from typing import cast
+
+import msgspec
+
+# Blocks that clients insert, move and strip (DESIGN §3: exactly these tags).
+_EPHEMERAL = re.compile(
+    r"<(system-reminder|system_reminder|environment_details|environment_context|info-msg)>"
+)
+_IGNORED_PART_KEYS = frozenset({"cache_control", "annotations", "id", "status", "logprobs"})
+
+
+def canonical_json(value: object) -> bytes:
+    """Sorted keys, no spaces. Falls back to `repr` for numbers JSON encoders refuse (they only feed a hash)."""
+    try:
+        return msgspec.json.encode(value, order="sorted")
+    except (msgspec.MsgspecError, OverflowError, ValueError):
+        return repr(value).encode("utf-8", "surrogatepass")
+
+
+def canonical_arguments(arguments: str) -> bytes:
+    """Tool-call arguments: a JSON text that clients re-space. What is not JSON stands for itself."""
+    try:
+        return canonical_json(msgspec.json.decode(arguments))
+    except (msgspec.MsgspecError, UnicodeEncodeError):
+        return arguments.encode("utf-8", "surrogatepass")
+
+
+def without_ephemeral_blocks(text: str) -> str:
+    """Text without the blocks that come and go. An unclosed block stays; text without blocks is untouched."""
+    if "<" not in text:
+        return text
+    kept: list[str] = []
+    at = 0
+    unclosed: set[str] = set()
+    for opening in _EPHEMERAL.finditer(text):
+        tag = opening.group(1)
+        if opening.start() < at or tag in unclosed:
+            continue
+        closing = text.find(f"</{tag}>", opening.end())
+        if closing < 0:
+            unclosed.add(tag)
+            continue
+        kept.append(text[at : opening.start()])
+        at = closing + len(tag) + 3
+    return "".join([*kept, text[at:]]).strip() if at else text
+
+
+def canonical_part(part: dict[str, object]) -> bytes:
+    """A content part that is not text (image, audio, file, unknown): its canonical JSON, hashed if it is big."""
+    encoded = canonical_json({key: value for key, value in part.items() if key not in _IGNORED_PART_KEYS})
+    return encoded if len(encoded) <= 256 else hashlib.sha256(encoded).digest()
+
+
+def flatten_content(content: object) -> tuple[list[str], list[dict[str, object]]]:
+    """Texts and other parts of a `content` value: string, null or a list of parts."""
+    if isinstance(content, str):
+        return [content], []
+    texts: list[str] = []
+    others: list[dict[str, object]] = []
+    for part in _iter_parts(content):
+        text = part.get("text")
+        if part.get("type") in ("text", "input_text", "output_text") and isinstance(text, str):
+            texts.append(text)
+        else:
+            others.append(part)
+    return texts, others
+
+
+def _iter_parts(content: object) -> Iterable[dict[str, object]]:
+    if content is None:
+        return
+    for part in content if isinstance(content, list) else [content]:
+        if isinstance(part, dict):
+            yield cast("dict[str, object]", part)
+        elif isinstance(part, str):
+            yield {"type": "text", "text": part}
+        else:
+            yield {"type": "unknown", "value": part}

@@ -1,0 +1,220 @@
+"""Chat Completions requests: a body as envelope and slices, and one slice as facts.
+
+Knows the format's words. Decides nothing, and never writes a message back from what it has read.
+"""
+
+import hashlib
+from dataclasses import dataclass
+from typing import Final, cast
+
+import msgspec
+
+from gateway.core.errors import Unreadable
+from gateway.core.message import Call, Message, Role, digest_fields
+from gateway.wire.body import Fields, Slice, split_fields, split_items
+from gateway.wire.canonical import (
+    canonical_arguments,
+    canonical_json,
+    canonical_part,
+    flatten_content,
+    without_ephemeral_blocks,
+)
+
+FORMAT: Final = "chat"
+_OUTPUT_KEYS: Final = ("max_completion_tokens", "max_tokens")
+_ROLES: Final[dict[str, Role]] = {
+    "system": "system",
+    "developer": "system",
+    "user": "user",
+    "assistant": "assistant",
+    "tool": "tool",
+    "function": "tool",
+}
+# Neither identity nor content: clients add and drop these on the way (DESIGN §3).
+_IGNORED_KEYS: Final = frozenset(
+    {
+        *("role", "content", "tool_calls", "tool_call_id", "name", "function_call", "refusal"),
+        *("cache_control", "id", "status", "annotations", "logprobs", "provider_specific_fields"),
+        *("reasoning", "reasoning_content", "reasoning_details", "thinking", "thinking_blocks"),
+        *("reasoning_text", "reasoning_opaque", "thought_signature", "extra_content", "provider"),
+    }
+)
+# The reply field of non-OpenAI servers that lies beside `content`; null or empty is the same as absent.
+_EMPTY: Final[tuple[object, ...]] = (None, "", [], {})
+
+
+@dataclass(frozen=True, slots=True)
+class Envelope:
+    """What stands around the messages.
+
+    requested_tokens: the reply that is asked for, with the slice of the number, counted from the end of the
+    body if it lies behind the messages (negative, as in Python), so that it stays true while they grow.
+    tools: SHA-256 of the raw tool list, empty where there is none.
+    """
+
+    model: str
+    is_streaming: bool
+    requested_tokens: int | None
+    requested_key: str
+    requested_slice: Slice | None
+    wants_usage: bool
+    stream_options: Slice | None
+    tools: bytes
+    tools_slice: Slice | None
+
+
+@dataclass(frozen=True, slots=True)
+class ChatBody:
+    """One request body. `inside_end` is where the array of messages closes."""
+
+    data: bytes
+    envelope: Envelope
+    places: list[Slice]
+    inside_end: int
+
+    def field(self, place: Slice | None) -> bytes:
+        """The raw value at a place of the envelope, empty where there is none."""
+        return self.data[self.absolute(place.start) : self.absolute(place.end)] if place else b""
+
+    def absolute(self, offset: int) -> int:
+        """An envelope offset as one from the start of the body."""
+        return offset if offset >= 0 else len(self.data) + offset
+
+    def raw(self, index: int) -> bytes:
+        """The slice of the message at this index (counted over all, the leading block included)."""
+        place = self.places[index]
+        return self.data[place.start : place.end]
+
+
+def parse_body(data: bytes) -> ChatBody:
+    """Splits a whole body. Raises Unreadable."""
+    fields = split_fields(data, "messages")
+    return ChatBody(data, _read_envelope(fields, len(data)), fields.items, fields.places["messages"].end - 1)
+
+
+def parse_continuation(before: ChatBody, keep: int, data: bytes) -> ChatBody:
+    """Splits a body that shares everything up to the end of `before`'s message `keep - 1` with `before`.
+
+    Only the remainder is looked at: where the rest of the envelope is the same too, just the new messages.
+    Raises Unreadable where the remainder is no continuation; then the whole body has to be split.
+    """
+    shared_end = before.places[keep - 1].end
+    tail = before.data[before.inside_end :]
+    if not data.endswith(tail) or len(data) - len(tail) < shared_end:
+        raise Unreadable("another envelope")
+    inside_end = len(data) - len(tail)
+    added = split_items(data, shared_end, inside_end)
+    return ChatBody(data, before.envelope, before.places[:keep] + added, inside_end)
+
+
+def read_message(raw: bytes, tenant: bytes) -> Message:
+    """One slice as facts. Raises Unreadable."""
+    try:
+        message = msgspec.json.decode(raw)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise Unreadable("message is not JSON we can read") from error
+    if not isinstance(message, dict) or not isinstance(message.get("role"), str):
+        raise Unreadable("message without a role")
+    role = _ROLES.get(message["role"], "other")
+    texts, media = flatten_content(message.get("content"))
+    calls = _read_calls(message.get("tool_calls"))
+    answered = message.get("tool_call_id")
+    is_result = role == "tool"
+    return Message(
+        role=role,
+        key=message_key(raw, tenant),
+        digest=digest_fields(_canonical_fields(message, role, texts, media)),
+        size_bytes=len(raw),
+        calls=tuple(Call(identity, name) for identity, name, _ in calls),
+        results=(answered if isinstance(answered, str) else "",) if is_result else (),
+        has_media=bool(media),
+    )
+
+
+def message_key(raw: bytes, tenant: bytes) -> bytes:
+    """What a slice is remembered by."""
+    return hashlib.sha256(tenant + raw).digest()
+
+
+def _canonical_fields(
+    message: dict[str, object], role: Role, texts: list[str], media: list[dict[str, object]]
+) -> list[tuple[bytes, bytes]]:
+    text = "".join(texts)
+    if role == "user":
+        text = without_ephemeral_blocks(text)
+    name = message["role"] if role == "other" else role
+    fields = [(b"role", _encode(name)), (b"text", _encode(text))]
+    fields += [(b"part", canonical_part(part)) for part in media]
+    for identity, tool, arguments in _read_calls(message.get("tool_calls")):
+        fields += [(b"call", _encode(identity)), (b"tool", _encode(tool)), (b"arguments", arguments)]
+    if role == "tool":
+        fields.append((b"answers", _encode(message.get("tool_call_id"))))
+    if role in ("user", "system", "other") and message.get("name"):
+        fields.append((b"name", _encode(message["name"])))
+    for key in ("function_call", "refusal"):
+        if message.get(key) not in _EMPTY:
+            fields.append((key.encode(), canonical_json(message[key])))
+    extra = sorted(key for key in message if key not in _IGNORED_KEYS and message[key] not in _EMPTY)
+    return fields + [(b"field", _encode(key) + b"=" + canonical_json(message[key])) for key in extra]
+
+
+def _read_calls(calls: object) -> list[tuple[str, str, bytes]]:
+    """Id, tool name and canonical arguments of each tool call; calls of unknown types by their JSON."""
+    found = []
+    for call in calls if isinstance(calls, list) else ():
+        if not isinstance(call, dict):
+            raise Unreadable("tool call is not an object")
+        kind = call.get("type", "function")
+        body = call.get(kind if isinstance(kind, str) else "function")
+        detail = cast("dict[str, object]", body) if isinstance(body, dict) else {}
+        arguments = detail.get("arguments", detail.get("input"))
+        canonical = (
+            canonical_arguments(arguments) if isinstance(arguments, str) else canonical_json(arguments)
+        )
+        found.append((str(call.get("id") or ""), str(detail.get("name") or ""), canonical))
+    return found
+
+
+def _encode(value: object) -> bytes:
+    return value.encode("utf-8", "surrogatepass") if isinstance(value, str) else canonical_json(value)
+
+
+def _read_envelope(fields: Fields, size: int) -> Envelope:
+    values, places = fields.values, fields.places
+    behind = places["messages"].end
+
+    def place(key: str) -> Slice | None:
+        found = places.get(key)
+        if found is None or found.start < behind:
+            return found
+        return Slice(found.start - size, found.end - size)
+
+    requested_key = next((key for key in _OUTPUT_KEYS if _read_count(values.get(key)) is not None), "")
+    model = _decode(values.get("model"))
+    options = _decode(values.get("stream_options"))
+    tools = values.get("tools", b"")
+    return Envelope(
+        model=model if isinstance(model, str) else "",
+        is_streaming=_decode(values.get("stream")) is True,
+        requested_tokens=_read_count(values.get(requested_key)),
+        requested_key=requested_key,
+        requested_slice=place(requested_key),
+        wants_usage=isinstance(options, dict) and options.get("include_usage") is True,
+        stream_options=place("stream_options"),
+        tools=hashlib.sha256(tools).digest() if tools and tools != b"null" else b"",
+        tools_slice=place("tools"),
+    )
+
+
+def _read_count(raw: bytes | None) -> int | None:
+    value = _decode(raw)
+    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
+
+
+def _decode(raw: bytes | None) -> object:
+    if raw is None:
+        return None
+    try:
+        return msgspec.json.decode(raw)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise Unreadable("an envelope field is not JSON we can read") from error

@@ -1,0 +1,136 @@
+"""Takes out of an event stream the one chunk that is there only because we asked for usage.
+
+That chunk has `choices: []` and a usage object. Downstream did not ask for it, and some clients fall over
+a chunk without choices (FACTS §2). Everything else leaves byte for byte, however it is cut.
+Knows nothing of compressed streams: those must be asked for as `identity`.
+"""
+
+import msgspec
+
+# The usage chunk is below 2 KB everywhere. What is longer is not it and is not held back.
+MAX_HELD_BYTES = 64 * 1024
+_LINE_ENDS = b"\r\n"
+_decode = msgspec.json.Decoder().decode
+
+
+class UsageChunkFilter:
+    """Holds back an event only while it may still turn out to be the usage chunk.
+
+    An event is removed, with the blank line that ends it, if it has exactly one `data` line and that is
+    the usage chunk. So one event is kept or removed by its lines alone, and cuts do not matter.
+    """
+
+    def __init__(self) -> None:
+        self._rest = b""  # a line that is not complete and not sent
+        self._held: list[bytes] = []  # complete lines of an event, not sent
+        self._held_bytes = 0
+        self._has_extra = False  # one of them is the usage chunk
+        self._is_passing = False  # the event is to be kept, its lines leave as they come
+        self._is_in_line = False  # part of the line has left already
+
+    def feed(self, chunk: bytes) -> bytes:
+        """Hot. A chunk of whole events that cannot be usage chunks comes back as it is."""
+        data = self._rest + chunk
+        if self._held:
+            return self._filter(data)
+        end = _find_end_of_events(data)
+        if not end or _may_have_usage(data[:end]):
+            return self._filter(data)
+        self._begin_event()
+        self._is_in_line = False
+        self._rest = b""
+        if end == len(data):
+            return data
+        return data[:end] + self._filter(data[end:])
+
+    def finish(self) -> bytes:
+        """What is held back, unless it is the usage chunk without its blank line."""
+        last, self._rest = self._rest, b""
+        sent = self._take_line(last) if last else b""
+        return sent + self._end_event(b"")
+
+    def _filter(self, data: bytes) -> bytes:
+        lines = data.splitlines(keepends=True)
+        # A CR at the very end may be half of a CRLF: the line is not complete.
+        self._rest = lines.pop() if lines and not lines[-1].endswith(b"\n") else b""
+        sent = [self._take_line(line) for line in lines]
+        return b"".join(sent) + self._take_rest()
+
+    def _take_line(self, line: bytes) -> bytes:
+        """A complete line, or the end of one, goes in; what may leave now comes out."""
+        if self._is_in_line:
+            self._is_in_line = False
+            return line
+        content = line.rstrip(_LINE_ENDS)
+        if not content:
+            return self._end_event(line)
+        if not self._held and content.startswith(b":") and len(content) <= MAX_HELD_BYTES:
+            # A keep-alive must not wait for the event behind it.
+            return line
+        self._held.append(line)
+        self._held_bytes += len(content)
+        return b"" if self._may_be_extra(content) else self._release()
+
+    def _take_rest(self) -> bytes:
+        content = self._rest.rstrip(_LINE_ENDS)
+        if not self._is_passing and len(content) <= MAX_HELD_BYTES:
+            return b""
+        self._rest = self._rest[len(content) :]
+        self._is_in_line = self._is_in_line or bool(content)
+        return self._release() + content
+
+    def _may_be_extra(self, content: bytes) -> bool:
+        """May the event that goes on with this line still be removed?"""
+        if self._is_passing or self._held_bytes > MAX_HELD_BYTES:
+            return False
+        if content.partition(b":")[0] != b"data":
+            return True
+        has_data_already, self._has_extra = self._has_extra, _is_usage_chunk(content)
+        return self._has_extra and not has_data_already
+
+    def _release(self) -> bytes:
+        """This event is kept: all of it that is here, and what follows."""
+        sent = b"".join(self._held)
+        self._begin_event()
+        self._is_passing = True
+        return sent
+
+    def _end_event(self, blank_line: bytes) -> bytes:
+        sent = b"" if self._has_extra else b"".join(self._held) + blank_line
+        self._begin_event()
+        return sent
+
+    def _begin_event(self) -> None:
+        self._held.clear()
+        self._held_bytes = 0
+        self._has_extra = self._is_passing = False
+
+
+def _find_end_of_events(data: bytes) -> int:
+    """The length of `data` up to and with its last blank line; 0 where none is found."""
+    if data.endswith((b"\n\n", b"\r\n\r\n")):
+        return len(data)
+    return data.rfind(b"\n\n") + 2 if b"\n\n" in data else 0
+
+
+def _may_have_usage(data: bytes) -> bool:
+    """Surely not, where each usage is null (FACTS §2). Counting is what bytes do fastest.
+
+    Asked of one line or of many events the answer is the same: no needle spans a line end.
+    """
+    present = data.count(b'"usage"')
+    nulls = data.count(b'"usage":null') if present else 0
+    return present != nulls and present != nulls + data.count(b'"usage": null')
+
+
+def _is_usage_chunk(line: bytes) -> bool:
+    if not _may_have_usage(line) or b'"choices":[{' in line:
+        return False
+    try:
+        chunk = _decode(line.removeprefix(b"data:"))
+    except (ValueError, RecursionError):
+        return False
+    match chunk:
+        case {"choices": [], "usage": dict()}:
+            return True
+    return False

@@ -1,0 +1,1 @@
+"""Long sessions through a real gateway in front of the toy upstream."""

@@ -1,0 +1,82 @@
+"""A scripted coding agent works far past its window and notices nothing."""
+
+import random
+from dataclasses import dataclass
+
+import pytest
+
+from tests.toy.agent import Session, Shape, Style, find_tokens, make_session
+from tests.toy.counting import TokenCounter
+from tests.toy.economics import prefix_breaks, prefix_reuse, sent_with_opening, summary_budget
+from tests.toy.gateway import make_settings, running_gateway
+from tests.toy.running import Run, run_session
+from tests.toy.upstream import ToyUpstream
+
+pytest.importorskip("gateway.app", reason="the gateway cannot be started yet")
+
+
+@dataclass(frozen=True)
+class Case:
+    turns: int
+    window: int
+    max_tokens: int
+    stream: bool
+    style: Style
+
+    @property
+    def bias(self) -> float:
+        """Drawn per case, and the same in every run of it, so that a failure comes back."""
+        return round(random.Random(repr(self)).uniform(0.7, 1.6), 2)
+
+    @property
+    def session(self) -> Session:
+        return make_session(self.turns, self.turns, self.style)
+
+    def __str__(self) -> str:
+        streamed = "streamed" if self.stream else "whole"
+        size = f"{self.turns}-turns-{self.window}-output-{self.max_tokens}"
+        return f"{size}-{streamed}-{self.style}-bias-{self.bias}"
+
+
+CASES = [
+    Case(turns, window, max_tokens, stream, style)
+    for turns, window in ((40, 16_000), (60, 32_000), (150, 128_000))
+    for max_tokens in (1_000, 4_096, 8_192, 32_000)
+    for stream in (True, False)
+    for style in ("one_user", "many_users")
+]
+
+
+async def play(case: Case) -> Run:
+    shape = Shape(max_tokens=case.max_tokens, stream=case.stream)
+    toy = ToyUpstream(window=case.window, bias=case.bias)
+    async with toy, running_gateway(make_settings(toy)) as gateway:
+        return await run_session(case.session, gateway.base_url, toy, shape)
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("case", CASES, ids=str)
+async def test_every_request_is_answered_at_a_fair_price(case: Case) -> None:
+    session, counter = case.session, TokenCounter(case.bias)
+    run = await play(case)
+    outgoing = [seen.body for seen in run.outgoing]
+
+    assert run.failed == []
+    assert run.refusals == []
+    assert len(run.summaries) <= summary_budget(session, counter, case.window)
+    assert prefix_reuse(outgoing) >= 0.85
+    assert all(sent_with_opening([seen.request for seen in run.outgoing], session))
+    # The last turn's own reply is never sent, so its facts cannot have been seen.
+    said = [fact for fact in session.facts if fact.turn < case.turns - 1]
+    assert run.facts_lost(find_tokens(said, "user", "assistant")) == []
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("case", CASES[:4], ids=str)
+async def test_the_prefix_breaks_only_at_a_compaction_or_a_prune_batch(case: Case) -> None:
+    run = await play(case)
+    plans = [answer.header("x-gateway-plan") for answer in run.answers]
+    # An upper bound only: a batch is counted for every request that it is in force for.
+    breaks = prefix_breaks([seen.body for seen in run.outgoing])
+    batches = sum("pruned" in (plan or "") for plan in plans)
+    assert len(breaks) <= len(run.summaries) + batches

@@ -1,0 +1,96 @@
+"""YAML with places."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.settings.document import Document, load_document, parse_scalar
+from gateway.settings.errors import SettingsError
+
+_BAD = [
+    ("a: 1\nb: 2\na: 3\n", 3, "duplicate key 'a', first at"),
+    ("a:\n  b: 1\n  b: 2\n", 3, "duplicate key 'b'"),
+    ("a: !!python/object:os.system x\n", 1, "tags"),
+    ("a: !mine {b: 1}\n", 1, "tags"),
+    ("a: !!binary aGk=\n", 1, "tags"),
+    ("a: &x 1\nb: *x\n", 2, "aliases are not supported"),
+    ("a: &x [*x]\n", 1, "aliases are not supported"),
+    ("a:\n  <<: {b: 1}\n", 2, "plain name"),
+    ("? [a]\n: 1\n", 1, "plain name"),
+    ("${A}: 1\n", 1, "not for keys"),
+    ("a: 1\nb: ${A}\n", 2, "variable A is not set"),
+    ("a:\n  - x\n  - ${A}\n", 3, "variable A is not set"),
+    ("a: {b: ${A}}\n", 1, "needs quotes"),
+    ("a: [1\n", 2, "not valid YAML"),
+    ("a: 1\n--- \nb: 1\n", 2, "not valid YAML"),
+    ("a: 0x_\n", 1, "not a number"),
+    ("- a\n", 1, "must be a mapping"),
+    ("text\n", 1, "must be a mapping"),
+]
+
+
+def _load(folder: Path, text: str) -> Document:
+    path = folder / "f.yaml"
+    path.write_text(text, encoding="utf-8")
+    return load_document(path, {})
+
+
+@pytest.mark.parametrize(("text", "line", "expected"), _BAD)
+def test_a_problem_has_its_line(tmp_path: Path, text: str, line: int, expected: str) -> None:
+    with pytest.raises(SettingsError) as caught:
+        _load(tmp_path, text)
+    assert f"f.yaml:{line}: " in str(caught.value)
+    assert expected in str(caught.value)
+
+
+@pytest.mark.parametrize("content", [b"a: \xff\n", b"a: \x01\n", b"[" * 5000])
+def test_a_file_that_is_no_text_is_refused(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "f.yaml"
+    path.write_bytes(content)
+    with pytest.raises(SettingsError, match=r"f\.yaml"):
+        load_document(path, {})
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match=r"none\.yaml: cannot be read"):
+        load_document(tmp_path / "none.yaml", {})
+
+
+@pytest.mark.parametrize("text", ["", "# only a comment\n", "---\n", "null\n"])
+def test_an_empty_file_says_nothing(tmp_path: Path, text: str) -> None:
+    assert _load(tmp_path, text).values == {}
+
+
+def test_all_problems_are_reported_at_once(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError) as caught:
+        _load(tmp_path, "a: ${A}\nb: ${B}\n")
+    assert [problem.where.rpartition(":")[2] for problem in caught.value.problems] == ["1", "2"]
+
+
+def test_a_key_that_is_not_there_has_the_place_of_its_section(tmp_path: Path) -> None:
+    document = _load(tmp_path, "a: 1\nb:\n  - c: 2\n")
+    assert document.find_origin(("b", 0, "missing")).endswith("f.yaml:3")
+    assert document.find_origin(("missing",)).endswith("f.yaml")
+
+
+def test_a_replaced_value_has_its_new_origin() -> None:
+    document = Document({"a": {"b": 1, "c": 2}}, {(): "f", ("a",): "f:1", ("a", "b"): "f:2"})
+    changed = document.with_value(("a", "b"), 3, "--b")
+    assert changed.values == {"a": {"b": 3, "c": 2}}
+    assert (changed.find_origin(("a", "b", "x")), changed.find_origin(("a",))) == ("--b", "f:1")
+    assert document.values == {"a": {"b": 1, "c": 2}}
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [("8080", 8080), ("0.5", 0.5), ("true", True), ("", None), ("null", None), ("x", "x"), ("0x_", "0x_")],
+)
+def test_a_scalar_has_the_type_yaml_gives_it(text: str, value: object) -> None:
+    assert parse_scalar(text) == value
+
+
+@given(st.text())
+def test_no_text_is_too_odd_for_a_scalar(text: str) -> None:
+    parse_scalar(text)

@@ -1,0 +1,216 @@
+"""The contract: what both stores do alike."""
+
+import asyncio
+import contextlib
+import os
+import tempfile
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gateway.store import Store, StoreError, open_store
+from gateway.store.disk import DiskStore
+from gateway.store.memory import MemoryStore
+from tests.store.clock import Clock
+
+KINDS = ("disk", "memory")
+
+
+def make_store(kind: str, directory: Path, clock: Clock) -> Store:
+    if kind == "memory":
+        return MemoryStore(clock=clock)
+    return DiskStore(directory / "store", linger_seconds=0.01, clock=clock)
+
+
+@contextlib.asynccontextmanager
+async def opened(store: Store) -> AsyncIterator[Store]:
+    await store.open()
+    try:
+        yield store
+    finally:
+        await store.close()
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture(params=KINDS)
+async def store(request: pytest.FixtureRequest, tmp_path: Path, clock: Clock) -> AsyncIterator[Store]:
+    async with opened(make_store(request.param, tmp_path, clock)) as store:
+        yield store
+
+
+async def flush(store: Store) -> None:
+    await store.write_durably("flush:1", b"", keep_seconds=1e6)
+
+
+async def test_what_is_written_is_read_at_once_and_after_the_flush(store: Store) -> None:
+    store.write("head:1", b"\x00\xffone", keep_seconds=60)
+    assert await store.read("head:1") == b"\x00\xffone"
+    await flush(store)
+    assert await store.read("head:1") == b"\x00\xffone"
+    assert await store.read("head:2") is None
+
+
+@pytest.mark.parametrize("size", [0, 1, 5_000, (1 << 20) - 36, 1 << 20, 3 << 20])
+async def test_values_of_every_size_come_back_whole(store: Store, size: int) -> None:
+    value = os.urandom(size)
+    await store.write_durably("head:big", value, keep_seconds=60)
+    assert await store.read("head:big") == value
+    await store.write_durably("head:big", b"small", keep_seconds=60)
+    assert await store.read("head:big") == b"small"
+
+
+async def test_the_first_key_that_exists_answers_in_the_order_asked_for(store: Store) -> None:
+    for number in (3, 5, 7):
+        store.write(f"head:{number}", b"%d" % number, keep_seconds=60)
+    await flush(store)
+    store.write("head:6", b"6", keep_seconds=60)
+    store.delete("head:5")
+    assert await store.read_first(["head:9", "head:7", "head:3"]) == ("head:7", b"7")
+    assert await store.read_first(["head:5", "head:6", "head:7"]) == ("head:6", b"6")
+    assert await store.read_first(["head:5", "head:3", "head:6"]) == ("head:3", b"3")
+    assert await store.read_first([f"none:{number}" for number in range(1_000)]) is None
+    assert await store.read_first([]) is None
+
+
+async def test_a_record_is_gone_when_its_time_is_over(store: Store, clock: Clock) -> None:
+    await store.write_durably("head:short", b"1", keep_seconds=10)
+    await store.write_durably("head:long", b"2", keep_seconds=100)
+    store.write("head:never", b"3", keep_seconds=0)
+    clock.now += 9
+    assert await store.read("head:short") == b"1"
+    clock.now += 2
+    assert await store.read("head:short") is None
+    assert await store.read_first(["head:never", "head:short", "head:long"]) == ("head:long", b"2")
+    assert await store.scan("head:") == [("head:long", b"2")]
+
+
+async def test_an_expired_rewrite_hides_the_older_record(store: Store, clock: Clock) -> None:
+    await store.write_durably("head:1", b"old", keep_seconds=1_000)
+    store.write("head:1", b"new", keep_seconds=1)
+    clock.now += 2
+    assert await store.read("head:1") is None
+    await flush(store)
+    assert await store.read("head:1") is None
+
+
+async def test_a_scan_finds_exactly_the_prefix(store: Store) -> None:
+    for key in ("a:1", "b:1", "b:2", "b:~", "c:1", "b", "B:1"):
+        store.write(key, key.encode(), keep_seconds=60)
+    await flush(store)
+    store.write("b:3", b"b:3", keep_seconds=60)
+    store.delete("b:1")
+    assert await store.scan("b:") == [(key, key.encode()) for key in ("b:2", "b:3", "b:~")]
+    assert await store.scan("d") == []
+
+
+async def test_writes_and_deletes_of_one_key_keep_their_order(store: Store) -> None:
+    store.write("head:1", b"1", keep_seconds=60)
+    store.delete("head:1")
+    assert await store.read("head:1") is None
+    store.delete("head:2")
+    store.write("head:2", b"2", keep_seconds=60)
+    await flush(store)
+    assert await store.read("head:1") is None
+    assert await store.read("head:2") == b"2"
+
+
+async def test_a_closed_store_takes_nothing_and_says_so_only_where_it_matters(store: Store) -> None:
+    await store.close()
+    store.write("head:1", b"1", keep_seconds=60)
+    store.delete("head:1")
+    assert await store.read("head:1") is None
+    assert await store.scan("") == []
+    with pytest.raises(StoreError):
+        await store.write_durably("head:1", b"1", keep_seconds=60)
+    await store.close()
+
+
+@pytest.mark.parametrize("key", ["", "head:ä", "head:\n", "head:\ud800"])
+async def test_a_key_is_printable_ascii(store: Store, key: str) -> None:
+    with pytest.raises(ValueError):
+        store.write(key, b"1", keep_seconds=60)
+
+
+async def test_many_durable_writes_at_once_all_return(store: Store) -> None:
+    keys = [f"pivot:{number % 50}" for number in range(200)]
+    await asyncio.gather(*(store.write_durably(key, key.encode(), keep_seconds=60) for key in keys))
+    assert len(await store.scan("pivot:")) == 50
+
+
+_KEYS = st.sampled_from(["a:1", "a:2", "b:1", "b:2"])
+_STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("write"), _KEYS, st.binary(max_size=8), st.sampled_from([1, 10, 100])),
+        st.tuples(st.just("durable"), _KEYS, st.binary(max_size=8), st.sampled_from([1, 10, 100])),
+        st.tuples(st.just("delete"), _KEYS, st.just(b""), st.just(0)),
+        st.tuples(st.just("later"), st.just(""), st.just(b""), st.sampled_from([1, 5, 50])),
+        st.tuples(st.just("flush"), st.just(""), st.just(b""), st.just(0)),
+    ),
+    max_size=15,
+)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@settings(max_examples=60)
+@given(steps=_STEPS, asked=st.permutations(["a:1", "a:2", "b:1", "b:2"]))
+def test_a_store_is_a_dictionary_with_expiry(
+    kind: str, steps: list[tuple[str, str, bytes, int]], asked: list[str]
+) -> None:
+    with tempfile.TemporaryDirectory() as directory:
+        asyncio.run(_compare_with_dictionary(kind, Path(directory), steps, asked))
+
+
+async def _compare_with_dictionary(
+    kind: str, directory: Path, steps: list[tuple[str, str, bytes, int]], asked: list[str]
+) -> None:
+    clock = Clock()
+    clock.now += 0.5  # no step ends exactly at an expiry: the disk rounds it by a microsecond
+    model: dict[str, tuple[bytes, float]] = {}
+    async with opened(make_store(kind, directory, clock)) as store:
+        for verb, key, value, seconds in steps:
+            clock.now += 0.001
+            match verb:
+                case "write":
+                    store.write(key, value, keep_seconds=seconds)
+                    model[key] = value, clock.now + seconds
+                case "durable":
+                    await store.write_durably(key, value, keep_seconds=seconds)
+                    model[key] = value, clock.now + seconds
+                case "delete":
+                    store.delete(key)
+                    model.pop(key, None)
+                case "later":
+                    clock.now += seconds
+                case "flush":
+                    await flush(store)
+            alive = {key: value for key, (value, until) in model.items() if until > clock.now}
+            first = next(((key, alive[key]) for key in asked if key in alive), None)
+            assert await store.read_first(asked) == first
+        assert await store.scan("a:") == sorted(item for item in alive_items(model, clock) if item[0] < "b")
+
+
+def alive_items(model: dict[str, tuple[bytes, float]], clock: Clock) -> list[tuple[str, bytes]]:
+    return [(key, value) for key, (value, until) in model.items() if until > clock.now]
+
+
+def test_a_url_names_the_kind_of_store(tmp_path: Path) -> None:
+    assert isinstance(open_store("memory:"), MemoryStore)
+    assert isinstance(open_store(f"disk:{tmp_path}/x"), DiskStore)
+
+
+@pytest.mark.parametrize("url", ["", "disk:", "disk", "memory:x", "file:/x", "/tmp/x"])
+def test_an_unknown_url_lists_the_forms(url: str) -> None:
+    with pytest.raises(StoreError, match=r"disk:PATH or memory:"):
+        open_store(url)
+
+
+def test_redis_is_announced_as_missing() -> None:
+    with pytest.raises(StoreError, match="no redis store yet"):
+        open_store("redis://localhost:6379/0")

@@ -1,0 +1,85 @@
+"""The rules of the house that a reader relies on, read from the source itself.
+
+Which of our modules may know which is import-linter's part (`make check`).
+"""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+_PACKAGE = Path(__file__).resolve().parent.parent / "gateway"
+
+_CORE = """
+    __future__ abc base64 bisect collections contextlib dataclasses enum functools hashlib itertools json math
+    operator re string textwrap types typing gateway.core
+"""
+_WIRE = "binascii struct zlib brotli msgspec zstandard gateway.wire"
+_MAY_IMPORT = {"core": {*_CORE.split()}, "wire": {*_CORE.split(), *_WIRE.split()}}
+_MODULES = sorted(_PACKAGE.rglob("*.py"))
+
+
+def _name(path: Path) -> str:
+    return path.relative_to(_PACKAGE).as_posix()
+
+
+def _parse(path: Path) -> ast.Module:
+    return ast.parse(path.read_text("utf-8"), str(path))
+
+
+def _find_imports(tree: ast.Module) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield "." * node.level + (node.module or "")
+
+
+def _is_allowed(module: str, allowed: set[str]) -> bool:
+    parts = module.split(".")
+    return any(".".join(parts[:end]) in allowed for end in range(1, len(parts) + 1))
+
+
+@pytest.mark.parametrize("layer", sorted(_MAY_IMPORT))
+def test_what_decides_imports_only_what_is_pure(layer: str) -> None:
+    allowed = _MAY_IMPORT[layer]
+    wrong = [
+        f"{_name(path)}: {module}"
+        for path in (_PACKAGE / layer).rglob("*.py")
+        for module in _find_imports(_parse(path))
+        if not _is_allowed(module, allowed)
+    ]
+    assert wrong == []
+
+
+def test_nothing_in_core_or_wire_awaits() -> None:
+    waits = (ast.Await, ast.AsyncFunctionDef, ast.AsyncFor, ast.AsyncWith)
+    pure = [path for layer in _MAY_IMPORT for path in (_PACKAGE / layer).rglob("*.py")]
+    assert [_name(p) for p in pure if any(isinstance(node, waits) for node in ast.walk(_parse(p)))] == []
+
+
+def test_no_module_is_longer_than_400_lines() -> None:
+    assert [_name(path) for path in _MODULES if len(path.read_text("utf-8").splitlines()) > 400] == []
+
+
+def test_no_function_is_longer_than_50_lines() -> None:
+    functions = (
+        (path, node)
+        for path in _MODULES
+        for node in ast.walk(_parse(path))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    )
+    assert [f"{_name(p)}: {n.name}" for p, n in functions if (n.end_lineno or 0) - n.lineno >= 50] == []
+
+
+def test_every_module_says_what_it_is() -> None:
+    empty = [
+        path for path in _MODULES if path.read_text("utf-8").strip() and not ast.get_docstring(_parse(path))
+    ]
+    assert [_name(path) for path in empty] == []
+
+
+def test_no_file_is_named_after_nothing() -> None:
+    nameless = {"utils", "helpers", "common", "models", "types", "manager"}
+    assert [_name(path) for path in _MODULES if path.stem in nameless] == []

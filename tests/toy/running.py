@@ -1,0 +1,138 @@
+"""Plays a session's requests against a base URL, one after the other, and keeps what came back.
+
+Knows nothing of what a good answer is. `toy` may stand behind a gateway or be asked directly.
+"""
+
+import asyncio
+import io
+import json
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import aiohttp
+
+from tests.toy.agent import PLAIN, Session, Shape
+from tests.toy.reply import Reply
+from tests.toy.summarising import find_facts
+from tests.toy.upstream import Request, Seen, ToyUpstream
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answer:
+    status: int
+    headers: tuple[tuple[str, str], ...]
+    body: bytes  # decoded
+    seconds: float
+    broken: str | None = None  # how the answer broke off, if it did
+
+    @property
+    def is_whole(self) -> bool:
+        """A good status, nothing broken off, no error inside, and an end."""
+        if self.status != 200 or self.broken is not None:
+            return False
+        if any(name.lower() == "content-type" and "event-stream" in value for name, value in self.headers):
+            return self.body.rstrip().endswith(b"data: [DONE]") and b'data: {"error"' not in self.body
+        answer = json.loads(self.body)
+        return bool(answer.get("choices")) and "error" not in answer
+
+    def header(self, name: str) -> str | None:
+        return next((value for key, value in self.headers if key.lower() == name.lower()), None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pace:
+    """Which turns are played, and how long the client is busy with its tools in between."""
+
+    first: int = 0
+    last: int | None = None
+    pause_seconds: float = 0.0
+    key: str = "sk-toy"
+    headers: dict[str, str] = field(default_factory=dict)
+
+
+EAGER = Pace()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run:
+    """seen: all that reached the toy while the run went on, in order of arrival."""
+
+    answers: tuple[Answer, ...]
+    seen: tuple[Seen, ...]
+
+    @property
+    def statuses(self) -> list[int]:
+        return [answer.status for answer in self.answers]
+
+    @property
+    def failed(self) -> list[tuple[int, int, bytes]]:
+        """Position, status and beginning of the body of every answer that is not whole."""
+        found = [(i, a) for i, a in enumerate(self.answers) if not a.is_whole]
+        return [(i, a.status, (a.broken or "").encode() + a.body[-400:]) for i, a in found]
+
+    @property
+    def refusals(self) -> list[str]:
+        """Whatever a strict upstream would refuse, summary calls included."""
+        return [seen.refusal for seen in self.seen if seen.refusal is not None]
+
+    @property
+    def outgoing(self) -> list[Seen]:
+        return [seen for seen in self.seen if seen.is_chat and not seen.is_summary]
+
+    @property
+    def summaries(self) -> list[Seen]:
+        return [seen for seen in self.seen if seen.is_summary]
+
+    @property
+    def summarised_facts(self) -> set[str]:
+        return {fact for seen in self.summaries for fact in seen.facts}
+
+    def facts_lost(self, tokens: Sequence[str]) -> list[str]:
+        """Facts that neither a summary call nor the last outgoing request shows."""
+        visible = set(find_facts(self.outgoing[-1].request)) if self.outgoing else set()
+        return [token for token in tokens if token not in visible | self.summarised_facts]
+
+
+async def run_session(
+    session: Session, base_url: str, toy: ToyUpstream, shape: Shape = PLAIN, pace: Pace = EAGER
+) -> Run:
+    """Play the turns of the pace in order; the toy answers each with the scripted reply.
+
+    Requests of other conversations must not reach the toy meanwhile, or they get this session's replies.
+    """
+    before, answers = len(toy.requests), []
+    turns = range(len(session))[pace.first : pace.last]
+    headers = {"Authorization": f"Bearer {pace.key}", "Content-Type": "application/json", **pace.headers}
+    async with aiohttp.ClientSession(headers=headers, timeout=aiohttp.ClientTimeout(total=120)) as client:
+        for turn in turns:
+            toy.reply = _always(session.reply(turn))
+            answers.append(await ask(client, f"{base_url}/chat/completions", session.request(turn, shape)))
+            await asyncio.sleep(pace.pause_seconds)
+    return Run(answers=tuple(answers), seen=tuple(toy.requests[before:]))
+
+
+def _always(reply: Reply) -> Callable[[Request], Reply]:
+    return lambda _: reply
+
+
+async def ask(client: aiohttp.ClientSession, url: str, body: bytes) -> Answer:
+    """One exchange; a broken-off answer is an Answer too."""
+    started, chunks, broken = time.monotonic(), bytearray(), None
+    # Not as plain bytes: aiohttp warns of those above 1 MiB.
+    async with client.post(url, data=io.BytesIO(body)) as response:
+        try:
+            async for chunk in response.content.iter_any():
+                chunks += chunk
+        except aiohttp.ClientError as error:
+            broken = repr(error)
+        headers = tuple(response.headers.items())
+    seconds = time.monotonic() - started
+    return Answer(status=response.status, headers=headers, body=bytes(chunks), seconds=seconds, broken=broken)
+
+
+async def wait_until(condition: Callable[[], bool], seconds: float = 2.0) -> None:
+    """Returns once the condition holds; raises TimeoutError if it does not within the time."""
+    async with asyncio.timeout(seconds):
+        while not condition():
+            await asyncio.sleep(0.005)

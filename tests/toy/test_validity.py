@@ -1,0 +1,119 @@
+"""The toy's strictness: every way to break a chat request is noticed, and nothing else."""
+
+from typing import Any
+
+import pytest
+
+from tests.toy.agent import PLAIN, Style, make_session
+from tests.toy.validity import STRICT, Rules, find_violation
+
+TOOLS = [{"type": "function", "function": {"name": "look", "parameters": {}}}]
+SYSTEM = {"role": "system", "content": "Be brief."}
+USER = {"role": "user", "content": "Look."}
+
+
+def call(*ids: str) -> dict[str, Any]:
+    function = {"name": "look", "arguments": "{}"}
+    calls = [{"id": call_id, "type": "function", "function": function} for call_id in ids]
+    return {"role": "assistant", "content": None, "tool_calls": calls}
+
+
+def result(call_id: str) -> dict[str, Any]:
+    return {"role": "tool", "tool_call_id": call_id, "content": ""}
+
+
+def request(*messages: object, **fields: object) -> dict[str, Any]:
+    return {"model": "toy", "messages": list(messages), "tools": TOOLS} | fields
+
+
+@pytest.mark.parametrize(
+    "messages",
+    [
+        (USER,),
+        (SYSTEM, {"role": "developer", "content": "Be kind."}, USER),
+        (SYSTEM, USER, call("a", "b"), result("b"), result("a")),
+        (USER, call("a"), result("a"), call("a"), result("a"), USER),
+        (
+            USER,
+            {"role": "assistant", "content": "", "unknown": 1},
+            {"role": "user", "content": [{"type": "x"}]},
+        ),
+        (USER, USER),
+    ],
+)
+def test_what_openai_takes_is_taken(messages: tuple[object, ...]) -> None:
+    assert find_violation(request(*messages)) is None
+
+
+@pytest.mark.parametrize(
+    ("words", "messages"),
+    [
+        ("empty array", ()),
+        ("second system message", (SYSTEM, USER, SYSTEM, USER)),
+        ("No user query", (SYSTEM,)),
+        ("must be a response", (USER, result("a"))),
+        ("must be a response", (USER, call("a"), result("b"))),
+        ("must be a response", (USER, call("a"), result("a"), USER, result("a"))),
+        ("did not have response messages: b", (USER, call("a", "b"), result("a"))),
+        ("did not have response messages: b", (USER, call("a", "b"), result("a"), USER, result("b"))),
+        ("Duplicate value", (USER, call("a"), result("a"), result("a"))),
+        ("duplicate call id", (USER, call("a", "a"), result("a"))),
+        ("must not have the role 'assistant'", (USER, {"role": "assistant", "content": "Yes."})),
+        ("expected a string, got null", (USER, {"role": "assistant", "content": None}, USER)),
+        ("empty array", (USER, {"role": "assistant", "content": "", "tool_calls": []}, USER)),
+        ("needs an id", (USER, {"role": "assistant", "content": "", "tool_calls": [{"id": "a"}]}, USER)),
+        ("non-empty string", ({"role": "user", "content": ""},)),
+        ("non-empty string", ({"role": "system", "content": None}, USER)),
+        ("text content blocks", ({"role": "user", "content": [{"type": "text", "text": ""}]},)),
+        ("Supported values", (USER, {"role": "wizard", "content": "x"})),
+        ("expected an object", ("hello",)),
+        ("got null", (USER, call("a"), {"role": "tool", "tool_call_id": "a"})),
+    ],
+)
+def test_what_openai_refuses_is_refused(words: str, messages: tuple[object, ...]) -> None:
+    violation = find_violation(request(*messages))
+    assert violation is not None and words in violation
+
+
+@pytest.mark.parametrize(
+    ("words", "fields"),
+    [
+        ("model", {"model": None}),
+        ("'tools'", {"tools": []}),
+        ("stream_options", {"stream_options": {"include_usage": True}}),
+        ("same time", {"max_tokens": 5, "max_completion_tokens": 5}),
+        ("max_tokens", {"max_tokens": 0}),
+        ("tool_choice", {"tools": None, "tool_choice": "auto"}),
+    ],
+)
+def test_the_envelope_is_checked(words: str, fields: dict[str, object]) -> None:
+    whole = request(USER) | fields
+    violation = find_violation({name: value for name, value in whole.items() if value is not None})
+    assert violation is not None and words in violation
+
+
+def test_tool_messages_need_tools() -> None:
+    bare = request(USER, call("a"), result("a"))
+    del bare["tools"]
+    assert "require 'tools'" in str(find_violation(bare))
+
+
+def test_upstreams_differ_where_they_are_told_to() -> None:
+    late = request(SYSTEM, USER, SYSTEM, USER)
+    prefill = request(USER, {"role": "assistant", "content": "Yes."})
+    doubled = request(USER, call("a"), result("a"), USER)
+    assert find_violation(late, Rules(later_system=True)) is None
+    assert find_violation(prefill, Rules(prefill=True)) is None
+    assert find_violation(doubled, STRICT) is None
+    assert "alternate" in str(find_violation(doubled, Rules(alternating=True)))
+
+
+def test_no_json_object_is_no_request() -> None:
+    assert "parse" in str(find_violation(None))
+    assert "parse" in str(find_violation([USER]))
+
+
+@pytest.mark.parametrize("style", ["one_user", "many_users"])
+def test_the_scripted_agent_never_breaks_a_rule(style: Style) -> None:
+    session = make_session(30, 5, style)
+    assert {find_violation(session.envelope(turn, PLAIN)) for turn in range(30)} == {None}

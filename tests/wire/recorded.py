@@ -1,0 +1,44 @@
+"""The recorded answers of `shared/data/sse`, and ways to cut them."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from random import Random
+
+from tests.shared_data import SHARED
+
+_FOLDER = SHARED / "data" / "sse"
+USAGE_FLAGS = {"usage_chunk_empty_choices", "usage_chunk_with_choices", "usage_repeated", "x_groq_usage"}
+
+
+@dataclass(frozen=True)
+class Answer:
+    file: str
+    flags: frozenset[str]
+    content_type: str
+    body: bytes
+
+    @property
+    def is_stream(self) -> bool:
+        return "event-stream" in self.content_type
+
+
+def load_answers() -> list[Answer]:
+    manifest = json.loads((_FOLDER / "MANIFEST.json").read_text("utf-8"))
+    return [answer for entry in manifest["entries"] for answer in _load_file(entry["file"], entry["flags"])]
+
+
+def _load_file(file: str, flags: list[str]) -> Iterator[Answer]:
+    for exchange in json.loads((_FOLDER / file).read_text("utf-8"))["interactions"]:
+        content_type = exchange["response_headers"]["Content-Type"][0]
+        yield Answer(file, frozenset(flags), content_type, exchange["response_body"].encode())
+
+
+def cut(body: bytes, size: int) -> list[bytes]:
+    return [body[start : start + size] for start in range(0, len(body), size)]
+
+
+def cut_anywhere(body: bytes, seed: int) -> list[bytes]:
+    random = Random(seed)
+    places = sorted(random.sample(range(len(body) + 1), min(len(body), 40)))
+    return [body[start:end] for start, end in zip([0, *places], [*places, len(body)], strict=True)]
