@@ -144,6 +144,7 @@ class _Weighed:
         return estimate_view(situation.conversation, situation.sizes, situation.known, view)
 
     def plan(self, pivot: Pivot | None, batches: Sequence[Batch], new_batch: Batch | None = None) -> Plan:
+        batches = [batch for batch in batches if _shows(batch, pivot)]
         estimate = self.estimate(pivot, batches)
         context = self.lines.context if self.lines else None
         warning = None
@@ -242,3 +243,8 @@ class _Weighed:
         }
         largest = max(parts, key=lambda part: parts[part])
         return f"about {estimate.tokens} of {context} tokens; largest fixed part: {largest}, {parts[largest]}"
+
+
+def _shows(batch: Batch, pivot: Pivot | None) -> bool:
+    """Is anything of it left to see behind the pivot? Otherwise it is carried along no further."""
+    return pivot is None or any(mark.position >= pivot.covers for mark in batch.marks)
