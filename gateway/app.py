@@ -6,11 +6,13 @@ The data port answers `/healthz` and `/readyz` by itself; everything else is the
 import asyncio
 import logging
 import socket
+from contextlib import suppress
 
 from aiohttp import web
 
 from gateway import __version__
 from gateway.compactor import Compactor
+from gateway.core.errors import RequestRefused
 from gateway.identity import Recognizer
 from gateway.limits import LimitsBook
 from gateway.model_table import ModelTable
@@ -26,6 +28,7 @@ from gateway.summariser import Summariser
 from gateway.tenancy import Tenancy
 from gateway.tokens import Tokenizer
 from gateway.upstream import Upstreams
+from gateway.wire.errors import render_error
 
 log = logging.getLogger("gateway.app")
 
@@ -34,6 +37,8 @@ SERVICE = "context-window-gateway"
 _HEADER_BYTES = 1 << 16
 _MOST_HEADERS = 256
 _READ_BYTES = 1 << 18
+# What is still open after draining has had its time.
+_CLOSE_SECONDS = 0.1
 
 
 class Gateway:
@@ -42,6 +47,8 @@ class Gateway:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._is_draining = False
+        self._open = 0
+        self._idle = asyncio.Event()
         self.port = 0
         self._tokenizer = Tokenizer()
         self._store: Store = open_store(settings.store)
@@ -90,10 +97,10 @@ class Gateway:
             max_headers=_MOST_HEADERS,
             read_bufsize=_READ_BYTES,
         )
-        self._runner = web.ServerRunner(server, handle_signals=False)
+        self._runner = web.ServerRunner(server, handle_signals=False, shutdown_timeout=_CLOSE_SECONDS)
         await self._runner.setup()
         listen = self._settings.listen
-        site = web.TCPSite(self._runner, listen.host, listen.port, backlog=1024, shutdown_timeout=0.1)
+        site = web.TCPSite(self._runner, listen.host, listen.port, backlog=1024)
         await site.start()
         self.port = _bound_port(site)
         log.info("listening on http://%s:%d", listen.host, self.port)
@@ -102,7 +109,11 @@ class Gateway:
         """Drains: no new work, time for what is open, then everything that was queued is written."""
         self._is_draining = True
         if self._runner is not None:
-            await self._drain()
+            if self._open:
+                self._idle.clear()
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(self._settings.drain_seconds):
+                        await self._idle.wait()
             await self._runner.cleanup()
         await self._compactor.close()
         await self._summariser.close()
@@ -111,17 +122,6 @@ class Gateway:
         await self._store.close()
         self._sizer.close()
 
-    async def _drain(self) -> None:
-        """Stops listening, then waits for open requests as long as the settings allow."""
-        assert self._runner is not None
-        for site in list(self._runner.sites):
-            await site.stop()
-        deadline = asyncio.get_running_loop().time() + self._settings.drain_seconds
-        while self._open and asyncio.get_running_loop().time() < deadline:
-            await asyncio.sleep(0.02)
-
-    _open = 0
-
     async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
         path = request.raw_path
         if path == "/healthz":
@@ -129,11 +129,18 @@ class Gateway:
         if path == "/readyz":
             state = "draining" if self._is_draining else "ready"
             return web.json_response({"status": state}, status=503 if self._is_draining else 200)
+        if self._is_draining:
+            error = RequestRefused(503, "The gateway is shutting down; try again.", kind="server_error")
+            body = render_error(path, error)
+            headers = {"Retry-After": "1", "Connection": "close"}
+            return web.Response(status=503, body=body, content_type="application/json", headers=headers)
         self._open += 1
         try:
             return await self._proxy.answer(request)
         finally:
             self._open -= 1
+            if not self._open:
+                self._idle.set()
 
 
 async def start_gateway(settings: Settings) -> Gateway:

@@ -43,13 +43,15 @@ class Cut:
 class Parts:
     """The fixed parts: environment in true tokens, ratio of true to raw tokens, the pivot to build on.
 
-    must_keep: position from which everything stays, whatever its size.
+    must_keep: position from which everything stays, whatever its size. lead: true tokens that the conversation
+    will still grow before the cut is applied; they become tail too.
     """
 
     environment: int
     ratio: float
     base: Pivot | None
     must_keep: int
+    lead: int = 0
 
 
 def choose_cut(
@@ -63,7 +65,8 @@ def choose_cut(
     opening_end = conversation.opening_end if keep.opening else 0
     opening = sum(tokens[:opening_end])
     room = lines.target - parts.environment - min(opening, lines.opening) - lines.summary
-    covers = _choose_position(conversation, tokens, min(lines.tail, room), parts.must_keep)
+    budget = min(lines.tail, room) - parts.lead
+    covers = _choose_position(conversation, tokens, budget, parts.must_keep)
     if keep.tail_messages:
         covers = min(covers, _back_to_boundary(conversation, len(sizes) - keep.tail_messages))
     base = parts.base
@@ -79,7 +82,7 @@ def choose_cut(
         covers=covers,
         folded=int(sum(tokens[start:covers]) + (base.tokens * parts.ratio if base else 0)),
         cap=int(max(min(lines.summary, left - kept), min(lines.summary, smallest))),
-        opening_chars=choose_opening_chars(sizes[:opening_end], kept / parts.ratio),
+        opening_chars=None if kept >= opening else choose_opening_chars(sizes[:opening_end], kept / parts.ratio),
     )
 
 

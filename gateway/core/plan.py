@@ -113,7 +113,8 @@ def decide_after(situation: Situation, plan: Plan, total_tokens: int) -> Cut | N
         return None
     if weighed.prune(plan.pivot, Estimate(total_tokens, 0)) is not None:
         return None
-    cut = weighed.cut(plan.pivot, weighed.answered_position(lines))
+    lead = max(0, lines.hard - total_tokens)
+    cut = weighed.cut(plan.pivot, weighed.answered_position(lines), lead)
     if cut is None or not is_worthwhile(cut, WORTHWHILE_SHARE * lines.hard):
         return None
     return cut
@@ -177,11 +178,13 @@ class _Weighed:
         suffices = current.tokens - batch.saved_tokens <= lines.target
         return batch if suffices or pruning.eager else None
 
-    def cut(self, base: Pivot | None, must_keep: int) -> Cut | None:
+    def cut(self, base: Pivot | None, must_keep: int, lead: int = 0) -> Cut | None:
         situation = self.situation
         if self.lines is None:
             return None
-        parts = Parts(environment=self.environment, ratio=self.ratio, base=base, must_keep=must_keep)
+        parts = Parts(
+            environment=self.environment, ratio=self.ratio, base=base, must_keep=must_keep, lead=lead
+        )
         sizes = situation.sizes.messages
         return choose_cut(situation.conversation, sizes, self.lines, situation.policy.keep, parts)
 

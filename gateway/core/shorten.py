@@ -46,10 +46,8 @@ def _is_shorter(view: View, position: int, limit: int) -> bool:
     return mark is not None and (mark.keep_chars is None or mark.keep_chars <= limit)
 
 
-def choose_opening_chars(sizes: Sequence[Size], room_tokens: float) -> int | None:
-    """The mildest limit on the opening's texts that makes it fit; None where it fits as it is. Raw tokens."""
-    if sum(size.tokens for size in sizes) <= room_tokens:
-        return None
+def choose_opening_chars(sizes: Sequence[Size], room_tokens: float) -> int:
+    """The mildest limit on the opening's texts that makes it fit the room; else the strictest. Raw tokens."""
     for limit in _LIMITS:
         if sum(shown_tokens(size, Mark(0, limit)) for size in sizes) <= room_tokens:
             return limit
