@@ -10,7 +10,7 @@ from gateway.core.clamp import choose_output
 from gateway.core.estimate import Estimate, Known, upper_bound_tokens
 from gateway.core.lines import Demand, Lines, choose_lines
 from gateway.core.pivot import Batch, Pivot, find_eligible_batches, find_eligible_pivots, is_on_chain
-from gateway.core.plan import CompactFirst, Plan, Situation, decide
+from gateway.core.plan import Plan, Situation
 from gateway.core.view import View, make_view
 from gateway.sizes import Sizer
 from gateway.state import State
@@ -47,12 +47,8 @@ class Planner:
             output=None,
         )
 
-    async def make_plan(self, turn: Turn, *, may_compact: bool) -> Plan | CompactFirst:
-        """The decision with everything measured."""
-        situation = await self.gather(turn, may_compact=may_compact)
-        return decide(situation)
-
     async def gather(self, turn: Turn, *, may_compact: bool) -> Situation:
+        """Everything that a decision looks at, read and measured."""
         state, owner = self._state, turn.owner
         conversation = turn.received.conversation
         head = turn.head

@@ -14,7 +14,7 @@ from yarl import URL
 from gateway.compactor import Compactor
 from gateway.core.errors import RequestRefused, Unreadable, UpstreamFailed, UpstreamStalled
 from gateway.core.head import Head, choose_scope
-from gateway.core.plan import CompactFirst, Plan
+from gateway.core.plan import Plan, decide
 from gateway.downstream import Answer, Downstream
 from gateway.identity import Received, Recognizer, leading_digests
 from gateway.incoming import read_body, stream_body
@@ -186,7 +186,9 @@ class Proxy:
         """The plan near the lines: measured, and after the compactions that it cannot do without."""
         may_compact = self._compactor.may_ask(turn)
         for attempt in range(_MOST_COMPACTIONS + 1):
-            decision = await self._planner.make_plan(turn, may_compact=may_compact)
+            situation = await self._planner.gather(turn, may_compact=may_compact)
+            running = self._compactor.find_running(turn.owner, turn.received.conversation)
+            decision = decide(replace(situation, is_preparing=running is not None))
             if isinstance(decision, Plan):
                 return decision
             task = self._compactor.start(turn, decision.cut, "hard line")

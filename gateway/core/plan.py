@@ -24,7 +24,8 @@ class Situation:
     """One request as the decisions see it.
 
     sticky: the pivot that the nearest head used. pivots: every eligible one, ascending. batches: marks in
-    force. may_compact: false once a compaction failed, or where the policy forbids it.
+    force. may_compact: false once a compaction failed, or where the policy forbids it. is_preparing: a
+    compaction of this chain is under way.
     """
 
     owner: str
@@ -39,6 +40,7 @@ class Situation:
     pivots: Sequence[Pivot]
     batches: Sequence[Batch]
     may_compact: bool
+    is_preparing: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -72,7 +74,8 @@ def decide(situation: Situation) -> Plan | CompactFirst:
     """The cases, in the order they are taken.
 
     1. no known limit: what was in force stays in force;
-    2. a prune batch that is worth it (and, unless the policy is eager, from the soft line on and if it suffices);
+    2. a prune batch that is worth it (unless the policy is eager: from the soft line on, if it suffices, and
+       if no pivot is ready or under way, which is paid for);
     3. up to the hard line: as it is; 4. above it: the eligible pivot that covers most;
     5. if that is not enough: compact first; 6. send what there is, cut where the window cannot hold it.
     """
@@ -81,7 +84,10 @@ def decide(situation: Situation) -> Plan | CompactFirst:
     sticky, batches = situation.sticky, list(situation.batches)
     if lines is None:
         return weighed.plan(sticky, batches)
-    new_batch = weighed.prune(sticky, weighed.estimate(sticky, batches))
+    new_batch = None
+    is_paid_for = situation.is_preparing or (bool(situation.pivots) and situation.pivots[-1] is not sticky)
+    if situation.policy.pruning.eager or not is_paid_for:
+        new_batch = weighed.prune(sticky, weighed.estimate(sticky, batches))
     if new_batch is not None:
         batches.append(new_batch)
     if weighed.estimate(sticky, batches).tokens <= lines.hard:
@@ -108,8 +114,8 @@ def decide_after(situation: Situation, plan: Plan, total_tokens: int) -> Cut | N
     lines = weighed.lines
     if not situation.may_compact or lines is None or total_tokens <= lines.soft:
         return None
-    in_force = plan.pivot.covers if plan.pivot else -1
-    if any(pivot.covers > in_force for pivot in situation.pivots):
+    newest = situation.pivots[-1] if situation.pivots else None
+    if newest is not None and newest.covers > (plan.pivot.covers if plan.pivot else -1):
         return None
     if weighed.prune(plan.pivot, Estimate(total_tokens, 0)) is not None:
         return None
