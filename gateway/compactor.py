@@ -15,7 +15,7 @@ from gateway.core.breaker import Breaker
 from gateway.core.conversation import Conversation, find_open_group
 from gateway.core.cut import Cut
 from gateway.core.errors import UpstreamFailed
-from gateway.core.estimate import CALIBRATED_MARGIN, choose_ratio
+from gateway.core.estimate import CALIBRATED_MARGIN
 from gateway.core.head import Head, smoothed_growth
 from gateway.core.pivot import Mark, Pivot, is_on_chain
 from gateway.core.plan import Plan, Situation, decide_after
@@ -23,6 +23,7 @@ from gateway.core.summary import Accepted, Rejected, judge_summary, strip_thinki
 from gateway.core.transcript import TOOL_CHARS_STEPS, Spoken
 from gateway.core.usage import Usage
 from gateway.core.view import measure, shown_tokens
+from gateway.core.weights import choose_ratio
 from gateway.limits import LimitsBook
 from gateway.planner import Planner
 from gateway.records import Marker

@@ -5,9 +5,11 @@ in the stream, or a broken connection, never a clean end (DESIGN §7).
 """
 
 import asyncio
-from typing import TypeVar
+import socket
+import struct
+from typing import Final, TypeVar
 
-from aiohttp import hdrs, web
+from aiohttp import HttpVersion11, hdrs, web
 from multidict import CIMultiDict
 
 from gateway.settings import Keepalive
@@ -17,6 +19,7 @@ T = TypeVar("T")
 
 _COMMENT = b": keep-alive\n\n"
 _SPACE = b" "
+_RESET: Final = struct.pack("ii", 1, 0)
 
 
 class Answer(web.StreamResponse):
@@ -24,7 +27,11 @@ class Answer(web.StreamResponse):
 
     async def _prepare_headers(self) -> None:
         added = {name for name in (hdrs.DATE, hdrs.SERVER, hdrs.CONTENT_TYPE) if name not in self._headers}
+        length = self._headers.get(hdrs.CONTENT_LENGTH) if self.status == 304 else None
         await super()._prepare_headers()
+        if length is not None:
+            # What a GET would have had (RFC 9110 §15.4.5); the library takes it for a mistake.
+            self._headers[hdrs.CONTENT_LENGTH] = length
         for name in added:
             self._headers.pop(name, None)
 
@@ -83,6 +90,9 @@ class Downstream:
         transport = self._request.transport
         if transport is None:
             return
+        if self._request.version < HttpVersion11:
+            # Without chunks a FIN would be the clean end of any answer: break with a RST.
+            transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
         if is_flushed:
             transport.close()
         else:

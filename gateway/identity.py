@@ -22,6 +22,7 @@ _MOST_CANDIDATES = 16
 # A place, a pointer, a chain link; the facts themselves are shared and weighed on their own.
 _MESSAGE_WEIGHT_BYTES = 260
 _FACTS_WEIGHT_BYTES = 640
+_CALL_WEIGHT_BYTES = 220
 
 Anchor = tuple[str, str, int, bytes]
 
@@ -83,7 +84,7 @@ class Recognizer:
         message = self._facts.get(key)
         if message is None:
             message = chat.read_message(raw, tenant)
-            self._facts.put(key, message, _FACTS_WEIGHT_BYTES)
+            self._facts.put(key, message, _weigh(message))
         return message
 
     def _find(self, tenant: str, path: str, data: bytes) -> tuple[int, Received, int] | None:
@@ -157,6 +158,11 @@ def _count_shared(before: ChatBody, data: bytes) -> int:
 def _begins_alike(before: bytes, data: bytes, size: int) -> bool:
     """memcmp without a copy of the prefix: `removeprefix` takes a view and gives back `data` if it differs."""
     return data.removeprefix(memoryview(before)[:size]) is not data
+
+
+def _weigh(message: Message) -> int:
+    ids = sum(_CALL_WEIGHT_BYTES + len(call.id) + len(call.tool) for call in message.calls)
+    return _FACTS_WEIGHT_BYTES + ids + sum(map(len, message.results))
 
 
 def leading_digests(messages: Sequence[Message]) -> list[bytes]:

@@ -36,6 +36,8 @@ class Lru(Generic[K, V]):
     def put(self, key: K, value: V, weight_bytes: int) -> list[V]:
         """Keeps the value and gives back what had to make room."""
         self.pop(key)
+        if weight_bytes > self._max_bytes:
+            return [value]
         self._items[key] = (value, weight_bytes)
         self.size_bytes += weight_bytes
         gone = []

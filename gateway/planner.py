@@ -61,7 +61,8 @@ class Planner:
         batches = find_eligible_batches(conversation, state.read_batches(head.batches if head else ()) or [])
         known = Known(head=None, head_view=_NOTHING, calibration=calibration)
         if turn.own_head is not None and _is_complete(turn, sticky, batches):
-            known = replace(known, head=turn.own_head, head_view=make_view(sticky, batches))
+            past = state.find_past(conversation, turn.scope)
+            known = replace(known, head=turn.own_head, head_view=make_view(sticky, batches), past=past)
         return Situation(
             owner=owner,
             conversation=conversation,

@@ -6,7 +6,7 @@ A record is JSON. pydantic guards the way in: what does not fit its type, or nam
 from typing import Any, Final, TypeVar
 
 import msgspec
-from pydantic import ConfigDict, TypeAdapter, ValidationError
+from pydantic import TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
 
 from gateway.core.estimate import Calibration
@@ -33,10 +33,10 @@ class Marker:
     created_seconds: float
 
 
-_STRICT: Final = ConfigDict(extra="forbid", strict=True)
 _adapters: Final[dict[type, TypeAdapter[Any]]] = {
     kind: TypeAdapter(kind) for kind in (Head, Pivot, Batch, Marker, Calibration)
 }
+_envelope_decoder: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 def render_record(owner: str, record: object) -> bytes:
@@ -46,10 +46,10 @@ def render_record(owner: str, record: object) -> bytes:
 def parse_record(kind: type[R], owner: str, data: bytes) -> R | None:
     """The record, or None for one that is not whole, not of this version, or somebody else's."""
     try:
-        envelope = msgspec.json.decode(data)
-        if envelope["version"] != VERSION or envelope["owner"] != owner:
+        envelope = _envelope_decoder.decode(data)
+        if msgspec.json.decode(envelope["version"]) != VERSION or msgspec.json.decode(envelope["owner"]) != owner:
             return None
-        record: R = _adapters[kind].validate_python(envelope["record"])
-    except (msgspec.MsgspecError, ValidationError, KeyError, TypeError):
+        record: R = _adapters[kind].validate_json(bytes(envelope["record"]), strict=True, extra="forbid")
+    except (msgspec.MsgspecError, ValidationError, UnicodeDecodeError, RecursionError, KeyError):
         return None
-    return record
+    return record if getattr(record, "owner", owner) == owner else None

@@ -31,6 +31,7 @@ from gateway.wire.usage_chunk import UsageChunkFilter
 _WRITE_BYTES: Final = 1 << 18
 _READ_BYTES: Final = 1 << 18
 _HEADER_BYTES: Final = 1 << 16
+_MOST_HEADERS: Final = 256
 _KEPT_ERROR_BYTES: Final = 1 << 16
 # uvicorn closes idle connections after 5 s; reusing one at that moment would fail a POST for nothing.
 _KEEPALIVE_SECONDS: Final = 4.0
@@ -116,6 +117,7 @@ class Relay:
             read_bufsize=_READ_BYTES,
             max_line_size=_HEADER_BYTES,
             max_field_size=_HEADER_BYTES,
+            max_headers=_MOST_HEADERS,
         )
         self._watchdog.start()
 
@@ -137,13 +139,14 @@ class Relay:
             plain = replace(exchange, call=exchange.without_usage, without_usage=None)
             async with self._ask(plain.call, watch) as response:
                 outcome = await self._pass_on(plain, response, downstream, watch, b"")
-                return replace(outcome, refused_usage=True)
+                # Refused again: then it was not (only) the option, and nothing is to be remembered.
+                return replace(outcome, refused_usage=outcome.status < 400)
 
     @asynccontextmanager
     async def _ask(self, call: Call, watch: Watch) -> AsyncIterator[aiohttp.ClientResponse]:
         assert self._session is not None
         watch.response = None
-        body = _BytesBody(call.body) if isinstance(call.body, bytes) else call.body
+        body = _BytesBody(call.body) if isinstance(call.body, bytes) else _watched(call.body, watch)
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=call.upstream.connect_seconds)
         with _mapped_errors(watch):
             response = await self._session.request(
@@ -211,11 +214,14 @@ class _Stream:
         kind = headers.get(hdrs.CONTENT_TYPE, "")
         self._reader = AnswerReader(kind, encoding) if exchange.watches else None
         takes_out = exchange.without_usage is not None and kind.startswith("text/event-stream")
-        self._filter = UsageChunkFilter() if takes_out else None
         self._decoder: Decoder | None = None
         if encoding and (takes_out or must_decode):
             self._decoder = make_decoder(encoding)
+            # A coding that we do not know cannot be edited: it passes as it is.
+            takes_out = takes_out and self._decoder is not None
+        if self._decoder is not None:
             headers.popall(hdrs.CONTENT_ENCODING, None)
+        self._filter = UsageChunkFilter() if takes_out else None
         if takes_out or self._decoder is not None:
             headers.popall(hdrs.CONTENT_LENGTH, None)
         headers.update(exchange.headers)
@@ -238,6 +244,17 @@ class _Stream:
     def _edit(self, chunk: bytes) -> bytes:
         decoded = self._decoder.feed(chunk) if self._decoder is not None else chunk
         return self._filter.feed(decoded) if self._filter is not None else decoded
+
+
+def _watched(body: AsyncIterator[bytes] | None, watch: Watch) -> AsyncIterator[bytes] | None:
+    """An upload that goes on is a sign of life: upstream is silent because it is still being told."""
+
+    async def pass_on(pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+        async for piece in pieces:
+            watch.seen_seconds = time.monotonic()
+            yield piece
+
+    return None if body is None else pass_on(body)
 
 
 async def _read_refusal(exchange: Exchange, response: aiohttp.ClientResponse, watch: Watch) -> bytes:
@@ -269,7 +286,7 @@ def _mapped_errors(watch: Watch) -> Iterator[None]:
     """Foreign exceptions of the upstream side, translated once. A cancelled handler stays cancelled."""
     try:
         yield
-    except (aiohttp.ClientError, asyncio.TimeoutError, OSError, ssl.SSLError, ValueError) as error:
+    except (TimeoutError, aiohttp.ClientError, OSError, ssl.SSLError, ValueError) as error:
         watch.explain(error)
         raise UpstreamFailed(f"{type(error).__name__}") from error
     except asyncio.CancelledError as error:

@@ -54,6 +54,13 @@ class State:
                 return next((head for head in heads if head.scope == scope), heads[0])
         return None
 
+    def find_past(self, conversation: Conversation, scope: str) -> list[Head]:
+        """All heads of this scope on the chain that told their usage and are in memory, the oldest first."""
+        found = (self._heads.get(key) for key in conversation.chain if key in self._heads)
+        return [
+            head for heads in found if heads for head in heads if head.scope == scope and head.prompt_tokens
+        ]
+
     async def ask_head(self, owner: str, conversation: Conversation, scope: str) -> Head | None:
         """The same through the store, once for each opening: for conversations new to this process."""
         root = conversation.chain[conversation.opening_end]

@@ -11,7 +11,7 @@ from gateway.core.lines import Lines
 from gateway.core.pivot import Pivot
 from gateway.core.policy import Keep
 from gateway.core.shorten import choose_opening_chars
-from gateway.core.view import Size
+from gateway.core.weights import Weights
 
 # A prepared compaction must be worth its call: it frees at least this share of the hard line.
 WORTHWHILE_SHARE = 0.1
@@ -41,48 +41,48 @@ class Cut:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Parts:
-    """The fixed parts: environment in true tokens, ratio of true to raw tokens, the pivot to build on.
+    """What is fixed. base: the pivot to build on, None for the first one.
 
     must_keep: position from which everything stays, whatever its size. lead: true tokens that the conversation
     will still grow before the cut is applied; they become tail too.
     """
 
-    environment: int
-    ratio: float
     base: Pivot | None
     must_keep: int
     lead: int = 0
 
 
 def choose_cut(
-    conversation: Conversation, sizes: Sequence[Size], lines: Lines, keep: Keep, parts: Parts
+    conversation: Conversation, weights: Weights, lines: Lines, keep: Keep, parts: Parts
 ) -> Cut | None:
     """The cut that leaves the largest tail within its budget, or None where there is nothing to fold.
 
     What gives way where not all fits, in this order: tail beyond the open group, opening beyond its share, cap.
     """
-    tokens = [size.tokens * parts.ratio for size in sizes]
+    tokens, environment = weights.messages, weights.environment
     opening_end = conversation.opening_end if keep.opening else 0
     opening = sum(tokens[:opening_end])
-    room = lines.target - parts.environment - min(opening, lines.opening) - lines.summary
+    room = lines.target - environment - min(opening, lines.opening) - lines.summary
     budget = min(lines.tail, room) - parts.lead
     covers = _choose_position(conversation, tokens, budget, parts.must_keep)
     if keep.tail_messages:
-        covers = min(covers, _back_to_boundary(conversation, len(sizes) - keep.tail_messages))
+        covers = min(covers, _back_to_boundary(conversation, len(tokens) - keep.tail_messages))
     base = parts.base
     start = max(base.covers if base else 0, opening_end)
     if covers <= start:
         return None
-    left = lines.hard - parts.environment - sum(tokens[covers:])
+    left = lines.hard - environment - sum(tokens[covers:])
     smallest = _SMALLEST_SHARE * lines.window
     kept = min(opening, max(min(lines.opening, left - lines.summary), smallest))
     return Cut(
         base=base,
         start=start,
         covers=covers,
-        folded=int(sum(tokens[start:covers]) + (base.tokens * parts.ratio if base else 0)),
+        folded=int(sum(tokens[start:covers]) + (base.tokens * weights.ratio if base else 0)),
         cap=int(max(min(lines.summary, left - kept), min(lines.summary, smallest))),
-        opening_chars=None if kept >= opening else choose_opening_chars(sizes[:opening_end], kept / parts.ratio),
+        opening_chars=None
+        if kept >= opening
+        else _choose_opening_chars(weights, opening_end, kept / opening),
     )
 
 
@@ -107,6 +107,11 @@ def _choose_position(
         if is_boundary(conversation, at):
             position = at
     return position
+
+
+def _choose_opening_chars(weights: Weights, opening_end: int, share: float) -> int:
+    sizes = weights.sizes.messages[:opening_end]
+    return choose_opening_chars(sizes, share * sum(size.tokens for size in sizes))
 
 
 def _back_to_boundary(conversation: Conversation, position: int) -> int:

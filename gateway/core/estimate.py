@@ -8,15 +8,16 @@ from dataclasses import dataclass
 
 from gateway.core.conversation import Conversation
 from gateway.core.head import Head
-from gateway.core.view import Size, View, measure, measure_range
+from gateway.core.view import Size, View
 
 # What one message costs beyond its bytes on the most wasteful chat template we know of.
 _MESSAGE_OVERHEAD_TOKENS = 16
 # Ratios outside are mistakes (a summary of usage, a proxy's own numbers), not tokenizers.
 _SMALLEST_RATIO, _LARGEST_RATIO = 0.2, 8.0
-# Before the first usage the tokenizer is unknown: real ones lie within this factor of ours (FACTS §4).
+# How wrong an estimate may be. Before the first usage the tokenizer is unknown: real ones count up to 1.7 times
+# what ours does; after it, one kind of content still differs from another by a quarter (DECISIONS, estimates).
 UNCALIBRATED_MARGIN = 0.7
-CALIBRATED_MARGIN = 0.15
+CALIBRATED_MARGIN = 0.25
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +29,7 @@ class Calibration:
 
     def with_sample(self, true_tokens: int, raw_tokens: int) -> "Calibration":
         """Moves a third of the way, at once for the first sample; samples no tokenizer makes are ignored."""
-        if raw_tokens <= 0 or not _SMALLEST_RATIO <= true_tokens / raw_tokens <= _LARGEST_RATIO:
+        if raw_tokens <= 0 or not is_plausible_ratio(true_tokens / raw_tokens):
             return self
         ratio = true_tokens / raw_tokens
         moved = ratio if not self.samples else self.ratio + (ratio - self.ratio) / 3
@@ -48,11 +49,13 @@ class Known:
     """What is known of this conversation's true size.
 
     head: nearest head of the same scope with usage, or None. head_view: what was in force for it.
+    past: all such heads on the chain that are at hand, the oldest first.
     """
 
     head: Head | None
     head_view: View
     calibration: Calibration
+    past: Sequence[Head] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,37 +77,6 @@ def upper_bound_tokens(conversation: Conversation, head: Head | None, body_bytes
     return head.total_tokens + sum(message.size_bytes + _MESSAGE_OVERHEAD_TOKENS for message in added)
 
 
-def choose_ratio(conversation: Conversation, sizes: Sizes, known: Known) -> float:
-    """True per raw tokens: this conversation's own where its last answer told, else the calibration."""
-    head = known.head
-    if head is None:
-        return known.calibration.ratio
-    raw = measure(known.head_view, conversation, sizes.messages, sizes.environment, head.length)
-    ratio = head.prompt_tokens / max(raw, 1)
-    return ratio if _SMALLEST_RATIO <= ratio <= _LARGEST_RATIO else known.calibration.ratio
-
-
-def estimate_view(conversation: Conversation, sizes: Sizes, known: Known, view: View) -> Estimate:
-    """What upstream will count for this view."""
-    head = known.head
-    ratio = choose_ratio(conversation, sizes, known)
-    end = len(conversation.messages)
-    if head is None or view != known.head_view:
-        raw = measure(view, conversation, sizes.messages, sizes.environment, end)
-        is_calibrated = head is not None or known.calibration.samples > 0
-        margin = CALIBRATED_MARGIN if is_calibrated else UNCALIBRATED_MARGIN
-        return Estimate(int(raw * ratio), int(raw * ratio * margin))
-    start, true = _after_reply(conversation, head)
-    added = int(measure_range(view, sizes.messages, min(start, end), end) * ratio)
-    return Estimate(true + added, int(added * CALIBRATED_MARGIN))
-
-
-def _after_reply(conversation: Conversation, head: Head) -> tuple[int, int]:
-    """Where the truly new messages begin, and the true tokens before them.
-
-    The reply comes back as an assistant message, if the client kept it; its own tokens are known already.
-    """
-    at = head.length
-    if at < len(conversation.messages) and conversation.messages[at].role == "assistant":
-        return at + 1, head.total_tokens
-    return at, head.prompt_tokens
+def is_plausible_ratio(ratio: float) -> bool:
+    """Could a tokenizer differ so much from ours?"""
+    return _SMALLEST_RATIO <= ratio <= _LARGEST_RATIO

@@ -5,6 +5,7 @@ differ (between 78K and 100K the hard line grows slowly, so that it never falls 
 """
 
 from dataclasses import dataclass
+from math import ceil
 
 from gateway.core.limits import Limits
 from gateway.core.overflow import usable_tokens
@@ -89,7 +90,8 @@ def _hard_line(trigger: Trigger, window: int, reserve: int) -> int:
     if window >= start:
         clients = window - trigger.client_margin
     else:
-        clients = at_start - int(_SLOPE_BELOW_CLIENT_MARGIN * (start - window))
+        # Rounded down like the rest, or a soft line could fall by a token.
+        clients = at_start - ceil(_SLOPE_BELOW_CLIENT_MARGIN * (start - window))
     clients = clients if clients > 0 else window
     return max(1, int(min(trigger.hard_ratio * window, window - reserve, clients)))
 

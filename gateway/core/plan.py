@@ -9,14 +9,15 @@ from dataclasses import dataclass
 from gateway.core.clamp import SMALLEST_REPLY_TOKENS, choose_output
 from gateway.core.conversation import Conversation, find_open_group
 from gateway.core.cut import NEEDED_SHARE, WORTHWHILE_SHARE, Cut, Parts, choose_cut, is_worthwhile
-from gateway.core.estimate import Estimate, Known, Sizes, choose_ratio, estimate_view
+from gateway.core.estimate import Estimate, Known, Sizes
 from gateway.core.limits import Limits
 from gateway.core.lines import Demand, Lines, choose_lines
 from gateway.core.pivot import Batch, Mark, Pivot
 from gateway.core.policy import Policy
 from gateway.core.prune import choose_results, choose_thresholds
 from gateway.core.shorten import choose_shortening
-from gateway.core.view import View, make_view, shown_tokens
+from gateway.core.view import View, make_view
+from gateway.core.weights import estimate_view, weigh
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -93,11 +94,11 @@ def decide(situation: Situation) -> Plan | CompactFirst:
     if weighed.estimate(sticky, batches).tokens <= lines.hard:
         return weighed.plan(sticky, batches, new_batch)
     best = situation.pivots[-1] if situation.pivots else sticky
-    best_tokens = weighed.estimate(best, batches).tokens
-    if best is not sticky and best_tokens <= lines.hard:
+    estimate = weighed.estimate(best, batches)
+    if best is not sticky and estimate.tokens <= lines.hard:
         return weighed.plan(best, batches, new_batch)
     cut = weighed.cut(best, find_open_group(situation.conversation))
-    fits = best_tokens + SMALLEST_REPLY_TOKENS <= lines.window
+    fits = estimate.tokens + estimate.unsure + SMALLEST_REPLY_TOKENS <= lines.window
     share = WORTHWHILE_SHARE if fits else NEEDED_SHARE
     if situation.may_compact and cut is not None and is_worthwhile(cut, share * lines.hard):
         return CompactFirst(cut=cut)
@@ -131,9 +132,9 @@ class _Weighed:
 
     def __init__(self, situation: Situation) -> None:
         self.situation = situation
-        self.ratio = choose_ratio(situation.conversation, situation.sizes, situation.known)
-        self.tokens = [size.tokens * self.ratio for size in situation.sizes.messages]
-        self.environment = int(situation.sizes.environment * self.ratio)
+        self.weights = weigh(situation.conversation, situation.sizes, situation.known)
+        self.tokens = self.weights.messages
+        self.environment = int(self.weights.environment)
         self.opening = int(sum(self.tokens[: situation.conversation.opening_end]))
         demand = Demand(requested=situation.requested, growth=situation.growth, floor=0)
         lines = choose_lines(situation.policy, situation.limits, demand)
@@ -148,7 +149,7 @@ class _Weighed:
     def estimate(self, pivot: Pivot | None, batches: Sequence[Batch]) -> Estimate:
         situation = self.situation
         view = make_view(pivot, batches)
-        return estimate_view(situation.conversation, situation.sizes, situation.known, view)
+        return estimate_view(situation.conversation, self.weights, situation.known, view)
 
     def plan(self, pivot: Pivot | None, batches: Sequence[Batch], new_batch: Batch | None = None) -> Plan:
         batches = [batch for batch in batches if _shows(batch, pivot)]
@@ -188,11 +189,8 @@ class _Weighed:
         situation = self.situation
         if self.lines is None:
             return None
-        parts = Parts(
-            environment=self.environment, ratio=self.ratio, base=base, must_keep=must_keep, lead=lead
-        )
-        sizes = situation.sizes.messages
-        return choose_cut(situation.conversation, sizes, self.lines, situation.policy.keep, parts)
+        parts = Parts(base=base, must_keep=must_keep, lead=lead)
+        return choose_cut(situation.conversation, self.weights, self.lines, situation.policy.keep, parts)
 
     def answered_position(self, lines: Lines) -> int:
         """After the answer even the last group may be folded, but only if it is too large for a tail."""
@@ -209,8 +207,7 @@ class _Weighed:
             return self.plan(pivot, batches)
         view = make_view(pivot, batches)
         excess = self.estimate(pivot, batches).tokens - lines.hard
-        sizes = situation.sizes.messages
-        marks = choose_shortening(situation.conversation, sizes, view, excess, self.ratio)
+        marks = choose_shortening(situation.conversation, self.weights, view, excess)
         if not marks:
             return self.plan(pivot, batches)
         older = [batch for batch in batches if batch.key != situation.conversation.key.hex()]
@@ -222,10 +219,9 @@ class _Weighed:
     def _batch(self, view: View, marks: tuple[Mark, ...]) -> Batch:
         conversation = self.situation.conversation
         after = View(view.pivot, view.marks | {mark.position: mark for mark in marks})
-        sizes = self.situation.sizes.messages
         saved = sum(
-            shown_tokens(sizes[mark.position], view.marks.get(mark.position))
-            - shown_tokens(sizes[mark.position], after.marks[mark.position])
+            self.weights.shown(view, mark.position, mark.position + 1)
+            - self.weights.shown(after, mark.position, mark.position + 1)
             for mark in marks
         )
         return Batch(
@@ -234,15 +230,13 @@ class _Weighed:
             length=len(conversation.messages),
             placeholder=self.situation.policy.pruning.placeholder,
             marks=marks,
-            saved_tokens=int(saved * self.ratio),
+            saved_tokens=int(saved),
         )
 
     def _received(self, pivot: Pivot | None, batches: Sequence[Batch], estimate: Estimate) -> int:
         if pivot is None and not batches:
             return estimate.tokens
-        sizes = self.situation.sizes
-        raw = sizes.environment + sum(size.tokens for size in sizes.messages)
-        return max(estimate.tokens, int(raw * self.ratio))
+        return max(estimate.tokens, int(self.weights.total(View(None, {}))))
 
     def _say_what_does_not_fit(self, estimate: Estimate, context: int) -> str:
         parts = {

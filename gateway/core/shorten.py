@@ -8,24 +8,21 @@ from collections.abc import Sequence
 from gateway.core.conversation import Conversation
 from gateway.core.pivot import Mark
 from gateway.core.view import Size, View, shown_tokens
+from gateway.core.weights import Weights
 
 # Character limits to try, largest first. Below the smallest a text says nothing any more.
 _LIMITS: tuple[int, ...] = tuple(2**power for power in range(20, 7, -1))
 
 
 def choose_shortening(
-    conversation: Conversation, sizes: Sequence[Size], view: View, excess: float, ratio: float
+    conversation: Conversation, weights: Weights, view: View, excess_tokens: float
 ) -> tuple[Mark, ...]:
-    """Marks that take at least `excess` true tokens off, with the mildest limit that does; else the strictest."""
+    """Marks that take `excess_tokens` (true) off, with the mildest limit that does; else the strictest."""
     marks: tuple[Mark, ...] = ()
     for limit in _LIMITS:
-        marks = _marks_at(conversation, sizes, view, limit)
-        saved = sum(
-            shown_tokens(sizes[mark.position], view.marks.get(mark.position))
-            - shown_tokens(sizes[mark.position], mark)
-            for mark in marks
-        )
-        if saved * ratio >= excess:
+        marks = _marks_at(conversation, weights.sizes.messages, view, limit)
+        after = View(view.pivot, view.marks | {mark.position: mark for mark in marks})
+        if weights.total(view) - weights.total(after) >= excess_tokens:
             break
     return marks
 

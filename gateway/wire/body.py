@@ -60,6 +60,8 @@ def split_items(data: bytes, start: int, end: int) -> list[Slice]:
         raws = _items_decoder.decode(b"[" + inside[1:] + b"]")
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise Unreadable("not a continuation of an array") from error
+    if not raws:
+        raise Unreadable("a comma and nothing behind it")
     return place_items(data, start, raws)
 
 
@@ -76,12 +78,15 @@ def place_items(data: bytes, at: int, raws: list[msgspec.Raw]) -> list[Slice]:
 
 
 def _find_places(data: bytes, decoded: dict[str, msgspec.Raw]) -> dict[str, Slice]:
-    """Walk the object's keys in order. A repeated key breaks the order of the decoded ones: Unreadable."""
+    """Walk the object's keys in order. A repeated key has an earlier value, too, which is not the decoded one or
+    is not followed by the next key: Unreadable."""
     places: dict[str, Slice] = {}
     at = data.index(b"{") + 1
     for key, raw in decoded.items():
         match = _KEY.match(data, at)
         if match is None or msgspec.json.decode(b'"' + match.group(1) + b'"') != key:
+            raise Unreadable("repeated keys")
+        if not data.startswith(raw, match.end()):
             raise Unreadable("repeated keys")
         places[key] = Slice(match.end(), match.end() + len(raw))
         at = places[key].end

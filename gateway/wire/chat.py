@@ -166,7 +166,7 @@ def _read_calls(calls: object) -> list[tuple[str, str, bytes]]:
             raise Unreadable("tool call is not an object")
         kind = call.get("type", "function")
         body = call.get(kind if isinstance(kind, str) else "function")
-        detail = cast("dict[str, object]", body) if isinstance(body, dict) else {}
+        detail = cast("dict[str, object]", body) if isinstance(body, dict) else {"input": call}
         arguments = detail.get("arguments", detail.get("input"))
         canonical = (
             canonical_arguments(arguments) if isinstance(arguments, str) else canonical_json(arguments)
@@ -196,9 +196,9 @@ def _read_envelope(fields: Fields, size: int) -> Envelope:
     return Envelope(
         model=model if isinstance(model, str) else "",
         is_streaming=_decode(values.get("stream")) is True,
-        requested_tokens=_read_count(values.get(requested_key)),
+        requested_tokens=_read_count(values.get(requested_key)) if requested_key else None,
         requested_key=requested_key,
-        requested_slice=place(requested_key),
+        requested_slice=place(requested_key) if requested_key else None,
         wants_usage=isinstance(options, dict) and options.get("include_usage") is True,
         stream_options=place("stream_options"),
         tools=hashlib.sha256(tools).digest() if tools and tools != b"null" else b"",

@@ -33,11 +33,14 @@ def render_summary(pivot: Pivot, next_role: str) -> bytes:
 def render_marked(raw: bytes, mark: Mark, placeholder: str) -> bytes:
     """A message with its text cleared or cut. The container stays what it was: string or list of parts.
 
-    Attachments go when the text is cleared. Every other field is kept.
+    Attachments go when the text is cleared. Every other field is kept; nothing to shorten, no byte changes.
     """
     message = msgspec.json.decode(raw, type=dict[str, msgspec.Raw])
     content = msgspec.json.decode(message["content"]) if "content" in message else None
-    message["content"] = msgspec.Raw(msgspec.json.encode(_shorten_content(content, mark, placeholder)))
+    shortened = _shorten_content(content, mark, placeholder)
+    if shortened == content:
+        return raw
+    message["content"] = msgspec.Raw(msgspec.json.encode(shortened))
     return msgspec.json.encode(message)
 
 

@@ -37,7 +37,8 @@ def _iter_calls(message: dict[str, object]) -> list[tuple[str, str]]:
 
 
 def _read_call(call: dict[str, object]) -> tuple[str, str]:
-    detail = call.get(str(call.get("type", "function")))
+    kind = call.get("type")
+    detail = call.get(kind if isinstance(kind, str) else "function")
     if not isinstance(detail, dict):
         return "", ""
     return str(detail.get("name") or ""), str(detail.get("arguments") or detail.get("input") or "")

@@ -1,0 +1,124 @@
+"""What does each message truly cost? The usage of past answers, spread over what they added.
+
+One kind of content costs more than another: JSON inside JSON twice what the average of a conversation does.
+Where two answers of one conversation told their prompts, the difference is what the messages between them cost.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from gateway.core.conversation import Conversation
+from gateway.core.estimate import (
+    CALIBRATED_MARGIN,
+    UNCALIBRATED_MARGIN,
+    Estimate,
+    Known,
+    Sizes,
+    is_plausible_ratio,
+)
+from gateway.core.head import Head
+from gateway.core.view import View, measure, shown_tokens
+
+
+# A reply that cost more than this by our count was mostly hidden reasoning.
+_MOST_REPLY_RATIO = 3.0
+
+
+@dataclass(frozen=True, slots=True)
+class Weights:
+    """True tokens, as well as they are known. ratio: true per raw tokens where nothing better is."""
+
+    sizes: Sizes
+    messages: Sequence[float]
+    environment: float
+    ratio: float
+
+    def shown(self, view: View, start: int, end: int) -> float:
+        """The messages `start:end` as they are sent."""
+        if not view.marks:
+            return sum(self.messages[start:end])
+        return sum(self._shown_at(view, position) for position in range(start, end))
+
+    def total(self, view: View) -> float:
+        """Everything that is sent."""
+        end = len(self.messages)
+        pivot = view.pivot
+        if pivot is None:
+            return self.environment + self.shown(view, 0, end)
+        return (
+            self.environment
+            + (pivot.opening_tokens + pivot.tokens) * self.ratio
+            + self.shown(view, pivot.covers, end)
+        )
+
+    def _shown_at(self, view: View, position: int) -> float:
+        size, mark = self.sizes.messages[position], view.marks.get(position)
+        if mark is None:
+            return self.messages[position]
+        return self.messages[position] * shown_tokens(size, mark) / max(size.tokens, 1)
+
+
+def weigh(conversation: Conversation, sizes: Sizes, known: Known) -> Weights:
+    """`known.past`: heads of the same scope with usage, the oldest first."""
+    ratio = choose_ratio(conversation, sizes, known)
+    tokens = [size.tokens * ratio for size in sizes.messages]
+    environment = sizes.environment * ratio
+    for before, after in pairwise(known.past):
+        if _same_view(before, after):
+            spread = after.prompt_tokens - before.prompt_tokens
+            _spread(tokens, sizes, slice(before.length, after.length), spread)
+    _weigh_reply(tokens, conversation, sizes, known.head)
+    first = known.past[0] if known.past else None
+    if first is not None and first.pivot is None and not first.batches:
+        raw = measure(View(None, {}), conversation, sizes.messages, sizes.environment, first.length)
+        own = first.prompt_tokens / max(raw, 1)
+        if is_plausible_ratio(own):
+            environment = sizes.environment * own
+            tokens[: first.length] = [size.tokens * own for size in sizes.messages[: first.length]]
+    return Weights(sizes, tokens, environment, ratio)
+
+
+def choose_ratio(conversation: Conversation, sizes: Sizes, known: Known) -> float:
+    """True per raw tokens: this conversation's own where its last answer told, else the calibration."""
+    head = known.head
+    if head is None:
+        return known.calibration.ratio
+    raw = measure(known.head_view, conversation, sizes.messages, sizes.environment, head.length)
+    ratio = head.prompt_tokens / max(raw, 1)
+    return ratio if is_plausible_ratio(ratio) else known.calibration.ratio
+
+
+def estimate_view(conversation: Conversation, weights: Weights, known: Known, view: View) -> Estimate:
+    """What upstream will count for this view: true usage of the past, and an estimate of what was added."""
+    head = known.head
+    if head is None or view != known.head_view:
+        is_calibrated = head is not None or known.calibration.samples > 0
+        total = weights.total(view)
+        return Estimate(
+            int(total), int(total * (CALIBRATED_MARGIN if is_calibrated else UNCALIBRATED_MARGIN))
+        )
+    added = int(weights.shown(view, head.length, len(conversation.messages)))
+    return Estimate(head.prompt_tokens + added, int(added * CALIBRATED_MARGIN))
+
+
+def _spread(tokens: list[float], sizes: Sizes, places: slice, true_tokens: int) -> None:
+    raw = sum(size.tokens for size in sizes.messages[places])
+    if raw > 0 and is_plausible_ratio(true_tokens / raw):
+        tokens[places] = [size.tokens * true_tokens / raw for size in sizes.messages[places]]
+
+
+def _weigh_reply(tokens: list[float], conversation: Conversation, sizes: Sizes, head: Head | None) -> None:
+    """The newest reply costs what it cost to write, unless most of that was thinking that does not come back.
+
+    A client may also send back more than was said (it was cut off, or edited): then what it sends counts.
+    """
+    if head is None or head.length >= len(tokens) or conversation.messages[head.length].role != "assistant":
+        return
+    if head.output_tokens <= _MOST_REPLY_RATIO * sizes.messages[head.length].tokens:
+        tokens[head.length] = max(tokens[head.length], float(head.output_tokens))
+
+
+def _same_view(before: Head, after: Head) -> bool:
+    """Was the same in force for both? Then their difference is the messages between them, sent in full."""
+    return before.pivot == after.pivot and before.batches == after.batches and before.length < after.length
