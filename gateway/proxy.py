@@ -3,6 +3,7 @@
 Awaits only what downstream is waiting for. Decides nothing itself.
 """
 
+import hashlib
 import logging
 from dataclasses import dataclass, replace
 from typing import Final
@@ -34,6 +35,7 @@ log = logging.getLogger("gateway.proxy")
 
 # Waiting for summaries more often than this within one request would be a loop.
 _MOST_COMPACTIONS: Final = 3
+_ID_DIGITS: Final = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,15 +160,17 @@ class Proxy:
     def _choose_branch(self, head: Head | None, received: Received) -> tuple[str, str | None]:
         """The conversation's id; a new one for a request that leaves its nearest head's continuation."""
         own = received.conversation.key.hex()
+        tools = received.body.envelope.tools
+        fresh = hashlib.sha256(received.conversation.key + tools).hexdigest()[:_ID_DIGITS]
         if head is None:
-            return own[:16], None
+            return fresh, None
+        is_side_call = head.tools != tools.hex()
         if head.key == own:
-            return head.conversation, head.parent
-        is_side_call = head.tools != received.body.envelope.tools.hex()
+            return (fresh, None) if is_side_call else (head.conversation, head.parent)
         first = own if is_side_call else self._state.claim_continuation(head, own)
         goes_on = first == own or bytes.fromhex(first) in received.conversation.chain
         if is_side_call or not goes_on:
-            return own[:16], head.conversation
+            return fresh, head.conversation
         return head.conversation, head.parent
 
     async def _take_turn(self, turn: Turn, call: Call, plain: bytes, downstream: Downstream) -> None:

@@ -81,7 +81,8 @@ def _choose_reserve(trigger: Trigger, output: int, window: int) -> int:
 
 def _source_line(limits: Limits, trigger: Trigger, window: int) -> int:
     usable = usable_tokens(limits, trigger.output_cap) or limits.input or window
-    return max(usable, int(_SMALLEST_USABLE_SHARE * window), 1)
+    # An input limit as large as the window leaves no room for a reply; the line stays below all the same.
+    return max(1, min(max(usable, int(_SMALLEST_USABLE_SHARE * window)), window - 1))
 
 
 def _hard_line(trigger: Trigger, window: int, reserve: int) -> int:
