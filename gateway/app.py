@@ -13,18 +13,22 @@ from aiohttp import web
 from gateway import __version__
 from gateway.compactor import Compactor
 from gateway.core.errors import RequestRefused
+from gateway.entrance import Entrance
 from gateway.identity import Recognizer
 from gateway.limits import LimitsBook
 from gateway.model_table import ModelTable
 from gateway.planner import Planner
-from gateway.proxy import Proxy
+from gateway.proxy import Preparation, Proxy
+from gateway.reception import Reception
 from gateway.relay import Relay
 from gateway.rewriter import Rewriter
+from gateway.sender import Sender
 from gateway.settings import Settings
 from gateway.sizes import Sizer
 from gateway.state import State
 from gateway.store import Store, open_store
 from gateway.summariser import Summariser
+from gateway.summary_call import SummaryClient
 from gateway.tenancy import Tenancy
 from gateway.tokens import Tokenizer
 from gateway.upstream import Upstreams
@@ -56,30 +60,19 @@ class Gateway:
         self._state = State(self._store, settings.retention.seconds, cache.records_bytes)
         self._sizer = Sizer(self._tokenizer.count, cache.facts_bytes)
         self._relay = Relay(settings)
-        self._summariser = Summariser(settings.prompts)
+        self._summary_client = SummaryClient()
         limits = LimitsBook(settings.models, ModelTable.load())
         upstreams = Upstreams(settings)
         planner = Planner(self._state, self._sizer)
-        self._compactor = Compactor(
-            state=self._state,
-            planner=planner,
-            sizer=self._sizer,
-            summariser=self._summariser,
-            upstreams=upstreams,
-            limits=limits,
-            prompts=settings.prompts,
-        )
+        summariser = Summariser(self._summary_client, upstreams, limits, self._sizer, settings.prompts)
+        self._compactor = Compactor(self._state, planner, self._sizer, summariser)
+        recognizer = Recognizer(cache.bodies_bytes, cache.facts_bytes)
         self._proxy = Proxy(
-            settings=settings,
-            tenancy=Tenancy(settings),
-            upstreams=upstreams,
-            recognizer=Recognizer(cache.bodies_bytes, cache.facts_bytes),
-            limits=limits,
-            state=self._state,
-            planner=planner,
-            rewriter=Rewriter(cache.facts_bytes),
-            compactor=self._compactor,
-            relay=self._relay,
+            settings,
+            Entrance(Tenancy(settings), upstreams),
+            Reception(settings, recognizer, limits, self._state),
+            Preparation(settings, planner, self._compactor),
+            Sender(settings, Rewriter(cache.facts_bytes), self._relay),
         )
         self._runner: web.ServerRunner | None = None
 
@@ -109,18 +102,21 @@ class Gateway:
         """Drains: no new work, time for what is open, then everything that was queued is written."""
         self._is_draining = True
         if self._runner is not None:
-            if self._open:
-                self._idle.clear()
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(self._settings.drain_seconds):
-                        await self._idle.wait()
+            await self._wait_for_open_requests()
             await self._runner.cleanup()
         await self._compactor.close()
-        await self._summariser.close()
+        await self._summary_client.close()
         await self._relay.close()
         self._state.flush_heads()
         await self._store.close()
         self._sizer.close()
+
+    async def _wait_for_open_requests(self) -> None:
+        if not self._open:
+            return
+        self._idle.clear()
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._idle.wait(), self._settings.drain_seconds)
 
     async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
         path = request.raw_path

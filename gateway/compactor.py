@@ -1,7 +1,7 @@
 """Carries out what plans decide, and is the only writer of state.
 
-Its tasks belong to the app: a client that hangs up neither stops nor loses a summary. One summary per chain at
-a time. Nothing that failed its checks is stored; a pivot is durable before anybody may use it.
+Its tasks belong to the app: a client that hangs up neither stops nor loses a summary. One summary per chain
+at a time. Nothing that failed its checks is stored; a pivot is durable before anybody may use it.
 """
 
 import asyncio
@@ -14,37 +14,21 @@ from typing import Any
 from gateway.core.breaker import Breaker
 from gateway.core.conversation import Conversation, find_open_group
 from gateway.core.cut import Cut
-from gateway.core.errors import UpstreamFailed
-from gateway.core.estimate import CALIBRATED_MARGIN
 from gateway.core.head import Head, smoothed_growth
-from gateway.core.pivot import Mark, Pivot, is_on_chain
-from gateway.core.plan import Plan, Situation, decide_after
-from gateway.core.summary import Accepted, Rejected, judge_summary, strip_thinking
-from gateway.core.transcript import TOOL_CHARS_STEPS, Spoken
+from gateway.core.pivot import Pivot, is_on_chain
+from gateway.core.plan import Plan, decide_after
+from gateway.core.summary import Rejected
 from gateway.core.usage import Usage
-from gateway.core.view import measure, shown_tokens
-from gateway.core.weights import choose_ratio
-from gateway.limits import LimitsBook
+from gateway.core.view import measure
 from gateway.planner import Planner
 from gateway.records import Marker
-from gateway.settings import Prompts
 from gateway.sizes import Sizer
 from gateway.state import State
 from gateway.store import StoreError
-from gateway.summariser import Assignment, Summariser, make_parts
+from gateway.summariser import Summariser
 from gateway.turn import Turn
-from gateway.upstream import Upstreams, make_headers, make_url
-from gateway.wire.chat_summary import output_key
-from gateway.wire.chat_text import read_spoken
 
 log = logging.getLogger("gateway.compactor")
-
-# One retry (DESIGN §6).
-_ATTEMPTS = 2
-# Fences, labels and chat template around the history, in true tokens.
-_FRAME_TOKENS = 600
-# What the inserted messages cost beyond their texts, in raw tokens.
-_INSERTED_TOKENS = 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,24 +40,11 @@ class _Running:
 
 
 class Compactor:
-    def __init__(
-        self,
-        *,
-        state: State,
-        planner: Planner,
-        sizer: Sizer,
-        summariser: Summariser,
-        upstreams: Upstreams,
-        limits: LimitsBook,
-        prompts: Prompts,
-    ) -> None:
+    def __init__(self, state: State, planner: Planner, sizer: Sizer, summariser: Summariser) -> None:
         self._state = state
         self._planner = planner
         self._sizer = sizer
         self._summariser = summariser
-        self._upstreams = upstreams
-        self._limits = limits
-        self._prompts = prompts
         self._running: dict[str, _Running] = {}
         self._breakers: dict[tuple[str, str], Breaker] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -99,7 +70,9 @@ class Compactor:
             self._spawn(self._learn(turn, plan, usage))
 
     def start(self, turn: Turn, cut: Cut, reason: str) -> "asyncio.Task[bool]":
-        """The compaction of this cut, or the one that is running on the chain already. True: a pivot is ready."""
+        """The compaction of this cut, or the one that is running on the chain already. True: a pivot is
+        ready.
+        """
         conversation = turn.received.conversation
         running = self.find_running(turn.owner, conversation)
         if running is not None:
@@ -178,108 +151,25 @@ class Compactor:
         if not self.may_ask(turn):
             return False
         situation = await self._planner.gather(turn, may_compact=True)
-        try:
-            accepted = await self._summarise(turn, cut, situation)
-            if isinstance(accepted, Accepted):
-                await self._state.save_pivot(await self._make_pivot(turn, cut, situation, accepted))
-        except StoreError:
-            accepted = Rejected("store")
-        except UpstreamFailed as error:
-            accepted = Rejected(str(error))
-        self._note(turn, accepted)
-        outcome = "compacted" if isinstance(accepted, Accepted) else f"compaction failed: {accepted.reason}"
-        log.log(
-            logging.INFO if isinstance(accepted, Accepted) else logging.WARNING,
-            "%s conversation=%s reason=%s covers=%d folded_tokens=%d summary_tokens=%d seconds=%.1f",
-            outcome,
-            turn.conversation,
-            reason,
-            cut.covers,
-            cut.folded,
-            accepted.tokens if isinstance(accepted, Accepted) else 0,
-            time.monotonic() - started,
-        )
-        return isinstance(accepted, Accepted)
-
-    async def _summarise(self, turn: Turn, cut: Cut, situation: Situation) -> Accepted | Rejected:
-        ratio = choose_ratio(situation.conversation, situation.sizes, situation.known)
-        assignment = await self._assign(turn, cut, ratio)
-        if assignment is None:
-            return Rejected("history too big for the summariser")
-        verdict: Accepted | Rejected = Rejected("not asked")
-        for _ in range(_ATTEMPTS):
+        made = await self._summariser.summarise(turn, cut, situation)
+        if isinstance(made, Pivot):
             try:
-                answer = await self._summariser.ask(assignment)
-            except UpstreamFailed as error:
-                verdict = Rejected(str(error))
-                continue
-            tokens = int(await self._sizer.count(strip_thinking(answer.text)) * ratio)
-            verdict = judge_summary(answer, tokens, cut.folded, cut.cap)
-            if isinstance(verdict, Accepted):
-                break
-        return verdict
-
-    async def _assign(self, turn: Turn, cut: Cut, ratio: float) -> Assignment | None:
-        """The call that the summariser's window can hold: tool results are cut ever shorter until it does."""
-        policy = turn.policy
-        upstream = self._upstreams.read(policy.summary.upstream or "") or turn.upstream
-        model = policy.summary.model or turn.model
-        context = self._limits.read(upstream.name, model).context
-        spoken = await asyncio.to_thread(_read_spoken, turn, cut)
-        earlier = cut.base.summary if cut.base else None
-        for tool_chars in TOOL_CHARS_STEPS:
-            parts = make_parts(spoken, earlier, policy, self._prompts, tool_chars)
-            prompt = int(sum([await self._sizer.count(part) for part in parts]) * ratio) + _FRAME_TOKENS
-            room = (context or 1 << 30) - int(prompt * (1 + CALIBRATED_MARGIN))
-            if room >= cut.cap:
-                break
-        else:
-            return None
-        is_own = upstream.name == turn.upstream.name
-        url = turn.url if is_own else make_url(upstream, "/v1/chat/completions")
-        return Assignment(
-            url=str(url),
-            headers=tuple(make_headers(turn.raw_headers, upstream).items()),
-            model=model,
-            output_key=output_key(turn.received.body.envelope),
-            parts=parts,
-            cap=cut.cap,
-            room=room,
-            timeout_seconds=policy.summary.timeout_seconds,
-        )
-
-    async def _make_pivot(self, turn: Turn, cut: Cut, situation: Situation, accepted: Accepted) -> Pivot:
-        conversation = situation.conversation
-        opening_end = conversation.opening_end if turn.policy.keep.opening else 0
-        opening = situation.sizes.messages[:opening_end]
-        limit = cut.opening_chars
-        mark = Mark(0, limit) if limit is not None else None
-        question = self._prompts.question if opening_end == 0 else None
-        inserted = [accepted.summary, self._prompts.resume, question or ""]
-        return Pivot(
-            owner=turn.owner,
-            key=conversation.chain[cut.covers].hex(),
-            covers=cut.covers,
-            opening_end=opening_end,
-            summary=accepted.summary,
-            question=question,
-            resume=self._prompts.resume,
-            tokens=_INSERTED_TOKENS + sum([await self._sizer.count(text) for text in inserted]),
-            opening_chars=limit,
-            opening_tokens=sum(shown_tokens(size, mark) for size in opening),
-            saved_tokens=max(0, cut.folded - accepted.tokens) + (cut.base.saved_tokens if cut.base else 0),
-            created_seconds=time.time(),
-        )
+                await self._state.save_pivot(made)
+            except StoreError:
+                made = Rejected("store")
+        self._note(turn, made)
+        _log_outcome(turn, cut, made, f"reason={reason} seconds={time.monotonic() - started:.1f}")
+        return isinstance(made, Pivot)
 
     def may_ask(self, turn: Turn) -> bool:
         """Not while the summariser of this tenant has failed too often in a row."""
         breaker = self._breakers.get((turn.owner, turn.upstream.name), Breaker())
         return breaker.allows(time.monotonic())
 
-    def _note(self, turn: Turn, verdict: Accepted | Rejected) -> None:
+    def _note(self, turn: Turn, made: Pivot | Rejected) -> None:
         key = (turn.owner, turn.upstream.name)
         breaker = self._breakers.pop(key, Breaker())
-        if isinstance(verdict, Rejected):
+        if isinstance(made, Rejected):
             self._breakers[key] = breaker.with_failure(time.monotonic())
 
     def _spawn(self, work: Coroutine[Any, Any, Any]) -> "asyncio.Task[Any]":
@@ -315,6 +205,10 @@ def _make_head(turn: Turn, plan: Plan, usage: Usage | None) -> Head:
     )
 
 
-def _read_spoken(turn: Turn, cut: Cut) -> list[Spoken]:
-    """The originals that the client just sent, never placeholders (DESIGN §6)."""
-    return [read_spoken(turn.received.raw(position)) for position in range(cut.start, cut.covers)]
+def _log_outcome(turn: Turn, cut: Cut, made: Pivot | Rejected, circumstances: str) -> None:
+    """One line for each compaction, whatever came of it; never a word of the conversation."""
+    where = f"conversation={turn.conversation} covers={cut.covers} folded_tokens={cut.folded} {circumstances}"
+    if isinstance(made, Pivot):
+        log.info("compacted %s", where)
+    else:
+        log.warning("compaction failed: %s %s", made.reason, where)

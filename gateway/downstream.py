@@ -74,7 +74,9 @@ class Downstream:
         await self.answer.write_eof()
 
     async def fail(self, upstream_body: bytes, status: int) -> None:
-        """After a commit: the error as an event of the stream, then a connection that breaks, so that it counts."""
+        """After a commit: the error as an event of the stream, then a connection that breaks, so that it
+        counts.
+        """
         if self._is_streaming and self.answer is not None:
             await self.answer.write(render_stream_error(upstream_body, status))
             await asyncio.sleep(0)

@@ -156,7 +156,9 @@ def _count_shared(before: ChatBody, data: bytes) -> int:
 
 
 def _begins_alike(before: bytes, data: bytes, size: int) -> bool:
-    """memcmp without a copy of the prefix: `removeprefix` takes a view and gives back `data` if it differs."""
+    """memcmp without a copy of the prefix: `removeprefix` takes a view and gives back `data` if it
+    differs.
+    """
     return data.removeprefix(memoryview(before)[:size]) is not data
 
 

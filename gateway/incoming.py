@@ -22,8 +22,9 @@ class Body:
 
 
 async def read_body(request: web.BaseRequest, max_bytes: int) -> Body:
-    """Raises RequestRefused (413). A body whose encoding we cannot undo stays as it came: unreadable, so relayed."""
-    await _let_it_come(request)
+    """Raises RequestRefused (413). A body whose encoding we cannot undo stays as it came: unreadable, so
+    relayed.
+    """
     raw = await _read_bounded(request, max_bytes)
     encoding = request.headers.get("Content-Encoding", "")
     if not encoding or encoding == "identity":
@@ -48,6 +49,7 @@ async def _read_bounded(request: web.BaseRequest, max_bytes: int) -> bytes:
     content = request.content
     if request.content_length is not None and request.content_length > max_bytes:
         raise _too_large(max_bytes)
+    await _let_it_come(request)
     pieces = []
     size = 0
     while True:

@@ -1,7 +1,7 @@
 """Gathers what a decision needs, asks for it, and is quick where nothing is to be decided.
 
-Below the lines no message is ever tokenised: no tokenizer makes more tokens than bytes, and what the last answer
-counted is known.
+Below the lines no message is ever tokenised: no tokenizer makes more tokens than bytes, and what the last
+answer counted is known.
 """
 
 from dataclasses import replace
@@ -116,7 +116,9 @@ class Planner:
 
 
 def _is_complete(turn: Turn, sticky: Pivot | None, batches: list[Batch]) -> bool:
-    """Is everything that the head used still there? Otherwise its usage says nothing about what is sent now."""
+    """Is everything that the head used still there? Otherwise its usage says nothing about what is sent
+    now.
+    """
     head = turn.head
     if head is None:
         return False

@@ -1,6 +1,7 @@
 """How state is written down, and checked when it is read back.
 
-A record is JSON. pydantic guards the way in: what does not fit its type, or names another owner, is no record.
+A record is JSON. pydantic guards the way in: what does not fit its type, or names another owner, is no
+record.
 """
 
 from typing import Any, Final, TypeVar
@@ -47,7 +48,10 @@ def parse_record(kind: type[R], owner: str, data: bytes) -> R | None:
     """The record, or None for one that is not whole, not of this version, or somebody else's."""
     try:
         envelope = _envelope_decoder.decode(data)
-        if msgspec.json.decode(envelope["version"]) != VERSION or msgspec.json.decode(envelope["owner"]) != owner:
+        if (
+            msgspec.json.decode(envelope["version"]) != VERSION
+            or msgspec.json.decode(envelope["owner"]) != owner
+        ):
             return None
         record: R = _adapters[kind].validate_json(bytes(envelope["record"]), strict=True, extra="forbid")
     except (msgspec.MsgspecError, ValidationError, UnicodeDecodeError, RecursionError, KeyError):

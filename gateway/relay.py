@@ -258,7 +258,9 @@ def _watched(body: AsyncIterator[bytes] | None, watch: Watch) -> AsyncIterator[b
 
 
 async def _read_refusal(exchange: Exchange, response: aiohttp.ClientResponse, watch: Watch) -> bytes:
-    """The body of a 400 that an injected option may have caused, before anything of it is sent; else nothing."""
+    """The body of a 400 that an injected option may have caused, before anything of it is sent; else
+    nothing.
+    """
     if exchange.without_usage is None or response.status != 400:
         return b""
     return await _read_bounded(response, watch)

@@ -47,7 +47,9 @@ class State:
     # Heads
 
     def find_head(self, conversation: Conversation, scope: str) -> Head | None:
-        """Walks the chain from its end through memory; of several heads at one place, the one of this scope."""
+        """Walks the chain from its end through memory; of several heads at one place, the one of this
+        scope.
+        """
         for key in reversed(conversation.chain):
             heads = self._heads.get(key)
             if heads:
@@ -114,7 +116,9 @@ class State:
         return [self._pivots.get(key) for key in conversation.chain if key in self._pivots]  # type: ignore[misc]
 
     async def load_pivots(self, owner: str, conversation: Conversation, named: str | None) -> None:
-        """Brings the chain's newest stored pivot, and the one a head names, into memory; asks the store once."""
+        """Brings the chain's newest stored pivot, and the one a head names, into memory; asks the store
+        once.
+        """
         if named and bytes.fromhex(named) not in self._pivots:
             pivot = await self._load(Pivot, owner, f"pivot:{named}")
             if pivot is not None and pivot.key == named:

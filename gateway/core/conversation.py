@@ -37,7 +37,9 @@ def begin_conversation(tenant: str, wire_format: str) -> Conversation:
 
 
 def with_messages(before: Conversation, keep: int, added: Sequence[Message]) -> Conversation:
-    """The conversation that shares the first `keep` messages (all leading ones) with `before`, then goes on."""
+    """The conversation that shares the first `keep` messages (all leading ones) with `before`, then goes
+    on.
+    """
     leading = list(before.leading)
     messages = list(before.messages[:keep])
     chain = list(before.chain[: keep + 1])

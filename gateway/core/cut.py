@@ -43,8 +43,8 @@ class Cut:
 class Parts:
     """What is fixed. base: the pivot to build on, None for the first one.
 
-    must_keep: position from which everything stays, whatever its size. lead: true tokens that the conversation
-    will still grow before the cut is applied; they become tail too.
+    must_keep: position from which everything stays, whatever its size. lead: true tokens that the
+    conversation will still grow before the cut is applied; they become tail too.
     """
 
     base: Pivot | None
@@ -57,7 +57,8 @@ def choose_cut(
 ) -> Cut | None:
     """The cut that leaves the largest tail within its budget, or None where there is nothing to fold.
 
-    What gives way where not all fits, in this order: tail beyond the open group, opening beyond its share, cap.
+    What gives way where not all fits, in this order: tail beyond the open group, opening beyond its share,
+    cap.
     """
     tokens, environment = weights.messages, weights.environment
     opening_end = conversation.opening_end if keep.opening else 0

@@ -17,7 +17,7 @@ class RequestRefused(GatewayError):
 
     def __init__(
         self, status: int, message: str, kind: str = "invalid_request_error", code: str | None = None
-    ):
+    ) -> None:
         super().__init__(message)
         self.status = status
         self.kind = kind

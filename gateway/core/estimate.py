@@ -14,8 +14,9 @@ from gateway.core.view import Size, View
 _MESSAGE_OVERHEAD_TOKENS = 16
 # Ratios outside are mistakes (a summary of usage, a proxy's own numbers), not tokenizers.
 _SMALLEST_RATIO, _LARGEST_RATIO = 0.2, 8.0
-# How wrong an estimate may be. Before the first usage the tokenizer is unknown: real ones count up to 1.7 times
-# what ours does; after it, one kind of content still differs from another by a quarter (DECISIONS, estimates).
+# How wrong an estimate may be. Before the first usage the tokenizer is unknown: real ones count up to 1.7
+# times what ours does; after it, one kind of content still differs from another by a quarter (DECISIONS,
+# estimates).
 UNCALIBRATED_MARGIN = 0.7
 CALIBRATED_MARGIN = 0.25
 

@@ -108,8 +108,8 @@ def decide(situation: Situation) -> Plan | CompactFirst:
 def decide_after(situation: Situation, plan: Plan, total_tokens: int) -> Cut | None:
     """What to prepare after an answer that brought the conversation to `total_tokens`; None: nothing yet.
 
-    Nothing while a newer pivot than the one in force is ready (usage of requests that were in flight at a swap
-    never triggers), while a prune batch will do, or if too little would be folded.
+    Nothing while a newer pivot than the one in force is ready (usage of requests that were in flight at a
+    swap never triggers), while a prune batch will do, or if too little would be folded.
     """
     weighed = _Weighed(situation)
     lines = weighed.lines

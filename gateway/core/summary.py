@@ -56,7 +56,9 @@ def is_complete(answer: Answer) -> Rejected | None:
 
 
 def judge_summary(answer: Answer, tokens: int, folded: int, cap: int) -> Accepted | Rejected:
-    """`tokens`: true tokens of the stripped text. Smaller than what it replaces by 10 %, and within its cap."""
+    """`tokens`: true tokens of the stripped text. Smaller than what it replaces by 10 %, and within its
+    cap.
+    """
     rejected = is_complete(answer)
     if rejected is not None:
         return rejected

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 # Our two fences. Both are broken wherever the history itself writes them.
-_FENCE = re.compile(r"<(?=/?\s*(?:conversation|earlier-summary)\b)", re.IGNORECASE)
+_FENCE = re.compile(r"<(?=\s*/?\s*(?:conversation|earlier-summary)\b)", re.IGNORECASE)
 # Document 003 §5: contents cut to 2,000 characters; then ever shorter, until the summariser can hold it.
 TOOL_CHARS_STEPS: tuple[int | None, ...] = (None, 2_000, 500, 120)
 
@@ -29,7 +29,9 @@ class Spoken:
 
 
 def render_transcript(spoken: Iterable[Spoken], tool_chars: int | None) -> str:
-    """The conversation inside its fence; results and arguments cut to `tool_chars` in the middle, if given."""
+    """The conversation inside its fence; results and arguments cut to `tool_chars` in the middle, if
+    given.
+    """
     entries = "\n\n".join(_render_entry(entry, tool_chars) for entry in spoken)
     return f"<conversation>\n{entries}\n</conversation>"
 

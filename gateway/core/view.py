@@ -60,7 +60,9 @@ def measure_range(view: View, sizes: Sequence[Size], start: int, end: int) -> in
 
 
 def measure(view: View, conversation: Conversation, sizes: Sequence[Size], environment: int, end: int) -> int:
-    """Raw tokens of everything that is sent up to position `end`; `environment` is leading block and tools."""
+    """Raw tokens of everything that is sent up to position `end`; `environment` is leading block and
+    tools.
+    """
     pivot = view.pivot
     if pivot is None:
         return environment + measure_range(view, sizes, 0, end)

@@ -1,7 +1,8 @@
 """What does each message truly cost? The usage of past answers, spread over what they added.
 
 One kind of content costs more than another: JSON inside JSON twice what the average of a conversation does.
-Where two answers of one conversation told their prompts, the difference is what the messages between them cost.
+Where two answers of one conversation told their prompts, the difference is what the messages between them
+cost.
 """
 
 from collections.abc import Sequence
@@ -19,7 +20,6 @@ from gateway.core.estimate import (
 )
 from gateway.core.head import Head
 from gateway.core.view import View, measure, shown_tokens
-
 
 # A reply that cost more than this by our count was mostly hidden reasoning.
 _MOST_REPLY_RATIO = 3.0

@@ -78,8 +78,8 @@ def place_items(data: bytes, at: int, raws: list[msgspec.Raw]) -> list[Slice]:
 
 
 def _find_places(data: bytes, decoded: dict[str, msgspec.Raw]) -> dict[str, Slice]:
-    """Walk the object's keys in order. A repeated key has an earlier value, too, which is not the decoded one or
-    is not followed by the next key: Unreadable."""
+    """Walk the object's keys in order. A repeated key has an earlier value, too, which is not the decoded
+    one or is not followed by the next key: Unreadable."""
     places: dict[str, Slice] = {}
     at = data.index(b"{") + 1
     for key, raw in decoded.items():

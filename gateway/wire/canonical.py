@@ -18,7 +18,9 @@ _IGNORED_PART_KEYS = frozenset({"cache_control", "annotations", "id", "status", 
 
 
 def canonical_json(value: object) -> bytes:
-    """Sorted keys, no spaces. Falls back to `repr` for numbers JSON encoders refuse (they only feed a hash)."""
+    """Sorted keys, no spaces. Falls back to `repr` for numbers JSON encoders refuse (they only feed a
+    hash).
+    """
     try:
         return msgspec.json.encode(value, order="sorted")
     except (msgspec.MsgspecError, OverflowError, ValueError):
@@ -54,7 +56,9 @@ def without_ephemeral_blocks(text: str) -> str:
 
 
 def canonical_part(part: dict[str, object]) -> bytes:
-    """A content part that is not text (image, audio, file, unknown): its canonical JSON, hashed if it is big."""
+    """A content part that is not text (image, audio, file, unknown): its canonical JSON, hashed if it is
+    big.
+    """
     encoded = canonical_json({key: value for key, value in part.items() if key not in _IGNORED_PART_KEYS})
     return encoded if len(encoded) <= 256 else hashlib.sha256(encoded).digest()
 

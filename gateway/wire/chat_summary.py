@@ -1,7 +1,7 @@
 """Chat Completions: the request that asks for a summary.
 
-No tools, no tool choice, no response format, no stop, no reasoning effort: one system prompt, one user message
-that holds the history as data and ends with the instruction (DESIGN §6).
+No tools, no tool choice, no response format, no stop, no reasoning effort: one system prompt, one user
+message that holds the history as data and ends with the instruction (DESIGN §6).
 """
 
 from dataclasses import dataclass
@@ -16,7 +16,9 @@ _THINKING_ALLOWANCE_TOKENS = 8_192
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SummaryRequest:
-    """parts: what the user message says, the instruction last. cap, room: tokens of reply wanted and possible."""
+    """parts: what the user message says, the instruction last. cap, room: tokens of reply wanted and
+    possible.
+    """
 
     model: str
     system: str

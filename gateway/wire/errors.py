@@ -15,7 +15,9 @@ def render_error(path: str, error: RequestRefused) -> bytes:
 
 
 def render_stream_error(upstream_body: bytes, status: int) -> bytes:
-    """A failure after a stream was begun: the upstream's own error object as one SSE event, where it has one."""
+    """A failure after a stream was begun: the upstream's own error object as one SSE event, where it has
+    one.
+    """
     try:
         decoded = msgspec.json.decode(upstream_body)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):

@@ -1,0 +1,68 @@
+"""Makes a turn of a request: recognises its conversation, finds its head, and chooses its branch."""
+
+import hashlib
+from typing import Final
+
+from gateway.core.head import Head, choose_scope
+from gateway.entrance import Admission
+from gateway.identity import Received, Recognizer, leading_digests
+from gateway.limits import LimitsBook
+from gateway.settings import Settings
+from gateway.state import State
+from gateway.turn import Turn
+from gateway.wire import chat
+
+_ID_DIGITS: Final = 16
+
+
+class Reception:
+    def __init__(self, settings: Settings, recognizer: Recognizer, limits: LimitsBook, state: State) -> None:
+        self._policies = settings.policies
+        self._recognizer = recognizer
+        self._limits = limits
+        self._state = state
+
+    async def receive(self, admission: Admission, body: bytes) -> Turn:
+        """Raises Unreadable for a body that is not of the format."""
+        tenant, upstream = admission.tenant, admission.upstream
+        received = self._recognizer.recognize(tenant.id, chat.FORMAT, body)
+        conversation, envelope = received.conversation, received.body.envelope
+        leading = leading_digests(conversation.leading)
+        scope = choose_scope(upstream.name, envelope.model, leading, envelope.tools)
+        head = self._state.find_head(conversation, scope)
+        if head is None:
+            head = await self._state.ask_head(tenant.id, conversation, scope)
+        identity, parent = self._choose_branch(head, received)
+        return Turn(
+            tenant=tenant,
+            upstream=upstream,
+            url=admission.url,
+            raw_headers=admission.raw_headers,
+            received=received,
+            policy=self._policies[tenant.policy],
+            limits=self._limits.read(upstream.name, envelope.model),
+            scope=scope,
+            head=head,
+            conversation=identity,
+            parent=parent,
+        )
+
+    def _choose_branch(self, head: Head | None, received: Received) -> tuple[str, str | None]:
+        """The conversation's id and its parent's.
+
+        A new id for a request that leaves its nearest head's continuation, and for a side call: one with
+        other tools over the same history.
+        """
+        own = received.conversation.key.hex()
+        tools = received.body.envelope.tools
+        fresh = hashlib.sha256(received.conversation.key + tools).hexdigest()[:_ID_DIGITS]
+        if head is None:
+            return fresh, None
+        is_side_call = head.tools != tools.hex()
+        if head.key == own:
+            return (fresh, None) if is_side_call else (head.conversation, head.parent)
+        first = own if is_side_call else self._state.claim_continuation(head, own)
+        goes_on = first == own or bytes.fromhex(first) in received.conversation.chain
+        if is_side_call or not goes_on:
+            return fresh, head.conversation
+        return head.conversation, head.parent

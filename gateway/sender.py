@@ -1,0 +1,72 @@
+"""Sends a turn as its plan wants it: the rewritten body, usage asked for, headers that tell what was done."""
+
+from dataclasses import replace
+
+from aiohttp import hdrs
+
+from gateway.core.plan import Plan
+from gateway.downstream import Downstream
+from gateway.lru import Lru
+from gateway.relay import Call, Exchange, Outcome, Relay
+from gateway.rewriter import Rewriter
+from gateway.settings import Settings
+from gateway.turn import Turn
+
+_REFUSERS_BYTES = 1 << 18
+_REFUSER_WEIGHT_BYTES = 256
+
+
+class Sender:
+    def __init__(self, settings: Settings, rewriter: Rewriter, relay: Relay) -> None:
+        self._shows_headers = settings.response_headers
+        self._rewriter = rewriter
+        self._relay = relay
+        # (upstream, model) that refused an include_usage of ours.
+        self._refusers: Lru[tuple[str, str], bool] = Lru(_REFUSERS_BYTES)
+
+    async def pass_through(self, call: Call, downstream: Downstream) -> None:
+        """A relay and nothing else."""
+        await self._relay.carry(Exchange(call=call), downstream)
+
+    async def send(self, turn: Turn, plan: Plan, call: Call, downstream: Downstream) -> Outcome:
+        body = self._rewriter.rewrite(turn, plan)
+        if body is not turn.received.body.data:
+            call = _with_body(call, body)
+        headers = _plan_headers(turn, plan) if self._shows_headers else {}
+        exchange = Exchange(call=call, headers=headers, watches=True)
+        if self._must_ask_for_usage(turn):
+            asking = _with_body(call, self._rewriter.rewrite_with_usage(turn, plan))
+            asking.headers[hdrs.ACCEPT_ENCODING] = "identity"
+            exchange = replace(exchange, call=asking, without_usage=call)
+        outcome = await self._relay.carry(exchange, downstream)
+        if outcome.refused_usage:
+            self._refusers.put((turn.upstream.name, turn.model), True, _REFUSER_WEIGHT_BYTES)
+        return outcome
+
+    def _must_ask_for_usage(self, turn: Turn) -> bool:
+        """In streams whose client did not, unless this model is known to refuse it."""
+        envelope = turn.received.body.envelope
+        if not envelope.is_streaming or envelope.wants_usage or not turn.upstream.include_usage:
+            return False
+        return (turn.upstream.name, turn.model) not in self._refusers
+
+
+def _with_body(call: Call, body: bytes) -> Call:
+    """The same call with a plain body: a rewritten one carries no content encoding."""
+    headers = call.headers.copy()
+    headers.popall(hdrs.CONTENT_ENCODING, None)
+    return replace(call, body=body, headers=headers)
+
+
+def _plan_headers(turn: Turn, plan: Plan) -> dict[str, str]:
+    names = [name for name, used in (("pivot", plan.pivot), ("pruned", plan.batches)) if used]
+    headers = {
+        "x-gateway-conversation": turn.conversation,
+        "x-gateway-plan": "+".join(names) or "passthrough",
+        "x-gateway-tokens": f"received={plan.received}, sent={plan.sent}",
+    }
+    if plan.output is not None:
+        headers["x-gateway-max-tokens"] = str(plan.output)
+    if plan.warning is not None:
+        headers["x-gateway-warning"] = plan.warning
+    return headers
