@@ -22,6 +22,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s", stream=sys.stderr
     )
     logging.getLogger("httpx2").setLevel(logging.WARNING)
+    if options.command == "serve" and options.workers != 1:
+        print(
+            "gateway: several workers need a shared store, which this version does not have", file=sys.stderr
+        )
+        return 2
     try:
         if options.command == "check":
             print(check_file(Path(options.file), os.environ))
@@ -52,7 +57,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     serve.add_argument("--upstream", metavar="URL", help="base URL of the model API, for everything")
     serve.add_argument("--host", metavar="H")
     serve.add_argument("--port", metavar="N", type=int)
-    serve.add_argument("--workers", metavar="N", type=int, default=1, help="processes on one port")
+    serve.add_argument("--workers", metavar="N", type=int, default=1, help="processes (this version: 1)")
     check = commands.add_parser("check", help="check a settings file and say what it means")
     check.add_argument("file", metavar="FILE")
     return parser.parse_args(arguments)

@@ -16,6 +16,7 @@ from gateway.core.errors import RequestRefused
 from gateway.entrance import Entrance
 from gateway.identity import Recognizer
 from gateway.limits import LimitsBook
+from gateway.loop import is_itself
 from gateway.model_table import ModelTable
 from gateway.planner import Planner
 from gateway.proxy import Preparation, Proxy
@@ -96,7 +97,15 @@ class Gateway:
         site = web.TCPSite(self._runner, listen.host, listen.port, backlog=1024)
         await site.start()
         self.port = _bound_port(site)
+        await asyncio.to_thread(self._refuse_itself)
         log.info("listening on http://%s:%d", listen.host, self.port)
+
+    def _refuse_itself(self) -> None:
+        for upstream in self._settings.upstreams.values():
+            if is_itself(upstream, self._settings.listen, self.port):
+                raise OSError(
+                    f"upstream '{upstream.name}' ({upstream.base_url}) points at the gateway itself"
+                )
 
     async def stop(self) -> None:
         """Drains: no new work, time for what is open, then everything that was queued is written."""
@@ -142,7 +151,11 @@ class Gateway:
 async def start_gateway(settings: Settings) -> Gateway:
     """Raises StoreError for a store this build does not know, OSError for a port that is taken."""
     gateway = Gateway(settings)
-    await gateway.start()
+    try:
+        await gateway.start()
+    except BaseException:
+        await gateway.stop()
+        raise
     return gateway
 
 

@@ -20,6 +20,7 @@ from yarl import URL
 
 from gateway.core.errors import UpstreamFailed
 from gateway.downstream import Downstream
+from gateway.loop import refuse_gateway
 from gateway.settings import Settings, UpstreamSettings
 from gateway.upstream import make_response_headers
 from gateway.watchdog import Watch, Watchdog
@@ -154,6 +155,7 @@ class Relay:
             )
         watch.response = response
         try:
+            refuse_gateway(response, call.upstream)
             yield response
         finally:
             # A finished answer has given its connection back by now; any other must stop costing money.

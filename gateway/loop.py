@@ -1,0 +1,49 @@
+"""Does an upstream lead back to a gateway? Then a request would go round and round, or be compacted twice.
+
+Sends nothing: our own address is recognised by being local, another gateway by the headers of its answers.
+"""
+
+import socket
+from urllib.parse import urlsplit
+
+from aiohttp import ClientResponse
+
+from gateway.core.errors import RequestRefused
+from gateway.settings import Listen, UpstreamSettings
+
+_TELLTALE = "x-gateway-plan"
+_DEFAULT_PORTS = {"http": 80, "https": 443}
+
+
+def is_itself(upstream: UpstreamSettings, listen: Listen, port: int) -> bool:
+    """Does the base URL resolve to an address of this machine, at the port we listen on? Blocks on DNS."""
+    parts = urlsplit(upstream.base_url)
+    if (parts.port or _DEFAULT_PORTS.get(parts.scheme)) != port:
+        return False
+    try:
+        addresses = {
+            entry[4][0] for entry in socket.getaddrinfo(parts.hostname, port, type=socket.SOCK_STREAM)
+        }
+    except OSError:
+        return False
+    if listen.host in addresses:
+        return True
+    return listen.host in ("", "0.0.0.0", "::") and any(_is_local(str(address)) for address in addresses)
+
+
+def refuse_gateway(response: ClientResponse, upstream: UpstreamSettings) -> None:
+    """Raises RequestRefused (508) for an answer that another gateway has worked on already."""
+    if _TELLTALE in response.headers:
+        message = f"Upstream '{upstream.name}' is a gateway itself; point base_url at the model API."
+        raise RequestRefused(508, message, kind="server_error", code="gateway_loop")
+
+
+def _is_local(address: str) -> bool:
+    """Only an address of this machine can be bound."""
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    try:
+        with socket.socket(family, socket.SOCK_DGRAM) as probe:
+            probe.bind((address, 0))
+    except OSError:
+        return False
+    return True

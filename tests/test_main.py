@@ -1,0 +1,203 @@
+"""The command line, as a user runs it: real processes, real signals."""
+
+import asyncio
+import contextlib
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import aiohttp
+import pytest
+
+from tests.toy.agent import Shape, make_session
+from tests.toy.gateway import make_settings
+from tests.toy.reply import Reply
+from tests.toy.running import Pace, run_session, wait_until
+from tests.toy.upstream import ToyUpstream
+
+SHAPE = Shape(max_tokens=1_000)
+_REPOSITORY = str(Path(__file__).resolve().parent.parent)
+_LISTENING = re.compile(rb"listening on http://127\.0\.0\.1:(\d+)")
+
+
+@dataclass
+class Served:
+    process: asyncio.subprocess.Process
+    port: int
+
+    @property
+    def base_url(self) -> str:
+        return f"http://127.0.0.1:{self.port}/v1"
+
+
+@asynccontextmanager
+async def serving(*arguments: str, cwd: Path) -> AsyncIterator[Served]:
+    """`gateway serve` on a free port; killed in the end if it still runs."""
+    environment = {key: value for key, value in os.environ.items() if not key.startswith("GATEWAY_")}
+    environment["PYTHONPATH"] = _REPOSITORY
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "gateway", "serve", "--port", "0", *arguments),
+        cwd=cwd,
+        env=environment,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    try:
+        yield Served(process, await _read_port(process))
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            process.kill()
+        assert process.stderr is not None
+        await process.stderr.read()
+        await process.wait()
+
+
+async def _read_port(process: asyncio.subprocess.Process) -> int:
+    assert process.stderr is not None
+    async with asyncio.timeout(20):
+        async for line in process.stderr:
+            if match := _LISTENING.search(line):
+                return int(match.group(1))
+    raise AssertionError("the gateway never listened")
+
+
+def run(*arguments: str, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    path = {"PYTHONPATH": _REPOSITORY, "PATH": os.environ["PATH"]}
+    command = [sys.executable, "-m", "gateway", *arguments]
+    return subprocess.run(
+        command, cwd=cwd, env=path | environment, capture_output=True, text=True, timeout=60, check=False
+    )
+
+
+async def test_without_a_file_it_serves_with_the_embedded_store(tmp_path: Path) -> None:
+    async with (
+        ToyUpstream(window=128_000) as toy,
+        serving("--upstream", toy.base_url, cwd=tmp_path) as served,
+    ):
+        toy.reply = lambda _: Reply(text="Hello.")
+        async with aiohttp.ClientSession() as client:
+            async with client.get(f"http://127.0.0.1:{served.port}/healthz") as health:
+                assert (health.status, (await health.json())["status"]) == (200, "ok")
+            async with client.get(f"http://127.0.0.1:{served.port}/readyz") as ready:
+                assert ready.status == 200
+            body = {"model": "gpt-4o", "messages": [{"role": "user", "content": "Hi."}]}
+            async with client.post(f"{served.base_url}/chat/completions", json=body) as answer:
+                assert (await answer.json())["choices"][0]["message"]["content"] == "Hello."
+                assert answer.headers["x-gateway-plan"] == "passthrough"
+    assert (tmp_path / ".gateway").is_dir()
+    assert (tmp_path / ".gateway").stat().st_mode & 0o777 == 0o700
+
+
+async def test_sigterm_drains_open_streams_and_says_so_on_readyz(tmp_path: Path) -> None:
+    async with (
+        ToyUpstream(window=128_000) as toy,
+        serving("--upstream", toy.base_url, cwd=tmp_path) as served,
+    ):
+        toy.reply = lambda _: Reply(text="word " * 60, delta_chars=10)
+        toy.delivery = toy.delivery.__class__(between_writes_seconds=0.03)
+        body = {"model": "m", "stream": True, "messages": [{"role": "user", "content": "Hi."}]}
+        async with (
+            aiohttp.ClientSession() as client,
+            client.post(f"{served.base_url}/chat/completions", json=body) as answer,
+        ):
+            first = await answer.content.readany()
+            served.process.send_signal(signal.SIGTERM)
+            await asyncio.sleep(0.1)
+            async with client.get(f"http://127.0.0.1:{served.port}/readyz") as ready:
+                assert ready.status == 503
+            rest = await answer.content.read()
+        assert (first + rest).endswith(b"data: [DONE]\n\n")
+        assert await asyncio.wait_for(served.process.wait(), 10) == 0
+
+
+async def test_a_killed_gateway_goes_on_with_the_pivot_it_had(tmp_path: Path) -> None:
+    session = make_session(40, 11, "one_user", 700)
+    async with ToyUpstream(window=16_000, bias=1.1) as toy:
+        config = tmp_path / "gateway.yaml"
+        config.write_text(make_settings(toy, store=f"disk:{tmp_path / 'state'}"))
+        async with serving("--config", str(config), cwd=tmp_path) as served:
+            first = await run_session(session, served.base_url, toy, SHAPE, Pace(last=30))
+            # Heads are written half a second behind; the pivot was durable before its first use.
+            await asyncio.sleep(1.2)
+            served.process.kill()
+        assert first.failed == [] and toy.summaries
+        made = len(toy.summaries)
+        async with serving("--config", str(config), cwd=tmp_path) as served:
+            again = await run_session(session, served.base_url, toy, SHAPE, Pace(first=30, last=31))
+    before, after = first.outgoing[-1].request["messages"], again.outgoing[0].request["messages"]
+    assert isinstance(before, list) and isinstance(after, list)
+    assert after[: len(before)] == before
+    assert len(toy.summaries) == made
+
+
+async def test_a_marker_left_by_a_kill_brings_the_summary_back_at_the_next_request(tmp_path: Path) -> None:
+    session = make_session(40, 11, "one_user", 700)
+    async with ToyUpstream(window=16_000, bias=1.1) as toy:
+        config = tmp_path / "gateway.yaml"
+        config.write_text(make_settings(toy, store=f"disk:{tmp_path / 'state'}"))
+        toy.summary_delivery = toy.summary_delivery.__class__(before_headers_seconds=30.0)
+        async with serving("--config", str(config), cwd=tmp_path) as served:
+            turn = 0
+            while not toy.summaries and turn < 39:
+                await run_session(session, served.base_url, toy, SHAPE, Pace(first=turn, last=turn + 1))
+                await asyncio.sleep(0.05)
+                turn += 1
+            await asyncio.sleep(1.2)
+            served.process.kill()
+        assert len(toy.summaries) == 1
+        toy.summary_delivery = toy.summary_delivery.__class__()
+        async with serving("--config", str(config), cwd=tmp_path) as served:
+            again = await run_session(session, served.base_url, toy, SHAPE, Pace(first=turn - 1, last=turn))
+            await wait_until(lambda: len(toy.summaries) > 1, 5)
+        assert again.failed == []
+
+
+def test_check_says_what_a_file_means_and_what_is_wrong_with_it(tmp_path: Path) -> None:
+    good, bad = tmp_path / "good.yaml", tmp_path / "bad.yaml"
+    good.write_text("listen: {port: 9000}\n")
+    bad.write_text("listen: {prot: 9000}\n")
+    assert run("check", str(good), cwd=tmp_path).returncode == 0
+    refused = run("check", str(bad), cwd=tmp_path)
+    assert refused.returncode == 2
+    assert "bad.yaml:1" in refused.stderr and "port" in refused.stderr
+
+
+def test_what_cannot_be_served_is_refused_in_one_readable_line(tmp_path: Path) -> None:
+    workers = run("serve", "--workers", "4", cwd=tmp_path)
+    assert workers.returncode == 2 and "shared store" in workers.stderr
+    itself = run("serve", "--port", "18999", "--upstream", "http://127.0.0.1:18999/v1", cwd=tmp_path)
+    assert itself.returncode != 0 and "itself" in itself.stderr
+    assert "Traceback" not in workers.stderr + itself.stderr
+
+
+async def test_a_gateway_in_front_of_a_gateway_refuses_and_says_so(tmp_path: Path) -> None:
+    body = {"model": "m", "messages": [{"role": "user", "content": "Hi."}]}
+    first, second = tmp_path / "a", tmp_path / "b"
+    first.mkdir()
+    second.mkdir()
+    async with (
+        ToyUpstream(window=128_000) as toy,
+        serving("--upstream", toy.base_url, cwd=first) as inner,
+        serving("--upstream", inner.base_url, cwd=second) as outer,
+        aiohttp.ClientSession() as client,
+        client.post(f"{outer.base_url}/chat/completions", json=body) as answer,
+    ):
+        assert answer.status == 508
+        assert "gateway itself" in json.loads(await answer.read())["error"]["message"]
+
+
+def test_help_names_both_commands(tmp_path: Path) -> None:
+    shown = run("--help", cwd=tmp_path)
+    assert shown.returncode == 0 and "serve" in shown.stdout and "check" in shown.stdout
+
+
+@pytest.mark.parametrize("name", ["OPENAI_BASE_URL", "OPENAI_API_BASE"])
+def test_the_clients_own_base_url_is_not_ours(name: str, tmp_path: Path) -> None:
+    shown = run("check", os.devnull, cwd=tmp_path, **{name: "http://127.0.0.1:1/v1"})
+    assert "127.0.0.1:1/" not in shown.stdout + shown.stderr
