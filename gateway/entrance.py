@@ -48,7 +48,7 @@ class Entrance:
             upstream=upstream,
             method=request.method,
             url=make_url(upstream, path),
-            headers=make_headers(request.raw_headers, upstream),
+            headers=make_headers(request.raw_headers, upstream, path),
             raw_headers=request.raw_headers,
             is_understood=(
                 request.method == "POST" and read_format(path) == chat.FORMAT and headers.get(_BYPASS) != "1"

@@ -5,6 +5,7 @@ Awaits only what downstream is waiting for. Decides nothing itself.
 
 import logging
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
 from aiohttp import web
@@ -57,7 +58,11 @@ class Proxy:
             log.warning("upstream failed: %s", error)
             status = 504 if isinstance(error, UpstreamStalled) else 502
             message = f"The upstream gave no answer ({error})."
-            return _refuse(request, downstream, RequestRefused(status, message, kind="upstream_error"))
+            refused = RequestRefused(status, message, kind="upstream_error")
+            if downstream.is_committed and downstream.answer is not None:
+                await downstream.fail(render_error(request.path, refused), status)
+                return downstream.answer
+            return _refuse(request, downstream, refused)
         except ConnectionError:
             # Downstream hung up; there is nobody left to tell.
             return downstream.answer or Answer(status=_HUNG_UP)
@@ -86,8 +91,7 @@ class Proxy:
             return
         downstream.set_streaming(is_streaming=turn.received.body.envelope.is_streaming)
         plan = await self._preparation.plan(turn, downstream)
-        outcome = await self._sender.send(turn, plan, call, downstream)
-        self._preparation.observe(turn, plan, outcome)
+        await self._sender.send(turn, plan, call, downstream, partial(self._preparation.observe, turn, plan))
 
 
 class Preparation:
@@ -105,8 +109,10 @@ class Preparation:
 
     def observe(self, turn: Turn, plan: Plan, outcome: Outcome) -> None:
         """One plain call; nothing is awaited any more."""
-        if 200 <= outcome.status < 300 and not outcome.reading.has_error:
-            self._compactor.observe(turn, plan, outcome.reading.usage)
+        reading = outcome.reading
+        is_told = reading.usage is not None or reading.is_complete
+        if 200 <= outcome.status < 300 and is_told and not reading.has_error:
+            self._compactor.observe(turn, plan, reading.usage)
 
     async def _plan_measured(self, turn: Turn, downstream: Downstream) -> Plan:
         may_compact = self._compactor.may_ask(turn)

@@ -6,7 +6,7 @@ Knows HTTP, not conversations. An answer is never an error, whatever its status;
 import asyncio
 import ssl
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Final
@@ -36,7 +36,6 @@ _MOST_HEADERS: Final = 256
 _KEPT_ERROR_BYTES: Final = 1 << 16
 # uvicorn closes idle connections after 5 s; reusing one at that moment would fail a POST for nothing.
 _KEEPALIVE_SECONDS: Final = 4.0
-_NOTHING_READ: Final = Reading(None, None, has_error=False, is_complete=False)
 
 Body = bytes | AsyncIterator[bytes] | None
 
@@ -52,27 +51,28 @@ class Call:
     body: Body = None
 
 
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """status: the upstream's. reading: what was seen of usage."""
+
+    status: int
+    reading: Reading
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Exchange:
     """A call and what to do with its answer.
 
-    headers: added to the answer's. watches: read usage from a copy. without_usage: the same call without the
-    injected `include_usage`, where it was injected: its extra chunk is taken out of the answer again.
+    headers: added to the answer's. observe: told what was seen in a copy of the answer, in one plain call,
+    also
+    if downstream hangs up before the end (clients close at `[DONE]`). without_usage: the same call without
+    the injected `include_usage`, where it was injected: its extra chunk is taken out of the answer again.
     """
 
     call: Call
     headers: dict[str, str] = field(default_factory=dict)
-    watches: bool = False
+    observe: Callable[[Outcome], None] | None = None
     without_usage: Call | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """status: the upstream's. reading: what was seen of usage. refused_usage: it does not know the option."""
-
-    status: int
-    reading: Reading
-    refused_usage: bool = False
 
 
 class _BytesBody(Payload):
@@ -127,21 +127,23 @@ class Relay:
         if self._session is not None:
             await self._session.close()
 
-    async def carry(self, exchange: Exchange, downstream: Downstream) -> Outcome:
-        """One call and its answer. Raises UpstreamFailed where nothing was sent downstream yet.
+    async def carry(self, exchange: Exchange, downstream: Downstream) -> bool:
+        """One call and its answer. Raises UpstreamFailed where nothing of an answer was sent downstream yet.
 
         Where something was, the answer is broken off instead: a client must never take half for the whole.
+        True: upstream refused the injected option, and answered without it.
         """
         with self._watchdog.watching(exchange.call.upstream.idle_seconds) as watch:
             async with self._ask(exchange.call, watch) as response:
                 refusal = await _read_refusal(exchange, response, watch)
                 if exchange.without_usage is None or not _names_usage_option(refusal):
-                    return await self._pass_on(exchange, response, downstream, watch, refusal)
+                    await self._pass_on(exchange, response, downstream, watch, refusal)
+                    return False
             plain = replace(exchange, call=exchange.without_usage, without_usage=None)
             async with self._ask(plain.call, watch) as response:
-                outcome = await self._pass_on(plain, response, downstream, watch, b"")
+                await self._pass_on(plain, response, downstream, watch, b"")
                 # Refused again: then it was not (only) the option, and nothing is to be remembered.
-                return replace(outcome, refused_usage=outcome.status < 400)
+                return response.status < 400
 
     @asynccontextmanager
     async def _ask(self, call: Call, watch: Watch) -> AsyncIterator[aiohttp.ClientResponse]:
@@ -168,12 +170,12 @@ class Relay:
         downstream: Downstream,
         watch: Watch,
         beginning: bytes,
-    ) -> Outcome:
+    ) -> None:
         """The answer, as it comes. `beginning`: what was read of its body already."""
         if downstream.is_committed and response.status != 200:
             body = beginning + await _read_bounded(response, watch)
             await downstream.fail(body, response.status)
-            return Outcome(response.status, _NOTHING_READ)
+            return
         stream = _Stream(exchange, response, must_decode=downstream.is_committed)
         try:
             await downstream.begin(response.status, response.reason or "", stream.headers)
@@ -182,9 +184,10 @@ class Relay:
             await self._pump(stream, response, downstream, watch)
         except (UpstreamFailed, DecodeError):
             downstream.abort()
-            return Outcome(response.status, stream.read())
-        await downstream.end()
-        return Outcome(response.status, stream.read())
+        else:
+            await downstream.end()
+        finally:
+            stream.report(response.status)
 
     async def _pump(
         self, stream: "_Stream", response: aiohttp.ClientResponse, downstream: Downstream, watch: Watch
@@ -214,13 +217,16 @@ class _Stream:
         headers = make_response_headers(response.raw_headers)
         encoding = headers.get(hdrs.CONTENT_ENCODING, "")
         kind = headers.get(hdrs.CONTENT_TYPE, "")
-        self._reader = AnswerReader(kind, encoding) if exchange.watches else None
+        self._observe = exchange.observe
+        self._reader = AnswerReader(kind, encoding) if exchange.observe is not None else None
         takes_out = exchange.without_usage is not None and kind.startswith("text/event-stream")
         self._decoder: Decoder | None = None
         if encoding and (takes_out or must_decode):
             self._decoder = make_decoder(encoding)
             # A coding that we do not know cannot be edited: it passes as it is.
             takes_out = takes_out and self._decoder is not None
+            if must_decode and self._decoder is None:
+                raise UpstreamFailed("an answer in an unknown coding after a keep-alive")
         if self._decoder is not None:
             headers.popall(hdrs.CONTENT_ENCODING, None)
         self._filter = UsageChunkFilter() if takes_out else None
@@ -234,8 +240,9 @@ class _Stream:
         if self._reader is not None:
             self._reader.feed(chunk)
 
-    def read(self) -> Reading:
-        return self._reader.read() if self._reader is not None else _NOTHING_READ
+    def report(self, status: int) -> None:
+        if self._observe is not None and self._reader is not None:
+            self._observe(Outcome(status, self._reader.read()))
 
     def finish_edit(self) -> bytes:
         rest = self._decoder.finish() if self._decoder is not None else b""
@@ -260,9 +267,7 @@ def _watched(body: AsyncIterator[bytes] | None, watch: Watch) -> AsyncIterator[b
 
 
 async def _read_refusal(exchange: Exchange, response: aiohttp.ClientResponse, watch: Watch) -> bytes:
-    """The body of a 400 that an injected option may have caused, before anything of it is sent; else
-    nothing.
-    """
+    """The body of a 400 that an injected option may have caused, read before anything of it is sent."""
     if exchange.without_usage is None or response.status != 400:
         return b""
     return await _read_bounded(response, watch)

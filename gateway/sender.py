@@ -1,5 +1,6 @@
 """Sends a turn as its plan wants it: the rewritten body, usage asked for, headers that tell what was done."""
 
+from collections.abc import Callable
 from dataclasses import replace
 
 from aiohttp import hdrs
@@ -28,20 +29,21 @@ class Sender:
         """A relay and nothing else."""
         await self._relay.carry(Exchange(call=call), downstream)
 
-    async def send(self, turn: Turn, plan: Plan, call: Call, downstream: Downstream) -> Outcome:
+    async def send(
+        self, turn: Turn, plan: Plan, call: Call, downstream: Downstream, observe: Callable[[Outcome], None]
+    ) -> None:
+        """`observe`: told what the answer said, even if downstream does not stay to the end."""
         body = self._rewriter.rewrite(turn, plan)
         if body is not turn.received.body.data:
             call = _with_body(call, body)
         headers = _plan_headers(turn, plan) if self._shows_headers else {}
-        exchange = Exchange(call=call, headers=headers, watches=True)
+        exchange = Exchange(call=call, headers=headers, observe=observe)
         if self._must_ask_for_usage(turn):
             asking = _with_body(call, self._rewriter.rewrite_with_usage(turn, plan))
             asking.headers[hdrs.ACCEPT_ENCODING] = "identity"
             exchange = replace(exchange, call=asking, without_usage=call)
-        outcome = await self._relay.carry(exchange, downstream)
-        if outcome.refused_usage:
+        if await self._relay.carry(exchange, downstream):
             self._refusers.put((turn.upstream.name, turn.model), True, _REFUSER_WEIGHT_BYTES)
-        return outcome
 
     def _must_ask_for_usage(self, turn: Turn) -> bool:
         """In streams whose client did not, unless this model is known to refuse it."""

@@ -34,6 +34,7 @@ _ATTEMPTS: Final = 2
 _FRAME_TOKENS: Final = 600
 # What the inserted messages cost beyond their texts, in raw tokens.
 _INSERTED_TOKENS: Final = 12
+_PATH: Final = "/v1/chat/completions"
 # Stands for a window that nobody knows.
 _NO_LIMIT: Final = 1 << 30
 
@@ -86,7 +87,7 @@ class Summariser:
             return None
         return Assignment(
             url=_choose_url(turn, upstream),
-            headers=tuple(make_headers(turn.raw_headers, upstream).items()),
+            headers=tuple(make_headers(turn.raw_headers, upstream, _PATH).items()),
             model=model,
             system=self._prompts.system,
             output_key=output_key(turn.received.body.envelope),
@@ -139,4 +140,4 @@ def _read_spoken(turn: Turn, cut: Cut) -> list[Spoken]:
 
 def _choose_url(turn: Turn, upstream: UpstreamSettings) -> str:
     is_own = upstream.name == turn.upstream.name
-    return str(turn.url if is_own else make_url(upstream, "/v1/chat/completions"))
+    return str(turn.url if is_own else make_url(upstream, _PATH))

@@ -45,13 +45,13 @@ class Upstreams:
         self._by_name = settings.upstreams
 
     def choose(self, tenant: Tenant, path: str) -> UpstreamSettings:
-        """The tenant's own, if it speaks what the path asks for; else the first that does; else the first."""
+        """The tenant's own, whatever the path; without one the first that speaks what the path asks for."""
         wanted = _guess_format(path)
         named = self._by_name.get(tenant.upstream or "")
-        if named is not None and (wanted is None or wanted in named.formats):
+        if named is not None:
             return named
         candidates = [up for up in self._by_name.values() if wanted is None or wanted in up.formats]
-        return named or (candidates[0] if candidates else next(iter(self._by_name.values())))
+        return candidates[0] if candidates else next(iter(self._by_name.values()))
 
     def read(self, name: str) -> UpstreamSettings | None:
         return self._by_name.get(name)
@@ -67,18 +67,22 @@ def make_url(upstream: UpstreamSettings, path: str) -> URL:
     return URL(upstream.base_url + _without_version(path), encoded=True)
 
 
-def make_headers(raw: RawHeaders, upstream: UpstreamSettings) -> CIMultiDict[str]:
-    """The end-to-end headers of a request, with the upstream's own credential where it has one."""
+def make_headers(raw: RawHeaders, upstream: UpstreamSettings, path: str) -> CIMultiDict[str]:
+    """The end-to-end headers of a request, with the upstream's own credential where it has one.
+
+    Anthropic's paths take it as `x-api-key`, all others as a bearer token.
+    """
     dropped = _HOP_BY_HOP | _REQUEST_ONLY | _named_in_connection(raw)
     key = upstream.api_key
     if key is not None:
         dropped |= _CREDENTIALS
     headers = CIMultiDict(_iter_kept(raw, dropped))
     if key is not None:
-        headers["Authorization"] = f"Bearer {key.get_secret_value()}"
-        if "messages" in upstream.formats and "chat" not in upstream.formats:
-            del headers["Authorization"]
-            headers["x-api-key"] = key.get_secret_value()
+        secret = key.get_secret_value()
+        if _guess_format(path) == "messages":
+            headers["x-api-key"] = secret
+        else:
+            headers["Authorization"] = f"Bearer {secret}"
     return headers
 
 

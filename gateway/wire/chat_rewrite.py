@@ -99,6 +99,18 @@ def make_usage_edit(body: ChatBody) -> Edit:
         end = body.data.rindex(b"}")
         return Edit(end, end, b',"stream_options":' + _INCLUDE_USAGE)
     start, end = body.absolute(place.start), body.absolute(place.end)
-    options = msgspec.json.decode(body.data[start:end])
-    merged = {**options, "include_usage": True} if isinstance(options, dict) else None
-    return Edit(start, end, msgspec.json.encode(merged) if merged else _INCLUDE_USAGE)
+    return Edit(start, end, _with_usage(body.data[start:end]))
+
+
+def _with_usage(options: bytes) -> bytes:
+    """The options with `include_usage` on, every other byte where it was; whatever is no object is
+    replaced.
+    """
+    try:
+        fields = msgspec.json.decode(options, type=dict[str, msgspec.Raw])
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return _INCLUDE_USAGE
+    if "include_usage" in fields:
+        # It said no: the one field is written anew, with the raw bytes of the others.
+        return msgspec.json.encode({**fields, "include_usage": True})
+    return _INCLUDE_USAGE[:-1] + (b"," if fields else b"") + options.lstrip()[1:]

@@ -1,0 +1,101 @@
+"""A credential in, a tenant out."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from multidict import CIMultiDict, CIMultiDictProxy
+
+from gateway.core.errors import RequestRefused
+from gateway.settings import Settings, load_settings
+from gateway.tenancy import Tenancy, Tenant, read_credential
+
+OPEN = load_settings(None, {})
+TENANTS = """
+upstreams:
+  one: {base_url: "https://one.test"}
+  two: {base_url: "https://two.test"}
+policies: {careful: {preset: opencode}}
+tenants:
+  - {name: a, keys: [sk-a, sk-a2], upstream: two, policy: careful}
+  - {name: b, keys: [sk-b]}
+"""
+HEADER_VALUES = st.text(st.characters(min_codepoint=33, max_codepoint=0x24F), min_size=1, max_size=30)
+
+
+@pytest.fixture
+def closed(tmp_path: Path) -> Settings:
+    file = tmp_path / "gateway.yaml"
+    file.write_text(TENANTS, "utf-8")
+    return load_settings(file, {})
+
+
+def headers(*pairs: tuple[str, str]) -> CIMultiDictProxy[str]:
+    return CIMultiDictProxy(CIMultiDict(pairs))
+
+
+def bearer(key: str) -> CIMultiDictProxy[str]:
+    return headers(("Authorization", f"Bearer {key}"))
+
+
+FORMS = [
+    (("Authorization", "Bearer k"), "k"),
+    (("authorization", "bearer  k "), "k"),
+    (("X-API-Key", "k"), "k"),
+    (("api-key", "k"), "k"),
+    (("Authorization", "Basic k"), "Basic k"),
+    (("Authorization", "k"), "k"),
+    (("Authorization", "Bearer"), ""),
+    (("Cookie", "k"), ""),
+]
+
+
+@pytest.mark.parametrize(("pair", "expected"), FORMS, ids=str)
+def test_a_credential_is_read_wherever_its_api_puts_it(pair: tuple[str, str], expected: str) -> None:
+    assert read_credential(headers(pair)) == expected
+
+
+def test_authorization_counts_before_the_others() -> None:
+    assert read_credential(headers(("x-api-key", "x"), ("Authorization", "Bearer a"))) == "a"
+
+
+def test_a_configured_key_names_its_tenant(closed: Settings) -> None:
+    tenancy = Tenancy(closed)
+    expected = Tenant("tenant:a", "two", "careful")
+    assert [tenancy.identify(bearer(key)) for key in ("sk-a", "sk-a2", "sk-a")] == [expected] * 3
+    assert tenancy.identify(bearer("sk-b")) == Tenant("tenant:b", None, "default")
+
+
+@pytest.mark.parametrize("key", ["", "sk-", "sk-A", "sk-a3", "SK-B", "sk-a sk-b"])
+def test_another_key_is_refused_every_time(closed: Settings, key: str) -> None:
+    tenancy = Tenancy(closed)
+    for _ in range(2):
+        with pytest.raises(RequestRefused) as refused:
+            tenancy.identify(bearer(key))
+        assert (refused.value.status, refused.value.code) == (401, "invalid_api_key")
+        assert not key or key not in str(refused.value)
+
+
+def test_the_digest_of_a_key_is_no_key(closed: Settings) -> None:
+    digest = Tenancy(OPEN).identify(bearer("sk-a")).id.removeprefix("key:")
+    with pytest.raises(RequestRefused):
+        Tenancy(closed).identify(bearer(digest))
+
+
+@given(HEADER_VALUES, HEADER_VALUES)
+def test_without_tenants_every_key_is_its_own_and_is_not_kept_in_clear(first: str, second: str) -> None:
+    tenancy = Tenancy(OPEN)
+    one, other = tenancy.identify(bearer(first)), tenancy.identify(bearer(second))
+    assert (one == other) == (first == second)
+    assert one == Tenancy(OPEN).identify(bearer(first))
+    assert len(first) < 8 or first not in one.id
+
+
+def test_callers_without_a_key_share_one_tenant() -> None:
+    assert Tenancy(OPEN).identify(headers()) == Tenancy(OPEN).identify(headers(("X-Odd", "1")))
+
+
+def test_bytes_of_no_encoding_are_a_key_like_any_other() -> None:
+    odd = b"k\xe9y".decode("utf-8", "surrogateescape")
+    assert Tenancy(OPEN).identify(bearer(odd)) != Tenancy(OPEN).identify(bearer("key"))

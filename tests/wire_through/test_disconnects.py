@@ -1,0 +1,157 @@
+"""Who hangs up is noticed on the other side, and who is slow slows the other side down."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+import pytest_asyncio
+
+from tests.toy.running import wait_until
+from tests.wire_through.raw import Connection, Received, render_chunks, render_request, writing
+from tests.wire_through.wiring import STREAMED, WHOLE, Wire, make_chat
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+PATHS = ["/v1/chat/completions", "/v1/other"]
+MEBIBYTE = 1 << 20
+# What the kernel holds on two loopback connections, and a little of our own.
+MOST_ON_THE_WAY_BYTES = 40 * MEBIBYTE
+
+
+@asynccontextmanager
+async def asked(wire: Wire, path: str, body: bytes) -> AsyncIterator[tuple[Connection, Received]]:
+    """A request that has reached the upstream."""
+    async with wire.connecting() as connection:
+        await connection.send(render_request(path, body))
+        await wait_until(lambda: len(wire.upstream.received) == 1)
+        yield connection, wire.upstream.received[0]
+
+
+async def hears_of_it(seen: Received) -> None:
+    """Within a second (issue 2); in truth at once."""
+    started = time.monotonic()
+    await wait_until(lambda: seen.hung_up_at is not None, 1.0)
+    assert time.monotonic() - started < 1.0
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("body", [STREAMED, WHOLE, make_chat(stream=True)], ids=["stream", "whole", "asking"])
+async def test_hanging_up_before_the_answer_begins_reaches_the_upstream(
+    wire: Wire, path: str, body: bytes
+) -> None:
+    wire.upstream.script = writing(then="hang")
+    async with asked(wire, path, body) as (connection, seen):
+        connection.writer.close()
+        await hears_of_it(seen)
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("how", ["close", "abort"])
+async def test_hanging_up_in_mid_stream_reaches_the_upstream(wire: Wire, path: str, how: str) -> None:
+    wire.upstream.script = writing(*render_chunks([b"data: {}\n\n"])[:-1], then="hang")
+    async with asked(wire, path, STREAMED) as (connection, seen):
+        await connection.reader.readuntil(b"data: {}\n\n")
+        if how == "close":
+            connection.writer.close()
+        else:
+            connection.writer.transport.abort()
+        await hears_of_it(seen)
+
+
+class Flood:
+    """An upstream that sends as much as it is let."""
+
+    def __init__(self, content_type: str) -> None:
+        self.sent_bytes = 0
+        self._headers = [("Content-Type", content_type)]
+
+    async def write(self, _: Received, writer: asyncio.StreamWriter) -> None:
+        event = b"data: " + b"x" * 50_000 + b"\n\n"
+        head, chunk, _last = render_chunks([event * 20], self._headers)
+        writer.write(head)
+        while self.sent_bytes < 200 * MEBIBYTE:
+            writer.write(chunk)
+            await writer.drain()
+            self.sent_bytes += len(chunk)
+
+
+async def settled(read: Flood) -> int:
+    """What was sent once nothing more goes out."""
+    before = -1
+    while before != read.sent_bytes:
+        before = read.sent_bytes
+        await asyncio.sleep(0.1)
+    return before
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "content_type"),
+    [
+        (PATHS[0], STREAMED, "text/event-stream"),
+        (PATHS[0], make_chat(stream=True), "text/event-stream"),
+        (PATHS[0], WHOLE, "application/json"),
+        (PATHS[1], WHOLE, "application/octet-stream"),
+    ],
+)
+async def test_a_slow_reader_slows_the_upstream_down(
+    wire: Wire, path: str, body: bytes, content_type: str
+) -> None:
+    """200 MB are neither held in memory nor lost."""
+    flood = Flood(content_type)
+    wire.upstream.script = flood.write
+    async with asked(wire, path, body) as (connection, seen):
+        assert 0 < await settled(flood) < MOST_ON_THE_WAY_BYTES
+        left = 20 * MEBIBYTE
+        while left > 0:
+            left -= len(await connection.reader.read(MEBIBYTE))
+        assert await settled(flood) < MOST_ON_THE_WAY_BYTES + 20 * MEBIBYTE
+        connection.writer.transport.abort()
+        await hears_of_it(seen)
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def deaf_wire(wire: Wire) -> AsyncIterator[Wire]:
+    """Its upstream reads heads only. It ends with everything it began.
+
+    A sender that is held back and goes away meanwhile is not noticed: its FIN queues behind its data. Then
+    only the upstream's own end, or `idle_seconds`, ends the exchange.
+    """
+    wire.upstream.reads_bodies = False
+    wire.upstream.script = writing(then="hang")
+    yield wire
+    wire.upstream.reads_bodies = True
+    await wire.upstream.hang_up()
+
+
+def render_upload_head(size: int) -> bytes:
+    return f"POST /v1/files HTTP/1.1\r\nHost: a\r\nContent-Length: {size}\r\n\r\n".encode()
+
+
+async def test_a_slow_upstream_slows_the_sender_down(deaf_wire: Wire) -> None:
+    """A large upload of an unknown kind is streamed through, not collected."""
+    sent = 0
+    async with deaf_wire.connecting() as connection:
+        await connection.send(render_upload_head(200 * MEBIBYTE))
+        with pytest.raises(TimeoutError):
+            while sent < 200 * MEBIBYTE:
+                await asyncio.wait_for(connection.send(b"x" * MEBIBYTE), 0.3)
+                sent += MEBIBYTE
+    assert 0 < sent < MOST_ON_THE_WAY_BYTES
+
+
+async def test_an_upload_reaches_the_upstream_while_it_goes_on(deaf_wire: Wire) -> None:
+    async with deaf_wire.connecting() as connection:
+        await connection.send(render_upload_head(100) + b"beginning")
+        await wait_until(lambda: len(deaf_wire.upstream.received) == 1)
+
+
+async def test_an_answer_that_comes_before_the_request_is_over_is_passed_on(deaf_wire: Wire) -> None:
+    """413 of an upstream that does not want all of an upload."""
+    refusal = b"HTTP/1.1 413 Too Large\r\nContent-Length: 2\r\nConnection: close\r\n\r\n{}"
+    deaf_wire.upstream.script = writing(refusal, then="close")
+    async with deaf_wire.connecting() as connection:
+        await connection.send(render_upload_head(5_000_000) + b"beginning")
+        got = await asyncio.wait_for(connection.receive(), 2)
+    assert (got.status, got.body) == (413, b"{}")

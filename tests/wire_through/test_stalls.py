@@ -1,0 +1,162 @@
+"""An upstream that goes silent, makes no sense or is not there: an end in good time, never a clean one."""
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator
+
+import pytest
+import pytest_asyncio
+
+from tests.toy.gateway import running_gateway
+from tests.wire_through.raw import (
+    Ending,
+    Received,
+    ask,
+    render_answer,
+    render_chunks,
+    render_request,
+    writing,
+)
+from tests.wire_through.wiring import STREAMED, WHOLE, Wire, opening_wire, render_chat
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+PATHS = ["/v1/chat/completions", "/v1/other"]
+IDLE_SECONDS = 0.4
+# The watchdog looks every quarter of that; the rest is a busy machine.
+PATIENCE_SECONDS = 2.0
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def module_wire() -> AsyncIterator[Wire]:
+    async with opening_wire(f"idle_seconds: {IDLE_SECONDS}") as wire:
+        yield wire
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("body", [STREAMED, WHOLE], ids=["stream", "whole"])
+async def test_silence_before_the_answer_ends_in_504(wire: Wire, path: str, body: bytes) -> None:
+    wire.upstream.script = writing(then="hang")
+    started = time.monotonic()
+    got = await wire.ask(render_request(path, body))
+    assert IDLE_SECONDS <= time.monotonic() - started < PATIENCE_SECONDS
+    assert (got.status, json.loads(got.body)["error"]["type"]) == (504, "upstream_error")
+    await asyncio.sleep(0.05)
+    assert wire.upstream.received[0].hung_up_at is not None
+
+
+@pytest.mark.parametrize("path", PATHS)
+async def test_silence_in_mid_answer_breaks_it_off(wire: Wire, path: str) -> None:
+    for pieces in (render_chunks([b"data: {}\n\n"])[:-1], [render_answer(b"{}" * 9)[:-3]]):
+        wire.upstream.script = writing(*pieces, then="hang")
+        started = time.monotonic()
+        got = await wire.ask(render_request(path, STREAMED))
+        assert time.monotonic() - started < PATIENCE_SECONDS
+        assert (got.status, got.is_whole) == (200, False)
+    await asyncio.sleep(0.05)
+    assert all(seen.hung_up_at is not None for seen in wire.upstream.received)
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize(
+    "junk", [b"this is no size\r\n", b"-1\r\n", b"5\r\nabcdefgh\r\n", b"\x00\xff\r\n\r\n"]
+)
+async def test_a_malformed_chunk_never_hangs_nor_ends_well(wire: Wire, path: str, junk: bytes) -> None:
+    """The parser of the client library waits for ever (FACTS §1)."""
+    head, chunk, _ = render_chunks([b"data: {}\n\n"])
+    wire.upstream.script = writing(head, chunk, junk, then="hang")
+    got = await asyncio.wait_for(wire.ask(render_request(path, STREAMED)), PATIENCE_SECONDS)
+    assert not (got.status == 200 and got.is_whole)
+
+
+NO_HEADS = {
+    "nothing": b"",
+    "junk": b"no HTTP at all\r\n\r\n",
+    "status": b"HTTP/1.1 abc\r\n\r\n",
+    "length": b"HTTP/1.1 200 OK\r\nContent-Length: x\r\n\r\n",
+    "too long": b"HTTP/1.1 200 OK\r\nX-Odd: " + b"y" * 100_000 + b"\r\n\r\n",
+}
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("head", NO_HEADS)
+@pytest.mark.parametrize("ending", ["close", "reset", "hang"])
+async def test_an_answer_that_is_none_ends_in_an_error_of_ours(
+    wire: Wire, path: str, head: str, ending: Ending
+) -> None:
+    wire.upstream.script = writing(NO_HEADS[head], then=ending)
+    got = await asyncio.wait_for(wire.ask(render_request(path, WHOLE)), PATIENCE_SECONDS)
+    assert got.status in (502, 504)
+    assert json.loads(got.body)["error"]["type"] == "upstream_error"
+
+
+async def test_a_slow_answer_is_not_a_silent_one(wire: Wire) -> None:
+    async def trickle(_: Received, writer: asyncio.StreamWriter) -> None:
+        for piece in render_chunks([b": ping\n\n"] * 8):
+            writer.write(piece)
+            await asyncio.sleep(IDLE_SECONDS / 4)
+
+    wire.upstream.script = trickle
+    got = await wire.chat(STREAMED)
+    assert (got.body, got.is_whole) == (b": ping\n\n" * 8, True)
+
+
+async def test_a_slow_sender_is_not_a_silent_upstream(wire: Wire) -> None:
+    """An upload may take longer than any answer may be silent."""
+    async with wire.connecting() as connection:
+        await connection.send(b"POST /v1/files HTTP/1.1\r\nHost: a\r\nContent-Length: 8\r\n\r\n")
+        for _ in range(8):
+            await asyncio.sleep(IDLE_SECONDS / 4)
+            await connection.send(b"x")
+        got = await connection.receive()
+    assert got.status == 200
+
+
+async def test_a_slow_reader_is_not_a_silent_upstream(wire: Wire) -> None:
+    answer = b"x" * (30 << 20)
+    wire.upstream.script = writing(render_answer(answer))
+    async with wire.connecting() as connection:
+        await connection.send(render_chat(WHOLE))
+        await connection.reader.readuntil(b"\r\n\r\n")
+        received = 0
+        started = time.monotonic()
+        while received < len(answer):
+            received += len(await connection.reader.read(1 << 20))
+            await asyncio.sleep(0.03)
+    assert time.monotonic() - started > 2 * IDLE_SECONDS
+    assert received == len(answer)
+
+
+SECRET = "sk-upstream-secret"
+CALLERS = "sk-callers-secret"
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1:1", "no-such-host.invalid"])
+async def test_an_upstream_that_is_not_there_is_a_502_without_a_secret(host: str) -> None:
+    yaml = f'store: "memory:"\nupstreams:\n  default: {{base_url: "http://{host}/v1", api_key: "{SECRET}"}}\n'
+    headers = [("Authorization", f"Bearer {CALLERS}")]
+    async with running_gateway(yaml) as gateway:
+        for path in PATHS:
+            got = await ask(gateway.port, render_request(path, WHOLE, headers))
+            error = json.loads(got.body)["error"]
+            assert (got.status, error["type"], error["param"]) == (502, "upstream_error", None)
+            assert set(error) == {"message", "type", "param", "code"}
+            assert not any(secret in str(got) for secret in (SECRET, CALLERS, host))
+        anthropic = await ask(gateway.port, render_request("/v1/messages", WHOLE, headers))
+        assert json.loads(anthropic.body)["type"] == "error"
+
+
+async def test_after_a_failure_all_is_well_again(wire: Wire) -> None:
+    wire.upstream.script = writing(b"", then="close")
+    assert (await wire.chat(WHOLE)).status == 502
+    wire.upstream.script = writing(render_answer())
+    assert (await wire.chat(WHOLE)).status == 200
+
+
+async def test_a_connection_that_the_upstream_gave_up_costs_no_request(wire: Wire) -> None:
+    """Servers close idle connections; the next request must not fail for it."""
+    wire.upstream.script = writing(render_answer(), then="close")
+    for _ in range(5):
+        assert (await wire.chat(WHOLE)).status == 200
+        await asyncio.sleep(0.02)

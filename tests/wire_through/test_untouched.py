@@ -1,0 +1,243 @@
+"""What the upstream answers comes out byte for byte: every recording, however it is cut, and odd answers."""
+
+import gzip
+import zlib
+from random import Random
+
+import brotli
+import pytest
+import zstandard
+
+from tests.wire.recorded import Answer, cut, cut_anywhere, load_answers
+from tests.wire_through.raw import Ending, render_answer, render_chunks, render_request, writing
+from tests.wire_through.shared_cases import RECORDINGS, requires_cases
+from tests.wire_through.wiring import STREAMED, WHOLE, Wire, render_chat
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+_SINGLE_READS = 500
+
+
+def one_byte_chunks(answer: Answer) -> list[bytes]:
+    """Chunks of one byte; the beginning and the end of the body one a write, the middle many a write."""
+    head, *chunks = render_chunks(cut(answer.body, 1), [("Content-Type", answer.content_type)])
+    if len(chunks) <= 2 * _SINGLE_READS:
+        return [head, *chunks]
+    middle = chunks[_SINGLE_READS:-_SINGLE_READS]
+    return [head, *chunks[:_SINGLE_READS], *in_bursts(middle, 97), *chunks[-_SINGLE_READS:]]
+
+
+def seven_byte_chunks(answer: Answer) -> list[bytes]:
+    head, *chunks = render_chunks(cut(answer.body, 7), [("Content-Type", answer.content_type)])
+    return [head, *in_bursts(chunks, 9)]
+
+
+def random_segments(answer: Answer) -> list[bytes]:
+    """Cut inside the chunks' own framing, too: segments know nothing of it."""
+    pieces = cut_anywhere(answer.body, seed=len(answer.body))
+    whole = b"".join(render_chunks(pieces, [("Content-Type", answer.content_type)]))
+    return cut_anywhere(whole, seed=len(answer.body) + 1)
+
+
+def in_bursts(chunks: list[bytes], size: int) -> list[bytes]:
+    return [b"".join(chunks[start : start + size]) for start in range(0, len(chunks), size)]
+
+
+CUTS = {"1-byte": one_byte_chunks, "7-bytes": seven_byte_chunks, "random": random_segments}
+
+
+@requires_cases(RECORDINGS, "recorded answers")
+@pytest.mark.parametrize("how", CUTS)
+async def test_every_recorded_answer_comes_out_as_it_was(wire: Wire, how: str) -> None:
+    answers = load_answers()
+    assert len(answers) == RECORDINGS
+    async with wire.connecting() as connection:
+        for answer in answers:
+            wire.upstream.script = writing(*CUTS[how](answer))
+            got = await connection.ask(render_chat(STREAMED if answer.is_stream else WHOLE))
+            assert (got.status, got.is_whole) == (200, True), answer.file
+            assert got.body == answer.body, answer.file
+            assert got.end_to_end == ((b"Content-Type", answer.content_type.encode()),), answer.file
+
+
+ODD_BODIES = [
+    b"",
+    b"{",
+    b"null",
+    b"\x00\xff\xfe",
+    b'{"error": "no object"}',
+    b'{"error":{"message":"stream_options"}}',
+    b"<html>502</html>",
+    b"\xef\xbb\xbf{}",
+    b"x" * 100_000,
+]
+
+
+@pytest.mark.parametrize(
+    "status",
+    [200, 201, 202, 299, 300, 400, 401, 402, 403, 404, 409, 413, 418, 422, 429, 451, 500, 502, 503, 529],
+)
+async def test_any_status_with_any_body_comes_out_as_it_was(wire: Wire, status: int) -> None:
+    for body in ODD_BODIES:
+        for asked in (STREAMED, WHOLE):
+            wire.upstream.script = writing(
+                render_answer(
+                    body, [("Content-Type", "text/odd"), ("Retry-After", "7")], f"HTTP/1.1 {status} So so"
+                )
+            )
+            got = await wire.chat(asked)
+            assert got.head.line == f"HTTP/1.1 {status} So so".encode()
+            assert (got.body, got.is_whole) == (body, True)
+            assert got.end_to_end == ((b"Content-Type", b"text/odd"), (b"Retry-After", b"7"))
+            assert got.head.values("content-length") == [str(len(body)).encode()]
+
+
+@pytest.mark.parametrize(
+    "line", ["HTTP/1.1 200 ", "HTTP/1.1 200", "HTTP/1.1 404 Not Here, Sorry", "HTTP/1.1 599 ?!"]
+)
+async def test_the_reason_is_the_upstreams(wire: Wire, line: str) -> None:
+    wire.upstream.script = writing(render_answer(line=line))
+    got = await wire.chat(WHOLE)
+    assert got.head.line.rstrip() == line.rstrip().encode()
+
+
+CODINGS = {
+    "gzip": gzip.compress,
+    "deflate": zlib.compress,
+    "br": brotli.compress,
+    "zstd": zstandard.compress,
+    "gzip, br": lambda data: brotli.compress(gzip.compress(data)),
+    "exotic": lambda data: data[::-1],
+}
+
+
+@pytest.mark.parametrize("coding", CODINGS)
+@pytest.mark.parametrize("is_streamed", [True, False])
+async def test_compressed_answers_come_out_as_compressed(wire: Wire, coding: str, is_streamed: bool) -> None:
+    plain = b'data: {"choices":[],"usage":{"prompt_tokens":3,"completion_tokens":1}}\n\n' * 50
+    body = CODINGS[coding](plain)
+    headers = [("Content-Type", "text/event-stream"), ("Content-Encoding", coding)]
+    wire.upstream.script = writing(*render_chunks(cut(body, 7), headers))
+    request = render_request(body=STREAMED if is_streamed else WHOLE, headers=[("Accept-Encoding", coding)])
+    got = await wire.ask(request)
+    assert (got.body, got.is_whole) == (body, True)
+    assert got.head.values("content-encoding") == [coding.encode()]
+    assert wire.upstream.received[0].head.values("accept-encoding") == [coding.encode()]
+
+
+async def test_an_answer_that_is_not_what_its_coding_says_still_comes_out(wire: Wire) -> None:
+    headers = [("Content-Type", "application/json"), ("Content-Encoding", "gzip")]
+    wire.upstream.script = writing(render_answer(b"this is not gzip", headers))
+    got = await wire.chat(WHOLE)
+    assert (got.body, got.is_whole) == (b"this is not gzip", True)
+
+
+def pieces_of_a_broken_stream(rng: Random) -> list[bytes]:
+    events = [b'data: {"choices":[{"delta":{"content":"%d"}}]}\n\n' % number for number in range(20)]
+    head, *chunks, _ = render_chunks(events)
+    return [head, *chunks[: rng.randrange(1, 20)]]
+
+
+@pytest.mark.parametrize("ending", ["close", "reset"])
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/other"])
+async def test_a_broken_off_stream_breaks_off(wire: Wire, ending: Ending, path: str) -> None:
+    for seed in range(5):
+        pieces = pieces_of_a_broken_stream(Random(seed))
+        wire.upstream.script = writing(*pieces, then=ending)
+        got = await wire.ask(render_request(path, STREAMED))
+        assert got.status == 200
+        assert not got.is_whole
+
+
+@pytest.mark.parametrize("ending", ["close", "reset"])
+async def test_a_broken_off_answer_with_a_length_breaks_off(wire: Wire, ending: Ending) -> None:
+    wire.upstream.script = writing(render_answer(b"{}" * 500)[:-300], then=ending)
+    got = await wire.chat(WHOLE)
+    assert not got.is_whole
+
+
+async def test_what_came_before_a_break_is_delivered(wire: Wire) -> None:
+    """Clients show what they have; a client that can go on from there must get it."""
+    head, *chunks, _ = render_chunks([b"data: 1\n\n", b"data: 2\n\n"])
+    wire.upstream.script = writing(head, *chunks, then="close")
+    got = await wire.chat(STREAMED)
+    assert (got.body, got.is_whole) == (b"data: 1\n\ndata: 2\n\n", False)
+
+
+async def test_an_answer_that_ends_with_its_connection_comes_out_whole(wire: Wire) -> None:
+    wire.upstream.script = writing(
+        b"HTTP/1.0 200 OK\r\nContent-Type: text/plain\r\n\r\nold ", b"school", then="close"
+    )
+    got = await wire.chat(WHOLE)
+    assert (got.body, got.is_whole) == (b"old school", True)
+
+
+async def test_a_client_of_http_1_0_sees_a_broken_answer_as_broken(wire: Wire) -> None:
+    """Its only end of a stream is the end of the connection: that must not look clean."""
+    head, *chunks, _ = render_chunks([b"data: 1\n\n"])
+    wire.upstream.script = writing(head, *chunks, then="close")
+    got = await wire.ask(render_chat(STREAMED).replace(b"HTTP/1.1", b"HTTP/1.0", 1))
+    assert got.status == 200
+    assert not got.is_whole
+
+
+async def test_a_client_of_http_1_0_gets_a_stream_whole(wire: Wire) -> None:
+    wire.upstream.script = writing(*render_chunks([b"data: 1\n\n", b"data: [DONE]\n\n"]))
+    got = await wire.ask(render_chat(STREAMED).replace(b"HTTP/1.1", b"HTTP/1.0", 1))
+    assert (got.body, got.is_whole) == (b"data: 1\n\ndata: [DONE]\n\n", True)
+    assert got.head.values("transfer-encoding") == []
+
+
+@pytest.mark.parametrize("length", ["0", "1234"])
+@pytest.mark.parametrize("path", ["/v1/models", "/v1/chat/completions", "/"])
+async def test_head_keeps_its_length_and_has_no_body(wire: Wire, length: str, path: str) -> None:
+    head = f"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: {length}\r\n\r\n"
+    wire.upstream.script = writing(head.encode())
+    async with wire.connecting() as connection:
+        for _ in range(2):
+            got = await connection.ask(render_request(path, method="HEAD"))
+            assert (got.status, got.head.values("content-length")) == (200, [length.encode()])
+    assert wire.upstream.received[0].head.line.startswith(b"HEAD ")
+
+
+@pytest.mark.parametrize("status", [204, 304])
+@pytest.mark.parametrize("method", ["GET", "POST"])
+async def test_answers_without_a_body_stay_so(wire: Wire, status: int, method: str) -> None:
+    headers = 'ETag: "a"\r\nX-Odd: 1\r\n'
+    wire.upstream.script = writing(f"HTTP/1.1 {status} Nothing\r\n{headers}\r\n".encode())
+    async with wire.connecting() as connection:
+        for _ in range(2):
+            got = await connection.ask(render_request("/v1/models", method=method))
+            assert got.head.line == f"HTTP/1.1 {status} Nothing".encode()
+            assert got.end_to_end == ((b"ETag", b'"a"'), (b"X-Odd", b"1"))
+            assert got.head.values("transfer-encoding") == got.head.values("content-length") == []
+
+
+async def test_an_unmodified_answer_may_tell_its_length(wire: Wire) -> None:
+    """RFC 9110 §15.4.5: what a GET would have had."""
+    wire.upstream.script = writing(b'HTTP/1.1 304 Not Modified\r\nETag: "a"\r\nContent-Length: 99\r\n\r\n')
+    got = await wire.ask(render_request("/v1/models", method="GET"))
+    assert (got.status, got.head.values("content-length")) == (304, [b"99"])
+
+
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+async def test_redirects_are_the_clients_business(wire: Wire, status: int) -> None:
+    headers = [("Location", "http://127.0.0.1:1/elsewhere"), ("Set-Cookie", "a=1")]
+    wire.upstream.script = writing(render_answer(b"moved", headers, f"HTTP/1.1 {status} Moved"))
+    got = await wire.chat(WHOLE)
+    assert (got.status, got.body) == (status, b"moved")
+    assert got.head.values("location") == [b"http://127.0.0.1:1/elsewhere"]
+    assert len(wire.upstream.received) == 1
+
+
+async def test_interim_answers_do_not_get_in_the_way(wire: Wire) -> None:
+    early = b"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n"
+    wire.upstream.script = writing(early + render_answer(b'{"a":1}'))
+    got = await wire.chat(WHOLE)
+    assert (got.status, got.body) == (200, b'{"a":1}')
+
+
+async def test_usage_in_the_body_is_the_upstreams_own(wire: Wire) -> None:
+    body = b'{"choices":[],"usage":{"prompt_tokens":1e3,"total_tokens":-1,"x":1.10,"x":1.1}}'
+    wire.upstream.script = writing(render_answer(body))
+    assert (await wire.chat(WHOLE)).body == body

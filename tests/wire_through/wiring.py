@@ -1,0 +1,53 @@
+"""A real gateway in front of a raw upstream, and the requests that most tests send through it."""
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+from tests.toy.gateway import running_gateway
+from tests.wire_through.raw import Connection, Got, RawUpstream, ask, connecting, render_request
+
+KEY = "sk-caller"
+JSON_HEADERS = (("Content-Type", "application/json"), ("Authorization", f"Bearer {KEY}"))
+
+
+@dataclass(frozen=True)
+class Wire:
+    upstream: RawUpstream
+    port: int
+
+    async def ask(self, request: bytes) -> Got:
+        return await ask(self.port, request)
+
+    async def chat(self, body: bytes) -> Got:
+        return await self.ask(render_chat(body))
+
+    @asynccontextmanager
+    async def connecting(self) -> AsyncIterator[Connection]:
+        async with connecting(self.port) as connection:
+            yield connection
+
+
+@asynccontextmanager
+async def opening_wire(upstream_keys: str = "", more: str = "") -> AsyncIterator[Wire]:
+    """upstream_keys: further keys of the one upstream, e.g. `idle_seconds: 0.3`. more: further YAML."""
+    async with RawUpstream() as upstream:
+        keys = f", {upstream_keys}" if upstream_keys else ""
+        yaml = f'store: "memory:"\nupstreams:\n  default: {{base_url: "{upstream.base_url}"{keys}}}\n{more}'
+        async with running_gateway(yaml) as gateway:
+            yield Wire(upstream, gateway.port)
+
+
+def render_chat(body: bytes) -> bytes:
+    return render_request(body=body, headers=JSON_HEADERS)
+
+
+def make_chat(**fields: object) -> bytes:
+    """A small valid chat request, compact as the SDKs write it."""
+    messages = [{"role": "user", "content": "Hello."}]
+    return json.dumps({"model": "m", "messages": messages} | fields, separators=(",", ":")).encode()
+
+
+STREAMED = make_chat(stream=True, stream_options={"include_usage": True})
+WHOLE = make_chat()
