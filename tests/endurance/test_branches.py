@@ -262,3 +262,25 @@ def _as_marked_parts(message: dict[str, object]) -> dict[str, object]:
 
 def _sent_tokens(answer: Answer) -> int:
     return int((answer.header("x-gateway-tokens") or "sent=0").rpartition("sent=")[2])
+
+
+async def test_usage_counts_although_the_client_closes_at_the_last_event() -> None:
+    """SDKs close a stream at `[DONE]`, before the answer has come to its end on the wire."""
+    toy = ToyUpstream(window=128_000, bias=1.6)
+    session = make_session(12, 5, "one_user", 700)
+    streamed = Shape(stream=True)
+    async with toy, running_gateway(make_settings(toy)) as gateway:
+        toy.reply = lambda _: session.reply(8)
+        toy.delivery = replace(toy.delivery, ending="hang")
+        url, headers = f"{gateway.base_url}/chat/completions", {"Authorization": "Bearer sk-toy"}
+        async with aiohttp.ClientSession(headers=headers) as client:
+            async with client.post(url, data=session.request(8, streamed)) as response:
+                received = b""
+                while b"[DONE]" not in received:
+                    received += await response.content.readany()
+                response.close()
+            await wait_until(lambda: toy.chats[0].disconnected)
+            toy.delivery = replace(toy.delivery, ending="clean")
+            answer = await ask(client, url, session.request(9, streamed))
+    true_tokens = toy.chats[-1].prompt_tokens
+    assert abs(_sent_tokens(answer) - true_tokens) < 0.1 * true_tokens
