@@ -1,0 +1,23 @@
+from gateway.core.breaker import Breaker
+
+
+def test_it_opens_after_three_failures_in_a_row() -> None:
+    breaker = Breaker()
+    for failures in range(3):
+        assert breaker.allows(float(failures))
+        breaker = breaker.with_failure(float(failures))
+    assert not breaker.allows(3.0)
+
+
+def test_it_lets_one_attempt_through_after_a_minute_and_opens_again_when_that_fails() -> None:
+    breaker = Breaker()
+    for _ in range(3):
+        breaker = breaker.with_failure(100.0)
+    assert not breaker.allows(159.9)
+    assert breaker.allows(160.0)
+    assert not breaker.with_failure(160.0).allows(160.1)
+
+
+def test_a_success_closes_it_and_forgets_the_failures() -> None:
+    breaker = Breaker().with_failure(0.0).with_failure(0.0).with_success().with_failure(0.0)
+    assert breaker.allows(0.0)

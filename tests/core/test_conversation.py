@@ -1,0 +1,120 @@
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.core.conversation import (
+    begin_conversation,
+    find_open_group,
+    find_tool_names,
+    is_boundary,
+    with_messages,
+)
+from gateway.core.message import Call, Message, Role
+
+_EMPTY = begin_conversation("t", "chat")
+_ROLES: tuple[Role, ...] = ("system", "user", "assistant", "tool", "other")
+
+
+def make_message(role: Role, text: str = "", **fields: Any) -> Message:
+    name = f"{role}:{text}".encode()
+    results = ("a",) if role == "tool" else ()
+    return Message(role=role, key=name, digest=name, size_bytes=9, **({"results": results} | fields))
+
+
+def make_messages(letters: str) -> list[Message]:
+    """s, u, a, t, o: a message of that role."""
+    return [make_message(next(role for role in _ROLES if role[0] == letter)) for letter in letters]
+
+
+def messages() -> st.SearchStrategy[list[Message]]:
+    return st.lists(st.builds(make_message, st.sampled_from(_ROLES), st.sampled_from("xyz")), max_size=9)
+
+
+@pytest.mark.parametrize(
+    ("letters", "leading", "opening_end", "open_group"),
+    [
+        ("", 0, 0, 0),
+        ("s", 1, 0, 0),
+        ("u", 0, 1, 0),
+        ("ssu", 2, 1, 0),
+        ("suu", 1, 2, 1),
+        ("susu", 1, 3, 2),
+        ("a", 0, 0, 0),
+        ("sat", 1, 0, 0),
+        ("uatt", 0, 1, 1),
+        ("uattu", 0, 1, 4),
+        ("uattat", 0, 1, 4),
+        ("uatts", 0, 1, 4),
+        ("uoua", 0, 3, 3),
+        ("t", 0, 1, 0),
+    ],
+)
+def test_where_the_leading_block_the_opening_and_the_open_group_end(
+    letters: str, leading: int, opening_end: int, open_group: int
+) -> None:
+    conversation = with_messages(_EMPTY, 0, make_messages(letters))
+    assert len(conversation.leading) == leading
+    assert conversation.opening_end == opening_end
+    assert find_open_group(conversation) == open_group
+    assert len(conversation.chain) == len(conversation.messages) + 1
+
+
+@given(messages(), messages(), st.data())
+def test_going_on_from_any_place_is_reading_it_whole(
+    first: list[Message], added: list[Message], data: st.DataObject
+) -> None:
+    before = with_messages(_EMPTY, 0, first)
+    keep = data.draw(st.integers(0, len(before.messages)))
+    whole = with_messages(_EMPTY, 0, [*before.leading, *before.messages[:keep], *added])
+    assert with_messages(before, keep, added) == whole
+
+
+@given(messages(), messages())
+def test_a_longer_chain_begins_with_the_shorter_one_and_then_never_meets_it(
+    first: list[Message], added: list[Message]
+) -> None:
+    before = with_messages(_EMPTY, 0, first)
+    after = with_messages(before, len(before.messages), added)
+    assert after.chain[: len(before.chain)] == before.chain
+    assert len(set(after.chain)) == len(after.chain)
+
+
+@given(messages(), messages())
+def test_chains_are_equal_only_for_equal_messages(one: list[Message], other: list[Message]) -> None:
+    a, b = with_messages(_EMPTY, 0, one), with_messages(_EMPTY, 0, other)
+    assert (a.key == b.key) == (list(a.messages) == list(b.messages))
+
+
+@pytest.mark.parametrize(
+    ("tenant", "wire_format"),
+    [("u", "chat"), ("t", "messages"), ("t:", "chat"), ("", "t:chat"), ("tc", "hat")],
+)
+def test_every_tenant_and_format_has_a_chain_of_its_own(tenant: str, wire_format: str) -> None:
+    assert begin_conversation(tenant, wire_format).key != _EMPTY.key
+
+
+def test_the_leading_block_is_outside_of_the_chain_and_a_later_system_message_is_not() -> None:
+    user, system = make_message("user"), make_message("system")
+    plain = with_messages(_EMPTY, 0, [user])
+    assert with_messages(_EMPTY, 0, [system, user]).chain == plain.chain
+    assert with_messages(_EMPTY, 0, [user, system]).chain != plain.chain
+
+
+@given(messages())
+def test_the_open_group_is_a_boundary_and_only_results_follow_it(added: list[Message]) -> None:
+    conversation = with_messages(_EMPTY, 0, added)
+    open_group = find_open_group(conversation)
+    assert open_group == 0 or is_boundary(conversation, open_group)
+    assert all(message.results for message in conversation.messages[open_group + 1 :])
+    assert is_boundary(conversation, len(conversation.messages))
+
+
+def test_a_result_is_named_after_the_call_in_its_own_group() -> None:
+    def call(tool: str) -> Message:
+        return make_message("assistant", tool, calls=(Call("a", tool), Call("b", "other")))
+
+    talk = [make_message("user"), call("look"), *make_messages("tt"), call("skill"), *make_messages("tut")]
+    names = find_tool_names(with_messages(_EMPTY, 0, talk))
+    assert names == [None, None, "look", "look", None, "skill", None, None]

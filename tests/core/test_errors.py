@@ -1,0 +1,18 @@
+import pytest
+
+from gateway.core.errors import GatewayError, RequestRefused, Unreadable, UpstreamFailed, UpstreamStalled
+
+
+@pytest.mark.parametrize("kind", [RequestRefused, Unreadable, UpstreamFailed, UpstreamStalled])
+def test_everything_raised_on_purpose_has_one_root(kind: type[Exception]) -> None:
+    assert issubclass(kind, GatewayError)
+
+
+def test_an_upstream_that_goes_silent_has_failed() -> None:
+    assert issubclass(UpstreamStalled, UpstreamFailed)
+
+
+def test_a_refusal_says_what_to_answer() -> None:
+    refusal = RequestRefused(401, "No.", code="invalid_api_key")
+    found = (str(refusal), refusal.status, refusal.kind, refusal.code)
+    assert found == ("No.", 401, "invalid_request_error", "invalid_api_key")

@@ -1,0 +1,157 @@
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.core.conversation import Conversation, find_open_group, find_tool_names
+from gateway.core.pivot import Mark
+from gateway.core.policy import Pruning
+from gateway.core.prune import Thresholds, choose_results, choose_thresholds
+from gateway.core.view import View, make_view
+from tests.conversations import JSON, bodies, converse, make_batch, make_pivot, read
+from tests.shared_data import SHARED, requires_shared
+
+_SOURCE = Pruning(protect_ratio=1.0, minimum_ratio=1.0, keep_turns=2)
+_FORTY_AND_TWENTY = Thresholds(protect=40_000, minimum=20_000)
+_NOTHING = View(None, {})
+
+
+class Recorded:
+    """A case of vectors.json as a conversation: each result is a message of its own here."""
+
+    def __init__(self, case: dict[str, Any]) -> None:
+        self.messages: list[JSON] = []
+        self.tokens: list[float] = []
+        self.places: dict[int, list[int]] = {}
+        self.marked: list[Mark] = []
+        self.start = 0
+        for index, message in enumerate(case["messages"]):
+            self._add(index, message)
+
+    def _add(self, index: int, message: dict[str, Any]) -> None:
+        # A running call has no result yet; no client sends it.
+        tools = [tool for tool in message.get("tools", ()) if tool.get("status") != "running"]
+        calls = [{"id": str(at), "function": {"name": tool["name"]}} for at, tool in enumerate(tools)]
+        self._say({"role": message["role"], "content": "x", "tool_calls": calls}, 1)
+        if message.get("summary"):
+            self.start = len(self.messages)
+        for at, tool in enumerate(tools):
+            self.places[len(self.messages)] = [index, at]
+            if tool.get("cleared"):
+                self.marked.append(Mark(len(self.messages)))
+            self._say({"role": "tool", "tool_call_id": str(at), "content": "x"}, round(tool["chars"] / 4))
+
+    def _say(self, message: JSON, tokens: int) -> None:
+        self.messages.append(message)
+        self.tokens.append(tokens)
+
+    def choose(self) -> list[list[int]]:
+        conversation = converse(self.messages)
+        pivot = make_pivot(conversation, self.start) if self.start else None
+        view = make_view(pivot, [make_batch(conversation, self.marked)])
+        chosen = choose_results(conversation, self.tokens, view, _SOURCE, _FORTY_AND_TWENTY)
+        return [self.places[position] for position in chosen]
+
+
+@requires_shared
+def test_the_rule_of_the_source_clears_as_recorded() -> None:
+    cases = json.loads((SHARED / "data" / "vectors.json").read_text("utf-8"))["prune"]["cases"]
+    enabled = [case for case in cases if case.get("enabled", True)]
+    assert enabled
+    for case in enabled:
+        assert Recorded(case).choose() == case["cleared"], case["name"]
+
+
+def make_loop(count: int) -> list[JSON]:
+    """An agent at work: one user message, then calls and results."""
+    messages: list[JSON] = [{"role": "user", "content": "Fix it."}]
+    for at in range(count):
+        call = {"id": f"c{at}", "function": {"name": "skill" if at % 5 == 4 else "look"}}
+        messages += [
+            {"role": "assistant", "tool_calls": [call]},
+            {"role": "tool", "tool_call_id": f"c{at}", "content": "x"},
+        ]
+    return messages
+
+
+def choose(
+    tokens: int,
+    count: int = 10,
+    view: View = _NOTHING,
+    pruning: Pruning | None = None,
+    thresholds: Thresholds | None = None,
+) -> Sequence[int]:
+    conversation = converse(make_loop(count))
+    sizes = [float(tokens if message.results else 5) for message in conversation.messages]
+    return choose_results(
+        conversation, sizes, view, pruning or Pruning(), thresholds or Thresholds(protect=300, minimum=100)
+    )
+
+
+def test_the_newest_results_are_protected_and_so_are_the_open_group_and_skills() -> None:
+    # Results lie at 2, 4 … 20; 20 is open (and a skill, like 10); 18, 16, 14 make 300; the rest goes.
+    assert choose(100) == (2, 4, 6, 8, 12)
+
+
+def test_a_batch_that_is_not_worth_it_is_none_at_all() -> None:
+    assert choose(100, thresholds=Thresholds(protect=300, minimum=500)) == ()
+    assert choose(100, thresholds=Thresholds(protect=300, minimum=499)) == (2, 4, 6, 8, 12)
+
+
+def test_results_that_a_placeholder_would_not_shorten_stay() -> None:
+    assert choose(16, thresholds=Thresholds(protect=0, minimum=0)) == ()
+    assert choose(17, thresholds=Thresholds(protect=0, minimum=0)) == (2, 4, 6, 8, 12, 14, 16, 18)
+
+
+def test_the_walk_stops_at_a_mark_and_at_a_pivot() -> None:
+    conversation = converse(make_loop(10))
+    marked = make_view(None, [make_batch(conversation, [Mark(6)])])
+    assert choose(100, view=marked) == (8, 12)
+    assert choose(100, view=View(make_pivot(conversation, 7), {})) == (8, 12)
+
+
+def test_turns_of_the_user_are_kept_where_the_policy_says_so() -> None:
+    assert choose(100, pruning=replace(Pruning(), keep_turns=1)) == ()
+
+
+@pytest.mark.parametrize(
+    ("hard", "protect", "minimum"), [(1_000_000, 40_000, 20_000), (12_000, 3_600, 1_200), (1, 0, 0)]
+)
+def test_the_thresholds_shrink_with_the_window(hard: int, protect: int, minimum: int) -> None:
+    assert choose_thresholds(Pruning(), hard) == Thresholds(protect=protect, minimum=minimum)
+
+
+def draw_case(data: st.DataObject) -> tuple[Conversation, list[float], Thresholds]:
+    conversation = read(data.draw(bodies(min_turns=2, max_turns=8))).conversation
+    count = len(conversation.messages)
+    tokens = data.draw(st.lists(st.integers(0, 500).map(float), min_size=count, max_size=count))
+    limits = st.integers(0, 600)
+    return conversation, tokens, Thresholds(protect=data.draw(limits), minimum=data.draw(limits))
+
+
+@given(st.data(), st.integers(0, 2))
+def test_only_finished_unprotected_results_are_chosen_and_only_a_worthwhile_batch(
+    data: st.DataObject, keep_turns: int
+) -> None:
+    conversation, tokens, thresholds = draw_case(data)
+    pruning = Pruning(keep_turns=keep_turns)
+    chosen = choose_results(conversation, tokens, _NOTHING, pruning, thresholds)
+    names = find_tool_names(conversation)
+    assert list(chosen) == sorted(set(chosen))
+    assert all(position < find_open_group(conversation) for position in chosen)
+    assert all(conversation.messages[position].results and names[position] != "skill" for position in chosen)
+    assert not chosen or sum(tokens[position] for position in chosen) > thresholds.minimum
+
+
+@given(st.data())
+def test_doing_it_twice_chooses_nothing_more(data: st.DataObject) -> None:
+    conversation, tokens, thresholds = draw_case(data)
+    chosen = choose_results(conversation, tokens, _NOTHING, Pruning(), thresholds)
+    if not chosen:
+        return
+    after = make_view(None, [make_batch(conversation, [Mark(position) for position in chosen])])
+    assert choose_results(conversation, tokens, after, Pruning(), thresholds) == ()

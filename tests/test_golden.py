@@ -1,0 +1,70 @@
+"""Worked examples: each folder of tests/golden holds a request, what is known of it, and what leaves.
+
+known.json says, each only where there is one: the `pivot` (covers, summary, keeps_opening, opening_chars)
+and the `marks` (position, keep_chars) that are in force, the `limits`, and whether upstream is
+`asked_for_usage`. A token is four bytes. All bytes of outgoing.json count. Adding an example takes no
+code.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gateway.core.estimate import Calibration, Known
+from gateway.core.limits import Limits
+from gateway.core.pivot import Mark, Pivot
+from gateway.core.plan import Plan, Situation, decide
+from gateway.core.policy import Policy
+from gateway.core.view import View
+from gateway.identity import Received
+from gateway.rewriter import Rewriter
+from tests.conversations import make_batch, make_pivot, make_turn, measure_sizes, read
+
+_GOLDEN = Path(__file__).parent / "golden"
+_EXAMPLES = sorted(path.name for path in _GOLDEN.iterdir())
+
+
+def make_known_pivot(received: Received, pivot: dict[str, Any]) -> Pivot:
+    conversation = received.conversation
+    return make_pivot(
+        conversation,
+        pivot["covers"],
+        summary=pivot["summary"],
+        opening_end=conversation.opening_end if pivot.get("keeps_opening", True) else 0,
+        opening_chars=pivot.get("opening_chars"),
+    )
+
+
+def decide_on(received: Received, known: dict[str, Any]) -> Plan:
+    pivot = make_known_pivot(received, known["pivot"]) if "pivot" in known else None
+    marks = [Mark(mark["position"], mark.get("keep_chars")) for mark in known.get("marks", ())]
+    plan = decide(
+        Situation(
+            owner="t",
+            conversation=received.conversation,
+            sizes=measure_sizes(received),
+            policy=Policy(),
+            limits=Limits(**known.get("limits", {})),
+            requested=received.body.envelope.requested_tokens,
+            growth=0.0,
+            known=Known(head=None, head_view=View(None, {}), calibration=Calibration(1.0, 1)),
+            sticky=pivot,
+            pivots=[pivot] if pivot else [],
+            batches=[make_batch(received.conversation, marks)] if marks else [],
+            may_compact=False,
+        )
+    )
+    assert isinstance(plan, Plan)
+    return plan
+
+
+@pytest.mark.parametrize("example", _EXAMPLES)
+def test_what_leaves_is_what_the_example_shows(example: str) -> None:
+    folder = _GOLDEN / example
+    known = json.loads((folder / "known.json").read_text("utf-8"))
+    received = read((folder / "request.json").read_bytes())
+    turn, plan, rewriter = make_turn(received), decide_on(received, known), Rewriter(1 << 20)
+    rewrite = rewriter.rewrite_with_usage if known.get("asked_for_usage") else rewriter.rewrite
+    assert rewrite(turn, plan) == (folder / "outgoing.json").read_bytes()

@@ -1,0 +1,266 @@
+"""Whatever was read before, a body gives the conversation that it gives when it is read alone."""
+
+import json
+import tracemalloc
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gateway.core.errors import Unreadable
+from gateway.identity import Received, Recognizer, leading_digests
+from tests.conversations import JSON, bodies, conversations, frames, read, render, render_message, texts
+from tests.shared_data import SHARED, requires_shared
+
+_PATH = "/v1/chat/completions"
+
+
+def make_recognizer(bodies_bytes: int = 1 << 22, facts_bytes: int = 1 << 22) -> Recognizer:
+    return Recognizer(bodies_bytes, facts_bytes)
+
+
+def assert_same(found: Received, body: bytes, tenant: str = "t") -> None:
+    expected = read(body, tenant)
+    assert found.conversation.leading == expected.conversation.leading
+    assert found.conversation.messages == expected.conversation.messages
+    assert found.conversation.chain == expected.conversation.chain
+    assert found.conversation.opening_end == expected.conversation.opening_end
+    assert found.body == expected.body
+    assert found.tenant == tenant
+
+
+def changed(data: st.DataObject, messages: list[JSON]) -> list[JSON]:
+    """One way in which a client goes on: grow, rewind, fork, edit, drop, insert, or the same again."""
+    at = data.draw(st.integers(0, len(messages)))
+    more = data.draw(st.lists(st.builds(lambda text: {"role": "user", "content": text}, texts()), max_size=2))
+    match data.draw(st.sampled_from(["grow", "rewind", "fork", "edit", "drop", "again"])):
+        case "grow":
+            return [*messages, *more]
+        case "rewind":
+            return messages[: at + 1]
+        case "fork":
+            return [*messages[:at], *more]
+        case "edit" if messages:
+            at = min(at, len(messages) - 1)
+            return [*messages[:at], {**messages[at], "content": data.draw(texts())}, *messages[at + 1 :]]
+        case "drop":
+            return [*messages[:at], *messages[at + 1 :]]
+        case _:
+            return messages
+
+
+@given(st.data(), conversations(), frames())
+def test_growing_forking_rewinding_and_editing_give_what_reading_it_whole_gives(
+    data: st.DataObject, messages: list[JSON], frame: int
+) -> None:
+    recognizer = make_recognizer()
+    for _ in range(6):
+        body = render(messages, frame)
+        assert_same(recognizer.recognize("t", _PATH, body), body)
+        messages = changed(data, messages)
+        frame = data.draw(st.one_of(st.just(frame), frames()))
+
+
+@given(st.data(), st.lists(conversations(max_turns=3), min_size=2, max_size=3))
+def test_conversations_that_take_turns_do_not_mix(data: st.DataObject, talks: list[list[JSON]]) -> None:
+    recognizer = make_recognizer(bodies_bytes=data.draw(st.sampled_from([0, 3_000, 1 << 20])))
+    for _ in range(6):
+        at = data.draw(st.integers(0, len(talks) - 1))
+        tenant = data.draw(st.sampled_from(["t", "u"]))
+        body = render(talks[at])
+        assert_same(recognizer.recognize(tenant, _PATH, body), body, tenant)
+        talks[at] = changed(data, talks[at])
+
+
+@given(bodies(), bodies(), st.data())
+def test_any_splice_of_two_bodies_is_read_as_it_is_read_alone(
+    first: bytes, second: bytes, data: st.DataObject
+) -> None:
+    recognizer = make_recognizer()
+    recognizer.recognize("t", _PATH, first)
+    at = data.draw(st.integers(0, len(first)))
+    spliced = first[:at] + second[data.draw(st.integers(0, len(second))) :]
+    try:
+        read(spliced)
+    except Unreadable:
+        with pytest.raises(Unreadable):
+            recognizer.recognize("t", _PATH, spliced)
+    else:
+        assert_same(recognizer.recognize("t", _PATH, spliced), spliced)
+
+
+_LONG = {"role": "user", "content": "x" * 200}
+_REPLY = {"role": "assistant", "content": "y" * 200}
+
+
+@pytest.mark.parametrize(
+    "added",
+    [
+        b",",
+        b" , ",
+        b",,",
+        b" ",
+        b"],[",
+        b'],"messages":[',
+        b'],"x":[',
+        b'],"x":{"y":[1]},"z":[{}',
+        b",1",
+        b",{}",
+        b',{"role":"user"}',
+        b',{"role":"user","content":"\xff"}',
+        b',{"role":"user","content":"\\ud800"}',
+        b',{"role":"user","content":NaN}',
+        b'{"role":"user","content":"y"}',
+        b',{"role":"user","content":"y"},',
+    ],
+)
+def test_what_follows_a_known_beginning_is_checked_as_strictly_as_a_whole_body(added: bytes) -> None:
+    recognizer = make_recognizer()
+    body = render([_LONG, _REPLY, _LONG], 1)
+    recognizer.recognize("t", _PATH, body)
+    at = recognizer.recognize("t", _PATH, body).body.places[-1].end
+    spliced = body[:at] + added + body[at:]
+    try:
+        read(spliced)
+    except Unreadable:
+        with pytest.raises(Unreadable):
+            recognizer.recognize("t", _PATH, spliced)
+    else:
+        assert_same(recognizer.recognize("t", _PATH, spliced), spliced)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"null",
+        b"[]",
+        b"{}",
+        b'{"messages":null}',
+        b'{"messages":{}}',
+        b'{"messages":[1]}',
+        b'{"messages":[{}]}',
+        b'{"messages":[{"role":1}]}',
+        b'{"messages":[{"role":"user","content":NaN}]}',
+        b'{"messages":[{"role":"user","content":"\\ud800"}]}',
+        b'{"messages":[{"role":"user","content":"\xff"}]}',
+        b'{"messages":[{"role":"user","content":1e400}]}',
+        b'{"messages":[],"messages":[]}',
+        b'{"messages":[],"model":"a","model":"b"}',
+        b'{"messages":[],"x":NaN}',
+        b'{"messages":[]} {}',
+        b'{"messages":[{"role":"user","content":' + b"[" * 5_000 + b"]" * 5_000 + b"}]}",
+        b'\xef\xbb\xbf{"messages":[]}',
+    ],
+)
+def test_a_body_that_is_not_what_it_should_be_is_unreadable(body: bytes) -> None:
+    with pytest.raises(Unreadable):
+        make_recognizer().recognize("t", _PATH, body)
+
+
+def test_an_unreadable_body_forgets_nothing() -> None:
+    recognizer = make_recognizer()
+    body = render([_LONG, _REPLY, _LONG])
+    before = recognizer.recognize("t", _PATH, body)
+    with pytest.raises(Unreadable):
+        recognizer.recognize("t", _PATH, body[:-2] + b",1]}")
+    after = recognizer.recognize("t", _PATH, body)
+    pairs = zip(after.conversation.messages, before.conversation.messages, strict=True)
+    assert all(new is old for new, old in pairs)
+
+
+@given(conversations())
+def test_two_tenants_never_share_a_chain_or_a_key(messages: list[JSON]) -> None:
+    recognizer = make_recognizer()
+    mine = recognizer.recognize("t", _PATH, render(messages)).conversation
+    theirs = recognizer.recognize("u", _PATH, render(messages)).conversation
+    assert set(mine.chain).isdisjoint(theirs.chain)
+    keys = {message.key for message in (*mine.leading, *mine.messages)}
+    assert keys.isdisjoint(message.key for message in (*theirs.leading, *theirs.messages))
+
+
+def test_a_message_that_was_seen_is_not_read_again() -> None:
+    recognizer = make_recognizer()
+    first = recognizer.recognize("t", _PATH, render([_LONG, _REPLY, _LONG])).conversation
+    grown = recognizer.recognize("t", _PATH, render([_LONG, _REPLY, _LONG, _REPLY])).conversation
+    moved = recognizer.recognize("t", _PATH, render([_LONG, _REPLY], 2)).conversation
+    assert [a is b for a, b in zip(first.messages, grown.messages, strict=False)] == [True, True, True]
+    assert [a is b for a, b in zip(first.messages, moved.messages, strict=False)] == [True, True]
+
+
+def test_the_leading_block_may_change_and_the_chain_does_not() -> None:
+    talks = [[{"role": "system", "content": date}, _LONG, _REPLY, _LONG] for date in ("Monday", "Tuesday")]
+    recognizer = make_recognizer()
+    first, second = (recognizer.recognize("t", _PATH, render(talk)).conversation for talk in talks)
+    assert first.chain == second.chain
+    assert leading_digests(first.leading) != leading_digests(second.leading)
+
+
+@given(st.data())
+@settings(max_examples=20)
+def test_the_memory_stays_within_its_bounds_under_any_load(data: st.DataObject) -> None:
+    bounds = data.draw(st.sampled_from([0, 2_000, 20_000])), data.draw(st.sampled_from([0, 2_000, 20_000]))
+    recognizer = make_recognizer(*bounds)
+    for number in range(data.draw(st.integers(1, 60))):
+        talk = [{"role": "user", "content": f"{number % 7} " * 40}] * data.draw(st.integers(1, 9))
+        body = render([*talk, {"role": "user", "content": str(number)}])
+        assert_same(recognizer.recognize("t", _PATH, body), body)
+        assert recognizer._bodies.size_bytes <= bounds[0]
+        assert recognizer._facts.size_bytes <= bounds[1]
+        assert sum(map(len, recognizer._anchors.values())) == len(recognizer._bodies)
+
+
+def test_many_different_conversations_leave_no_more_behind_than_their_bound() -> None:
+    recognizer = make_recognizer(200_000, 200_000)
+
+    def load(start: int) -> None:
+        for number in range(start, start + 400):
+            recognizer.recognize(
+                "t", _PATH, render([{"role": "user", "content": f"{number} " * 300}, _REPLY])
+            )
+
+    load(0)
+    tracemalloc.start()
+    load(400)
+    load(800)
+    grown, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert grown < 600_000
+
+
+def test_a_message_with_very_many_calls_weighs_what_it_holds() -> None:
+    recognizer = make_recognizer(0, 100_000)
+    tracemalloc.start()
+    for number in range(20):
+        calls = [{"id": f"{number}-{at}", "function": {"name": "look"}} for at in range(2_000)]
+        recognizer.recognize("t", _PATH, render([{"role": "assistant", "tool_calls": calls}]))
+    grown, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert grown < 2_000_000
+
+
+@requires_shared
+def test_one_recorded_conversation_that_forks_is_two_branches_with_one_beginning() -> None:
+    transcripts = SHARED / "data" / "transcripts"
+    manifest = json.loads((transcripts / "MANIFEST.json").read_text("utf-8"))
+    for fork in manifest["fork_sets"]:
+        names = fork["files"] if isinstance(fork, dict) else fork
+        talks: list[Any] = [json.loads((transcripts / name).read_text("utf-8"))["messages"] for name in names]
+        recognizer = make_recognizer()
+        chains = []
+        for talk in talks:
+            body = render(talk)
+            found = recognizer.recognize("t", _PATH, body)
+            assert_same(found, body)
+            chains.append(found.conversation.chain)
+        shared = sum(a == b for a, b in zip(*chains, strict=False))
+        assert 1 < shared < min(len(chain) for chain in chains)
+        assert chains[0][:shared] == chains[1][:shared]
+        assert set(chains[0][shared:]).isdisjoint(chains[1][shared:])
+
+
+def test_the_slice_of_a_position_is_the_message_behind_the_leading_block() -> None:
+    talk = [{"role": "system", "content": "s"}, _LONG, _REPLY]
+    received = read(render(talk))
+    assert [received.raw(0), received.raw(1)] == [render_message(_LONG), render_message(_REPLY)]

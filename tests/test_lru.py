@@ -1,0 +1,65 @@
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.lru import Lru
+
+_STEPS = st.lists(st.tuples(st.sampled_from(["put", "get", "pop"]), st.integers(0, 9), st.integers(0, 40)))
+
+
+def test_what_was_put_is_found_and_what_was_taken_is_not() -> None:
+    lru: Lru[str, int] = Lru(100)
+    assert lru.put("a", 1, 10) == []
+    assert lru.get("a") == 1
+    assert lru.pop("a") == 1
+    assert lru.get("a") is None
+    assert lru.pop("a") is None
+    assert lru.size_bytes == 0
+
+
+def test_what_was_not_used_for_longest_goes_first_and_is_given_back() -> None:
+    lru: Lru[str, str] = Lru(30)
+    for key in "abc":
+        lru.put(key, key.upper(), 10)
+    lru.get("a")
+    assert lru.put("d", "D", 10) == ["B"]
+    assert list(lru) == ["c", "a", "d"]
+
+
+def test_putting_a_key_again_replaces_its_value_and_its_weight() -> None:
+    lru: Lru[str, int] = Lru(30)
+    lru.put("a", 1, 30)
+    assert lru.put("a", 2, 10) == []
+    assert (lru.get("a"), lru.size_bytes, len(lru)) == (2, 10, 1)
+
+
+def test_something_heavier_than_all_is_not_kept_and_drives_nothing_out() -> None:
+    lru: Lru[str, str] = Lru(30)
+    lru.put("a", "A", 10)
+    assert lru.put("b", "B", 31) == ["B"]
+    assert "b" not in lru
+    assert "a" in lru
+
+
+def test_something_heavier_than_all_still_replaces_what_had_its_key() -> None:
+    lru: Lru[str, str] = Lru(30)
+    lru.put("a", "old", 10)
+    lru.put("a", "new", 31)
+    assert "a" not in lru
+    assert lru.size_bytes == 0
+
+
+@given(_STEPS, st.integers(0, 100))
+def test_the_weight_never_passes_the_bound_and_is_always_the_sum(
+    steps: list[tuple[str, int, int]], max_bytes: int
+) -> None:
+    lru: Lru[int, int] = Lru(max_bytes)
+    weights: dict[int, int] = {}
+    for step, key, weight in steps:
+        if step == "put":
+            lru.put(key, weight, weight)
+            weights[key] = weight
+        elif step == "get":
+            assert lru.get(key) in (None, weights.get(key))
+        else:
+            lru.pop(key)
+        assert lru.size_bytes == sum(weights[kept] for kept in lru) <= max_bytes

@@ -1,0 +1,143 @@
+import base64
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.core.errors import Unreadable
+from gateway.wire.body import split_fields, split_items
+from tests.shared_data import SHARED, requires_shared
+
+_VALUES: st.SearchStrategy[Any] = st.recursive(
+    st.one_of(st.none(), st.booleans(), st.integers(), st.text(max_size=9)),
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=3), st.dictionaries(st.text(max_size=5), inner, max_size=3)
+    ),
+    max_leaves=8,
+)
+_OBJECTS = st.dictionaries(st.text(max_size=9), _VALUES, max_size=4)
+_INDENTS = st.sampled_from([None, 0, 2, "\t"])
+
+
+@st.composite
+def documents(draw: st.DrawFn) -> dict[str, Any]:
+    """An object with a list of messages somewhere in it."""
+    fields = [(key, value) for key, value in draw(_OBJECTS).items() if key != "messages"]
+    at = draw(st.integers(0, len(fields)))
+    items = draw(st.lists(_VALUES, max_size=4))
+    return dict([*fields[:at], ("messages", items), *fields[at:]])
+
+
+def render(document: object, indent: int | str | None, is_ascii: bool) -> bytes:
+    return json.dumps(document, indent=indent, ensure_ascii=is_ascii).encode()
+
+
+@given(documents(), _INDENTS, st.booleans())
+def test_every_place_holds_exactly_its_value(
+    document: dict[str, Any], indent: int | str | None, is_ascii: bool
+) -> None:
+    data = b" \n" + render(document, indent, is_ascii) + b"\r\n"
+    fields = split_fields(data, "messages")
+    found = {key: json.loads(data[place.start : place.end]) for key, place in fields.places.items()}
+    assert found == document
+    assert [json.loads(data[item.start : item.end]) for item in fields.items] == document["messages"]
+    assert list(fields.places) == list(document)
+    assert {key: json.loads(raw) for key, raw in fields.values.items()} == {
+        key: value for key, value in document.items() if key != "messages"
+    }
+
+
+@given(documents(), st.data())
+def test_a_repeated_key_is_unreadable_wherever_it_stands(
+    document: dict[str, Any], data: st.DataObject
+) -> None:
+    pairs = list(document.items())
+    key = data.draw(st.sampled_from(sorted(document)))
+    value = data.draw(_VALUES) if key != "messages" else []
+    pairs.insert(data.draw(st.integers(0, len(pairs))), (key, value))
+    body = "{" + ",".join(f"{json.dumps(name)}:{json.dumps(item)}" for name, item in pairs) + "}"
+    with pytest.raises(Unreadable):
+        split_fields(body.encode(), "messages")
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"messages":[],"messages":[]}',
+        b'{"messages":[1],"a":1,"messages":[1]}',
+        b'{"\\u006dessages":[1],"messages":[1]}',
+        # Values that lead a careless walk past the repetition: the last one is as long as a part of the
+        # first.
+        b'{"a":{"q":0,"b":2},"b":2,"messages":[],"a":123456}',
+        b'{"a":{"q":0,"b":2},"messages":[],"b":2,"a":123456}',
+        b'{"messages":{"q":0,"b":2},"b":2,"messages":[1234]}',
+        b'{"messages":[{},{}],"messages":[{}]}',
+    ],
+)
+def test_a_second_key_is_unreadable_however_it_hides(body: bytes) -> None:
+    with pytest.raises(Unreadable):
+        split_fields(body, "messages")
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b" ",
+        b"[]",
+        b"null",
+        b'"messages"',
+        b"{}",
+        b'{"messages":null}',
+        b'{"messages":{}}',
+        b'{"messages":"[]"}',
+        b'{"messages":[]',
+        b'{"messages":[]}}',
+        b'{"messages":[],}',
+        b'{"messages":[1,]}',
+        b'{"messages":[NaN]}',
+        b'{"messages":[],"x":NaN}',
+        b'{"messages":[],"x":Infinity}',
+        b'{"messages":[],"x":"\\ud800"}',
+        b'{"messages":[],"\\ud800":1}',
+        b'{"messages":[],"\xff":1}',
+        b'\xef\xbb\xbf{"messages":[]}',
+        b'{"messages":' + b"[" * 9_999 + b"]" * 9_999 + b"}",
+        b"{'messages':[]}",
+    ],
+)
+def test_what_is_not_one_object_with_an_array_of_messages_is_unreadable(body: bytes) -> None:
+    with pytest.raises(Unreadable):
+        split_fields(body, "messages")
+
+
+@given(st.lists(_VALUES, min_size=1, max_size=4), st.integers(0, 4), _INDENTS, st.booleans())
+def test_a_continuation_finds_the_places_that_reading_it_whole_finds(
+    items: list[Any], keep: int, indent: int | str | None, is_ascii: bool
+) -> None:
+    data = render({"messages": items}, indent, is_ascii)
+    whole = split_fields(data, "messages")
+    keep = max(1, min(keep, len(items)))
+    inside_end = whole.places["messages"].end - 1
+    assert split_items(data, whole.items[keep - 1].end, inside_end) == whole.items[keep:]
+
+
+@pytest.mark.parametrize("inside", [b",", b" , ", b",,1", b",1,", b",1]", b"],[1", b"1", b",NaN", b", 1 2"])
+def test_what_does_not_continue_an_array_is_unreadable(inside: bytes) -> None:
+    with pytest.raises(Unreadable):
+        split_items(inside, 0, len(inside))
+
+
+@requires_shared
+def test_recorded_json_is_read_only_where_it_is_json() -> None:
+    cases = json.loads((SHARED / "data" / "jsontestsuite.json").read_text("utf-8"))["cases"]
+    for case in cases:
+        raw = base64.b64decode(case["b64"])
+        try:
+            fields = split_fields(b'{"a":1,"messages":[' + raw + b'],"z":2}', "messages")
+        except Unreadable:
+            assert case["expect"] != "accept", case["name"]
+        else:
+            assert case["expect"] != "reject" or fields.items == [], case["name"]

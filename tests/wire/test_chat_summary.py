@@ -1,0 +1,63 @@
+import json
+from dataclasses import replace
+
+import pytest
+
+from gateway.wire.chat import parse_body
+from gateway.wire.chat_summary import SummaryRequest, output_key, render_summary_request
+from tests.toy.validity import find_violation
+
+_REQUEST = SummaryRequest(
+    model="toy",
+    system="You summarise.",
+    parts=("What did we do?", '<conversation>\n"é"\n</conversation>', "Now write."),
+    output_key="max_tokens",
+    cap=4_000,
+    room=30_000,
+)
+
+
+def test_the_call_is_two_messages_and_no_tools() -> None:
+    assert json.loads(render_summary_request(_REQUEST)) == {
+        "model": "toy",
+        "messages": [
+            {"role": "system", "content": "You summarise."},
+            {
+                "role": "user",
+                "content": 'What did we do?\n\n<conversation>\n"é"\n</conversation>\n\nNow write.',
+            },
+        ],
+        "max_tokens": 4_000,
+        "stream": True,
+        "stream_options": {"include_usage": True},
+    }
+
+
+@pytest.mark.parametrize("key", ["max_tokens", "max_completion_tokens"])
+def test_the_call_is_valid(key: str) -> None:
+    request = replace(_REQUEST, output_key=key)
+    assert find_violation(json.loads(render_summary_request(request))) is None
+
+
+@pytest.mark.parametrize(
+    ("room", "expected"), [(30_000, 12_192), (10_000, 10_000), (4_000, 4_000), (100, 4_000)]
+)
+def test_a_model_that_counts_its_thinking_gets_room_for_it_as_far_as_there_is(
+    room: int, expected: int
+) -> None:
+    request = replace(_REQUEST, output_key="max_completion_tokens", room=room)
+    assert json.loads(render_summary_request(request))["max_completion_tokens"] == expected
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        (b"", "max_tokens"),
+        (b'"max_tokens":5,', "max_tokens"),
+        (b'"max_completion_tokens":5,', "max_completion_tokens"),
+        (b'"max_completion_tokens":null,', "max_tokens"),
+    ],
+)
+def test_the_limit_has_the_name_that_the_client_uses(fields: bytes, expected: str) -> None:
+    body = parse_body(b"{" + fields + b'"messages":[]}')
+    assert output_key(body.envelope) == expected

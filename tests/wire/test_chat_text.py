@@ -1,0 +1,60 @@
+import pytest
+from hypothesis import given
+
+from gateway.core.transcript import Spoken
+from gateway.wire.chat import read_message
+from gateway.wire.chat_text import read_spoken
+from tests.conversations import JSON, conversations, render_message
+
+
+@pytest.mark.parametrize(
+    ("message", "expected"),
+    [
+        ({"role": "user", "content": "a"}, Spoken("user", "a", (), 0)),
+        (
+            {"role": "user", "content": [{"type": "text", "text": "a"}, "b", {"type": "image_url"}]},
+            Spoken("user", "a\nb", (), 1),
+        ),
+        ({"role": "assistant", "content": None}, Spoken("assistant", "", (), 0)),
+        ({"role": "assistant"}, Spoken("assistant", "", (), 0)),
+        (
+            {"role": "assistant", "content": "a", "reasoning_content": "hm", "refusal": "no"},
+            Spoken("assistant", "a", (), 0, "hm\nno"),
+        ),
+        (
+            {"role": "assistant", "tool_calls": [{"id": "1", "function": {"name": "f", "arguments": "{}"}}]},
+            Spoken("assistant", "", (("f", "{}"),), 0),
+        ),
+        (
+            {"role": "assistant", "tool_calls": [{"type": "custom", "custom": {"name": "f", "input": "x"}}]},
+            Spoken("assistant", "", (("f", "x"),), 0),
+        ),
+        (
+            {"role": "assistant", "tool_calls": [{"type": None, "function": {"name": "f"}}]},
+            Spoken("assistant", "", (("f", ""),), 0),
+        ),
+        ({"role": "assistant", "tool_calls": [{"type": "new"}, 7]}, Spoken("assistant", "", (("", ""),), 0)),
+        (
+            {"role": "assistant", "function_call": {"name": "f", "arguments": "{}"}},
+            Spoken("assistant", "", (("f", "{}"),), 0),
+        ),
+        (
+            {"role": "tool", "tool_call_id": "1", "content": "a"},
+            Spoken("tool", "a", (), 0, is_result=True),
+        ),
+        ({"role": "function", "name": "f", "content": "a"}, Spoken("function", "a", (), 0, is_result=True)),
+        ({"role": "wizard", "content": "a"}, Spoken("wizard", "a", (), 0)),
+    ],
+)
+def test_every_message_says_what_stands_in_it(message: JSON, expected: Spoken) -> None:
+    assert read_spoken(render_message(message)) == expected
+
+
+@given(conversations())
+def test_what_can_be_read_as_facts_can_be_read_as_text(messages: list[JSON]) -> None:
+    for message in messages:
+        raw = render_message(message)
+        facts, spoken = read_message(raw, b"t"), read_spoken(raw)
+        assert spoken.is_result == bool(facts.results)
+        assert len(spoken.calls) == len(facts.calls)
+        assert facts.has_media == (spoken.media > 0)
