@@ -15,6 +15,8 @@ class Lru(Generic[K, V]):
         self._max_bytes = max_bytes
         self._items: OrderedDict[K, tuple[V, int]] = OrderedDict()
         self.size_bytes = 0
+        # How many had to make room so far: whoever remembers that something is absent must know.
+        self.evictions = 0
 
     def __len__(self) -> int:
         return len(self._items)
@@ -45,6 +47,7 @@ class Lru(Generic[K, V]):
             _, (old, weight) = self._items.popitem(last=False)
             self.size_bytes -= weight
             gone.append(old)
+            self.evictions += 1
         return gone
 
     def pop(self, key: K) -> V | None:

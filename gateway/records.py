@@ -4,6 +4,7 @@ A record is JSON. pydantic guards the way in: what does not fit its type, or nam
 record.
 """
 
+import re
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -17,6 +18,7 @@ from gateway.core.pivot import Batch, Pivot
 R = TypeVar("R", Head, Pivot, Batch, "Marker", Calibration)
 
 VERSION: Final = 1
+_DIGEST: Final = re.compile(r"(?:[0-9a-f]{2})+")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,4 +58,10 @@ def parse_record(kind: type[R], owner: str, data: bytes) -> R | None:
         record: R = _adapters[kind].validate_json(bytes(envelope["record"]), strict=True, extra="forbid")
     except (msgspec.MsgspecError, ValidationError, UnicodeDecodeError, RecursionError, KeyError):
         return None
-    return record if getattr(record, "owner", owner) == owner else None
+    return record if getattr(record, "owner", owner) == owner and _names_chains(record) else None
+
+
+def _names_chains(record: object) -> bool:
+    """Are all the keys that it names digests in hex?"""
+    named = [getattr(record, "key", None), getattr(record, "pivot", None), *getattr(record, "batches", ())]
+    return all(_DIGEST.fullmatch(key) for key in named if key is not None)

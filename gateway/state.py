@@ -36,9 +36,10 @@ class State:
         self._batches: Lru[bytes, Batch] = Lru(max_bytes)
         self._markers: dict[str, Marker] = {}
         self._calibrations: Lru[str, Calibration] = Lru(max_bytes)
-        # Openings whose heads, and whose pivots, the store has been asked for.
-        self._asked_heads: Lru[bytes, bool] = Lru(_ASKED_BYTES)
-        self._asked_pivots: Lru[bytes, bool] = Lru(_ASKED_BYTES)
+        # Openings whose heads, and whose pivots, the store has been asked for; with the evictions until then,
+        # for after the next one memory may have lost what the store still has.
+        self._asked_heads: Lru[bytes, int] = Lru(_ASKED_BYTES)
+        self._asked_pivots: Lru[bytes, int] = Lru(_ASKED_BYTES)
         # The request that went on first from a head: another one that goes on from there is a branch.
         self._continuations: Lru[str, str] = Lru(_ASKED_BYTES)
         self._unwritten: dict[str, Head] = {}
@@ -66,9 +67,9 @@ class State:
     async def ask_head(self, owner: str, conversation: Conversation, scope: str) -> Head | None:
         """The same through the store, once for each opening: for conversations new to this process."""
         root = conversation.chain[conversation.opening_end]
-        if root in self._asked_heads:
+        if self._asked_heads.get(root) == self._heads.evictions:
             return None
-        self._asked_heads.put(root, True, _ASKED_WEIGHT_BYTES)
+        self._asked_heads.put(root, self._heads.evictions, _ASKED_WEIGHT_BYTES)
         await self._load_head(owner, conversation)
         return self.find_head(conversation, scope)
 
@@ -116,17 +117,17 @@ class State:
         return [self._pivots.get(key) for key in conversation.chain if key in self._pivots]  # type: ignore[misc]
 
     async def load_pivots(self, owner: str, conversation: Conversation, named: str | None) -> None:
-        """Brings the chain's newest stored pivot, and the one a head names, into memory; asks the store
-        once.
-        """
+        """Brings the chain's newest stored pivot, and the one that a head names, into memory."""
+        root = conversation.chain[conversation.opening_end]
+        if self._asked_pivots.get(root) != self._pivots.evictions:
+            self._asked_pivots.put(root, self._pivots.evictions, _ASKED_WEIGHT_BYTES)
+            await self._load_newest_pivot(owner, conversation)
         if named and bytes.fromhex(named) not in self._pivots:
             pivot = await self._load(Pivot, owner, f"pivot:{named}")
             if pivot is not None and pivot.key == named:
                 self._remember_pivot(pivot)
-        root = conversation.chain[conversation.opening_end]
-        if root in self._asked_pivots:
-            return
-        self._asked_pivots.put(root, True, _ASKED_WEIGHT_BYTES)
+
+    async def _load_newest_pivot(self, owner: str, conversation: Conversation) -> None:
         found = await self._store.read_first(
             [f"pivot:{key.hex()}" for key in reversed(conversation.chain[1:])]
         )

@@ -102,7 +102,6 @@ async def test_after_a_restart_the_stored_head_is_found_and_only_asked_for_once(
     assert await after.ask_head("t", talk(4), "s") is None
 
 
-@pytest.mark.xfail(strict=True, reason="the store is asked once for each opening, whatever memory has lost")
 async def test_a_head_that_memory_has_lost_is_found_in_the_store_again() -> None:
     state = make_state(await make_store(), max_bytes=3_000)
     assert await state.ask_head("t", talk(1), "s") is None

@@ -82,27 +82,24 @@ def decide(situation: Situation) -> Plan | CompactFirst:
     """
     weighed = _Weighed(situation)
     lines = weighed.lines
-    sticky, batches = situation.sticky, list(situation.batches)
+    sticky, batches = situation.sticky, situation.batches
     if lines is None:
         return weighed.plan(sticky, batches)
-    new_batch = None
     is_paid_for = situation.is_preparing or (bool(situation.pivots) and situation.pivots[-1] is not sticky)
     if situation.policy.pruning.eager or not is_paid_for:
-        new_batch = weighed.prune(sticky, weighed.estimate(sticky, batches))
-    if new_batch is not None:
-        batches.append(new_batch)
+        batches = weighed.prune(sticky, weighed.estimate(sticky, batches)) or batches
     if weighed.estimate(sticky, batches).tokens <= lines.hard:
-        return weighed.plan(sticky, batches, new_batch)
+        return weighed.plan(sticky, batches)
     best = situation.pivots[-1] if situation.pivots else sticky
     estimate = weighed.estimate(best, batches)
     if best is not sticky and estimate.tokens <= lines.hard:
-        return weighed.plan(best, batches, new_batch)
+        return weighed.plan(best, batches)
     cut = weighed.cut(best, find_open_group(situation.conversation))
     fits = estimate.tokens + estimate.unsure + SMALLEST_REPLY_TOKENS <= lines.window
     share = WORTHWHILE_SHARE if fits else NEEDED_SHARE
     if situation.may_compact and cut is not None and is_worthwhile(cut, share * lines.hard):
         return CompactFirst(cut=cut)
-    return weighed.plan(best, batches, new_batch) if fits else weighed.squeeze(best, batches)
+    return weighed.plan(best, batches) if fits else weighed.squeeze(best, batches)
 
 
 def decide_after(situation: Situation, plan: Plan, total_tokens: int) -> Cut | None:
@@ -151,7 +148,7 @@ class _Weighed:
         view = make_view(pivot, batches)
         return estimate_view(situation.conversation, self.weights, situation.known, view)
 
-    def plan(self, pivot: Pivot | None, batches: Sequence[Batch], new_batch: Batch | None = None) -> Plan:
+    def plan(self, pivot: Pivot | None, batches: Sequence[Batch]) -> Plan:
         batches = [batch for batch in batches if _shows(batch, pivot)]
         estimate = self.estimate(pivot, batches)
         context = self.lines.context if self.lines else None
@@ -161,15 +158,15 @@ class _Weighed:
         return Plan(
             pivot=pivot,
             batches=tuple(batches),
-            new_batch=new_batch,
+            new_batch=next((batch for batch in batches if batch not in self.situation.batches), None),
             received=self._received(pivot, batches, estimate),
             sent=estimate.tokens,
             output=choose_output(self.situation.requested, context, estimate),
             warning=warning,
         )
 
-    def prune(self, pivot: Pivot | None, current: Estimate) -> Batch | None:
-        """One more batch, if the policy prunes, it is worth it, and it suffices or the policy is eager."""
+    def prune(self, pivot: Pivot | None, current: Estimate) -> list[Batch] | None:
+        """With one more batch, if it is worth it and it suffices; for an eager policy, if it is worth it."""
         situation, lines = self.situation, self.lines
         pruning = situation.policy.pruning
         if lines is None or not situation.policy.prune:
@@ -181,9 +178,10 @@ class _Weighed:
         positions = choose_results(situation.conversation, self.tokens, view, pruning, thresholds)
         if not positions:
             return None
-        batch = self._batch(view, tuple(Mark(position) for position in positions))
-        suffices = current.tokens - batch.saved_tokens <= lines.target
-        return batch if suffices or pruning.eager else None
+        batches = self._with_marks(pivot, situation.batches, [Mark(position) for position in positions])
+        saved = sum(batch.saved_tokens for batch in batches if batch not in situation.batches)
+        suffices = current.tokens - saved <= lines.target
+        return batches if suffices or pruning.eager else None
 
     def cut(self, base: Pivot | None, must_keep: int, lead: int = 0) -> Cut | None:
         situation = self.situation
@@ -210,11 +208,18 @@ class _Weighed:
         marks = choose_shortening(situation.conversation, self.weights, view, excess)
         if not marks:
             return self.plan(pivot, batches)
-        older = [batch for batch in batches if batch.key != situation.conversation.key.hex()]
-        merged = view.marks | {mark.position: mark for mark in marks}
-        decided = [mark for mark in merged.values() if mark not in make_view(pivot, older).marks.values()]
-        batch = self._batch(make_view(pivot, older), tuple(decided))
-        return self.plan(pivot, [*older, batch], batch)
+        return self.plan(pivot, self._with_marks(pivot, batches, marks))
+
+    def _with_marks(
+        self, pivot: Pivot | None, batches: Sequence[Batch], marks: Sequence[Mark]
+    ) -> list[Batch]:
+        """One batch more. What was decided at this very chain before, for a retry, becomes part of it."""
+        key = self.situation.conversation.key.hex()
+        older = [batch for batch in batches if batch.key != key]
+        view = make_view(pivot, older)
+        merged = make_view(pivot, batches).marks | {mark.position: mark for mark in marks}
+        decided = tuple(mark for position, mark in merged.items() if view.marks.get(position) != mark)
+        return [*older, self._batch(view, decided)]
 
     def _batch(self, view: View, marks: tuple[Mark, ...]) -> Batch:
         conversation = self.situation.conversation

@@ -141,7 +141,8 @@ def _canonical_fields(
 ) -> list[tuple[bytes, bytes]]:
     text = "".join(texts)
     if role == "user":
-        text = without_ephemeral_blocks(text)
+        # A dropped block leaves its line end behind: space around what a user says is not what he says.
+        text = without_ephemeral_blocks(text).strip()
     name = message["role"] if role == "other" else role
     fields = [(b"role", _encode(name)), (b"text", _encode(text))]
     fields += [(b"part", canonical_part(part)) for part in media]

@@ -362,7 +362,6 @@ def test_a_second_look_at_the_same_request_changes_nothing(situation: Situation)
         assert isinstance(again, CompactFirst) or again.view == plan.view
 
 
-@pytest.mark.xfail(strict=True, reason="a second batch at one chain takes the first one's key in the store")
 def test_a_retry_with_smaller_limits_loses_no_mark_of_the_first_try() -> None:
     """Both batches are decided at one chain, which is also the key that they are stored under."""
     first = planned(situate(11_500, results=0.97))

@@ -41,7 +41,7 @@ class Scene:
         return answer, self.toy.chats[-1]
 
     def body(self, turn: int) -> dict[str, object]:
-        return json.loads(self.session.request(turn, SHAPE))
+        return dict(json.loads(self.session.request(turn, SHAPE)))
 
 
 def render(body: Mapping[str, object]) -> bytes:
@@ -274,11 +274,11 @@ async def test_usage_counts_although_the_client_closes_at_the_last_event() -> No
         toy.delivery = replace(toy.delivery, ending="hang")
         url, headers = f"{gateway.base_url}/chat/completions", {"Authorization": "Bearer sk-toy"}
         async with aiohttp.ClientSession(headers=headers) as client:
-            async with client.post(url, data=session.request(8, streamed)) as response:
-                received = b""
-                while b"[DONE]" not in received:
-                    received += await response.content.readany()
-                response.close()
+            response = await client.post(url, data=session.request(8, streamed))
+            received = b""
+            while b"[DONE]" not in received:
+                received += await response.content.readany()
+            response.close()
             await wait_until(lambda: toy.chats[0].disconnected)
             toy.delivery = replace(toy.delivery, ending="clean")
             answer = await ask(client, url, session.request(9, streamed))

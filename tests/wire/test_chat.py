@@ -76,7 +76,7 @@ def test_what_clients_change_on_the_way_changes_no_digest(one: JSON, other: JSON
     ("one", "other"),
     [
         (_USER, {**_USER, "content": "look."}),
-        (_USER, {**_USER, "content": "Look. "}),
+        (_USER, {**_USER, "content": "Look, please."}),
         (_USER, {**_USER, "role": "assistant"}),
         (_USER, {**_USER, "role": "wizard"}),
         ({**_USER, "role": "wizard"}, {**_USER, "role": "witch"}),
@@ -112,7 +112,6 @@ def test_what_says_something_else_has_another_digest(one: JSON, other: JSON) -> 
     assert digest(one) != digest(other)
 
 
-@pytest.mark.xfail(strict=True, reason="only texts with a block are stripped: a miss where it is dropped")
 def test_space_around_a_text_does_not_matter_once_its_reminder_is_gone() -> None:
     parts = [text_part("<system-reminder>x</system-reminder>"), text_part("Look.\n")]
     assert digest({**_USER, "content": parts}) == digest({**_USER, "content": parts[1:]})

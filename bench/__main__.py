@@ -1,0 +1,108 @@
+"""The command line: `python -m bench [--quick] [speed|sse|growth|memory …]`."""
+
+import argparse
+import asyncio
+import sys
+import tempfile
+from collections.abc import Coroutine, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from bench.growth import print_growth
+from bench.memory import print_memory, read_memory_row
+from bench.speed import print_speed
+from bench.sse import print_sse
+from bench.subject import Subject, pin_load, running_bare, running_gateway, running_stub
+
+T = TypeVar("T")
+
+_SMALL_CACHES = "cache: {bodies_bytes: 4194304, facts_bytes: 2097152, records_bytes: 2097152}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Effort:
+    """How much of everything."""
+
+    scale: float
+    rounds: int
+    events: int
+    few_requests: int
+    many_requests: int
+
+
+_FULL = Effort(scale=1.0, rounds=4, events=800, few_requests=2_000, many_requests=20_000)
+_QUICK = Effort(scale=0.1, rounds=1, events=200, few_requests=400, many_requests=2_000)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="bench", description=__doc__)
+    parser.add_argument("parts", nargs="*", metavar="PART", help=f"of {', '.join(_PARTS)}; default all")
+    parser.add_argument("--quick", action="store_true", help="a short version, for a first impression")
+    options = parser.parse_args()
+    unknown = set(options.parts) - set(_PARTS)
+    if unknown:
+        parser.error(f"no such part: {', '.join(sorted(unknown))}")
+    if sys.platform != "linux":
+        parser.error("reads /proc and pins processes: Linux only")
+    pin_load()
+    effort = _QUICK if options.quick else _FULL
+    for part in options.parts or _PARTS:
+        _PARTS[part](effort)
+    return 0
+
+
+def _run_speed(effort: Effort) -> None:
+    with _compared() as (bare, gateway):
+        _run(print_speed(bare, gateway, scale=effort.scale, rounds=effort.rounds))
+
+
+def _run_sse(effort: Effort) -> None:
+    with _compared() as (bare, gateway):
+        _run(print_sse(bare, gateway, events=effort.events, rounds=effort.rounds))
+
+
+def _run_growth(effort: Effort) -> None:
+    with _compared() as (bare, gateway):
+        _run(print_growth(bare, gateway, scale=effort.scale, rounds=effort.rounds))
+
+
+@contextmanager
+def _compared() -> Iterator[tuple[Subject, Subject]]:
+    """A fresh bare pass-through and a fresh gateway in front of one upstream."""
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        running_stub() as stub,
+        running_bare(stub) as bare,
+        running_gateway(stub, Path(folder)) as gateway,
+    ):
+        yield bare, gateway
+
+
+def _run_memory(effort: Effort) -> None:
+    """Twice: with the caches as they are, and so small that only what leaks can grow."""
+    rows = []
+    for caches, more in (("default", ""), ("4 MB", _SMALL_CACHES)):
+        with (
+            tempfile.TemporaryDirectory() as folder,
+            running_stub() as stub,
+            running_gateway(stub, Path(folder), more) as gateway,
+        ):
+            rows.append(_run(read_memory_row(gateway, caches, effort.few_requests, effort.many_requests)))
+    print_memory(rows)
+
+
+def _run(work: Coroutine[Any, Any, T]) -> T:
+    """On the loop that the processes under test use."""
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.run(work)
+    return uvloop.run(work)
+
+
+_PARTS = {"speed": _run_speed, "sse": _run_sse, "growth": _run_growth, "memory": _run_memory}
+
+if __name__ == "__main__":
+    sys.exit(main())

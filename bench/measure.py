@@ -1,0 +1,113 @@
+"""Rounds of load on two subjects in turn, and what came of them: medians and ratios."""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from bench.load import Load, send_turns
+from bench.subject import Subject
+from bench.talk import Shape, make_talks
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """talks x (turns - primed) requests a round. primed: turns sent before the measurement begins.
+
+    calm_seconds: pause between the two; what primes a pivot also has a summary to wait for.
+    """
+
+    name: str
+    shape: Shape
+    talks: int
+    primed: int = 1
+    connections: int = 16
+    calm_seconds: float = 0.1
+
+
+@dataclass(frozen=True)
+class Round:
+    load: Load
+    cpu_seconds: float
+
+    @property
+    def rate(self) -> float:
+        return self.load.requests / self.load.seconds
+
+    @property
+    def cpu_us(self) -> float:
+        """Per request."""
+        return self.cpu_seconds / self.load.requests * 1e6
+
+    @property
+    def busy(self) -> float:
+        """Share of a core; well below 1 the load was the bottleneck, and the rates say little."""
+        return self.cpu_seconds / self.load.seconds
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Rounds of the bare pass-through and of the gateway, in turn."""
+
+    bare: Sequence[Round]
+    gateway: Sequence[Round]
+
+    @property
+    def bare_rate(self) -> float:
+        return median(round_.rate for round_ in self.bare)
+
+    @property
+    def gateway_rate(self) -> float:
+        return median(round_.rate for round_ in self.gateway)
+
+    @property
+    def rate_ratio(self) -> float:
+        return self.gateway_rate / self.bare_rate
+
+    @property
+    def saturated_ratio(self) -> float:
+        """What the ratio of rates would be with a core full of work for each: by CPU per request."""
+        return self.bare_us / self.gateway_us
+
+    @property
+    def bare_us(self) -> float:
+        return median(round_.cpu_us for round_ in self.bare)
+
+    @property
+    def gateway_us(self) -> float:
+        return median(round_.cpu_us for round_ in self.gateway)
+
+    @property
+    def cpu_ratio(self) -> float:
+        return self.gateway_us / self.bare_us
+
+    @property
+    def own_us(self) -> float:
+        """The gateway's CPU per request beyond the bare pass-through's."""
+        return self.gateway_us - self.bare_us
+
+    @property
+    def busy(self) -> tuple[float, float]:
+        return median(r.busy for r in self.bare), median(r.busy for r in self.gateway)
+
+    @property
+    def pivot_share(self) -> float:
+        answers = sum(g.load.requests for g in self.gateway)
+        return sum(g.load.pivots for g in self.gateway) / answers
+
+
+async def compare(case: Case, bare: Subject, gateway: Subject, rounds: int) -> Pair:
+    """Interleaved, A B A B, so that what else the machine does falls on both."""
+    pairs = [(await run_round(case, bare), await run_round(case, gateway)) for _ in range(rounds)]
+    return Pair([pair[0] for pair in pairs], [pair[1] for pair in pairs])
+
+
+async def run_round(case: Case, subject: Subject) -> Round:
+    talks = make_talks(case.shape, case.talks)
+    if case.primed:
+        await send_turns(subject.port, talks, range(case.primed), case.connections)
+        await asyncio.sleep(case.calm_seconds)
+    before = subject.read_cpu_seconds()
+    load = await send_turns(subject.port, talks, range(case.primed, case.shape.turns), case.connections)
+    await asyncio.sleep(subject.settle_seconds)
+    return Round(load, subject.read_cpu_seconds() - before)

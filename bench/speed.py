@@ -1,0 +1,97 @@
+"""Requests a second and CPU per request at three sizes: untouched, with a pivot in force, streamed."""
+
+from dataclasses import replace
+
+from bench.measure import Case, Pair, compare
+from bench.subject import Subject
+from bench.table import print_table, render_target
+from bench.talk import Shape
+
+_COLUMNS = (
+    *(
+        "case",
+        "bare r/s",
+        "gateway r/s",
+        "r/s ratio",
+        "by CPU",
+        "target",
+        "bare CPU us",
+        "gateway CPU us",
+        "CPU ratio",
+    ),
+    *("busy b/g", "pivots"),
+)
+_TARGET_SMALL, _TARGET_MEDIUM, _TARGET_LARGE = 0.60, 0.70, 0.75
+
+_SMALL = Shape(model="bench-wide", start_bytes=900, turn_bytes=300, turns=4, has_tools=False)
+_MEDIUM = Shape(model="bench-wide", start_bytes=90_000, turn_bytes=1_500, turns=14)
+_LARGE = Shape(model="bench-wide", start_bytes=360_000, turn_bytes=1_500, turns=40)
+# A window that 1 KB could fill is no window: with a pivot, 23 KB come and 2 to 4 KB go on.
+_SMALL_FULL = Shape(model="bench-small", start_bytes=23_000, turn_bytes=300, turns=12, has_tools=False)
+
+
+def make_cases(scale: float) -> list[tuple[Case, float]]:
+    """`scale` multiplies the number of conversations. With each case the least ratio of requests a second."""
+
+    def many(usual: int) -> int:
+        return max(8, int(usual * scale))
+
+    small, medium, large = many(1_000), many(160), many(32)
+    return [
+        (Case(name="1 KB untouched", shape=_SMALL, talks=small), _TARGET_SMALL),
+        (Case(name="100 KB untouched", shape=_MEDIUM, talks=medium), _TARGET_MEDIUM),
+        (Case(name="400 KB untouched", shape=_LARGE, talks=large), _TARGET_LARGE),
+        (
+            Case(name="1 KB (of 23) pivot", shape=_SMALL_FULL, talks=many(240), primed=4, calm_seconds=1.0),
+            _TARGET_SMALL,
+        ),
+        (
+            Case(name="100 KB pivot", shape=_with(_MEDIUM, "bench-medium"), talks=medium, calm_seconds=1.0),
+            _TARGET_MEDIUM,
+        ),
+        (
+            Case(name="400 KB pivot", shape=_with(_LARGE, "bench-large"), talks=large, calm_seconds=1.0),
+            _TARGET_LARGE,
+        ),
+        (Case(name="1 KB streamed", shape=_streamed(_SMALL), talks=small), _TARGET_SMALL),
+        (Case(name="100 KB streamed", shape=_streamed(_MEDIUM), talks=medium), _TARGET_MEDIUM),
+        (Case(name="400 KB streamed", shape=_streamed(_LARGE), talks=large), _TARGET_LARGE),
+        (Case(name="1 KB, first turns too", shape=_SMALL, talks=small, primed=0), _TARGET_SMALL),
+    ]
+
+
+async def print_speed(bare: Subject, gateway: Subject, *, scale: float, rounds: int) -> None:
+    rows = [
+        _render(case, await compare(case, bare, gateway, rounds), target)
+        for case, target in make_cases(scale)
+    ]
+    print_table(f"Speed: growing conversations, medians of {rounds} rounds", _COLUMNS, rows)
+    print("  busy: share of a core; where bare is well below 1, the load was its limit and r/s flatters us.")
+    print(
+        "  by CPU: what r/s would be with a full core for each. The lower of the two is held to the target."
+    )
+
+
+def _with(shape: Shape, model: str) -> Shape:
+    return replace(shape, model=model)
+
+
+def _streamed(shape: Shape) -> Shape:
+    """Three deltas, and a client that does not ask for usage."""
+    return replace(shape, events=3)
+
+
+def _render(case: Case, pair: Pair, target: float) -> tuple[str, ...]:
+    return (
+        case.name,
+        f"{pair.bare_rate:.0f}",
+        f"{pair.gateway_rate:.0f}",
+        f"{pair.rate_ratio:.2f}",
+        f"{pair.saturated_ratio:.2f}",
+        render_target(min(pair.rate_ratio, pair.saturated_ratio), target, at_least=True),
+        f"{pair.bare_us:.0f}",
+        f"{pair.gateway_us:.0f}",
+        f"{pair.cpu_ratio:.2f}",
+        f"{pair.busy[0]:.2f}/{pair.busy[1]:.2f}",
+        f"{pair.pivot_share:.0%}",
+    )

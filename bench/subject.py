@@ -1,0 +1,136 @@
+"""The processes: upstream, bare pass-through and gateway, each on a port of its own, and what they use.
+
+Linux only: CPU time and memory come from /proc and the process's own CPU clock.
+"""
+
+import os
+import random
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+# Heads are written half a second after the answer, by a thread that waits as long.
+_GATEWAY_SETTLE_SECONDS: Final = 1.05
+_START_SECONDS: Final = 20.0
+_STOP_SECONDS: Final = 15.0
+# Windows by model: never full; and so small that a history of the named size is past the hard line.
+_SETTINGS: Final = """
+store: "disk:{folder}/store"
+upstreams:
+  default: {{base_url: "http://127.0.0.1:{port}/v1", formats: [chat]}}
+models:
+  - {{match: "bench-wide", context: 2000000}}
+  - {{match: "bench-small", context: 8000}}
+  - {{match: "bench-medium", context: 24000}}
+  - {{match: "bench-large", context: 96000}}
+{more}
+"""
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A running process. CPU in seconds, memory in bytes."""
+
+    name: str
+    port: int
+    process: "subprocess.Popen[bytes]"
+    # What it still does after its last answer takes this long, and is work, too.
+    settle_seconds: float = 0.0
+
+    def read_cpu_seconds(self) -> float:
+        """User and system time of all its threads: the CPU clock of a process, see clock_getcpuclockid(3)."""
+        return time.clock_gettime((~self.process.pid << 3) | 2)
+
+    def read_rss_bytes(self) -> int:
+        pages = int(Path(f"/proc/{self.process.pid}/statm").read_text().split()[1])
+        return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+@contextmanager
+def running_stub() -> Iterator[Subject]:
+    port = _find_port()
+    with _running("stub", port, ["-m", "bench.stub", str(port)], cpus=_other_cpus()) as subject:
+        yield subject
+
+
+@contextmanager
+def running_bare(stub: Subject) -> Iterator[Subject]:
+    port = _find_port()
+    arguments = ["-m", "bench.bare", str(port), f"http://127.0.0.1:{stub.port}"]
+    with _running("bare", port, arguments, cpus=_subject_cpus()) as subject:
+        yield subject
+
+
+@contextmanager
+def running_gateway(stub: Subject, folder: Path, more: str = "") -> Iterator[Subject]:
+    """`more`: further settings, YAML. Its store and log lie in `folder`."""
+    port = _find_port()
+    settings = folder / "gateway.yaml"
+    settings.write_text(_SETTINGS.format(folder=folder, port=stub.port, more=more))
+    arguments = ["-m", "gateway", "serve", "--config", str(settings), "--port", str(port)]
+    with _running("gateway", port, arguments, cpus=_subject_cpus()) as subject:
+        yield subject
+
+
+def pin_load() -> None:
+    """The load shares its core with the upstream: the one measured has another for itself."""
+    os.sched_setaffinity(0, _other_cpus())
+
+
+@contextmanager
+def _running(name: str, port: int, arguments: Sequence[str], cpus: set[int]) -> Iterator[Subject]:
+    process = subprocess.Popen([sys.executable, *arguments], stderr=subprocess.DEVNULL)
+    try:
+        os.sched_setaffinity(process.pid, cpus)
+        _wait_for(name, port, process)
+        yield Subject(name, port, process, _GATEWAY_SETTLE_SECONDS if name == "gateway" else 0.05)
+    finally:
+        process.send_signal(signal.SIGTERM)
+        try:
+            process.wait(_STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def _wait_for(name: str, port: int, process: "subprocess.Popen[bytes]") -> None:
+    deadline = time.monotonic() + _START_SECONDS
+    while time.monotonic() < deadline:
+        if process.poll() is not None:
+            raise SystemExit(f"bench: {name} ended with status {process.returncode}")
+        try:
+            socket.create_connection(("127.0.0.1", port), timeout=0.2).close()
+        except OSError:
+            time.sleep(0.05)
+        else:
+            return
+    raise SystemExit(f"bench: {name} does not listen")
+
+
+def _find_port() -> int:
+    """A free one below those that the system gives to outgoing connections: the load opens many."""
+    while True:
+        port = random.randrange(10_000, 30_000)
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+        return port
+
+
+def _subject_cpus() -> set[int]:
+    return {max(os.sched_getaffinity(os.getppid()) | os.sched_getaffinity(0))}
+
+
+def _other_cpus() -> set[int]:
+    """All but the subject's, or that one where there is no other."""
+    cpus = os.sched_getaffinity(os.getppid()) | os.sched_getaffinity(0)
+    return cpus - {max(cpus)} or cpus
