@@ -2,6 +2,7 @@
 
 import argparse
 import asyncio
+import gc
 import logging
 import os
 import signal
@@ -80,11 +81,21 @@ async def _serve(settings: Settings) -> None:
     for signal_number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(signal_number, stopping.set)
     gateway = await start_gateway(settings)
+    _calm_collector()
     try:
         await stopping.wait()
         logging.getLogger("gateway").info("draining")
     finally:
         await gateway.stop()
+
+
+def _calm_collector() -> None:
+    """Caches hold a hundred thousand objects that live long: looking through them again and again costs a
+    tenth of the time (DECISIONS, collector).
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 100)
 
 
 if __name__ == "__main__":

@@ -83,7 +83,7 @@ class Recognizer:
         key = chat.message_key(raw, tenant)
         message = self._facts.get(key)
         if message is None:
-            message = chat.read_message(raw, tenant)
+            message = chat.read_message(raw, key)
             self._facts.put(key, message, _weigh(message))
         return message
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from gateway.core.clamp import choose_output
 from gateway.core.estimate import Estimate, Known, upper_bound_tokens
-from gateway.core.lines import Demand, Lines, choose_lines
+from gateway.core.lines import Lines
 from gateway.core.pivot import Batch, Pivot, find_eligible_batches, find_eligible_pivots, is_on_chain
 from gateway.core.plan import Plan, Situation
 from gateway.core.view import View, make_view
@@ -32,7 +32,7 @@ class Planner:
         if in_force is None:
             return None
         pivot, batches = in_force
-        lines = choose_lines(turn.policy, turn.limits, Demand(requested=turn.requested, growth=turn.growth))
+        lines = turn.lines
         bound = self._upper_bound(turn, pivot)
         if lines is not None and (bound is None or not _is_certainly_below(turn, lines, bound)):
             return None
@@ -80,9 +80,7 @@ class Planner:
 
     def is_near(self, turn: Turn, total_tokens: int) -> bool:
         """Past the soft line: time to prepare something."""
-        demand = Demand(requested=turn.requested, growth=turn.growth)
-        lines = choose_lines(turn.policy, turn.limits, demand)
-        return lines is not None and total_tokens > lines.soft
+        return turn.lines is not None and total_tokens > turn.lines.soft
 
     def _in_force(self, turn: Turn) -> tuple[Pivot | None, list[Batch]] | None:
         """What the nearest head used, if all of it is at hand and still applies; None where it is not."""

@@ -4,6 +4,7 @@ import hashlib
 from typing import Final
 
 from gateway.core.head import Head, choose_scope
+from gateway.core.lines import Demand, choose_lines
 from gateway.entrance import Admission
 from gateway.identity import Received, Recognizer, leading_digests
 from gateway.limits import LimitsBook
@@ -33,14 +34,18 @@ class Reception:
         if head is None:
             head = await self._state.ask_head(tenant.id, conversation, scope)
         identity, parent = self._choose_branch(head, received)
+        policy = self._policies[tenant.policy]
+        limits = self._limits.read(upstream.name, envelope.model)
+        growth = head.growth_tokens if head is not None else 0.0
         return Turn(
             tenant=tenant,
             upstream=upstream,
             url=admission.url,
             raw_headers=admission.raw_headers,
             received=received,
-            policy=self._policies[tenant.policy],
-            limits=self._limits.read(upstream.name, envelope.model),
+            policy=policy,
+            limits=limits,
+            lines=choose_lines(policy, limits, Demand(requested=envelope.requested_tokens, growth=growth)),
             scope=scope,
             head=head,
             conversation=identity,

@@ -6,10 +6,9 @@ Knows HTTP, not conversations. An answer is never an error, whatever its status;
 import asyncio
 import ssl
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import Final, NoReturn
 
 import aiohttp
 from aiohttp import hdrs
@@ -36,6 +35,12 @@ _MOST_HEADERS: Final = 256
 _KEPT_ERROR_BYTES: Final = 1 << 16
 # uvicorn closes idle connections after 5 s; reusing one at that moment would fail a POST for nothing.
 _KEEPALIVE_SECONDS: Final = 4.0
+
+# What the library and the system raise where upstream, or the way there, is at fault; and a cancelled wait.
+_FOREIGN: Final = (
+    *(TimeoutError, aiohttp.ClientError, OSError, ssl.SSLError, ValueError),
+    asyncio.CancelledError,
+)
 
 Body = bytes | AsyncIterator[bytes] | None
 
@@ -133,35 +138,40 @@ class Relay:
         Where something was, the answer is broken off instead: a client must never take half for the whole.
         True: upstream refused the injected option, and answered without it.
         """
-        with self._watchdog.watching(exchange.call.upstream.idle_seconds) as watch:
-            async with self._ask(exchange.call, watch) as response:
-                refusal = await _read_refusal(exchange, response, watch)
-                if exchange.without_usage is None or not _names_usage_option(refusal):
-                    await self._pass_on(exchange, response, downstream, watch, refusal)
-                    return False
-            plain = replace(exchange, call=exchange.without_usage, without_usage=None)
-            async with self._ask(plain.call, watch) as response:
-                await self._pass_on(plain, response, downstream, watch, b"")
-                # Refused again: then it was not (only) the option, and nothing is to be remembered.
-                return response.status < 400
+        watch = self._watchdog.begin(exchange.call.upstream.idle_seconds)
+        try:
+            return await self._carry(exchange, downstream, watch)
+        finally:
+            # A finished answer has given its connection back by now; any other must stop costing money.
+            self._watchdog.end(watch)
 
-    @asynccontextmanager
-    async def _ask(self, call: Call, watch: Watch) -> AsyncIterator[aiohttp.ClientResponse]:
+    async def _carry(self, exchange: Exchange, downstream: Downstream, watch: Watch) -> bool:
+        response = await self._ask(exchange.call, watch)
+        refusal = await _read_refusal(exchange, response, watch)
+        if exchange.without_usage is None or not _names_usage_option(refusal):
+            await self._pass_on(exchange, response, downstream, watch, refusal)
+            return False
+        plain = replace(exchange, call=exchange.without_usage, without_usage=None)
+        response = await self._ask(plain.call, watch)
+        await self._pass_on(plain, response, downstream, watch, b"")
+        # Refused again: then it was not (only) the option, and nothing is to be remembered.
+        return response.status < 400
+
+    async def _ask(self, call: Call, watch: Watch) -> aiohttp.ClientResponse:
+        """The answer's beginning; `watch` ends it."""
         assert self._session is not None
-        watch.response = None
+        watch.end()
         body = _BytesBody(call.body) if isinstance(call.body, bytes) else _watched(call.body, watch)
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=call.upstream.connect_seconds)
-        with _mapped_errors(watch):
+        try:
             response = await self._session.request(
                 call.method, call.url, headers=call.headers, data=body, allow_redirects=False, timeout=timeout
             )
+        except _FOREIGN as error:
+            _translate(error, watch)
         watch.response = response
-        try:
-            refuse_gateway(response, call.upstream)
-            yield response
-        finally:
-            # A finished answer has given its connection back by now; any other must stop costing money.
-            response.close()
+        refuse_gateway(response, call.upstream)
+        return response
 
     async def _pass_on(
         self,
@@ -195,8 +205,10 @@ class Relay:
         content, monotonic = response.content, time.monotonic
         edit = stream.edit
         while True:
-            with _mapped_errors(watch):
+            try:
                 chunk = await content.readany()
+            except _FOREIGN as error:
+                _translate(error, watch)
             watch.seen_seconds = monotonic()
             if not chunk:
                 break
@@ -281,8 +293,10 @@ def _names_usage_option(body: bytes) -> bool:
 async def _read_bounded(response: aiohttp.ClientResponse, watch: Watch) -> bytes:
     pieces, size = [], 0
     while size < _KEPT_ERROR_BYTES:
-        with _mapped_errors(watch):
+        try:
             chunk = await response.content.readany()
+        except _FOREIGN as error:
+            _translate(error, watch)
         if not chunk:
             break
         pieces.append(chunk)
@@ -290,14 +304,11 @@ async def _read_bounded(response: aiohttp.ClientResponse, watch: Watch) -> bytes
     return b"".join(pieces)
 
 
-@contextmanager
-def _mapped_errors(watch: Watch) -> Iterator[None]:
-    """Foreign exceptions of the upstream side, translated once. A cancelled handler stays cancelled."""
-    try:
-        yield
-    except (TimeoutError, aiohttp.ClientError, OSError, ssl.SSLError, ValueError) as error:
-        watch.explain(error)
-        raise UpstreamFailed(f"{type(error).__name__}") from error
-    except asyncio.CancelledError as error:
-        watch.explain(error)
-        raise
+def _translate(error: BaseException, watch: Watch) -> NoReturn:
+    """Raises ours for a foreign exception of the upstream side. A cancelled handler stays cancelled."""
+    stalled = watch.explain(error)
+    if stalled is not None:
+        raise stalled from error
+    if isinstance(error, asyncio.CancelledError):
+        raise error
+    raise UpstreamFailed(type(error).__name__) from error

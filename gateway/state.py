@@ -7,7 +7,6 @@ chains, which begin with the tenant; the owner inside each record is checked on 
 import asyncio
 import hashlib
 from collections.abc import Sequence
-from dataclasses import replace
 
 from gateway.core.conversation import Conversation
 from gateway.core.estimate import Calibration
@@ -18,7 +17,7 @@ from gateway.records import Marker, parse_record, render_record
 from gateway.store import Store
 
 # Heads are written a moment later, only the newest of each conversation: a lost one costs an estimate.
-_HEADS_LINGER_SECONDS = 0.5
+_HEADS_LINGER_SECONDS = 2.0
 _HEAD_WEIGHT_BYTES = 900
 _RECORD_WEIGHT_BYTES = 700
 _ASKED_BYTES = 4 << 20
@@ -35,7 +34,7 @@ class State:
         self._pivots: Lru[bytes, Pivot] = Lru(max_bytes)
         self._batches: Lru[bytes, Batch] = Lru(max_bytes)
         self._markers: dict[str, Marker] = {}
-        self._calibrations: Lru[str, Calibration] = Lru(max_bytes)
+        self._calibrations: Lru[tuple[str, str, str], Calibration] = Lru(max_bytes)
         # Openings whose heads, and whose pivots, the store has been asked for; with the evictions until then,
         # for after the next one memory may have lost what the store still has.
         self._asked_heads: Lru[bytes, int] = Lru(_ASKED_BYTES)
@@ -193,21 +192,20 @@ class State:
     # Calibrations
 
     def read_calibration(self, owner: str, upstream: str, model: str) -> Calibration:
-        return self._calibrations.get(_calibration_key(owner, upstream, model)) or Calibration()
+        return self._calibrations.get((owner, upstream, model)) or Calibration()
 
     async def load_calibration(self, owner: str, upstream: str, model: str) -> Calibration:
         """The stored one; asks the store once per (tenant, upstream, model)."""
-        key = _calibration_key(owner, upstream, model)
+        key = (owner, upstream, model)
         known = self._calibrations.get(key)
         if known is None:
-            known = await self._load(Calibration, owner, key) or Calibration()
+            known = await self._load(Calibration, owner, _calibration_key(*key)) or Calibration()
             self._calibrations.put(key, known, _RECORD_WEIGHT_BYTES)
         return known
 
     def save_calibration(self, owner: str, upstream: str, model: str, calibration: Calibration) -> None:
-        key = _calibration_key(owner, upstream, model)
-        self._calibrations.put(key, replace(calibration), _RECORD_WEIGHT_BYTES)
-        self._write(owner, key, calibration)
+        self._calibrations.put((owner, upstream, model), calibration, _RECORD_WEIGHT_BYTES)
+        self._write(owner, _calibration_key(owner, upstream, model), calibration)
 
     async def _load(self, kind: type, owner: str, key: str):  # type: ignore[no-untyped-def]  # noqa: ANN202
         data = await self._store.read(key)

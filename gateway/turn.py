@@ -6,6 +6,7 @@ from yarl import URL
 
 from gateway.core.head import Head
 from gateway.core.limits import Limits
+from gateway.core.lines import Lines
 from gateway.core.policy import Policy
 from gateway.identity import Received
 from gateway.settings import UpstreamSettings
@@ -19,6 +20,7 @@ class Turn:
 
     url, raw_headers: where the conversation's own calls go, and the headers as received; a summary call goes
     the same way.
+    lines: where they lie for this request, its floor aside; None where nothing limits it.
     conversation, parent: the branch this request belongs to, and the one it left.
     """
 
@@ -29,6 +31,7 @@ class Turn:
     received: Received
     policy: Policy
     limits: Limits
+    lines: Lines | None
     scope: str
     head: Head | None
     conversation: str

@@ -5,6 +5,7 @@ where the upstream has a key of its own, every form of the caller's credential d
 """
 
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from typing import Final
 from urllib.parse import unquote
 
@@ -25,7 +26,9 @@ _HOP_BY_HOP: Final = frozenset(
     }
 )
 _REQUEST_ONLY: Final = frozenset({"host", "content-length", "expect"})
+_NOT_FORWARDED: Final = _HOP_BY_HOP | _REQUEST_ONLY
 _CREDENTIALS: Final = frozenset({"authorization", "x-api-key", "api-key"})
+_NOTHING: Final[frozenset[str]] = frozenset()
 _OWN_PREFIX: Final = "x-gateway-"
 
 _FORMATS: Final = {
@@ -72,10 +75,11 @@ def make_headers(raw: RawHeaders, upstream: UpstreamSettings, path: str) -> CIMu
 
     Anthropic's paths take it as `x-api-key`, all others as a bearer token.
     """
-    dropped = _HOP_BY_HOP | _REQUEST_ONLY | _named_in_connection(raw)
     key = upstream.api_key
-    if key is not None:
-        dropped |= _CREDENTIALS
+    dropped = _NOT_FORWARDED if key is None else _NOT_FORWARDED | _CREDENTIALS
+    named = _named_in_connection(raw)
+    if named:
+        dropped |= named
     headers = CIMultiDict(_iter_kept(raw, dropped))
     if key is not None:
         secret = key.get_secret_value()
@@ -88,24 +92,35 @@ def make_headers(raw: RawHeaders, upstream: UpstreamSettings, path: str) -> CIMu
 
 def make_response_headers(raw: RawHeaders) -> CIMultiDict[str]:
     """The end-to-end headers of an answer."""
-    return CIMultiDict(_iter_kept(raw, _HOP_BY_HOP | _named_in_connection(raw)))
+    named = _named_in_connection(raw)
+    return CIMultiDict(_iter_kept(raw, _HOP_BY_HOP | named if named else _HOP_BY_HOP))
 
 
 def _iter_kept(raw: RawHeaders, dropped: frozenset[str]) -> Iterable[tuple[str, str]]:
     for name, value in raw:
-        text = name.decode("utf-8", "surrogateescape")
-        lower = text.lower()
+        text, lower = _read_name(name)
         if lower not in dropped and not lower.startswith(_OWN_PREFIX):
             yield text, value.decode("utf-8", "surrogateescape")
 
 
+@lru_cache(maxsize=2_048)
+def _read_name(name: bytes) -> tuple[str, str]:
+    """A header's name as it came, and in lower case. The same few come with every request."""
+    text = name.decode("utf-8", "surrogateescape")
+    return text, text.lower()
+
+
 def _named_in_connection(raw: RawHeaders) -> frozenset[str]:
     """Headers that the sender declares hop-by-hop (RFC 9110 §7.6.1)."""
-    named: set[str] = set()
-    for name, value in raw:
-        if len(name) == 10 and name.lower() == b"connection":
-            named.update(part.strip().lower() for part in value.decode("latin-1").split(","))
-    return frozenset(named)
+    values = [value for name, value in raw if len(name) == 10 and name.lower() == b"connection"]
+    return _read_connection(values[0] if len(values) == 1 else b",".join(values)) if values else _NOTHING
+
+
+@lru_cache(maxsize=256)
+def _read_connection(value: bytes) -> frozenset[str]:
+    """The names in a Connection header; `keep-alive` and `close` are no headers of ours to drop."""
+    named = {part.strip().lower() for part in value.decode("latin-1").split(",")}
+    return frozenset(named - {"keep-alive", "close", ""})
 
 
 def _without_version(path: str) -> str:

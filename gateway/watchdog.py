@@ -6,8 +6,7 @@ response from outside does.
 
 import asyncio
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 
 from aiohttp import ClientResponse
 
@@ -38,13 +37,19 @@ class Watch:
         elif self._task is not None:
             self._task.cancel()
 
-    def explain(self, error: BaseException) -> None:
-        """Raises UpstreamStalled in place of what the wake-up looked like."""
+    def explain(self, error: BaseException) -> UpstreamStalled | None:
+        """What is to be raised in place of what the wake-up looked like; None if it was none of ours."""
         if not self._is_stalled:
-            return
+            return None
         if isinstance(error, asyncio.CancelledError) and self._task is not None:
             self._task.uncancel()
-        raise UpstreamStalled(f"no sign of life for {self._idle_seconds:g} s") from error
+        return UpstreamStalled(f"no sign of life for {self._idle_seconds:g} s")
+
+    def end(self) -> None:
+        """Closes the answer that was watched; one that came to its end has given its connection back."""
+        if self.response is not None:
+            self.response.close()
+            self.response = None
 
 
 class Watchdog:
@@ -62,14 +67,15 @@ class Watchdog:
             with suppress(asyncio.CancelledError):
                 await self._sweeper
 
-    @contextmanager
-    def watching(self, idle_seconds: float) -> Iterator[Watch]:
+    def begin(self, idle_seconds: float) -> Watch:
+        """Watches the running task until `end`."""
         watch = Watch(idle_seconds)
         self._watches.add(watch)
-        try:
-            yield watch
-        finally:
-            self._watches.discard(watch)
+        return watch
+
+    def end(self, watch: Watch) -> None:
+        self._watches.discard(watch)
+        watch.end()
 
     async def _sweep(self) -> None:
         while True:

@@ -242,6 +242,7 @@ def make_turn(received: Received, **fields: Any) -> Turn:
         "received": received,
         "policy": Policy(),
         "limits": Limits(),
+        "lines": None,
         "scope": "scope",
         "head": None,
         "conversation": "c",

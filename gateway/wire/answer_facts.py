@@ -64,8 +64,8 @@ class AnswerFacts:
         return self._usage or self._timings
 
     def note(self, event: Event) -> None:
-        """As `note_documents`, for whom the text does not matter."""
-        if event.name == "error" or not is_dull(event.data):
+        """As `note_documents`, for whom the text does not matter. A nameless event is a whole body."""
+        if event.name in ("error", "") or not is_dull(event.data):
             self.note_documents(event)
 
     def note_documents(self, event: Event) -> list[Document]:

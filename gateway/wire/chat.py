@@ -107,8 +107,8 @@ def parse_continuation(before: ChatBody, keep: int, data: bytes) -> ChatBody:
     return ChatBody(data, before.envelope, before.places[:keep] + added, inside_end)
 
 
-def read_message(raw: bytes, tenant: bytes) -> Message:
-    """One slice as facts. Raises Unreadable."""
+def read_message(raw: bytes, key: bytes) -> Message:
+    """One slice as facts; `key`: its message_key. Raises Unreadable."""
     try:
         message = msgspec.json.decode(raw)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
@@ -122,7 +122,7 @@ def read_message(raw: bytes, tenant: bytes) -> Message:
     is_result = role == "tool"
     return Message(
         role=role,
-        key=message_key(raw, tenant),
+        key=key,
         digest=digest_fields(_canonical_fields(message, role, texts, media)),
         size_bytes=len(raw),
         calls=tuple(Call(identity, name) for identity, name, _ in calls),
