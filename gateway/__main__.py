@@ -13,7 +13,7 @@ from pathlib import Path
 from gateway import __version__
 from gateway.app import start_gateway
 from gateway.settings import Settings, SettingsError, check_file, load_settings, render_summary
-from gateway.store import StoreError
+from gateway.store import StoreError, open_store
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -30,7 +30,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     try:
         if options.command == "check":
-            print(check_file(Path(options.file), os.environ))
+            summary = check_file(Path(options.file), os.environ)
+            # What serve would refuse must not pass: a store that is a valid form, but not of this build.
+            open_store(load_settings(Path(options.file), os.environ).store)
+            print(summary)
             return 0
         settings = load_settings(
             Path(options.config) if options.config else None,

@@ -20,6 +20,7 @@ from gateway.core.plan import Plan, decide_after
 from gateway.core.summary import Rejected
 from gateway.core.usage import Usage
 from gateway.core.view import measure
+from gateway.lru import Lru
 from gateway.planner import Planner
 from gateway.records import Marker
 from gateway.sizes import Sizer
@@ -29,6 +30,10 @@ from gateway.summariser import Summariser
 from gateway.turn import Turn
 
 log = logging.getLogger("gateway.compactor")
+
+
+_BREAKERS_BYTES = 1 << 18
+_BREAKER_WEIGHT_BYTES = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +51,7 @@ class Compactor:
         self._sizer = sizer
         self._summariser = summariser
         self._running: dict[str, _Running] = {}
-        self._breakers: dict[tuple[str, str], Breaker] = {}
+        self._breakers: Lru[tuple[str, str], Breaker] = Lru(_BREAKERS_BYTES)
         self._tasks: set[asyncio.Task[Any]] = set()
 
     async def close(self) -> None:
@@ -156,21 +161,23 @@ class Compactor:
             try:
                 await self._state.save_pivot(made)
             except StoreError:
-                made = Rejected("store")
+                made = Rejected("store", is_summarisers=False)
         self._note(turn, made)
         _log_outcome(turn, cut, made, f"reason={reason} seconds={time.monotonic() - started:.1f}")
         return isinstance(made, Pivot)
 
     def may_ask(self, turn: Turn) -> bool:
         """Not while the summariser of this tenant has failed too often in a row."""
-        breaker = self._breakers.get((turn.owner, turn.upstream.name), Breaker())
+        breaker = self._breakers.get((turn.owner, turn.upstream.name)) or Breaker()
         return breaker.allows(time.monotonic())
 
     def _note(self, turn: Turn, made: Pivot | Rejected) -> None:
         key = (turn.owner, turn.upstream.name)
-        breaker = self._breakers.pop(key, Breaker())
-        if isinstance(made, Rejected):
-            self._breakers[key] = breaker.with_failure(time.monotonic())
+        if isinstance(made, Pivot):
+            self._breakers.pop(key)
+        elif made.is_summarisers:
+            breaker = (self._breakers.get(key) or Breaker()).with_failure(time.monotonic())
+            self._breakers.put(key, breaker, _BREAKER_WEIGHT_BYTES)
 
     def _spawn(self, work: Coroutine[Any, Any, Any]) -> "asyncio.Task[Any]":
         task = asyncio.get_running_loop().create_task(work)
@@ -207,8 +214,8 @@ def _make_head(turn: Turn, plan: Plan, usage: Usage | None) -> Head:
 
 def _log_outcome(turn: Turn, cut: Cut, made: Pivot | Rejected, circumstances: str) -> None:
     """One line for each compaction, whatever came of it; never a word of the conversation."""
-    where = f"conversation={turn.conversation} covers={cut.covers} folded_tokens={cut.folded} {circumstances}"
+    where = f"conversation={turn.conversation} folded_tokens={cut.folded} {circumstances}"
     if isinstance(made, Pivot):
-        log.info("compacted %s", where)
+        log.info("compacted covers=%d of=%d %s", made.covers, cut.covers, where)
     else:
-        log.warning("compaction failed: %s %s", made.reason, where)
+        log.warning("compaction failed: %s covers=%d %s", made.reason, cut.covers, where)

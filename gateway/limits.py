@@ -3,9 +3,13 @@
 DESIGN §4: best source first. Later versions put what upstreams say about themselves between the two.
 """
 
+import logging
+
 from gateway.core.limits import Limits
 from gateway.model_table import ModelTable
 from gateway.settings import ModelRule
+
+log = logging.getLogger("gateway.limits")
 
 _MOST_REMEMBERED = 1_024
 
@@ -25,6 +29,9 @@ class LimitsBook:
             if len(self._known) >= _MOST_REMEMBERED:
                 self._known.clear()
             self._known[key] = limits
+            if not limits.context and not limits.input:
+                # Names come from clients: quoted, and no longer than a name can be.
+                log.warning("no limits known for model %.100r at upstream %s: not compacted", model, upstream)
         return limits
 
     def _choose(self, upstream: str, model: str) -> Limits:

@@ -26,8 +26,8 @@ from gateway.wire.errors import render_error
 
 log = logging.getLogger("gateway.proxy")
 
-# Waiting for summaries more often than this within one request would be a loop.
-_MOST_COMPACTIONS: Final = 3
+# A history of many windows is folded in chunks; more of them within one request would be a loop.
+_MOST_COMPACTIONS: Final = 8
 # What nginx calls a client that closed its connection; nobody reads it.
 _HUNG_UP: Final = 499
 
@@ -55,7 +55,7 @@ class Proxy:
         except RequestRefused as error:
             return _refuse(request, downstream, error)
         except UpstreamFailed as error:
-            log.warning("upstream failed: %s", error)
+            log.warning("no answer from upstream: %s", error)
             status = 504 if isinstance(error, UpstreamStalled) else 502
             message = f"The upstream gave no answer ({error})."
             refused = RequestRefused(status, message, kind="upstream_error")

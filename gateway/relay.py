@@ -138,7 +138,8 @@ class Relay:
         Where something was, the answer is broken off instead: a client must never take half for the whole.
         True: upstream refused the injected option, and answered without it.
         """
-        watch = self._watchdog.begin(exchange.call.upstream.idle_seconds)
+        upstream = exchange.call.upstream
+        watch = self._watchdog.begin(upstream.name, upstream.idle_seconds)
         try:
             return await self._carry(exchange, downstream, watch)
         finally:
@@ -311,4 +312,4 @@ def _translate(error: BaseException, watch: Watch) -> NoReturn:
         raise stalled from error
     if isinstance(error, asyncio.CancelledError):
         raise error
-    raise UpstreamFailed(type(error).__name__) from error
+    raise UpstreamFailed(f"{watch.name}: {type(error).__name__}") from error

@@ -7,18 +7,19 @@ upstream or model. Stores nothing.
 import asyncio
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from gateway.core.cut import Cut
 from gateway.core.errors import UpstreamFailed
-from gateway.core.estimate import CALIBRATED_MARGIN
+from gateway.core.fold import ATTEMPTS, Attempt, shrink_cut
 from gateway.core.pivot import Mark, Pivot
 from gateway.core.plan import Situation
 from gateway.core.policy import Policy
 from gateway.core.summary import Accepted, Rejected, judge_summary, strip_thinking
-from gateway.core.transcript import TOOL_CHARS_STEPS, Spoken, render_earlier_summary, render_transcript
+from gateway.core.transcript import Spoken, render_earlier_summary, render_transcript
 from gateway.core.view import shown_tokens
-from gateway.core.weights import choose_ratio
+from gateway.core.weights import weigh
 from gateway.limits import LimitsBook
 from gateway.settings import Prompts, UpstreamSettings
 from gateway.sizes import Sizer
@@ -28,15 +29,30 @@ from gateway.upstream import Upstreams, make_headers, make_url
 from gateway.wire.chat_summary import output_key
 from gateway.wire.chat_text import read_spoken
 
-# One retry (DESIGN §6).
-_ATTEMPTS: Final = 2
-# Fences, labels and chat template around the history, in true tokens.
-_FRAME_TOKENS: Final = 600
+# One retry (DESIGN §6); after an error with at most this share of the prompt.
+_TRIES: Final = 2
+_SMALLER_TRY: Final = 0.6
+# System prompt and chat template around the parts, in raw tokens.
+_FRAME_TOKENS: Final = 200
+# The prompt is counted whole with this conversation's own ratio: what is left is how its texts differ.
+_MARGIN: Final = 1.1
+_UNCALIBRATED_MARGIN: Final = 1.25
+_TOO_BIG: Final = "history too big for the summariser"
 # What the inserted messages cost beyond their texts, in raw tokens.
 _INSERTED_TOKENS: Final = 12
 _PATH: Final = "/v1/chat/completions"
 # Stands for a window that nobody knows.
 _NO_LIMIT: Final = 1 << 30
+
+
+@dataclass(frozen=True, slots=True)
+class _Fitted:
+    """A call that fits. cut: what it covers. ratio: true per raw tokens. prompt_tokens: with the margin."""
+
+    assignment: Assignment
+    cut: Cut
+    ratio: float
+    prompt_tokens: int
 
 
 class Summariser:
@@ -50,52 +66,78 @@ class Summariser:
         self._prompts = prompts
 
     async def summarise(self, turn: Turn, cut: Cut, situation: Situation) -> Pivot | Rejected:
-        """At most two calls. Never raises for what an upstream does."""
-        ratio = choose_ratio(situation.conversation, situation.sizes, situation.known)
-        assignment = await self._assign(turn, cut, ratio)
-        if assignment is None:
-            return Rejected("history too big for the summariser")
-        rejected = Rejected("not asked")
-        for _ in range(_ATTEMPTS):
+        """At most two calls. Never raises for what an upstream does.
+
+        The pivot covers less than the cut where one call cannot hold all of it.
+        """
+        rejected, room = Rejected(_TOO_BIG, is_summarisers=False), _NO_LIMIT
+        for _ in range(_TRIES):
+            fitted = await self._fit(turn, cut, situation, room)
+            if fitted is None:
+                break
             try:
-                answer = await self._client.ask(assignment)
+                answer = await self._client.ask(fitted.assignment)
             except UpstreamFailed as error:
                 rejected = Rejected(str(error))
                 continue
-            tokens = int(await self._sizer.count(strip_thinking(answer.text)) * ratio)
-            verdict = judge_summary(answer, tokens, cut.folded, cut.cap)
+            tokens = int(await self._sizer.count(strip_thinking(answer.text)) * fitted.ratio)
+            verdict = judge_summary(answer, tokens, fitted.cut.folded, fitted.cut.cap)
             if isinstance(verdict, Accepted):
-                return await self._make_pivot(turn, cut, situation, verdict)
+                return await self._make_pivot(turn, fitted.cut, situation, verdict)
             rejected = verdict
+            if answer.has_error:
+                # It may not have fitted after all: the next try must be clearly smaller.
+                room = int(fitted.prompt_tokens * _SMALLER_TRY)
         return rejected
 
-    async def _assign(self, turn: Turn, cut: Cut, ratio: float) -> Assignment | None:
-        """The call that the summariser's window can hold: tool results are cut ever shorter until it does."""
-        policy = turn.policy
-        upstream = self._upstreams.read(policy.summary.upstream or "") or turn.upstream
-        model = policy.summary.model or turn.model
-        context = self._limits.read(upstream.name, model).context
+    async def _fit(self, turn: Turn, cut: Cut, situation: Situation, most_tokens: int) -> "_Fitted | None":
+        """The mildest attempt that the summariser's window holds, with a prompt of at most `most_tokens`."""
+        summary, conversation = turn.policy.summary, situation.conversation
+        upstream = self._upstreams.read(summary.upstream or "") or turn.upstream
+        context = self._limits.read(upstream.name, summary.model or turn.model).context or _NO_LIMIT
+        weights = weigh(conversation, situation.sizes, situation.known)
+        margin = _MARGIN if situation.known.is_calibrated else _UNCALIBRATED_MARGIN
         spoken = await asyncio.to_thread(_read_spoken, turn, cut)
-        earlier = cut.base.summary if cut.base else None
-        for tool_chars in TOOL_CHARS_STEPS:
-            parts = _make_parts(spoken, earlier, policy, self._prompts, tool_chars)
-            prompt = int(sum([await self._sizer.count(part) for part in parts]) * ratio) + _FRAME_TOKENS
-            room = (context or _NO_LIMIT) - int(prompt * (1 + CALIBRATED_MARGIN))
-            if room >= cut.cap:
-                break
-        else:
-            return None
+        for attempt in ATTEMPTS:
+            part = shrink_cut(conversation, weights, cut, attempt.share)
+            parts = self._make_parts(turn.policy, part, spoken[: part.covers - part.start], attempt)
+            raw = _FRAME_TOKENS + sum([await self._sizer.count(text) for text in parts])
+            prompt = int(raw * weights.ratio * margin)
+            room = context - prompt
+            if room >= part.cap and prompt <= most_tokens:
+                assignment = self._make_assignment(turn, upstream, parts, part.cap, room)
+                return _Fitted(assignment, part, weights.ratio, prompt)
+        return None
+
+    def _make_assignment(
+        self, turn: Turn, upstream: UpstreamSettings, parts: tuple[str, ...], cap: int, room: int
+    ) -> Assignment:
         return Assignment(
             url=_choose_url(turn, upstream),
             headers=tuple(make_headers(turn.raw_headers, upstream, _PATH).items()),
-            model=model,
+            model=turn.policy.summary.model or turn.model,
             system=self._prompts.system,
             output_key=output_key(turn.received.body.envelope),
             parts=parts,
-            cap=cut.cap,
+            cap=cap,
             room=room,
-            timeout_seconds=policy.summary.timeout_seconds,
+            timeout_seconds=turn.policy.summary.timeout_seconds,
         )
+
+    def _make_parts(
+        self, policy: Policy, cut: Cut, spoken: Sequence[Spoken], attempt: Attempt
+    ) -> tuple[str, ...]:
+        """The user message of a summary call: the question, the history as data, one instruction at the
+        end.
+        """
+        parts = [self._prompts.question]
+        if cut.base is not None:
+            parts.append(render_earlier_summary(cut.base.summary))
+        parts.append(render_transcript(spoken, attempt.tool_chars, attempt.text_chars))
+        instruction = self._prompts.instruction
+        if policy.summary.instructions:
+            instruction = f"{instruction}\n\n{policy.summary.instructions}"
+        return (*parts, instruction)
 
     async def _make_pivot(self, turn: Turn, cut: Cut, situation: Situation, accepted: Accepted) -> Pivot:
         conversation = situation.conversation
@@ -117,20 +159,6 @@ class Summariser:
             saved_tokens=max(0, cut.folded - accepted.tokens) + (cut.base.saved_tokens if cut.base else 0),
             created_seconds=time.time(),
         )
-
-
-def _make_parts(
-    spoken: Sequence[Spoken], earlier: str | None, policy: Policy, prompts: Prompts, tool_chars: int | None
-) -> tuple[str, ...]:
-    """The user message of a summary call: the question, the history as data, one instruction at the end."""
-    parts = [prompts.question]
-    if earlier:
-        parts.append(render_earlier_summary(earlier))
-    parts.append(render_transcript(spoken, tool_chars))
-    instruction = prompts.instruction
-    if policy.summary.instructions:
-        instruction = f"{instruction}\n\n{policy.summary.instructions}"
-    return (*parts, instruction)
 
 
 def _read_spoken(turn: Turn, cut: Cut) -> list[Spoken]:

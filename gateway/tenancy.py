@@ -9,11 +9,7 @@ from dataclasses import dataclass
 from multidict import CIMultiDictProxy
 
 from gateway.core.errors import RequestRefused
-from gateway.lru import Lru
 from gateway.settings import Settings
-
-_KEPT_BYTES = 1 << 20
-_WEIGHT_BYTES = 300
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,21 +29,13 @@ class Tenancy:
             for key in tenant.keys
         }
         self._is_closed = bool(settings.tenants)
-        self._seen: Lru[str, Tenant] = Lru(_KEPT_BYTES)
 
     def identify(self, headers: CIMultiDictProxy[str]) -> Tenant:
         """Raises RequestRefused (401) for a key that is nobody's, where tenants are configured.
 
         Without configured tenants every key is its own tenant; callers without one share one.
         """
-        credential = read_credential(headers)
-        tenant = self._seen.get(credential)
-        if tenant is None:
-            tenant = self._identify(_digest(credential))
-            self._seen.put(credential, tenant, _WEIGHT_BYTES + len(credential))
-        return tenant
-
-    def _identify(self, digest: str) -> Tenant:
+        digest = _digest(read_credential(headers))
         known = self._known.get(digest)
         if known is not None:
             return known

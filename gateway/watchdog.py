@@ -16,11 +16,12 @@ _MOST_SECONDS_BETWEEN_SWEEPS = 1.0
 
 
 class Watch:
-    """One exchange. `seen_seconds` is set at each sign of life."""
+    """One exchange with the upstream of that name. `seen_seconds` is set at each sign of life."""
 
-    __slots__ = ("_idle_seconds", "_is_stalled", "_task", "response", "seen_seconds")
+    __slots__ = ("_idle_seconds", "_is_stalled", "_task", "name", "response", "seen_seconds")
 
-    def __init__(self, idle_seconds: float) -> None:
+    def __init__(self, name: str, idle_seconds: float) -> None:
+        self.name = name
         self._idle_seconds = idle_seconds
         self._is_stalled = False
         self._task = asyncio.current_task()
@@ -43,7 +44,7 @@ class Watch:
             return None
         if isinstance(error, asyncio.CancelledError) and self._task is not None:
             self._task.uncancel()
-        return UpstreamStalled(f"no sign of life for {self._idle_seconds:g} s")
+        return UpstreamStalled(f"{self.name}: no sign of life for {self._idle_seconds:g} s")
 
     def end(self) -> None:
         """Closes the answer that was watched; one that came to its end has given its connection back."""
@@ -67,9 +68,9 @@ class Watchdog:
             with suppress(asyncio.CancelledError):
                 await self._sweeper
 
-    def begin(self, idle_seconds: float) -> Watch:
+    def begin(self, name: str, idle_seconds: float) -> Watch:
         """Watches the running task until `end`."""
-        watch = Watch(idle_seconds)
+        watch = Watch(name, idle_seconds)
         self._watches.add(watch)
         return watch
 

@@ -14,7 +14,7 @@ from gateway.core.shorten import choose_opening_chars
 from gateway.core.weights import Weights
 
 # A prepared compaction must be worth its call: it frees at least this share of the hard line.
-WORTHWHILE_SHARE = 0.1
+WORTHWHILE_SHARE = 0.05
 # One without which the request is refused may free less, but not nothing.
 NEEDED_SHARE = 0.02
 # "smaller than what it replaces by >= 10 %" (DESIGN §6).

@@ -19,6 +19,8 @@ _SMALLEST_RATIO, _LARGEST_RATIO = 0.2, 8.0
 # estimates).
 UNCALIBRATED_MARGIN = 0.7
 CALIBRATED_MARGIN = 0.25
+# What weighed messages add up to, once past answers have told their sizes.
+WEIGHED_MARGIN = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +59,11 @@ class Known:
     head_view: View
     calibration: Calibration
     past: Sequence[Head] = ()
+
+    @property
+    def is_calibrated(self) -> bool:
+        """Has this model at this upstream told any usage yet?"""
+        return self.head is not None or self.calibration.samples > 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -95,7 +95,9 @@ def decide(situation: Situation) -> Plan | CompactFirst:
     if best is not sticky and estimate.tokens <= lines.hard:
         return weighed.plan(best, batches)
     cut = weighed.cut(best, find_open_group(situation.conversation))
-    fits = estimate.tokens + estimate.unsure + SMALLEST_REPLY_TOKENS <= lines.window
+    # Before the first answer nothing is known well enough to take something away from a request.
+    doubt = estimate.unsure if situation.known.head is not None else 0
+    fits = estimate.tokens + doubt + SMALLEST_REPLY_TOKENS <= lines.window
     share = WORTHWHILE_SHARE if fits else NEEDED_SHARE
     if situation.may_compact and cut is not None and is_worthwhile(cut, share * lines.hard):
         return CompactFirst(cut=cut)

@@ -34,7 +34,10 @@ class Accepted:
 
 @dataclass(frozen=True, slots=True)
 class Rejected:
+    """is_summarisers: the fault lies with who was asked, not with us or with the history."""
+
     reason: str
+    is_summarisers: bool = True
 
 
 def strip_thinking(text: str) -> str:

@@ -9,8 +9,6 @@ from dataclasses import dataclass
 
 # Our two fences. Both are broken wherever the history itself writes them.
 _FENCE = re.compile(r"<(?=\s*/?\s*(?:conversation|earlier-summary)\b)", re.IGNORECASE)
-# Document 003 §5: contents cut to 2,000 characters; then ever shorter, until the summariser can hold it.
-TOOL_CHARS_STEPS: tuple[int | None, ...] = (None, 2_000, 500, 120)
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,11 +26,13 @@ class Spoken:
     is_result: bool = False
 
 
-def render_transcript(spoken: Iterable[Spoken], tool_chars: int | None) -> str:
-    """The conversation inside its fence; results and arguments cut to `tool_chars` in the middle, if
-    given.
+def render_transcript(
+    spoken: Iterable[Spoken], tool_chars: int | None = None, text_chars: int | None = None
+) -> str:
+    """The conversation inside its fence; results and arguments cut to `tool_chars` in the middle, if given,
+    all other texts to `text_chars`.
     """
-    entries = "\n\n".join(_render_entry(entry, tool_chars) for entry in spoken)
+    entries = "\n\n".join(_render_entry(entry, tool_chars, text_chars) for entry in spoken)
     return f"<conversation>\n{entries}\n</conversation>"
 
 
@@ -56,8 +56,8 @@ def cut_middle(text: str, keep_chars: int | None) -> str:
     return text[:head] + note + (text[-tail:] if tail else "")
 
 
-def _render_entry(entry: Spoken, tool_chars: int | None) -> str:
-    text = cut_middle(entry.text, tool_chars) if entry.is_result else entry.text
+def _render_entry(entry: Spoken, tool_chars: int | None, text_chars: int | None) -> str:
+    text = cut_middle(entry.text, tool_chars if entry.is_result else text_chars)
     label = "tool result" if entry.is_result else entry.role
     lines = [f"[{label}]: {neutralise(text)}"] if text or not entry.calls else []
     lines += [

@@ -13,6 +13,7 @@ from gateway.core.conversation import Conversation
 from gateway.core.estimate import (
     CALIBRATED_MARGIN,
     UNCALIBRATED_MARGIN,
+    WEIGHED_MARGIN,
     Estimate,
     Known,
     Sizes,
@@ -92,14 +93,17 @@ def choose_ratio(conversation: Conversation, sizes: Sizes, known: Known) -> floa
 def estimate_view(conversation: Conversation, weights: Weights, known: Known, view: View) -> Estimate:
     """What upstream will count for this view: true usage of the past, and an estimate of what was added."""
     head = known.head
-    if head is None or view != known.head_view:
-        is_calibrated = head is not None or known.calibration.samples > 0
+    end = len(conversation.messages)
+    if head is None:
         total = weights.total(view)
-        return Estimate(
-            int(total), int(total * (CALIBRATED_MARGIN if is_calibrated else UNCALIBRATED_MARGIN))
-        )
-    added = int(weights.shown(view, head.length, len(conversation.messages)))
-    return Estimate(head.prompt_tokens + added, int(added * CALIBRATED_MARGIN))
+        margin = CALIBRATED_MARGIN if known.is_calibrated else UNCALIBRATED_MARGIN
+        return Estimate(int(total), int(total * margin))
+    added = weights.shown(view, max(head.length, view.start), end)
+    unsure = int(added * CALIBRATED_MARGIN)
+    if view == known.head_view:
+        return Estimate(head.prompt_tokens + int(added), unsure)
+    total = weights.total(view)
+    return Estimate(int(total), unsure + int(total * WEIGHED_MARGIN))
 
 
 def _spread(tokens: list[float], sizes: Sizes, places: slice, true_tokens: int) -> None:

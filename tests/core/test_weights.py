@@ -125,7 +125,7 @@ def test_the_same_request_again_is_what_upstream_counted() -> None:
 def test_another_view_is_estimated_in_full_at_the_conversations_own_ratio() -> None:
     pivot = make_pivot(_CONVERSATION, 3, tokens=20, opening_tokens=100)
     estimate = estimate_view(_CONVERSATION, _SIZES, _KNOWN, make_view(pivot, ()))
-    assert (estimate.tokens, estimate.unsure) == (2 * (50 + 20 + 100) + 250 + 200, 197)
+    assert (estimate.tokens, estimate.unsure) == (2 * (50 + 20 + 100) + 250 + 200, 151)
     marked = make_view(None, [make_batch(_CONVERSATION, [Mark(0)])])
     assert estimate_view(_CONVERSATION, _SIZES, _KNOWN, marked).tokens == 2 * (550 - 84) + 50
 

@@ -1,15 +1,18 @@
 """A scripted coding agent works far past its window and notices nothing."""
 
+import json
 import random
 from dataclasses import dataclass
 
+import aiohttp
 import pytest
 
 from tests.toy.agent import Session, Shape, Style, find_tokens, make_session
 from tests.toy.counting import TokenCounter
 from tests.toy.economics import prefix_breaks, prefix_reuse, sent_with_opening, summary_budget
 from tests.toy.gateway import make_settings, running_gateway
-from tests.toy.running import Run, run_session
+from tests.toy.running import Run, ask, run_session
+from tests.toy.summarising import find_facts
 from tests.toy.upstream import ToyUpstream
 
 pytest.importorskip("gateway.app", reason="the gateway cannot be started yet")
@@ -85,3 +88,30 @@ async def test_the_prefix_breaks_only_at_a_compaction_or_a_prune_batch(case: Cas
     breaks = prefix_breaks([seen.body for seen in run.outgoing])
     batches = sum("pruned" in (plan or "") for plan in plans)
     assert len(breaks) <= len(run.summaries) + batches
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("windows", [1.5, 3.0])
+async def test_a_long_talk_without_any_tool_is_folded_in_chunks(windows: float) -> None:
+    """First contact with a history of nothing but words, larger than the window that is to summarise it."""
+    words = [f"Note {number}: FACT-{number:08d} " + "we agreed on the plan. " * 60 for number in range(200)]
+    roles = ("user", "assistant")
+    toy = ToyUpstream(window=16_000, bias=1.0)
+    messages: list[dict[str, str]] = [{"role": "system", "content": "You talk."}]
+    while toy.counter.messages(messages) < windows * 16_000:
+        messages.append({"role": roles[(len(messages) - 1) % 2], "content": words[len(messages)]})
+    messages.append(
+        {"role": "user", "content": "And now?"}
+        if messages[-1]["role"] == "assistant"
+        else {"role": "assistant", "content": "Yes."}
+    )
+    if messages[-1]["role"] == "assistant":
+        messages.append({"role": "user", "content": "And now?"})
+    body = json.dumps({"model": "toy-model", "messages": messages}).encode()
+    async with toy, running_gateway(make_settings(toy)) as gateway, aiohttp.ClientSession() as client:
+        answer = await ask(client, f"{gateway.base_url}/chat/completions", body)
+    assert answer.status == 200, answer.body
+    assert [seen.refusal for seen in toy.requests if seen.refusal] == []
+    assert 1 <= len(toy.summaries) <= 8
+    visible = set(find_facts(toy.chats[-1].request)) | {fact for s in toy.summaries for fact in s.facts}
+    assert visible >= set(find_facts({"messages": messages}))
