@@ -13,6 +13,7 @@ from aiohttp import web
 from multidict import CIMultiDict, CIMultiDictProxy
 from yarl import URL
 
+_MOST_BYTES: Final = 1 << 26
 _HOP_BY_HOP: Final = ("Host", "Connection", "Keep-Alive", "Transfer-Encoding", "Content-Length")
 
 
@@ -27,7 +28,7 @@ async def serve(port: int, upstream: str) -> None:
         auto_decompress=False,
     ) as session:
 
-        async def forward(request: web.BaseRequest) -> web.StreamResponse:
+        async def forward(request: web.Request) -> web.StreamResponse:
             body = await request.content.read()
             async with session.request(
                 request.method,
@@ -43,8 +44,9 @@ async def serve(port: int, upstream: str) -> None:
                 await response.write_eof()
                 return response
 
-        server = web.Server(forward, auto_decompress=False, access_log=None)
-        runner = web.ServerRunner(server)
+        app = web.Application(client_max_size=_MOST_BYTES)
+        app.router.add_route("*", "/{path:.*}", forward)
+        runner = web.AppRunner(app, auto_decompress=False, access_log=None)
         await runner.setup()
         await web.TCPSite(runner, "127.0.0.1", port, backlog=1024).start()
         await asyncio.Event().wait()

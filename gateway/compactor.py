@@ -32,6 +32,8 @@ from gateway.turn import Turn
 log = logging.getLogger("gateway.compactor")
 
 
+# Of the soft line: from here on a head is kept over a restart.
+_IN_SIGHT = 0.25
 _BREAKERS_BYTES = 1 << 18
 _BREAKER_WEIGHT_BYTES = 256
 
@@ -65,7 +67,7 @@ class Compactor:
     def observe(self, turn: Turn, plan: Plan, usage: Usage | None) -> None:
         """After an answer that upstream gave: records the head, and looks whether the window is filling."""
         head = _make_head(turn, plan, usage)
-        self._state.save_head(head)
+        self._state.save_head(head, is_worth_writing=_matters(turn, head))
         if plan.new_batch is not None:
             self._state.save_batch(plan.new_batch)
         if usage is None:
@@ -191,6 +193,15 @@ class Compactor:
             log.error(
                 "background task failed: %s", type(task.exception()).__name__, exc_info=task.exception()
             )
+
+
+def _matters(turn: Turn, head: Head) -> bool:
+    """Would anything be lost with this head? Not before something is in force, or the lines come into
+    sight.
+    """
+    if head.pivot is not None or head.batches:
+        return True
+    return turn.lines is not None and head.total_tokens >= _IN_SIGHT * turn.lines.soft
 
 
 def _make_head(turn: Turn, plan: Plan, usage: Usage | None) -> Head:

@@ -22,12 +22,16 @@ _SPACE = b" "
 _RESET: Final = struct.pack("ii", 1, 0)
 
 
+_LIBRARYS_OWN = (hdrs.DATE, hdrs.SERVER, hdrs.CONTENT_TYPE)
+
+
 class Answer(web.StreamResponse):
     """A response that carries the headers it was given and none that the library would add."""
 
     async def _prepare_headers(self) -> None:
-        added = {name for name in (hdrs.DATE, hdrs.SERVER, hdrs.CONTENT_TYPE) if name not in self._headers}
-        length = self._headers.get(hdrs.CONTENT_LENGTH) if self.status == 304 else None
+        headers = self._headers
+        added = [name for name in _LIBRARYS_OWN if name not in headers]
+        length = headers.get(hdrs.CONTENT_LENGTH) if self.status == 304 else None
         await super()._prepare_headers()
         if length is not None:
             # What a GET would have had (RFC 9110 §15.4.5); the library takes it for a mistake.
@@ -44,6 +48,11 @@ class Downstream:
         self.answer: Answer | None = None
         # A keep-alive has gone out: status and headers are ours, the body is still to come.
         self.is_committed = False
+
+    @property
+    def task(self) -> "asyncio.Task[None]":
+        """The handler's own task: what a watchdog wakes."""
+        return self._request.task
 
     def set_streaming(self, *, is_streaming: bool) -> None:
         """Known only once the body has been read."""

@@ -60,9 +60,11 @@ class Reception:
         """
         own = received.conversation.key.hex()
         tools = received.body.envelope.tools
-        fresh = hashlib.sha256(received.conversation.key + tools).hexdigest()[:_ID_DIGITS]
         if head is None:
-            return fresh, None
+            # By its opening: the same one after a restart, wherever the conversation stands then.
+            conversation = received.conversation
+            return _make_id(conversation.chain[conversation.opening_end], tools), None
+        fresh = _make_id(received.conversation.key, tools)
         is_side_call = head.tools != tools.hex()
         if head.key == own:
             return (fresh, None) if is_side_call else (head.conversation, head.parent)
@@ -71,3 +73,7 @@ class Reception:
         if is_side_call or not goes_on:
             return fresh, head.conversation
         return head.conversation, head.parent
+
+
+def _make_id(key: bytes, tools: bytes) -> str:
+    return hashlib.sha256(key + tools).hexdigest()[:_ID_DIGITS]

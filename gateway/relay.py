@@ -139,7 +139,7 @@ class Relay:
         True: upstream refused the injected option, and answered without it.
         """
         upstream = exchange.call.upstream
-        watch = self._watchdog.begin(upstream.name, upstream.idle_seconds)
+        watch = self._watchdog.begin(upstream.name, upstream.idle_seconds, downstream.task)
         try:
             return await self._carry(exchange, downstream, watch)
         finally:

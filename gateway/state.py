@@ -90,8 +90,11 @@ class State:
         if marker is not None:
             self._markers[marker.key] = marker
 
-    def save_head(self, head: Head) -> None:
+    def save_head(self, head: Head, *, is_worth_writing: bool) -> None:
+        """In memory at once; in the store a moment later, where a restart would miss it."""
         self._remember_head(head)
+        if not is_worth_writing:
+            return
         self._unwritten[head.conversation] = head
         if self._flush is None:
             loop = asyncio.get_running_loop()

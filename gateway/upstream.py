@@ -38,6 +38,7 @@ _FORMATS: Final = {
 }
 
 
+@lru_cache(maxsize=512)
 def read_format(path: str) -> str | None:
     """The wire format that a path is understood in, None for one that is only relayed."""
     return _FORMATS.get(_without_version(path.partition("?")[0]))
@@ -65,9 +66,14 @@ def make_url(upstream: UpstreamSettings, path: str) -> URL:
 
     A path that climbs out of base_url could reach another tenant's part of the upstream.
     """
+    return _make_url(upstream.base_url, path)
+
+
+@lru_cache(maxsize=512)
+def _make_url(base_url: str, path: str) -> URL:
     if not path.startswith("/") or _climbs(path):
         raise RequestRefused(400, "The request path is not valid.")
-    return URL(upstream.base_url + _without_version(path), encoded=True)
+    return URL(base_url + _without_version(path), encoded=True)
 
 
 def make_headers(raw: RawHeaders, upstream: UpstreamSettings, path: str) -> CIMultiDict[str]:
@@ -129,6 +135,7 @@ def _without_version(path: str) -> str:
     return path[3:] if path.startswith("/v1") and path[3:4] in ("", "?") else path
 
 
+@lru_cache(maxsize=512)
 def _guess_format(path: str) -> str | None:
     """By its beginning: `/messages/count_tokens` goes where `/messages` goes."""
     plain = _without_version(path)

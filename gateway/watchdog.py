@@ -20,11 +20,11 @@ class Watch:
 
     __slots__ = ("_idle_seconds", "_is_stalled", "_task", "name", "response", "seen_seconds")
 
-    def __init__(self, name: str, idle_seconds: float) -> None:
+    def __init__(self, name: str, idle_seconds: float, task: "asyncio.Task[None] | None") -> None:
         self.name = name
         self._idle_seconds = idle_seconds
         self._is_stalled = False
-        self._task = asyncio.current_task()
+        self._task = task
         self.response: ClientResponse | None = None
         self.seen_seconds = time.monotonic()
 
@@ -68,9 +68,9 @@ class Watchdog:
             with suppress(asyncio.CancelledError):
                 await self._sweeper
 
-    def begin(self, name: str, idle_seconds: float) -> Watch:
-        """Watches the running task until `end`."""
-        watch = Watch(name, idle_seconds)
+    def begin(self, name: str, idle_seconds: float, task: "asyncio.Task[None] | None") -> Watch:
+        """Watches the task that exchanges with an upstream, until `end`."""
+        watch = Watch(name, idle_seconds, task)
         self._watches.add(watch)
         return watch
 

@@ -52,8 +52,8 @@ def make_head(received: Conversation, scope: str = "s", **fields: Any) -> Head:
 async def test_the_nearest_head_is_found_by_walking_back_from_the_end() -> None:
     state = make_state(await make_store())
     early, late = make_head(talk(1)), make_head(talk(3))
-    state.save_head(early)
-    state.save_head(late)
+    state.save_head(early, is_worth_writing=True)
+    state.save_head(late, is_worth_writing=True)
     assert state.find_head(talk(5), "s") == late
     assert state.find_head(talk(3), "s") == late
     assert state.find_head(talk(2), "s") == early
@@ -63,8 +63,8 @@ async def test_the_nearest_head_is_found_by_walking_back_from_the_end() -> None:
 async def test_an_edited_history_finds_what_was_known_before_the_edit() -> None:
     state = make_state(await make_store())
     early = make_head(talk(1))
-    state.save_head(early)
-    state.save_head(make_head(talk(3)))
+    state.save_head(early, is_worth_writing=True)
+    state.save_head(make_head(talk(3)), is_worth_writing=True)
     edited = converse([*_TALK[:3], {"role": "assistant", "content": "Otherwise."}, *_TALK[4:]])
     assert state.find_head(edited, "s") == early
 
@@ -72,8 +72,8 @@ async def test_an_edited_history_finds_what_was_known_before_the_edit() -> None:
 async def test_of_several_heads_at_one_place_the_one_of_the_same_scope_is_found() -> None:
     state = make_state(await make_store())
     main, side = make_head(talk(1), "main"), make_head(talk(1), "side", conversation="d")
-    state.save_head(main)
-    state.save_head(side)
+    state.save_head(main, is_worth_writing=True)
+    state.save_head(side, is_worth_writing=True)
     assert state.find_head(talk(2), "main") == main
     assert state.find_head(talk(2), "side") == side
     assert state.find_head(talk(2), "other") == side
@@ -82,7 +82,7 @@ async def test_of_several_heads_at_one_place_the_one_of_the_same_scope_is_found(
 async def test_many_side_calls_at_one_place_leave_the_newest_scopes() -> None:
     state = make_state(await make_store())
     for number in range(9):
-        state.save_head(make_head(talk(1), f"s{number}"))
+        state.save_head(make_head(talk(1), f"s{number}"), is_worth_writing=True)
     found = [state.find_head(talk(1), f"s{number}") for number in range(9)]
     scopes = [head.scope for head in found if head is not None]
     assert scopes == ["s8"] * 5 + ["s5", "s6", "s7", "s8"]
@@ -92,8 +92,8 @@ async def test_after_a_restart_the_stored_head_is_found_and_only_asked_for_once(
     store = await make_store()
     before = make_state(store)
     head = make_head(talk(3))
-    before.save_head(make_head(talk(1), conversation="d"))
-    before.save_head(head)
+    before.save_head(make_head(talk(1), conversation="d"), is_worth_writing=True)
+    before.save_head(head, is_worth_writing=True)
     before.flush_heads()
     after = make_state(store)
     assert after.find_head(talk(5), "s") is None
@@ -106,11 +106,12 @@ async def test_a_head_that_memory_has_lost_is_found_in_the_store_again() -> None
     state = make_state(await make_store(), max_bytes=3_000)
     assert await state.ask_head("t", talk(1), "s") is None
     head = make_head(talk(1))
-    state.save_head(head)
+    state.save_head(head, is_worth_writing=True)
     state.flush_heads()
     for number in range(5):
         state.save_head(
-            make_head(converse([{"role": "user", "content": str(number)}]), conversation=str(number))
+            make_head(converse([{"role": "user", "content": str(number)}]), conversation=str(number)),
+            is_worth_writing=True,
         )
     assert state.find_head(talk(2), "s") is None
     assert await state.ask_head("t", talk(2), "s") == head
@@ -120,7 +121,7 @@ async def test_only_the_newest_head_of_a_conversation_is_written() -> None:
     store = await make_store()
     state = make_state(store)
     for turns in range(4):
-        state.save_head(make_head(talk(turns)))
+        state.save_head(make_head(talk(turns)), is_worth_writing=True)
     assert await store.scan("head:") == []
     state.flush_heads()
     assert [key for key, _ in await store.scan("head:")] == [f"head:{talk(3).key.hex()}"]
@@ -241,7 +242,7 @@ async def test_after_a_restart_a_marker_comes_back_with_its_head_and_can_be_drop
     before = make_state(store)
     head = make_head(talk(2))
     marker = Marker(owner="t", key=head.key, length=5, auto=True, reason="overflow", created_seconds=1.0)
-    before.save_head(head)
+    before.save_head(head, is_worth_writing=True)
     before.flush_heads()
     before.save_marker(marker)
     after = make_state(store)
@@ -285,7 +286,7 @@ async def test_what_is_known_stays_within_its_bound() -> None:
     state = make_state(await make_store(), max_bytes=5_000)
     for number in range(50):
         conversation = converse([{"role": "user", "content": str(number)}, *_TURN])
-        state.save_head(make_head(conversation, conversation=str(number)))
+        state.save_head(make_head(conversation, conversation=str(number)), is_worth_writing=True)
         await state.save_pivot(make_pivot(conversation, 2, summary="x" * 200))
         state.save_batch(make_batch(conversation, [Mark(1)]))
     assert state.find_head(conversation, "s") is not None

@@ -23,7 +23,7 @@ async def dog() -> AsyncIterator[Watchdog]:
 
 @contextmanager
 def watched(dog: Watchdog, idle_seconds: float) -> Iterator[Watch]:
-    watch = dog.begin("toy", idle_seconds)
+    watch = dog.begin("toy", idle_seconds, asyncio.current_task())
     try:
         yield watch
     finally:

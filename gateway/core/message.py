@@ -40,5 +40,5 @@ class Message:
 
 def digest_fields(fields: Iterable[tuple[bytes, bytes]]) -> bytes:
     """SHA-256 over tagged, length-prefixed fields: no two lists of fields share an encoding."""
-    encoded = b"".join(b"%s:%d:%s" % (tag, len(value), value) for tag, value in fields)
+    encoded = b"".join([b"%s:%d:%s" % (tag, len(value), value) for tag, value in fields])
     return hashlib.sha256(encoded).digest()

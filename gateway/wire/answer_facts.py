@@ -5,7 +5,7 @@ Knows nothing of transport; text and tool calls are for `summary_answer`.
 """
 
 from collections.abc import Iterator, Mapping
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
 
@@ -42,6 +42,32 @@ class _DullDocument(msgspec.Struct, gc=False):
     x_groq: None = None
 
 
+class _PlainChoice(msgspec.Struct, gc=False):
+    finish_reason: str
+    usage: None = None
+    error: None = None
+
+
+class _PlainUsage(msgspec.Struct, gc=False):
+    prompt_tokens: Annotated[int, msgspec.Meta(gt=0)]
+    completion_tokens: Annotated[int, msgspec.Meta(ge=0)]
+    total_tokens: int
+
+
+class _PlainAnswer(msgspec.Struct, gc=False):
+    """A chat completion with nothing odd about it, which is what a whole body is as a rule."""
+
+    choices: list[_PlainChoice]
+    usage: _PlainUsage
+    object: Literal["chat.completion"]
+    error: None = None
+    response: None = None
+    timings: None = None
+    type: None = None
+    x_groq: None = None
+
+
+_decode_plain = msgspec.json.Decoder(_PlainAnswer).decode
 _decode_dull = msgspec.json.Decoder(_DullDocument).decode
 _decode = msgspec.json.Decoder().decode
 
@@ -65,8 +91,25 @@ class AnswerFacts:
 
     def note(self, event: Event) -> None:
         """As `note_documents`, for whom the text does not matter. A nameless event is a whole body."""
-        if event.name in ("error", "") or not is_dull(event.data):
+        if event.name == "":
+            self._note_body(event)
+        elif event.name == "error" or not is_dull(event.data):
             self.note_documents(event)
+
+    def _note_body(self, event: Event) -> None:
+        try:
+            answer = _decode_plain(event.data)
+        except (ValueError, RecursionError):
+            self.note_documents(event)
+            return
+        if not answer.choices:
+            self.note_documents(event)
+            return
+        self.has_document = self.has_ended = True
+        self.finish_reason = answer.choices[0].finish_reason
+        usage = answer.usage
+        output = max(usage.completion_tokens, usage.total_tokens - usage.prompt_tokens)
+        self._usage = Usage(usage.prompt_tokens, output)
 
     def note_documents(self, event: Event) -> list[Document]:
         """The JSON objects of the event, once they are noted. What is no JSON is left unread."""

@@ -39,6 +39,8 @@ _IGNORED_KEYS: Final = frozenset(
         *("reasoning_text", "reasoning_opaque", "thought_signature", "extra_content", "provider"),
     }
 )
+# Nothing beyond these: nothing more to look for.
+_USUAL_KEYS: Final = frozenset({"role", "content", "tool_calls", "tool_call_id", "name"})
 # The reply field of non-OpenAI servers that lies beside `content`; null or empty is the same as absent.
 _EMPTY: Final[tuple[object, ...]] = (None, "", [], {})
 
@@ -123,9 +125,9 @@ def read_message(raw: bytes, key: bytes) -> Message:
     return Message(
         role=role,
         key=key,
-        digest=digest_fields(_canonical_fields(message, role, texts, media)),
+        digest=digest_fields(_canonical_fields(message, role, texts, media, calls)),
         size_bytes=len(raw),
-        calls=tuple(Call(identity, name) for identity, name, _ in calls),
+        calls=tuple([Call(identity, name) for identity, name, _ in calls]),
         results=(answered if isinstance(answered, str) else "",) if is_result else (),
         has_media=bool(media),
     )
@@ -137,21 +139,27 @@ def message_key(raw: bytes, tenant: bytes) -> bytes:
 
 
 def _canonical_fields(
-    message: dict[str, object], role: Role, texts: list[str], media: list[dict[str, object]]
+    message: dict[str, object],
+    role: Role,
+    texts: list[str],
+    media: list[dict[str, object]],
+    calls: list[tuple[str, str, bytes]],
 ) -> list[tuple[bytes, bytes]]:
-    text = "".join(texts)
+    text = texts[0] if len(texts) == 1 else "".join(texts)
     if role == "user":
         # A dropped block leaves its line end behind: space around what a user says is not what he says.
         text = without_ephemeral_blocks(text).strip()
     name = message["role"] if role == "other" else role
     fields = [(b"role", _encode(name)), (b"text", _encode(text))]
-    fields += [(b"part", canonical_part(part)) for part in media]
-    for identity, tool, arguments in _read_calls(message.get("tool_calls")):
+    fields.extend([(b"part", canonical_part(part)) for part in media])
+    for identity, tool, arguments in calls:
         fields += [(b"call", _encode(identity)), (b"tool", _encode(tool)), (b"arguments", arguments)]
     if role == "tool":
         fields.append((b"answers", _encode(message.get("tool_call_id"))))
     if role in ("user", "system", "other") and message.get("name"):
         fields.append((b"name", _encode(message["name"])))
+    if message.keys() <= _USUAL_KEYS:
+        return fields
     for key in ("function_call", "refusal"):
         if message.get(key) not in _EMPTY:
             fields.append((key.encode(), canonical_json(message[key])))
