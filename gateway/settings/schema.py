@@ -101,10 +101,11 @@ class Cache(Section):
     """Sizes of what is held in memory for speed; anything dropped is read or computed again."""
 
     bodies_bytes: PositiveInt = Field(
-        default=256 * MEBIBYTE, description="Earlier request bodies, to compare with."
+        default=16 * MEBIBYTE,
+        description="Newest bodies of conversations, to compare with; more where many large ones run at once.",
     )
-    facts_bytes: PositiveInt = Field(default=64 * MEBIBYTE, description="What is known of each message.")
-    records_bytes: PositiveInt = Field(default=64 * MEBIBYTE, description="State in front of the store.")
+    facts_bytes: PositiveInt = Field(default=6 * MEBIBYTE, description="What is known of each message.")
+    records_bytes: PositiveInt = Field(default=6 * MEBIBYTE, description="State in front of the store.")
 
 
 class Keepalive(Section):
