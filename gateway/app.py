@@ -67,7 +67,7 @@ class Gateway:
         planner = Planner(self._state, self._sizer)
         summariser = Summariser(self._summary_client, upstreams, limits, self._sizer, settings.prompts)
         self._compactor = Compactor(self._state, planner, self._sizer, summariser)
-        recognizer = Recognizer(cache.bodies_bytes, cache.facts_bytes)
+        recognizer = Recognizer(cache.bodies_bytes, cache.facts_bytes, cache.bodies)
         self._proxy = Proxy(
             settings,
             Entrance(Tenancy(settings), upstreams),

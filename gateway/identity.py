@@ -1,10 +1,10 @@
 """Which conversation is this? Bodies in, conversations out, and nothing is read twice.
 
-Remembers, bounded in bytes, the newest body of each branch and the facts of every message seen. Decides
-nothing: a body that is not recognised is simply split and read in full.
+Remembers, bounded in bytes, the newest body of each branch with the facts of its messages. Decides nothing: a
+body that is not recognised is simply split and read in full.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from gateway.core.conversation import Conversation, begin_conversation, with_messages
@@ -19,9 +19,8 @@ _ANCHOR_BYTES = 64
 _SMALLEST_ANCHOR = 7
 # Different conversations may share an anchor (one system prompt); this many of each are compared.
 _MOST_CANDIDATES = 16
-# A place, a pointer, a chain link; the facts themselves are shared and weighed on their own.
-_MESSAGE_WEIGHT_BYTES = 260
-_FACTS_WEIGHT_BYTES = 640
+# A place, a chain link, and the facts of a message; a call and its id.
+_MESSAGE_WEIGHT_BYTES = 520
 _CALL_WEIGHT_BYTES = 220
 
 Anchor = tuple[str, str, int, bytes]
@@ -29,11 +28,12 @@ Anchor = tuple[str, str, int, bytes]
 
 @dataclass(frozen=True, slots=True)
 class Received:
-    """A request that was understood."""
+    """A request that was understood. facts_bytes: what the facts of its messages weigh in memory."""
 
     tenant: str
     body: ChatBody
     conversation: Conversation
+    facts_bytes: int
 
     def raw(self, position: int) -> bytes:
         """The slice of the message at a position of the conversation."""
@@ -41,10 +41,11 @@ class Received:
 
 
 class Recognizer:
-    def __init__(self, bodies_bytes: int, facts_bytes: int) -> None:
-        self._bodies: Lru[int, Received] = Lru(bodies_bytes)
-        self._anchors: dict[Anchor, list[int]] = {}
+    def __init__(self, bodies_bytes: int, facts_bytes: int, most_bodies: int) -> None:
+        self._bodies: Lru[int, Received] = Lru(bodies_bytes, most_bodies)
+        # For bodies that begin differently each time (a clock in the system prompt) and must be read whole.
         self._facts: Lru[bytes, Message] = Lru(facts_bytes)
+        self._anchors: dict[Anchor, list[int]] = {}
         self._next = 0
 
     def recognize(self, tenant: str, path: str, data: bytes) -> Received:
@@ -55,7 +56,7 @@ class Recognizer:
             self._keep(path, received)
             return received
         number, before, keep = found
-        received = self._read_rest(before, keep, data)
+        received = _read_rest(before, keep, data)
         if keep == len(before.body.places):
             self._forget(path, number)
         self._keep(path, received)
@@ -63,29 +64,11 @@ class Recognizer:
 
     def _read_whole(self, tenant: str, data: bytes) -> Received:
         body = chat.parse_body(data)
-        messages = self._read_messages(tenant, body, 0)
-        return Received(tenant, body, with_messages(begin_conversation(tenant, chat.FORMAT), 0, messages))
-
-    def _read_rest(self, before: Received, keep: int, data: bytes) -> Received:
-        try:
-            body = chat.parse_continuation(before.body, keep, data)
-        except Unreadable:
-            return self._read_whole(before.tenant, data)
-        added = self._read_messages(before.tenant, body, keep)
-        kept = keep - len(before.conversation.leading)
-        return Received(before.tenant, body, with_messages(before.conversation, kept, added))
-
-    def _read_messages(self, tenant: str, body: ChatBody, start: int) -> list[Message]:
-        salt = tenant.encode()
-        return [self._read_message(body.raw(index), salt) for index in range(start, len(body.places))]
-
-    def _read_message(self, raw: bytes, tenant: bytes) -> Message:
-        key = chat.message_key(raw, tenant)
-        message = self._facts.get(key)
-        if message is None:
-            message = chat.read_message(raw, key)
-            self._facts.put(key, message, _weigh(message))
-        return message
+        messages = _read_messages(tenant, body, 0, self._facts.get)
+        for message in messages:
+            self._facts.put(message.key, message, _weigh([message]))
+        conversation = with_messages(begin_conversation(tenant, chat.FORMAT), 0, messages)
+        return Received(tenant, body, conversation, _weigh(messages))
 
     def _find(self, tenant: str, path: str, data: bytes) -> tuple[int, Received, int] | None:
         """The kept body that shares most messages with this one, as far as one is found quickly."""
@@ -109,8 +92,7 @@ class Recognizer:
         numbers.append(self._next)
         if len(numbers) > _MOST_CANDIDATES:
             self._bodies.pop(numbers.pop(0))
-        weight = len(body.data) + _MESSAGE_WEIGHT_BYTES * len(body.places)
-        gone = self._bodies.put(self._next, received, weight)
+        gone = self._bodies.put(self._next, received, len(body.data) + received.facts_bytes)
         self._next += 1
         for old in gone:
             self._drop_dead(_anchor_of(path, old))
@@ -162,9 +144,34 @@ def _begins_alike(before: bytes, data: bytes, size: int) -> bool:
     return data.removeprefix(memoryview(before)[:size]) is not data
 
 
-def _weigh(message: Message) -> int:
-    ids = sum(_CALL_WEIGHT_BYTES + len(call.id) + len(call.tool) for call in message.calls)
-    return _FACTS_WEIGHT_BYTES + ids + sum(map(len, message.results))
+def _read_rest(before: Received, keep: int, data: bytes) -> Received:
+    """What is shared is taken over; what follows is looked up among what followed before, else read."""
+    try:
+        body = chat.parse_continuation(before.body, keep, data)
+    except Unreadable:
+        body = chat.parse_body(data)
+    old = before.conversation
+    kept = keep - len(old.leading)
+    rest = old.messages[kept:]
+    added = _read_messages(before.tenant, body, keep, {message.key: message for message in rest}.get)
+    weight = before.facts_bytes - _weigh(rest) + _weigh(added)
+    return Received(before.tenant, body, with_messages(old, kept, added), weight)
+
+
+def _read_messages(
+    tenant: str, body: ChatBody, start: int, seen: Callable[[bytes], Message | None]
+) -> list[Message]:
+    salt, messages = tenant.encode(), []
+    for index in range(start, len(body.places)):
+        raw = body.raw(index)
+        key = chat.message_key(raw, salt)
+        messages.append(seen(key) or chat.read_message(raw, key))
+    return messages
+
+
+def _weigh(messages: Sequence[Message]) -> int:
+    calls = sum(len(message.calls) + len(message.results) for message in messages)
+    return _MESSAGE_WEIGHT_BYTES * len(messages) + _CALL_WEIGHT_BYTES * calls
 
 
 def leading_digests(messages: Sequence[Message]) -> list[bytes]:

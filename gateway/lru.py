@@ -1,4 +1,4 @@
-"""A dictionary that forgets what was not used for longest, bounded in bytes."""
+"""A dictionary that forgets what was not used for longest, bounded in bytes and, if wanted, in number."""
 
 from collections import OrderedDict
 from collections.abc import Hashable, Iterator
@@ -11,8 +11,9 @@ V = TypeVar("V")
 class Lru(Generic[K, V]):
     """Values with what each weighs; `max_bytes` bounds the sum. Something heavier than all is not kept."""
 
-    def __init__(self, max_bytes: int) -> None:
+    def __init__(self, max_bytes: int, max_items: int | None = None) -> None:
         self._max_bytes = max_bytes
+        self._max_items = max_items
         self._items: OrderedDict[K, tuple[V, int]] = OrderedDict()
         self.size_bytes = 0
         # How many had to make room so far: whoever remembers that something is absent must know.
@@ -43,7 +44,7 @@ class Lru(Generic[K, V]):
         self._items[key] = (value, weight_bytes)
         self.size_bytes += weight_bytes
         gone = []
-        while self.size_bytes > self._max_bytes:
+        while self.size_bytes > self._max_bytes or len(self._items) > (self._max_items or len(self._items)):
             _, (old, weight) = self._items.popitem(last=False)
             self.size_bytes -= weight
             gone.append(old)

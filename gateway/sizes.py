@@ -39,20 +39,25 @@ class Sizer:
         """Sizes of every message, of the leading block and the tools."""
         body, conversation = received.body, received.conversation
         everything = [*conversation.leading, *conversation.messages]
+        # Taken out now: while the rest is counted, others may push it out of memory.
+        sizes = {message.key: self._known.get(message.key) for message in everything}
         work = [
             (message.key, body.raw(index))
             for index, message in enumerate(everything)
-            if message.key not in self._known
+            if sizes[message.key] is None
         ]
         tools = body.envelope.tools
-        if tools and tools not in self._known:
-            work.append((tools, body.field(body.envelope.tools_slice)))
-        fresh = await self._measure_work(work, tools)
-        sizes = [self._known.get(message.key) or fresh[message.key] for message in everything]
-        environment = sum(size.tokens for size in sizes[: len(conversation.leading)])
         if tools:
-            environment += (self._known.get(tools) or fresh[tools]).tokens
-        return Sizes(messages=sizes[len(conversation.leading) :], environment=environment)
+            sizes[tools] = self._known.get(tools)
+            if sizes[tools] is None:
+                work.append((tools, body.field(body.envelope.tools_slice)))
+        known = {key: size for key, size in sizes.items() if size is not None}
+        known |= await self._measure_work(work, tools)
+        counted = [known[message.key] for message in everything]
+        leading = len(conversation.leading)
+        environment = sum(size.tokens for size in counted[:leading])
+        environment += known[tools].tokens if tools else 0
+        return Sizes(messages=counted[leading:], environment=environment)
 
     async def count(self, text: str) -> int:
         if len(text) < _INLINE_BYTES:

@@ -20,7 +20,7 @@ from gateway.store import Store
 _HEADS_LINGER_SECONDS = 2.0
 _HEAD_WEIGHT_BYTES = 900
 _RECORD_WEIGHT_BYTES = 700
-_ASKED_BYTES = 4 << 20
+_ASKED_BYTES = 1 << 20
 _ASKED_WEIGHT_BYTES = 200
 # A side call and the main call may end at one chain; more than this many scopes there are noise.
 _MOST_SCOPES = 4

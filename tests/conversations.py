@@ -142,7 +142,7 @@ def frames() -> st.SearchStrategy[int]:
 
 def read(body: bytes, tenant: str = "t") -> Received:
     """Read whole: nothing is remembered."""
-    return Recognizer(1 << 20, 1 << 20).recognize(tenant, "/v1/chat/completions", body)
+    return Recognizer(1 << 20, 1 << 20, 8).recognize(tenant, "/v1/chat/completions", body)
 
 
 def converse(messages: Sequence[JSON]) -> Conversation:

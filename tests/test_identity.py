@@ -17,7 +17,7 @@ _PATH = "/v1/chat/completions"
 
 
 def make_recognizer(bodies_bytes: int = 1 << 22, facts_bytes: int = 1 << 22) -> Recognizer:
-    return Recognizer(bodies_bytes, facts_bytes)
+    return Recognizer(bodies_bytes, facts_bytes, 1_000)
 
 
 def assert_same(found: Received, body: bytes, tenant: str = "t") -> None:
@@ -186,7 +186,11 @@ def test_a_message_that_was_seen_is_not_read_again() -> None:
     grown = recognizer.recognize("t", _PATH, render([_LONG, _REPLY, _LONG, _REPLY])).conversation
     moved = recognizer.recognize("t", _PATH, render([_LONG, _REPLY], 2)).conversation
     assert [a is b for a, b in zip(first.messages, grown.messages, strict=False)] == [True, True, True]
-    assert [a is b for a, b in zip(first.messages, moved.messages, strict=False)] == [True, True]
+    assert [a is b for a, b in zip(first.messages, moved.messages, strict=False)] == [False, True]
+    clocks = [{"role": "system", "content": f"It is {minute}."} for minute in range(2)]
+    early, late = (recognizer.recognize("t", _PATH, render([clock, _LONG, _REPLY])) for clock in clocks)
+    pairs = zip(early.conversation.messages, late.conversation.messages, strict=True)
+    assert [a is b for a, b in pairs] == [True, True]
 
 
 def test_the_leading_block_may_change_and_the_chain_does_not() -> None:
@@ -230,7 +234,7 @@ def test_many_different_conversations_leave_no_more_behind_than_their_bound() ->
 
 
 def test_a_message_with_very_many_calls_weighs_what_it_holds() -> None:
-    recognizer = make_recognizer(0, 100_000)
+    recognizer = make_recognizer(100_000, 100_000)
     tracemalloc.start()
     for number in range(20):
         calls = [{"id": f"{number}-{at}", "function": {"name": "look"}} for at in range(2_000)]

@@ -63,3 +63,10 @@ def test_the_weight_never_passes_the_bound_and_is_always_the_sum(
         else:
             lru.pop(key)
         assert lru.size_bytes == sum(weights[kept] for kept in lru) <= max_bytes
+
+
+def test_the_number_can_be_bounded_too() -> None:
+    lru: Lru[int, int] = Lru(1_000, 2)
+    gone = [lru.put(number, number, 1) for number in range(4)]
+    assert gone == [[], [], [0], [1]]
+    assert list(lru) == [2, 3]

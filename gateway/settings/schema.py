@@ -100,12 +100,14 @@ class Retention(Section):
 class Cache(Section):
     """Sizes of what is held in memory for speed; anything dropped is read or computed again."""
 
-    bodies_bytes: PositiveInt = Field(
-        default=16 * MEBIBYTE,
-        description="Newest bodies of conversations, to compare with; more where many large ones run at once.",
+    bodies: PositiveInt = Field(
+        default=256, description="Of so many conversations at once the newest body is kept, to compare with."
     )
-    facts_bytes: PositiveInt = Field(default=6 * MEBIBYTE, description="What is known of each message.")
-    records_bytes: PositiveInt = Field(default=6 * MEBIBYTE, description="State in front of the store.")
+    bodies_bytes: PositiveInt = Field(
+        default=64 * MEBIBYTE, description="At most so many bytes of bodies; older ones are read anew."
+    )
+    facts_bytes: PositiveInt = Field(default=2 * MEBIBYTE, description="What is known of single messages.")
+    records_bytes: PositiveInt = Field(default=4 * MEBIBYTE, description="State in front of the store.")
 
 
 class Keepalive(Section):
