@@ -4,10 +4,14 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
+from typing import Final
 
 from bench.load import Load, send_turns
 from bench.subject import Subject
 from bench.talk import Shape, make_talks
+
+# Conversations that are under way at the same time; a gateway keeps the newest bodies of more than that.
+_AT_ONCE: Final = 200
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,11 +107,30 @@ async def compare(case: Case, bare: Subject, gateway: Subject, rounds: int) -> P
 
 
 async def run_round(case: Case, subject: Subject) -> Round:
+    """In waves, as agents come and go: so many conversations at once, then the next ones."""
     talks = make_talks(case.shape, case.talks)
-    if case.primed:
-        await send_turns(subject.port, talks, range(case.primed), case.connections)
-        await asyncio.sleep(case.calm_seconds)
-    before = subject.read_cpu_seconds()
-    load = await send_turns(subject.port, talks, range(case.primed, case.shape.turns), case.connections)
-    await asyncio.sleep(subject.settle_seconds)
-    return Round(load, subject.read_cpu_seconds() - before)
+    waves = [talks[start : start + _AT_ONCE] for start in range(0, len(talks), _AT_ONCE)]
+    loads, cpu_seconds = [], 0.0
+    for wave in waves:
+        if case.primed:
+            await send_turns(subject.port, wave, range(case.primed), case.connections)
+            await asyncio.sleep(case.calm_seconds)
+        before = subject.read_cpu_seconds()
+        loads.append(await send_turns(subject.port, wave, _measured(case), case.connections))
+        if wave is waves[-1]:
+            await asyncio.sleep(subject.settle_seconds)
+        cpu_seconds += subject.read_cpu_seconds() - before
+    return Round(_sum_up(loads), cpu_seconds)
+
+
+def _measured(case: Case) -> range:
+    return range(case.primed, case.shape.turns)
+
+
+def _sum_up(loads: Sequence[Load]) -> Load:
+    return Load(
+        sum(load.requests for load in loads),
+        sum(load.seconds for load in loads),
+        sum(load.reads for load in loads),
+        sum(load.pivots for load in loads),
+    )

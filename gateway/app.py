@@ -42,6 +42,8 @@ SERVICE = "context-window-gateway"
 _HEADER_BYTES = 1 << 16
 _MOST_HEADERS = 256
 _READ_BYTES = 1 << 18
+# Counts of forty thousand messages: all that hundreds of conversations near their lines hold.
+_SIZES_BYTES = 16 << 20
 # What is still open after draining has had its time.
 _CLOSE_SECONDS = 0.1
 
@@ -59,7 +61,7 @@ class Gateway:
         self._store: Store = open_store(settings.store)
         cache = settings.cache
         self._state = State(self._store, settings.retention.seconds, cache.records_bytes)
-        self._sizer = Sizer(self._tokenizer.count, cache.facts_bytes)
+        self._sizer = Sizer(self._tokenizer.count, _SIZES_BYTES)
         self._relay = Relay(settings)
         self._summary_client = SummaryClient()
         limits = LimitsBook(settings.models, ModelTable.load())
