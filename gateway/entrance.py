@@ -1,7 +1,6 @@
 """Who asks, and where does it go? What is known of a request before its body is looked at."""
 
-from dataclasses import dataclass
-
+import msgspec
 from aiohttp import web
 from multidict import CIMultiDict
 from yarl import URL
@@ -15,8 +14,7 @@ from gateway.wire import chat
 _BYPASS = "x-gateway-bypass"
 
 
-@dataclass(frozen=True, slots=True)
-class Admission:
+class Admission(msgspec.Struct, frozen=True):
     """headers: the end-to-end ones, as they go upstream. raw_headers: as they came.
 
     is_understood: the path promises a body that we can read, and nobody asked for a pure relay.

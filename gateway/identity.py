@@ -5,7 +5,8 @@ body that is not recognised is simply split and read in full.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from gateway.core.conversation import Conversation, begin_conversation, with_messages
 from gateway.core.errors import Unreadable
@@ -26,8 +27,7 @@ _CALL_WEIGHT_BYTES = 220
 Anchor = tuple[str, str, int, bytes]
 
 
-@dataclass(frozen=True, slots=True)
-class Received:
+class Received(msgspec.Struct, frozen=True):
     """A request that was understood. facts_bytes: what the facts of its messages weigh in memory."""
 
     tenant: str

@@ -2,8 +2,8 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
 
+import msgspec
 from aiohttp import web
 
 from gateway.core.errors import RequestRefused
@@ -13,8 +13,7 @@ _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 _INLINE_BYTES = 64 * 1024
 
 
-@dataclass(frozen=True, slots=True)
-class Body:
+class Body(msgspec.Struct, frozen=True):
     """raw: as it came. plain: with its content encoding taken off, the same object where there is none."""
 
     raw: bytes

@@ -1,10 +1,13 @@
 """Makes a turn of a request: recognises its conversation, finds its head, and chooses its branch."""
 
 import hashlib
+import math
 from typing import Final
 
 from gateway.core.head import Head, choose_scope
-from gateway.core.lines import Demand, choose_lines
+from gateway.core.limits import Limits
+from gateway.core.lines import Demand, Lines, choose_lines
+from gateway.core.policy import Policy
 from gateway.entrance import Admission
 from gateway.identity import Received, Recognizer, leading_digests
 from gateway.limits import LimitsBook
@@ -14,6 +17,9 @@ from gateway.turn import Turn
 from gateway.wire import chat
 
 _ID_DIGITS: Final = 16
+# Growth per turn need not be known better than this to say when it is time to prepare.
+_GROWTH_STEP_TOKENS: Final = 64
+_MOST_LINES: Final = 4_096
 
 
 class Reception:
@@ -22,6 +28,7 @@ class Reception:
         self._recognizer = recognizer
         self._limits = limits
         self._state = state
+        self._lines: dict[tuple[int | None, ...], Lines | None] = {}
 
     async def receive(self, admission: Admission, body: bytes) -> Turn:
         """Raises Unreadable for a body that is not of the format."""
@@ -45,12 +52,25 @@ class Reception:
             received=received,
             policy=policy,
             limits=limits,
-            lines=choose_lines(policy, limits, Demand(requested=envelope.requested_tokens, growth=growth)),
+            lines=self._choose_lines(policy, limits, envelope.requested_tokens, growth),
             scope=scope,
             head=head,
             conversation=identity,
             parent=parent,
         )
+
+    def _choose_lines(
+        self, policy: Policy, limits: Limits, requested: int | None, growth: float
+    ) -> Lines | None:
+        """Remembered, with the growth rounded up; limits and policies live as long as this does."""
+        step = math.ceil(growth / _GROWTH_STEP_TOKENS)
+        key = (id(policy), limits.context, limits.input, limits.output, requested, step)
+        if key not in self._lines:
+            if len(self._lines) >= _MOST_LINES:
+                self._lines.clear()
+            demand = Demand(requested=requested, growth=float(step * _GROWTH_STEP_TOKENS))
+            self._lines[key] = choose_lines(policy, limits, demand)
+        return self._lines[key]
 
     def _choose_branch(self, head: Head | None, received: Received) -> tuple[str, str | None]:
         """The conversation's id and its parent's.

@@ -7,10 +7,10 @@ import asyncio
 import ssl
 import time
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass, field, replace
 from typing import Final, NoReturn
 
 import aiohttp
+import msgspec
 from aiohttp import hdrs
 from aiohttp.abc import AbstractStreamWriter
 from aiohttp.payload import Payload
@@ -45,8 +45,7 @@ _FOREIGN: Final = (
 Body = bytes | AsyncIterator[bytes] | None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Call:
+class Call(msgspec.Struct, frozen=True, kw_only=True):
     """What is sent upstream."""
 
     upstream: UpstreamSettings
@@ -56,16 +55,14 @@ class Call:
     body: Body = None
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
+class Outcome(msgspec.Struct, frozen=True):
     """status: the upstream's. reading: what was seen of usage."""
 
     status: int
     reading: Reading
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Exchange:
+class Exchange(msgspec.Struct, frozen=True, kw_only=True):
     """A call and what to do with its answer.
 
     headers: added to the answer's. observe: told what was seen in a copy of the answer, in one plain call,
@@ -75,7 +72,7 @@ class Exchange:
     """
 
     call: Call
-    headers: dict[str, str] = field(default_factory=dict)
+    headers: dict[str, str] = {}
     observe: Callable[[Outcome], None] | None = None
     without_usage: Call | None = None
 
@@ -152,7 +149,7 @@ class Relay:
         if exchange.without_usage is None or not _names_usage_option(refusal):
             await self._pass_on(exchange, response, downstream, watch, refusal)
             return False
-        plain = replace(exchange, call=exchange.without_usage, without_usage=None)
+        plain = msgspec.structs.replace(exchange, call=exchange.without_usage, without_usage=None)
         response = await self._ask(plain.call, watch)
         await self._pass_on(plain, response, downstream, watch, b"")
         # Refused again: then it was not (only) the option, and nothing is to be remembered.

@@ -1,9 +1,9 @@
 """Sends a turn as its plan wants it: the rewritten body, usage asked for, headers that tell what was done."""
 
 from collections.abc import Callable
-from dataclasses import replace
 
 from aiohttp import hdrs
+from msgspec.structs import replace
 
 from gateway.core.plan import Plan
 from gateway.downstream import Downstream

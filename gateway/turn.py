@@ -1,7 +1,6 @@
 """One request on its way, with everything that was found out about it."""
 
-from dataclasses import dataclass
-
+import msgspec
 from yarl import URL
 
 from gateway.core.head import Head
@@ -14,8 +13,7 @@ from gateway.tenancy import Tenant
 from gateway.upstream import RawHeaders
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Turn:
+class Turn(msgspec.Struct, frozen=True, kw_only=True):
     """head: the nearest known one. is_known_size: its usage counts for this request (same scope).
 
     url, raw_headers: where the conversation's own calls go, and the headers as received; a summary call goes

@@ -4,7 +4,7 @@ The upstream comes from configuration only. End-to-end headers pass as they are;
 where the upstream has a key of its own, every form of the caller's credential do not.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Final
 from urllib.parse import unquote
@@ -82,11 +82,10 @@ def make_headers(raw: RawHeaders, upstream: UpstreamSettings, path: str) -> CIMu
     Anthropic's paths take it as `x-api-key`, all others as a bearer token.
     """
     key = upstream.api_key
-    dropped = _NOT_FORWARDED if key is None else _NOT_FORWARDED | _CREDENTIALS
-    named = _named_in_connection(raw)
-    if named:
-        dropped |= named
-    headers = CIMultiDict(_iter_kept(raw, dropped))
+    dropped = _named_in_connection(raw)
+    if key is not None:
+        dropped |= _CREDENTIALS
+    headers = CIMultiDict(_keep(raw, _read_request_name, dropped))
     if key is not None:
         secret = key.get_secret_value()
         if _guess_format(path) == "messages":
@@ -98,22 +97,32 @@ def make_headers(raw: RawHeaders, upstream: UpstreamSettings, path: str) -> CIMu
 
 def make_response_headers(raw: RawHeaders) -> CIMultiDict[str]:
     """The end-to-end headers of an answer."""
-    named = _named_in_connection(raw)
-    return CIMultiDict(_iter_kept(raw, _HOP_BY_HOP | named if named else _HOP_BY_HOP))
+    return CIMultiDict(_keep(raw, _read_response_name, _named_in_connection(raw)))
 
 
-def _iter_kept(raw: RawHeaders, dropped: frozenset[str]) -> Iterable[tuple[str, str]]:
-    for name, value in raw:
-        text, lower = _read_name(name)
-        if lower not in dropped and not lower.startswith(_OWN_PREFIX):
-            yield text, value.decode("utf-8", "surrogateescape")
+def _keep(
+    raw: RawHeaders, read_name: Callable[[bytes], str | None], dropped: frozenset[str]
+) -> list[tuple[str, str]]:
+    """`read_name`: the name of a header that may pass, None for one that never does."""
+    kept = [
+        (name, value.decode("utf-8", "surrogateescape"))
+        for raw_name, value in raw
+        if (name := read_name(raw_name)) is not None
+    ]
+    return [pair for pair in kept if pair[0].lower() not in dropped] if dropped else kept
 
 
 @lru_cache(maxsize=2_048)
-def _read_name(name: bytes) -> tuple[str, str]:
-    """A header's name as it came, and in lower case. The same few come with every request."""
+def _read_request_name(name: bytes) -> str | None:
+    """The same few names come with every request."""
     text = name.decode("utf-8", "surrogateescape")
-    return text, text.lower()
+    return None if text.lower() in _NOT_FORWARDED or text.lower().startswith(_OWN_PREFIX) else text
+
+
+@lru_cache(maxsize=2_048)
+def _read_response_name(name: bytes) -> str | None:
+    text = name.decode("utf-8", "surrogateescape")
+    return None if text.lower() in _HOP_BY_HOP or text.lower().startswith(_OWN_PREFIX) else text
 
 
 def _named_in_connection(raw: RawHeaders) -> frozenset[str]:

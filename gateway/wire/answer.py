@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from gateway.core.usage import Usage
 from gateway.wire.answer_events import AnswerEvents
 from gateway.wire.answer_facts import AnswerFacts
+from gateway.wire.sse import Event
 
 # Parsing in batches costs a third of parsing at every read, and nothing of it is due before the end.
 BATCH_BYTES = 64 * 1024
@@ -31,6 +32,8 @@ class AnswerReader:
         self._facts = AnswerFacts()
         self._pending: list[bytes] = []
         self._pending_bytes = 0
+        # Uncoded, and all that came so far is pending.
+        self._is_plain = not content_encoding
 
     def feed(self, chunk: bytes) -> None:
         """Hot: once per read."""
@@ -41,17 +44,21 @@ class AnswerReader:
 
     def read(self) -> Reading:
         """After the last chunk, also of an answer that broke off."""
+        if self._is_plain and self._pending and self._pending[0].startswith(b"{"):
+            # The usual whole answer: nothing to decode, to split or to sniff.
+            self._facts.note(Event("", b"".join(self._pending)))
+            return self._render(self._facts.has_document)
         self._note_pending()
         for event in self._events.finish():
             self._facts.note(event)
-        return Reading(
-            usage=self._facts.usage,
-            finish_reason=self._facts.finish_reason,
-            has_error=self._facts.has_error,
-            is_complete=is_complete(self._events, self._facts),
-        )
+        return self._render(is_complete(self._events, self._facts))
+
+    def _render(self, is_whole: bool) -> Reading:
+        facts = self._facts
+        return Reading(facts.usage, facts.finish_reason, facts.has_error, is_whole)
 
     def _note_pending(self) -> None:
+        self._is_plain = False
         batch = b"".join(self._pending)
         self._pending.clear()
         self._pending_bytes = 0

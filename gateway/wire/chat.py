@@ -5,7 +5,7 @@ Knows the format's words. Decides nothing, and never writes a message back from 
 
 import hashlib
 from dataclasses import dataclass
-from typing import Final, cast
+from typing import Final, Literal, cast
 
 import msgspec
 
@@ -65,8 +65,7 @@ class Envelope:
     tools_slice: Slice | None
 
 
-@dataclass(frozen=True, slots=True)
-class ChatBody:
+class ChatBody(msgspec.Struct, frozen=True):
     """One request body. `inside_end` is where the array of messages closes."""
 
     data: bytes
@@ -109,8 +108,37 @@ def parse_continuation(before: ChatBody, keep: int, data: bytes) -> ChatBody:
     return ChatBody(data, before.envelope, before.places[:keep] + added, inside_end)
 
 
+class _PlainMessage(msgspec.Struct, forbid_unknown_fields=True, gc=False):
+    """What most messages are: a role, a text, and perhaps the call that it answers."""
+
+    role: Literal["user", "assistant", "tool"]
+    content: str
+    tool_call_id: str | None = None
+
+
+_decode_plain = msgspec.json.Decoder(_PlainMessage).decode
+
+
 def read_message(raw: bytes, key: bytes) -> Message:
     """One slice as facts; `key`: its message_key. Raises Unreadable."""
+    try:
+        plain = _decode_plain(raw)
+    except (ValueError, RecursionError):
+        return _read_any_message(raw, key)
+    answered = plain.tool_call_id
+    if (plain.role == "tool") != (answered is not None):
+        return _read_any_message(raw, key)
+    text = plain.content
+    if plain.role == "user":
+        text = without_ephemeral_blocks(text).strip()
+    fields = [(b"role", plain.role.encode()), (b"text", text.encode("utf-8", "surrogatepass"))]
+    if answered is None:
+        return Message(plain.role, key, digest_fields(fields), len(raw))
+    fields.append((b"answers", answered.encode("utf-8", "surrogatepass")))
+    return Message(plain.role, key, digest_fields(fields), len(raw), (), (answered,))
+
+
+def _read_any_message(raw: bytes, key: bytes) -> Message:
     try:
         message = msgspec.json.decode(raw)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
