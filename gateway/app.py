@@ -88,6 +88,7 @@ class Gateway:
             handler_cancellation=True,
             auto_decompress=False,
             access_log=None,
+            logger=_discreet_log(),
             max_line_size=_HEADER_BYTES,
             max_field_size=_HEADER_BYTES,
             max_headers=_MOST_HEADERS,
@@ -159,6 +160,24 @@ async def start_gateway(settings: Settings) -> Gateway:
         await gateway.stop()
         raise
     return gateway
+
+
+def _discreet_log() -> logging.Logger:
+    """For the HTTP library, whose errors quote the header line that they could not read: keys are in
+    those.
+    """
+    discreet = logging.getLogger("gateway.http")
+    if not discreet.filters:
+        discreet.addFilter(_without_quotes)
+    return discreet
+
+
+def _without_quotes(record: logging.LogRecord) -> bool:
+    """Leaves the kind of the error, and nothing of what it says."""
+    kind = record.exc_info[0].__name__ if record.exc_info and record.exc_info[0] else "error"
+    record.msg, record.args = "%s on a connection", (kind,)
+    record.exc_info = record.exc_text = None
+    return True
 
 
 def _bound_port(site: web.TCPSite) -> int:

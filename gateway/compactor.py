@@ -8,7 +8,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Coroutine
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from gateway.core.breaker import Breaker
@@ -68,6 +68,7 @@ class Compactor:
         """After an answer that upstream gave: records the head, and looks whether the window is filling."""
         head = _make_head(turn, plan, usage)
         self._state.save_head(head, is_worth_writing=_matters(turn, head))
+        self._state.refresh(plan.pivot, plan.batches)
         if plan.new_batch is not None:
             self._state.save_batch(plan.new_batch)
         if usage is None:
@@ -81,9 +82,9 @@ class Compactor:
         ready.
         """
         conversation = turn.received.conversation
-        running = self.find_running(turn.owner, conversation)
+        running = self._find_on_chain(turn.owner, conversation)
         if running is not None:
-            return running
+            return running.task
         key = conversation.chain[cut.covers].hex()
         task = self._spawn(self._compact(turn, cut, reason))
         self._running[key] = _Running(turn.owner, key, cut.covers, task)
@@ -92,21 +93,24 @@ class Compactor:
 
     def find_running(self, owner: str, conversation: Conversation) -> "asyncio.Task[bool] | None":
         """A compaction under way whose pivot this conversation could use."""
-        open_group = find_open_group(conversation)
+        running = self._find_on_chain(owner, conversation)
+        if running is None or running.covers > find_open_group(conversation):
+            return None
+        return running.task
+
+    def _find_on_chain(self, owner: str, conversation: Conversation) -> _Running | None:
+        """One summary per chain at a time: whatever it will cover."""
         for running in self._running.values():
-            if running.tenant != owner or running.covers > open_group:
-                continue
-            if is_on_chain(conversation, running.key, running.covers):
-                return running.task
+            if running.tenant == owner and is_on_chain(conversation, running.key, running.covers):
+                return running
         return None
 
     def resume(self, turn: Turn) -> None:
         """A marker that a crash left behind runs at its chain's next request."""
         head = turn.head
-        marker = self._state.read_marker(head.key) if head is not None else None
+        marker = self._state.take_marker(head.key) if head is not None else None
         if head is None or marker is None or not head.prompt_tokens:
             return
-        self._state.drop_marker(marker.key)
         self._spawn(self._consider(turn, None, head.total_tokens))
 
     # What happens in the background.
@@ -135,8 +139,9 @@ class Compactor:
                 sent=total_tokens,
                 output=None,
             )
+        situation = replace(situation, batches=plan.batches)
         cut = decide_after(situation, plan, total_tokens)
-        if cut is None or self.find_running(turn.owner, turn.received.conversation) is not None:
+        if cut is None or self._find_on_chain(turn.owner, turn.received.conversation) is not None:
             return
         key = turn.received.conversation.key.hex()
         self._state.save_marker(
@@ -149,7 +154,8 @@ class Compactor:
                 created_seconds=time.time(),
             )
         )
-        await self.start(turn, cut, "overflow")
+        # A cancelled task (we are shutting down) leaves its marker behind: it brings the work back.
+        await asyncio.wait((self.start(turn, cut, "overflow"),))
         self._state.drop_marker(key)
 
     async def _compact(self, turn: Turn, cut: Cut, reason: str) -> bool:

@@ -58,13 +58,13 @@ class Downstream:
         """Known only once the body has been read."""
         self._is_streaming = is_streaming
 
-    async def wait_for(self, work: "asyncio.Future[T]", headers: dict[str, str]) -> T:
-        """The result of work that goes on even if nobody waits; keep-alives from `after_seconds` on."""
+    async def wait_for(self, work: "asyncio.Future[T]", headers: dict[str, str]) -> "asyncio.Future[T]":
+        """Work that goes on even if nobody waits, once it is done; keep-alives from `after_seconds` on."""
         patience = self._keepalive.after_seconds if not self.is_committed else self._keepalive.every_seconds
         while True:
             done, _ = await asyncio.wait((work,), timeout=patience)
             if done:
-                return work.result()
+                return work
             await self._keep_alive(headers)
             patience = self._keepalive.every_seconds
 

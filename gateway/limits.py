@@ -12,6 +12,8 @@ from gateway.settings import ModelRule
 log = logging.getLogger("gateway.limits")
 
 _MOST_REMEMBERED = 1_024
+# No model is called that; names come from clients and are remembered.
+_LONGEST_NAME = 256
 
 
 class LimitsBook:
@@ -22,6 +24,8 @@ class LimitsBook:
 
     def read(self, upstream: str, model: str) -> Limits:
         """Unset fields where nobody knows: then the window counts as unlimited, never guessed."""
+        if len(model) > _LONGEST_NAME:
+            return Limits()
         key = (upstream, model)
         limits = self._known.get(key)
         if limits is None:

@@ -52,7 +52,7 @@ class Planner:
         state, owner = self._state, turn.owner
         conversation = turn.received.conversation
         head = turn.head
-        await state.load_pivots(owner, conversation, head.pivot if head else None)
+        await state.load_pivots(owner, conversation, turn.conversation, head.pivot if head else None)
         await state.load_batches(owner, head.batches if head else ())
         calibration = await state.load_calibration(owner, turn.upstream.name, turn.model)
         sizes = await self._sizer.measure(turn.received)

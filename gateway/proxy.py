@@ -53,16 +53,13 @@ class Proxy:
         try:
             await self._carry(request, downstream)
         except RequestRefused as error:
-            return _refuse(request, downstream, error)
+            return await _refuse(request, downstream, error)
         except UpstreamFailed as error:
             log.warning("no answer from upstream: %s", error)
             status = 504 if isinstance(error, UpstreamStalled) else 502
             message = f"The upstream gave no answer ({error})."
             refused = RequestRefused(status, message, kind="upstream_error")
-            if downstream.is_committed and downstream.answer is not None:
-                await downstream.fail(render_error(request.path, refused), status)
-                return downstream.answer
-            return _refuse(request, downstream, refused)
+            return await _refuse(request, downstream, refused)
         except ConnectionError:
             # Downstream hung up; there is nobody left to tell.
             return downstream.answer or Answer(status=_HUNG_UP)
@@ -70,7 +67,7 @@ class Proxy:
             # The one edge: whatever we got wrong must end as an answer, not as a silent connection.
             log.exception("request failed inside the gateway")
             failure = RequestRefused(500, "The gateway failed on this request.", kind="server_error")
-            return _refuse(request, downstream, failure)
+            return await _refuse(request, downstream, failure)
         return downstream.answer or Answer(status=_HUNG_UP)
 
     async def _carry(self, request: web.BaseRequest, downstream: Downstream) -> None:
@@ -124,7 +121,8 @@ class Preparation:
                 return decision
             task = self._compactor.start(turn, decision.cut, "hard line")
             headers = {"x-gateway-conversation": turn.conversation} if self._shows_headers else {}
-            is_ready = await downstream.wait_for(task, headers)
+            done = await downstream.wait_for(task, headers)
+            is_ready = not done.cancelled() and done.exception() is None and done.result()
             may_compact = is_ready and attempt + 1 < _MOST_COMPACTIONS
         raise AssertionError("a plan without compaction is always possible")
 
@@ -139,10 +137,17 @@ def _make_call(admission: Admission, body: Body) -> Call:
     )
 
 
-def _refuse(request: web.BaseRequest, downstream: Downstream, error: RequestRefused) -> web.StreamResponse:
-    """An error of ours, in the client's wire format; after a commit there is only the broken connection."""
-    if downstream.answer is not None:
-        downstream.abort()
-        return downstream.answer
+async def _refuse(
+    request: web.BaseRequest, downstream: Downstream, error: RequestRefused
+) -> web.StreamResponse:
+    """An error of ours, in the client's wire format; after a keep-alive as its stream takes it; in the
+    middle of an answer there is only the broken connection.
+    """
     body = render_error(request.path, error)
+    if downstream.answer is not None:
+        if downstream.is_committed:
+            await downstream.fail(body, error.status)
+        else:
+            downstream.abort()
+        return downstream.answer
     return web.Response(status=error.status, body=body, content_type="application/json")

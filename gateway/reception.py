@@ -4,6 +4,7 @@ import hashlib
 import math
 from typing import Final
 
+from gateway.core.conversation import Conversation
 from gateway.core.head import Head, choose_scope
 from gateway.core.limits import Limits
 from gateway.core.lines import Demand, Lines, choose_lines
@@ -38,8 +39,8 @@ class Reception:
         leading = leading_digests(conversation.leading)
         scope = choose_scope(upstream.name, envelope.model, leading, envelope.tools)
         head = self._state.find_head(conversation, scope)
-        if head is None:
-            head = await self._state.ask_head(tenant.id, conversation, scope)
+        if _is_missing_answers(conversation, head):
+            head = await self._state.ask_head(tenant.id, conversation, scope) or head
         identity, parent = self._choose_branch(head, received)
         policy = self._policies[tenant.policy]
         limits = self._limits.read(upstream.name, envelope.model)
@@ -93,6 +94,13 @@ class Reception:
         if is_side_call or not goes_on:
             return fresh, head.conversation
         return head.conversation, head.parent
+
+
+def _is_missing_answers(conversation: Conversation, head: Head | None) -> bool:
+    """Has the model answered between the head and this request, and memory knows nothing of it?"""
+    added = conversation.messages[head.length if head else 0 :]
+    answers = sum(message.role == "assistant" for message in added)
+    return answers > (1 if head is not None else 0)
 
 
 def _make_id(key: bytes, tools: bytes) -> str:

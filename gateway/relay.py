@@ -4,6 +4,7 @@ Knows HTTP, not conversations. An answer is never an error, whatever its status;
 """
 
 import asyncio
+import math
 import ssl
 import time
 from collections.abc import AsyncIterator, Callable
@@ -83,9 +84,10 @@ class _BytesBody(Payload):
     _default_content_type = "application/json"
     _autoclose = True
 
-    def __init__(self, value: bytes) -> None:
+    def __init__(self, value: bytes, watch: Watch) -> None:
         super().__init__(value)
         self._size = len(value)
+        self._watch = watch
 
     async def write(self, writer: AbstractStreamWriter) -> None:
         await self.write_with_length(writer, None)
@@ -98,6 +100,7 @@ class _BytesBody(Payload):
         view = memoryview(value)
         for start in range(0, len(value), _WRITE_BYTES):
             await writer.write(view[start : start + _WRITE_BYTES])
+            self._watch.seen_seconds = time.monotonic()
 
     def decode(self, encoding: str = "utf-8", errors: str = "strict") -> str:
         return str(self._value, encoding, errors)
@@ -159,7 +162,7 @@ class Relay:
         """The answer's beginning; `watch` ends it."""
         assert self._session is not None
         watch.end()
-        body = _BytesBody(call.body) if isinstance(call.body, bytes) else _watched(call.body, watch)
+        body = _BytesBody(call.body, watch) if isinstance(call.body, bytes) else _watched(call.body, watch)
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=call.upstream.connect_seconds)
         try:
             response = await self._session.request(
@@ -168,6 +171,7 @@ class Relay:
         except _FOREIGN as error:
             _translate(error, watch)
         watch.response = response
+        watch.seen_seconds = time.monotonic()
         refuse_gateway(response, call.upstream)
         return response
 
@@ -214,7 +218,10 @@ class Relay:
             if edit is not None:
                 chunk = edit(chunk)
             if chunk:
+                # While downstream does not read, upstream is not the one who is silent.
+                watch.seen_seconds = math.inf
                 await downstream.write(chunk)
+                watch.seen_seconds = monotonic()
         rest = stream.finish_edit()
         if rest:
             await downstream.write(rest)
@@ -229,7 +236,9 @@ class _Stream:
         kind = headers.get(hdrs.CONTENT_TYPE, "")
         self._observe = exchange.observe
         self._reader = AnswerReader(kind, encoding) if exchange.observe is not None else None
-        takes_out = exchange.without_usage is not None and kind.startswith("text/event-stream")
+        # Some servers stream as application/json; what they stream has no length.
+        is_stream = "event-stream" in kind.lower() or hdrs.CONTENT_LENGTH not in headers
+        takes_out = exchange.without_usage is not None and response.status < 300 and is_stream
         self._decoder: Decoder | None = None
         if encoding and (takes_out or must_decode):
             self._decoder = make_decoder(encoding)

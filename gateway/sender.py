@@ -43,7 +43,9 @@ class Sender:
             asking.headers[hdrs.ACCEPT_ENCODING] = "identity"
             exchange = replace(exchange, call=asking, without_usage=call)
         if await self._relay.carry(exchange, downstream):
-            self._refusers.put((turn.upstream.name, turn.model), True, _REFUSER_WEIGHT_BYTES)
+            self._refusers.put(
+                (turn.upstream.name, turn.model), True, _REFUSER_WEIGHT_BYTES + len(turn.model)
+            )
 
     def _must_ask_for_usage(self, turn: Turn) -> bool:
         """In streams whose client did not, unless this model is known to refuse it."""

@@ -6,6 +6,7 @@ chains, which begin with the tenant; the owner inside each record is checked on 
 
 import asyncio
 import hashlib
+import time
 from collections.abc import Sequence
 
 from gateway.core.conversation import Conversation
@@ -21,6 +22,7 @@ _HEADS_LINGER_SECONDS = 2.0
 _HEAD_WEIGHT_BYTES = 900
 _RECORD_WEIGHT_BYTES = 700
 _ASKED_BYTES = 1 << 20
+_REFRESH_SECONDS = 86_400.0
 _ASKED_WEIGHT_BYTES = 200
 # A side call and the main call may end at one chain; more than this many scopes there are noise.
 _MOST_SCOPES = 4
@@ -33,15 +35,17 @@ class State:
         self._heads: Lru[bytes, tuple[Head, ...]] = Lru(max_bytes)
         self._pivots: Lru[bytes, Pivot] = Lru(max_bytes)
         self._batches: Lru[bytes, Batch] = Lru(max_bytes)
-        self._markers: dict[str, Marker] = {}
+        # Markers of an earlier process, found with their heads.
+        self._left_behind: dict[str, Marker] = {}
         self._calibrations: Lru[tuple[str, str, str], Calibration] = Lru(max_bytes)
-        # Openings whose heads, and whose pivots, the store has been asked for; with the evictions until then,
-        # for after the next one memory may have lost what the store still has.
-        self._asked_heads: Lru[bytes, int] = Lru(_ASKED_BYTES)
-        self._asked_pivots: Lru[bytes, int] = Lru(_ASKED_BYTES)
+        # Branches whose pivots the store has been asked for; with the evictions until then, for after the
+        # next one memory may have lost what the store still has.
+        self._asked_pivots: Lru[tuple[str, str], int] = Lru(_ASKED_BYTES)
+        # When the records in use were last written anew.
+        self._refreshed: Lru[str, float] = Lru(_ASKED_BYTES)
         # The request that went on first from a head: another one that goes on from there is a branch.
         self._continuations: Lru[str, str] = Lru(_ASKED_BYTES)
-        self._unwritten: dict[str, Head] = {}
+        self._unwritten: dict[tuple[str, str], Head] = {}
         self._flush: asyncio.TimerHandle | None = None
 
     # Heads
@@ -50,7 +54,7 @@ class State:
         """Walks the chain from its end through memory; of several heads at one place, the one of this
         scope.
         """
-        for key in reversed(conversation.chain):
+        for key in reversed(conversation.chain[1:]):
             heads = self._heads.get(key)
             if heads:
                 return next((head for head in heads if head.scope == scope), heads[0])
@@ -64,11 +68,7 @@ class State:
         ]
 
     async def ask_head(self, owner: str, conversation: Conversation, scope: str) -> Head | None:
-        """The same through the store, once for each opening: for conversations new to this process."""
-        root = conversation.chain[conversation.opening_end]
-        if self._asked_heads.get(root) == self._heads.evictions:
-            return None
-        self._asked_heads.put(root, self._heads.evictions, _ASKED_WEIGHT_BYTES)
+        """The same through the store: for what another process, or this one before a restart, has seen."""
         await self._load_head(owner, conversation)
         return self.find_head(conversation, scope)
 
@@ -88,14 +88,17 @@ class State:
         self._remember_head(head)
         marker = await self._load(Marker, owner, f"marker:{head.key}")
         if marker is not None:
-            self._markers[marker.key] = marker
+            self._left_behind[marker.key] = marker
 
     def save_head(self, head: Head, *, is_worth_writing: bool) -> None:
         """In memory at once; in the store a moment later, where a restart would miss it."""
+        if not head.length:
+            # Every conversation begins with nothing: that would be a head of all of them.
+            return
         self._remember_head(head)
         if not is_worth_writing:
             return
-        self._unwritten[head.conversation] = head
+        self._unwritten[head.conversation, head.scope] = head
         if self._flush is None:
             loop = asyncio.get_running_loop()
             self._flush = loop.call_later(_HEADS_LINGER_SECONDS, self.flush_heads)
@@ -118,12 +121,16 @@ class State:
         """Every pivot in memory whose key is on the chain."""
         return [self._pivots.get(key) for key in conversation.chain if key in self._pivots]  # type: ignore[misc]
 
-    async def load_pivots(self, owner: str, conversation: Conversation, named: str | None) -> None:
-        """Brings the chain's newest stored pivot, and the one that a head names, into memory."""
-        root = conversation.chain[conversation.opening_end]
-        if self._asked_pivots.get(root) != self._pivots.evictions:
-            self._asked_pivots.put(root, self._pivots.evictions, _ASKED_WEIGHT_BYTES)
+    async def load_pivots(
+        self, owner: str, conversation: Conversation, branch: str, named: str | None
+    ) -> None:
+        """Brings the chain's newest stored pivot, once for each branch, and the one that a head names into
+        memory.
+        """
+        if self._asked_pivots.get((owner, branch)) != self._pivots.evictions:
+            evictions = self._pivots.evictions
             await self._load_newest_pivot(owner, conversation)
+            self._asked_pivots.put((owner, branch), evictions, _ASKED_WEIGHT_BYTES)
         if named and bytes.fromhex(named) not in self._pivots:
             pivot = await self._load(Pivot, owner, f"pivot:{named}")
             if pivot is not None and pivot.key == named:
@@ -147,9 +154,21 @@ class State:
         )
         self._remember_pivot(pivot)
 
-    def refresh_pivot(self, pivot: Pivot) -> None:
-        """State not used for `retention` is dropped; a pivot in use is used."""
-        self._write(pivot.owner, f"pivot:{pivot.key}", pivot)
+    def refresh(self, pivot: Pivot | None, batches: Sequence[Batch]) -> None:
+        """State not used for `retention` is dropped; what is in force is used. Written anew once a day."""
+        if pivot is not None and self._is_stale(f"pivot:{pivot.key}"):
+            self._write(pivot.owner, f"pivot:{pivot.key}", pivot)
+        for batch in batches:
+            if self._is_stale(f"batch:{batch.key}"):
+                self._write(batch.owner, f"batch:{batch.key}", batch)
+
+    def _is_stale(self, key: str) -> bool:
+        now = time.monotonic()
+        written = self._refreshed.get(key)
+        if written is not None and now - written < min(_REFRESH_SECONDS, self._keep_seconds / 4):
+            return False
+        self._refreshed.put(key, now, _ASKED_WEIGHT_BYTES)
+        return True
 
     def _remember_pivot(self, pivot: Pivot) -> None:
         weight = _RECORD_WEIGHT_BYTES + 4 * len(pivot.summary)
@@ -182,15 +201,17 @@ class State:
     # Markers
 
     def save_marker(self, marker: Marker) -> None:
-        self._markers[marker.key] = marker
         self._write(marker.owner, f"marker:{marker.key}", marker)
 
-    def read_marker(self, key: str) -> Marker | None:
-        return self._markers.get(key)
+    def take_marker(self, key: str) -> Marker | None:
+        """One that an earlier process left behind; whoever takes it sees to it."""
+        marker = self._left_behind.pop(key, None)
+        if marker is not None:
+            self.drop_marker(key)
+        return marker
 
     def drop_marker(self, key: str) -> None:
-        if self._markers.pop(key, None) is not None:
-            self._store.delete(f"marker:{key}")
+        self._store.delete(f"marker:{key}")
 
     # Calibrations
 
@@ -203,11 +224,11 @@ class State:
         known = self._calibrations.get(key)
         if known is None:
             known = await self._load(Calibration, owner, _calibration_key(*key)) or Calibration()
-            self._calibrations.put(key, known, _RECORD_WEIGHT_BYTES)
+            self._calibrations.put(key, known, _RECORD_WEIGHT_BYTES + len(model))
         return known
 
     def save_calibration(self, owner: str, upstream: str, model: str, calibration: Calibration) -> None:
-        self._calibrations.put((owner, upstream, model), calibration, _RECORD_WEIGHT_BYTES)
+        self._calibrations.put((owner, upstream, model), calibration, _RECORD_WEIGHT_BYTES + len(model))
         self._write(owner, _calibration_key(owner, upstream, model), calibration)
 
     async def _load(self, kind: type, owner: str, key: str):  # type: ignore[no-untyped-def]  # noqa: ANN202

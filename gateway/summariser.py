@@ -29,9 +29,10 @@ from gateway.upstream import Upstreams, make_headers, make_url
 from gateway.wire.chat_summary import output_key
 from gateway.wire.chat_text import read_spoken
 
-# One retry (DESIGN §6); after an error with at most this share of the prompt.
+# One retry (DESIGN §6); where the first may not have fitted after all, with at most this share of its prompt.
 _TRIES: Final = 2
 _SMALLER_TRY: Final = 0.6
+_MAY_NOT_FIT: Final = ("status 400", "status 413")
 # System prompt and chat template around the parts, in raw tokens.
 _FRAME_TOKENS: Final = 200
 # The prompt is counted whole with this conversation's own ratio: what is left is how its texts differ.
@@ -79,15 +80,14 @@ class Summariser:
                 answer = await self._client.ask(fitted.assignment)
             except UpstreamFailed as error:
                 rejected = Rejected(str(error))
+                if str(error) in _MAY_NOT_FIT:
+                    room = int(fitted.prompt_tokens * _SMALLER_TRY)
                 continue
             tokens = int(await self._sizer.count(strip_thinking(answer.text)) * fitted.ratio)
             verdict = judge_summary(answer, tokens, fitted.cut.folded, fitted.cut.cap)
             if isinstance(verdict, Accepted):
                 return await self._make_pivot(turn, fitted.cut, situation, verdict)
             rejected = verdict
-            if answer.has_error:
-                # It may not have fitted after all: the next try must be clearly smaller.
-                room = int(fitted.prompt_tokens * _SMALLER_TRY)
         return rejected
 
     async def _fit(self, turn: Turn, cut: Cut, situation: Situation, most_tokens: int) -> "_Fitted | None":
@@ -114,7 +114,7 @@ class Summariser:
     ) -> Assignment:
         return Assignment(
             url=_choose_url(turn, upstream),
-            headers=tuple(make_headers(turn.raw_headers, upstream, _PATH).items()),
+            headers=_choose_headers(turn, upstream),
             model=turn.policy.summary.model or turn.model,
             system=self._prompts.system,
             output_key=output_key(turn.received.body.envelope),
@@ -164,6 +164,12 @@ class Summariser:
 def _read_spoken(turn: Turn, cut: Cut) -> list[Spoken]:
     """The originals that the client just sent, never placeholders (DESIGN §6)."""
     return [read_spoken(turn.received.raw(position)) for position in range(cut.start, cut.covers)]
+
+
+def _choose_headers(turn: Turn, upstream: UpstreamSettings) -> tuple[tuple[str, str], ...]:
+    """The client's own end-to-end ones where the conversation goes; elsewhere nothing of the client's."""
+    is_own = upstream.name == turn.upstream.name
+    return tuple(make_headers(turn.raw_headers if is_own else (), upstream, _PATH).items())
 
 
 def _choose_url(turn: Turn, upstream: UpstreamSettings) -> str:

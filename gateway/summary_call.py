@@ -64,17 +64,24 @@ class SummaryClient:
         try:
             async with asyncio.timeout(assignment.timeout_seconds):
                 return await self._exchange(assignment, body)
-        except (httpx.HTTPError, httpx.InvalidURL, TimeoutError, OSError) as error:
+        except (httpx.HTTPError, httpx.InvalidURL, TimeoutError, OSError, ValueError) as error:
             raise UpstreamFailed(type(error).__name__) from error
 
     async def _exchange(self, assignment: Assignment, body: bytes) -> Answer:
-        headers = [(name, value) for name, value in assignment.headers if name.lower() not in _DROPPED]
-        headers += [("Content-Type", "application/json"), ("Accept", "text/event-stream")]
+        headers = [
+            (name.encode("utf-8", "surrogateescape"), value.encode("utf-8", "surrogateescape"))
+            for name, value in assignment.headers
+            if name.lower() not in _DROPPED
+        ]
+        headers += [(b"Content-Type", b"application/json"), (b"Accept", b"text/event-stream")]
         request = self._client.build_request(
             "POST", assignment.url, content=body, headers=headers, timeout=assignment.timeout_seconds
         )
         response = await self._client.send(request, stream=True)
         try:
+            if response.status_code != 200:
+                # The number only: an error's text may quote the conversation.
+                raise UpstreamFailed(f"status {response.status_code}")
             reader = SummaryReader(response.headers.get("content-type", ""), "")
             async for chunk in response.aiter_bytes():
                 reader.feed(chunk)
@@ -85,5 +92,5 @@ class SummaryClient:
             text=read.text,
             finish_reason=read.finish_reason,
             has_tool_calls=read.has_tool_calls,
-            has_error=read.has_error or not read.is_complete or response.status_code != 200,
+            has_error=read.has_error or not read.is_complete,
         )

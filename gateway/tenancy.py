@@ -11,6 +11,8 @@ from multidict import CIMultiDictProxy
 from gateway.core.errors import RequestRefused
 from gateway.settings import Settings
 
+_SEPARATOR = "\0"
+
 
 @dataclass(frozen=True, slots=True)
 class Tenant:
@@ -35,24 +37,25 @@ class Tenancy:
 
         Without configured tenants every key is its own tenant; callers without one share one.
         """
-        digest = _digest(read_credential(headers))
-        known = self._known.get(digest)
+        credentials = read_credentials(headers)
+        known = self._known.get(_digest(credentials[0])) if credentials else None
         if known is not None:
             return known
         if self._is_closed:
             raise RequestRefused(
                 401, "Incorrect API key provided.", kind="invalid_request_error", code="invalid_api_key"
             )
-        return Tenant(f"key:{digest}", None, "default")
+        # All of them together: two callers who share one of several keys stay apart.
+        return Tenant(f"key:{_digest(_SEPARATOR.join(credentials))}", None, "default")
 
 
-def read_credential(headers: CIMultiDictProxy[str]) -> str:
-    """The caller's key, wherever its API puts it; empty where there is none."""
-    bearer = headers.get("Authorization")
-    if bearer is not None:
-        scheme, _, token = bearer.partition(" ")
-        return token.strip() if scheme.lower() == "bearer" else bearer
-    return headers.get("x-api-key") or headers.get("api-key") or ""
+def read_credentials(headers: CIMultiDictProxy[str]) -> list[str]:
+    """The caller's keys, wherever its API puts them, the one that counts first; none where it sends none."""
+    bearer = headers.get("Authorization", "")
+    scheme, _, token = bearer.partition(" ")
+    found = [token.strip() if scheme.lower() == "bearer" else bearer]
+    found += [headers.get(name, "") for name in ("x-api-key", "api-key", "x-goog-api-key")]
+    return [credential for credential in found if credential]
 
 
 def _digest(credential: str) -> str:

@@ -29,6 +29,7 @@ _REQUEST_ONLY: Final = frozenset({"host", "content-length", "expect"})
 _NOT_FORWARDED: Final = _HOP_BY_HOP | _REQUEST_ONLY
 _CREDENTIALS: Final = frozenset({"authorization", "x-api-key", "api-key"})
 _NOTHING: Final[frozenset[str]] = frozenset()
+_LONGEST_KEPT_PATH: Final = 256
 _OWN_PREFIX: Final = "x-gateway-"
 
 _FORMATS: Final = {
@@ -38,7 +39,6 @@ _FORMATS: Final = {
 }
 
 
-@lru_cache(maxsize=512)
 def read_format(path: str) -> str | None:
     """The wire format that a path is understood in, None for one that is only relayed."""
     return _FORMATS.get(_without_version(path.partition("?")[0]))
@@ -66,7 +66,8 @@ def make_url(upstream: UpstreamSettings, path: str) -> URL:
 
     A path that climbs out of base_url could reach another tenant's part of the upstream.
     """
-    return _make_url(upstream.base_url, path)
+    make = _make_url if len(path) <= _LONGEST_KEPT_PATH else _make_url.__wrapped__
+    return make(upstream.base_url, path)
 
 
 @lru_cache(maxsize=512)
@@ -144,7 +145,6 @@ def _without_version(path: str) -> str:
     return path[3:] if path.startswith("/v1") and path[3:4] in ("", "?") else path
 
 
-@lru_cache(maxsize=512)
 def _guess_format(path: str) -> str | None:
     """By its beginning: `/messages/count_tokens` goes where `/messages` goes."""
     plain = _without_version(path)

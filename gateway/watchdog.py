@@ -51,6 +51,7 @@ class Watch:
         if self.response is not None:
             self.response.close()
             self.response = None
+        self.seen_seconds = time.monotonic()
 
 
 class Watchdog:

@@ -88,7 +88,7 @@ async def test_many_side_calls_at_one_place_leave_the_newest_scopes() -> None:
     assert scopes == ["s8"] * 5 + ["s5", "s6", "s7", "s8"]
 
 
-async def test_after_a_restart_the_stored_head_is_found_and_only_asked_for_once() -> None:
+async def test_after_a_restart_the_stored_head_is_found() -> None:
     store = await make_store()
     before = make_state(store)
     head = make_head(talk(3))
@@ -99,7 +99,12 @@ async def test_after_a_restart_the_stored_head_is_found_and_only_asked_for_once(
     assert after.find_head(talk(5), "s") is None
     assert await after.ask_head("t", talk(5), "s") == head
     assert after.find_head(talk(4), "s") == head
-    assert await after.ask_head("t", talk(4), "s") is None
+
+
+async def test_nothing_is_no_conversation_to_go_on_from() -> None:
+    state = make_state(await make_store())
+    state.save_head(make_head(converse([])), is_worth_writing=True)
+    assert state.find_head(talk(2), "s") is None
 
 
 async def test_a_head_that_memory_has_lost_is_found_in_the_store_again() -> None:
@@ -152,7 +157,7 @@ async def test_a_record_that_is_broken_is_as_if_it_were_not_there(value: bytes) 
             store.write(f"{kind}:{key.hex()}", value, keep_seconds=60)
     state = make_state(store)
     assert await state.ask_head("t", conversation, "s") is None
-    await state.load_pivots("t", conversation, pivot.key)
+    await state.load_pivots("t", conversation, "b", pivot.key)
     await state.load_batches("t", [pivot.key])
     assert state.find_pivots(conversation) == []
     assert state.read_batches([pivot.key]) is None
@@ -194,7 +199,7 @@ async def test_after_a_restart_the_newest_pivot_and_the_one_that_a_head_names_ar
     for pivot in (named, between, newest):
         await before.save_pivot(pivot)
     after = make_state(store)
-    await after.load_pivots("t", talk(5), named.key)
+    await after.load_pivots("t", talk(5), "b", named.key)
     assert after.find_pivots(talk(5)) == [named, newest]
 
 
@@ -202,11 +207,11 @@ async def test_a_pivot_that_a_head_names_is_loaded_again_when_memory_has_lost_it
     store = await make_store()
     state = make_state(store, max_bytes=1_200)
     first, second = make_pivot(talk(5), 3), make_pivot(talk(5), 5)
-    await state.load_pivots("t", talk(5), None)
+    await state.load_pivots("t", talk(5), "b", None)
     await state.save_pivot(first)
     await state.save_pivot(second)
     assert state.find_pivots(talk(5)) == [second]
-    await state.load_pivots("t", talk(5), first.key)
+    await state.load_pivots("t", talk(5), "b", first.key)
     assert first in state.find_pivots(talk(5))
 
 
@@ -217,7 +222,7 @@ async def test_somebody_elses_pivots_and_batches_are_not_found() -> None:
     store.write(f"pivot:{pivot.key}", render_record("u", pivot), keep_seconds=60)
     store.write(f"batch:{batch.key}", render_record("u", batch), keep_seconds=60)
     state = make_state(store)
-    await state.load_pivots("t", conversation, pivot.key)
+    await state.load_pivots("t", conversation, "b", pivot.key)
     await state.load_batches("t", [batch.key])
     assert state.find_pivots(conversation) == []
     assert state.read_batches([batch.key]) is None
@@ -246,12 +251,12 @@ async def test_after_a_restart_a_marker_comes_back_with_its_head_and_can_be_drop
     before.flush_heads()
     before.save_marker(marker)
     after = make_state(store)
-    assert after.read_marker(head.key) is None
+    # Our own are not taken by our own next request: their work is under way.
+    assert before.take_marker(head.key) is None
+    assert after.take_marker(head.key) is None
     await after.ask_head("t", talk(3), "s")
-    assert after.read_marker(head.key) == marker
-    after.drop_marker(head.key)
-    after.drop_marker(head.key)
-    assert after.read_marker(head.key) is None
+    assert after.take_marker(head.key) == marker
+    assert after.take_marker(head.key) is None
     assert await store.scan("marker:") == []
 
 
@@ -277,7 +282,7 @@ async def test_a_refreshed_pivot_lives_on() -> None:
     await state.save_pivot(used)
     await state.save_pivot(unused)
     now[0] = 50.0
-    state.refresh_pivot(used)
+    state.refresh(used, ())
     now[0] = 70.0
     assert [key for key, _ in await store.scan("pivot:")] == [f"pivot:{used.key}"]
 

@@ -9,7 +9,7 @@ from multidict import CIMultiDict, CIMultiDictProxy
 
 from gateway.core.errors import RequestRefused
 from gateway.settings import Settings, load_settings
-from gateway.tenancy import Tenancy, Tenant, read_credential
+from gateway.tenancy import Tenancy, Tenant, read_credentials
 
 OPEN = load_settings(None, {})
 TENANTS = """
@@ -53,11 +53,11 @@ FORMS = [
 
 @pytest.mark.parametrize(("pair", "expected"), FORMS, ids=str)
 def test_a_credential_is_read_wherever_its_api_puts_it(pair: tuple[str, str], expected: str) -> None:
-    assert read_credential(headers(pair)) == expected
+    assert read_credentials(headers(pair)) == ([expected] if expected else [])
 
 
 def test_authorization_counts_before_the_others() -> None:
-    assert read_credential(headers(("x-api-key", "x"), ("Authorization", "Bearer a"))) == "a"
+    assert read_credentials(headers(("x-api-key", "x"), ("Authorization", "Bearer a"))) == ["a", "x"]
 
 
 def test_a_configured_key_names_its_tenant(closed: Settings) -> None:

@@ -74,14 +74,17 @@ class Estimate:
     unsure: int
 
 
-def upper_bound_tokens(conversation: Conversation, head: Head | None, body_bytes: int) -> int:
+def upper_bound_tokens(conversation: Conversation, head: Head | None, body_bytes: int) -> int | None:
     """No tokenizer makes more tokens than bytes: enough to know that a small step stays below a line.
 
     `head` must be of the same scope, and what it had in force still is; without one the whole body counts.
+    None where there is no such bound: a picture's link is short, the picture is not.
     """
+    added = conversation.messages[head.length if head else 0 :]
+    if any(message.has_media for message in added):
+        return None
     if head is None:
         return body_bytes + _MESSAGE_OVERHEAD_TOKENS * len(conversation.messages)
-    added = conversation.messages[head.length :]
     return head.total_tokens + sum(message.size_bytes + _MESSAGE_OVERHEAD_TOKENS for message in added)
 
 

@@ -8,9 +8,15 @@ from dataclasses import dataclass
 
 from gateway.core.cut import SMALLER_SHARE
 
-_THINKING = re.compile(r"<(think|thinking|thought|reasoning)>.*?(?:</\1>|\Z)", re.DOTALL | re.IGNORECASE)
-# Closing tag only: templates that put the opening one into the prompt (DeepSeek R1, Qwen 3).
-_THINKING_TAIL = re.compile(r"\A.*</think(?:ing)?>", re.DOTALL | re.IGNORECASE)
+# Only where a text begins with it: a summary may well speak of such tags. Not closed, it is all thinking.
+_THINKING = re.compile(
+    r"\A(?:\s*<(think|thinking|thought|reasoning)>.*?(?:</\1>|\Z))+", re.DOTALL | re.IGNORECASE
+)
+# A closing tag alone, at the end of a line: templates put the opening one into the prompt (DeepSeek R1,
+# Qwen 3).
+_THINKING_TAIL = re.compile(
+    r"\A(?:(?!<think).)*?</think(?:ing)?>[ \t]*$", re.DOTALL | re.IGNORECASE | re.MULTILINE
+)
 _FINISHED = frozenset({"stop", "end_turn", "eos", "completed"})
 # Upstream enforces the cap by its own count; ours may differ by this much before we call it broken.
 _CAP_TOLERANCE = 1.25
@@ -41,7 +47,7 @@ class Rejected:
 
 
 def strip_thinking(text: str) -> str:
-    """The text without reasoning blocks, closed or not, and without space around it."""
+    """The text without the reasoning that it begins with, closed or not, and without space around it."""
     return _THINKING_TAIL.sub("", _THINKING.sub("", text)).strip()
 
 

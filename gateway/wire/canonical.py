@@ -10,6 +10,8 @@ from typing import cast
 
 import msgspec
 
+from gateway.core.errors import Unreadable
+
 # Blocks that clients insert, move and strip (DESIGN §3: exactly these tags).
 _EPHEMERAL = re.compile(
     r"<(system-reminder|system_reminder|environment_details|environment_context|info-msg)>"
@@ -25,13 +27,15 @@ def canonical_json(value: object) -> bytes:
         return msgspec.json.encode(value, order="sorted")
     except (msgspec.MsgspecError, OverflowError, ValueError):
         return repr(value).encode("utf-8", "surrogatepass")
+    except RecursionError as error:
+        raise Unreadable("nested too deeply") from error
 
 
 def canonical_arguments(arguments: str) -> bytes:
     """Tool-call arguments: a JSON text that clients re-space. What is not JSON stands for itself."""
     try:
         return canonical_json(msgspec.json.decode(arguments))
-    except (msgspec.MsgspecError, UnicodeEncodeError):
+    except (msgspec.MsgspecError, UnicodeEncodeError, RecursionError):
         return arguments.encode("utf-8", "surrogatepass")
 
 

@@ -50,7 +50,11 @@ def test_the_upper_bound_lies_above_every_tokenizer_that_makes_no_more_tokens_th
     body: bytes, share: float
 ) -> None:
     received = read(body)
-    assert upper_bound_tokens(received.conversation, None, len(body)) >= int(share * len(body))
+    bound = upper_bound_tokens(received.conversation, None, len(body))
+    if any(message.has_media for message in received.conversation.messages):
+        assert bound is None
+    else:
+        assert bound is not None and bound >= int(share * len(body))
 
 
 def test_the_upper_bound_behind_a_head_counts_what_was_added_by_its_bytes() -> None:

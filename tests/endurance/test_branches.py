@@ -215,6 +215,39 @@ async def test_a_hundred_equal_requests_share_one_summary_and_leave_alike() -> N
     assert len({seen.body for seen in toy.chats}) == 1 and len(toy.chats) == 100
 
 
+async def test_a_huge_last_result_is_still_summarised_once() -> None:
+    """The cut of what is prepared after the answer may lie behind the last group, for all of them alike."""
+    toy = ToyUpstream(window=WINDOW, bias=1.0)
+    toy.summary_delivery = replace(toy.summary_delivery, before_headers_seconds=0.2)
+    body = make_session(20, 5, "one_user", 500).envelope(14, SHAPE)
+    messages = body["messages"]
+    assert isinstance(messages, list)
+    last = {**messages[-1], "content": "line of output " * 1_500}
+    async with toy, running_gateway(make_settings(toy)) as gateway:
+        toy.reply = lambda _: Reply(text="Noted.")
+        async with aiohttp.ClientSession(headers={"Authorization": "Bearer sk-toy"}) as client:
+            url = f"{gateway.base_url}/chat/completions"
+            request = render({**body, "messages": [*messages[:-1], last]})
+            answers = await asyncio.gather(*(ask(client, url, request) for _ in range(10)))
+            await asyncio.sleep(0.5)
+    assert {answer.status for answer in answers} == {200}
+    assert len(toy.summaries) <= 1
+
+
+async def test_pictures_are_counted_and_not_taken_for_their_links() -> None:
+    parts = [{"type": "image_url", "image_url": {"url": f"https://a.test/{n}.png"}} for n in range(12)]
+    body = {
+        "model": "toy-model",
+        "max_tokens": 4_000,
+        "messages": [{"role": "user", "content": [{"type": "text", "text": "Look."}, *parts]}],
+    }
+    toy = ToyUpstream(window=WINDOW)
+    async with toy, running_gateway(make_settings(toy)) as gateway, aiohttp.ClientSession() as client:
+        answer = await ask(client, f"{gateway.base_url}/chat/completions", render(body))
+    assert answer.status == 200
+    assert _sent_tokens(answer) > 9_000
+
+
 async def test_a_restart_in_mid_session_keeps_pivot_and_summary(tmp_path: Path) -> None:
     toy = ToyUpstream(window=WINDOW, bias=1.2)
     session = make_session(40, 7, "one_user", 600)
