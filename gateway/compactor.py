@@ -163,6 +163,10 @@ class Compactor:
         started = time.monotonic()
         if not self.may_ask(turn):
             return False
+        where = (turn.owner, turn.upstream.name)
+        breaker = self._breakers.get(where)
+        if breaker is not None:
+            self._breakers.put(where, breaker.with_attempt(started), _BREAKER_WEIGHT_BYTES)
         situation = await self._planner.gather(turn, may_compact=True)
         made = await self._summariser.summarise(turn, cut, situation)
         if isinstance(made, Pivot):

@@ -14,7 +14,7 @@ from gateway.upstream import RawHeaders
 
 
 class Turn(msgspec.Struct, frozen=True, kw_only=True):
-    """head: the nearest known one. is_known_size: its usage counts for this request (same scope).
+    """head: the nearest known one; `own_head`, where its usage counts for this request (same scope).
 
     url, raw_headers: where the conversation's own calls go, and the headers as received; a summary call goes
     the same way.

@@ -19,5 +19,8 @@ class Breaker:
     def with_failure(self, now_seconds: float) -> "Breaker":
         return Breaker(self.failures + 1, now_seconds + _OPEN_SECONDS)
 
-    def with_success(self) -> "Breaker":
-        return Breaker()
+    def with_attempt(self, now_seconds: float) -> "Breaker":
+        """While it is open only one attempt at a time is let through."""
+        if self.failures < _FAILURES:
+            return self
+        return Breaker(self.failures, now_seconds + _OPEN_SECONDS)

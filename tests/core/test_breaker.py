@@ -19,5 +19,11 @@ def test_it_lets_one_attempt_through_after_a_minute_and_opens_again_when_that_fa
 
 
 def test_a_success_closes_it_and_forgets_the_failures() -> None:
-    breaker = Breaker().with_failure(0.0).with_failure(0.0).with_success().with_failure(0.0)
+    breaker = Breaker().with_failure(0.0).with_attempt(0.0).with_failure(0.0)
     assert breaker.allows(0.0)
+
+
+def test_an_open_one_lets_one_attempt_through_at_a_time() -> None:
+    opened = Breaker().with_failure(0.0).with_failure(0.0).with_failure(0.0)
+    assert opened.allows(60.0)
+    assert not opened.with_attempt(60.0).allows(61.0)
