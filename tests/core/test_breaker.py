@@ -18,7 +18,7 @@ def test_it_lets_one_attempt_through_after_a_minute_and_opens_again_when_that_fa
     assert not breaker.with_failure(160.0).allows(160.1)
 
 
-def test_a_success_closes_it_and_forgets_the_failures() -> None:
+def test_two_failures_do_not_open_it() -> None:
     breaker = Breaker().with_failure(0.0).with_attempt(0.0).with_failure(0.0)
     assert breaker.allows(0.0)
 
