@@ -1,4 +1,4 @@
-"""A summary that fails its checks costs the user nothing: it is not stored, and what fits goes on unchanged."""
+"""A summary that fails its checks costs the user nothing: what fits goes on unchanged."""
 
 import aiohttp
 import pytest
