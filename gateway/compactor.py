@@ -78,9 +78,7 @@ class Compactor:
             self._spawn(self._learn(turn, plan, usage))
 
     def start(self, turn: Turn, cut: Cut, reason: str) -> "asyncio.Task[bool]":
-        """The compaction of this cut, or the one that is running on the chain already. True: a pivot is
-        ready.
-        """
+        """The compaction of this cut, or the one that runs on the chain already. True: a pivot is ready."""
         conversation = turn.received.conversation
         running = self._find_on_chain(turn.owner, conversation)
         if running is not None:
@@ -163,10 +161,7 @@ class Compactor:
         started = time.monotonic()
         if not self.may_ask(turn):
             return False
-        where = (turn.owner, turn.upstream.name)
-        breaker = self._breakers.get(where)
-        if breaker is not None:
-            self._breakers.put(where, breaker.with_attempt(started), _BREAKER_WEIGHT_BYTES)
+        self._set_breaker(turn, self._breaker(turn).with_attempt(started))
         situation = await self._planner.gather(turn, may_compact=True)
         made = await self._summariser.summarise(turn, cut, situation)
         if isinstance(made, Pivot):
@@ -180,16 +175,19 @@ class Compactor:
 
     def may_ask(self, turn: Turn) -> bool:
         """Not while the summariser of this tenant has failed too often in a row."""
-        breaker = self._breakers.get((turn.owner, turn.upstream.name)) or Breaker()
-        return breaker.allows(time.monotonic())
+        return self._breaker(turn).allows(time.monotonic())
 
     def _note(self, turn: Turn, made: Pivot | Rejected) -> None:
-        key = (turn.owner, turn.upstream.name)
         if isinstance(made, Pivot):
-            self._breakers.pop(key)
+            self._set_breaker(turn, Breaker())
         elif made.is_summarisers:
-            breaker = (self._breakers.get(key) or Breaker()).with_failure(time.monotonic())
-            self._breakers.put(key, breaker, _BREAKER_WEIGHT_BYTES)
+            self._set_breaker(turn, self._breaker(turn).with_failure(time.monotonic()))
+
+    def _breaker(self, turn: Turn) -> Breaker:
+        return self._breakers.get((turn.owner, turn.upstream.name)) or Breaker()
+
+    def _set_breaker(self, turn: Turn, breaker: Breaker) -> None:
+        self._breakers.put((turn.owner, turn.upstream.name), breaker, _BREAKER_WEIGHT_BYTES)
 
     def _spawn(self, work: Coroutine[Any, Any, Any]) -> "asyncio.Task[Any]":
         task = asyncio.get_running_loop().create_task(work)

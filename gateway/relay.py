@@ -204,16 +204,8 @@ class Relay:
     async def _pump(
         self, stream: "_Stream", response: aiohttp.ClientResponse, downstream: Downstream, watch: Watch
     ) -> None:
-        content, monotonic = response.content, time.monotonic
         edit = stream.edit
-        while True:
-            try:
-                chunk = await content.readany()
-            except _FOREIGN as error:
-                _translate(error, watch)
-            watch.seen_seconds = monotonic()
-            if not chunk:
-                break
+        while chunk := await _read_piece(response, watch):
             stream.feed(chunk)
             if edit is not None:
                 chunk = edit(chunk)
@@ -221,7 +213,7 @@ class Relay:
                 # While downstream does not read, upstream is not the one who is silent.
                 watch.seen_seconds = math.inf
                 await downstream.write(chunk)
-                watch.seen_seconds = monotonic()
+                watch.seen_seconds = time.monotonic()
         rest = stream.finish_edit()
         if rest:
             await downstream.write(rest)
@@ -299,16 +291,20 @@ def _names_usage_option(body: bytes) -> bool:
 
 async def _read_bounded(response: aiohttp.ClientResponse, watch: Watch) -> bytes:
     pieces, size = [], 0
-    while size < _KEPT_ERROR_BYTES:
-        try:
-            chunk = await response.content.readany()
-        except _FOREIGN as error:
-            _translate(error, watch)
-        if not chunk:
-            break
+    while size < _KEPT_ERROR_BYTES and (chunk := await _read_piece(response, watch)):
         pieces.append(chunk)
         size += len(chunk)
     return b"".join(pieces)
+
+
+async def _read_piece(response: aiohttp.ClientResponse, watch: Watch) -> bytes:
+    """What has come of the body; nothing at its end. A sign of life."""
+    try:
+        chunk = await response.content.readany()
+    except _FOREIGN as error:
+        _translate(error, watch)
+    watch.seen_seconds = time.monotonic()
+    return chunk
 
 
 def _translate(error: BaseException, watch: Watch) -> NoReturn:
