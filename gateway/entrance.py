@@ -1,4 +1,9 @@
-"""Who asks, and where does it go? What is known of a request before its body is looked at."""
+"""Who asks, and where does it go? What is known of a request before its body is looked at.
+
+Agents send the same headers over and over: what was made of them is remembered.
+"""
+
+from typing import Final
 
 import msgspec
 from aiohttp import web
@@ -6,16 +11,24 @@ from multidict import CIMultiDict
 from yarl import URL
 
 from gateway.core.errors import RequestRefused
+from gateway.lru import Lru
 from gateway.settings import UpstreamSettings
 from gateway.tenancy import Tenancy, Tenant
 from gateway.upstream import RawHeaders, Upstreams, make_headers, make_url, read_format
 from gateway.wire import chat
 
 _BYPASS = "x-gateway-bypass"
+# What is remembered holds callers' keys, like every request that is under way: in memory only, and not many.
+_KEPT_BYTES: Final = 1 << 20
+_KEPT_WEIGHT_BYTES: Final = 6_000
+# The one header that differs from turn to turn, and says nothing here.
+_LENGTH: Final = b"content-length"
+
+Sameness = tuple[str, str, tuple[tuple[bytes, bytes], ...]]
 
 
 class Admission(msgspec.Struct, frozen=True):
-    """headers: the end-to-end ones, as they go upstream. raw_headers: as they came.
+    """headers: the end-to-end ones, as they go upstream; shared, so never changed. raw_headers: as they came.
 
     is_understood: the path promises a body that we can read, and nobody asked for a pure relay.
     """
@@ -33,9 +46,21 @@ class Entrance:
     def __init__(self, tenancy: Tenancy, upstreams: Upstreams) -> None:
         self._tenancy = tenancy
         self._upstreams = upstreams
+        self._kept: Lru[Sameness, Admission] = Lru(_KEPT_BYTES)
 
     def admit(self, request: web.BaseRequest) -> Admission:
         """Raises RequestRefused: 401 for a stranger, 400 for a path that climbs, 426 for a WebSocket."""
+        raw = request.raw_headers
+        same = tuple([pair for pair in raw if len(pair[0]) != len(_LENGTH) or pair[0].lower() != _LENGTH])
+        key = (request.method, request.raw_path, same)
+        admission = self._kept.get(key)
+        if admission is None:
+            admission = self._read(request)
+            size = sum(len(name) + len(value) for name, value in raw)
+            self._kept.put(key, admission, _KEPT_WEIGHT_BYTES + 4 * size)
+        return admission
+
+    def _read(self, request: web.BaseRequest) -> Admission:
         path, headers = request.raw_path, request.headers
         if headers.get("Upgrade", "").lower() == "websocket":
             raise RequestRefused(426, "WebSocket is not spoken here; use HTTP.")

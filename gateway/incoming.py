@@ -49,6 +49,8 @@ async def _read_bounded(request: web.BaseRequest, max_bytes: int) -> bytes:
     if request.content_length is not None and request.content_length > max_bytes:
         raise _too_large(max_bytes)
     await _let_it_come(request)
+    if request.content_length is not None:
+        return await content.read()
     pieces = []
     size = 0
     while True:

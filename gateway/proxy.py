@@ -8,6 +8,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Final
 
+import msgspec
 from aiohttp import web
 
 from gateway.compactor import Compactor
@@ -73,11 +74,12 @@ class Proxy:
     async def _carry(self, request: web.BaseRequest, downstream: Downstream) -> None:
         admission = self._entrance.admit(request)
         if not admission.is_understood:
-            body = await stream_body(request)
+            call = _make_call(admission, await stream_body(request))
+            call = msgspec.structs.replace(call, headers=call.headers.copy())
             length = request.headers.get("Content-Length")
             if length is not None:
-                admission.headers["Content-Length"] = length
-            await self._sender.pass_through(_make_call(admission, body), downstream)
+                call.headers["Content-Length"] = length
+            await self._sender.pass_through(call, downstream)
             return
         incoming = await read_body(request, self._settings.listen.max_body_bytes)
         call = _make_call(admission, incoming.raw)

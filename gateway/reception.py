@@ -12,6 +12,7 @@ from gateway.core.policy import Policy
 from gateway.entrance import Admission
 from gateway.identity import Received, Recognizer, leading_digests
 from gateway.limits import LimitsBook
+from gateway.lru import Lru
 from gateway.settings import Settings
 from gateway.state import State
 from gateway.turn import Turn
@@ -21,6 +22,8 @@ _ID_DIGITS: Final = 16
 # Growth per turn need not be known better than this to say when it is time to prepare.
 _GROWTH_STEP_TOKENS: Final = 64
 _MOST_LINES: Final = 4_096
+_SCOPES_BYTES: Final = 1 << 18
+_SCOPE_WEIGHT_BYTES: Final = 500
 
 
 class Reception:
@@ -30,14 +33,14 @@ class Reception:
         self._limits = limits
         self._state = state
         self._lines: dict[tuple[int | None, ...], Lines | None] = {}
+        self._scopes: Lru[tuple[str | bytes, ...], str] = Lru(_SCOPES_BYTES)
 
     async def receive(self, admission: Admission, body: bytes) -> Turn:
         """Raises Unreadable for a body that is not of the format."""
         tenant, upstream = admission.tenant, admission.upstream
         received = self._recognizer.recognize(tenant.id, chat.FORMAT, body)
         conversation, envelope = received.conversation, received.body.envelope
-        leading = leading_digests(conversation.leading)
-        scope = choose_scope(upstream.name, envelope.model, leading, envelope.tools)
+        scope = self._choose_scope(upstream.name, received)
         head = self._state.find_head(conversation, scope)
         if _is_missing_answers(conversation, head):
             head = await self._state.ask_head(tenant.id, conversation, scope) or head
@@ -59,6 +62,16 @@ class Reception:
             conversation=identity,
             parent=parent,
         )
+
+    def _choose_scope(self, upstream: str, received: Received) -> str:
+        """Remembered: it changes when the tools or the leading block do."""
+        envelope, leading = received.body.envelope, received.conversation.leading
+        key = (upstream, envelope.model, envelope.tools, *[message.digest for message in leading])
+        scope = self._scopes.get(key)
+        if scope is None:
+            scope = choose_scope(upstream, envelope.model, leading_digests(leading), envelope.tools)
+            self._scopes.put(key, scope, _SCOPE_WEIGHT_BYTES + 80 * len(leading) + len(envelope.model))
+        return scope
 
     def _choose_lines(
         self, policy: Policy, limits: Limits, requested: int | None, growth: float

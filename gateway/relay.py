@@ -36,6 +36,8 @@ _MOST_HEADERS: Final = 256
 _KEPT_ERROR_BYTES: Final = 1 << 16
 # uvicorn closes idle connections after 5 s; reusing one at that moment would fail a POST for nothing.
 _KEEPALIVE_SECONDS: Final = 4.0
+# The library guesses a type for a body that came without one, unless it is told not to.
+_NEVER_ADDED: Final = CIMultiDict({hdrs.CONTENT_TYPE: None})
 
 # What the library and the system raise where upstream, or the way there, is at fault; and a cancelled wait.
 _FOREIGN: Final = (
@@ -106,10 +108,21 @@ class _BytesBody(Payload):
         return str(self._value, encoding, errors)
 
 
+class _PlainRequest(aiohttp.ClientRequest):
+    """A request that carries the headers it was given and none that the library would add."""
+
+    def update_auto_headers(self, skip_auto_headers: object) -> None:
+        self._skip_auto_headers = _NEVER_ADDED
+
+
 class Relay:
     def __init__(self, settings: Settings) -> None:
-        patience = [upstream.idle_seconds for upstream in settings.upstreams.values()]
-        self._watchdog = Watchdog(min(patience))
+        upstreams = settings.upstreams.values()
+        self._watchdog = Watchdog(min(upstream.idle_seconds for upstream in upstreams))
+        self._timeouts = {
+            upstream.connect_seconds: aiohttp.ClientTimeout(total=None, sock_connect=upstream.connect_seconds)
+            for upstream in upstreams
+        }
         self._session: aiohttp.ClientSession | None = None
 
     async def open(self) -> None:
@@ -117,8 +130,7 @@ class Relay:
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=_KEEPALIVE_SECONDS, ttl_dns_cache=60),
             cookie_jar=aiohttp.DummyCookieJar(),
-            timeout=aiohttp.ClientTimeout(total=None, sock_read=None),
-            skip_auto_headers=(hdrs.USER_AGENT, hdrs.ACCEPT, hdrs.ACCEPT_ENCODING, hdrs.CONTENT_TYPE),
+            request_class=_PlainRequest,
             auto_decompress=False,
             read_bufsize=_READ_BYTES,
             max_line_size=_HEADER_BYTES,
@@ -163,7 +175,7 @@ class Relay:
         assert self._session is not None
         watch.end()
         body = _BytesBody(call.body, watch) if isinstance(call.body, bytes) else _watched(call.body, watch)
-        timeout = aiohttp.ClientTimeout(total=None, sock_connect=call.upstream.connect_seconds)
+        timeout = self._timeouts[call.upstream.connect_seconds]
         try:
             response = await self._session.request(
                 call.method, call.url, headers=call.headers, data=body, allow_redirects=False, timeout=timeout

@@ -48,8 +48,10 @@ class Watch:
 
     def end(self) -> None:
         """Closes the answer that was watched; one that came to its end has given its connection back."""
-        if self.response is not None:
-            self.response.close()
+        response = self.response
+        if response is not None:
+            if not response.content.is_eof():
+                response.close()
             self.response = None
         self.seen_seconds = time.monotonic()
 

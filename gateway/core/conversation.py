@@ -41,7 +41,7 @@ def with_messages(before: Conversation, keep: int, added: Sequence[Message]) -> 
     on.
     """
     leading = list(before.leading)
-    messages = [*before.messages[:keep]]
+    messages = list(before.messages[:keep])
     chain = list(before.chain[: keep + 1])
     opening_end = min(before.opening_end, keep)
     for message in added:

@@ -116,12 +116,37 @@ class _PlainMessage(msgspec.Struct, forbid_unknown_fields=True, gc=False):
     tool_call_id: str | None = None
 
 
+class _PlainFunction(msgspec.Struct, forbid_unknown_fields=True, gc=False):
+    name: str
+    arguments: str
+
+
+class _PlainCall(msgspec.Struct, forbid_unknown_fields=True, gc=False):
+    id: str
+    type: Literal["function"]
+    function: _PlainFunction
+
+
+class _PlainCalling(msgspec.Struct, forbid_unknown_fields=True, gc=False):
+    """What an agent's step looks like, as a rule: calls, and perhaps a text before them."""
+
+    role: Literal["assistant"]
+    tool_calls: list[_PlainCall]
+    content: str | None = None
+
+
 _decode_plain = msgspec.json.Decoder(_PlainMessage).decode
+_decode_calling = msgspec.json.Decoder(_PlainCalling).decode
 
 
 def read_message(raw: bytes, key: bytes) -> Message:
-    """One slice as facts; `key`: its message_key. Raises Unreadable."""
+    """One slice as facts; `key`: its message_key. Raises Unreadable.
+
+    Typed readings of the usual forms come first: they say the same at a third of the price.
+    """
     try:
+        if b'"tool_calls"' in raw:
+            return _read_calling(_decode_calling(raw), raw, key)
         plain = _decode_plain(raw)
     except (ValueError, RecursionError):
         return _read_any_message(raw, key)
@@ -136,6 +161,19 @@ def read_message(raw: bytes, key: bytes) -> Message:
         return Message(plain.role, key, digest_fields(fields), len(raw))
     fields.append((b"answers", answered.encode("utf-8", "surrogatepass")))
     return Message(plain.role, key, digest_fields(fields), len(raw), (), (answered,))
+
+
+def _read_calling(calling: _PlainCalling, raw: bytes, key: bytes) -> Message:
+    text = (calling.content or "").encode("utf-8", "surrogatepass")
+    fields = [(b"role", b"assistant"), (b"text", text)]
+    for call in calling.tool_calls:
+        fields += [
+            (b"call", call.id.encode("utf-8", "surrogatepass")),
+            (b"tool", call.function.name.encode("utf-8", "surrogatepass")),
+            (b"arguments", canonical_arguments(call.function.arguments)),
+        ]
+    calls = tuple([Call(call.id, call.function.name) for call in calling.tool_calls])
+    return Message("assistant", key, digest_fields(fields), len(raw), calls)
 
 
 def _read_any_message(raw: bytes, key: bytes) -> Message:
