@@ -66,7 +66,8 @@ class Reception:
     def _choose_scope(self, upstream: str, received: Received) -> str:
         """Remembered: it changes when the tools or the leading block do."""
         envelope, leading = received.body.envelope, received.conversation.leading
-        key = (upstream, envelope.model, envelope.tools, *[message.digest for message in leading])
+        key: tuple[str | bytes, ...] = (upstream, envelope.model, envelope.tools)
+        key += tuple([message.digest for message in leading])
         scope = self._scopes.get(key)
         if scope is None:
             scope = choose_scope(upstream, envelope.model, leading_digests(leading), envelope.tools)

@@ -3,17 +3,23 @@
 Rendered marks are remembered, so that a shortened message is parsed once in its life.
 """
 
-from gateway.core.pivot import Mark
+from gateway.core.pivot import Mark, Pivot
 from gateway.core.plan import Plan
 from gateway.core.view import View
 from gateway.lru import Lru
 from gateway.turn import Turn
-from gateway.wire.chat_rewrite import make_output_edit, make_usage_edit, make_view_edits, render_marked
+from gateway.wire.chat_rewrite import (
+    make_output_edit,
+    make_usage_edit,
+    make_view_edits,
+    render_marked,
+    render_summary,
+)
 from gateway.wire.splice import Edit, apply_edits
 
 _WEIGHT_BYTES = 300
 
-Key = tuple[bytes, int | None, str]
+Key = tuple[bytes, int | None, str] | tuple[str, float, str]
 
 
 class Rewriter:
@@ -35,7 +41,9 @@ class Rewriter:
         edits: list[Edit] = []
         if plan.pivot is not None or plan.batches:
             view = plan.view
-            edits = make_view_edits(body, conversation, view, self._render(turn, view, plan))
+            edits = make_view_edits(
+                body, conversation, view, self._render(turn, view, plan), self._render_pivot
+            )
         if plan.output is not None:
             edits.append(make_output_edit(body, plan.output))
         return edits
@@ -51,6 +59,14 @@ class Rewriter:
             for position in range(pivot.opening_end):
                 rendered[position] = self._render_one(turn, position, Mark(position, pivot.opening_chars), "")
         return rendered
+
+    def _render_pivot(self, pivot: Pivot, next_role: str) -> bytes:
+        key = (pivot.key, pivot.created_seconds, next_role)
+        found = self._rendered.get(key)
+        if found is None:
+            found = render_summary(pivot, next_role)
+            self._rendered.put(key, found, len(found) + _WEIGHT_BYTES)
+        return found
 
     def _render_one(self, turn: Turn, position: int, mark: Mark, placeholder: str) -> bytes:
         message = turn.received.conversation.messages[position]

@@ -3,7 +3,7 @@
 Carries out a view. Every message that is kept leaves byte-identical and in order (DESIGN §5).
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import msgspec
 
@@ -61,9 +61,16 @@ def _shorten_part(part: object, keep_chars: int) -> object:
 
 
 def make_view_edits(
-    body: ChatBody, conversation: Conversation, view: View, rendered: Mapping[int, bytes]
+    body: ChatBody,
+    conversation: Conversation,
+    view: View,
+    rendered: Mapping[int, bytes],
+    render: Callable[[Pivot, str], bytes] = render_summary,
 ) -> list[Edit]:
-    """Edits for pivot and marks. `rendered`: the marked messages by position, each as it is to be sent."""
+    """Edits for pivot and marks. `rendered`: the marked messages by position, each as it is to be sent.
+
+    `render`: does what `render_summary` does; a caller may remember what that made.
+    """
     skip = len(conversation.leading)
     edits = [
         Edit(*body.places[skip + position], new)
@@ -77,7 +84,7 @@ def make_view_edits(
     next_role = messages[pivot.covers].role if pivot.covers < len(messages) else "none"
     first = body.places[skip + pivot.opening_end].start
     last = body.places[skip + pivot.covers - 1].end
-    return [*edits, Edit(first, last, render_summary(pivot, next_role))]
+    return [*edits, Edit(first, last, render(pivot, next_role))]
 
 
 def _is_cut_opening(pivot: Pivot | None, position: int) -> bool:
