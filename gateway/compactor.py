@@ -20,6 +20,7 @@ from gateway.core.plan import Plan, decide_after
 from gateway.core.summary import Rejected
 from gateway.core.usage import Usage
 from gateway.core.view import measure
+from gateway.digester import Digester
 from gateway.lru import Lru
 from gateway.planner import Planner
 from gateway.records import Marker
@@ -47,11 +48,15 @@ class _Running:
 
 
 class Compactor:
-    def __init__(self, state: State, planner: Planner, sizer: Sizer, summariser: Summariser) -> None:
+    def __init__(
+        self, state: State, planner: Planner, sizer: Sizer, summariser: Summariser, digester: Digester
+    ) -> None:
         self._state = state
         self._planner = planner
         self._sizer = sizer
         self._summariser = summariser
+        self._digester = digester
+        self._digesting: dict[str, asyncio.Task[bool]] = {}
         self._running: dict[str, _Running] = {}
         self._breakers: Lru[tuple[str, str], Breaker] = Lru(_BREAKERS_BYTES)
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -89,6 +94,15 @@ class Compactor:
         task.add_done_callback(lambda _: self._running.pop(key, None))
         return task
 
+    def start_digest(self, turn: Turn, cut: Cut) -> "asyncio.Task[bool]":
+        """A digest in place of the summary that is not to be had. True: a pivot is ready."""
+        key = turn.received.conversation.chain[cut.covers].hex()
+        task = self._digesting.get(key)
+        if task is None:
+            task = self._digesting[key] = self._spawn(self._digest(turn, cut))
+            task.add_done_callback(lambda _: self._digesting.pop(key, None))
+        return task
+
     def find_running(self, owner: str, conversation: Conversation) -> "asyncio.Task[bool] | None":
         """A compaction under way whose pivot this conversation could use."""
         running = self._find_on_chain(owner, conversation)
@@ -115,15 +129,19 @@ class Compactor:
 
     async def _learn(self, turn: Turn, plan: Plan, usage: Usage) -> None:
         """Calibrates by this answer: near the lines, and as long as nothing is known. Then looks ahead."""
-        state, received = self._state, turn.received
-        calibration = await state.load_calibration(turn.owner, turn.upstream.name, turn.model)
-        sizes = await self._sizer.measure(received)
-        end = len(received.conversation.messages)
-        raw = measure(plan.view, received.conversation, sizes.messages, sizes.environment, end)
-        fresh = calibration.with_sample(usage.prompt_tokens, raw)
-        state.save_calibration(turn.owner, turn.upstream.name, turn.model, fresh)
+        await self.calibrate(turn, plan, usage.prompt_tokens)
         if self._planner.is_near(turn, usage.total):
             await self._consider(turn, plan, usage.total)
+
+    async def calibrate(self, turn: Turn, plan: Plan, prompt_tokens: int) -> None:
+        """By what upstream itself counted, in an answer or in a refusal."""
+        state, conversation = self._state, turn.received.conversation
+        calibration = await state.load_calibration(turn.owner, turn.upstream.name, turn.model)
+        sizes = await self._sizer.measure(turn.received)
+        end = len(conversation.messages)
+        raw = measure(plan.view, conversation, sizes.messages, sizes.environment, end)
+        fresh = calibration.with_sample(prompt_tokens, raw)
+        state.save_calibration(turn.owner, turn.upstream.name, turn.model, fresh)
 
     async def _consider(self, turn: Turn, plan: Plan | None, total_tokens: int) -> None:
         """Schedule -> execute: the marker is queued before the work begins (document 000 §4)."""
@@ -165,13 +183,28 @@ class Compactor:
         situation = await self._planner.gather(turn, may_compact=True)
         made = await self._summariser.summarise(turn, cut, situation)
         if isinstance(made, Pivot):
-            try:
-                await self._state.save_pivot(made)
-            except StoreError:
-                made = Rejected("store", is_summarisers=False)
+            made = await self._save(made)
         self._note(turn, made)
         _log_outcome(turn, cut, made, f"reason={reason} seconds={time.monotonic() - started:.1f}")
         return isinstance(made, Pivot)
+
+    async def _digest(self, turn: Turn, cut: Cut) -> bool:
+        """Never over a summary of the same messages that came in meanwhile."""
+        started = time.monotonic()
+        known = self._state.read_pivot(turn.received.conversation.chain[cut.covers].hex())
+        if known is not None and not known.is_digest:
+            return True
+        situation = await self._planner.gather(turn, may_compact=False)
+        made = await self._save(await self._digester.digest(turn, cut, situation))
+        _log_outcome(turn, cut, made, f"reason=digest seconds={time.monotonic() - started:.1f}")
+        return isinstance(made, Pivot)
+
+    async def _save(self, pivot: Pivot) -> Pivot | Rejected:
+        try:
+            await self._state.save_pivot(pivot)
+        except StoreError:
+            return Rejected("store", is_summarisers=False)
+        return pivot
 
     def may_ask(self, turn: Turn) -> bool:
         """Not while the summariser of this tenant has failed too often in a row."""

@@ -5,8 +5,10 @@ in the stream, or a broken connection, never a clean end (DESIGN §7).
 """
 
 import asyncio
+import math
 import socket
 import struct
+import time
 from typing import Final, TypeVar
 
 from aiohttp import HttpVersion11, hdrs, web
@@ -58,15 +60,23 @@ class Downstream:
         """Known only once the body has been read."""
         self._is_streaming = is_streaming
 
-    async def wait_for(self, work: "asyncio.Future[T]", headers: dict[str, str]) -> "asyncio.Future[T]":
-        """Work that goes on even if nobody waits, once it is done; keep-alives from `after_seconds` on."""
+    async def wait_for(
+        self, work: "asyncio.Future[T]", headers: dict[str, str], most_seconds: float = math.inf
+    ) -> bool:
+        """Waits for work that goes on even if nobody does; keep-alives from `after_seconds` on.
+
+        Is it done? False after `most_seconds`.
+        """
+        ends = time.monotonic() + most_seconds
         patience = self._keepalive.after_seconds if not self.is_committed else self._keepalive.every_seconds
-        while True:
-            done, _ = await asyncio.wait((work,), timeout=patience)
+        while (left := ends - time.monotonic()) > 0:
+            done, _ = await asyncio.wait((work,), timeout=min(patience, left))
             if done:
-                return work
-            await self._keep_alive(headers)
+                return True
+            if time.monotonic() < ends:
+                await self._keep_alive(headers)
             patience = self._keepalive.every_seconds
+        return work.done()
 
     async def begin(self, status: int, reason: str, headers: CIMultiDict[str]) -> None:
         """Sends status and headers, unless a keep-alive already did."""

@@ -47,7 +47,7 @@ class Planner:
             output=None,
         )
 
-    async def gather(self, turn: Turn, *, may_compact: bool) -> Situation:
+    async def gather(self, turn: Turn, *, may_compact: bool, may_digest: bool = False) -> Situation:
         """Everything that a decision looks at, read and measured."""
         state, owner = self._state, turn.owner
         conversation = turn.received.conversation
@@ -76,6 +76,7 @@ class Planner:
             pivots=pivots,
             batches=batches,
             may_compact=may_compact and turn.policy.auto,
+            may_digest=may_digest and turn.policy.auto,
         )
 
     def is_near(self, turn: Turn, total_tokens: int) -> bool:

@@ -4,31 +4,24 @@ Awaits only what downstream is waiting for. Decides nothing itself.
 """
 
 import logging
-from dataclasses import replace
-from functools import partial
 from typing import Final
 
 import msgspec
 from aiohttp import web
 
-from gateway.compactor import Compactor
 from gateway.core.errors import RequestRefused, Unreadable, UpstreamFailed, UpstreamStalled
-from gateway.core.plan import Plan, decide
 from gateway.downstream import Answer, Downstream
 from gateway.entrance import Admission, Entrance
 from gateway.incoming import read_body, stream_body
-from gateway.planner import Planner
 from gateway.reception import Reception
-from gateway.relay import Body, Call, Outcome
+from gateway.recovery import Recovery
+from gateway.relay import Body, Call
 from gateway.sender import Sender
 from gateway.settings import Settings
-from gateway.turn import Turn
 from gateway.wire.errors import render_error
 
 log = logging.getLogger("gateway.proxy")
 
-# A history of many windows is folded in chunks; more of them within one request would be a loop.
-_MOST_COMPACTIONS: Final = 8
 # What nginx calls a client that closed its connection; nobody reads it.
 _HUNG_UP: Final = 499
 
@@ -39,13 +32,13 @@ class Proxy:
         settings: Settings,
         entrance: Entrance,
         reception: Reception,
-        preparation: "Preparation",
+        recovery: Recovery,
         sender: Sender,
     ) -> None:
         self._settings = settings
         self._entrance = entrance
         self._reception = reception
-        self._preparation = preparation
+        self._recovery = recovery
         self._sender = sender
 
     async def answer(self, request: web.BaseRequest) -> web.StreamResponse:
@@ -89,44 +82,7 @@ class Proxy:
             await self._sender.pass_through(call, downstream)
             return
         downstream.set_streaming(is_streaming=turn.received.body.envelope.is_streaming)
-        plan = await self._preparation.plan(turn, downstream)
-        await self._sender.send(turn, plan, call, downstream, partial(self._preparation.observe, turn, plan))
-
-
-class Preparation:
-    """What comes before and after the exchange: a plan, and what is learned from the answer."""
-
-    def __init__(self, settings: Settings, planner: Planner, compactor: Compactor) -> None:
-        self._shows_headers = settings.response_headers
-        self._planner = planner
-        self._compactor = compactor
-
-    async def plan(self, turn: Turn, downstream: Downstream) -> Plan:
-        """At once below the lines; measured near them, after the compactions that it cannot do without."""
-        self._compactor.resume(turn)
-        return self._planner.read_plan(turn) or await self._plan_measured(turn, downstream)
-
-    def observe(self, turn: Turn, plan: Plan, outcome: Outcome) -> None:
-        """One plain call; nothing is awaited any more."""
-        reading = outcome.reading
-        is_told = reading.usage is not None or reading.is_complete
-        if 200 <= outcome.status < 300 and is_told and not reading.has_error:
-            self._compactor.observe(turn, plan, reading.usage)
-
-    async def _plan_measured(self, turn: Turn, downstream: Downstream) -> Plan:
-        may_compact = self._compactor.may_ask(turn)
-        for attempt in range(_MOST_COMPACTIONS + 1):
-            situation = await self._planner.gather(turn, may_compact=may_compact)
-            running = self._compactor.find_running(turn.owner, turn.received.conversation)
-            decision = decide(replace(situation, is_preparing=running is not None))
-            if isinstance(decision, Plan):
-                return decision
-            task = self._compactor.start(turn, decision.cut, "hard line")
-            headers = {"x-gateway-conversation": turn.conversation} if self._shows_headers else {}
-            done = await downstream.wait_for(task, headers)
-            is_ready = not done.cancelled() and done.exception() is None and done.result()
-            may_compact = is_ready and attempt + 1 < _MOST_COMPACTIONS
-        raise AssertionError("a plan without compaction is always possible")
+        await self._recovery.carry(turn, call, downstream)
 
 
 def _make_call(admission: Admission, body: Body) -> Call:

@@ -5,10 +5,9 @@ Knows HTTP, not conversations. An answer is never an error, whatever its status;
 
 import asyncio
 import math
-import ssl
 import time
 from collections.abc import AsyncIterator, Callable
-from typing import Final, NoReturn
+from typing import Final
 
 import aiohttp
 import msgspec
@@ -19,10 +18,13 @@ from multidict import CIMultiDict
 from yarl import URL
 
 from gateway.core.errors import UpstreamFailed
+from gateway.core.refusal import Overflow
 from gateway.downstream import Downstream
+from gateway.holding import Care, Held, hold_back
 from gateway.loop import refuse_gateway
 from gateway.settings import Settings, UpstreamSettings
 from gateway.upstream import make_response_headers
+from gateway.upstream_body import FOREIGN, read_bounded, read_piece, translate
 from gateway.watchdog import Watch, Watchdog
 from gateway.wire.answer import AnswerReader, Reading
 from gateway.wire.encoding import DecodeError, Decoder, make_decoder
@@ -38,12 +40,6 @@ _KEPT_ERROR_BYTES: Final = 1 << 16
 _KEEPALIVE_SECONDS: Final = 4.0
 # The library guesses a type for a body that came without one, unless it is told not to.
 _NEVER_ADDED: Final = CIMultiDict({hdrs.CONTENT_TYPE: None})
-
-# What the library and the system raise where upstream, or the way there, is at fault; and a cancelled wait.
-_FOREIGN: Final = (
-    *(TimeoutError, aiohttp.ClientError, OSError, ssl.SSLError, ValueError),
-    asyncio.CancelledError,
-)
 
 Body = bytes | AsyncIterator[bytes] | None
 
@@ -69,15 +65,26 @@ class Exchange(msgspec.Struct, frozen=True, kw_only=True):
     """A call and what to do with its answer.
 
     headers: added to the answer's. observe: told what was seen in a copy of the answer, in one plain call,
-    also
-    if downstream hangs up before the end (clients close at `[DONE]`). without_usage: the same call without
-    the injected `include_usage`, where it was injected: its extra chunk is taken out of the answer again.
+    also if downstream hangs up before the end (clients close at `[DONE]`). without_usage: the same call
+    without the injected `include_usage`, where it was injected: its extra chunk is taken out of the answer
+    again. care: which answers are kept back until it is known whether they call the request too large.
     """
 
     call: Call
     headers: dict[str, str] = {}
     observe: Callable[[Outcome], None] | None = None
     without_usage: Call | None = None
+    care: Care = "none"
+
+
+class Carried(msgspec.Struct, frozen=True):
+    """What became of an exchange. refused_option: upstream refused the injected option, and answered without.
+
+    held: its answer, where it called the request too large; then nothing of it went downstream.
+    """
+
+    refused_option: bool
+    held: Held | None
 
 
 class _BytesBody(Payload):
@@ -123,6 +130,7 @@ class Relay:
             upstream.connect_seconds: aiohttp.ClientTimeout(total=None, sock_connect=upstream.connect_seconds)
             for upstream in upstreams
         }
+        self._hold_seconds = settings.keepalive.after_seconds
         self._session: aiohttp.ClientSession | None = None
 
     async def open(self) -> None:
@@ -144,11 +152,10 @@ class Relay:
         if self._session is not None:
             await self._session.close()
 
-    async def carry(self, exchange: Exchange, downstream: Downstream) -> bool:
+    async def carry(self, exchange: Exchange, downstream: Downstream) -> Carried:
         """One call and its answer. Raises UpstreamFailed where nothing of an answer was sent downstream yet.
 
         Where something was, the answer is broken off instead: a client must never take half for the whole.
-        True: upstream refused the injected option, and answered without it.
         """
         upstream = exchange.call.upstream
         watch = self._watchdog.begin(upstream.name, upstream.idle_seconds, downstream.task)
@@ -158,17 +165,26 @@ class Relay:
             # A finished answer has given its connection back by now; any other must stop costing money.
             self._watchdog.end(watch)
 
-    async def _carry(self, exchange: Exchange, downstream: Downstream, watch: Watch) -> bool:
+    async def _carry(self, exchange: Exchange, downstream: Downstream, watch: Watch) -> Carried:
         response = await self._ask(exchange.call, watch)
         refusal = await _read_refusal(exchange, response, watch)
         if exchange.without_usage is None or not _names_usage_option(refusal):
-            await self._pass_on(exchange, response, downstream, watch, refusal)
-            return False
+            return Carried(False, await self._pass_on(exchange, response, downstream, watch, refusal))
         plain = msgspec.structs.replace(exchange, call=exchange.without_usage, without_usage=None)
         response = await self._ask(plain.call, watch)
-        await self._pass_on(plain, response, downstream, watch, b"")
+        held = await self._pass_on(plain, response, downstream, watch, b"")
         # Refused again: then it was not (only) the option, and nothing is to be remembered.
-        return response.status < 400
+        return Carried(response.status < 400, held)
+
+    async def give_back(self, held: Held, headers: dict[str, str], downstream: Downstream) -> None:
+        """An answer that was kept back, as it came."""
+        if downstream.is_committed:
+            await downstream.fail(held.body, held.status)
+            return
+        held.headers.update(headers)
+        await downstream.begin(held.status, held.reason, held.headers)
+        await downstream.write(held.body)
+        await downstream.end()
 
     async def _ask(self, call: Call, watch: Watch) -> aiohttp.ClientResponse:
         """The answer's beginning; `watch` ends it."""
@@ -180,8 +196,8 @@ class Relay:
             response = await self._session.request(
                 call.method, call.url, headers=call.headers, data=body, allow_redirects=False, timeout=timeout
             )
-        except _FOREIGN as error:
-            _translate(error, watch)
+        except FOREIGN as error:
+            translate(error, watch)
         watch.response = response
         watch.seen_seconds = time.monotonic()
         refuse_gateway(response, call.upstream)
@@ -194,30 +210,38 @@ class Relay:
         downstream: Downstream,
         watch: Watch,
         beginning: bytes,
-    ) -> None:
+    ) -> Held | None:
         """The answer, as it comes. `beginning`: what was read of its body already."""
+        held = await hold_back(response, watch, beginning, exchange.care, self._hold_seconds)
+        if held.overflow is not None:
+            return _make_held(response, held.read, held.overflow)
         if downstream.is_committed and response.status != 200:
-            body = beginning + await _read_bounded(response, watch)
+            body = held.read or await read_bounded(response, watch, _KEPT_ERROR_BYTES)
             await downstream.fail(body, response.status)
-            return
+            return None
         stream = _Stream(exchange, response, must_decode=downstream.is_committed)
         try:
             await downstream.begin(response.status, response.reason or "", stream.headers)
-            if beginning:
-                await downstream.write(beginning)
-            await self._pump(stream, response, downstream, watch)
+            await self._pump(stream, held.read, response, downstream, watch)
         except (UpstreamFailed, DecodeError):
             downstream.abort()
         else:
             await downstream.end()
         finally:
             stream.report(response.status)
+        return None
 
     async def _pump(
-        self, stream: "_Stream", response: aiohttp.ClientResponse, downstream: Downstream, watch: Watch
+        self,
+        stream: "_Stream",
+        chunk: bytes,
+        response: aiohttp.ClientResponse,
+        downstream: Downstream,
+        watch: Watch,
     ) -> None:
+        """`chunk`: what is to be passed on first."""
         edit = stream.edit
-        while chunk := await _read_piece(response, watch):
+        while chunk or (chunk := await read_piece(response, watch)):
             stream.feed(chunk)
             if edit is not None:
                 chunk = edit(chunk)
@@ -226,6 +250,7 @@ class Relay:
                 watch.seen_seconds = math.inf
                 await downstream.write(chunk)
                 watch.seen_seconds = time.monotonic()
+                chunk = b""
         rest = stream.finish_edit()
         if rest:
             await downstream.write(rest)
@@ -293,7 +318,7 @@ async def _read_refusal(exchange: Exchange, response: aiohttp.ClientResponse, wa
     """The body of a 400 that an injected option may have caused, read before anything of it is sent."""
     if exchange.without_usage is None or response.status != 400:
         return b""
-    return await _read_bounded(response, watch)
+    return await read_bounded(response, watch, _KEPT_ERROR_BYTES)
 
 
 def _names_usage_option(body: bytes) -> bool:
@@ -301,29 +326,11 @@ def _names_usage_option(body: bytes) -> bool:
     return b"stream_options" in body or b"include_usage" in body
 
 
-async def _read_bounded(response: aiohttp.ClientResponse, watch: Watch) -> bytes:
-    pieces, size = [], 0
-    while size < _KEPT_ERROR_BYTES and (chunk := await _read_piece(response, watch)):
-        pieces.append(chunk)
-        size += len(chunk)
-    return b"".join(pieces)
-
-
-async def _read_piece(response: aiohttp.ClientResponse, watch: Watch) -> bytes:
-    """What has come of the body; nothing at its end. A sign of life."""
-    try:
-        chunk = await response.content.readany()
-    except _FOREIGN as error:
-        _translate(error, watch)
-    watch.seen_seconds = time.monotonic()
-    return chunk
-
-
-def _translate(error: BaseException, watch: Watch) -> NoReturn:
-    """Raises ours for a foreign exception of the upstream side. A cancelled handler stays cancelled."""
-    stalled = watch.explain(error)
-    if stalled is not None:
-        raise stalled from error
-    if isinstance(error, asyncio.CancelledError):
-        raise error
-    raise UpstreamFailed(f"{watch.name}: {type(error).__name__}") from error
+def _make_held(response: aiohttp.ClientResponse, body: bytes, overflow: Overflow) -> Held:
+    return Held(
+        status=response.status,
+        reason=response.reason or "",
+        headers=make_response_headers(response.raw_headers),
+        body=body,
+        overflow=overflow,
+    )

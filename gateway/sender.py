@@ -2,11 +2,13 @@
 
 from collections.abc import Callable
 
+import msgspec
 from aiohttp import hdrs
 from msgspec.structs import replace
 
 from gateway.core.plan import Plan
 from gateway.downstream import Downstream
+from gateway.holding import Care, Held
 from gateway.lru import Lru
 from gateway.relay import Call, Exchange, Outcome, Relay
 from gateway.rewriter import Rewriter
@@ -15,6 +17,13 @@ from gateway.turn import Turn
 
 _REFUSERS_BYTES = 1 << 18
 _REFUSER_WEIGHT_BYTES = 256
+
+
+class Watching(msgspec.Struct, frozen=True):
+    """observe: told what the answer said, even if downstream does not stay to the end. care: as in Exchange."""
+
+    observe: Callable[[Outcome], None]
+    care: Care
 
 
 class Sender:
@@ -29,23 +38,32 @@ class Sender:
         """A relay and nothing else."""
         await self._relay.carry(Exchange(call=call), downstream)
 
-    async def send(
-        self, turn: Turn, plan: Plan, call: Call, downstream: Downstream, observe: Callable[[Outcome], None]
-    ) -> None:
-        """`observe`: told what the answer said, even if downstream does not stay to the end."""
+    async def send(self, turn: Turn, plan: Plan, call: Call, downstream: Downstream, watch: Watching) -> Held | None:
+        """The answer, if upstream calls the request too large; any other is on its way downstream."""
         body = self._rewriter.rewrite(turn, plan)
         if body is not turn.received.body.data:
             call = _with_body(call, body)
         headers = _plan_headers(turn, plan) if self._shows_headers else {}
-        exchange = Exchange(call=call, headers=headers, observe=observe)
+        exchange = Exchange(call=call, headers=headers, observe=watch.observe, care=watch.care)
         if self._must_ask_for_usage(turn):
             asking = _with_body(call, self._rewriter.rewrite_with_usage(turn, plan))
             asking.headers[hdrs.ACCEPT_ENCODING] = "identity"
             exchange = replace(exchange, call=asking, without_usage=call)
-        if await self._relay.carry(exchange, downstream):
+        carried = await self._relay.carry(exchange, downstream)
+        if carried.refused_option:
             self._refusers.put(
                 (turn.upstream.name, turn.model), True, _REFUSER_WEIGHT_BYTES + len(turn.model)
             )
+        return carried.held
+
+    async def give_back(self, turn: Turn, plan: Plan, held: Held, downstream: Downstream) -> None:
+        """A refusal that nothing helped against, as it came."""
+        headers = _plan_headers(turn, plan) if self._shows_headers else {}
+        await self._relay.give_back(held, headers, downstream)
+
+    def measure(self, turn: Turn, plan: Plan) -> int:
+        """Bytes of the body that a plan makes."""
+        return len(self._rewriter.rewrite(turn, plan))
 
     def _must_ask_for_usage(self, turn: Turn) -> bool:
         """In streams whose client did not, unless this model is known to refuse it."""
@@ -64,6 +82,8 @@ def _with_body(call: Call, body: bytes) -> Call:
 
 def _plan_headers(turn: Turn, plan: Plan) -> dict[str, str]:
     names = [name for name, used in (("pivot", plan.pivot), ("pruned", plan.batches)) if used]
+    if plan.pivot is not None and plan.pivot.is_digest:
+        names = ["digest"]
     headers = {
         "x-gateway-conversation": turn.conversation,
         "x-gateway-plan": "+".join(names) or "passthrough",

@@ -4,11 +4,13 @@ DESIGN §6: tool outputs cut to 2,000 characters, then folded in chunks; each ch
 which the next one builds on.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
 from gateway.core.conversation import Conversation, is_boundary
 from gateway.core.cut import Cut
+from gateway.core.pivot import Pivot
 from gateway.core.weights import Weights
 
 
@@ -38,6 +40,19 @@ ATTEMPTS: Final = (
 )
 
 
+def from_originals(cut: Cut, pivots: Sequence[Pivot], weights: Weights) -> Cut | None:
+    """The cut that folds again what a digest covers, for a client still sends it. None: it builds on none.
+
+    pivots: every eligible one, ascending; the newest real summary before the digest is built on.
+    """
+    if cut.base is None or not cut.base.is_digest:
+        return None
+    real = [pivot for pivot in pivots if not pivot.is_digest and pivot.covers < cut.covers]
+    base = real[-1] if real else None
+    start = max(base.covers if base else 0, cut.base.opening_end)
+    return replace(cut, base=base, start=start, folded=_folded_tokens(weights, base, start, cut.covers))
+
+
 def shrink_cut(conversation: Conversation, weights: Weights, cut: Cut, share: float) -> Cut:
     """The cut that folds only the oldest share of its messages: whole groups, at least one of them."""
     if share >= 1.0:
@@ -45,5 +60,9 @@ def shrink_cut(conversation: Conversation, weights: Weights, cut: Cut, share: fl
     covers = cut.start + max(1, int(share * (cut.covers - cut.start)))
     while covers < cut.covers and not is_boundary(conversation, covers):
         covers += 1
-    base = cut.base.tokens * weights.ratio if cut.base else 0.0
-    return replace(cut, covers=covers, folded=int(sum(weights.messages[cut.start : covers]) + base))
+    return replace(cut, covers=covers, folded=_folded_tokens(weights, cut.base, cut.start, covers))
+
+
+def _folded_tokens(weights: Weights, base: Pivot | None, start: int, covers: int) -> int:
+    summary = base.tokens * weights.ratio if base is not None else 0.0
+    return int(sum(weights.messages[start:covers]) + summary)

@@ -17,6 +17,7 @@ class Pivot:
     question: stands before the summary where no opening does. resume: the user message after it.
     opening_chars: texts of the opening longer than this are cut in the middle; None leaves it whole.
     opening_tokens: raw estimate of the opening as it is sent. saved_tokens: true tokens it took off.
+    is_digest: made without a model, because none could be asked.
     """
 
     owner: str
@@ -31,6 +32,7 @@ class Pivot:
     opening_tokens: int
     saved_tokens: int
     created_seconds: float
+    is_digest: bool = False
 
 
 @dataclass(frozen=True, slots=True)

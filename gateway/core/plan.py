@@ -25,8 +25,8 @@ class Situation:
     """One request as the decisions see it.
 
     sticky: the pivot that the nearest head used. pivots: every eligible one, ascending. batches: marks in
-    force. may_compact: false once a compaction failed, or where the policy forbids it. is_preparing: a
-    compaction of this chain is under way.
+    force. may_compact: false once a compaction failed, or where the policy forbids it; may_digest: likewise
+    for the digest. is_preparing: a compaction of this chain is under way.
     """
 
     owner: str
@@ -41,6 +41,7 @@ class Situation:
     pivots: Sequence[Pivot]
     batches: Sequence[Batch]
     may_compact: bool
+    may_digest: bool = False
     is_preparing: bool = False
 
 
@@ -71,14 +72,22 @@ class CompactFirst:
     cut: Cut
 
 
-def decide(situation: Situation) -> Plan | CompactFirst:
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DigestFirst:
+    """No summary is to be had, and the window cannot hold the array: a digest takes the place."""
+
+    cut: Cut
+
+
+def decide(situation: Situation) -> Plan | CompactFirst | DigestFirst:
     """The cases, in the order they are taken.
 
     1. no known limit: what was in force stays in force;
     2. a prune batch that is worth it (unless the policy is eager: from the soft line on, if it suffices, and
        if no pivot is ready or under way, which is paid for);
     3. up to the hard line: as it is; 4. above it: the eligible pivot that covers most;
-    5. if that is not enough: compact first; 6. send what there is, cut where the window cannot hold it.
+    5. if that is not enough: compact first; 6. send what there is, if the window holds it;
+    7. else fold it into a digest; 8. else send it with its largest texts cut.
     """
     weighed = _Weighed(situation)
     lines = weighed.lines
@@ -101,7 +110,11 @@ def decide(situation: Situation) -> Plan | CompactFirst:
     share = WORTHWHILE_SHARE if fits else NEEDED_SHARE
     if situation.may_compact and cut is not None and is_worthwhile(cut, share * lines.hard):
         return CompactFirst(cut=cut)
-    return weighed.plan(best, batches) if fits else weighed.squeeze(best, batches)
+    if fits:
+        return weighed.plan(best, batches)
+    if situation.may_digest and cut is not None and is_worthwhile(cut, NEEDED_SHARE * lines.hard):
+        return DigestFirst(cut=cut)
+    return weighed.squeeze(best, batches)
 
 
 def decide_after(situation: Situation, plan: Plan, total_tokens: int) -> Cut | None:

@@ -71,6 +71,9 @@ class Summary:
     max_ratio: float = 0.1
     instructions: str = ""
     timeout_seconds: float = 120.0
+    # What one request may wait for: a history of many windows is folded in chunks, then the digest steps in.
+    max_calls: int = 8
+    deadline_seconds: float = 300.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

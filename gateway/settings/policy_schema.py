@@ -139,6 +139,13 @@ class SummarySection(Section):
     timeout_seconds: Annotated[float, Field(gt=0)] = Field(
         default=_SUMMARY.timeout_seconds, description="Patience for a summary."
     )
+    max_calls: PositiveCount = Field(
+        default=_SUMMARY.max_calls,
+        description="Summaries that one request may need; beyond them a digest made without a model.",
+    )
+    deadline_seconds: Annotated[float, Field(gt=0)] = Field(
+        default=_SUMMARY.deadline_seconds, description="Patience for all of them together."
+    )
 
 
 class PresetSection(Section):

@@ -1,0 +1,47 @@
+"""What a refusal teaches: the limits that it names, and how far our own count was off.
+
+The limits are kept for the requests to come; the turn at hand goes on with limits under which what was
+refused certainly does not fit.
+"""
+
+from dataclasses import replace
+from typing import Final
+
+from gateway.compactor import Compactor
+from gateway.core.limits import Limits
+from gateway.core.plan import Plan
+from gateway.core.refusal import Overflow
+from gateway.limits import LimitsBook
+from gateway.reception import Reception
+from gateway.turn import Turn
+
+# Of what was refused: certainly smaller, and far enough below that an estimate a little off still fits.
+_SMALLER: Final = 0.9
+
+
+class Lessons:
+    def __init__(self, book: LimitsBook, reception: Reception, compactor: Compactor) -> None:
+        self._book = book
+        self._reception = reception
+        self._compactor = compactor
+
+    async def learn(self, turn: Turn, plan: Plan, overflow: Overflow) -> Turn:
+        """The same turn, as it is to be sent smaller."""
+        limits = await self._learn_limits(turn, plan, overflow)
+        if overflow.prompt_tokens is not None:
+            await self._compactor.calibrate(turn, plan, overflow.prompt_tokens)
+        window = limits.context or limits.input or plan.sent
+        if plan.sent + (plan.output or turn.requested or 0) <= window:
+            # By our count it fits: then so much of our count is what upstream counts as its window.
+            share = window / overflow.prompt_tokens if overflow.prompt_tokens else _SMALLER
+            limits = replace(limits, context=int(min(share, _SMALLER) * plan.sent), input=None)
+        return self._reception.with_limits(turn, limits)
+
+    async def _learn_limits(self, turn: Turn, plan: Plan, overflow: Overflow) -> Limits:
+        place = (turn.owner, turn.upstream.name, turn.model)
+        told = Limits(context=overflow.context, input=overflow.input)
+        if told.context or told.input:
+            self._book.learn(*place, told)
+        elif overflow.kind == "tokens":
+            self._book.learn_unknown(*place, plan.sent)
+        return await self._book.load(*place)

@@ -1,0 +1,47 @@
+"""Makes a pivot of a text that stands for what a cut folds, a summary's or a digest's."""
+
+import time
+from typing import Final
+
+from gateway.core.cut import Cut
+from gateway.core.pivot import Mark, Pivot
+from gateway.core.plan import Situation
+from gateway.core.summary import Accepted
+from gateway.core.view import shown_tokens
+from gateway.settings import Prompts
+from gateway.sizes import Sizer
+from gateway.turn import Turn
+
+# What the inserted messages cost beyond their texts, in raw tokens.
+_INSERTED_TOKENS: Final = 12
+
+
+class PivotMaker:
+    def __init__(self, sizer: Sizer, prompts: Prompts) -> None:
+        self._sizer = sizer
+        self._prompts = prompts
+
+    async def make(
+        self, turn: Turn, cut: Cut, situation: Situation, text: Accepted, *, is_digest: bool
+    ) -> Pivot:
+        """Of one text and its true tokens. Stores nothing."""
+        conversation = situation.conversation
+        opening_end = conversation.opening_end if turn.policy.keep.opening else 0
+        mark = Mark(0, cut.opening_chars) if cut.opening_chars is not None else None
+        question = self._prompts.question if opening_end == 0 else None
+        inserted = [text.summary, self._prompts.resume, question or ""]
+        return Pivot(
+            owner=turn.owner,
+            key=conversation.chain[cut.covers].hex(),
+            covers=cut.covers,
+            opening_end=opening_end,
+            summary=text.summary,
+            question=question,
+            resume=self._prompts.resume,
+            tokens=_INSERTED_TOKENS + sum([await self._sizer.count(part) for part in inserted]),
+            opening_chars=cut.opening_chars,
+            opening_tokens=sum(shown_tokens(size, mark) for size in situation.sizes.messages[:opening_end]),
+            saved_tokens=max(0, cut.folded - text.tokens) + (cut.base.saved_tokens if cut.base else 0),
+            created_seconds=time.time(),
+            is_digest=is_digest,
+        )

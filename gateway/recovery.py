@@ -1,0 +1,87 @@
+"""Sends a turn, and again where upstream calls it too large: smaller, then smallest, then no more.
+
+DESIGN §4: learn, compact, retry once; then once with the digest; then the upstream's own error, unchanged.
+"""
+
+import logging
+from functools import partial
+from typing import Final
+
+from gateway.core.plan import Plan
+from gateway.core.refusal import Overflow
+from gateway.downstream import Downstream
+from gateway.holding import Care, Held
+from gateway.lessons import Lessons
+from gateway.preparation import Preparation
+from gateway.relay import Call
+from gateway.sender import Sender, Watching
+from gateway.turn import Turn
+
+log = logging.getLogger("gateway.recovery")
+
+# Once with a summary, once with a digest.
+_MOST_RETRIES: Final = 2
+# Of the soft line: what is nearer may be refused although we think that it fits. Tokenizers differ by 1.7.
+_NEAR: Final = 0.5
+
+
+class Recovery:
+    def __init__(self, preparation: Preparation, sender: Sender, lessons: Lessons) -> None:
+        self._preparation = preparation
+        self._sender = sender
+        self._lessons = lessons
+
+    async def carry(self, turn: Turn, call: Call, downstream: Downstream) -> None:
+        """Plan, exchange, and what a refusal makes necessary."""
+        plan = await self._preparation.plan(turn, downstream)
+        refused = await self._send(turn, plan, call, downstream, _choose_care(turn, plan))
+        if refused is not None and not await self._retry(turn, plan, call, downstream, refused.overflow):
+            await self._sender.give_back(turn, plan, refused, downstream)
+
+    async def _retry(
+        self, turn: Turn, plan: Plan, call: Call, downstream: Downstream, overflow: Overflow
+    ) -> bool:
+        """Has an answer gone downstream?"""
+        for attempt in range(_MOST_RETRIES):
+            taught = await self._lessons.learn(turn, plan, overflow)
+            smaller = await self._preparation.plan_measured(taught, downstream, may_ask=attempt == 0)
+            is_smaller = self._is_smaller(turn, plan, smaller)
+            _log_refusal(turn, plan, overflow, is_retried=is_smaller)
+            if not is_smaller:
+                return False
+            turn, plan = taught, smaller
+            held = await self._send(turn, plan, call, downstream, "start")
+            if held is None:
+                return True
+            overflow = held.overflow
+        return False
+
+    async def _send(
+        self, turn: Turn, plan: Plan, call: Call, downstream: Downstream, care: Care
+    ) -> Held | None:
+        observe = partial(self._preparation.observe, turn, plan)
+        return await self._sender.send(turn, plan, call, downstream, Watching(observe, care))
+
+    def _is_smaller(self, turn: Turn, before: Plan, after: Plan) -> bool:
+        """Strictly, in bytes: estimates may have moved. Or the same with a shorter reply asked for."""
+        sizes = self._sender.measure(turn, before), self._sender.measure(turn, after)
+        outputs = [plan.output or turn.requested or 0 for plan in (before, after)]
+        return sizes[1] < sizes[0] or (sizes[1] == sizes[0] and outputs[1] < outputs[0])
+
+
+def _choose_care(turn: Turn, plan: Plan) -> Care:
+    """A good answer is held back to its first content only where it may be none."""
+    if not turn.policy.auto:
+        return "none"
+    if turn.lines is None or plan.sent >= _NEAR * turn.lines.soft:
+        return "start"
+    return "errors"
+
+
+def _log_refusal(turn: Turn, plan: Plan, overflow: Overflow, *, is_retried: bool) -> None:
+    """Numbers only: the words of an error may quote the conversation."""
+    log.warning(
+        "too long for upstream conversation=%s kind=%s estimated=%d context=%s input=%s used=%s retried=%s",
+        *(turn.conversation, overflow.kind, plan.sent, overflow.context, overflow.input, overflow.used),
+        is_retried,
+    )

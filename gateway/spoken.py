@@ -1,0 +1,11 @@
+"""What was said in the messages that a cut folds: the originals that the client just sent (DESIGN §6)."""
+
+from gateway.core.cut import Cut
+from gateway.core.transcript import Spoken
+from gateway.turn import Turn
+from gateway.wire.chat_text import read_spoken
+
+
+def read_folded(turn: Turn, cut: Cut) -> list[Spoken]:
+    """Never placeholders. Parses each of them: call it in a thread."""
+    return [read_spoken(turn.received.raw(position)) for position in range(cut.start, cut.covers)]

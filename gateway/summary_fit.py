@@ -1,0 +1,131 @@
+"""Which call for a summary fits the summariser's window, and what it says.
+
+Goes where the conversation goes, with the client's own end-to-end headers, unless the policy names another
+upstream or model.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from gateway.core.cut import Cut
+from gateway.core.fold import ATTEMPTS, Attempt, from_originals, shrink_cut
+from gateway.core.plan import Situation
+from gateway.core.policy import Policy
+from gateway.core.transcript import Spoken, render_earlier_summary, render_transcript
+from gateway.core.weights import Weights, weigh
+from gateway.limits import LimitsBook
+from gateway.settings import Prompts, UpstreamSettings
+from gateway.sizes import Sizer
+from gateway.spoken import read_folded
+from gateway.summary_call import Assignment
+from gateway.turn import Turn
+from gateway.upstream import Upstreams, make_headers, make_url
+from gateway.wire.chat_summary import output_key
+
+# System prompt and chat template around the parts, in raw tokens.
+_FRAME_TOKENS: Final = 200
+# The prompt is counted whole with this conversation's own ratio: what is left is how its texts differ.
+_MARGIN: Final = 1.1
+_UNCALIBRATED_MARGIN: Final = 1.25
+_PATH: Final = "/v1/chat/completions"
+# Stands for a window that nobody knows.
+NO_LIMIT: Final = 1 << 30
+
+
+@dataclass(frozen=True, slots=True)
+class Fitted:
+    """A call that fits. cut: what it covers. spoken: what that says. ratio: true per raw tokens.
+
+    prompt_tokens: with the margin.
+    """
+
+    assignment: Assignment
+    cut: Cut
+    spoken: Sequence[Spoken]
+    ratio: float
+    prompt_tokens: int
+
+
+class SummaryFitter:
+    def __init__(self, upstreams: Upstreams, limits: LimitsBook, sizer: Sizer, prompts: Prompts) -> None:
+        self._upstreams = upstreams
+        self._limits = limits
+        self._sizer = sizer
+        self._prompts = prompts
+
+    async def fit(self, turn: Turn, cut: Cut, situation: Situation, most_tokens: int) -> Fitted | None:
+        """The mildest attempt that the summariser's window holds, with a prompt of at most `most_tokens`.
+
+        What a digest covers is summarised from the originals, if one call holds them.
+        """
+        weights = weigh(situation.conversation, situation.sizes, situation.known)
+        originals = from_originals(cut, situation.pivots, weights)
+        for wanted in (originals, cut) if originals is not None else (cut,):
+            spoken = await asyncio.to_thread(read_folded, turn, wanted)
+            found = await self._fit(turn, wanted, (situation, weights, spoken), most_tokens)
+            if wanted is cut or (found is not None and found.cut.covers == cut.covers):
+                return found
+        return None
+
+    async def _fit(
+        self, turn: Turn, cut: Cut, known: tuple[Situation, Weights, list[Spoken]], most_tokens: int
+    ) -> Fitted | None:
+        situation, weights, spoken = known
+        summary, conversation = turn.policy.summary, situation.conversation
+        upstream = self._upstreams.read(summary.upstream or "") or turn.upstream
+        context = self._limits.read(upstream.name, summary.model or turn.model).context or NO_LIMIT
+        margin = _MARGIN if situation.known.is_calibrated else _UNCALIBRATED_MARGIN
+        for attempt in ATTEMPTS:
+            part = shrink_cut(conversation, weights, cut, attempt.share)
+            said = spoken[: part.covers - part.start]
+            parts = self._make_parts(turn.policy, part, said, attempt)
+            raw = _FRAME_TOKENS + sum([await self._sizer.count(text) for text in parts])
+            prompt = int(raw * weights.ratio * margin)
+            room = context - prompt
+            if room >= part.cap and prompt <= most_tokens:
+                assignment = self._make_assignment(turn, upstream, parts, part.cap, room)
+                return Fitted(assignment, part, said, weights.ratio, prompt)
+        return None
+
+    def _make_assignment(
+        self, turn: Turn, upstream: UpstreamSettings, parts: tuple[str, ...], cap: int, room: int
+    ) -> Assignment:
+        return Assignment(
+            url=_choose_url(turn, upstream),
+            headers=_choose_headers(turn, upstream),
+            model=turn.policy.summary.model or turn.model,
+            system=self._prompts.system,
+            output_key=output_key(turn.received.body.envelope),
+            parts=parts,
+            cap=cap,
+            room=room,
+            timeout_seconds=turn.policy.summary.timeout_seconds,
+        )
+
+    def _make_parts(
+        self, policy: Policy, cut: Cut, spoken: Sequence[Spoken], attempt: Attempt
+    ) -> tuple[str, ...]:
+        """The user message of a summary call: the question, the history as data, one instruction at the
+        end.
+        """
+        parts = [self._prompts.question]
+        if cut.base is not None:
+            parts.append(render_earlier_summary(cut.base.summary))
+        parts.append(render_transcript(spoken, attempt.tool_chars, attempt.text_chars))
+        instruction = self._prompts.instruction
+        if policy.summary.instructions:
+            instruction = f"{instruction}\n\n{policy.summary.instructions}"
+        return (*parts, instruction)
+
+
+def _choose_headers(turn: Turn, upstream: UpstreamSettings) -> tuple[tuple[str, str], ...]:
+    """The client's own end-to-end ones where the conversation goes; elsewhere nothing of the client's."""
+    is_own = upstream.name == turn.upstream.name
+    return tuple(make_headers(turn.raw_headers if is_own else (), upstream, _PATH).items())
+
+
+def _choose_url(turn: Turn, upstream: UpstreamSettings) -> str:
+    is_own = upstream.name == turn.upstream.name
+    return str(turn.url if is_own else make_url(upstream, _PATH))

@@ -1,0 +1,46 @@
+"""The body of an upstream's answer, piece by piece, with every failure of the way translated."""
+
+import asyncio
+import ssl
+import time
+from typing import Final, NoReturn
+
+import aiohttp
+
+from gateway.core.errors import UpstreamFailed
+from gateway.watchdog import Watch
+
+# What the library and the system raise where upstream, or the way there, is at fault; and a cancelled wait.
+FOREIGN: Final = (
+    *(TimeoutError, aiohttp.ClientError, OSError, ssl.SSLError, ValueError),
+    asyncio.CancelledError,
+)
+
+
+async def read_piece(response: aiohttp.ClientResponse, watch: Watch) -> bytes:
+    """What has come of the body; nothing at its end. A sign of life. Raises UpstreamFailed."""
+    try:
+        chunk = await response.content.readany()
+    except FOREIGN as error:
+        translate(error, watch)
+    watch.seen_seconds = time.monotonic()
+    return chunk
+
+
+async def read_bounded(response: aiohttp.ClientResponse, watch: Watch, most_bytes: int) -> bytes:
+    """The body up to its end or, roughly, to so many bytes. Raises UpstreamFailed."""
+    pieces, size = [], 0
+    while size < most_bytes and (chunk := await read_piece(response, watch)):
+        pieces.append(chunk)
+        size += len(chunk)
+    return b"".join(pieces)
+
+
+def translate(error: BaseException, watch: Watch) -> NoReturn:
+    """Raises ours for a foreign exception of the upstream side. A cancelled handler stays cancelled."""
+    stalled = watch.explain(error)
+    if stalled is not None:
+        raise stalled from error
+    if isinstance(error, asyncio.CancelledError):
+        raise error
+    raise UpstreamFailed(f"{watch.name}: {type(error).__name__}") from error
