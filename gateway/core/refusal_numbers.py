@@ -43,7 +43,7 @@ _TOKEN_FORMS = _forms(
     r"input token count is <prompt> but (?:the )?model only supports up to <input>",  # Vertex
     r"max(?:imum)? (?:allowed )?(?:prompt|input) (?:length|tokens)(?: (?:of|is))?(?: ?[:=])? ?\(?<input>",
     r"range of input length should be \[ ?\d{1,6} ?, ?<input> ?\]",  # Alibaba
-    r"token count of <prompt> exceeds the limit of <input>",  # Copilot
+    r"token count (?:of )?<prompt> (?:exceeds the limit of|cannot exceed) <input>",  # Copilot
     r"input tokens, limit is <input>",  # Vercel
     r"configured limit of <input>",  # OpenAI, GPT-5
     r"inputs must have less than <input> tokens",  # Text Generation Inference
@@ -56,6 +56,7 @@ _TOKEN_FORMS = _forms(
     r"total of at least <about> tokens",
     r"total of <total> tokens",
     r"\(requested:? <total>\)",
+    r"requested tokens \(<total>\)",  # llama-cpp-python
     r"maximum output tokens \(<total>\)",  # Cloudflare
     r"resulted in <prompt> tokens",
     r"<prompt> in (?:your|the) prompt",

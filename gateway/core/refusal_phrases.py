@@ -33,7 +33,9 @@ _WINDOW_WORD = r"context ?(?:length|window|size|limit)"
 _MAXIMUM = r"max(?:imum)?"
 # Nothing else can be meant: these count whatever the status says, but for a few (see `refusal`).
 _WINDOW = _any_of(
-    rf"\b(?:exceed(?:s|ed|ing)?|overflows?|(?:longer|greater|larger|more) than)\b.{{0,80}}\b{_WINDOW_WORD}",
+    r"\b(?:exceed(?:s|ed|ing)?|overflows?|over the|(?:longer|greater|larger|more) than)\b"
+    rf".{{0,80}}\b{_WINDOW_WORD}",
+    rf"\bexceed(?:s|ed)?\b.{{0,40}}\b{_MAXIMUM} context\b",
     # Not the parameter context_length_exceeded_behavior.
     rf"{_WINDOW_WORD}\b.{{0,60}}\b(?:exceed(?:s|ed)?|overflow)\b(?! behavior)",
     rf"{_WINDOW_WORD} ?exceeded(?! behavior)",
@@ -73,6 +75,7 @@ _OUTPUT_ONLY = _any_of(
     r"at most \d{1,12} (?:completion|output) tokens",
     r"(?:valid )?range of max tokens",
     r"maximum tokens you requested",
+    r"(?:max|completion|output|new) tokens\b.{0,40}\bexceed",
 )
 # Said of the window as a rule, but not where the status says that something else is wrong.
 _LIKELY_WINDOW = _any_of(
@@ -80,7 +83,8 @@ _LIKELY_WINDOW = _any_of(
     r"\btoo many tokens\b",
     r"\btoken limit (?:was |has been )?(?:exceeded|reached)",
     r"\bexceed(?:s|ed)? (?:the )?(?:maximum )?token limit",
-    r"\btokens? exceeds? the (?:limit|maximum)",
+    r"\b(?:input|prompt|requested|total|number of) tokens?\b.{0,30}\bexceeds? (?:the )?(?:limit|max)",
+    rf"\bexceed(?:s|ed)? {_MAXIMUM} (?:token|sequence|input|prompt) (?:length|limit)",
     r"\b4(?:00|13) status code \(no body\)",
 )
 _IMAGES = _any_of(

@@ -93,6 +93,10 @@ from gateway.core.refusal import Overflow, Refusal, read_overflow
             "context length of only 4096 tokens, which is not enough.",
             Overflow(context=4096),
         ),
+        (
+            "Requested tokens (9000) exceed context window of 4096",
+            Overflow(context=4096, used=9000),
+        ),
         # Bedrock, Vertex, Gemini
         ("Input is too long for requested model.", Overflow()),
         (
@@ -121,6 +125,16 @@ from gateway.core.refusal import Overflow, Refusal, read_overflow
             Overflow(input=131_040, used=131_393, prompt_tokens=131_393),
         ),
         ("Prompt exceeds max length", Overflow()),
+        ("Total tokens of image and text exceed max message tokens.", Overflow()),
+        # Of a kind that smaller servers use
+        (
+            "prompt token count 140000 cannot exceed 131072",
+            Overflow(input=131_072, used=140_000, prompt_tokens=140_000),
+        ),
+        ("input_tokens (5000) exceed max_seq_len 4096", Overflow()),
+        ("Your input length (140000) is over the model's context length 131072", Overflow(context=131_072)),
+        ("The number of tokens exceeds the model's max context", Overflow()),
+        ("Exceeded max token length", Overflow()),
         # Codes
         ("exceed_context_size_error", Overflow()),
         ("model_max_prompt_tokens_exceeded", Overflow()),
@@ -207,6 +221,8 @@ def test_too_large_in_the_words_of_a_provider(text: str, expected: Overflow) -> 
         "tokens value "
         "that is lower than the limit.",
         "max_tokens must be at most 8192",
+        "max_tokens (5000) exceeds the maximum of 4096",
+        "The requested number of completion tokens exceeds the limit",
         "max_tokens exceeds the token limit and must be lower",
         "max_tokens must be at least 1, got -1.",
         # One field
@@ -224,6 +240,7 @@ def test_too_large_in_the_words_of_a_provider(text: str, expected: Overflow) -> 
         "Unknown parameter context_length_exceeded_behavior",
         # "400 and contains token" is a trap (FACTS §5)
         "Unexpected token '<' in JSON at position 0",
+        "The length of the session token exceeds the maximum",
         "Invalid token: eos_token_id 128009 is out of range",
         "Unsupported parameter: 'max_tokens' is not supported with this model. Use 'max_completion_tokens'.",
         "The csrf token is missing or too short",

@@ -156,6 +156,17 @@ def test_what_a_validation_error_echoes_of_the_request_is_not_read() -> None:
     assert read_refusal(403, _json(flagged)) == Refusal(403, ("flagged", "403"))
 
 
+def test_an_echo_that_was_cut_off_is_not_read_either() -> None:
+    request = {
+        "messages": [{"role": "user", "content": f'he said "{_TEXT}", {{"message": "{_TEXT}"}} ' * 900}]
+    }
+    detail = {"type": "missing", "loc": ["body", "model"], "msg": "Field required", "input": request}
+    whole = _json({"detail": [detail]})
+    assert len(whole) > 65_536
+    assert _read(422, whole[:65_536]) is None
+    assert _read(422, whole[:3_000]) is None
+
+
 def test_a_rate_limit_of_a_provider_behind_a_router_is_none() -> None:
     raw = '{"error":{"message":"Too many tokens","code":"rate_limit_exceeded"}}'
     error = {"message": "Provider returned error", "code": 400, "metadata": {"raw": raw}}
