@@ -114,20 +114,20 @@ class AnswerFacts:
     def note_documents(self, event: Event) -> list[Document]:
         """The JSON objects of the event, once they are noted. What is no JSON is left unread."""
         self.has_error = self.has_error or event.name == "error"
-        documents = _read_documents(event.data)
+        documents = read_documents(event.data)
         if documents is None and event.name:
             # [DONE]; or a server that puts no blank lines, whose events arrive as the lines of one.
             lines = event.data.split(b"\n")
             self.has_ended = self.has_ended or b"[DONE]" in map(bytes.strip, lines)
-            documents = [document for line in lines for document in _read_documents(line) or ()]
+            documents = [document for line in lines for document in read_documents(line) or ()]
         for document in documents or ():
             self._note(document)
         return documents or []
 
     def _note(self, document: Document) -> None:
         self.has_document = True
-        self.has_error = self.has_error or _has_error(document)
-        self.finish_reason = _read_finish_reason(document) or self.finish_reason
+        self.has_error = self.has_error or has_error(document)
+        self.finish_reason = read_finish_reason(document) or self.finish_reason
         self.has_ended = self.has_ended or bool(self.finish_reason) or document.get("type") == "message_stop"
         self._usage = self._read_usage(document) or self._usage
         timings = document.get("timings")
@@ -166,7 +166,7 @@ def _usage_objects(document: Document) -> Iterator[Document]:
             yield usage
 
 
-def _read_finish_reason(document: Document) -> str | None:
+def read_finish_reason(document: Document) -> str | None:
     reasons: list[object] = [choice.get("finish_reason") for choice in choices_of(document)]
     match document:
         case {"type": "message_delta", "delta": {"stop_reason": reason}} | {"stop_reason": reason}:
@@ -184,14 +184,14 @@ def _read_status(response: Document) -> object:
     return (reason or status) if status in _TERMINAL_STATUS else None
 
 
-def _has_error(document: Document) -> bool:
+def has_error(document: Document) -> bool:
     if document.get("type") == "error" or document.get("object") == "error":
         return True
     places = [document, document.get("response"), *choices_of(document)]
     return any(isinstance(place, dict) and bool(place.get("error")) for place in places)
 
 
-def _read_documents(data: bytes) -> list[Document] | None:
+def read_documents(data: bytes) -> list[Document] | None:
     """None where it is no JSON: msgspec also refuses NaN, lone surrogates and what nests too deep."""
     try:
         value = _decode(data)
