@@ -13,11 +13,14 @@ from aiohttp import web
 from gateway import __version__
 from gateway.compactor import Compactor
 from gateway.core.errors import RequestRefused
+from gateway.discovery import Discovery
 from gateway.entrance import Entrance
 from gateway.identity import Recognizer
 from gateway.limits import LimitsBook
 from gateway.loop import is_itself
+from gateway.model_lists import ModelLists
 from gateway.model_table import ModelTable
+from gateway.own_call import open_client
 from gateway.planner import Planner
 from gateway.proxy import Preparation, Proxy
 from gateway.reception import Reception
@@ -63,17 +66,18 @@ class Gateway:
         self._state = State(self._store, settings.retention.seconds, cache.records_bytes)
         self._sizer = Sizer(self._tokenizer.count, _SIZES_BYTES)
         self._relay = Relay(settings)
-        self._summary_client = SummaryClient()
-        limits = LimitsBook(settings.models, ModelTable.load())
+        self._client = open_client()
+        limits = LimitsBook(settings, ModelLists(), ModelTable.load(), self._state)
+        self._discovery = Discovery(limits, self._client)
         upstreams = Upstreams(settings)
         planner = Planner(self._state, self._sizer)
-        summariser = Summariser(self._summary_client, upstreams, limits, self._sizer, settings.prompts)
+        summariser = Summariser(SummaryClient(self._client), upstreams, limits, self._sizer, settings.prompts)
         self._compactor = Compactor(self._state, planner, self._sizer, summariser)
         recognizer = Recognizer(cache.bodies_bytes, cache.facts_bytes, cache.bodies)
         self._proxy = Proxy(
             settings,
             Entrance(Tenancy(settings), upstreams),
-            Reception(settings, recognizer, limits, self._state),
+            Reception(settings, recognizer, limits, self._discovery, self._state),
             Preparation(settings, planner, self._compactor),
             Sender(settings, Rewriter(cache.facts_bytes), self._relay),
         )
@@ -117,7 +121,8 @@ class Gateway:
             await self._wait_for_open_requests()
             await self._runner.cleanup()
         await self._compactor.close()
-        await self._summary_client.close()
+        await self._discovery.close()
+        await self._client.aclose()
         await self._relay.close()
         self._state.flush_heads()
         await self._store.close()

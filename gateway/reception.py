@@ -4,11 +4,13 @@ import hashlib
 import math
 from typing import Final
 
+from gateway.core.beta import has_long_window
 from gateway.core.conversation import Conversation
 from gateway.core.head import Head, choose_scope
 from gateway.core.limits import Limits
 from gateway.core.lines import Demand, Lines, choose_lines
 from gateway.core.policy import Policy
+from gateway.discovery import Discovery
 from gateway.entrance import Admission
 from gateway.identity import Received, Recognizer, leading_digests
 from gateway.limits import LimitsBook
@@ -24,10 +26,18 @@ _MOST_LINES: Final = 4_096
 
 
 class Reception:
-    def __init__(self, settings: Settings, recognizer: Recognizer, limits: LimitsBook, state: State) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        recognizer: Recognizer,
+        limits: LimitsBook,
+        discovery: Discovery,
+        state: State,
+    ) -> None:
         self._policies = settings.policies
         self._recognizer = recognizer
         self._limits = limits
+        self._discovery = discovery
         self._state = state
         self._lines: dict[tuple[int | None, ...], Lines | None] = {}
 
@@ -43,7 +53,10 @@ class Reception:
             head = await self._state.ask_head(tenant.id, conversation, scope) or head
         identity, parent = self._choose_branch(head, received)
         policy = self._policies[tenant.policy]
-        limits = self._limits.read(upstream.name, envelope.model)
+        is_long = has_long_window(envelope.model, admission.raw_headers)
+        limits = self._limits.read(tenant.id, upstream.name, envelope.model, has_long_window=is_long)
+        if limits is None:
+            limits = await self._load_limits(admission, envelope.model)
         growth = head.growth_tokens if head is not None else 0.0
         return Turn(
             tenant=tenant,
@@ -59,6 +72,14 @@ class Reception:
             conversation=identity,
             parent=parent,
         )
+
+    async def _load_limits(self, admission: Admission, model: str) -> Limits:
+        """Now and then: reads what was learned, and sees that the upstream is asked about its models."""
+        owner, upstream, headers = admission.tenant.id, admission.upstream, admission.raw_headers
+        is_long = has_long_window(model, headers)
+        limits = await self._limits.load(owner, upstream.name, model, has_long_window=is_long)
+        self._discovery.notice(owner, upstream, model, headers)
+        return limits
 
     def _choose_lines(
         self, policy: Policy, limits: Limits, requested: int | None, growth: float

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from gateway.core.beta import has_long_window
 from gateway.core.cut import Cut
 from gateway.core.errors import UpstreamFailed
 from gateway.core.fold import ATTEMPTS, Attempt, shrink_cut
@@ -94,7 +95,7 @@ class Summariser:
         """The mildest attempt that the summariser's window holds, with a prompt of at most `most_tokens`."""
         summary, conversation = turn.policy.summary, situation.conversation
         upstream = self._upstreams.read(summary.upstream or "") or turn.upstream
-        context = self._limits.read(upstream.name, summary.model or turn.model).context or _NO_LIMIT
+        context = await self._read_window(turn, upstream)
         weights = weigh(conversation, situation.sizes, situation.known)
         margin = _MARGIN if situation.known.is_calibrated else _UNCALIBRATED_MARGIN
         spoken = await asyncio.to_thread(_read_spoken, turn, cut)
@@ -108,6 +109,14 @@ class Summariser:
                 assignment = self._make_assignment(turn, upstream, parts, part.cap, room)
                 return _Fitted(assignment, part, weights.ratio, prompt)
         return None
+
+    async def _read_window(self, turn: Turn, upstream: UpstreamSettings) -> int:
+        """Of the model that is to summarise. The long window is for who gets the client's headers."""
+        model = turn.policy.summary.model or turn.model
+        is_own = upstream.name == turn.upstream.name
+        is_long = is_own and has_long_window(model, turn.raw_headers)
+        limits = await self._limits.load(turn.owner, upstream.name, model, has_long_window=is_long)
+        return limits.context or _NO_LIMIT
 
     def _make_assignment(
         self, turn: Turn, upstream: UpstreamSettings, parts: tuple[str, ...], cap: int, room: int

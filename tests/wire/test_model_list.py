@@ -145,7 +145,14 @@ def test_only_plausible_numbers_are_believed(number: str, tokens: int | None) ->
 
 
 def test_one_odd_field_or_entry_does_not_cost_the_others() -> None:
-    odd: list[object] = [7, None, "m", [], {"id": 7, "max_model_len": 4_096}, {"id": "", "max_model_len": 4_096}]
+    odd: list[object] = [
+        7,
+        None,
+        "m",
+        [],
+        {"id": 7, "max_model_len": 4_096},
+        {"id": "", "max_model_len": 4_096},
+    ]
     long_name = {"id": "m" * 257, "max_model_len": 4_096}
     good = {"id": "m", "max_model_len": "many", "context_window": 8_192, "top_provider": 7, "meta": []}
     assert parse(*odd, long_name, good) == {"m": Limits(context=8_192)}
