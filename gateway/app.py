@@ -13,14 +13,22 @@ from aiohttp import web
 from gateway import __version__
 from gateway.compactor import Compactor
 from gateway.core.errors import RequestRefused
+from gateway.digester import Digester
+from gateway.discovery import Discovery
 from gateway.entrance import Entrance
 from gateway.identity import Recognizer
+from gateway.lessons import Lessons
 from gateway.limits import LimitsBook
 from gateway.loop import is_itself
+from gateway.model_lists import ModelLists
 from gateway.model_table import ModelTable
+from gateway.own_call import open_client
+from gateway.pivots import PivotMaker
 from gateway.planner import Planner
-from gateway.proxy import Preparation, Proxy
+from gateway.preparation import Preparation
+from gateway.proxy import Proxy
 from gateway.reception import Reception
+from gateway.recovery import Recovery
 from gateway.relay import Relay
 from gateway.rewriter import Rewriter
 from gateway.sender import Sender
@@ -30,6 +38,7 @@ from gateway.state import State
 from gateway.store import Store, open_store
 from gateway.summariser import Summariser
 from gateway.summary_call import SummaryClient
+from gateway.summary_fit import SummaryFitter
 from gateway.tenancy import Tenancy
 from gateway.tokens import Tokenizer
 from gateway.upstream import Upstreams
@@ -63,20 +72,23 @@ class Gateway:
         self._state = State(self._store, settings.retention.seconds, cache.records_bytes)
         self._sizer = Sizer(self._tokenizer.count, _SIZES_BYTES)
         self._relay = Relay(settings)
-        self._summary_client = SummaryClient()
-        limits = LimitsBook(settings.models, ModelTable.load())
+        self._client = open_client()
+        limits = LimitsBook(settings, ModelLists(), ModelTable.load(), self._state)
+        self._discovery = Discovery(limits, self._client)
         upstreams = Upstreams(settings)
         planner = Planner(self._state, self._sizer)
-        summariser = Summariser(self._summary_client, upstreams, limits, self._sizer, settings.prompts)
-        self._compactor = Compactor(self._state, planner, self._sizer, summariser)
+        pivots = PivotMaker(self._sizer, settings.prompts)
+        fitter = SummaryFitter(upstreams, limits, self._sizer, settings.prompts)
+        summariser = Summariser(SummaryClient(self._client), fitter, self._sizer, pivots)
+        digester = Digester(self._sizer, pivots)
+        self._compactor = Compactor(self._state, planner, self._sizer, summariser, digester)
         recognizer = Recognizer(cache.bodies_bytes, cache.facts_bytes, cache.bodies)
-        self._proxy = Proxy(
-            settings,
-            Entrance(Tenancy(settings), upstreams),
-            Reception(settings, recognizer, limits, self._state),
-            Preparation(settings, planner, self._compactor),
-            Sender(settings, Rewriter(cache.facts_bytes), self._relay),
-        )
+        reception = Reception(settings, recognizer, limits, self._discovery, self._state)
+        sender = Sender(settings, Rewriter(cache.facts_bytes), self._relay)
+        preparation = Preparation(settings, planner, self._compactor)
+        recovery = Recovery(preparation, sender, Lessons(limits, reception, self._compactor))
+        entrance = Entrance(Tenancy(settings), upstreams)
+        self._proxy = Proxy(settings, entrance, reception, recovery, sender)
         self._runner: web.ServerRunner | None = None
 
     async def start(self) -> None:
@@ -117,7 +129,8 @@ class Gateway:
             await self._wait_for_open_requests()
             await self._runner.cleanup()
         await self._compactor.close()
-        await self._summary_client.close()
+        await self._discovery.close()
+        await self._client.aclose()
         await self._relay.close()
         self._state.flush_heads()
         await self._store.close()

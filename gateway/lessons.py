@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Final
 
 from gateway.compactor import Compactor
+from gateway.core.beta import has_long_window
 from gateway.core.limits import Limits
 from gateway.core.plan import Plan
 from gateway.core.refusal import Overflow
@@ -39,9 +40,10 @@ class Lessons:
 
     async def _learn_limits(self, turn: Turn, plan: Plan, overflow: Overflow) -> Limits:
         place = (turn.owner, turn.upstream.name, turn.model)
+        is_long = has_long_window(turn.model, turn.raw_headers)
         told = Limits(context=overflow.context, input=overflow.input)
         if told.context or told.input:
-            self._book.learn(*place, told)
+            self._book.learn(*place, told, has_long_window=is_long)
         elif overflow.kind == "tokens":
-            self._book.learn_unknown(*place, plan.sent)
-        return await self._book.load(*place)
+            self._book.learn_unknown(*place, plan.sent, has_long_window=is_long)
+        return await self._book.load(*place, has_long_window=is_long)

@@ -6,11 +6,13 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from gateway.core.beta import has_long_window
 from gateway.core.conversation import Conversation
 from gateway.core.head import Head, choose_scope
 from gateway.core.limits import Limits
 from gateway.core.lines import Demand, Lines, choose_lines
 from gateway.core.policy import Policy
+from gateway.discovery import Discovery
 from gateway.entrance import Admission
 from gateway.identity import Received, Recognizer, leading_digests
 from gateway.limits import LimitsBook
@@ -29,10 +31,18 @@ _SCOPE_WEIGHT_BYTES: Final = 500
 
 
 class Reception:
-    def __init__(self, settings: Settings, recognizer: Recognizer, limits: LimitsBook, state: State) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        recognizer: Recognizer,
+        limits: LimitsBook,
+        discovery: Discovery,
+        state: State,
+    ) -> None:
         self._policies = settings.policies
         self._recognizer = recognizer
         self._limits = limits
+        self._discovery = discovery
         self._state = state
         self._lines: dict[tuple[int | None, ...], Lines | None] = {}
         self._scopes: Lru[tuple[str | bytes, ...], str] = Lru(_SCOPES_BYTES)
@@ -48,7 +58,10 @@ class Reception:
             head = await self._state.ask_head(tenant.id, conversation, scope) or head
         identity, parent = self._choose_branch(head, received)
         policy = self._policies[tenant.policy]
-        limits = self._limits.read(upstream.name, envelope.model)
+        is_long = has_long_window(envelope.model, admission.raw_headers)
+        limits = self._limits.read(tenant.id, upstream.name, envelope.model, has_long_window=is_long)
+        if limits is None:
+            limits = await self._load_limits(admission, envelope.model)
         growth = head.growth_tokens if head is not None else 0.0
         return Turn(
             tenant=tenant,
@@ -80,6 +93,14 @@ class Reception:
             scope = choose_scope(upstream, envelope.model, leading_digests(leading), envelope.tools)
             self._scopes.put(key, scope, _SCOPE_WEIGHT_BYTES + 80 * len(leading) + len(envelope.model))
         return scope
+
+    async def _load_limits(self, admission: Admission, model: str) -> Limits:
+        """Now and then: reads what was learned, and sees that the upstream is asked about its models."""
+        owner, upstream, headers = admission.tenant.id, admission.upstream, admission.raw_headers
+        is_long = has_long_window(model, headers)
+        limits = await self._limits.load(owner, upstream.name, model, has_long_window=is_long)
+        self._discovery.notice(owner, upstream, model, headers)
+        return limits
 
     def _choose_lines(
         self, policy: Policy, limits: Limits, requested: int | None, growth: float

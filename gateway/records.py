@@ -13,9 +13,10 @@ from pydantic.dataclasses import dataclass
 
 from gateway.core.estimate import Calibration
 from gateway.core.head import Head
+from gateway.core.learned import Learned
 from gateway.core.pivot import Batch, Pivot
 
-R = TypeVar("R", Head, Pivot, Batch, "Marker", Calibration)
+R = TypeVar("R", Head, Pivot, Batch, "Marker", Calibration, Learned)
 
 VERSION: Final = 1
 _DIGEST: Final = re.compile(r"(?:[0-9a-f]{2})+")
@@ -37,7 +38,7 @@ class Marker:
 
 
 _adapters: Final[dict[type, TypeAdapter[Any]]] = {
-    kind: TypeAdapter(kind) for kind in (Head, Pivot, Batch, Marker, Calibration)
+    kind: TypeAdapter(kind) for kind in (Head, Pivot, Batch, Marker, Calibration, Learned)
 }
 _envelope_decoder: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 

@@ -3,7 +3,6 @@
 Knows HTTP, not conversations. An answer is never an error, whatever its status; only its absence is.
 """
 
-import asyncio
 import math
 import time
 from collections.abc import AsyncIterator, Callable

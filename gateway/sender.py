@@ -20,7 +20,7 @@ _REFUSER_WEIGHT_BYTES = 256
 
 
 class Watching(msgspec.Struct, frozen=True):
-    """observe: told what the answer said, even if downstream does not stay to the end. care: as in Exchange."""
+    """observe: told what the answer said, even if downstream does not stay. care: as in Exchange."""
 
     observe: Callable[[Outcome], None]
     care: Care
@@ -38,7 +38,9 @@ class Sender:
         """A relay and nothing else."""
         await self._relay.carry(Exchange(call=call), downstream)
 
-    async def send(self, turn: Turn, plan: Plan, call: Call, downstream: Downstream, watch: Watching) -> Held | None:
+    async def send(
+        self, turn: Turn, plan: Plan, call: Call, downstream: Downstream, watch: Watching
+    ) -> Held | None:
         """The answer, if upstream calls the request too large; any other is on its way downstream."""
         body = self._rewriter.rewrite(turn, plan)
         if body is not turn.received.body.data:

@@ -1,7 +1,8 @@
-"""What is known of conversations: heads, pivots, mark batches, markers, calibrations.
+"""What is known of conversations: heads, pivots, mark batches, markers, calibrations, learned limits.
 
-Decoded records in memory in front of a store. The compactor is its only writer. Everything is keyed by
-chains, which begin with the tenant; the owner inside each record is checked on reading all the same.
+Decoded records in memory in front of a store. The compactor is its only writer, but for learned
+limits, which are the limits book's. Everything is keyed by chains, which begin with the tenant, or by the
+tenant itself; the owner inside each record is checked on reading all the same.
 """
 
 import asyncio
@@ -12,6 +13,7 @@ from collections.abc import Sequence
 from gateway.core.conversation import Conversation
 from gateway.core.estimate import Calibration
 from gateway.core.head import Head
+from gateway.core.learned import Learned
 from gateway.core.pivot import Batch, Pivot
 from gateway.lru import Lru
 from gateway.records import Marker, parse_record, render_record
@@ -38,6 +40,7 @@ class State:
         # Markers of an earlier process, found with their heads.
         self._left_behind: dict[str, Marker] = {}
         self._calibrations: Lru[tuple[str, str, str], Calibration] = Lru(max_bytes)
+        self._learned: Lru[tuple[str, str, str], Learned] = Lru(max_bytes)
         # Branches whose pivots the store has been asked for; with the evictions until then, for after the
         # next one memory may have lost what the store still has.
         self._asked_pivots: Lru[tuple[str, str], int] = Lru(_ASKED_BYTES)
@@ -223,13 +226,35 @@ class State:
         key = (owner, upstream, model)
         known = self._calibrations.get(key)
         if known is None:
-            known = await self._load(Calibration, owner, _calibration_key(*key)) or Calibration()
+            known = await self._load(Calibration, owner, _model_key("calibration", *key)) or Calibration()
             self._calibrations.put(key, known, _RECORD_WEIGHT_BYTES + len(model))
         return known
 
     def save_calibration(self, owner: str, upstream: str, model: str, calibration: Calibration) -> None:
         self._calibrations.put((owner, upstream, model), calibration, _RECORD_WEIGHT_BYTES + len(model))
-        self._write(owner, _calibration_key(owner, upstream, model), calibration)
+        self._write(owner, _model_key("calibration", owner, upstream, model), calibration)
+
+    # Learned limits
+
+    def read_learned(self, owner: str, upstream: str, model: str) -> Learned | None:
+        """From memory; None where the store has not been asked."""
+        return self._learned.get((owner, upstream, model))
+
+    async def load_learned(self, owner: str, upstream: str, model: str) -> Learned:
+        """The stored one; asks the store once per (tenant, upstream, model)."""
+        key = (owner, upstream, model)
+        known = self._learned.get(key)
+        if known is None:
+            stored = await self._load(Learned, owner, _model_key("learned", *key))
+            # Something may have been learned while the store was asked.
+            known = self._learned.get(key) or stored or Learned(owner=owner)
+            self._learned.put(key, known, _RECORD_WEIGHT_BYTES + len(model))
+        return known
+
+    def save_learned(self, upstream: str, model: str, learned: Learned) -> None:
+        key = (learned.owner, upstream, model)
+        self._learned.put(key, learned, _RECORD_WEIGHT_BYTES + len(model))
+        self._write(learned.owner, _model_key("learned", *key), learned)
 
     async def _load(self, kind: type, owner: str, key: str):  # type: ignore[no-untyped-def]  # noqa: ANN202
         data = await self._store.read(key)
@@ -239,7 +264,7 @@ class State:
         self._store.write(key, render_record(owner, record), keep_seconds=self._keep_seconds)
 
 
-def _calibration_key(owner: str, upstream: str, model: str) -> str:
+def _model_key(kind: str, owner: str, upstream: str, model: str) -> str:
     parts = [part.encode() for part in (owner, upstream, model)]
     encoded = b"".join(b"%d:%s" % (len(part), part) for part in parts)
-    return f"calibration:{hashlib.sha256(encoded).hexdigest()}"
+    return f"{kind}:{hashlib.sha256(encoded).hexdigest()}"

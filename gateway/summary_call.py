@@ -6,23 +6,14 @@ Knows where to ask and what, not why. Its usage is nobody's business: it never r
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
-from http.cookiejar import CookieJar, DefaultCookiePolicy
-from typing import Final
 
 import httpx2 as httpx
 
 from gateway.core.errors import UpstreamFailed
 from gateway.core.summary import Answer
+from gateway.own_call import CALL_ERRORS, make_own_headers
 from gateway.wire.chat_summary import SummaryRequest, render_summary_request
 from gateway.wire.summary_answer import SummaryReader
-
-# End-to-end headers that belong to the client's own request and not to one of ours.
-_DROPPED: Final = frozenset(
-    {
-        *("accept", "accept-encoding", "content-type", "content-encoding", "content-length", "host"),
-        *("idempotency-key", "x-idempotency-key", "if-match", "if-none-match", "range"),
-    }
-)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -41,13 +32,8 @@ class Assignment:
 
 
 class SummaryClient:
-    def __init__(self) -> None:
-        # A cookie of one tenant must never be sent for another: this jar takes none.
-        jar = CookieJar(policy=DefaultCookiePolicy(allowed_domains=[]))
-        self._client = httpx.AsyncClient(follow_redirects=False, trust_env=False, cookies=jar)
-
-    async def close(self) -> None:
-        await self._client.aclose()
+    def __init__(self, client: httpx.AsyncClient) -> None:
+        self._client = client
 
     async def ask(self, assignment: Assignment) -> Answer:
         """One call. Raises UpstreamFailed where no answer came, or none within the time allowed."""
@@ -64,15 +50,11 @@ class SummaryClient:
         try:
             async with asyncio.timeout(assignment.timeout_seconds):
                 return await self._exchange(assignment, body)
-        except (httpx.HTTPError, httpx.InvalidURL, TimeoutError, OSError, ValueError) as error:
+        except CALL_ERRORS as error:
             raise UpstreamFailed(type(error).__name__) from error
 
     async def _exchange(self, assignment: Assignment, body: bytes) -> Answer:
-        headers = [
-            (name.encode("utf-8", "surrogateescape"), value.encode("utf-8", "surrogateescape"))
-            for name, value in assignment.headers
-            if name.lower() not in _DROPPED
-        ]
+        headers = make_own_headers(assignment.headers)
         headers += [(b"Content-Type", b"application/json"), (b"Accept", b"text/event-stream")]
         request = self._client.build_request(
             "POST", assignment.url, content=body, headers=headers, timeout=assignment.timeout_seconds

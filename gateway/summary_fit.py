@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from gateway.core.beta import has_long_window
 from gateway.core.cut import Cut
 from gateway.core.fold import ATTEMPTS, Attempt, from_originals, shrink_cut
 from gateway.core.plan import Situation
@@ -75,7 +76,7 @@ class SummaryFitter:
         situation, weights, spoken = known
         summary, conversation = turn.policy.summary, situation.conversation
         upstream = self._upstreams.read(summary.upstream or "") or turn.upstream
-        context = self._limits.read(upstream.name, summary.model or turn.model).context or NO_LIMIT
+        context = await self._read_window(turn, upstream)
         margin = _MARGIN if situation.known.is_calibrated else _UNCALIBRATED_MARGIN
         for attempt in ATTEMPTS:
             part = shrink_cut(conversation, weights, cut, attempt.share)
@@ -88,6 +89,16 @@ class SummaryFitter:
                 assignment = self._make_assignment(turn, upstream, parts, part.cap, room)
                 return Fitted(assignment, part, said, weights.ratio, prompt)
         return None
+
+    async def _read_window(self, turn: Turn, upstream: UpstreamSettings) -> int:
+        """Of the model that is to summarise. The long window is for who gets the client's headers."""
+        model = turn.policy.summary.model or turn.model
+        is_own = upstream.name == turn.upstream.name
+        if is_own and model == turn.model:
+            return turn.limits.context or NO_LIMIT
+        is_long = is_own and has_long_window(model, turn.raw_headers)
+        limits = await self._limits.load(turn.owner, upstream.name, model, has_long_window=is_long)
+        return limits.context or NO_LIMIT
 
     def _make_assignment(
         self, turn: Turn, upstream: UpstreamSettings, parts: tuple[str, ...], cap: int, room: int

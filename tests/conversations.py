@@ -231,6 +231,9 @@ def make_turn(received: Received, **fields: Any) -> Turn:
         api_key=None,
         formats=frozenset({"chat"}),
         include_usage=True,
+        discover=False,
+        max_body_bytes=None,
+        max_images=None,
         connect_seconds=1.0,
         idle_seconds=1.0,
     )

@@ -7,6 +7,8 @@ from hypothesis import strategies as st
 
 from gateway.core.estimate import Calibration
 from gateway.core.head import Head
+from gateway.core.learned import Learned
+from gateway.core.limits import Limits
 from gateway.core.pivot import Batch, Mark, Pivot
 from gateway.records import VERSION, Marker, parse_record, render_record
 
@@ -42,8 +44,9 @@ _BATCH = Batch(
     owner="t", key="ab", length=3, placeholder="[…]", marks=(Mark(1), Mark(2, 256)), saved_tokens=5
 )
 _MARKER = Marker(owner="t", key="ab", length=3, auto=True, reason="overflow", created_seconds=0.0)
-_RECORDS = [_HEAD, _PIVOT, _BATCH, _MARKER, Calibration(1.25, 7)]
-_KINDS: list[type] = [Head, Pivot, Batch, Marker, Calibration]
+_LEARNED = Learned(owner="t", proven=Limits(context=8_000, input=7_000), created_seconds=1.5, suspected=9_000)
+_RECORDS = [_HEAD, _PIVOT, _BATCH, _MARKER, _LEARNED, Calibration(1.25, 7)]
+_KINDS: list[type] = [Head, Pivot, Batch, Marker, Learned, Calibration]
 
 
 def edited(record: object, **changes: Any) -> bytes:
@@ -63,7 +66,7 @@ def test_somebody_elses_record_is_none(record: Any) -> None:
     assert parse_record(type(record), "u", render_record("t", record)) is None
 
 
-@pytest.mark.parametrize("record", _RECORDS[:4])
+@pytest.mark.parametrize("record", _RECORDS[:5])
 def test_a_record_that_names_another_owner_than_its_cover_is_none(record: Any) -> None:
     assert parse_record(type(record), "t", edited(record, owner="u")) is None
 
@@ -98,6 +101,9 @@ def test_a_mark_with_a_field_that_we_do_not_know_is_none() -> None:
         (_HEAD, {"batches": "ef"}),
         (_HEAD, {"growth_tokens": "1"}),
         (_MARKER, {"auto": 1}),
+        (_LEARNED, {"proven": {"context": True}}),
+        (_LEARNED, {"proven": {"context": 8_000, "window": 8_000}}),
+        (_LEARNED, {"created_seconds": None}),
         (Calibration(), {"ratio": None}),
     ],
 )

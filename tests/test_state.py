@@ -7,6 +7,8 @@ import pytest
 from gateway.core.conversation import Conversation
 from gateway.core.estimate import Calibration
 from gateway.core.head import Head
+from gateway.core.learned import Learned
+from gateway.core.limits import Limits
 from gateway.core.pivot import Mark
 from gateway.records import Marker, render_record
 from gateway.state import State
@@ -296,3 +298,30 @@ async def test_what_is_known_stays_within_its_bound() -> None:
         state.save_batch(make_batch(conversation, [Mark(1)]))
     assert state.find_head(conversation, "s") is not None
     assert max(state._heads.size_bytes, state._pivots.size_bytes, state._batches.size_bytes) <= 5_000
+
+
+async def test_what_refusals_taught_survives_a_restart_and_belongs_to_its_tenant() -> None:
+    store = await make_store()
+    learned = Learned(owner="t", proven=Limits(context=8_000), created_seconds=1.0)
+    make_state(store).save_learned("up", "model", learned)
+    after = make_state(store)
+    assert after.read_learned("t", "up", "model") is None
+    assert await after.load_learned("t", "up", "model") == learned
+    assert after.read_learned("t", "up", "model") == learned
+    for owner, upstream, model in [("u", "up", "model"), ("t", "upm", "odel"), ("t", "up", "m")]:
+        assert await after.load_learned(owner, upstream, model) == Learned(owner=owner)
+
+
+async def test_what_is_learned_while_the_store_is_asked_is_not_lost() -> None:
+    learned = Learned(owner="t", proven=Limits(context=8_000), created_seconds=1.0)
+
+    class SlowStore(MemoryStore):
+        async def read(self, key: str) -> bytes | None:
+            found = await super().read(key)
+            state.save_learned("up", "model", learned)
+            return found
+
+    store = SlowStore()
+    await store.open()
+    state = make_state(store)
+    assert await state.load_learned("t", "up", "model") == learned

@@ -25,6 +25,9 @@ def upstream(
         api_key=SecretStr(key) if key else None,
         formats=frozenset(formats),
         include_usage=True,
+        discover=False,
+        max_body_bytes=None,
+        max_images=None,
         connect_seconds=1,
         idle_seconds=1,
     )

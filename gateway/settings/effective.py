@@ -15,13 +15,19 @@ from gateway.settings.schema import Admin, Cache, Keepalive, Listen, ModelRule, 
 
 @dataclass(frozen=True, kw_only=True)
 class UpstreamSettings:
-    """`base_url` has no trailing slash. `api_key` None: the caller's credential is forwarded."""
+    """`base_url` has no trailing slash. `api_key` None: the caller's credential is forwarded.
+
+    max_body_bytes, max_images: of one request; None where the operator did not say.
+    """
 
     name: str
     base_url: str
     api_key: SecretStr | None
     formats: frozenset[WireFormat]
     include_usage: bool
+    discover: bool
+    max_body_bytes: int | None
+    max_images: int | None
     connect_seconds: float
     idle_seconds: float
 

@@ -118,6 +118,9 @@ def _make_upstream(name: str, section: Upstream) -> UpstreamSettings:
         api_key=section.api_key,
         formats=frozenset(section.formats),
         include_usage=section.include_usage,
+        discover=section.discover,
+        max_body_bytes=section.max_body_bytes,
+        max_images=section.max_images,
         connect_seconds=section.connect_seconds,
         idle_seconds=section.idle_seconds,
     )

@@ -131,6 +131,16 @@ class Upstream(Section):
         default=True,
         description="Ask streams for their usage (stream_options.include_usage) where the caller did not.",
     )
+    discover: bool = Field(
+        default=True,
+        description="Ask its /v1/models, in the background, for limits that are not configured.",
+    )
+    max_body_bytes: PositiveInt | None = Field(
+        default=None, description="Largest request body that it takes; null: not known."
+    )
+    max_images: PositiveInt | None = Field(
+        default=None, description="Most pictures that it takes in one request; null: not known."
+    )
     connect_seconds: PositiveFloat = Field(default=10, description="Patience for a connection.")
     idle_seconds: PositiveFloat = Field(default=600, description="Longest silence of an answer.")
 

@@ -1,10 +1,12 @@
+from dataclasses import astuple
+
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.core.limits import Limits
+from gateway.core.limits import Limits, Sources, choose_limits, is_plausible
 
 _FIELD = st.one_of(st.none(), st.integers(0, 3))
-_LIMITS = st.builds(Limits, context=_FIELD, input=_FIELD, output=_FIELD)
+_LIMITS = st.builds(Limits, context=_FIELD, input=_FIELD, output=_FIELD, body_bytes=_FIELD, images=_FIELD)
 
 
 def test_the_better_source_decides_field_by_field_and_zero_is_unset() -> None:
@@ -21,5 +23,79 @@ def test_the_order_of_sources_matters_and_how_they_are_grouped_does_not(
 
 @given(_LIMITS)
 def test_zero_never_comes_out(limits: Limits) -> None:
-    filled = limits.with_defaults(Limits(context=0, input=0, output=0))
-    assert 0 not in (filled.context, filled.input, filled.output)
+    nothing = Limits(context=0, input=0, output=0, body_bytes=0, images=0)
+    assert 0 not in astuple(limits.with_defaults(nothing))
+    assert 0 not in astuple(limits.with_caps(nothing))
+
+
+@given(_LIMITS, _LIMITS)
+def test_of_two_caps_the_smaller_holds_field_by_field(a: Limits, b: Limits) -> None:
+    both = a.with_caps(b)
+    assert both == b.with_caps(a)
+    for ours, other, result in zip(astuple(a), astuple(b), astuple(both), strict=True):
+        assert result == min((each for each in (ours, other) if each), default=None)
+
+
+def test_what_is_no_window_of_any_model_is_not_plausible() -> None:
+    assert [is_plausible(n) for n in (-1, 0, 255, 256, 100_000_000, 100_000_001)] == [
+        *(False, False, False),
+        *(True, True, False),
+    ]
+
+
+def test_configuration_comes_first_then_the_list_then_what_was_proven_then_the_table() -> None:
+    table = Limits(context=1_000, input=2_000, output=3_000)
+    proven = Limits(context=5_000, input=6_000)
+    listed = Limits(context=4_000)
+    assert choose_limits(Sources(table=table)) == table
+    known = choose_limits(Sources(table=table, proven=proven))
+    assert known == Limits(context=5_000, input=6_000, output=3_000)
+    known = choose_limits(Sources(table=table, proven=proven, listed=listed))
+    assert known == Limits(context=4_000, input=6_000, output=3_000)
+    known = choose_limits(
+        Sources(table=table, proven=proven, listed=listed, configured=Limits(context=9_000))
+    )
+    assert known == Limits(context=9_000, input=6_000, output=3_000)
+
+
+def test_what_was_proven_smaller_than_listed_holds_and_larger_does_not() -> None:
+    listed = Limits(context=128_000)
+    assert choose_limits(Sources(listed=listed, proven=Limits(context=65_536))).context == 65_536
+    assert choose_limits(Sources(listed=listed, proven=Limits(context=200_000))).context == 128_000
+
+
+def test_a_suspicion_lowers_and_never_raises() -> None:
+    suspected = Limits(context=50_000)
+    assert choose_limits(Sources(suspected=suspected)).context == 50_000
+    assert choose_limits(Sources(suspected=suspected, table=Limits(context=32_000))).context == 32_000
+    assert choose_limits(Sources(suspected=suspected, listed=Limits(context=64_000))).context == 50_000
+    assert choose_limits(Sources(suspected=suspected, configured=Limits(context=64_000))).context == 64_000
+
+
+@given(_LIMITS, _LIMITS, _LIMITS, _LIMITS, _LIMITS, st.booleans())
+def test_what_is_configured_stays_whatever_else_is_said(
+    configured: Limits, listed: Limits, proven: Limits, suspected: Limits, table: Limits, long_window: bool
+) -> None:
+    chosen = choose_limits(
+        Sources(
+            configured=configured,
+            listed=listed,
+            proven=proven,
+            suspected=suspected,
+            table=table,
+            has_long_window=long_window,
+        )
+    )
+    for ours, result in zip(astuple(configured), astuple(chosen), strict=True):
+        assert result == ours or not ours
+
+
+def test_the_long_window_stands_in_for_what_list_and_table_say_without_it() -> None:
+    table, listed = Limits(context=200_000, output=64_000), Limits(input=200_000)
+    known = choose_limits(Sources(table=table, listed=listed, has_long_window=True))
+    assert known == Limits(context=1_000_000, output=64_000)
+    refused = choose_limits(Sources(table=table, proven=Limits(context=200_000), has_long_window=True))
+    assert refused.context == 200_000
+    set_by_hand = Sources(table=table, configured=Limits(context=300_000), has_long_window=True)
+    assert choose_limits(set_by_hand).context == 300_000
+    assert choose_limits(Sources(table=Limits(context=2_000_000), has_long_window=True)).context == 2_000_000

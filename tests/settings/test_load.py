@@ -277,3 +277,17 @@ def test_the_prompts_are_the_source_documents() -> None:
         "You are a helpful AI assistant tasked with summarizing conversations.\n\nWhen"
     )
     assert prompts.system.endswith("concise enough to be quickly understood.")
+
+
+def test_what_an_upstream_takes_is_unknown_unless_said(tmp_path: Path) -> None:
+    plain = _load(tmp_path, _PLAIN).upstreams["default"]
+    assert (plain.discover, plain.max_body_bytes, plain.max_images) == (True, None, None)
+    said = _PLAIN.replace("}", ", discover: false, max_body_bytes: 20000000, max_images: 8}")
+    upstream = _load(tmp_path, said).upstreams["default"]
+    assert (upstream.discover, upstream.max_body_bytes, upstream.max_images) == (False, 20_000_000, 8)
+
+
+@pytest.mark.parametrize("key", ["max_body_bytes: 0", "max_images: 0", "max_images: many", "discover: 7"])
+def test_what_an_upstream_takes_is_checked(tmp_path: Path, key: str) -> None:
+    with pytest.raises(SettingsError, match=f"upstreams.default.{key.partition(':')[0]}"):
+        _load(tmp_path, _PLAIN.replace("}", f", {key}}}"))

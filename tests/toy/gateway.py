@@ -32,11 +32,14 @@ class RunningGateway:
 
 
 def make_settings(toy: ToyUpstream, *, store: str = "memory:", output_tokens: int = 0, more: str = "") -> str:
-    """YAML for one toy with a known window; `more` is appended. output_tokens 0: its output is unknown."""
+    """YAML for one toy with a known window; `more` is appended. output_tokens 0: its output is unknown.
+
+    The toy is not asked for its model list: what a test counts are its own requests.
+    """
     output = f", output: {output_tokens}" if output_tokens else ""
     return (
         f'store: "{store}"\n'
-        f'upstreams:\n  default: {{base_url: "{toy.base_url}", formats: [chat, responses, messages]}}\n'
+        f'upstreams:\n  default: {{base_url: "{toy.base_url}", discover: false}}\n'
         f'models:\n  - {{match: "toy-*", context: {toy.window}{output}}}\n'
         f"{more}"
     )

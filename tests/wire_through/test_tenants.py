@@ -41,10 +41,11 @@ class House:
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def module_house() -> AsyncIterator[House]:
     async with RawUpstream() as first, RawUpstream() as second:
+        first_keys = f'api_key: "{OWN}", formats: [chat, responses], discover: false'
         yaml = (
             f'store: "memory:"\nupstreams:\n'
-            f'  first: {{base_url: "{first.base_url}", api_key: "{OWN}", formats: [chat, responses]}}\n'
-            f'  second: {{base_url: "{second.base_url}", formats: [chat, messages]}}\n'
+            f'  first: {{base_url: "{first.base_url}", {first_keys}}}\n'
+            f'  second: {{base_url: "{second.base_url}", formats: [chat, messages], discover: false}}\n'
             f"tenants:\n  - {{name: a, keys: [sk-a, sk-a2], upstream: first}}\n"
             f"  - {{name: b, keys: [sk-b], upstream: second}}\n  - {{name: c, keys: [sk-c]}}\n"
         )

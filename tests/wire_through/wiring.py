@@ -31,10 +31,16 @@ class Wire:
 
 @asynccontextmanager
 async def opening_wire(upstream_keys: str = "", more: str = "") -> AsyncIterator[Wire]:
-    """upstream_keys: further keys of the one upstream, e.g. `idle_seconds: 0.3`. more: further YAML."""
+    """upstream_keys: further keys of the one upstream, e.g. `idle_seconds: 0.3`. more: further YAML.
+
+    The upstream is not asked for its model list: what a test counts are its own requests.
+    """
     async with RawUpstream() as upstream:
         keys = f", {upstream_keys}" if upstream_keys else ""
-        yaml = f'store: "memory:"\nupstreams:\n  default: {{base_url: "{upstream.base_url}"{keys}}}\n{more}'
+        yaml = (
+            f'store: "memory:"\nupstreams:\n'
+            f'  default: {{base_url: "{upstream.base_url}", discover: false{keys}}}\n{more}'
+        )
         async with running_gateway(yaml) as gateway:
             yield Wire(upstream, gateway.port)
 

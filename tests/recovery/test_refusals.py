@@ -1,0 +1,177 @@
+"""The window is unknown, or smaller than we were told: the agent works on, and notices nothing."""
+
+import aiohttp
+import pytest
+
+from tests.recovery.dresses import DRESSES, dress_refusals
+from tests.toy import gateway as toy_gateway
+from tests.toy.agent import Shape, find_tokens, make_session
+from tests.toy.delivery import Delivery, RawAnswer
+from tests.toy.gateway import running_gateway
+from tests.toy.running import Answer, Pace, Run, ask, run_session
+from tests.toy.upstream import ToyUpstream
+
+WINDOW = 32_000
+TURNS = 60
+SHAPE = Shape(max_tokens=2_000)
+SESSION = make_session(TURNS, 7, "many_users", 900)
+# The first request of the session that does not fit, whatever the bias.
+LATE = 50
+
+
+def make_settings(toy: ToyUpstream, more: str = "") -> str:
+    """Nobody says how large the window is."""
+    return f'store: "memory:"\nupstreams:\n  default: {{base_url: "{toy.base_url}", discover: false}}\n{more}'
+
+
+async def play(dress: str, *, stream: bool, bias: float) -> Run:
+    toy = ToyUpstream(window=WINDOW, bias=bias)
+    dress_refusals(toy, dress)
+    async with toy, running_gateway(make_settings(toy)) as gateway:
+        return await run_session(SESSION, gateway.base_url, toy, Shape(max_tokens=2_000, stream=stream))
+
+
+async def ask_late(toy: ToyUpstream, settings: str, shape: Shape = SHAPE) -> Answer:
+    """One request that is too long, of a conversation that nobody has seen before."""
+    async with running_gateway(settings) as gateway, aiohttp.ClientSession() as client:
+        return await ask(client, f"{gateway.base_url}/chat/completions", SESSION.request(LATE, shape))
+
+
+def refused_by(toy: ToyUpstream, answer: RawAnswer) -> None:
+    """The toy answers this, whatever it is asked, but for summaries."""
+    toy.intercept = lambda seen: answer if seen.is_chat and not seen.is_summary else None
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("stream", [True, False], ids=["streamed", "whole"])
+@pytest.mark.parametrize("dress", DRESSES)
+async def test_an_unknown_window_costs_one_retry_and_no_request(dress: str, stream: bool) -> None:
+    run = await play(dress, stream=stream, bias=1.3)
+    assert run.failed == []
+    refused = [position for position, seen in enumerate(run.seen) if seen.refusal is not None]
+    assert len(refused) == 1
+    # The first surprise: the summary, then the retry, within the same client request; none after it.
+    assert [seen.is_summary for seen in run.seen[refused[0] :]][:3] == [False, True, False]
+    assert run.seen[refused[0] + 2].prompt_tokens < run.seen[refused[0]].prompt_tokens
+    assert len(run.outgoing) == TURNS + 1
+    assert len(run.summaries) <= 8
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("bias", [0.7, 1.0, 1.6])
+async def test_whatever_the_tokenizer(bias: float) -> None:
+    run = await play("code alone", stream=True, bias=bias)
+    assert run.failed == []
+    assert len(run.refusals) <= 1
+
+
+@pytest.mark.parametrize("stream", [True, False], ids=["streamed", "whole"])
+async def test_without_a_summariser_the_digest_takes_the_place(stream: bool) -> None:
+    toy = ToyUpstream(window=WINDOW)
+    toy.summary_failures = [RawAnswer(status=500, pieces=(b"{}",))] * 9
+    async with toy:
+        answer = await ask_late(toy, make_settings(toy), Shape(max_tokens=2_000, stream=stream))
+    assert answer.is_whole
+    assert answer.header("x-gateway-plan") == "digest"
+    assert len(toy.summaries) == 2
+    assert [seen.refusal is None for seen in toy.chats] == [False, True]
+    assert b"made without a model" in toy.chats[-1].body
+
+
+async def test_a_digest_is_sticky_and_a_later_summary_is_made_of_the_originals() -> None:
+    toy = ToyUpstream(window=WINDOW)
+    toy.summary_failures = [RawAnswer(status=500, pieces=(b"{}",))] * 2
+    async with toy, running_gateway(make_settings(toy)) as gateway:
+        run = await run_session(SESSION, gateway.base_url, toy, SHAPE, Pace(first=37))
+    assert run.failed == []
+    plans = [answer.header("x-gateway-plan") for answer in run.answers]
+    assert plans[:3] == ["digest"] * 3
+    assert plans[-1] == "pivot"
+    said = [fact for fact in SESSION.facts if fact.turn < TURNS - 1]
+    assert run.facts_lost(find_tokens(said, "user", "assistant")) == []
+
+
+async def test_where_nothing_helps_the_upstreams_own_error_comes_back() -> None:
+    toy = ToyUpstream(window=WINDOW)
+    error = b'{"error": {"message":"prompt is too long: 99999 tokens > 2000 maximum", "x": 1.50}}'
+    headers = (("Content-Type", "application/json"), ("X-Id", "7"))
+    refused_by(toy, RawAnswer(status=400, headers=headers, pieces=(error,)))
+    async with toy:
+        answer = await ask_late(toy, make_settings(toy))
+    assert (answer.status, answer.body, answer.header("x-id")) == (400, error, "7")
+    assert 2 <= len(toy.chats) <= 3
+    sizes = [len(seen.body) for seen in toy.chats]
+    assert sizes == sorted(sizes, reverse=True) and len(set(sizes)) == len(sizes)
+
+
+NOT_FOR_LENGTH = {
+    "rate limit": RawAnswer(status=429, pieces=(b'{"error": {"message": "Too many tokens per min"}}',)),
+    "bad request": RawAnswer(status=400, pieces=(b'{"error": {"message": "invalid value: tokens"}}',)),
+    "server error": RawAnswer(status=500, pieces=(b'{"error": {"message": "no"}}',)),
+    "output": RawAnswer(status=400, pieces=(b'{"error": {"message": "max_tokens is too large: 2000"}}',)),
+}
+
+
+@pytest.mark.parametrize("error", NOT_FOR_LENGTH.values(), ids=NOT_FOR_LENGTH)
+async def test_an_error_that_is_not_about_length_is_passed_on(error: RawAnswer) -> None:
+    toy = ToyUpstream(window=WINDOW)
+    refused_by(toy, error)
+    async with toy:
+        answer = await ask_late(toy, make_settings(toy))
+    assert (answer.status, answer.body) == (error.status, error.body)
+    assert len(toy.requests) == 1
+
+
+async def test_an_empty_400_means_nothing_far_below_the_lines() -> None:
+    toy = ToyUpstream(window=WINDOW)
+    refused_by(toy, RawAnswer(status=400))
+    async with toy, running_gateway(toy_gateway.make_settings(toy)) as gateway:
+        run = await run_session(SESSION, gateway.base_url, toy, SHAPE, Pace(last=1))
+    assert run.statuses == [400]
+    assert len(toy.requests) == 1
+
+
+async def test_without_auto_there_is_no_recovery() -> None:
+    toy = ToyUpstream(window=WINDOW)
+    more = "policies:\n  default: {compaction: {auto: false}}\n"
+    async with toy:
+        answer = await ask_late(toy, make_settings(toy, more))
+    assert answer.status == 400
+    assert len(toy.requests) == 1
+
+
+async def test_a_window_smaller_than_configured_is_found_out() -> None:
+    toy = ToyUpstream(window=WINDOW)
+    models = 'models:\n  - {match: "toy-*", context: 128000}\n'
+    async with toy, running_gateway(make_settings(toy, models)) as gateway:
+        run = await run_session(SESSION, gateway.base_url, toy, SHAPE)
+    assert run.failed == []
+    # What is configured stays: each time the window fills up it is found out anew.
+    assert len(run.refusals) <= len(run.summaries)
+
+
+async def test_the_client_is_kept_alive_while_the_retry_is_prepared() -> None:
+    toy = ToyUpstream(window=WINDOW)
+    toy.summary_delivery = Delivery(before_headers_seconds=0.6)
+    more = "keepalive: {after_seconds: 0.1, every_seconds: 0.1}\n"
+    async with toy:
+        answer = await ask_late(toy, make_settings(toy, more), Shape(max_tokens=2_000, stream=True))
+    assert answer.is_whole
+    assert answer.body.count(b": keep-alive") >= 3
+    assert b"error" not in answer.body
+
+
+async def test_after_a_keep_alive_a_final_refusal_is_an_error_event() -> None:
+    toy = ToyUpstream(window=WINDOW)
+    toy.summary_delivery = Delivery(before_headers_seconds=0.4)
+    error = b'{"error":{"message":"context_length_exceeded","code":"context_length_exceeded"}}'
+    refused_by(toy, RawAnswer(status=400, pieces=(error,)))
+    more = "keepalive: {after_seconds: 0.1, every_seconds: 0.1}\n"
+    async with toy:
+        answer = await ask_late(toy, make_settings(toy, more), Shape(max_tokens=2_000, stream=True))
+    assert answer.status == 200 and answer.broken is not None
+    assert b"data: " + error in answer.body
+
+
+def test_the_late_request_is_late() -> None:
+    assert ToyUpstream(window=WINDOW).counter.prompt(dict(SESSION.envelope(LATE, SHAPE))) > 1.2 * WINDOW

@@ -1,0 +1,198 @@
+"""Every source of limits in one book, one tenant beside the other, over a restart."""
+
+import logging
+from dataclasses import replace
+
+import pytest
+from pydantic import SecretStr
+
+from gateway.core.limits import Limits
+from gateway.limits import LimitsBook
+from gateway.model_lists import ModelLists
+from gateway.model_table import ModelTable
+from gateway.settings import ModelRule, Settings, UpstreamSettings, load_settings
+from gateway.state import State
+from gateway.store.memory import MemoryStore
+from tests.store.clock import Clock
+
+DAY = 86_400.0
+TABLE = ModelTable(
+    {"known": Limits(context=128_000, output=16_384), "claude-sonnet-4-5": Limits(context=200_000)}
+)
+UPSTREAM = load_settings(None, {}).upstreams["default"]
+FORWARDING = replace(UPSTREAM, name="up", max_body_bytes=5_000_000, max_images=8)
+WITH_KEY = replace(UPSTREAM, name="keyed", api_key=SecretStr("k"))
+QUIET = replace(UPSTREAM, name="quiet", discover=False)
+SETTINGS = replace(
+    load_settings(None, {}),
+    upstreams={each.name: each for each in (FORWARDING, WITH_KEY, QUIET)},
+    models=(ModelRule(match="set-*", context=50_000),),
+)
+
+
+async def make_book(
+    store: MemoryStore | None = None, clock: Clock | None = None, settings: Settings = SETTINGS
+) -> LimitsBook:
+    if store is None:
+        store = MemoryStore()
+        await store.open()
+    state = State(store, keep_seconds=60 * DAY, max_bytes=1 << 20)
+    return LimitsBook(settings, ModelLists(), TABLE, state, clock or Clock())
+
+
+async def test_configuration_stands_before_list_proof_and_table() -> None:
+    book = await make_book()
+    book.keep_list("t", "up", {"set-1": Limits(context=9_000), "known": Limits(context=64_000)})
+    book.learn("t", "up", "set-1", Limits(context=8_000))
+    assert (await book.load("t", "up", "set-1")).context == 50_000
+    listed = await book.load("t", "up", "known")
+    assert (listed.context, listed.output) == (64_000, 16_384)
+
+
+async def test_what_was_proven_smaller_than_listed_holds_and_it_never_raises_what_is_set() -> None:
+    book = await make_book()
+    book.keep_list("t", "up", {"m": Limits(context=128_000)})
+    book.learn("t", "up", "m", Limits(context=65_536))
+    book.learn("t", "up", "set-1", Limits(context=900_000))
+    assert (await book.load("t", "up", "m")).context == 65_536
+    assert (await book.load("t", "up", "set-1")).context == 50_000
+
+
+async def test_the_answer_is_at_hand_once_it_was_loaded_and_new_as_soon_as_there_is_news() -> None:
+    book = await make_book()
+    assert book.read("t", "up", "known") is None
+    loaded = await book.load("t", "up", "known")
+    assert book.read("t", "up", "known") is loaded
+    book.learn("t", "up", "known", Limits(context=100_000))
+    assert book.read("t", "up", "known") is None
+    assert (await book.load("t", "up", "known")).context == 100_000
+    book.learn_unknown("t", "up", "other", 50_000)
+    assert (await book.load("t", "up", "other")).context == 45_000
+    book.keep_list("t", "up", {"known": Limits(context=90_000)})
+    assert (await book.load("t", "up", "known")).context == 90_000
+
+
+async def test_an_answer_is_looked_up_anew_after_a_while() -> None:
+    clock = Clock()
+    book = await make_book(clock=clock)
+    book.learn("t", "up", "m", Limits(context=8_000))
+    await book.load("t", "up", "m")
+    clock.now += 6.9 * DAY
+    assert book.read("t", "up", "m") is None
+    assert (await book.load("t", "up", "m")).context == 8_000
+    clock.now += 0.2 * DAY
+    assert (await book.load("t", "up", "m")).context is None
+
+
+async def test_what_one_tenant_learns_or_is_shown_is_nothing_to_another() -> None:
+    book = await make_book()
+    book.learn("a", "up", "m", Limits(context=8_000))
+    book.learn_unknown("a", "up", "n", 50_000)
+    book.keep_list("a", "up", {"listed": Limits(context=9_000)})
+    for model in ("m", "n", "listed"):
+        assert (await book.load("a", "up", model)).context is not None
+        assert (await book.load("b", "up", model)).context is None
+        assert (await book.load("a", "quiet", model)).context is None
+
+
+async def test_what_the_gateways_own_key_is_shown_is_for_all() -> None:
+    book = await make_book()
+    book.keep_list("", "keyed", {"m": Limits(context=9_000)})
+    assert (await book.load("a", "keyed", "m")).context == 9_000
+    assert (await book.load("b", "keyed", "m")).context == 9_000
+
+
+async def test_what_was_learned_survives_a_restart() -> None:
+    store = MemoryStore()
+    await store.open()
+    before = await make_book(store)
+    before.learn("t", "up", "m", Limits(context=8_000))
+    before.learn_unknown("t", "up", "n", 50_000)
+    after = await make_book(store)
+    assert after.read("t", "up", "m") is None
+    assert (await after.load("t", "up", "m")).context == 8_000
+    assert (await after.load("t", "up", "n")).context == 45_000
+    assert (await after.load("u", "up", "m")).context is None
+
+
+async def test_numbers_take_the_place_of_a_guess() -> None:
+    book = await make_book()
+    book.learn_unknown("t", "up", "m", 50_000)
+    book.learn("t", "up", "m", Limits(context=64_000))
+    assert (await book.load("t", "up", "m")).context == 64_000
+
+
+async def test_the_long_window_has_an_answer_and_proofs_of_its_own() -> None:
+    book, sonnet = await make_book(), "claude-sonnet-4-5"
+    book.learn("t", "up", sonnet, Limits(context=200_000))
+    assert (await book.load("t", "up", sonnet, has_long_window=True)).context == 1_000_000
+    assert (await book.load("t", "up", sonnet)).context == 200_000
+    book.learn("t", "up", sonnet, Limits(context=150_000), has_long_window=True)
+    assert (await book.load("t", "up", sonnet, has_long_window=True)).context == 150_000
+    assert (await book.load("t", "up", sonnet)).context == 200_000
+
+
+async def test_what_an_upstream_takes_is_part_of_its_limits() -> None:
+    book = await make_book()
+    limits = await book.load("t", "up", "known")
+    assert (limits.body_bytes, limits.images) == (5_000_000, 8)
+    limits = await book.load("t", "keyed", "known")
+    assert (limits.body_bytes, limits.images) == (None, None)
+
+
+async def test_a_name_that_no_model_has_is_not_remembered() -> None:
+    book, name = await make_book(), "m" * 257
+    book.learn("t", "up", name, Limits(context=8_000))
+    book.learn_unknown("t", "up", name, 50_000)
+    assert (await book.load("t", "up", name)).context is None
+    assert book.read("t", "up", name) is None
+
+
+async def test_any_number_of_names_is_answered() -> None:
+    book = await make_book()
+    for number in range(5_000):
+        await book.load("t", "up", f"set-{number}")
+    assert (await book.load("t", "up", "set-0")).context == 50_000
+    assert book.read("t", "up", "set-0") is not None
+    assert book.read("t", "up", "set-1") is None
+
+
+@pytest.mark.parametrize("upstream", [FORWARDING, QUIET], ids=lambda upstream: upstream.name)
+async def test_that_nobody_knows_is_said_once_when_nobody_is_asked_any_more(
+    upstream: UpstreamSettings, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING)
+    clock = Clock()
+    book = await make_book(clock=clock)
+    await book.load("t", upstream.name, "nobody-knows")
+    assert ("no limits known" in caplog.text) is not upstream.discover
+    book.keep_no_list("t", upstream.name)
+    for _ in range(3):
+        clock.now += DAY
+        await book.load("t", upstream.name, "nobody-knows")
+        await book.load("t", upstream.name, "known")
+    assert caplog.text.count("no limits known for model 'nobody-knows'") == 1
+    assert caplog.text.count("no limits known") == 1
+
+
+async def test_an_upstream_that_fails_once_keeps_its_list() -> None:
+    book = await make_book()
+    book.keep_list("t", "up", {"m": Limits(context=9_000)})
+    book.keep_no_list("t", "up")
+    assert (await book.load("t", "up", "m")).context == 9_000
+
+
+async def test_whether_the_window_is_configured() -> None:
+    book = await make_book(
+        settings=replace(
+            SETTINGS,
+            models=(
+                ModelRule(match="here", upstream="up", context=8_000),
+                ModelRule(match="output-only", output=8_000),
+            ),
+        )
+    )
+    assert book.is_configured("up", "here")
+    assert not book.is_configured("quiet", "here")
+    assert not book.is_configured("up", "output-only")
+    assert not book.is_configured("up", "other")
