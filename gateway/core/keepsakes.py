@@ -103,7 +103,7 @@ def with_list(summary: str, missing: Sequence[str]) -> str:
         return summary
     text, listed = split_list(summary)
     lines = "\n".join(f"- {line}" for line in dict.fromkeys((*listed, *missing)))
-    return f"{text}\n\n{HEADING}\n{lines}"
+    return f"{text.rstrip()}\n\n{HEADING}\n{lines}"
 
 
 def split_list(text: str) -> tuple[str, tuple[str, ...]]:
