@@ -70,6 +70,12 @@ def test_other_markup_stays_as_it_is(text: str) -> None:
     assert neutralise(text) == text
 
 
+def test_a_bracket_before_much_space_costs_no_more_than_its_length() -> None:
+    text = "<" + " " * 300_000
+    assert neutralise(text) == text
+    assert neutralise(f"{text}/\n conversation>") == f"&lt;{text[1:]}/\n conversation>"
+
+
 @pytest.mark.parametrize(
     ("text", "keep", "expected"),
     [

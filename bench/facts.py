@@ -1,0 +1,182 @@
+"""How many facts survive many compactions: with and without the list under the summary, and in the digest.
+
+Each recorded session is cut into eleven pieces; ten are folded, one after the other, by toys that summarise.
+Facts are those that count by the rule of `gateway.core.keepsakes`, and some that are planted in the first
+piece and never said again. Pure functions: no gateway runs.
+"""
+
+import json
+import os
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+from bench.table import print_table
+from gateway.core.digest import make_digest
+from gateway.core.facts import find_facts
+from gateway.core.keepsakes import HEADING, find_counting, find_missing, with_list
+from gateway.core.transcript import Spoken
+from gateway.wire.chat_text import read_spoken
+
+_SHARED: Final = Path(os.environ.get("GATEWAY_SHARED") or Path(__file__).resolve().parents[2] / "shared")
+_PIECES: Final = 11
+_SHOWN: Final = (1, 3, 10)
+# A summary cap of 4,096 tokens, at three characters a token.
+_CAP_CHARS: Final = 12_288
+# The share of the cap that the list may add.
+_LIST_SHARES: Final = (0.1, 0.2, 0.3)
+# The facts of a session that are mentioned most, where not all of them can fit.
+_TOP: Final = 40
+# A lossy summariser retells: of three names it repeats one.
+_KEPT_OF: Final = 3
+
+_Fold = Callable[[Sequence[Spoken], str, int], str]
+
+
+@dataclass(frozen=True, slots=True)
+class Survival:
+    """Shares of the facts present after a compaction: all that counted so far, the top ones, planted."""
+
+    counted: float
+    top: float
+    planted: float
+
+
+def print_facts() -> None:
+    sessions = list(_load_sessions())
+    if not sessions:
+        print(f"\nFacts: no recorded sessions in {_SHARED}")
+        return
+    folds: dict[str, _Fold] = {}
+    for name, summarise in (("extractive", _extract), ("lossy", _lose)):
+        folds[f"{name}, no list"] = summarise
+        for share in _LIST_SHARES:
+            folds[f"{name}, list of {share:.0%}"] = _with_list(summarise, share)
+    folds["digest, no list"] = _digest
+    folds["digest, list of 20%"] = _with_list(_digest, 0.2)
+    rows = []
+    for name, fold in folds.items():
+        means = _mean([_measure(session, fold) for session in sessions])
+        figures = [getattr(mean, kind) for kind in ("counted", "top", "planted") for mean in means]
+        rows.append((name, *(f"{figure:.0%}" for figure in figures)))
+    columns = ["", *(f"{kind} {at}" for kind in ("all", f"top {_TOP}", "planted") for at in _SHOWN)]
+    title = f"Facts present after 1, 3 and 10 compactions: mean of {len(sessions)} sessions"
+    print_table(f"{title}, cap {_CAP_CHARS} characters", columns, rows)
+
+
+def _load_sessions() -> Iterator[list[Spoken]]:
+    """Those with enough messages, without their system prompts."""
+    for path in sorted((_SHARED / "data" / "transcripts").glob("*/*.json")):
+        messages = json.loads(path.read_text("utf-8"))["messages"]
+        spoken = [read_spoken(json.dumps(message).encode()) for message in messages]
+        if len(spoken) >= 2 * _PIECES:
+            yield [entry for entry in spoken if entry.role != "system"]
+
+
+def _measure(session: Sequence[Spoken], fold: _Fold) -> list[Survival]:
+    pieces = _cut(session)
+    pieces[0], planted = _plant(pieces[0])
+    counted: dict[str, int] = {}
+    summary, survivals = "", []
+    for at, piece in enumerate(pieces[: _PIECES - 1], start=1):
+        counting = find_counting(piece)
+        for fact in (*counting.newest, *counting.repeated):
+            counted[fact] = counted.get(fact, 0) + counting.counts[fact]
+        summary = fold(piece, summary, _CAP_CHARS)
+        if at in _SHOWN:
+            top = sorted(counted, key=lambda fact: -counted[fact])[:_TOP]
+            shares = (_share(summary, facts) for facts in (list(counted), top, planted))
+            survivals.append(Survival(*shares))
+    return survivals
+
+
+def _cut(session: Sequence[Spoken]) -> list[list[Spoken]]:
+    """Pieces of whole groups, as equal as these allow."""
+    starts = [0]
+    for piece in range(1, _PIECES):
+        start = max(starts[-1], len(session) * piece // _PIECES)
+        while start < len(session) and session[start].is_result:
+            start += 1
+        starts.append(start)
+    return [list(session[start:end]) for start, end in zip(starts, [*starts[1:], len(session)], strict=True)]
+
+
+def _plant(piece: Sequence[Spoken]) -> tuple[list[Spoken], list[str]]:
+    """Facts that are said in three messages of the piece."""
+    facts = [
+        "src/ledger/rounding_rules.py",
+        "/srv/exports/quarterly/totals.csv",
+        "https://issues.example.net/browse/LEDGER-482",
+        "round_half_even",
+        "LedgerLockedError",
+        "E4711",
+    ]
+    said = f"See {facts[0]}, {facts[1]} and {facts[2]}: `{facts[3]}` raises {facts[4]} with {facts[5]}."
+    places = {len(piece) * third // 3 for third in range(3)} | {0}
+    planted = [
+        replace(entry, text=f"{entry.text}\n{said}") if at in places else entry
+        for at, entry in enumerate(piece)
+    ]
+    return planted, facts
+
+
+def _share(summary: str, facts: Sequence[str]) -> float:
+    return sum(fact in summary for fact in facts) / len(facts) if facts else 1.0
+
+
+def _mean(measured: Sequence[Sequence[Survival]]) -> list[Survival]:
+    columns = zip(*measured, strict=True)
+    return [
+        Survival(
+            *(
+                sum(getattr(survival, kind) for survival in column) / len(column)
+                for kind in ("counted", "top", "planted")
+            )
+        )
+        for column in columns
+    ]
+
+
+def _with_list(summarise: _Fold, share: float) -> _Fold:
+    """The list takes its room from the summary's cap."""
+
+    def fold(piece: Sequence[Spoken], earlier: str, cap_chars: int) -> str:
+        room = int(cap_chars * share)
+        summary = summarise(piece, earlier, cap_chars - room)
+        return with_list(summary, find_missing(piece, earlier, summary, room))
+
+    return fold
+
+
+def _extract(piece: Sequence[Spoken], earlier: str, cap_chars: int) -> str:
+    """Half for the earlier summary's first lines, half for the first words of each message."""
+    before = _take_lines(earlier.replace(HEADING, "").splitlines(), cap_chars // 2)
+    room = cap_chars - len(before)
+    texts = [entry.text or " ".join(arguments for _, arguments in entry.calls) for entry in piece]
+    each = max(80, room // max(1, len(texts)))
+    return f"{before}\n{_take_lines([' '.join(text.split())[:each] for text in texts], room)}".strip()
+
+
+def _lose(piece: Sequence[Spoken], earlier: str, cap_chars: int) -> str:
+    """The same in other words: of the facts, two of three are retold without their name."""
+    text = _extract(piece, earlier, cap_chars)
+    for fact in sorted(find_facts(text), key=len, reverse=True):
+        if zlib.crc32(f"{len(earlier)} {fact}".encode()) % _KEPT_OF:
+            text = text.replace(fact, "it")
+    return text
+
+
+def _digest(piece: Sequence[Spoken], earlier: str, cap_chars: int) -> str:
+    return make_digest(piece, earlier or None, cap_chars)
+
+
+def _take_lines(lines: Sequence[str], room: int) -> str:
+    taken = []
+    for line in lines:
+        room -= len(line) + 1
+        if room < 0:
+            break
+        taken.append(line)
+    return "\n".join(taken)

@@ -1,0 +1,125 @@
+"""What a text mentions that cannot be said in other words: paths, addresses, code names, error codes.
+
+Knows one text. Keys and passwords are no facts: what looks like one is never repeated.
+"""
+
+import re
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import Final
+
+# A longer one is left out: half a path is a wrong path.
+LONGEST_FACT_CHARS: Final = 200
+# Every repeated part below is possessive or bounded, and begins only where a word does: time is linear in the
+# text, whatever the text is.
+_URL: Final = re.compile(r"(?<![\w+.-])[A-Za-z][A-Za-z0-9+.-]{1,15}+://[^\s<>\"'`()\[\]{}\\|^]{3,1000}")
+_PATH: Final = re.compile(
+    r"(?<![\w./\\@~+%$})\]>*-])"
+    r"(?:[A-Za-z]:(?:(?:/|\\{1,2})[\w.@~+%-]++)++|(?:[\w.@~+%-]++)?+(?:/[\w.@~+%-]++)++)"
+)
+_QUOTED: Final = re.compile(r"(?<!`)`([\w.@#$/~:-][^`\s\"'{}]{2,119})`(?!`)")
+_EXCEPTION: Final = re.compile(r"\b[A-Z][A-Za-z0-9]{1,60}(?:Error|Exception)\b")
+_CODE: Final = re.compile(r"\b(?:E|TS|CS|ORA-|CVE-\d{4}-)\d{3,7}\b")
+_STATUS: Final = re.compile(r"\b(?:HTTP(?:/[\d.]{1,3})?|[Ss]tatus(?: [Cc]ode)?)[ :=]{1,3}([45]\d\d)\b")
+_ERRNO: Final = re.compile(
+    r"\bE(?:NOENT|ACCES|PERM|EXIST|CONNREFUSED|CONNRESET|TIMEDOUT|PIPE|ADDRINUSE|NOSPC|MFILE|ISDIR|NOTDIR"
+    r"|NOTEMPTY|AGAIN|INVAL|IO|BUSY|NOMEM|HOSTUNREACH|NOTFOUND|RESOLVE)\b"
+)
+_EXTENSION: Final = re.compile(r"[^.]\.[A-Za-z][A-Za-z0-9]{0,9}\Z")
+_TRAILING: Final = ".,;:!?*_~-"
+_LINE_NUMBER: Final = re.compile(r"(?::\d{1,7}(?:-\d{1,7})?){1,2}\Z")
+
+_KEY: Final = re.compile(
+    r"(?<![A-Za-z0-9])(?:(?:sk|pk|rk|xox[a-z]|github_pat|glpat)[-_][A-Za-z0-9_-]{12}"
+    r"|(?:gh[opsur]_|hf_|npm_|pypi-|AKIA|ASIA|AIza|ya29|eyJ)[A-Za-z0-9_-]{14})"
+)
+_NAMED_SECRET: Final = re.compile(
+    r"(?:key|token|secret|passw(?:or)?d|pwd|credentials?)[\"']?[=:][^\s/]", re.IGNORECASE
+)
+_LONG_WORD: Final = re.compile(r"[A-Za-z0-9_+=-]{20,}")
+_UUID: Final = re.compile(r"(?<![0-9A-Fa-f])[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}(?![0-9A-Fa-f])")
+# Neighbours of different kind (lower, upper, digit) in a long word: every second pair of a random key, one in
+# five where words are written together.
+_RANDOM_SHARE: Final = 0.3
+
+
+def find_facts(text: str) -> tuple[str, ...]:
+    """Each once, printable: addresses, paths, names in backticks, error codes. See also `is_secret`."""
+    return tuple(fact for fact in dict.fromkeys(_iter_facts(text)) if _is_listable(fact))
+
+
+def is_secret(fact: str) -> bool:
+    """Does it look like a key, or hold one? Paths may name a session by its UUID; nothing else may."""
+    if _KEY.search(fact) or _NAMED_SECRET.search(fact):
+        return True
+    is_path = "://" not in fact and ("/" in fact or "\\" in fact)
+    words = _LONG_WORD.findall(_UUID.sub("", fact) if is_path else fact)
+    return any(_is_random(word) for word in words)
+
+
+def _is_listable(fact: str) -> bool:
+    return 2 < len(fact) <= LONGEST_FACT_CHARS and fact.isprintable()
+
+
+def _iter_facts(text: str) -> Iterator[str]:
+    if "://" in text:
+        for found in _URL.findall(text):
+            yield _clean_url(found)
+        # What follows a user name may look like a path, and be a password.
+        text = _URL.sub(" ", text)
+    if "/" in text or "\\" in text:
+        is_diff = "diff --git " in text
+        for found in _PATH.findall(text):
+            yield _clean_path(found, is_diff=is_diff)
+    if "`" in text:
+        for found in _QUOTED.findall(text):
+            yield _clean_quoted(found)
+    if "Error" in text or "Exception" in text:
+        yield from _EXCEPTION.findall(text)
+    yield from _CODE.findall(text)
+    yield from (f"HTTP {status}" for status in _STATUS.findall(text))
+    yield from _ERRNO.findall(text)
+
+
+def _clean_url(found: str) -> str:
+    """Without user, password, query and fragment, where tokens travel; empty where it cannot be told."""
+    scheme, _, rest = found.rstrip(_TRAILING).partition("://")
+    rest = re.split("[?#;]", rest, maxsplit=1)[0]
+    authority, slash, path = rest.partition("/")
+    authority = authority.rpartition("@")[2]
+    host, colon, port = authority.partition(":")
+    is_host = "." in host or host == "localhost" or (host and port.isdigit())
+    if not is_host or (colon and not port.isdigit()):
+        return ""
+    return f"{scheme}://{authority}{slash}{path}".rstrip(_TRAILING + "/")
+
+
+def _clean_path(found: str, *, is_diff: bool) -> str:
+    """A path that is one beyond doubt, or empty: absolute with two names, or with an extension."""
+    path = found.rstrip(_TRAILING).removeprefix("./").replace("\\\\", "\\")
+    if is_diff and path[:2] in ("a/", "b/"):
+        path = path[2:]
+    depth = path.count("/") + path.count("\\")
+    is_absolute = path[:1] == "/" or path[:2] == "~/" or path[1:2] == ":"
+    if is_absolute and depth > 1:
+        return path
+    return path if depth and _EXTENSION.search(path) else ""
+
+
+def _clean_quoted(found: str) -> str:
+    if "://" in found:
+        return _clean_url(found)
+    name = _LINE_NUMBER.sub("", found).rstrip(_TRAILING).removeprefix("./")
+    return name if any(letter.isalpha() for letter in name) else ""
+
+
+def _is_random(word: str) -> bool:
+    if not any(letter.isdigit() for letter in word) or not any(letter.isalpha() for letter in word):
+        return False
+    kinds = [_kind(letter) for letter in word if letter.isalnum()]
+    changes = sum(before != after for before, after in pairwise(kinds))
+    return len(kinds) >= 16 and changes >= _RANDOM_SHARE * (len(kinds) - 1)
+
+
+def _kind(letter: str) -> int:
+    return 2 if letter.isdigit() else int(letter.isupper())
