@@ -18,6 +18,7 @@ from gateway.core.head import Head, smoothed_growth
 from gateway.core.pivot import Pivot, is_on_chain
 from gateway.core.plan import Plan, decide_after
 from gateway.core.summary import Rejected
+from gateway.core.truncation import expect, is_truncated
 from gateway.core.usage import Usage
 from gateway.core.view import measure
 from gateway.lru import Lru
@@ -73,8 +74,8 @@ class Compactor:
             self._state.save_batch(plan.new_batch)
         if usage is None:
             return
-        is_known = self._state.read_calibration(turn.owner, turn.upstream.name, turn.model).samples > 0
-        if not is_known or self._planner.is_near(turn, usage.total):
+        calibration = self._state.read_calibration(turn.owner, turn.meter)
+        if calibration.wants_sample(usage.prompt_tokens) or self._planner.is_near(turn, usage.total):
             self._spawn(self._learn(turn, plan, usage))
 
     def start(self, turn: Turn, cut: Cut, reason: str) -> "asyncio.Task[bool]":
@@ -114,14 +115,17 @@ class Compactor:
     # What happens in the background.
 
     async def _learn(self, turn: Turn, plan: Plan, usage: Usage) -> None:
-        """Calibrates by this answer: near the lines, and as long as nothing is known. Then looks ahead."""
-        state, received = self._state, turn.received
-        calibration = await state.load_calibration(turn.owner, turn.upstream.name, turn.model)
-        sizes = await self._sizer.measure(received)
-        end = len(received.conversation.messages)
-        raw = measure(plan.view, received.conversation, sizes.messages, sizes.environment, end)
-        fresh = calibration.with_sample(usage.prompt_tokens, raw)
-        state.save_calibration(turn.owner, turn.upstream.name, turn.model, fresh)
+        """Calibrates by this answer: near the lines, and as long as little is known. Then looks ahead."""
+        state, conversation = self._state, turn.received.conversation
+        sizes = await self._sizer.measure(turn.received, turn.policy.estimator)
+        calibration = await state.load_calibration(turn.owner, turn.meter)
+        expected = expect(conversation, sizes, (plan.pivot, plan.batches), turn.own_head, calibration)
+        if expected is None or not is_truncated(usage.prompt_tokens, expected):
+            raw = measure(
+                plan.view, conversation, sizes.messages, sizes.environment, len(conversation.messages)
+            )
+            fresh = calibration.with_sample(usage.prompt_tokens, raw)
+            state.save_calibration(turn.owner, turn.meter, fresh)
         if self._planner.is_near(turn, usage.total):
             await self._consider(turn, plan, usage.total)
 

@@ -10,7 +10,7 @@ import time
 from collections.abc import Sequence
 
 from gateway.core.conversation import Conversation
-from gateway.core.estimate import Calibration
+from gateway.core.estimate import Calibration, Meter
 from gateway.core.head import Head
 from gateway.core.pivot import Batch, Pivot
 from gateway.lru import Lru
@@ -37,7 +37,7 @@ class State:
         self._batches: Lru[bytes, Batch] = Lru(max_bytes)
         # Markers of an earlier process, found with their heads.
         self._left_behind: dict[str, Marker] = {}
-        self._calibrations: Lru[tuple[str, str, str], Calibration] = Lru(max_bytes)
+        self._calibrations: Lru[tuple[str, Meter], Calibration] = Lru(max_bytes)
         # Branches whose pivots the store has been asked for; with the evictions until then, for after the
         # next one memory may have lost what the store still has.
         self._asked_pivots: Lru[tuple[str, str], int] = Lru(_ASKED_BYTES)
@@ -215,21 +215,23 @@ class State:
 
     # Calibrations
 
-    def read_calibration(self, owner: str, upstream: str, model: str) -> Calibration:
-        return self._calibrations.get((owner, upstream, model)) or Calibration()
+    def read_calibration(self, owner: str, meter: Meter) -> Calibration:
+        return self._calibrations.get((owner, meter)) or Calibration()
 
-    async def load_calibration(self, owner: str, upstream: str, model: str) -> Calibration:
-        """The stored one; asks the store once per (tenant, upstream, model)."""
-        key = (owner, upstream, model)
-        known = self._calibrations.get(key)
+    async def load_calibration(self, owner: str, meter: Meter) -> Calibration:
+        """The stored one; asks the store once for each."""
+        known = self._calibrations.get((owner, meter))
         if known is None:
-            known = await self._load(Calibration, owner, _calibration_key(*key)) or Calibration()
-            self._calibrations.put(key, known, _RECORD_WEIGHT_BYTES + len(model))
+            known = await self._load(Calibration, owner, _calibration_key(owner, meter)) or Calibration()
+            self._remember_calibration(owner, meter, known)
         return known
 
-    def save_calibration(self, owner: str, upstream: str, model: str, calibration: Calibration) -> None:
-        self._calibrations.put((owner, upstream, model), calibration, _RECORD_WEIGHT_BYTES + len(model))
-        self._write(owner, _calibration_key(owner, upstream, model), calibration)
+    def save_calibration(self, owner: str, meter: Meter, calibration: Calibration) -> None:
+        self._remember_calibration(owner, meter, calibration)
+        self._write(owner, _calibration_key(owner, meter), calibration)
+
+    def _remember_calibration(self, owner: str, meter: Meter, calibration: Calibration) -> None:
+        self._calibrations.put((owner, meter), calibration, _RECORD_WEIGHT_BYTES + len(meter.model))
 
     async def _load(self, kind: type, owner: str, key: str):  # type: ignore[no-untyped-def]  # noqa: ANN202
         data = await self._store.read(key)
@@ -239,7 +241,7 @@ class State:
         self._store.write(key, render_record(owner, record), keep_seconds=self._keep_seconds)
 
 
-def _calibration_key(owner: str, upstream: str, model: str) -> str:
-    parts = [part.encode() for part in (owner, upstream, model)]
+def _calibration_key(owner: str, meter: Meter) -> str:
+    parts = [part.encode() for part in (owner, *meter)]
     encoded = b"".join(b"%d:%s" % (len(part), part) for part in parts)
     return f"calibration:{hashlib.sha256(encoded).hexdigest()}"

@@ -83,7 +83,8 @@ class Summariser:
                 if str(error) in _MAY_NOT_FIT:
                     room = int(fitted.prompt_tokens * _SMALLER_TRY)
                 continue
-            tokens = int(await self._sizer.count(strip_thinking(answer.text)) * fitted.ratio)
+            raw = await self._count_all(turn, (strip_thinking(answer.text),))
+            tokens = int(raw * fitted.ratio)
             verdict = judge_summary(answer, tokens, fitted.cut.folded, fitted.cut.cap)
             if isinstance(verdict, Accepted):
                 return await self._make_pivot(turn, fitted.cut, situation, verdict)
@@ -101,13 +102,16 @@ class Summariser:
         for attempt in ATTEMPTS:
             part = shrink_cut(conversation, weights, cut, attempt.share)
             parts = self._make_parts(turn.policy, part, spoken[: part.covers - part.start], attempt)
-            raw = _FRAME_TOKENS + sum([await self._sizer.count(text) for text in parts])
+            raw = _FRAME_TOKENS + await self._count_all(turn, parts)
             prompt = int(raw * weights.ratio * margin)
             room = context - prompt
             if room >= part.cap and prompt <= most_tokens:
                 assignment = self._make_assignment(turn, upstream, parts, part.cap, room)
                 return _Fitted(assignment, part, weights.ratio, prompt)
         return None
+
+    async def _count_all(self, turn: Turn, texts: Sequence[str]) -> int:
+        return sum([await self._sizer.count(text, turn.policy.estimator) for text in texts])
 
     def _make_assignment(
         self, turn: Turn, upstream: UpstreamSettings, parts: tuple[str, ...], cap: int, room: int
@@ -153,7 +157,7 @@ class Summariser:
             summary=accepted.summary,
             question=question,
             resume=self._prompts.resume,
-            tokens=_INSERTED_TOKENS + sum([await self._sizer.count(text) for text in inserted]),
+            tokens=_INSERTED_TOKENS + await self._count_all(turn, inserted),
             opening_chars=cut.opening_chars,
             opening_tokens=sum(shown_tokens(size, mark) for size in situation.sizes.messages[:opening_end]),
             saved_tokens=max(0, cut.folded - accepted.tokens) + (cut.base.saved_tokens if cut.base else 0),

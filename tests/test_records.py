@@ -42,7 +42,7 @@ _BATCH = Batch(
     owner="t", key="ab", length=3, placeholder="[…]", marks=(Mark(1), Mark(2, 256)), saved_tokens=5
 )
 _MARKER = Marker(owner="t", key="ab", length=3, auto=True, reason="overflow", created_seconds=0.0)
-_RECORDS = [_HEAD, _PIVOT, _BATCH, _MARKER, Calibration(1.25, 7)]
+_RECORDS = [_HEAD, _PIVOT, _BATCH, _MARKER, Calibration(1.25, 7, (1.25, 0.8))]
 _KINDS: list[type] = [Head, Pivot, Batch, Marker, Calibration]
 
 
@@ -99,10 +99,17 @@ def test_a_mark_with_a_field_that_we_do_not_know_is_none() -> None:
         (_HEAD, {"growth_tokens": "1"}),
         (_MARKER, {"auto": 1}),
         (Calibration(), {"ratio": None}),
+        (Calibration(), {"recent": ["1"]}),
     ],
 )
 def test_a_record_whose_fields_do_not_fit_is_none(record: Any, changes: dict[str, object]) -> None:
     assert parse_record(type(record), "t", edited(record, **changes)) is None
+
+
+def test_a_calibration_of_an_older_version_is_still_read() -> None:
+    written = json.loads(render_record("t", Calibration(1.25, 7)))
+    del written["record"]["recent"]
+    assert parse_record(Calibration, "t", json.dumps(written).encode()) == Calibration(1.25, 7)
 
 
 @pytest.mark.parametrize("kind", _KINDS)
