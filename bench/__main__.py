@@ -1,4 +1,4 @@
-"""The command line: `python -m bench [--quick] [speed|sse|growth|memory …]`."""
+"""The command line: `python -m bench [--quick] [speed|sse|growth|memory|estimates …]`."""
 
 import argparse
 import asyncio
@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
+from bench.estimates import print_estimates
 from bench.growth import print_growth
 from bench.memory import print_memory, read_memory_row
 from bench.speed import print_speed
@@ -93,6 +94,11 @@ def _run_memory(effort: Effort) -> None:
     print_memory(rows)
 
 
+def _run_estimates(effort: Effort) -> None:
+    """All of them however little effort is asked for: a part of the steps would be another figure."""
+    _run(print_estimates())
+
+
 def _run(work: Coroutine[Any, Any, T]) -> T:
     """On the loop that the processes under test use."""
     try:
@@ -102,7 +108,13 @@ def _run(work: Coroutine[Any, Any, T]) -> T:
     return uvloop.run(work)
 
 
-_PARTS = {"speed": _run_speed, "sse": _run_sse, "growth": _run_growth, "memory": _run_memory}
+_PARTS = {
+    "speed": _run_speed,
+    "sse": _run_sse,
+    "growth": _run_growth,
+    "memory": _run_memory,
+    "estimates": _run_estimates,
+}
 
 if __name__ == "__main__":
     sys.exit(main())
