@@ -1,4 +1,4 @@
-"""The command line: `python -m bench [--quick] [speed|sse|growth|memory|facts …]`."""
+"""The command line: `python -m bench [--quick] [speed|sse|growth|memory|facts|estimates …]`."""
 
 import argparse
 import asyncio
@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
+from bench.estimates import print_estimates
 from bench.facts import print_facts
 from bench.growth import print_growth
 from bench.memory import print_memory, read_memory_row
@@ -99,6 +100,11 @@ def _run_facts(effort: Effort) -> None:
     print_facts()
 
 
+def _run_estimates(effort: Effort) -> None:
+    """All of them however little effort is asked for: a part of the steps would be another figure."""
+    _run(print_estimates())
+
+
 def _run(work: Coroutine[Any, Any, T]) -> T:
     """On the loop that the processes under test use."""
     try:
@@ -114,6 +120,7 @@ _PARTS = {
     "growth": _run_growth,
     "memory": _run_memory,
     "facts": _run_facts,
+    "estimates": _run_estimates,
 }
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ from aiohttp import web
 from gateway import __version__
 from gateway.compactor import Compactor
 from gateway.core.errors import RequestRefused
+from gateway.core.policy import Estimator
 from gateway.digester import Digester
 from gateway.discovery import Discovery
 from gateway.entrance import Entrance
@@ -33,14 +34,14 @@ from gateway.relay import Relay
 from gateway.rewriter import Rewriter
 from gateway.sender import Sender
 from gateway.settings import Settings
-from gateway.sizes import Sizer
+from gateway.sizes import Count, Sizer
 from gateway.state import State
 from gateway.store import Store, open_store
 from gateway.summariser import Summariser
 from gateway.summary_call import SummaryClient
 from gateway.summary_fit import SummaryFitter
 from gateway.tenancy import Tenancy
-from gateway.tokens import Tokenizer
+from gateway.tokens import Tokenizer, count_by_length
 from gateway.upstream import Upstreams
 from gateway.wire.errors import render_error
 
@@ -70,7 +71,8 @@ class Gateway:
         self._store: Store = open_store(settings.store)
         cache = settings.cache
         self._state = State(self._store, settings.retention.seconds, cache.records_bytes)
-        self._sizer = Sizer(self._tokenizer.count, _SIZES_BYTES)
+        counts: dict[Estimator, Count] = {"tiktoken": self._tokenizer.count, "chars": count_by_length}
+        self._sizer = Sizer(counts, _SIZES_BYTES)
         self._relay = Relay(settings)
         self._client = open_client()
         limits = LimitsBook(settings, ModelLists(), ModelTable.load(), self._state)

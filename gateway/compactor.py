@@ -18,6 +18,7 @@ from gateway.core.head import Head, smoothed_growth
 from gateway.core.pivot import Pivot, is_on_chain
 from gateway.core.plan import Plan, decide_after
 from gateway.core.summary import Rejected
+from gateway.core.truncation import expect, is_truncated
 from gateway.core.usage import Usage
 from gateway.core.view import measure
 from gateway.digester import Digester
@@ -78,8 +79,8 @@ class Compactor:
             self._state.save_batch(plan.new_batch)
         if usage is None:
             return
-        is_known = self._state.read_calibration(turn.owner, turn.upstream.name, turn.model).samples > 0
-        if not is_known or self._planner.is_near(turn, usage.total):
+        calibration = self._state.read_calibration(turn.owner, turn.meter)
+        if calibration.wants_sample(usage.prompt_tokens) or self._planner.is_near(turn, usage.total):
             self._spawn(self._learn(turn, plan, usage))
 
     def start(self, turn: Turn, cut: Cut, reason: str) -> "asyncio.Task[bool]":
@@ -128,20 +129,22 @@ class Compactor:
     # What happens in the background.
 
     async def _learn(self, turn: Turn, plan: Plan, usage: Usage) -> None:
-        """Calibrates by this answer: near the lines, and as long as nothing is known. Then looks ahead."""
+        """Calibrates by this answer: near the lines, and as long as little is known. Then looks ahead."""
         await self.calibrate(turn, plan, usage.prompt_tokens)
         if self._planner.is_near(turn, usage.total):
             await self._consider(turn, plan, usage.total)
 
     async def calibrate(self, turn: Turn, plan: Plan, prompt_tokens: int) -> None:
-        """By what upstream itself counted, in an answer or in a refusal."""
+        """By what upstream itself counted, in an answer or in a refusal; not if it left out a part."""
         state, conversation = self._state, turn.received.conversation
-        calibration = await state.load_calibration(turn.owner, turn.upstream.name, turn.model)
-        sizes = await self._sizer.measure(turn.received)
+        sizes = await self._sizer.measure(turn.received, turn.policy.estimator)
+        calibration = await state.load_calibration(turn.owner, turn.meter)
+        expected = expect(conversation, sizes, (plan.pivot, plan.batches), turn.own_head, calibration)
+        if expected is not None and is_truncated(prompt_tokens, expected):
+            return
         end = len(conversation.messages)
         raw = measure(plan.view, conversation, sizes.messages, sizes.environment, end)
-        fresh = calibration.with_sample(prompt_tokens, raw)
-        state.save_calibration(turn.owner, turn.upstream.name, turn.model, fresh)
+        state.save_calibration(turn.owner, turn.meter, calibration.with_sample(prompt_tokens, raw))
 
     async def _consider(self, turn: Turn, plan: Plan | None, total_tokens: int) -> None:
         """Schedule -> execute: the marker is queued before the work begins (document 000 §4)."""

@@ -33,7 +33,7 @@ class Digester:
         most_chars = int(cut.cap * _CHARS_PER_TOKEN)
         for _ in range(_TRIES):
             text = await asyncio.to_thread(make_digest, spoken, earlier, most_chars)
-            tokens = int(await self._sizer.count(text) * ratio)
+            tokens = int(await self._sizer.count(text, turn.policy.estimator) * ratio)
             if tokens <= cut.cap:
                 break
             most_chars = int(min(len(text), most_chars) * cut.cap / tokens * _SHRINK)

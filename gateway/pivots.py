@@ -38,7 +38,8 @@ class PivotMaker:
             summary=text.summary,
             question=question,
             resume=self._prompts.resume,
-            tokens=_INSERTED_TOKENS + sum([await self._sizer.count(part) for part in inserted]),
+            tokens=_INSERTED_TOKENS
+            + sum([await self._sizer.count(part, turn.policy.estimator) for part in inserted]),
             opening_chars=cut.opening_chars,
             opening_tokens=sum(shown_tokens(size, mark) for size in situation.sizes.messages[:opening_end]),
             saved_tokens=max(0, cut.folded - text.tokens) + (cut.base.saved_tokens if cut.base else 0),

@@ -54,8 +54,8 @@ class Planner:
         head = turn.head
         await state.load_pivots(owner, conversation, turn.conversation, head.pivot if head else None)
         await state.load_batches(owner, head.batches if head else ())
-        calibration = await state.load_calibration(owner, turn.upstream.name, turn.model)
-        sizes = await self._sizer.measure(turn.received)
+        calibration = await state.load_calibration(owner, turn.meter)
+        sizes = await self._sizer.measure(turn.received, turn.policy.estimator)
         pivots = find_eligible_pivots(conversation, state.find_pivots(conversation))
         sticky = next((pivot for pivot in pivots if head and pivot.key == head.pivot), None)
         batches = find_eligible_batches(conversation, state.read_batches(head.batches if head else ()) or [])

@@ -4,10 +4,11 @@ Counts only when somebody asks: far below the lines nobody does.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 
 from gateway.core.estimate import Sizes
+from gateway.core.policy import Estimator
 from gateway.core.view import Size
 from gateway.identity import Received
 from gateway.lru import Lru
@@ -15,32 +16,34 @@ from gateway.wire.chat_text import read_spoken
 
 # FACTS §1: above this a count belongs in a thread.
 _INLINE_BYTES = 8 * 1024
-# Role and separators of one message, name and brackets of one call, one image or file.
+# Role and separators of one message.
 _MESSAGE_TOKENS = 4
-_CALL_TOKENS = 8
-_MEDIA_TOKENS = 800
+# Name and brackets of one call, and the frame of its result. OpenAI takes about 10; on the recorded sessions
+# Claude takes 60 to 90.
+_CALL_TOKENS = 30
 _WEIGHT_BYTES = 200
 
+Count = Callable[[str], int]
 Work = list[tuple[bytes, bytes]]
 
 
 class Sizer:
-    """`count`: raw tokens of a text; safe to call from a thread."""
+    """`counts`: raw tokens of a text by each estimator; safe to call from a thread."""
 
-    def __init__(self, count: Callable[[str], int], max_bytes: int) -> None:
-        self._count = count
-        self._known: Lru[bytes, Size] = Lru(max_bytes)
+    def __init__(self, counts: Mapping[Estimator, Count], max_bytes: int) -> None:
+        self._counts = counts
+        self._known: Lru[tuple[Estimator, bytes], Size] = Lru(max_bytes)
         self._threads = ThreadPoolExecutor(max_workers=1, thread_name_prefix="count")
 
     def close(self) -> None:
         self._threads.shutdown(cancel_futures=True)
 
-    async def measure(self, received: Received) -> Sizes:
+    async def measure(self, received: Received, estimator: Estimator) -> Sizes:
         """Sizes of every message, of the leading block and the tools."""
         body, conversation = received.body, received.conversation
         everything = [*conversation.leading, *conversation.messages]
         # Taken out now: while the rest is counted, others may push it out of memory.
-        sizes = {message.key: self._known.get(message.key) for message in everything}
+        sizes = {message.key: self._known.get((estimator, message.key)) for message in everything}
         work = [
             (message.key, body.raw(index))
             for index, message in enumerate(everything)
@@ -48,44 +51,52 @@ class Sizer:
         ]
         tools = body.envelope.tools
         if tools:
-            sizes[tools] = self._known.get(tools)
+            sizes[tools] = self._known.get((estimator, tools))
             if sizes[tools] is None:
                 work.append((tools, body.field(body.envelope.tools_slice)))
         known = {key: size for key, size in sizes.items() if size is not None}
-        known |= await self._measure_work(work, tools)
+        known |= await self._measure_work(work, tools, estimator)
         counted = [known[message.key] for message in everything]
         leading = len(conversation.leading)
         environment = sum(size.tokens for size in counted[:leading])
         environment += known[tools].tokens if tools else 0
         return Sizes(messages=counted[leading:], environment=environment)
 
-    async def count(self, text: str) -> int:
+    async def count(self, text: str, estimator: Estimator) -> int:
+        count = self._counts[estimator]
         if len(text) < _INLINE_BYTES:
-            return self._count(text)
-        return await asyncio.get_running_loop().run_in_executor(self._threads, self._count, text)
+            return count(text)
+        return await asyncio.get_running_loop().run_in_executor(self._threads, count, text)
 
-    async def _measure_work(self, work: Work, tools: bytes) -> dict[bytes, Size]:
+    async def _measure_work(self, work: Work, tools: bytes, estimator: Estimator) -> dict[bytes, Size]:
+        count = self._counts[estimator]
         if sum(len(raw) for _, raw in work) < _INLINE_BYTES:
-            fresh = self._measure_all(work, tools)
+            fresh = _measure_all(count, work, tools)
         else:
             loop = asyncio.get_running_loop()
-            fresh = await loop.run_in_executor(self._threads, self._measure_all, work, tools)
+            fresh = await loop.run_in_executor(self._threads, _measure_all, count, work, tools)
         for key, size in fresh.items():
-            self._known.put(key, size, _WEIGHT_BYTES)
+            self._known.put((estimator, key), size, _WEIGHT_BYTES)
         return fresh
 
-    def _measure_all(self, work: Work, tools: bytes) -> dict[bytes, Size]:
-        return {key: self._measure_tools(raw) if key == tools else self._measure(raw) for key, raw in work}
 
-    def _measure_tools(self, raw: bytes) -> Size:
-        text = raw.decode("utf-8", "replace")
-        return Size(self._count(text), len(text))
+def _measure_all(count: Count, work: Work, tools: bytes) -> dict[bytes, Size]:
+    return {
+        key: _measure_tools(count, raw) if key == tools else measure_message(count, raw) for key, raw in work
+    }
 
-    def _measure(self, raw: bytes) -> Size:
-        spoken = read_spoken(raw)
-        tokens = _MESSAGE_TOKENS + self._count(spoken.text) + _MEDIA_TOKENS * spoken.media
-        if spoken.hidden:
-            tokens += self._count(spoken.hidden)
-        for tool, arguments in spoken.calls:
-            tokens += _CALL_TOKENS + self._count(tool) + self._count(arguments)
-        return Size(tokens, len(spoken.text))
+
+def _measure_tools(count: Count, raw: bytes) -> Size:
+    text = raw.decode("utf-8", "replace")
+    return Size(count(text), len(text))
+
+
+def measure_message(count: Count, raw: bytes) -> Size:
+    """Raw tokens of one message: its words, its frame, and flat figures for what is not text."""
+    spoken = read_spoken(raw)
+    tokens = _MESSAGE_TOKENS + count(spoken.text) + spoken.media_tokens
+    if spoken.hidden:
+        tokens += count(spoken.hidden)
+    for tool, arguments in spoken.calls:
+        tokens += _CALL_TOKENS + count(tool) + count(arguments)
+    return Size(tokens, len(spoken.text))

@@ -11,7 +11,7 @@ import time
 from collections.abc import Sequence
 
 from gateway.core.conversation import Conversation
-from gateway.core.estimate import Calibration
+from gateway.core.estimate import Calibration, Meter
 from gateway.core.head import Head
 from gateway.core.learned import Learned
 from gateway.core.pivot import Batch, Pivot
@@ -39,7 +39,7 @@ class State:
         self._batches: Lru[bytes, Batch] = Lru(max_bytes)
         # Markers of an earlier process, found with their heads.
         self._left_behind: dict[str, Marker] = {}
-        self._calibrations: Lru[tuple[str, str, str], Calibration] = Lru(max_bytes)
+        self._calibrations: Lru[tuple[str, Meter], Calibration] = Lru(max_bytes)
         self._learned: Lru[tuple[str, str, str], Learned] = Lru(max_bytes)
         # Branches whose pivots the store has been asked for; with the evictions until then, for after the
         # next one memory may have lost what the store still has.
@@ -218,21 +218,26 @@ class State:
 
     # Calibrations
 
-    def read_calibration(self, owner: str, upstream: str, model: str) -> Calibration:
-        return self._calibrations.get((owner, upstream, model)) or Calibration()
+    def read_calibration(self, owner: str, meter: Meter) -> Calibration:
+        return self._calibrations.get((owner, meter)) or Calibration()
 
-    async def load_calibration(self, owner: str, upstream: str, model: str) -> Calibration:
-        """The stored one; asks the store once per (tenant, upstream, model)."""
-        key = (owner, upstream, model)
-        known = self._calibrations.get(key)
+    async def load_calibration(self, owner: str, meter: Meter) -> Calibration:
+        """The stored one; asks the store once for each."""
+        known = self._calibrations.get((owner, meter))
         if known is None:
-            known = await self._load(Calibration, owner, _model_key("calibration", *key)) or Calibration()
-            self._calibrations.put(key, known, _RECORD_WEIGHT_BYTES + len(model))
+            known = (
+                await self._load(Calibration, owner, _record_key("calibration", owner, *meter))
+                or Calibration()
+            )
+            self._remember_calibration(owner, meter, known)
         return known
 
-    def save_calibration(self, owner: str, upstream: str, model: str, calibration: Calibration) -> None:
-        self._calibrations.put((owner, upstream, model), calibration, _RECORD_WEIGHT_BYTES + len(model))
-        self._write(owner, _model_key("calibration", owner, upstream, model), calibration)
+    def save_calibration(self, owner: str, meter: Meter, calibration: Calibration) -> None:
+        self._remember_calibration(owner, meter, calibration)
+        self._write(owner, _record_key("calibration", owner, *meter), calibration)
+
+    def _remember_calibration(self, owner: str, meter: Meter, calibration: Calibration) -> None:
+        self._calibrations.put((owner, meter), calibration, _RECORD_WEIGHT_BYTES + len(meter.model))
 
     # Learned limits
 
@@ -245,7 +250,7 @@ class State:
         key = (owner, upstream, model)
         known = self._learned.get(key)
         if known is None:
-            stored = await self._load(Learned, owner, _model_key("learned", *key))
+            stored = await self._load(Learned, owner, _record_key("learned", *key))
             # Something may have been learned while the store was asked.
             known = self._learned.get(key) or stored or Learned(owner=owner)
             self._learned.put(key, known, _RECORD_WEIGHT_BYTES + len(model))
@@ -254,7 +259,7 @@ class State:
     def save_learned(self, upstream: str, model: str, learned: Learned) -> None:
         key = (learned.owner, upstream, model)
         self._learned.put(key, learned, _RECORD_WEIGHT_BYTES + len(model))
-        self._write(learned.owner, _model_key("learned", *key), learned)
+        self._write(learned.owner, _record_key("learned", *key), learned)
 
     async def _load(self, kind: type, owner: str, key: str):  # type: ignore[no-untyped-def]  # noqa: ANN202
         data = await self._store.read(key)
@@ -264,7 +269,7 @@ class State:
         self._store.write(key, render_record(owner, record), keep_seconds=self._keep_seconds)
 
 
-def _model_key(kind: str, owner: str, upstream: str, model: str) -> str:
-    parts = [part.encode() for part in (owner, upstream, model)]
+def _record_key(kind: str, *place: str) -> str:
+    parts = [part.encode() for part in place]
     encoded = b"".join(b"%d:%s" % (len(part), part) for part in parts)
     return f"{kind}:{hashlib.sha256(encoded).hexdigest()}"

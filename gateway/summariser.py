@@ -54,15 +54,16 @@ class Summariser:
                 if str(error) in _MAY_NOT_FIT:
                     room = int(fitted.prompt_tokens * _SMALLER_TRY)
                 continue
-            tokens = int(await self._sizer.count(strip_thinking(answer.text)) * fitted.ratio)
+            raw = await self._sizer.count(strip_thinking(answer.text), turn.policy.estimator)
+            tokens = int(raw * fitted.ratio)
             verdict = judge_summary(answer, tokens, fitted.cut.folded, fitted.cut.cap)
             if isinstance(verdict, Accepted):
-                whole = await self._with_facts(verdict, fitted)
+                whole = await self._with_facts(turn, verdict, fitted)
                 return await self._pivots.make(turn, fitted.cut, situation, whole, is_digest=False)
             rejected = verdict
         return rejected
 
-    async def _with_facts(self, accepted: Accepted, fitted: Fitted) -> Accepted:
+    async def _with_facts(self, turn: Turn, accepted: Accepted, fitted: Fitted) -> Accepted:
         """With the names and numbers that it should have mentioned, listed below it."""
         cut = fitted.cut
         earlier = cut.base.summary if cut.base is not None else None
@@ -71,5 +72,5 @@ class Summariser:
         if not missing:
             return accepted
         listed = with_list(accepted.summary, missing)
-        tokens = int(await self._sizer.count(listed) * fitted.ratio)
+        tokens = int(await self._sizer.count(listed, turn.policy.estimator) * fitted.ratio)
         return Accepted(listed, tokens) if tokens <= cut.folded * SMALLER_SHARE else accepted

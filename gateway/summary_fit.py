@@ -82,7 +82,9 @@ class SummaryFitter:
             part = shrink_cut(conversation, weights, cut, attempt.share)
             said = spoken[: part.covers - part.start]
             parts = self._make_parts(turn.policy, part, said, attempt)
-            raw = _FRAME_TOKENS + sum([await self._sizer.count(text) for text in parts])
+            raw = _FRAME_TOKENS + sum(
+                [await self._sizer.count(text, turn.policy.estimator) for text in parts]
+            )
             prompt = int(raw * weights.ratio * margin)
             room = context - prompt
             if room >= part.cap and prompt <= most_tokens:

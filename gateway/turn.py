@@ -3,6 +3,7 @@
 import msgspec
 from yarl import URL
 
+from gateway.core.estimate import Meter
 from gateway.core.head import Head
 from gateway.core.limits import Limits
 from gateway.core.lines import Lines
@@ -42,6 +43,11 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def model(self) -> str:
         return self.received.body.envelope.model
+
+    @property
+    def meter(self) -> Meter:
+        """Who counts this request, and how we do."""
+        return Meter(self.upstream.name, self.model, self.policy.estimator)
 
     @property
     def requested(self) -> int | None:

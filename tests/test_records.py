@@ -45,7 +45,7 @@ _BATCH = Batch(
 )
 _MARKER = Marker(owner="t", key="ab", length=3, auto=True, reason="overflow", created_seconds=0.0)
 _LEARNED = Learned(owner="t", proven=Limits(context=8_000, input=7_000), created_seconds=1.5, suspected=9_000)
-_RECORDS = [_HEAD, _PIVOT, _BATCH, _MARKER, _LEARNED, Calibration(1.25, 7)]
+_RECORDS = [_HEAD, _PIVOT, _BATCH, _MARKER, _LEARNED, Calibration(1.25, 7, (1.25, 0.8))]
 _KINDS: list[type] = [Head, Pivot, Batch, Marker, Learned, Calibration]
 
 
@@ -105,10 +105,17 @@ def test_a_mark_with_a_field_that_we_do_not_know_is_none() -> None:
         (_LEARNED, {"proven": {"context": 8_000, "window": 8_000}}),
         (_LEARNED, {"created_seconds": None}),
         (Calibration(), {"ratio": None}),
+        (Calibration(), {"recent": ["1"]}),
     ],
 )
 def test_a_record_whose_fields_do_not_fit_is_none(record: Any, changes: dict[str, object]) -> None:
     assert parse_record(type(record), "t", edited(record, **changes)) is None
+
+
+def test_a_calibration_of_an_older_version_is_still_read() -> None:
+    written = json.loads(render_record("t", Calibration(1.25, 7)))
+    del written["record"]["recent"]
+    assert parse_record(Calibration, "t", json.dumps(written).encode()) == Calibration(1.25, 7)
 
 
 @pytest.mark.parametrize("kind", _KINDS)

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from gateway.core.conversation import Conversation
-from gateway.core.estimate import Calibration
+from gateway.core.estimate import Calibration, Meter
 from gateway.core.head import Head
 from gateway.core.learned import Learned
 from gateway.core.limits import Limits
@@ -262,17 +262,24 @@ async def test_after_a_restart_a_marker_comes_back_with_its_head_and_can_be_drop
     assert await store.scan("marker:") == []
 
 
-async def test_calibrations_are_kept_for_each_tenant_upstream_and_model() -> None:
+async def test_calibrations_are_kept_for_each_tenant_upstream_model_and_estimator() -> None:
     store = await make_store()
     state = make_state(store)
-    known = Calibration(2.5, 3)
-    state.save_calibration("t", "up", "model", known)
+    known = Calibration(2.5, 3, (2.5, 2.4, 2.6))
+    meter = Meter("up", "model", "tiktoken")
+    state.save_calibration("t", meter, known)
     after = make_state(store)
-    assert await after.load_calibration("t", "up", "model") == known
-    assert after.read_calibration("t", "up", "model") == known
-    for owner, upstream, model in [("u", "up", "model"), ("t", "upm", "odel"), ("t", "up", "other")]:
-        assert await after.load_calibration(owner, upstream, model) == Calibration()
-        assert after.read_calibration(owner, upstream, model) == Calibration()
+    assert await after.load_calibration("t", meter) == known
+    assert after.read_calibration("t", meter) == known
+    others = [
+        ("u", meter),
+        ("t", Meter("upm", "odel", "tiktoken")),
+        ("t", Meter("up", "other", "tiktoken")),
+        ("t", Meter("up", "model", "chars")),
+    ]
+    for owner, other in others:
+        assert await after.load_calibration(owner, other) == Calibration()
+        assert after.read_calibration(owner, other) == Calibration()
 
 
 async def test_a_refreshed_pivot_lives_on() -> None:

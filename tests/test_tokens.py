@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.tokens import Tokenizer
+from gateway.tokens import Tokenizer, count_by_length
 
 _TOKENIZER = Tokenizer()
 
@@ -55,6 +55,13 @@ def test_many_threads_share_one_tokenizer_from_its_first_use() -> None:
     with ThreadPoolExecutor(8) as pool:
         counts = list(pool.map(tokenizer.count, texts))
     assert counts == [_TOKENIZER.count(text) for text in texts]
+
+
+@pytest.mark.parametrize(
+    ("length", "tokens"), [(0, 0), (1, 0), (2, 1), (5, 1), (6, 2), (10, 3), (160_000, 40_000)]
+)
+def test_the_other_count_rounds_as_javascript_does(length: int, tokens: int) -> None:
+    assert count_by_length("x" * length) == tokens
 
 
 def test_loading_needs_no_network() -> None:

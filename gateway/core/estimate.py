@@ -5,15 +5,25 @@ Knows no tokenizer: raw sizes come in, calibrated tokens go out.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from gateway.core.conversation import Conversation
 from gateway.core.head import Head
+from gateway.core.policy import Estimator
 from gateway.core.view import Size, View
 
 # What one message costs beyond its bytes on the most wasteful chat template we know of.
 _MESSAGE_OVERHEAD_TOKENS = 16
 # Ratios outside are mistakes (a summary of usage, a proxy's own numbers), not tokenizers.
 _SMALLEST_RATIO, _LARGEST_RATIO = 0.2, 8.0
+# The same for a whole prompt: less than half of our count is a prompt of which a part was left out.
+_SMALLEST_SAMPLE = 0.5
+# A ratio is the middle one of this many: four wild samples in a row do not move it, five are a new tokenizer.
+_RECENT_SAMPLES = 9
+# From three samples on a wild one cannot be the middle one.
+_ENOUGH_SAMPLES = 3
+# In less than this a chat template's own words weigh more than the text.
+_LEAST_SAMPLE_TOKENS = 300
 # How wrong an estimate may be. Before the first usage the tokenizer is unknown: real ones count up to 1.7
 # times what ours does; after it, one kind of content still differs from another by a quarter (DECISIONS,
 # estimates).
@@ -23,20 +33,46 @@ CALIBRATED_MARGIN = 0.25
 WEIGHED_MARGIN = 0.05
 
 
+class Meter(NamedTuple):
+    """Between whom a ratio holds: who counts the true tokens, and by which rule we count the raw ones."""
+
+    upstream: str
+    model: str
+    estimator: Estimator
+
+
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """True tokens per raw token at one (upstream, model), from `samples` answers."""
+    """True tokens per raw token by one meter, from `samples` answers.
+
+    recent: the ratios of the newest of them, the oldest first; `ratio` is the middle one.
+    """
 
     ratio: float = 1.0
     samples: int = 0
+    recent: tuple[float, ...] = ()
+
+    @property
+    def is_settled(self) -> bool:
+        """Has it seen enough for one wild sample to be recognised?"""
+        return self.samples >= _ENOUGH_SAMPLES
+
+    def wants_sample(self, true_tokens: int) -> bool:
+        """Is a prompt of this size worth being counted, although no decision needs it?"""
+        return not self.is_settled and true_tokens >= _LEAST_SAMPLE_TOKENS
 
     def with_sample(self, true_tokens: int, raw_tokens: int) -> "Calibration":
-        """Moves a third of the way, at once for the first sample; samples no tokenizer makes are ignored."""
-        if raw_tokens <= 0 or not is_plausible_ratio(true_tokens / raw_tokens):
+        """The middle of the newest ratios; of two middle ones the nearer to what held before, so that one
+        wild sample among good ones never counts. Samples no tokenizer makes are ignored, small ones too.
+        """
+        if true_tokens < _LEAST_SAMPLE_TOKENS or raw_tokens <= 0:
             return self
         ratio = true_tokens / raw_tokens
-        moved = ratio if not self.samples else self.ratio + (ratio - self.ratio) / 3
-        return Calibration(moved, self.samples + 1)
+        if not _SMALLEST_SAMPLE <= ratio <= _LARGEST_RATIO:
+            return self
+        before = self.recent or ((self.ratio,) if self.samples else ())
+        recent = (*before, ratio)[-_RECENT_SAMPLES:]
+        return Calibration(_find_middle(recent, self.ratio), self.samples + 1, recent)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -86,6 +122,12 @@ def upper_bound_tokens(conversation: Conversation, head: Head | None, body_bytes
     if head is None:
         return body_bytes + _MESSAGE_OVERHEAD_TOKENS * len(conversation.messages)
     return head.total_tokens + sum(message.size_bytes + _MESSAGE_OVERHEAD_TOKENS for message in added)
+
+
+def _find_middle(ratios: Sequence[float], before: float) -> float:
+    ordered = sorted(ratios)
+    low, high = ordered[(len(ordered) - 1) // 2], ordered[len(ordered) // 2]
+    return min(low, high, key=lambda ratio: abs(ratio - before))
 
 
 def is_plausible_ratio(ratio: float) -> bool:

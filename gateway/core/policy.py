@@ -7,6 +7,9 @@ field's comment names, tokens are true tokens of the upstream.
 from dataclasses import dataclass, field
 from typing import Literal
 
+# How the tokens of a text are counted: by a tokenizer, or as documents 000 and 001 do, four characters each.
+Estimator = Literal["tiktoken", "chars"]
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Trigger:
@@ -81,6 +84,7 @@ class Policy:
     name: str = "adaptive"
     auto: bool = True
     prune: bool = True
+    estimator: Estimator = "tiktoken"
     trigger: Trigger = field(default_factory=Trigger)
     keep: Keep = field(default_factory=Keep)
     pruning: Pruning = field(default_factory=Pruning)

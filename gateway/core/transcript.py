@@ -16,7 +16,8 @@ _FENCE = re.compile(r"<(?=\s*+(?:/\s*+)?+(?:conversation|earlier-summary)\b)", r
 class Spoken:
     """What one message says. calls: (tool name, arguments). media: how many parts are not text.
 
-    hidden: reasoning that travels with the message; it is counted, but never quoted.
+    hidden: what is counted, but never quoted: reasoning, and the words of parts of unknown kinds.
+    media_tokens: flat figures of the pictures, recordings and files among the parts.
     """
 
     role: str
@@ -25,6 +26,7 @@ class Spoken:
     media: int
     hidden: str = ""
     is_result: bool = False
+    media_tokens: int = 0
 
 
 def render_transcript(

@@ -7,7 +7,6 @@ cost.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 
 from gateway.core.conversation import Conversation
 from gateway.core.estimate import (
@@ -20,8 +19,11 @@ from gateway.core.estimate import (
     is_plausible_ratio,
 )
 from gateway.core.head import Head
+from gateway.core.steps import Step, choose_ratio, find_first, find_steps, find_telling
 from gateway.core.view import View, measure, shown_tokens
 
+# A first prompt of more than twice what its messages cost holds words that are not in the body.
+_HIDDEN_RATIO = 2.0
 # A reply that cost more than this by our count was mostly hidden reasoning.
 _MOST_REPLY_RATIO = 3.0
 
@@ -62,32 +64,20 @@ class Weights:
 
 def weigh(conversation: Conversation, sizes: Sizes, known: Known) -> Weights:
     """`known.past`: heads of the same scope with usage, the oldest first."""
-    ratio = choose_ratio(conversation, sizes, known)
+    steps = find_steps(sizes, known.past)
+    first = find_first(conversation, sizes, known.past)
+    telling = find_telling([first, *steps] if first else steps)
+    ratio = choose_ratio(telling, None) if telling else _choose_whole_ratio(conversation, sizes, known)
     tokens = [size.tokens * ratio for size in sizes.messages]
-    environment = sizes.environment * ratio
-    for before, after in pairwise(known.past):
-        if _same_view(before, after):
-            spread = after.prompt_tokens - before.prompt_tokens
-            _spread(tokens, sizes, slice(before.length, after.length), spread)
+    for step in steps:
+        _spread(tokens, sizes, step)
+    if known.head is not None and telling:
+        for position in range(known.head.length, len(tokens)):
+            size = sizes.messages[position]
+            tokens[position] = size.tokens * choose_ratio(telling, size)
     _weigh_reply(tokens, conversation, sizes, known.head)
-    first = known.past[0] if known.past else None
-    if first is not None and first.pivot is None and not first.batches:
-        raw = measure(View(None, {}), conversation, sizes.messages, sizes.environment, first.length)
-        own = first.prompt_tokens / max(raw, 1)
-        if is_plausible_ratio(own):
-            environment = sizes.environment * own
-            tokens[: first.length] = [size.tokens * own for size in sizes.messages[: first.length]]
+    environment = _weigh_first(tokens, sizes, first, ratio)
     return Weights(sizes, tokens, environment, ratio)
-
-
-def choose_ratio(conversation: Conversation, sizes: Sizes, known: Known) -> float:
-    """True per raw tokens: this conversation's own where its last answer told, else the calibration."""
-    head = known.head
-    if head is None:
-        return known.calibration.ratio
-    raw = measure(known.head_view, conversation, sizes.messages, sizes.environment, head.length)
-    ratio = head.prompt_tokens / max(raw, 1)
-    return ratio if is_plausible_ratio(ratio) else known.calibration.ratio
 
 
 def estimate_view(conversation: Conversation, weights: Weights, known: Known, view: View) -> Estimate:
@@ -106,10 +96,32 @@ def estimate_view(conversation: Conversation, weights: Weights, known: Known, vi
     return Estimate(int(total), unsure + int(total * WEIGHED_MARGIN))
 
 
-def _spread(tokens: list[float], sizes: Sizes, places: slice, true_tokens: int) -> None:
-    raw = sum(size.tokens for size in sizes.messages[places])
-    if raw > 0 and is_plausible_ratio(true_tokens / raw):
-        tokens[places] = [size.tokens * true_tokens / raw for size in sizes.messages[places]]
+def _choose_whole_ratio(conversation: Conversation, sizes: Sizes, known: Known) -> float:
+    """That of the last prompt as a whole, else the calibration."""
+    head = known.head
+    if head is None:
+        return known.calibration.ratio
+    raw = measure(known.head_view, conversation, sizes.messages, sizes.environment, head.length)
+    ratio = head.prompt_tokens / max(raw, 1)
+    return ratio if is_plausible_ratio(ratio) else known.calibration.ratio
+
+
+def _weigh_first(tokens: list[float], sizes: Sizes, first: Step | None, ratio: float) -> float:
+    """The environment, in true tokens; what the first prompt told is spread over it and its messages, unless
+    most of it is hidden from us.
+    """
+    if first is None:
+        return sizes.environment * ratio
+    if first.ratio > _HIDDEN_RATIO * ratio:
+        return first.true_tokens - sum(tokens[first.places])
+    if not is_plausible_ratio(first.ratio):
+        return sizes.environment * ratio
+    _spread(tokens, sizes, first)
+    return sizes.environment * first.ratio
+
+
+def _spread(tokens: list[float], sizes: Sizes, step: Step) -> None:
+    tokens[step.places] = [size.tokens * step.ratio for size in sizes.messages[step.places]]
 
 
 def _weigh_reply(tokens: list[float], conversation: Conversation, sizes: Sizes, head: Head | None) -> None:
@@ -121,8 +133,3 @@ def _weigh_reply(tokens: list[float], conversation: Conversation, sizes: Sizes, 
         return
     if head.output_tokens <= _MOST_REPLY_RATIO * sizes.messages[head.length].tokens:
         tokens[head.length] = max(tokens[head.length], float(head.output_tokens))
-
-
-def _same_view(before: Head, after: Head) -> bool:
-    """Was the same in force for both? Then their difference is the messages between them, sent in full."""
-    return before.pivot == after.pivot and before.batches == after.batches and before.length < after.length

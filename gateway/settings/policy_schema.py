@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from gateway.core.policy import Keep, Policy, Pruning, Summary, Trigger
+from gateway.core.policy import Estimator, Keep, Policy, Pruning, Summary, Trigger
 from gateway.settings.section import Section
 
 _POLICY = Policy()
@@ -153,6 +153,10 @@ class PresetSection(Section):
 
     compaction: CompactionSection = Field(
         default_factory=CompactionSection, description="What is done at all."
+    )
+    estimator: Estimator = Field(
+        default=_POLICY.estimator,
+        description="How texts are counted before usage corrects it: tiktoken, or chars (length / 4).",
     )
     trigger: TriggerSection = Field(default_factory=TriggerSection, description="When is it full?")
     keep: KeepSection = Field(default_factory=KeepSection, description="What stays as it is.")

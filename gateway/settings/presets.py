@@ -10,6 +10,8 @@ from gateway.settings.folder import find_config_folder
 from gateway.settings.nearest import find_nearest
 from gateway.settings.policy_schema import PolicySection, PresetSection
 
+# Keys of a preset that are no sections.
+_PLAIN_KEYS = frozenset({"estimator"})
 # Named by the contract, not yet there.
 LATER_PRESETS = frozenset({"recent", "utilization", "rfc007", "rolling", "prune_only"})
 
@@ -24,10 +26,11 @@ def make_policy(section: PolicySection) -> Policy:
     return _make_policy(section.preset, _overlaid(_load_preset(section.preset), written))
 
 
-def _make_policy(preset: str, values: dict[str, dict[str, Any]]) -> Policy:
+def _make_policy(preset: str, values: dict[str, Any]) -> Policy:
     return Policy(
         name=preset,
         **values.get("compaction", {}),
+        **{name: values[name] for name in _PLAIN_KEYS if name in values},
         trigger=Trigger(**values.get("trigger", {})),
         keep=Keep(**values.get("keep", {})),
         pruning=Pruning(**_with_tuples(values.get("pruning", {}))),
@@ -35,9 +38,11 @@ def _make_policy(preset: str, values: dict[str, dict[str, Any]]) -> Policy:
     )
 
 
-def _overlaid(base: dict[str, Any], top: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    names = PresetSection.model_fields
-    return {name: {**base.get(name, {}), **top.get(name, {})} for name in names}
+def _overlaid(base: dict[str, Any], top: dict[str, Any]) -> dict[str, Any]:
+    """Sections key by key, plain keys as a whole."""
+    sections = PresetSection.model_fields.keys() - _PLAIN_KEYS
+    plain = {name: value for name, value in {**base, **top}.items() if name in _PLAIN_KEYS}
+    return plain | {name: {**base.get(name, {}), **top.get(name, {})} for name in sections}
 
 
 def _with_tuples(values: dict[str, Any]) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from gateway.core.head import Head
 from gateway.core.limits import Limits
 from gateway.core.lines import Demand, choose_lines
 from gateway.core.pivot import Mark, Pivot, find_eligible_pivots
-from gateway.core.plan import CompactFirst, Plan, Situation, decide, decide_after
+from gateway.core.plan import CompactFirst, DigestFirst, Plan, Situation, decide, decide_after
 from gateway.core.policy import Keep, Policy, Pruning
 from gateway.core.view import Size, View
 from tests.conversations import JSON, bodies, converse, make_batch, make_pivot, read
@@ -295,6 +295,7 @@ def situations(draw: st.DrawFn) -> Situation:
         pivots=pivots,
         batches=[batch] if marked else [],
         may_compact=draw(st.booleans()),
+        may_digest=draw(st.booleans()),
         is_preparing=draw(st.booleans()),
     )
 
@@ -311,8 +312,8 @@ def draw_pivots(draw: st.DrawFn, conversation: Conversation) -> list[Pivot]:
 def test_a_plan_uses_only_what_is_eligible_and_never_the_open_group(situation: Situation) -> None:
     plan = decide(situation)
     open_group = find_open_group(situation.conversation)
-    if isinstance(plan, CompactFirst):
-        assert situation.may_compact
+    if not isinstance(plan, Plan):
+        assert situation.may_compact if isinstance(plan, CompactFirst) else situation.may_digest
         assert plan.cut.covers <= open_group
         return
     assert plan.pivot is None or plan.pivot in situation.pivots
@@ -333,7 +334,7 @@ def test_decisions_are_made_the_same_way_twice(situation: Situation) -> None:
 @given(situations())
 def test_what_was_in_force_stays_in_force_or_gives_way_to_more(situation: Situation) -> None:
     plan = decide(situation)
-    if isinstance(plan, CompactFirst):
+    if not isinstance(plan, Plan):
         return
     in_force = situation.sticky.covers if situation.sticky else 0
     assert plan.view.start >= in_force
@@ -359,7 +360,19 @@ def test_a_second_look_at_the_same_request_changes_nothing(situation: Situation)
     plan = decide(situation)
     if isinstance(plan, Plan) and plan.view != _NOTHING:
         again = decide(replace(situation, sticky=plan.pivot, batches=list(plan.batches)))
-        assert isinstance(again, CompactFirst) or again.view == plan.view
+        assert not isinstance(again, Plan) or again.view == plan.view
+
+
+def test_what_no_window_holds_becomes_a_digest_where_no_summary_is_to_be_had() -> None:
+    situation = situate(14_000, may_compact=False, may_digest=True)
+    assert isinstance(decide(situation), Plan)
+    not_any_more = situate(20_000, may_compact=False, may_digest=True)
+    decision = decide(not_any_more)
+    assert isinstance(decision, DigestFirst)
+    assert decide(replace(not_any_more, may_compact=True)) == CompactFirst(cut=decision.cut)
+    # Not twice: then the largest texts are cut.
+    plan = decide(replace(not_any_more, may_digest=False))
+    assert isinstance(plan, Plan) and plan.new_batch is not None
 
 
 def test_a_retry_with_smaller_limits_loses_no_mark_of_the_first_try() -> None:
@@ -386,7 +399,7 @@ def test_the_reply_is_only_ever_clamped(situation: Situation) -> None:
 @given(situations(), st.integers(0, 40_000))
 def test_what_is_prepared_folds_something_worth_it(situation: Situation, total: int) -> None:
     plan = decide(situation)
-    if isinstance(plan, CompactFirst):
+    if not isinstance(plan, Plan):
         return
     cut = decide_after(situation, plan, total)
     if cut is None:

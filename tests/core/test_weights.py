@@ -10,7 +10,7 @@ from gateway.core.estimate import Calibration, Estimate, Known, Sizes
 from gateway.core.head import Head
 from gateway.core.pivot import Mark
 from gateway.core.view import Size, View, make_view
-from gateway.core.weights import choose_ratio, weigh
+from gateway.core.weights import weigh
 from tests.conversations import JSON, bodies, converse, make_batch, make_pivot, measure_sizes, read
 
 _NOTHING = View(None, {})
@@ -59,7 +59,7 @@ def test_a_calibration_makes_it_surer() -> None:
 
 def test_true_usage_counts_and_only_what_was_added_is_estimated() -> None:
     # The reply came back as message 3: 200 by the ratio of 2, 250 by what it cost to write; message 4 is 200.
-    assert choose_ratio(_CONVERSATION, _SIZES, _KNOWN) == 2.0
+    assert weigh(_CONVERSATION, _SIZES, _KNOWN).ratio == 2.0
     estimate = estimate_view(_CONVERSATION, _SIZES, _KNOWN, _NOTHING)
     assert (estimate.tokens, estimate.unsure) == (700 + 250 + 200, 112)
 
@@ -94,6 +94,30 @@ def test_answers_that_saw_different_views_are_not_compared() -> None:
     known = make_past((1, 150), (3, 750))
     seen = [known.past[0], replace(known.past[1], pivot="00")]
     assert weigh(_CONVERSATION, _SIZES, replace(known, past=seen)).messages[1] != 300.0
+
+
+def test_what_was_added_costs_what_steps_of_its_kind_did() -> None:
+    code, chinese = Size(1_000, 4_000), Size(1_000, 1_400)
+    sizes = Sizes(messages=[code, code, chinese, code, chinese], environment=0)
+    known = make_past((1, 1_000), (2, 2_000), (3, 4_000))
+    found = weigh(_CONVERSATION, sizes, known)
+    assert found.messages == [1_000, 1_000, 2_000, 1_000, 2_000]
+    assert found.ratio == 1.0
+
+
+def test_a_step_with_hidden_thoughts_does_not_set_the_ratio() -> None:
+    sizes = Sizes(messages=[Size(1_000, 4_000)] * 5, environment=0)
+    known = make_past((1, 1_200), (2, 6_200), (3, 7_400))
+    assert weigh(_CONVERSATION, sizes, known).messages[3:] == [1_200, 1_200]
+
+
+def test_what_upstream_puts_into_the_prompt_itself_is_environment() -> None:
+    sizes = Sizes(messages=[Size(1_000, 4_000)] * 5, environment=100)
+    known = make_past((1, 9_900), (2, 11_100), (3, 12_300))
+    found = weigh(_CONVERSATION, sizes, known)
+    assert found.messages == [1_200] * 5
+    assert found.environment == 9_900 - 1_200
+    assert found.total(_NOTHING) == 12_300 + 2 * 1_200
 
 
 @given(bodies(min_turns=1), st.lists(st.tuples(st.integers(1, 9), st.integers(1, 9_000)), max_size=4))
@@ -133,7 +157,7 @@ def test_another_view_is_estimated_in_full_at_the_conversations_own_ratio() -> N
 @pytest.mark.parametrize("prompt", [1, 10**7])
 def test_a_usage_that_no_tokenizer_makes_does_not_set_the_ratio(prompt: int) -> None:
     known = replace(_KNOWN, head=replace(_HEAD, prompt_tokens=prompt), calibration=Calibration(1.5, 3))
-    assert choose_ratio(_CONVERSATION, _SIZES, known) == 1.5
+    assert weigh(_CONVERSATION, _SIZES, known).ratio == 1.5
 
 
 @given(bodies())

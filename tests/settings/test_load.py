@@ -69,6 +69,7 @@ def test_the_opencode_preset_is_the_source_documents(tmp_path: Path) -> None:
     settings = _load(tmp_path, _CONTRACT.replace("preset: adaptive", "preset: opencode"), {"TEAM_A_KEY": "k"})
     assert settings.policies["default"] == Policy(
         name="opencode",
+        estimator="chars",
         trigger=Trigger(formula="source"),
         keep=Keep(tail_tokens=20_000, tail_ratio=0.0, opening=True),
         pruning=Pruning(protect_ratio=1.0, minimum_ratio=1.0, keep_turns=2, eager=True),
@@ -81,6 +82,12 @@ def test_only_the_keys_that_were_written_differ_from_the_preset(tmp_path: Path) 
     assert policies["p"].keep == Keep(tail_tokens=0, tail_ratio=0.0, opening=False)
     assert policies["p"].summary == Summary(max_tokens=100)
     assert policies["q"] == policies["default"] == Policy()
+
+
+def test_the_estimator_is_the_presets_unless_it_is_written(tmp_path: Path) -> None:
+    text = "policies: {a: {preset: opencode, estimator: tiktoken}, b: {estimator: chars}, c: {}}\n"
+    policies = _load(tmp_path, text).policies
+    assert [policies[name].estimator for name in "abc"] == ["tiktoken", "chars", "tiktoken"]
 
 
 @pytest.mark.parametrize(

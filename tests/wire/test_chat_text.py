@@ -13,7 +13,33 @@ from tests.conversations import JSON, conversations, render_message
         ({"role": "user", "content": "a"}, Spoken("user", "a", (), 0)),
         (
             {"role": "user", "content": [{"type": "text", "text": "a"}, "b", {"type": "image_url"}]},
-            Spoken("user", "a\nb", (), 1),
+            Spoken("user", "a\nb", (), 1, media_tokens=1_000),
+        ),
+        (
+            {
+                "role": "user",
+                "content": [
+                    {"type": "image_url", "image_url": {"url": "data:image/png;base64," + "QUJD" * 9_000}},
+                    {"type": "input_audio", "input_audio": {"data": "QUJD" * 9_000, "format": "wav"}},
+                    {"type": "file", "file": {"file_data": "data:application/pdf;base64," + "QUJD" * 9_000}},
+                ],
+            },
+            Spoken("user", "", (), 3, media_tokens=1_000 + 1_200 + 6_000),
+        ),
+        (
+            {
+                "role": "assistant",
+                "content": [{"type": "thinking", "thinking": "hm, a b", "n": [{"m": "c"}]}],
+            },
+            Spoken("assistant", "", (), 1, "thinking\nhm, a b\nc"),
+        ),
+        (
+            {"role": "user", "content": [{"type": "new", "a": "data:x/y;base64,QQ==", "b": "QUJD" * 256}]},
+            Spoken("user", "", (), 1, "new"),
+        ),
+        (
+            {"role": "user", "content": [{"type": ["odd"], "a": "漢" * 2_000}]},
+            Spoken("user", "", (), 1, "odd\n" + "漢" * 2_000),
         ),
         ({"role": "assistant", "content": None}, Spoken("assistant", "", (), 0)),
         ({"role": "assistant"}, Spoken("assistant", "", (), 0)),

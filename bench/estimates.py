@@ -1,0 +1,101 @@
+"""How good are the estimates? On recorded sessions and on generated ones, by source and kind of content.
+
+Judged is what a step added, where that was at least 2,000 tokens by upstream's own count. No measure of
+speed: the figures are the same on every machine.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from statistics import median, quantiles
+
+from bench.table import print_table, render_target
+from gateway.core.policy import Estimator
+from gateway.sizes import Count, Sizer
+from gateway.tokens import Tokenizer, count_by_length
+from tests.toy.increments import (
+    Increment,
+    calibrated_errors,
+    find_increments,
+    load_recordings,
+    make_recordings,
+    plain_errors,
+)
+
+_COLUMNS = ("added by", "steps", "plain", "p90", "chars/4", "steps", "calibrated", "p90", "chars/4")
+_PLAIN_TARGET, _CALIBRATED_TARGET = 0.20, 0.10
+_SIZES_BYTES = 1 << 26
+
+
+@dataclass(frozen=True)
+class Group:
+    """The same steps as each estimator sees them."""
+
+    name: str
+    tiktoken: Sequence[Increment]
+    chars: Sequence[Increment]
+
+    def split(self, field: str) -> "Iterator[Group]":
+        for value in sorted({getattr(step, field) for step in self.tiktoken}):
+            own, chars = _pick(self.tiktoken, field, value), _pick(self.chars, field, value)
+            yield Group(f"  {value}", own, chars)
+
+
+async def print_estimates() -> None:
+    rows = []
+    groups = await _read_groups()
+    for group in groups:
+        rows += [_render(each) for each in (group, *group.split("source"), *group.split("kind"))]
+    print_table("Error of estimates: of what a step of 2K tokens or more added; median, p90", _COLUMNS, rows)
+    for group in groups:
+        _print_targets(group)
+
+
+async def _read_groups() -> list[Group]:
+    """Recorded sessions, of which leading block and tools are missing, and complete bodies."""
+    counts: dict[Estimator, Count] = {"tiktoken": Tokenizer().count, "chars": count_by_length}
+    sizer = Sizer(counts, _SIZES_BYTES)
+    try:
+        steps = {estimator: await _read_increments(sizer, estimator) for estimator in counts}
+    finally:
+        sizer.close()
+    names = {False: "recorded sessions", True: "complete bodies"}
+    groups = [
+        Group(name, *[_pick(steps[estimator], "is_complete", is_complete) for estimator in counts])
+        for is_complete, name in names.items()
+    ]
+    return [group for group in groups if group.tiktoken]
+
+
+async def _read_increments(sizer: Sizer, estimator: Estimator) -> list[Increment]:
+    recorded = await find_increments(load_recordings(), sizer, estimator)
+    return recorded + await find_increments(make_recordings(), sizer, estimator)
+
+
+def _pick(steps: Sequence[Increment], field: str, value: object) -> list[Increment]:
+    return [step for step in steps if getattr(step, field) == value]
+
+
+def _render(group: Group) -> tuple[str, ...]:
+    return (
+        group.name,
+        *_figures(plain_errors(group.tiktoken), plain_errors(group.chars)),
+        *_figures(calibrated_errors(group.tiktoken), calibrated_errors(group.chars)),
+    )
+
+
+def _print_targets(group: Group) -> None:
+    """The targets are of all steps together, not of each kind."""
+    plain, calibrated = median(plain_errors(group.tiktoken)), median(calibrated_errors(group.tiktoken))
+    verdicts = (
+        f"plain {plain:.3f} {render_target(plain, _PLAIN_TARGET, at_least=False)}",
+        f"calibrated {calibrated:.3f} {render_target(calibrated, _CALIBRATED_TARGET, at_least=False)}",
+    )
+    print(f"  {group.name}: {', '.join(verdicts)}")
+
+
+def _figures(errors: Sequence[float], of_chars: Sequence[float]) -> tuple[str, ...]:
+    if not errors:
+        return "0", "-", "-", "-"
+    highest = quantiles(errors, n=10)[-1] if len(errors) > 1 else errors[0]
+    middle = f"{median(errors):.1%}"
+    return str(len(errors)), middle, f"{highest:.0%}", f"{median(of_chars):.0%}"

@@ -1,0 +1,50 @@
+from collections.abc import AsyncIterator
+
+import pytest
+
+from gateway.sizes import Sizer, measure_message
+from gateway.tokens import count_by_length
+from tests.conversations import JSON, read, render, render_message
+
+_MESSAGES: list[JSON] = [
+    {"role": "system", "content": "x" * 400},
+    {"role": "user", "content": "y" * 40},
+]
+_BIG: list[JSON] = [*_MESSAGES, {"role": "user", "content": "z" * 40_000}]
+
+
+@pytest.fixture
+async def sizer() -> AsyncIterator[Sizer]:
+    made = Sizer({"tiktoken": len, "chars": count_by_length}, 1 << 20)
+    yield made
+    made.close()
+
+
+async def test_each_estimator_has_its_own_counts_of_the_same_messages(sizer: Sizer) -> None:
+    received = read(render(_MESSAGES))
+    for _ in range(2):
+        by_token = await sizer.measure(received, "tiktoken")
+        by_length = await sizer.measure(received, "chars")
+        assert [size.tokens for size in by_token.messages] == [44]
+        assert [size.tokens for size in by_length.messages] == [14]
+        assert by_token.environment > 404 > 2 * by_length.environment > 2 * 104
+
+
+async def test_what_is_counted_in_a_thread_counts_the_same(sizer: Sizer) -> None:
+    sizes = await sizer.measure(read(render(_BIG)), "chars")
+    assert [size.tokens for size in sizes.messages] == [14, 10_004]
+    assert await sizer.count("z" * 40_000, "chars") == 10_000
+
+
+@pytest.mark.parametrize("length", [4, 4_000_000])
+def test_a_picture_costs_the_same_whatever_its_bytes(length: int) -> None:
+    url = "data:image/png;base64," + "A" * length
+    parts = [{"type": "text", "text": "Look."}, {"type": "image_url", "image_url": {"url": url}}]
+    raw = render_message({"role": "user", "content": parts})
+    assert measure_message(len, raw).tokens == 4 + len("Look.") + 1_000
+
+
+def test_calls_count_their_names_and_arguments_and_a_frame() -> None:
+    call = {"id": "1", "type": "function", "function": {"name": "look", "arguments": "{}"}}
+    raw = render_message({"role": "assistant", "content": None, "tool_calls": [call, call]})
+    assert measure_message(len, raw).tokens == 4 + 2 * (30 + len("look") + len("{}"))
