@@ -1,10 +1,13 @@
 """Keeps the beginning of an answer back until it is known whether it calls the request too large.
 
 An error is read whole. A good answer is read to its first content only, and not for long: a client must not
-wait because we are curious. Whatever was read is passed on after all, byte for byte.
+wait because we are curious. Whatever was read is passed on after all, byte for byte, and breaks off where it
+broke off.
 """
 
 import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Final, Literal
 
 import aiohttp
@@ -12,15 +15,17 @@ import msgspec
 from aiohttp import hdrs
 from multidict import CIMultiDict
 
+from gateway.core.errors import UpstreamFailed
 from gateway.core.refusal import Overflow, Refusal, read_overflow
-from gateway.upstream_body import read_bounded, read_piece
+from gateway.upstream_body import read_piece
 from gateway.watchdog import Watch
-from gateway.wire.encoding import DecodeError, Decoder, decode_body, make_decoder
+from gateway.wire.encoding import DecodeError, decode_body, make_decoder
 from gateway.wire.refusal import read_refusal
-from gateway.wire.stream_start import PENDING, Refused, StreamStart
+from gateway.wire.stream_start import PENDING, Refused, StreamStart, Verdict
 
 _MOST_ERROR_BYTES: Final = 1 << 16
 _MOST_PLAIN_BYTES: Final = 1 << 20
+_REST_SECONDS: Final = 0.5
 
 # none: not looked at. errors: answers with a status of an error. start: good answers too, to their first
 # content, and errors that say nothing at all.
@@ -47,48 +52,80 @@ class Beginning(msgspec.Struct, frozen=True):
 async def hold_back(
     response: aiohttp.ClientResponse, watch: Watch, beginning: bytes, care: Care, patience_seconds: float
 ) -> Beginning:
-    """`beginning`: what was read of the body already. Raises UpstreamFailed."""
-    if care == "none":
-        return Beginning(beginning, None)
-    encoding = response.headers.get(hdrs.CONTENT_ENCODING, "")
-    if response.status >= 400:
-        body = beginning + await read_bounded(response, watch, _MOST_ERROR_BYTES)
-        return Beginning(body, _judge_error(response.status, body, encoding, care))
-    if care == "errors" or response.status != 200:
-        return Beginning(beginning, None)
-    decoder = make_decoder(encoding, max_feed_bytes=_MOST_PLAIN_BYTES)
-    if decoder is None:
-        return Beginning(beginning, None)
-    return await _hold_start(response, watch, decoder, patience_seconds)
-
-
-async def _hold_start(
-    response: aiohttp.ClientResponse, watch: Watch, decoder: Decoder, patience_seconds: float
-) -> Beginning:
-    start, pieces = StreamStart(), []
-    verdict = start.feed(b"")
-    try:
-        async with asyncio.timeout(patience_seconds):
-            while verdict is PENDING and (piece := await read_piece(response, watch)):
-                pieces.append(piece)
-                verdict = start.feed(decoder.feed(piece))
-            if verdict is PENDING:
-                verdict = start.finish()
-            if isinstance(verdict, Refused):
-                pieces.append(await read_bounded(response, watch, _MOST_ERROR_BYTES))
-    except (TimeoutError, DecodeError):
-        # Not for us to judge, or no time left: it goes on its way.
-        return Beginning(b"".join(pieces), None)
-    overflow = read_overflow(verdict.refusal) if isinstance(verdict, Refused) else None
+    """`beginning`: what was read of the body already. Never raises: a body that breaks off is passed on as
+    far as it came, and breaks off there.
+    """
+    pieces = [beginning] if beginning else []
+    judge = _choose_judge(response, care)
+    overflow = None
+    if judge is not None:
+        with suppress(TimeoutError, UpstreamFailed, DecodeError):
+            async with asyncio.timeout(patience_seconds):
+                overflow = await judge(response, watch, pieces)
     return Beginning(b"".join(pieces), overflow)
 
 
-def _judge_error(status: int, body: bytes, encoding: str, care: Care) -> Overflow | None:
-    try:
-        plain = decode_body(body, encoding, _MOST_PLAIN_BYTES) if encoding else body
-    except DecodeError:
+_Judge = Callable[[aiohttp.ClientResponse, Watch, list[bytes]], Awaitable[Overflow | None]]
+
+
+def _choose_judge(response: aiohttp.ClientResponse, care: Care) -> _Judge | None:
+    """How to tell; None where nobody asks. An error without a word may mean anything far below the lines."""
+    if care == "none":
         return None
-    refusal: Refusal | None = read_refusal(status, plain)
-    if refusal is None or (refusal.is_empty and care != "start"):
+    if response.status >= 400:
+        return _judge_error if care == "start" else _judge_spoken_error
+    return _judge_start if care == "start" and response.status == 200 else None
+
+
+async def _judge_spoken_error(
+    response: aiohttp.ClientResponse, watch: Watch, pieces: list[bytes]
+) -> Overflow | None:
+    refusal = await _read_error(response, watch, pieces)
+    return read_overflow(refusal) if refusal is not None and not refusal.is_empty else None
+
+
+async def _judge_error(
+    response: aiohttp.ClientResponse, watch: Watch, pieces: list[bytes]
+) -> Overflow | None:
+    refusal = await _read_error(response, watch, pieces)
+    return read_overflow(refusal) if refusal is not None else None
+
+
+async def _read_error(response: aiohttp.ClientResponse, watch: Watch, pieces: list[bytes]) -> Refusal | None:
+    """None for one that is longer than any error: it is passed on as it comes."""
+    await _read_rest(response, watch, pieces)
+    if not response.content.at_eof():
         return None
-    return read_overflow(refusal)
+    encoding = response.headers.get(hdrs.CONTENT_ENCODING, "")
+    body = b"".join(pieces)
+    return read_refusal(response.status, decode_body(body, encoding, _MOST_PLAIN_BYTES) if encoding else body)
+
+
+async def _judge_start(
+    response: aiohttp.ClientResponse, watch: Watch, pieces: list[bytes]
+) -> Overflow | None:
+    decoder = make_decoder(response.headers.get(hdrs.CONTENT_ENCODING, ""), max_feed_bytes=_MOST_PLAIN_BYTES)
+    if decoder is None:
+        return None
+    start = StreamStart()
+    verdict: Verdict = PENDING
+    while verdict is PENDING and (piece := await read_piece(response, watch)):
+        pieces.append(piece)
+        verdict = start.feed(decoder.feed(piece))
+    if verdict is PENDING:
+        verdict = start.finish()
+    overflow = read_overflow(verdict.refusal) if isinstance(verdict, Refused) else None
+    if overflow is not None:
+        with suppress(TimeoutError):
+            # Some servers leave a stream open behind their last word.
+            async with asyncio.timeout(_REST_SECONDS):
+                await _read_rest(response, watch, pieces)
+    return overflow
+
+
+async def _read_rest(response: aiohttp.ClientResponse, watch: Watch, pieces: list[bytes]) -> None:
+    """As far as it may have to be given back."""
+    size = sum(map(len, pieces))
+    while size < _MOST_ERROR_BYTES and (piece := await read_piece(response, watch)):
+        pieces.append(piece)
+        size += len(piece)
