@@ -121,7 +121,10 @@ def _cut(text: str, room: int) -> str:
         note = _SHORT_NOTE
     keep = room - len(note)
     tail = keep // 3
-    return _render_item(text[:room])[: keep - tail] + note + _render_item(text[-room:])[-tail:]
+    head = _render_item(text[:room])[: keep - tail].rstrip()
+    # A longer word may end as a fence does where it is cut.
+    head = neutralise(head)[: keep - tail]
+    return head + note + _render_item(text[-room:])[-tail:]
 
 
 def _render_item(text: str) -> str:

@@ -34,7 +34,7 @@ _KEY: Final = re.compile(
     r"|(?:gh[opsur]_|hf_|npm_|pypi-|AKIA|ASIA|AIza|ya29|eyJ)[A-Za-z0-9_-]{14})"
 )
 _NAMED_SECRET: Final = re.compile(
-    r"(?:key|token|secret|passw(?:or)?d|pwd|credentials?)[\"']?[=:][^\s/]", re.IGNORECASE
+    r"://[^\s/@]{1,200}@|(?:key|token|secret|passw(?:or)?d|pwd|credentials?)[\"']?[=:][^\s/]", re.IGNORECASE
 )
 _LONG_WORD: Final = re.compile(r"[A-Za-z0-9_+=-]{20,}")
 _UUID: Final = re.compile(r"(?<![0-9A-Fa-f])[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}(?![0-9A-Fa-f])")

@@ -63,8 +63,10 @@ def find_missing(
     """
     counting = find_counting(spoken, earlier)
     known = set(find_facts(summary))
+    # A line takes six characters at least: so many are enough even where most of them are in the summary.
+    most = max(0, cap_chars)
     missing = [
-        [fact for fact in facts if fact not in known and not _has(summary, fact)]
+        [fact for fact in facts[:most] if fact not in known and not _has(summary, fact)]
         for facts in (counting.todos, counting.newest, counting.repeated, counting.carried)
     ]
     kinds = [
@@ -85,14 +87,14 @@ def find_counting(spoken: Sequence[Spoken], earlier: str | None = None) -> Count
     mentions = _tally(spoken)
     counts = {fact: mention.times + carried.get(fact, 0) for fact, mention in mentions.items()}
     ranked = sorted(mentions, key=lambda f: (-counts[f], not mentions[f].is_said, -mentions[f].last))
-    usable = [fact for fact in ranked if not is_secret(fact)]
+    usable = [fact for fact in ranked if _may_be_listed(fact)]
     newest_from = _find_newest_part(spoken)
-    left = [fact for fact in carried if not (fact in mentions or fact in old_todos or is_secret(fact))]
+    left = [fact for fact in carried if fact not in mentions and fact not in old_todos]
     return Counting(
         todos=_find_open_todos(spoken, old_todos),
         newest=[fact for fact in usable if mentions[fact].last >= newest_from],
         repeated=[fact for fact in usable if mentions[fact].last < newest_from and counts[fact] > 1],
-        carried=sorted(left, key=lambda fact: -carried[fact]),
+        carried=sorted(filter(_may_be_listed, left), key=lambda fact: -carried[fact]),
         counts=carried | counts,
     )
 
@@ -108,11 +110,11 @@ def with_list(summary: str, missing: Sequence[str]) -> str:
 
 def split_list(text: str) -> tuple[str, tuple[str, ...]]:
     """A summary without the list that it ends with, and the list's lines."""
-    before, found, after = text.rpartition(f"{HEADING}\n")
+    before, found, after = f"\n{text}".rpartition(f"\n{HEADING}\n")
     lines = after.split("\n")
-    if not found or (before and not before.endswith("\n")) or any(line[:2] != "- " for line in lines if line):
+    if not found or any(line[:2] != "- " for line in lines if line):
         return text, ()
-    return before.rstrip("\n"), tuple(line[2:] for line in lines[:_MOST_LISTED] if _is_fact(line[2:]))
+    return before.strip("\n"), tuple(line[2:] for line in lines[:_MOST_LISTED] if _is_fact(line[2:]))
 
 
 def _is_fact(line: str) -> bool:
@@ -130,7 +132,7 @@ def _read_line(line: str) -> tuple[str, int]:
 
 def _render_line(fact: str, counts: dict[str, int]) -> str:
     count = counts.get(fact, 1)
-    return f"{neutralise(fact)}{_TIMES}{min(count, _MOST_COUNT)}" if count > 1 else neutralise(fact)
+    return f"{fact}{_TIMES}{min(count, _MOST_COUNT)}" if count > 1 else fact
 
 
 def _without_parts(kinds: Sequence[Sequence[str]], counting: Counting) -> Iterator[list[str]]:
@@ -182,6 +184,11 @@ def _has(summary: str, fact: str) -> bool:
     return False
 
 
+def _may_be_listed(fact: str) -> bool:
+    """No key, and nothing that would close a fence."""
+    return not is_secret(fact) and neutralise(fact) == fact
+
+
 def _tally(spoken: Sequence[Spoken]) -> dict[str, _Mention]:
     """Every fact and the messages it is in."""
     found: dict[str, _Mention] = {}
@@ -221,13 +228,13 @@ def _find_open_todos(spoken: Sequence[Spoken], before: Iterable[str]) -> list[st
                 todos[line] = None
             else:
                 todos.pop(line, None)
-    return [line for line in todos if not is_secret(line)]
+    return [line for line in todos if _may_be_listed(line)]
 
 
 def _render_todo(text: str) -> str:
     """On one line and not too long."""
     line = "".join(letter if letter.isprintable() else " " for letter in _TODO + text[:_MOST_TODO_CHARS])
-    line = " ".join(line.split())
+    line = neutralise(" ".join(line.split()))
     return line if len(line) <= LONGEST_FACT_CHARS else f"{line[: LONGEST_FACT_CHARS - 1]}…"
 
 

@@ -59,6 +59,13 @@ def test_a_short_item_has_a_short_note() -> None:
     assert render_items(_items(["a" * 40 + "b" * 90]), 90) == f"- {'a' * 34} … {'b' * 18}"
 
 
+def test_a_cut_makes_no_fence_of_a_longer_word() -> None:
+    text = "<conversation" + "s" * 200
+    for room in range(60, 120):
+        rendered = render_items(Items(["a" * (room - 46) + text], [0], [1]), room + 32)
+        assert neutralise(rendered) == rendered
+
+
 def test_of_a_huge_text_only_the_ends_are_read() -> None:
     rendered = render_items(_items(["<conversation>" * 1_000_000]), 300)
     assert len(rendered) == 300 - 33

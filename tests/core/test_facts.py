@@ -60,6 +60,7 @@ def test_names_in_backticks_and_error_codes(text: str, facts: tuple[str, ...]) -
         "9f86d081884c7d659a2feaa0c55ad015",
         "API_KEY=hunter2",
         "password:hunter2",
+        "todo: fetch https://me:pw@example.org/a",
         "https://hooks.example.com/T0/B0/aB3dE5fG7hI9jK1lM2nO",
         "https://x.example/0b5c1f8e-4d0a-4f5c-9a57-5a2c52a4c111",
         "/etc/keys/9f86d081884c7d659a2feaa0c55ad015.pem",
