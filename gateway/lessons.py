@@ -26,24 +26,34 @@ class Lessons:
         self._reception = reception
         self._compactor = compactor
 
-    async def learn(self, turn: Turn, plan: Plan, overflow: Overflow) -> Turn:
-        """The same turn, as it is to be sent smaller."""
-        limits = await self._learn_limits(turn, plan, overflow)
+    async def learn(self, turn: Turn, plan: Plan, overflow: Overflow, sent_bytes: int) -> Turn:
+        """The same turn, as it is to be sent smaller. sent_bytes: of the body that was refused."""
+        limits = await self._learn_limits(turn, plan, overflow, sent_bytes)
         if overflow.prompt_tokens is not None:
             await self._compactor.calibrate(turn, plan, overflow.prompt_tokens)
         window = limits.context or limits.input or plan.sent
-        if plan.sent + (plan.output or turn.requested or 0) <= window:
+        if overflow.kind == "tokens" and plan.sent + (plan.output or turn.requested or 0) <= window:
             # By our count it fits: then so much of our count is what upstream counts as its window.
             share = window / overflow.prompt_tokens if overflow.prompt_tokens else _SMALLER
             limits = replace(limits, context=int(min(share, _SMALLER) * plan.sent), input=None)
         return self._reception.with_limits(turn, limits)
 
-    async def _learn_limits(self, turn: Turn, plan: Plan, overflow: Overflow) -> Limits:
+    async def _learn_limits(self, turn: Turn, plan: Plan, overflow: Overflow, sent_bytes: int) -> Limits:
         place = (turn.owner, turn.upstream.name, turn.model)
         is_long = has_long_window(turn.model, turn.raw_headers)
-        told = Limits(context=overflow.context, input=overflow.input)
-        if told.context or told.input:
+        told = _read_proof(overflow, sent_bytes)
+        if told != Limits():
             self._book.learn(*place, told, has_long_window=is_long)
         elif overflow.kind == "tokens":
             self._book.learn_unknown(*place, plan.sent, has_long_window=is_long)
         return await self._book.load(*place, has_long_window=is_long)
+
+
+def _read_proof(overflow: Overflow, sent_bytes: int) -> Limits:
+    """What the refusal proves. Too many bytes without a number: fewer than were sent."""
+    most_bytes = overflow.bytes
+    if overflow.kind == "bytes" and most_bytes is None:
+        most_bytes = int(_SMALLER * sent_bytes)
+    return Limits(
+        context=overflow.context, input=overflow.input, body_bytes=most_bytes, images=overflow.images
+    )

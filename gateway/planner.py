@@ -6,6 +6,7 @@ answer counted is known.
 
 from dataclasses import replace
 
+from gateway.core.bulk import Bulk, is_in_sight, weigh_bulk
 from gateway.core.clamp import choose_output
 from gateway.core.estimate import Estimate, Known, upper_bound_tokens
 from gateway.core.lines import Lines
@@ -30,6 +31,8 @@ class Planner:
         """The plan for a request that certainly stays below every line; None: it has to be measured."""
         in_force = self._in_force(turn)
         if in_force is None:
+            return None
+        if is_in_sight(turn.limits, _bulk(turn)):
             return None
         pivot, batches = in_force
         lines = turn.lines
@@ -63,12 +66,13 @@ class Planner:
         if turn.own_head is not None and _is_complete(turn, sticky, batches):
             past = state.find_past(conversation, turn.scope)
             known = replace(known, head=turn.own_head, head_view=make_view(sticky, batches), past=past)
+        sizes, known, limits = weigh_bulk(sizes, known, turn.limits, _bulk(turn))
         return Situation(
             owner=owner,
             conversation=conversation,
             sizes=sizes,
             policy=turn.policy,
-            limits=turn.limits,
+            limits=limits,
             requested=turn.requested,
             growth=turn.growth,
             known=known,
@@ -112,6 +116,10 @@ class Planner:
         messages = turn.received.conversation.messages
         added = sum(message.size_bytes for message in messages[head.length :] if message.role != "assistant")
         return head.total_tokens + int(added / _ROUGH_BYTES_PER_TOKEN)
+
+
+def _bulk(turn: Turn) -> Bulk:
+    return Bulk(len(turn.received.body.data), turn.received.conversation.messages)
 
 
 def _is_complete(turn: Turn, sticky: Pivot | None, batches: list[Batch]) -> bool:

@@ -43,7 +43,8 @@ class Recovery:
     ) -> bool:
         """Has an answer gone downstream?"""
         for attempt in range(_MOST_RETRIES):
-            taught = await self._lessons.learn(turn, plan, overflow)
+            sent_bytes = self._sender.measure(turn, plan)
+            taught = await self._lessons.learn(turn, plan, overflow, sent_bytes)
             smaller = await self._preparation.plan_measured(taught, downstream, may_ask=attempt == 0)
             is_smaller = self._is_smaller(turn, plan, smaller)
             _log_refusal(turn, plan, overflow, is_retried=is_smaller)

@@ -99,4 +99,4 @@ def measure_message(count: Count, raw: bytes) -> Size:
         tokens += count(spoken.hidden)
     for tool, arguments in spoken.calls:
         tokens += _CALL_TOKENS + count(tool) + count(arguments)
-    return Size(tokens, len(spoken.text))
+    return Size(tokens, len(spoken.text), spoken.media)

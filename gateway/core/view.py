@@ -15,10 +15,11 @@ CLEARED_TOKENS = 16
 
 
 class Size(NamedTuple):
-    """Raw tokens of a message by our own tokenizer, and the characters of its texts."""
+    """Raw tokens of a message by our own count, the characters of its texts, and its pictures and files."""
 
     tokens: int
     chars: int
+    media: int = 0
 
 
 @dataclass(frozen=True, slots=True)

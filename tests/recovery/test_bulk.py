@@ -1,0 +1,83 @@
+"""An upstream that takes only so many bytes, or pictures, however few tokens they are."""
+
+import json
+
+import pytest
+
+from tests.toy.agent import Message, Session, Shape, Turn, make_session
+from tests.toy.delivery import RawAnswer
+from tests.toy.gateway import running_gateway
+from tests.toy.running import Run, run_session
+from tests.toy.upstream import Seen, ToyUpstream
+
+MOST_BYTES = 120_000
+MOST_PICTURES = 6
+SHAPE = Shape(max_tokens=1_000)
+
+
+def make_settings(toy: ToyUpstream, more: str = "") -> str:
+    upstream = f'{{base_url: "{toy.base_url}", discover: false{more}}}'
+    models = '[{match: "toy-*", context: 1000000}]'
+    return f'store: "memory:"\nupstreams:\n  default: {upstream}\nmodels: {models}\n'
+
+
+def refuse_bytes(seen: Seen) -> RawAnswer | None:
+    if not seen.is_chat or len(seen.body) <= MOST_BYTES:
+        return None
+    seen.refusal = "bytes"
+    error = {"error": {"type": "request_too_large", "message": "Request exceeds the maximum size"}}
+    return RawAnswer(status=413, pieces=(json.dumps(error).encode(),))
+
+
+def refuse_pictures(seen: Seen) -> RawAnswer | None:
+    if not seen.is_chat or seen.body.count(b'"image_url"') <= 2 * MOST_PICTURES:
+        return None
+    seen.refusal = "pictures"
+    error = {"error": {"message": f"At most {MOST_PICTURES} image(s) may be provided in one request."}}
+    return RawAnswer(status=400, pieces=(json.dumps(error).encode(),))
+
+
+def with_pictures(session: Session) -> Session:
+    """After each step the user shows what it looks like."""
+    turns = tuple(Turn(turn.assistant, (*turn.followers, show(at))) for at, turn in enumerate(session.turns))
+    return Session(
+        name="pictures", leading=session.leading, tools=session.tools, opening=session.opening, turns=turns
+    )
+
+
+def show(at: int) -> Message:
+    url = f"data:image/png;base64,{at:0100d}"
+    parts = [{"type": "text", "text": "So?"}, {"type": "image_url", "image_url": {"url": url}}]
+    return {"role": "user", "content": parts}
+
+
+async def play(toy: ToyUpstream, session: Session, more: str = "") -> Run:
+    async with toy, running_gateway(make_settings(toy, more)) as gateway:
+        return await run_session(session, gateway.base_url, toy, SHAPE)
+
+
+@pytest.mark.parametrize("is_told", [True, False], ids=["configured", "found out"])
+async def test_too_many_bytes_are_folded(is_told: bool) -> None:
+    toy = ToyUpstream(window=1_000_000)
+    toy.intercept = refuse_bytes
+    run = await play(
+        toy, make_session(60, 3, "one_user", 1_500), f", max_body_bytes: {MOST_BYTES}" if is_told else ""
+    )
+    assert run.failed == []
+    assert len(run.refusals) == (0 if is_told else 1)
+    # Old tool results are most of it: to clear those may do.
+    plans = {answer.header("x-gateway-plan") for answer in run.answers}
+    assert plans & {"pruned", "pivot", "pivot+pruned"}
+    assert len(run.summaries) <= 6
+    assert len(run.outgoing[-1].body) <= MOST_BYTES
+
+
+@pytest.mark.parametrize("is_told", [True, False], ids=["configured", "found out"])
+async def test_too_many_pictures_are_folded(is_told: bool) -> None:
+    toy = ToyUpstream(window=1_000_000)
+    toy.intercept = refuse_pictures
+    session = with_pictures(make_session(20, 3, "one_user", 300))
+    run = await play(toy, session, f", max_images: {MOST_PICTURES}" if is_told else "")
+    assert run.failed == []
+    assert len(run.refusals) == (0 if is_told else 1)
+    assert 1 <= len(run.summaries) <= 12
