@@ -100,4 +100,4 @@ def _density(size: Size) -> float:
 
 def _add_up(sizes: Sizes, places: slice) -> Size:
     shown = sizes.messages[places]
-    return Size(sum([size.tokens for size in shown]), sum([size.chars for size in shown]))
+    return Size(sum(size.tokens for size in shown), sum(size.chars for size in shown))
