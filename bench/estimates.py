@@ -96,6 +96,6 @@ def _print_targets(group: Group) -> None:
 def _figures(errors: Sequence[float], of_chars: Sequence[float]) -> tuple[str, ...]:
     if not errors:
         return "0", "-", "-", "-"
-    highest = quantiles(errors, n=10)[-1] if len(errors) > 1 else errors[0]
+    highest = quantiles(errors, n=10, method="inclusive")[-1] if len(errors) > 1 else errors[0]
     middle = f"{median(errors):.1%}"
     return str(len(errors)), middle, f"{highest:.0%}", f"{median(of_chars):.0%}"

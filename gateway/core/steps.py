@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from math import log, sqrt
+from operator import attrgetter
 
 from gateway.core.conversation import Conversation
 from gateway.core.estimate import Sizes, is_plausible_ratio
@@ -21,6 +22,8 @@ _LEAST_TOKENS = 500
 _MOST_STEPS = 32
 # A tenth: as much as two files of source code differ.
 _ALIKE = 0.1
+
+_read_ratio = attrgetter("ratio")
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,25 +65,32 @@ def find_telling(steps: Sequence[Step]) -> list[Step]:
     return large[-_MOST_STEPS:]
 
 
-def choose_ratio(telling: Sequence[Step], size: Size | None) -> float:
-    """True per raw tokens of a message of this size, or of any: the middle of the steps, which are at least
-    one.
+def choose_ratio(telling: Sequence[Step]) -> float:
+    """True per raw tokens: the middle of the steps, which are at least one.
 
     A step weighs by the root of its size: a first prompt of 20,000 tokens, most of it tools, tells more than
     a step of 500, but not forty times as much.
     """
-    weighted = [(step.ratio, sqrt(step.raw.tokens) * _likeness(step.raw, size)) for step in telling]
-    weighted.sort()
-    sums = list(accumulate(weight for _, weight in weighted))
-    return weighted[bisect_left(sums, sums[-1] / 2)][0]
+    ordered = sorted(telling, key=_read_ratio)
+    return _find_middle(ordered, [sqrt(step.raw.tokens) for step in ordered])
 
 
-def _likeness(one: Size, other: Size | None) -> float:
-    """1 for the same kind of content, a half where the densities differ by _ALIKE, towards 0 beyond."""
-    if other is None:
-        return 1.0
-    distance = (_density(one) - _density(other)) / _ALIKE
-    return 1 / (1 + distance * distance)
+def choose_ratios(telling: Sequence[Step], sizes: Sequence[Size]) -> list[float]:
+    """The same for messages of these sizes: the more alike a step, the more it weighs."""
+    ordered = sorted(telling, key=_read_ratio)
+    known = [(sqrt(step.raw.tokens), _density(step.raw)) for step in ordered]
+    ratios = []
+    for size in sizes:
+        own = _density(size)
+        # 1 for the same density, a half where they differ by _ALIKE, towards 0 beyond.
+        weights = [root / (1 + ((density - own) / _ALIKE) ** 2) for root, density in known]
+        ratios.append(_find_middle(ordered, weights))
+    return ratios
+
+
+def _find_middle(ordered: Sequence[Step], weights: Sequence[float]) -> float:
+    sums = list(accumulate(weights))
+    return ordered[bisect_left(sums, sums[-1] / 2)].ratio
 
 
 def _density(size: Size) -> float:

@@ -19,7 +19,7 @@ from gateway.core.estimate import (
     is_plausible_ratio,
 )
 from gateway.core.head import Head
-from gateway.core.steps import Step, choose_ratio, find_first, find_steps, find_telling
+from gateway.core.steps import Step, choose_ratio, choose_ratios, find_first, find_steps, find_telling
 from gateway.core.view import View, measure, shown_tokens
 
 # A first prompt of more than twice what its messages cost holds words that are not in the body.
@@ -67,14 +67,14 @@ def weigh(conversation: Conversation, sizes: Sizes, known: Known) -> Weights:
     steps = find_steps(sizes, known.past)
     first = find_first(conversation, sizes, known.past)
     telling = find_telling([first, *steps] if first else steps)
-    ratio = choose_ratio(telling, None) if telling else _choose_whole_ratio(conversation, sizes, known)
+    ratio = choose_ratio(telling) if telling else _choose_whole_ratio(conversation, sizes, known)
     tokens = [size.tokens * ratio for size in sizes.messages]
     for step in steps:
         _spread(tokens, sizes, step)
     if known.head is not None and telling:
-        for position in range(known.head.length, len(tokens)):
-            size = sizes.messages[position]
-            tokens[position] = size.tokens * choose_ratio(telling, size)
+        added = sizes.messages[known.head.length :]
+        ratios = choose_ratios(telling, added)
+        tokens[known.head.length :] = [size.tokens * own for size, own in zip(added, ratios, strict=True)]
     _weigh_reply(tokens, conversation, sizes, known.head)
     environment = _weigh_first(tokens, sizes, first, ratio)
     return Weights(sizes, tokens, environment, ratio)

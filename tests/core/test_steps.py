@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from gateway.core.estimate import Sizes
 from gateway.core.head import Head
-from gateway.core.steps import Step, choose_ratio, find_first, find_steps, find_telling
+from gateway.core.steps import Step, choose_ratio, choose_ratios, find_first, find_steps, find_telling
 from gateway.core.view import Size
 from tests.conversations import converse
 
@@ -72,22 +72,23 @@ def test_only_the_newest_steps_count() -> None:
 
 def test_the_middle_step_decides_and_large_ones_weigh_more() -> None:
     small = [make_step(3.0, Size(500, 2_000))] * 3
-    assert choose_ratio([make_step(1.0, Size(20_000, 80_000)), *small], None) == 1.0
-    assert choose_ratio([make_step(1.0, Size(500, 2_000)), *small], None) == 3.0
+    assert choose_ratio([make_step(1.0, Size(20_000, 80_000)), *small]) == 1.0
+    assert choose_ratio([make_step(1.0, Size(500, 2_000)), *small]) == 3.0
 
 
 def test_alike_content_counts_more() -> None:
     steps = [make_step(1.0, Size(4_000, 16_000))] * 3 + [make_step(2.0, Size(1_000, 1_400))]
-    assert choose_ratio(steps, Size(900, 1_260)) == 2.0
-    assert choose_ratio(steps, Size(900, 3_600)) == 1.0
-    assert choose_ratio(steps, None) == 1.0
+    assert choose_ratios(steps, [Size(900, 1_260), Size(900, 3_600)]) == [2.0, 1.0]
+    assert choose_ratio(steps) == 1.0
 
 
 _sizes = st.builds(Size, st.integers(0, 10**7), st.integers(0, 10**7))
 
 
-@given(st.lists(st.tuples(st.integers(0, 10**8), _sizes), min_size=1, max_size=40), st.none() | _sizes)
-def test_the_ratio_is_always_one_of_the_steps(told: list[tuple[int, Size]], size: Size | None) -> None:
+@given(st.lists(st.tuples(st.integers(0, 10**8), _sizes), min_size=1, max_size=40), st.lists(_sizes))
+def test_a_ratio_is_always_one_of_the_steps(told: list[tuple[int, Size]], added: list[Size]) -> None:
     telling = find_telling([Step(slice(0, 1), true, raw) for true, raw in told])
     if telling:
-        assert choose_ratio(telling, size) in [step.ratio for step in telling]
+        chosen = choose_ratios(telling, added)
+        assert len(chosen) == len(added)
+        assert {choose_ratio(telling), *chosen} <= {step.ratio for step in telling}
