@@ -11,6 +11,7 @@ from contextlib import suppress
 from aiohttp import web
 
 from gateway import __version__
+from gateway.calibrator import Calibrator
 from gateway.compactor import Compactor
 from gateway.core.errors import RequestRefused
 from gateway.core.policy import Estimator
@@ -83,12 +84,13 @@ class Gateway:
         fitter = SummaryFitter(upstreams, limits, self._sizer, settings.prompts)
         summariser = Summariser(SummaryClient(self._client), fitter, self._sizer, pivots)
         digester = Digester(self._sizer, pivots)
-        self._compactor = Compactor(self._state, planner, self._sizer, summariser, digester)
+        calibrator = Calibrator(self._state, self._sizer, limits)
+        self._compactor = Compactor(self._state, planner, calibrator, summariser, digester)
         recognizer = Recognizer(cache.bodies_bytes, cache.facts_bytes, cache.bodies)
         reception = Reception(settings, recognizer, limits, self._discovery, self._state)
         sender = Sender(settings, Rewriter(cache.facts_bytes), self._relay)
         preparation = Preparation(settings, planner, self._compactor)
-        recovery = Recovery(preparation, sender, Lessons(limits, reception, self._compactor))
+        recovery = Recovery(preparation, sender, Lessons(limits, calibrator))
         entrance = Entrance(Tenancy(settings), upstreams)
         self._proxy = Proxy(settings, entrance, reception, recovery, sender)
         self._runner: web.ServerRunner | None = None

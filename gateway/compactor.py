@@ -11,6 +11,7 @@ from collections.abc import Coroutine
 from dataclasses import dataclass, replace
 from typing import Any
 
+from gateway.calibrator import Calibrator
 from gateway.core.breaker import Breaker
 from gateway.core.conversation import Conversation, find_open_group
 from gateway.core.cut import Cut
@@ -18,14 +19,11 @@ from gateway.core.head import Head, smoothed_growth
 from gateway.core.pivot import Pivot, is_on_chain
 from gateway.core.plan import Plan, decide_after
 from gateway.core.summary import Rejected
-from gateway.core.truncation import expect, is_truncated
 from gateway.core.usage import Usage
-from gateway.core.view import measure
 from gateway.digester import Digester
 from gateway.lru import Lru
 from gateway.planner import Planner
 from gateway.records import Marker
-from gateway.sizes import Sizer
 from gateway.state import State
 from gateway.store import StoreError
 from gateway.summariser import Summariser
@@ -50,11 +48,16 @@ class _Running:
 
 class Compactor:
     def __init__(
-        self, state: State, planner: Planner, sizer: Sizer, summariser: Summariser, digester: Digester
+        self,
+        state: State,
+        planner: Planner,
+        calibrator: Calibrator,
+        summariser: Summariser,
+        digester: Digester,
     ) -> None:
         self._state = state
         self._planner = planner
-        self._sizer = sizer
+        self._calibrator = calibrator
         self._summariser = summariser
         self._digester = digester
         self._digesting: dict[str, asyncio.Task[bool]] = {}
@@ -79,8 +82,7 @@ class Compactor:
             self._state.save_batch(plan.new_batch)
         if usage is None:
             return
-        calibration = self._state.read_calibration(turn.owner, turn.meter)
-        if calibration.wants_sample(usage.prompt_tokens) or self._planner.is_near(turn, usage.total):
+        if self._calibrator.wants_look(turn, usage) or self._planner.is_near(turn, usage.total):
             self._spawn(self._learn(turn, plan, usage))
 
     def start(self, turn: Turn, cut: Cut, reason: str) -> "asyncio.Task[bool]":
@@ -130,21 +132,12 @@ class Compactor:
 
     async def _learn(self, turn: Turn, plan: Plan, usage: Usage) -> None:
         """Calibrates by this answer: near the lines, and as long as little is known. Then looks ahead."""
-        await self.calibrate(turn, plan, usage.prompt_tokens)
+        cut_short = await self._calibrator.learn(turn, plan, usage)
+        if cut_short is not None:
+            self._state.save_head(_make_head(turn, plan, None), is_worth_writing=True)
+            turn = cut_short
         if self._planner.is_near(turn, usage.total):
             await self._consider(turn, plan, usage.total)
-
-    async def calibrate(self, turn: Turn, plan: Plan, prompt_tokens: int) -> None:
-        """By what upstream itself counted, in an answer or in a refusal; not if it left out a part."""
-        state, conversation = self._state, turn.received.conversation
-        sizes = await self._sizer.measure(turn.received, turn.policy.estimator)
-        calibration = await state.load_calibration(turn.owner, turn.meter)
-        expected = expect(conversation, sizes, (plan.pivot, plan.batches), turn.own_head, calibration)
-        if expected is not None and is_truncated(prompt_tokens, expected):
-            return
-        end = len(conversation.messages)
-        raw = measure(plan.view, conversation, sizes.messages, sizes.environment, end)
-        state.save_calibration(turn.owner, turn.meter, calibration.with_sample(prompt_tokens, raw))
 
     async def _consider(self, turn: Turn, plan: Plan | None, total_tokens: int) -> None:
         """Schedule -> execute: the marker is queued before the work begins (document 000 §4)."""

@@ -7,13 +7,11 @@ refused certainly does not fit.
 from dataclasses import replace
 from typing import Final
 
-from gateway.compactor import Compactor
-from gateway.core.beta import has_long_window
+from gateway.calibrator import Calibrator
 from gateway.core.limits import Limits
 from gateway.core.plan import Plan
 from gateway.core.refusal import Overflow
 from gateway.limits import LimitsBook
-from gateway.reception import Reception
 from gateway.turn import Turn
 
 # Of what was refused: certainly smaller, and far enough below that an estimate a little off still fits.
@@ -21,26 +19,25 @@ _SMALLER: Final = 0.9
 
 
 class Lessons:
-    def __init__(self, book: LimitsBook, reception: Reception, compactor: Compactor) -> None:
+    def __init__(self, book: LimitsBook, calibrator: Calibrator) -> None:
         self._book = book
-        self._reception = reception
-        self._compactor = compactor
+        self._calibrator = calibrator
 
     async def learn(self, turn: Turn, plan: Plan, overflow: Overflow, sent_bytes: int) -> Turn:
         """The same turn, as it is to be sent smaller. sent_bytes: of the body that was refused."""
         limits = await self._learn_limits(turn, plan, overflow, sent_bytes)
         if overflow.prompt_tokens is not None:
-            await self._compactor.calibrate(turn, plan, overflow.prompt_tokens)
+            await self._calibrator.calibrate(turn, plan, overflow.prompt_tokens)
         window = limits.context or limits.input or plan.sent
         if overflow.kind == "tokens" and plan.sent + (plan.output or turn.requested or 0) <= window:
             # By our count it fits: then so much of our count is what upstream counts as its window.
             share = window / overflow.prompt_tokens if overflow.prompt_tokens else _SMALLER
             limits = replace(limits, context=int(min(share, _SMALLER) * plan.sent), input=None)
-        return self._reception.with_limits(turn, limits)
+        return turn.under(limits)
 
     async def _learn_limits(self, turn: Turn, plan: Plan, overflow: Overflow, sent_bytes: int) -> Limits:
         place = (turn.owner, turn.upstream.name, turn.model)
-        is_long = has_long_window(turn.model, turn.raw_headers)
+        is_long = turn.has_long_window
         told = _read_proof(overflow, sent_bytes)
         if told != Limits():
             self._book.learn(*place, told, has_long_window=is_long)

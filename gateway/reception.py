@@ -4,8 +4,6 @@ import hashlib
 import math
 from typing import Final
 
-from msgspec.structs import replace
-
 from gateway.core.beta import has_long_window
 from gateway.core.conversation import Conversation
 from gateway.core.head import Head, choose_scope
@@ -77,11 +75,6 @@ class Reception:
             conversation=identity,
             parent=parent,
         )
-
-    def with_limits(self, turn: Turn, limits: Limits) -> Turn:
-        """The same turn under other limits."""
-        lines = self._choose_lines(turn.policy, limits, turn.requested, turn.growth)
-        return replace(turn, limits=limits, lines=lines)
 
     def _choose_scope(self, upstream: str, received: Received) -> str:
         """Remembered: it changes when the tools or the leading block do."""

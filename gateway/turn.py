@@ -1,12 +1,14 @@
 """One request on its way, with everything that was found out about it."""
 
 import msgspec
+from msgspec.structs import replace
 from yarl import URL
 
+from gateway.core.beta import has_long_window
 from gateway.core.estimate import Meter
 from gateway.core.head import Head
 from gateway.core.limits import Limits
-from gateway.core.lines import Lines
+from gateway.core.lines import Demand, Lines, choose_lines
 from gateway.core.policy import Policy
 from gateway.identity import Received
 from gateway.settings import UpstreamSettings
@@ -58,6 +60,16 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
         """The head if its usage counts for this request: same scope, and upstream told something."""
         head = self.head
         return head if head is not None and head.scope == self.scope and head.prompt_tokens else None
+
+    @property
+    def has_long_window(self) -> bool:
+        """Was the long window asked for?"""
+        return has_long_window(self.model, self.raw_headers)
+
+    def under(self, limits: Limits) -> "Turn":
+        """The same turn under other limits."""
+        demand = Demand(requested=self.requested, growth=self.growth)
+        return replace(self, limits=limits, lines=choose_lines(self.policy, limits, demand))
 
     @property
     def growth(self) -> float:

@@ -27,6 +27,8 @@ _MUCH_ADDED_TOKENS, _MUCH_ADDED = 1_000, 0.1
 # Usage that leaves out what was cached is about what was added and one block; the largest are 1,024 tokens.
 # Where the cache began late, it was at most a thirtieth of the prompt before (recorded sessions).
 _CACHE_BLOCK_TOKENS = 1_024
+# Real sessions run at 2.8 characters a token, prose in English at four to five.
+_MOST_BYTES_PER_TOKEN = 12
 _UNCACHED_SHARE = 0.1
 
 
@@ -65,6 +67,11 @@ def expect(
         added=measure_range(view, sizes.messages, max(before.length, view.start), end),
         whole=int(raw * calibration.ratio) if calibration.is_settled else None,
     )
+
+
+def is_suspicious(prompt_tokens: int, before: int, added_bytes: int) -> bool:
+    """Is this usage worth a closer look? It should have grown by what was added since the answer before."""
+    return prompt_tokens - before < added_bytes / _MOST_BYTES_PER_TOKEN
 
 
 def is_truncated(prompt_tokens: int, expected: Expected) -> bool:

@@ -1,0 +1,65 @@
+"""Learns from what upstream counted: how its count compares with ours, and whether it left something out."""
+
+import logging
+
+from gateway.core.plan import Plan
+from gateway.core.truncation import Expected, expect, is_suspicious, is_truncated
+from gateway.core.usage import Usage
+from gateway.core.view import measure
+from gateway.limits import LimitsBook
+from gateway.sizes import Sizer
+from gateway.state import State
+from gateway.turn import Turn
+
+log = logging.getLogger("gateway.calibrator")
+
+
+class Calibrator:
+    def __init__(self, state: State, sizer: Sizer, book: LimitsBook) -> None:
+        self._state = state
+        self._sizer = sizer
+        self._book = book
+
+    def wants_look(self, turn: Turn, usage: Usage) -> bool:
+        """Is this answer worth being counted, although no decision needs it?"""
+        calibration = self._state.read_calibration(turn.owner, turn.meter)
+        return calibration.wants_sample(usage.prompt_tokens) or _is_suspicious(turn, usage.prompt_tokens)
+
+    async def learn(self, turn: Turn, plan: Plan, usage: Usage) -> Turn | None:
+        """By an answer. The turn under the limits that it betrays, where upstream left out a part of the
+        prompt without a word (FACTS §4): that is an overflow, and its usage says nothing of what was sent.
+        """
+        expected = await self.calibrate(turn, plan, usage.prompt_tokens)
+        if expected is None:
+            return None
+        log.warning(
+            "upstream left out a part of the prompt: conversation=%s told=%d before=%d added=%d",
+            *(turn.conversation, usage.prompt_tokens, expected.before, expected.added),
+        )
+        place = (turn.owner, turn.upstream.name, turn.model)
+        self._book.learn_unknown(*place, usage.total, has_long_window=turn.has_long_window)
+        return turn.under(await self._book.load(*place, has_long_window=turn.has_long_window))
+
+    async def calibrate(self, turn: Turn, plan: Plan, prompt_tokens: int) -> Expected | None:
+        """By a count of upstream, in an answer or in a refusal. What was expected, if a part was left out."""
+        state, conversation = self._state, turn.received.conversation
+        sizes = await self._sizer.measure(turn.received, turn.policy.estimator)
+        calibration = await state.load_calibration(turn.owner, turn.meter)
+        expected = expect(conversation, sizes, (plan.pivot, plan.batches), turn.own_head, calibration)
+        if expected is not None and is_truncated(prompt_tokens, expected):
+            return expected
+        if expected is not None and _is_suspicious(turn, prompt_tokens):
+            # Not sure enough to act on, too odd to learn from.
+            return None
+        end = len(conversation.messages)
+        raw = measure(plan.view, conversation, sizes.messages, sizes.environment, end)
+        state.save_calibration(turn.owner, turn.meter, calibration.with_sample(prompt_tokens, raw))
+        return None
+
+
+def _is_suspicious(turn: Turn, prompt_tokens: int) -> bool:
+    head = turn.own_head
+    if head is None:
+        return False
+    added = turn.received.conversation.messages[head.length :]
+    return is_suspicious(prompt_tokens, head.prompt_tokens, sum(message.size_bytes for message in added))
