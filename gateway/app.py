@@ -11,6 +11,7 @@ from contextlib import suppress
 from aiohttp import web
 
 from gateway import __version__
+from gateway.admin import AdminServer
 from gateway.calibrator import Calibrator
 from gateway.compactor import Compactor
 from gateway.core.errors import RequestRefused
@@ -18,10 +19,13 @@ from gateway.core.policy import Estimator
 from gateway.digester import Digester
 from gateway.discovery import Discovery
 from gateway.entrance import Entrance
+from gateway.folding import Folding
 from gateway.identity import Recognizer
+from gateway.journal import Journal
 from gateway.lessons import Lessons
 from gateway.limits import LimitsBook
 from gateway.loop import is_itself
+from gateway.metrics import Metrics
 from gateway.model_lists import ModelLists
 from gateway.model_table import ModelTable
 from gateway.own_call import open_client
@@ -84,16 +88,25 @@ class Gateway:
         fitter = SummaryFitter(upstreams, limits, self._sizer, settings.prompts)
         summariser = Summariser(SummaryClient(self._client), fitter, self._sizer, pivots)
         digester = Digester(self._sizer, pivots)
-        calibrator = Calibrator(self._state, self._sizer, limits)
-        self._compactor = Compactor(self._state, planner, calibrator, summariser, digester)
+        metrics = Metrics()
+        journal = Journal(metrics)
+        calibrator = Calibrator(self._state, self._sizer, limits, journal)
+        folding = Folding(self._state, planner, summariser, digester, journal)
+        self._compactor = Compactor(self._state, planner, calibrator, folding)
         recognizer = Recognizer(cache.bodies_bytes, cache.facts_bytes, cache.bodies)
         reception = Reception(settings, recognizer, limits, self._discovery, self._state)
         sender = Sender(settings, Rewriter(cache.facts_bytes), self._relay)
-        preparation = Preparation(settings, planner, self._compactor)
-        recovery = Recovery(preparation, sender, Lessons(limits, calibrator))
+        preparation = Preparation(settings, planner, self._compactor, folding)
+        recovery = Recovery(preparation, sender, Lessons(limits, calibrator), journal)
         entrance = Entrance(Tenancy(settings), upstreams)
         self._proxy = Proxy(settings, entrance, reception, recovery, sender)
+        self._admin = AdminServer(settings.admin, metrics)
         self._runner: web.ServerRunner | None = None
+
+    @property
+    def admin_port(self) -> int:
+        """0 where it is not served."""
+        return self._admin.port
 
     async def start(self) -> None:
         await self._store.open()
@@ -117,6 +130,7 @@ class Gateway:
         await site.start()
         self.port = _bound_port(site)
         await asyncio.to_thread(self._refuse_itself)
+        await self._admin.open()
         log.info("listening on http://%s:%d", listen.host, self.port)
 
     def _refuse_itself(self) -> None:
@@ -132,6 +146,7 @@ class Gateway:
         if self._runner is not None:
             await self._wait_for_open_requests()
             await self._runner.cleanup()
+        await self._admin.close()
         await self._compactor.close()
         await self._discovery.close()
         await self._client.aclose()

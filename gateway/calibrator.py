@@ -1,24 +1,22 @@
 """Learns from what upstream counted: how its count compares with ours, and whether it left something out."""
 
-import logging
-
 from gateway.core.plan import Plan
 from gateway.core.truncation import Expected, expect, is_suspicious, is_truncated
 from gateway.core.usage import Usage
 from gateway.core.view import measure
+from gateway.journal import Journal
 from gateway.limits import LimitsBook
 from gateway.sizes import Sizer
 from gateway.state import State
 from gateway.turn import Turn
 
-log = logging.getLogger("gateway.calibrator")
-
 
 class Calibrator:
-    def __init__(self, state: State, sizer: Sizer, book: LimitsBook) -> None:
+    def __init__(self, state: State, sizer: Sizer, book: LimitsBook, journal: Journal) -> None:
         self._state = state
         self._sizer = sizer
         self._book = book
+        self._journal = journal
 
     def wants_look(self, turn: Turn, usage: Usage) -> bool:
         """Is this answer worth being counted, although no decision needs it?"""
@@ -32,10 +30,7 @@ class Calibrator:
         expected = await self.calibrate(turn, plan, usage.prompt_tokens)
         if expected is None:
             return None
-        log.warning(
-            "upstream left out a part of the prompt: conversation=%s told=%d before=%d added=%d",
-            *(turn.conversation, usage.prompt_tokens, expected.before, expected.added),
-        )
+        self._journal.note_truncation(turn, usage.prompt_tokens, expected.before, expected.added)
         place = (turn.owner, turn.upstream.name, turn.model)
         self._book.learn_unknown(*place, usage.total, has_long_window=turn.has_long_window)
         return turn.under(await self._book.load(*place, has_long_window=turn.has_long_window))

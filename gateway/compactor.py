@@ -1,7 +1,7 @@
 """Carries out what plans decide, and is the only writer of state.
 
 Its tasks belong to the app: a client that hangs up neither stops nor loses a summary. One summary per chain
-at a time. Nothing that failed its checks is stored; a pivot is durable before anybody may use it.
+at a time.
 """
 
 import asyncio
@@ -12,21 +12,16 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from gateway.calibrator import Calibrator
-from gateway.core.breaker import Breaker
 from gateway.core.conversation import Conversation, find_open_group
 from gateway.core.cut import Cut
 from gateway.core.head import Head, smoothed_growth
-from gateway.core.pivot import Pivot, is_on_chain
+from gateway.core.pivot import is_on_chain
 from gateway.core.plan import Plan, decide_after
-from gateway.core.summary import Rejected
 from gateway.core.usage import Usage
-from gateway.digester import Digester
-from gateway.lru import Lru
+from gateway.folding import Folding
 from gateway.planner import Planner
 from gateway.records import Marker
 from gateway.state import State
-from gateway.store import StoreError
-from gateway.summariser import Summariser
 from gateway.turn import Turn
 
 log = logging.getLogger("gateway.compactor")
@@ -34,8 +29,6 @@ log = logging.getLogger("gateway.compactor")
 
 # Of the soft line: from here on a head is kept over a restart.
 _IN_SIGHT = 0.25
-_BREAKERS_BYTES = 1 << 18
-_BREAKER_WEIGHT_BYTES = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,22 +40,13 @@ class _Running:
 
 
 class Compactor:
-    def __init__(
-        self,
-        state: State,
-        planner: Planner,
-        calibrator: Calibrator,
-        summariser: Summariser,
-        digester: Digester,
-    ) -> None:
+    def __init__(self, state: State, planner: Planner, calibrator: Calibrator, folding: Folding) -> None:
         self._state = state
         self._planner = planner
         self._calibrator = calibrator
-        self._summariser = summariser
-        self._digester = digester
+        self._folding = folding
         self._digesting: dict[str, asyncio.Task[bool]] = {}
         self._running: dict[str, _Running] = {}
-        self._breakers: Lru[tuple[str, str], Breaker] = Lru(_BREAKERS_BYTES)
         self._tasks: set[asyncio.Task[Any]] = set()
 
     async def close(self) -> None:
@@ -92,7 +76,7 @@ class Compactor:
         if running is not None:
             return running.task
         key = conversation.chain[cut.covers].hex()
-        task = self._spawn(self._compact(turn, cut, reason))
+        task = self._spawn(self._folding.summarise(turn, cut, reason))
         self._running[key] = _Running(turn.owner, key, cut.covers, task)
         task.add_done_callback(lambda _: self._running.pop(key, None))
         return task
@@ -102,7 +86,7 @@ class Compactor:
         key = turn.received.conversation.chain[cut.covers].hex()
         task = self._digesting.get(key)
         if task is None:
-            task = self._digesting[key] = self._spawn(self._digest(turn, cut))
+            task = self._digesting[key] = self._spawn(self._folding.digest(turn, cut))
             task.add_done_callback(lambda _: self._digesting.pop(key, None))
         return task
 
@@ -141,7 +125,7 @@ class Compactor:
 
     async def _consider(self, turn: Turn, plan: Plan | None, total_tokens: int) -> None:
         """Schedule -> execute: the marker is queued before the work begins (document 000 §4)."""
-        situation = await self._planner.gather(turn, may_compact=self.may_ask(turn))
+        situation = await self._planner.gather(turn, may_compact=self._folding.may_ask(turn))
         if plan is None:
             plan = Plan(
                 pivot=situation.sticky,
@@ -169,54 +153,6 @@ class Compactor:
         # A cancelled task (we are shutting down) leaves its marker behind: it brings the work back.
         await asyncio.wait((self.start(turn, cut, "overflow"),))
         self._state.drop_marker(key)
-
-    async def _compact(self, turn: Turn, cut: Cut, reason: str) -> bool:
-        """Summary -> checks -> pivot. False, and one log line, where any of it fails."""
-        started = time.monotonic()
-        if not self.may_ask(turn):
-            return False
-        self._set_breaker(turn, self._breaker(turn).with_attempt(started))
-        situation = await self._planner.gather(turn, may_compact=True)
-        made = await self._summariser.summarise(turn, cut, situation)
-        if isinstance(made, Pivot):
-            made = await self._save(made)
-        self._note(turn, made)
-        _log_outcome(turn, cut, made, f"reason={reason} seconds={time.monotonic() - started:.1f}")
-        return isinstance(made, Pivot)
-
-    async def _digest(self, turn: Turn, cut: Cut) -> bool:
-        """Never over a summary of the same messages that came in meanwhile."""
-        started = time.monotonic()
-        known = self._state.read_pivot(turn.received.conversation.chain[cut.covers].hex())
-        if known is not None and not known.is_digest:
-            return True
-        situation = await self._planner.gather(turn, may_compact=False)
-        made = await self._save(await self._digester.digest(turn, cut, situation))
-        _log_outcome(turn, cut, made, f"reason=digest seconds={time.monotonic() - started:.1f}")
-        return isinstance(made, Pivot)
-
-    async def _save(self, pivot: Pivot) -> Pivot | Rejected:
-        try:
-            await self._state.save_pivot(pivot)
-        except StoreError:
-            return Rejected("store", is_summarisers=False)
-        return pivot
-
-    def may_ask(self, turn: Turn) -> bool:
-        """Not while the summariser of this tenant has failed too often in a row."""
-        return self._breaker(turn).allows(time.monotonic())
-
-    def _note(self, turn: Turn, made: Pivot | Rejected) -> None:
-        if isinstance(made, Pivot):
-            self._set_breaker(turn, Breaker())
-        elif made.is_summarisers:
-            self._set_breaker(turn, self._breaker(turn).with_failure(time.monotonic()))
-
-    def _breaker(self, turn: Turn) -> Breaker:
-        return self._breakers.get((turn.owner, turn.upstream.name)) or Breaker()
-
-    def _set_breaker(self, turn: Turn, breaker: Breaker) -> None:
-        self._breakers.put((turn.owner, turn.upstream.name), breaker, _BREAKER_WEIGHT_BYTES)
 
     def _spawn(self, work: Coroutine[Any, Any, Any]) -> "asyncio.Task[Any]":
         task = asyncio.get_running_loop().create_task(work)
@@ -258,12 +194,3 @@ def _make_head(turn: Turn, plan: Plan, usage: Usage | None) -> Head:
         conversation=turn.conversation,
         parent=turn.parent,
     )
-
-
-def _log_outcome(turn: Turn, cut: Cut, made: Pivot | Rejected, circumstances: str) -> None:
-    """One line for each compaction, whatever came of it; never a word of the conversation."""
-    where = f"conversation={turn.conversation} folded_tokens={cut.folded} {circumstances}"
-    if isinstance(made, Pivot):
-        log.info("compacted covers=%d of=%d %s", made.covers, cut.covers, where)
-    else:
-        log.warning("compaction failed: %s covers=%d %s", made.reason, cut.covers, where)

@@ -8,6 +8,7 @@ from typing import Final
 from gateway.compactor import Compactor
 from gateway.core.plan import CompactFirst, DigestFirst, Plan, decide
 from gateway.downstream import Downstream
+from gateway.folding import Folding
 from gateway.planner import Planner
 from gateway.relay import Outcome
 from gateway.settings import Settings
@@ -18,10 +19,11 @@ _MOST_DIGESTS: Final = 1
 
 
 class Preparation:
-    def __init__(self, settings: Settings, planner: Planner, compactor: Compactor) -> None:
+    def __init__(self, settings: Settings, planner: Planner, compactor: Compactor, folding: Folding) -> None:
         self._shows_headers = settings.response_headers
         self._planner = planner
         self._compactor = compactor
+        self._folding = folding
 
     async def plan(self, turn: Turn, downstream: Downstream) -> Plan:
         """At once below the lines; measured near them, after the compactions that it cannot do without."""
@@ -36,7 +38,7 @@ class Preparation:
         """
         summary = turn.policy.summary
         ends = time.monotonic() + summary.deadline_seconds
-        calls_left = summary.max_calls if may_ask and self._compactor.may_ask(turn) else 0
+        calls_left = summary.max_calls if may_ask and self._folding.may_ask(turn) else 0
         digests_left = _MOST_DIGESTS
         headers = {"x-gateway-conversation": turn.conversation} if self._shows_headers else {}
         while True:

@@ -3,7 +3,6 @@
 DESIGN §4: learn, compact, retry once; then once with the digest; then the upstream's own error, unchanged.
 """
 
-import logging
 from functools import partial
 from typing import Final
 
@@ -11,13 +10,12 @@ from gateway.core.plan import Plan
 from gateway.core.refusal import Overflow
 from gateway.downstream import Downstream
 from gateway.holding import Care, Held
+from gateway.journal import Journal
 from gateway.lessons import Lessons
 from gateway.preparation import Preparation
 from gateway.relay import Call
 from gateway.sender import Sender, Watching
 from gateway.turn import Turn
-
-log = logging.getLogger("gateway.recovery")
 
 # Once with a summary, once with a digest.
 _MOST_RETRIES: Final = 2
@@ -26,10 +24,11 @@ _NEAR: Final = 0.5
 
 
 class Recovery:
-    def __init__(self, preparation: Preparation, sender: Sender, lessons: Lessons) -> None:
+    def __init__(self, preparation: Preparation, sender: Sender, lessons: Lessons, journal: Journal) -> None:
         self._preparation = preparation
         self._sender = sender
         self._lessons = lessons
+        self._journal = journal
 
     async def carry(self, turn: Turn, call: Call, downstream: Downstream) -> None:
         """Plan, exchange, and what a refusal makes necessary."""
@@ -47,7 +46,7 @@ class Recovery:
             taught = await self._lessons.learn(turn, plan, overflow, sent_bytes)
             smaller = await self._preparation.plan_measured(taught, downstream, may_ask=attempt == 0)
             is_smaller = self._is_smaller(turn, plan, smaller)
-            _log_refusal(turn, plan, overflow, is_retried=is_smaller)
+            self._journal.note_refusal(turn, plan, overflow, is_retried=is_smaller)
             if not is_smaller:
                 return False
             turn, plan = taught, smaller
@@ -77,12 +76,3 @@ def _choose_care(turn: Turn, plan: Plan) -> Care:
     if turn.lines is None or plan.sent >= _NEAR * turn.lines.soft:
         return "start"
     return "errors"
-
-
-def _log_refusal(turn: Turn, plan: Plan, overflow: Overflow, *, is_retried: bool) -> None:
-    """Numbers only: the words of an error may quote the conversation."""
-    log.warning(
-        "too long for upstream conversation=%s kind=%s estimated=%d context=%s input=%s used=%s retried=%s",
-        *(turn.conversation, overflow.kind, plan.sent, overflow.context, overflow.input, overflow.used),
-        is_retried,
-    )

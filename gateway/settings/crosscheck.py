@@ -16,7 +16,7 @@ DEFAULT_POLICY = "default"
 
 def find_conflicts(settings: FileSettings, document: Document) -> list[Problem]:
     """`settings` must hold its upstreams already, the built-in ones where the file has none."""
-    checks = (_unknown_names, _double_tenants, _double_keys, _open_relay, _own_address)
+    checks = (_unknown_names, _double_tenants, _double_keys, _open_relay, _open_admin, _own_address)
     return [
         Problem(document.find_origin(location), f"{render_location(location)}: {text}")
         for check in checks
@@ -85,6 +85,11 @@ def _open_relay(settings: FileSettings) -> Iterator[_Finding]:
                 "an open relay: anyone who reaches listen.host could spend this key; "
                 "add tenants, or listen on 127.0.0.1",
             )
+
+
+def _open_admin(settings: FileSettings) -> Iterator[_Finding]:
+    if settings.admin.token is None and not is_loopback(settings.admin.host):
+        yield ("admin", "token"), "needed where admin.host is not a loopback address"
 
 
 def _own_address(settings: FileSettings) -> Iterator[_Finding]:

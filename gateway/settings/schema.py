@@ -79,9 +79,7 @@ class Listen(Section):
 
 class Admin(Section):
     host: Host = Field(default="127.0.0.1", description="Address of the admin port.")
-    port: Port = Field(
-        default=8081, description="Admin port; 0 takes any free one. Not served by this version yet."
-    )
+    port: Port = Field(default=8081, description="Admin port, with /metrics; 0 takes any free one.")
     token: Secret | None = Field(
         default=None, description="Bearer token of the admin port; empty or null: none."
     )

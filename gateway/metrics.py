@@ -1,0 +1,50 @@
+"""What operators count, and under which names. Never a label by conversation, tenant or text of anybody.
+
+Scraped from the admin port (`/metrics`).
+"""
+
+from typing import Final
+
+from prometheus_client import CollectorRegistry, Counter
+from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
+
+CONTENT_TYPE: Final = CONTENT_TYPE_PLAIN_0_0_4
+
+
+class Metrics:
+    """One registry to a gateway: several may run in one process."""
+
+    def __init__(self) -> None:
+        self._registry = CollectorRegistry()
+        self._compactions = Counter(
+            "gateway_compactions",
+            "Summaries and digests; result: done, or why not.",
+            ["kind", "result"],
+            registry=self._registry,
+        )
+        self._refusals = Counter(
+            "gateway_overflow_refusals",
+            "Answers that called a request too large; retried: was a smaller one sent?",
+            ["kind", "retried"],
+            registry=self._registry,
+        )
+        self._truncations = Counter(
+            "gateway_silent_truncations",
+            "Answers whose usage betrays that upstream left out a part of the prompt.",
+            registry=self._registry,
+        )
+
+    def count_compaction(self, kind: str, failure: str | None) -> None:
+        """kind: summary or digest. failure: one of a few short reasons; None where it was done."""
+        self._compactions.labels(kind, failure or "done").inc()
+
+    def count_refusal(self, kind: str, *, is_retried: bool) -> None:
+        """kind: tokens, bytes or images."""
+        self._refusals.labels(kind, str(is_retried).lower()).inc()
+
+    def count_truncation(self) -> None:
+        self._truncations.inc()
+
+    def render(self) -> bytes:
+        """In Prometheus' text format."""
+        return generate_latest(self._registry)

@@ -1,0 +1,74 @@
+"""The admin port, as operators and as others see it."""
+
+import aiohttp
+import pytest
+
+from tests.toy.agent import Shape, make_session
+from tests.toy.delivery import RawAnswer
+from tests.toy.gateway import make_settings, running_gateway
+from tests.toy.running import run_session
+from tests.toy.upstream import ToyUpstream
+
+
+async def read(port: int, headers: dict[str, str] | None = None, path: str = "/metrics") -> tuple[int, str]:
+    async with (
+        aiohttp.ClientSession() as client,
+        client.get(f"http://127.0.0.1:{port}{path}", headers=headers) as answer,
+    ):
+        return answer.status, await answer.text()
+
+
+async def test_compactions_and_refusals_are_counted() -> None:
+    toy = ToyUpstream(window=16_000)
+    toy.summary_failures = [RawAnswer(status=500, pieces=(b"{}",))] * 2
+    settings = (
+        'store: "memory:"\nadmin: {{port: 0}}\nupstreams:\n  default: {{base_url: "{}", discover: false}}\n'
+    )
+    async with toy, running_gateway(settings.format(toy.base_url)) as gateway:
+        run = await run_session(make_session(60, 3), gateway.base_url, toy, Shape(max_tokens=1_000))
+        status, text = await read(gateway.handle.admin_port)
+    assert status == 200 and run.failed == []
+    assert 'gateway_overflow_refusals_total{kind="tokens",retried="true"} 1.0' in text
+    assert 'gateway_compactions_total{kind="digest",result="done"} 1.0' in text
+    assert 'gateway_compactions_total{kind="summary",result="status 500"} 1.0' in text
+    assert 'gateway_compactions_total{kind="summary",result="done"}' in text
+    assert "gateway_silent_truncations_total 0.0" in text
+    # Nobody's conversation, key or tenant.
+    names = [answer.header("x-gateway-conversation") or "" for answer in run.answers]
+    assert not any(name in text for name in (*names, "key:", "toy-model"))
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({}, 401),
+        ({"Authorization": "Bearer nearly"}, 401),
+        ({"Authorization": "Basic secret"}, 401),
+        ({"Authorization": "Bearer secret"}, 200),
+        ({"Authorization": "Bearer secret", "Host": "localhost:1"}, 200),
+        ({"Authorization": "Bearer secret", "Host": "evil.example"}, 403),
+        ({"Authorization": "Bearer secret", "Origin": "http://evil.example"}, 403),
+        ({"Authorization": "Bearer secret", "Origin": "null"}, 403),
+    ],
+)
+async def test_only_who_may_see_it_does(headers: dict[str, str], status: int) -> None:
+    more = "admin: {port: 0, token: secret}\n"
+    async with ToyUpstream() as toy, running_gateway(make_settings(toy, more=more)) as gateway:
+        assert (await read(gateway.handle.admin_port, headers))[0] == status
+
+
+async def test_what_is_not_there_is_404_and_never_relayed() -> None:
+    more = "admin: {port: 0}\n"
+    async with ToyUpstream() as toy, running_gateway(make_settings(toy, more=more)) as gateway:
+        assert (await read(gateway.handle.admin_port, path="/v1/models"))[0] == 404
+        assert (await read(gateway.port, path="/metrics"))[0] == 200
+    # The data port knows no such page: it is the upstream's.
+    assert [seen.path for seen in toy.requests] == ["/v1/metrics"]
+
+
+async def test_a_port_that_is_taken_costs_the_metrics_not_the_traffic() -> None:
+    async with ToyUpstream() as toy:
+        more = f"admin: {{port: {toy.port}}}\n"
+        async with running_gateway(make_settings(toy, more=more)) as gateway:
+            assert gateway.handle.admin_port == 0
+            assert (await read(gateway.port, path="/healthz"))[0] == 200
