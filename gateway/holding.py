@@ -56,25 +56,26 @@ async def hold_back(
     far as it came, and breaks off there.
     """
     pieces = [beginning] if beginning else []
-    judge = _choose_judge(response, care)
     overflow = None
-    if judge is not None:
-        with suppress(TimeoutError, UpstreamFailed, DecodeError):
-            async with asyncio.timeout(patience_seconds):
-                overflow = await judge(response, watch, pieces)
+    with suppress(TimeoutError, UpstreamFailed, DecodeError):
+        async with asyncio.timeout(patience_seconds):
+            overflow = await _choose_judge(response, care)(response, watch, pieces)
     return Beginning(b"".join(pieces), overflow)
 
 
 _Judge = Callable[[aiohttp.ClientResponse, Watch, list[bytes]], Awaitable[Overflow | None]]
 
 
-def _choose_judge(response: aiohttp.ClientResponse, care: Care) -> _Judge | None:
-    """How to tell; None where nobody asks. An error without a word may mean anything far below the lines."""
-    if care == "none":
-        return None
-    if response.status >= 400:
-        return _judge_error if care == "start" else _judge_spoken_error
-    return _judge_start if care == "start" and response.status == 200 else None
+def may_be_refusal(response: aiohttp.ClientResponse, care: Care) -> bool:
+    """Is it worth holding back?"""
+    return care != "none" and (response.status >= 400 or (care == "start" and response.status == 200))
+
+
+def _choose_judge(response: aiohttp.ClientResponse, care: Care) -> _Judge:
+    """An error without a word may mean anything far below the lines."""
+    if response.status < 400:
+        return _judge_start
+    return _judge_error if care == "start" else _judge_spoken_error
 
 
 async def _judge_spoken_error(

@@ -57,9 +57,14 @@ class Recognizer:
             return received
         number, before, keep = found
         received = _read_rest(before, keep, data)
-        if keep == len(before.body.places):
+        if keep < len(before.body.places):
+            # Another branch: both are kept.
+            self._keep(path, received)
+        elif _power_of(received) == _power_of(before):
+            self._put(path, number, received)
+        else:
             self._forget(path, number)
-        self._keep(path, received)
+            self._keep(path, received)
         return received
 
     def _read_whole(self, tenant: str, data: bytes) -> Received:
@@ -92,10 +97,13 @@ class Recognizer:
         numbers.append(self._next)
         if len(numbers) > _MOST_CANDIDATES:
             self._bodies.pop(numbers.pop(0))
-        gone = self._bodies.put(self._next, received, len(body.data) + received.facts_bytes)
         self._next += 1
-        for old in gone:
-            self._drop_dead(_anchor_of(path, old))
+        self._put(path, self._next - 1, received)
+
+    def _put(self, path: str, number: int, received: Received) -> None:
+        weight = len(received.body.data) + received.facts_bytes
+        for gone in self._bodies.put(number, received, weight):
+            self._drop_dead(_anchor_of(path, gone))
 
     def _forget(self, path: str, number: int) -> None:
         received = self._bodies.pop(number)
@@ -111,9 +119,12 @@ class Recognizer:
 
 
 def _anchor_of(path: str, received: Received) -> Anchor:
-    """By the largest power of two inside the messages: every continuation holds the same bytes there."""
-    end = received.body.places[-1].end
-    return _anchor(received.tenant, path, received.body.data, end.bit_length() - 1)
+    return _anchor(received.tenant, path, received.body.data, _power_of(received))
+
+
+def _power_of(received: Received) -> int:
+    """The largest power of two inside the messages: every continuation holds the same bytes there."""
+    return received.body.places[-1].end.bit_length() - 1
 
 
 def _anchor(tenant: str, path: str, data: bytes, power: int) -> Anchor:

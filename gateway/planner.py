@@ -32,7 +32,8 @@ class Planner:
         in_force = self._in_force(turn)
         if in_force is None:
             return None
-        if is_in_sight(turn.limits, _bulk(turn)):
+        limits = turn.limits
+        if (limits.body_bytes or limits.images) and is_in_sight(limits, _bulk(turn)):
             return None
         pivot, batches = in_force
         lines = turn.lines

@@ -19,7 +19,7 @@ from yarl import URL
 from gateway.core.errors import UpstreamFailed
 from gateway.core.refusal import Overflow
 from gateway.downstream import Downstream
-from gateway.holding import Care, Held, hold_back
+from gateway.holding import Care, Held, hold_back, may_be_refusal
 from gateway.loop import refuse_gateway
 from gateway.settings import Settings, UpstreamSettings
 from gateway.upstream import make_response_headers
@@ -211,17 +211,19 @@ class Relay:
         beginning: bytes,
     ) -> Held | None:
         """The answer, as it comes. `beginning`: what was read of its body already."""
-        held = await hold_back(response, watch, beginning, exchange.care, self._hold_seconds)
-        if held.overflow is not None:
-            return _make_held(response, held.read, held.overflow)
+        if may_be_refusal(response, exchange.care):
+            held = await hold_back(response, watch, beginning, exchange.care, self._hold_seconds)
+            if held.overflow is not None:
+                return _make_held(response, held.read, held.overflow)
+            beginning = held.read
         if downstream.is_committed and response.status != 200:
-            body = held.read or await read_bounded(response, watch, _KEPT_ERROR_BYTES)
+            body = beginning or await read_bounded(response, watch, _KEPT_ERROR_BYTES)
             await downstream.fail(body, response.status)
             return None
         stream = _Stream(exchange, response, must_decode=downstream.is_committed)
         try:
             await downstream.begin(response.status, response.reason or "", stream.headers)
-            await self._pump(stream, held.read, response, downstream, watch)
+            await self._pump(stream, beginning, response, downstream, watch)
         except (UpstreamFailed, DecodeError):
             downstream.abort()
         else:
