@@ -11,6 +11,7 @@ from gateway.calibrator import Calibrator
 from gateway.core.limits import Limits
 from gateway.core.plan import Plan
 from gateway.core.refusal import Overflow
+from gateway.core.usage import Usage
 from gateway.limits import LimitsBook
 from gateway.turn import Turn
 
@@ -34,6 +35,12 @@ class Lessons:
             share = window / overflow.prompt_tokens if overflow.prompt_tokens else _SMALLER
             limits = replace(limits, context=int(min(share, _SMALLER) * plan.sent), input=None)
         return turn.under(limits)
+
+    def learn_full(self, turn: Turn, usage: Usage) -> None:
+        """By a reply that ended because the window was full: prompt and reply together are the window."""
+        place = (turn.owner, turn.upstream.name, turn.model)
+        proof = Limits(context=usage.total)
+        self._book.learn(*place, proof, has_long_window=turn.has_long_window)
 
     async def _learn_limits(self, turn: Turn, plan: Plan, overflow: Overflow, sent_bytes: int) -> Limits:
         place = (turn.owner, turn.upstream.name, turn.model)

@@ -7,13 +7,13 @@ from functools import partial
 from typing import Final
 
 from gateway.core.plan import Plan
-from gateway.core.refusal import Overflow
+from gateway.core.refusal import Overflow, is_window_exceeded
 from gateway.downstream import Downstream
 from gateway.holding import Care, Held
 from gateway.journal import Journal
 from gateway.lessons import Lessons
 from gateway.preparation import Preparation
-from gateway.relay import Call
+from gateway.relay import Call, Outcome
 from gateway.sender import Sender, Watching
 from gateway.turn import Turn
 
@@ -59,8 +59,14 @@ class Recovery:
     async def _send(
         self, turn: Turn, plan: Plan, call: Call, downstream: Downstream, care: Care
     ) -> Held | None:
-        observe = partial(self._preparation.observe, turn, plan)
+        observe = partial(self._observe, turn, plan)
         return await self._sender.send(turn, plan, call, downstream, Watching(observe, care))
+
+    def _observe(self, turn: Turn, plan: Plan, outcome: Outcome) -> None:
+        """One plain call; nothing is awaited any more."""
+        self._preparation.observe(turn, plan, outcome)
+        if is_window_exceeded(outcome.reading.finish_reason) and outcome.reading.usage is not None:
+            self._lessons.learn_full(turn, outcome.reading.usage)
 
     def _is_smaller(self, turn: Turn, before: Plan, after: Plan) -> bool:
         """Strictly, in bytes: estimates may have moved. Or the same with a shorter reply asked for."""

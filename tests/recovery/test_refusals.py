@@ -1,5 +1,7 @@
 """The window is unknown, or smaller than we were told: the agent works on, and notices nothing."""
 
+from dataclasses import replace
+
 import aiohttp
 import pytest
 
@@ -8,6 +10,7 @@ from tests.toy import gateway as toy_gateway
 from tests.toy.agent import Shape, find_tokens, make_session
 from tests.toy.delivery import Delivery, RawAnswer
 from tests.toy.gateway import running_gateway
+from tests.toy.reply import Reply
 from tests.toy.running import Answer, Pace, Run, ask, run_session
 from tests.toy.upstream import ToyUpstream
 
@@ -175,3 +178,22 @@ async def test_after_a_keep_alive_a_final_refusal_is_an_error_event() -> None:
 
 def test_the_late_request_is_late() -> None:
     assert ToyUpstream(window=WINDOW).counter.prompt(dict(SESSION.envelope(LATE, SHAPE))) > 1.2 * WINDOW
+
+
+async def test_a_reply_that_fills_the_window_tells_how_large_it_is() -> None:
+    """Too late to try again: the client has the beginning of the reply. The next request knows."""
+    toy = ToyUpstream(window=1_000_000)
+    ended = Reply(text="We were", finish_reason="model_context_window_exceeded")
+    session = replace(SESSION, name="full")
+    async with toy, running_gateway(make_settings(toy)) as gateway:
+        before = await run_session(session, gateway.base_url, toy, SHAPE, Pace(first=30, last=31))
+        url = f"{gateway.base_url}/chat/completions"
+        async with aiohttp.ClientSession(headers={"Authorization": "Bearer sk-toy"}) as client:
+            toy.reply = lambda _: ended
+            await ask(client, url, session.request(31, SHAPE))
+            toy.reply = lambda _: Reply()
+            await ask(client, url, session.request(32, SHAPE))
+    assert before.failed == []
+    full, following = toy.chats[-2:]
+    assert following.prompt_tokens < 0.8 * full.prompt_tokens
+    assert len(toy.summaries) == 1
