@@ -63,7 +63,7 @@ class BlockSplitter:
         if b"\n\n" not in chunk and not (self._last == b"\n" and chunk.startswith(b"\n")):
             self._keep_more(chunk)
             return []
-        first_too_long = self._pending_bytes > self._max_event_bytes
+        first_too_long = self._is_too_long()
         *blocks, rest = b"".join((*self._pending, chunk)).split(b"\n\n")
         self._keep(rest)
         if first_too_long:
@@ -82,9 +82,13 @@ class BlockSplitter:
         self._pending.append(chunk)
         self._pending_bytes += len(chunk)
         self._last = chunk[-1:]
-        if self._pending_bytes > self._max_event_bytes:
+        if self._is_too_long():
             # Too long whatever follows. Only its last byte is needed, to know the blank line.
             self._pending = [self._last]
+
+    def _is_too_long(self) -> bool:
+        """A line end may be the first half of the blank line, which is not the block's."""
+        return self._pending_bytes - (self._last == b"\n") > self._max_event_bytes
 
 
 class SseParser:
