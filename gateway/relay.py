@@ -326,10 +326,14 @@ def _names_usage_option(body: bytes) -> bool:
 
 
 def _make_held(response: aiohttp.ClientResponse, body: bytes, overflow: Overflow) -> Held:
+    headers = make_response_headers(response.raw_headers)
+    if not response.content.at_eof():
+        # A client would wait for ever for the rest of the length that was promised.
+        headers.popall(hdrs.CONTENT_LENGTH, None)
     return Held(
         status=response.status,
         reason=response.reason or "",
-        headers=make_response_headers(response.raw_headers),
+        headers=headers,
         body=body,
         overflow=overflow,
     )

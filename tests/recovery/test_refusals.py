@@ -17,6 +17,9 @@ SHAPE = Shape(max_tokens=2_000)
 SESSION = make_session(TURNS, 7, "many_users", 900)
 # The first request of the session that does not fit, whatever the bias.
 LATE = 50
+SSE = (("Content-Type", "text/event-stream"),)
+ERROR = b'{"error":{"message":"context_length_exceeded","code":"context_length_exceeded"}}'
+EVENT = b"data: " + ERROR + b"\n\n"
 
 
 def make_settings(toy: ToyUpstream, more: str = "") -> str:
@@ -129,6 +132,28 @@ async def test_an_empty_400_means_nothing_far_below_the_lines() -> None:
         run = await run_session(SESSION, gateway.base_url, toy, SHAPE, Pace(last=1))
     assert run.statuses == [400]
     assert len(toy.requests) == 1
+
+
+ENDLESS: tuple[Delivery, ...] = (Delivery(ending="close"), Delivery(ending="abort"), Delivery(ending="hang"))
+
+
+@pytest.mark.parametrize("delivery", ENDLESS, ids=[delivery.ending for delivery in ENDLESS])
+async def test_a_stream_without_an_end_behind_its_refusal_is_tried_again(delivery: Delivery) -> None:
+    toy = ToyUpstream(window=WINDOW)
+    refusal = RawAnswer(headers=SSE, pieces=(EVENT,), length=False, delivery=delivery)
+    toy.intercept = lambda seen: refusal if seen.refusal is not None else None
+    async with toy:
+        answer = await ask_late(toy, make_settings(toy), Shape(max_tokens=2_000, stream=True))
+    assert answer.is_whole
+
+
+async def test_a_refusal_shorter_than_it_promised_still_ends() -> None:
+    toy = ToyUpstream(window=WINDOW)
+    cut = Delivery(stop_after_bytes=len(EVENT), ending="hang")
+    refused_by(toy, RawAnswer(headers=SSE, pieces=(EVENT, b": and more\n\n"), delivery=cut))
+    async with toy:
+        answer = await ask_late(toy, make_settings(toy), Shape(max_tokens=2_000, stream=True))
+    assert (answer.status, answer.body, answer.broken) == (200, EVENT, None)
 
 
 async def test_without_auto_there_is_no_recovery() -> None:
