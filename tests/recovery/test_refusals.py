@@ -1,5 +1,7 @@
 """The window is unknown, or smaller than we were told: the agent works on, and notices nothing."""
 
+import gzip
+
 import aiohttp
 import pytest
 
@@ -186,16 +188,24 @@ async def test_the_client_is_kept_alive_while_the_retry_is_prepared() -> None:
     assert b"error" not in answer.body
 
 
-async def test_after_a_keep_alive_a_final_refusal_is_an_error_event() -> None:
+GZIP = (("Content-Type", "application/json"), ("Content-Encoding", "gzip"))
+FINAL = {
+    "plain": RawAnswer(status=400, pieces=(ERROR,)),
+    "compressed": RawAnswer(status=400, headers=GZIP, pieces=(gzip.compress(ERROR),)),
+    "event": RawAnswer(headers=SSE, pieces=(EVENT,), length=False),
+}
+
+
+@pytest.mark.parametrize("refusal", FINAL.values(), ids=FINAL)
+async def test_after_a_keep_alive_a_final_refusal_is_an_error_event(refusal: RawAnswer) -> None:
     toy = ToyUpstream(window=WINDOW)
     toy.summary_delivery = Delivery(before_headers_seconds=0.4)
-    error = b'{"error":{"message":"context_length_exceeded","code":"context_length_exceeded"}}'
-    refused_by(toy, RawAnswer(status=400, pieces=(error,)))
+    refused_by(toy, refusal)
     more = "keepalive: {after_seconds: 0.1, every_seconds: 0.1}\n"
     async with toy:
         answer = await ask_late(toy, make_settings(toy, more), Shape(max_tokens=2_000, stream=True))
     assert answer.status == 200 and answer.broken is not None
-    assert b"data: " + error in answer.body
+    assert EVENT in answer.body
 
 
 def test_the_late_request_is_late() -> None:
