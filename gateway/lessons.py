@@ -16,6 +16,8 @@ from gateway.turn import Turn
 
 # Of what was refused: certainly smaller, and far enough below that an estimate a little off still fits.
 _SMALLER: Final = 0.9
+# No server takes less. One that refuses everything for a while must not teach a limit that ruins a week.
+_SMALLEST_REFUSED_BYTES: Final = 1 << 16
 
 
 class Lessons:
@@ -28,10 +30,11 @@ class Lessons:
         limits = await self._learn_limits(turn, plan, overflow, sent_bytes)
         if overflow.prompt_tokens is not None:
             await self._calibrator.calibrate(turn, plan, overflow.prompt_tokens)
-        window = limits.context or limits.input or plan.sent
-        if overflow.kind == "tokens" and plan.sent + (plan.output or turn.requested or 0) <= window:
+        window = limits.context or limits.input
+        reply = plan.output or turn.requested or 0
+        if overflow.kind == "tokens" and (window is None or plan.sent + reply <= window):
             # By our count it fits: then so much of our count is what upstream counts as its window.
-            share = window / overflow.prompt_tokens if overflow.prompt_tokens else _SMALLER
+            share = window / overflow.prompt_tokens if window and overflow.prompt_tokens else _SMALLER
             limits = replace(limits, context=int(min(share, _SMALLER) * plan.sent), input=None)
         return turn.under(limits)
 
@@ -47,9 +50,9 @@ class Lessons:
 
 
 def _read_proof(overflow: Overflow, sent_bytes: int) -> Limits:
-    """What the refusal proves. Too many bytes without a number: fewer than were sent."""
+    """What the refusal proves. Too many bytes without a number: fewer than were sent, if those were many."""
     most_bytes = overflow.bytes
-    if overflow.kind == "bytes" and most_bytes is None:
+    if overflow.kind == "bytes" and most_bytes is None and sent_bytes >= _SMALLEST_REFUSED_BYTES:
         most_bytes = int(_SMALLER * sent_bytes)
     return Limits(
         context=overflow.context, input=overflow.input, body_bytes=most_bytes, images=overflow.images

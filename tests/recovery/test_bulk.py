@@ -81,3 +81,16 @@ async def test_too_many_pictures_are_folded(is_told: bool) -> None:
     assert run.failed == []
     assert len(run.refusals) == (0 if is_told else 1)
     assert 1 <= len(run.summaries) <= 12
+
+
+async def test_a_spell_of_refusals_of_anything_teaches_no_tiny_limit() -> None:
+    session = make_session(40, 3, "one_user", 1_500)
+    toy = ToyUpstream(window=1_000_000)
+    error = RawAnswer(status=413, pieces=(b'{"error":{"message":"Payload too large"}}',))
+    toy.intercept = lambda seen: error if seen.is_chat and not seen.is_summary else None
+    async with toy, running_gateway(make_settings(toy)) as gateway:
+        spell = await run_session(session, gateway.base_url, toy, SHAPE)
+        toy.intercept = lambda _: None
+        run = await run_session(make_session(8, 5, "one_user", 300), gateway.base_url, toy, SHAPE)
+    assert set(spell.statuses) == {413}
+    assert {answer.header("x-gateway-plan") for answer in run.answers} == {"passthrough"}

@@ -70,6 +70,14 @@ async def test_whatever_the_tokenizer(bias: float) -> None:
     assert len(run.refusals) <= 1
 
 
+async def test_a_window_too_small_to_be_guessed_costs_no_request_either() -> None:
+    toy = ToyUpstream(window=3_500)
+    dress_refusals(toy, "code alone")
+    async with toy, running_gateway(make_settings(toy)) as gateway:
+        run = await run_session(SESSION, gateway.base_url, toy, Shape(max_tokens=500), Pace(last=3))
+    assert run.refusals and run.failed == []
+
+
 @pytest.mark.parametrize("stream", [True, False], ids=["streamed", "whole"])
 async def test_without_a_summariser_the_digest_takes_the_place(stream: bool) -> None:
     toy = ToyUpstream(window=WINDOW)
