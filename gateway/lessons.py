@@ -4,6 +4,7 @@ The limits are kept for the requests to come; the turn at hand goes on with limi
 refused certainly does not fit.
 """
 
+import math
 from dataclasses import replace
 from typing import Final
 
@@ -30,12 +31,12 @@ class Lessons:
         limits = await self._learn_limits(turn, plan, overflow, sent_bytes)
         if overflow.prompt_tokens is not None:
             await self._calibrator.calibrate(turn, plan, overflow.prompt_tokens)
-        window = limits.context or limits.input
-        reply = plan.output or turn.requested or 0
-        if overflow.kind == "tokens" and (window is None or plan.sent + reply <= window):
+        sent = min(plan.sent, overflow.prompt_tokens or plan.sent)
+        if overflow.kind == "tokens" and _may_fit(limits, sent, plan.output or turn.requested or 0):
             # By our count it fits: then so much of our count is what upstream counts as its window.
+            window = min(filter(None, (limits.context, limits.input)), default=0)
             share = window / overflow.prompt_tokens if window and overflow.prompt_tokens else _SMALLER
-            limits = replace(limits, context=int(min(share, _SMALLER) * plan.sent), input=None)
+            limits = replace(limits, context=int(min(share, _SMALLER) * sent), input=None)
         return turn.under(limits)
 
     async def _learn_limits(self, turn: Turn, plan: Plan, overflow: Overflow, sent_bytes: int) -> Limits:
@@ -47,6 +48,12 @@ class Lessons:
         elif overflow.kind == "tokens":
             self._book.learn_unknown(*place, plan.sent, has_long_window=is_long)
         return await self._book.load(*place, has_long_window=is_long)
+
+
+def _may_fit(limits: Limits, sent: int, reply: int) -> bool:
+    """Would it, counted anew? What was refused has moved our count, too."""
+    least = _SMALLER * sent
+    return least + reply <= (limits.context or math.inf) and least <= (limits.input or math.inf)
 
 
 def _read_proof(overflow: Overflow, sent_bytes: int) -> Limits:

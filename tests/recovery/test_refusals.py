@@ -78,6 +78,14 @@ async def test_a_window_too_small_to_be_guessed_costs_no_request_either() -> Non
     assert run.refusals and run.failed == []
 
 
+async def test_a_request_that_is_hardly_too_long_is_made_smaller_whatever_the_policy() -> None:
+    toy = ToyUpstream(window=WINDOW)
+    more = "policies:\n  default: {preset: opencode}\n"
+    async with toy, running_gateway(make_settings(toy, more)) as gateway:
+        run = await run_session(SESSION, gateway.base_url, toy, SHAPE, Pace(first=30, last=36))
+    assert run.refusals and run.failed == []
+
+
 @pytest.mark.parametrize("stream", [True, False], ids=["streamed", "whole"])
 async def test_without_a_summariser_the_digest_takes_the_place(stream: bool) -> None:
     toy = ToyUpstream(window=WINDOW)
