@@ -8,7 +8,7 @@ import hmac
 import logging
 from collections.abc import Callable
 from typing import Final
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 from aiohttp import web
 
@@ -23,8 +23,10 @@ _CLOSE_SECONDS: Final = 0.1
 class AdminServer:
     """`port`: the one it listens on, 0 while it does not."""
 
-    def __init__(self, settings: Admin, metrics: Metrics) -> None:
+    def __init__(self, settings: Admin, metrics: Metrics, library_log: logging.Logger) -> None:
+        """library_log: for the HTTP library, whose errors quote what they cannot read, tokens among it."""
         self._settings = settings
+        self._library_log = library_log
         self._pages: dict[str, Callable[[], web.Response]] = {
             "/metrics": lambda: web.Response(body=metrics.render(), headers={"Content-Type": CONTENT_TYPE})
         }
@@ -33,9 +35,8 @@ class AdminServer:
 
     async def open(self) -> None:
         """A port that is taken costs the metrics, not the traffic."""
-        self._runner = web.ServerRunner(
-            web.Server(self._answer, access_log=None), handle_signals=False, shutdown_timeout=_CLOSE_SECONDS
-        )
+        server = web.Server(self._answer, access_log=None, logger=self._library_log)
+        self._runner = web.ServerRunner(server, handle_signals=False, shutdown_timeout=_CLOSE_SECONDS)
         await self._runner.setup()
         try:
             await web.TCPSite(self._runner, self._settings.host, self._settings.port).start()
@@ -67,18 +68,24 @@ class AdminServer:
 
     def _is_same_origin(self, request: web.BaseRequest) -> bool:
         origin = request.headers.get("Origin")
-        return origin is None or urlsplit(origin).netloc == request.headers.get("Host")
+        return origin is None or _split(origin).netloc == request.headers.get("Host")
 
     def _has_token(self, request: web.BaseRequest) -> bool:
         if self._settings.token is None:
             return True
         scheme, _, token = request.headers.get("Authorization", "").partition(" ")
         wanted = self._settings.token.get_secret_value().encode()
-        return scheme.lower() == "bearer" and hmac.compare_digest(token.strip().encode(), wanted)
+        given = token.strip().encode("utf-8", "surrogateescape")
+        return scheme.lower() == "bearer" and hmac.compare_digest(given, wanted)
 
 
 def _host_of(url: str) -> str:
+    return _split(url).hostname or ""
+
+
+def _split(url: str) -> SplitResult:
+    """Empty where it is no address."""
     try:
-        return urlsplit(url).hostname or ""
+        return urlsplit(url)
     except ValueError:
-        return ""
+        return urlsplit("")

@@ -100,7 +100,7 @@ class Gateway:
         recovery = Recovery(preparation, sender, Lessons(limits, calibrator), journal)
         entrance = Entrance(Tenancy(settings), upstreams)
         self._proxy = Proxy(settings, entrance, reception, recovery, sender)
-        self._admin = AdminServer(settings.admin, metrics)
+        self._admin = AdminServer(settings.admin, metrics, _discreet_log())
         self._runner: web.ServerRunner | None = None
 
     @property

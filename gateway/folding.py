@@ -51,13 +51,20 @@ class Folding:
     async def digest(self, turn: Turn, cut: Cut) -> bool:
         """Never over a summary of the same messages that came in meanwhile."""
         started = time.monotonic()
-        known = self._state.read_pivot(turn.received.conversation.chain[cut.covers].hex())
-        if known is not None and not known.is_digest:
+        if self._has_summary(turn, cut):
             return True
         situation = await self._planner.gather(turn, may_compact=False)
-        made = await self._save(await self._digester.digest(turn, cut, situation))
+        digest = await self._digester.digest(turn, cut, situation)
+        # That took a while. Nothing is awaited from here on before the digest is on its way to the store.
+        if self._has_summary(turn, cut):
+            return True
+        made = await self._save(digest)
         self._journal.note_compaction(turn, cut, made, "digest", time.monotonic() - started)
         return isinstance(made, Pivot)
+
+    def _has_summary(self, turn: Turn, cut: Cut) -> bool:
+        known = self._state.read_pivot(turn.received.conversation.chain[cut.covers].hex())
+        return known is not None and not known.is_digest
 
     async def _save(self, pivot: Pivot) -> Pivot | Rejected:
         try:

@@ -117,8 +117,8 @@ async def _judge_start(
         verdict = start.finish()
     overflow = read_overflow(verdict.refusal) if isinstance(verdict, Refused) else None
     if overflow is not None:
-        with suppress(TimeoutError):
-            # Some servers leave a stream open behind their last word.
+        with suppress(TimeoutError, UpstreamFailed):
+            # Some servers leave a stream open behind their last word, or break it off.
             async with asyncio.timeout(_REST_SECONDS):
                 await _read_rest(response, watch, pieces)
     return overflow

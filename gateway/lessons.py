@@ -4,6 +4,7 @@ The limits are kept for the requests to come; the turn at hand goes on with limi
 refused certainly does not fit.
 """
 
+import math
 from dataclasses import replace
 from typing import Final
 
@@ -17,6 +18,8 @@ from gateway.turn import Turn
 
 # Of what was refused: certainly smaller, and far enough below that an estimate a little off still fits.
 _SMALLER: Final = 0.9
+# No server takes less. One that refuses everything for a while must not teach a limit that ruins a week.
+_SMALLEST_REFUSED_BYTES: Final = 1 << 16
 
 
 class Lessons:
@@ -29,11 +32,12 @@ class Lessons:
         limits = await self._learn_limits(turn, plan, overflow, sent_bytes)
         if overflow.prompt_tokens is not None:
             await self._calibrator.calibrate(turn, plan, overflow.prompt_tokens)
-        window = limits.context or limits.input or plan.sent
-        if overflow.kind == "tokens" and plan.sent + (plan.output or turn.requested or 0) <= window:
+        sent = min(plan.sent, overflow.prompt_tokens or plan.sent)
+        if overflow.kind == "tokens" and _may_fit(limits, sent, plan.output or turn.requested or 0):
             # By our count it fits: then so much of our count is what upstream counts as its window.
-            share = window / overflow.prompt_tokens if overflow.prompt_tokens else _SMALLER
-            limits = replace(limits, context=int(min(share, _SMALLER) * plan.sent), input=None)
+            window = min(filter(None, (limits.context, limits.input)), default=0)
+            share = window / overflow.prompt_tokens if window and overflow.prompt_tokens else _SMALLER
+            limits = replace(limits, context=int(min(share, _SMALLER) * sent), input=None)
         return turn.under(limits)
 
     def learn_full(self, turn: Turn, usage: Usage) -> None:
@@ -53,10 +57,16 @@ class Lessons:
         return await self._book.load(*place, has_long_window=is_long)
 
 
+def _may_fit(limits: Limits, sent: int, reply: int) -> bool:
+    """Would it, counted anew? What was refused has moved our count, too."""
+    least = _SMALLER * sent
+    return least + reply <= (limits.context or math.inf) and least <= (limits.input or math.inf)
+
+
 def _read_proof(overflow: Overflow, sent_bytes: int) -> Limits:
-    """What the refusal proves. Too many bytes without a number: fewer than were sent."""
+    """What the refusal proves. Too many bytes without a number: fewer than were sent, if those were many."""
     most_bytes = overflow.bytes
-    if overflow.kind == "bytes" and most_bytes is None:
+    if overflow.kind == "bytes" and most_bytes is None and sent_bytes >= _SMALLEST_REFUSED_BYTES:
         most_bytes = int(_SMALLER * sent_bytes)
     return Limits(
         context=overflow.context, input=overflow.input, body_bytes=most_bytes, images=overflow.images

@@ -11,7 +11,7 @@ from gateway.core.clamp import choose_output
 from gateway.core.estimate import Estimate, Known, upper_bound_tokens
 from gateway.core.lines import Lines
 from gateway.core.pivot import Batch, Pivot, find_eligible_batches, find_eligible_pivots, is_on_chain
-from gateway.core.plan import Plan, Situation
+from gateway.core.plan import InTokens, Plan, Situation
 from gateway.core.view import View, make_view
 from gateway.sizes import Sizer
 from gateway.state import State
@@ -67,6 +67,7 @@ class Planner:
         if turn.own_head is not None and _is_complete(turn, sticky, batches):
             past = state.find_past(conversation, turn.scope)
             known = replace(known, head=turn.own_head, head_view=make_view(sticky, batches), past=past)
+        in_tokens = InTokens(sizes, known, turn.limits)
         sizes, known, limits = weigh_bulk(sizes, known, turn.limits, _bulk(turn))
         return Situation(
             owner=owner,
@@ -82,6 +83,7 @@ class Planner:
             batches=batches,
             may_compact=may_compact and turn.policy.auto,
             may_digest=may_digest and turn.policy.auto,
+            in_tokens=in_tokens if limits is not turn.limits else None,
         )
 
     def is_near(self, turn: Turn, total_tokens: int) -> bool:

@@ -5,7 +5,7 @@ Knows HTTP, not conversations. An answer is never an error, whatever its status;
 
 import math
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Final
 
 import aiohttp
@@ -26,7 +26,7 @@ from gateway.upstream import make_response_headers
 from gateway.upstream_body import FOREIGN, read_bounded, read_piece, translate
 from gateway.watchdog import Watch, Watchdog
 from gateway.wire.answer import AnswerReader, Reading
-from gateway.wire.encoding import DecodeError, Decoder, make_decoder
+from gateway.wire.encoding import DecodeError, Decoder, decode_body, make_decoder
 from gateway.wire.usage_chunk import UsageChunkFilter
 
 # One write of this size at a time, so that a large body neither fills the buffer nor holds the loop.
@@ -35,6 +35,7 @@ _READ_BYTES: Final = 1 << 18
 _HEADER_BYTES: Final = 1 << 16
 _MOST_HEADERS: Final = 256
 _KEPT_ERROR_BYTES: Final = 1 << 16
+_MOST_PLAIN_BYTES: Final = 1 << 20
 # uvicorn closes idle connections after 5 s; reusing one at that moment would fail a POST for nothing.
 _KEEPALIVE_SECONDS: Final = 4.0
 # The library guesses a type for a body that came without one, unless it is told not to.
@@ -178,7 +179,7 @@ class Relay:
     async def give_back(self, held: Held, headers: dict[str, str], downstream: Downstream) -> None:
         """An answer that was kept back, as it came."""
         if downstream.is_committed:
-            await downstream.fail(held.body, held.status)
+            await downstream.fail(_make_plain(held.body, held.headers), held.status)
             return
         held.headers.update(headers)
         await downstream.begin(held.status, held.reason, held.headers)
@@ -218,7 +219,7 @@ class Relay:
             beginning = held.read
         if downstream.is_committed and response.status != 200:
             body = beginning or await read_bounded(response, watch, _KEPT_ERROR_BYTES)
-            await downstream.fail(body, response.status)
+            await downstream.fail(_make_plain(body, response.headers), response.status)
             return None
         stream = _Stream(exchange, response, must_decode=downstream.is_committed)
         try:
@@ -327,11 +328,23 @@ def _names_usage_option(body: bytes) -> bool:
     return b"stream_options" in body or b"include_usage" in body
 
 
+def _make_plain(body: bytes, headers: Mapping[str, str]) -> bytes:
+    """With its content encoding taken off, where that can be undone."""
+    try:
+        return decode_body(body, headers.get(hdrs.CONTENT_ENCODING, ""), _MOST_PLAIN_BYTES)
+    except DecodeError:
+        return body
+
+
 def _make_held(response: aiohttp.ClientResponse, body: bytes, overflow: Overflow) -> Held:
+    headers = make_response_headers(response.raw_headers)
+    if not response.content.at_eof():
+        # A client would wait for ever for the rest of the length that was promised.
+        headers.popall(hdrs.CONTENT_LENGTH, None)
     return Held(
         status=response.status,
         reason=response.reason or "",
-        headers=make_response_headers(response.raw_headers),
+        headers=headers,
         body=body,
         overflow=overflow,
     )

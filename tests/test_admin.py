@@ -1,5 +1,7 @@
 """The admin port, as operators and as others see it."""
 
+import asyncio
+
 import aiohttp
 import pytest
 
@@ -49,6 +51,7 @@ async def test_compactions_and_refusals_are_counted() -> None:
         ({"Authorization": "Bearer secret", "Host": "evil.example"}, 403),
         ({"Authorization": "Bearer secret", "Origin": "http://evil.example"}, 403),
         ({"Authorization": "Bearer secret", "Origin": "null"}, 403),
+        ({"Authorization": "Bearer secret", "Origin": "http://["}, 403),
     ],
 )
 async def test_only_who_may_see_it_does(headers: dict[str, str], status: int) -> None:
@@ -72,3 +75,20 @@ async def test_a_port_that_is_taken_costs_the_metrics_not_the_traffic() -> None:
         async with running_gateway(make_settings(toy, more=more)) as gateway:
             assert gateway.handle.admin_port == 0
             assert (await read(gateway.port, path="/healthz"))[0] == 200
+
+
+@pytest.mark.parametrize(
+    ("line", "status"), [("Authorization: Bearer s\xe9cret", 401), ("Authorization: Bearer secr\x01et", 400)]
+)
+async def test_what_cannot_be_read_is_refused_and_not_quoted_in_the_log(
+    line: str, status: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    more = "admin: {port: 0, token: secret}\n"
+    async with ToyUpstream() as toy, running_gateway(make_settings(toy, more=more)) as gateway:
+        reader, writer = await asyncio.open_connection("127.0.0.1", gateway.handle.admin_port)
+        lines = ("GET /metrics HTTP/1.1", "Host: localhost", line, "Connection: close", "", "")
+        writer.write("\r\n".join(lines).encode("latin-1"))
+        answer = await reader.read()
+        writer.close()
+    assert answer.split(b" ")[1] == str(status).encode()
+    assert "secr" not in caplog.text

@@ -20,13 +20,23 @@ from gateway.core.view import View, make_view
 from gateway.core.weights import estimate_view, weigh
 
 
+@dataclass(frozen=True, slots=True)
+class InTokens:
+    """A request as it was before bytes and pictures were weighed with it (`bulk`)."""
+
+    sizes: Sizes
+    known: Known
+    limits: Limits
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Situation:
     """One request as the decisions see it.
 
     sticky: the pivot that the nearest head used. pivots: every eligible one, ascending. batches: marks in
     force. may_compact: false once a compaction failed, or where the policy forbids it; may_digest: likewise
-    for the digest. is_preparing: a compaction of this chain is under way.
+    for the digest. is_preparing: a compaction of this chain is under way. in_tokens: where sizes and limits
+    are not of tokens alone; None where they are.
     """
 
     owner: str
@@ -43,6 +53,7 @@ class Situation:
     may_compact: bool
     may_digest: bool = False
     is_preparing: bool = False
+    in_tokens: InTokens | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -176,7 +187,7 @@ class _Weighed:
             new_batch=next((batch for batch in batches if batch not in self.situation.batches), None),
             received=self._received(pivot, batches, estimate),
             sent=estimate.tokens,
-            output=choose_output(self.situation.requested, context, estimate),
+            output=self._choose_output(pivot, batches, estimate),
             warning=warning,
         )
 
@@ -224,6 +235,16 @@ class _Weighed:
         if not marks:
             return self.plan(pivot, batches)
         return self.plan(pivot, self._with_marks(pivot, batches, marks))
+
+    def _choose_output(self, pivot: Pivot | None, batches: Sequence[Batch], estimate: Estimate) -> int | None:
+        """A reply takes tokens, not bytes: pictures leave it all the room that the words leave."""
+        situation, context = self.situation, self.lines.context if self.lines else None
+        true = situation.in_tokens
+        if true is not None:
+            conversation, view = situation.conversation, make_view(pivot, batches)
+            weights = weigh(conversation, true.sizes, true.known)
+            estimate, context = estimate_view(conversation, weights, true.known, view), true.limits.context
+        return choose_output(situation.requested, context, estimate)
 
     def _with_marks(
         self, pivot: Pivot | None, batches: Sequence[Batch], marks: Sequence[Mark]

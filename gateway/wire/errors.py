@@ -1,8 +1,12 @@
 """Our own errors, in the words of the client's wire format."""
 
+from typing import Final
+
 import msgspec
 
 from gateway.core.errors import RequestRefused
+
+_DATA: Final = b"data:"
 
 
 def render_error(path: str, error: RequestRefused) -> bytes:
@@ -16,13 +20,19 @@ def render_error(path: str, error: RequestRefused) -> bytes:
 
 def render_stream_error(upstream_body: bytes, status: int) -> bytes:
     """A failure after a stream was begun: the upstream's own error object as one SSE event, where it has
-    one.
+    one, as its body or as an event in it.
     """
-    try:
-        decoded = msgspec.json.decode(upstream_body)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        decoded = None
-    if not (isinstance(decoded, dict) and isinstance(decoded.get("error"), dict)):
+    lines = [line[len(_DATA) :] for line in upstream_body.splitlines() if line.startswith(_DATA)]
+    found = next(filter(None, map(_read_error, (upstream_body, *lines))), None)
+    if found is None:
         message = f"upstream answered {status} after the stream had begun"
-        decoded = {"error": {"message": message, "type": "upstream_error", "param": None, "code": status}}
-    return b"data: " + msgspec.json.encode(decoded) + b"\n\n"
+        found = {"error": {"message": message, "type": "upstream_error", "param": None, "code": status}}
+    return b"data: " + msgspec.json.encode(found) + b"\n\n"
+
+
+def _read_error(data: bytes) -> dict[str, object] | None:
+    try:
+        decoded = msgspec.json.decode(data)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return None
+    return decoded if isinstance(decoded, dict) and isinstance(decoded.get("error"), dict) else None

@@ -1,13 +1,14 @@
 """An upstream that takes only so many bytes, or pictures, however few tokens they are."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
 from tests.toy.agent import Message, Session, Shape, Turn, make_session
 from tests.toy.delivery import RawAnswer
 from tests.toy.gateway import running_gateway
-from tests.toy.running import Run, run_session
+from tests.toy.running import Pace, Run, run_session
 from tests.toy.upstream import Seen, ToyUpstream
 
 MOST_BYTES = 120_000
@@ -81,3 +82,29 @@ async def test_too_many_pictures_are_folded(is_told: bool) -> None:
     assert run.failed == []
     assert len(run.refusals) == (0 if is_told else 1)
     assert 1 <= len(run.summaries) <= 12
+
+
+async def test_a_spell_of_refusals_of_anything_teaches_no_tiny_limit() -> None:
+    session = make_session(40, 3, "one_user", 1_500)
+    toy = ToyUpstream(window=1_000_000)
+    error = RawAnswer(status=413, pieces=(b'{"error":{"message":"Payload too large"}}',))
+    toy.intercept = lambda seen: error if seen.is_chat and not seen.is_summary else None
+    async with toy, running_gateway(make_settings(toy)) as gateway:
+        spell = await run_session(session, gateway.base_url, toy, SHAPE)
+        toy.intercept = lambda _: None
+        run = await run_session(make_session(8, 5, "one_user", 300), gateway.base_url, toy, SHAPE)
+    assert set(spell.statuses) == {413}
+    assert {answer.header("x-gateway-plan") for answer in run.answers} == {"passthrough"}
+
+
+async def test_the_bytes_of_a_picture_take_no_room_from_the_reply() -> None:
+    toy = ToyUpstream(window=128_000)
+    picture = {"type": "image_url", "image_url": {"url": "data:image/png;base64," + "A" * 80_000}}
+    opening = ({"role": "user", "content": [picture, {"type": "text", "text": "So?"}]},)
+    session = replace(make_session(1, 3), opening=opening)
+    async with toy:
+        settings = make_settings(toy, f", max_body_bytes: {MOST_BYTES}").replace("1000000", "128000")
+        async with running_gateway(settings) as gateway:
+            run = await run_session(session, gateway.base_url, toy, Shape(max_tokens=32_000), Pace(last=1))
+    assert run.failed == []
+    assert run.answers[0].header("x-gateway-max-tokens") is None

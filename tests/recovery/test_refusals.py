@@ -1,5 +1,6 @@
 """The window is unknown, or smaller than we were told: the agent works on, and notices nothing."""
 
+import gzip
 from dataclasses import replace
 
 import aiohttp
@@ -20,6 +21,9 @@ SHAPE = Shape(max_tokens=2_000)
 SESSION = make_session(TURNS, 7, "many_users", 900)
 # The first request of the session that does not fit, whatever the bias.
 LATE = 50
+SSE = (("Content-Type", "text/event-stream"),)
+ERROR = b'{"error":{"message":"context_length_exceeded","code":"context_length_exceeded"}}'
+EVENT = b"data: " + ERROR + b"\n\n"
 
 
 def make_settings(toy: ToyUpstream, more: str = "") -> str:
@@ -66,6 +70,22 @@ async def test_whatever_the_tokenizer(bias: float) -> None:
     run = await play("code alone", stream=True, bias=bias)
     assert run.failed == []
     assert len(run.refusals) <= 1
+
+
+async def test_a_window_too_small_to_be_guessed_costs_no_request_either() -> None:
+    toy = ToyUpstream(window=3_500)
+    dress_refusals(toy, "code alone")
+    async with toy, running_gateway(make_settings(toy)) as gateway:
+        run = await run_session(SESSION, gateway.base_url, toy, Shape(max_tokens=500), Pace(last=3))
+    assert run.refusals and run.failed == []
+
+
+async def test_a_request_that_is_hardly_too_long_is_made_smaller_whatever_the_policy() -> None:
+    toy = ToyUpstream(window=WINDOW)
+    more = "policies:\n  default: {preset: opencode}\n"
+    async with toy, running_gateway(make_settings(toy, more)) as gateway:
+        run = await run_session(SESSION, gateway.base_url, toy, SHAPE, Pace(first=30, last=36))
+    assert run.refusals and run.failed == []
 
 
 @pytest.mark.parametrize("stream", [True, False], ids=["streamed", "whole"])
@@ -134,6 +154,28 @@ async def test_an_empty_400_means_nothing_far_below_the_lines() -> None:
     assert len(toy.requests) == 1
 
 
+ENDLESS: tuple[Delivery, ...] = (Delivery(ending="close"), Delivery(ending="abort"), Delivery(ending="hang"))
+
+
+@pytest.mark.parametrize("delivery", ENDLESS, ids=[delivery.ending for delivery in ENDLESS])
+async def test_a_stream_without_an_end_behind_its_refusal_is_tried_again(delivery: Delivery) -> None:
+    toy = ToyUpstream(window=WINDOW)
+    refusal = RawAnswer(headers=SSE, pieces=(EVENT,), length=False, delivery=delivery)
+    toy.intercept = lambda seen: refusal if seen.refusal is not None else None
+    async with toy:
+        answer = await ask_late(toy, make_settings(toy), Shape(max_tokens=2_000, stream=True))
+    assert answer.is_whole
+
+
+async def test_a_refusal_shorter_than_it_promised_still_ends() -> None:
+    toy = ToyUpstream(window=WINDOW)
+    cut = Delivery(stop_after_bytes=len(EVENT), ending="hang")
+    refused_by(toy, RawAnswer(headers=SSE, pieces=(EVENT, b": and more\n\n"), delivery=cut))
+    async with toy:
+        answer = await ask_late(toy, make_settings(toy), Shape(max_tokens=2_000, stream=True))
+    assert (answer.status, answer.body, answer.broken) == (200, EVENT, None)
+
+
 async def test_without_auto_there_is_no_recovery() -> None:
     toy = ToyUpstream(window=WINDOW)
     more = "policies:\n  default: {compaction: {auto: false}}\n"
@@ -164,16 +206,24 @@ async def test_the_client_is_kept_alive_while_the_retry_is_prepared() -> None:
     assert b"error" not in answer.body
 
 
-async def test_after_a_keep_alive_a_final_refusal_is_an_error_event() -> None:
+GZIP = (("Content-Type", "application/json"), ("Content-Encoding", "gzip"))
+FINAL = {
+    "plain": RawAnswer(status=400, pieces=(ERROR,)),
+    "compressed": RawAnswer(status=400, headers=GZIP, pieces=(gzip.compress(ERROR),)),
+    "event": RawAnswer(headers=SSE, pieces=(EVENT,), length=False),
+}
+
+
+@pytest.mark.parametrize("refusal", FINAL.values(), ids=FINAL)
+async def test_after_a_keep_alive_a_final_refusal_is_an_error_event(refusal: RawAnswer) -> None:
     toy = ToyUpstream(window=WINDOW)
     toy.summary_delivery = Delivery(before_headers_seconds=0.4)
-    error = b'{"error":{"message":"context_length_exceeded","code":"context_length_exceeded"}}'
-    refused_by(toy, RawAnswer(status=400, pieces=(error,)))
+    refused_by(toy, refusal)
     more = "keepalive: {after_seconds: 0.1, every_seconds: 0.1}\n"
     async with toy:
         answer = await ask_late(toy, make_settings(toy, more), Shape(max_tokens=2_000, stream=True))
     assert answer.status == 200 and answer.broken is not None
-    assert b"data: " + error in answer.body
+    assert EVENT in answer.body
 
 
 def test_the_late_request_is_late() -> None:

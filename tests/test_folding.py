@@ -1,0 +1,71 @@
+"""Which of two texts for the same messages stays, a summary's or a digest's."""
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+from gateway.core.cut import Cut
+from gateway.core.pivot import Pivot
+from gateway.digester import Digester
+from gateway.folding import Folding
+from gateway.journal import Journal
+from gateway.metrics import Metrics
+from gateway.planner import Planner
+from gateway.state import State
+from gateway.store.memory import MemoryStore
+from gateway.summariser import Summariser
+from gateway.turn import Turn
+from tests.conversations import converse, make_pivot
+
+_RECEIVED = converse(
+    [
+        {"role": "user", "content": "Fix it."},
+        {"role": "assistant", "content": "Done."},
+        {"role": "user", "content": "More."},
+    ]
+)
+_CUT = Cut(base=None, start=1, covers=2, folded=100, cap=50, opening_chars=None)
+_TURN = cast("Turn", SimpleNamespace(received=SimpleNamespace(conversation=_RECEIVED), conversation="c"))
+
+
+class _Planner:
+    async def gather(self, turn: Turn, **_: bool) -> None:
+        """Nothing that these tests look at."""
+
+
+class _SlowDigester:
+    """While it is at work the summary comes in."""
+
+    def __init__(self, state: State, arriving: Pivot | None) -> None:
+        self._state = state
+        self._arriving = arriving
+
+    async def digest(self, *_: object) -> Pivot:
+        if self._arriving is not None:
+            await self._state.save_pivot(self._arriving)
+        return _make_pivot(summary="A digest.", is_digest=True)
+
+
+def _make_pivot(**fields: Any) -> Pivot:
+    return make_pivot(_RECEIVED, _CUT.covers, **fields)
+
+
+async def _fold(arriving: Pivot | None) -> tuple[bool, Pivot | None]:
+    store = MemoryStore()
+    await store.open()
+    state = State(store, keep_seconds=60, max_bytes=1 << 20)
+    digester = cast("Digester", _SlowDigester(state, arriving))
+    folding = Folding(
+        state, cast("Planner", _Planner()), cast("Summariser", None), digester, Journal(Metrics())
+    )
+    done = await folding.digest(_TURN, _CUT)
+    return done, state.read_pivot(_RECEIVED.chain[_CUT.covers].hex())
+
+
+async def test_a_digest_never_replaces_the_summary_that_came_in_while_it_was_made() -> None:
+    summary = _make_pivot(summary="A summary.")
+    assert await _fold(summary) == (True, summary)
+
+
+async def test_without_one_it_takes_the_place() -> None:
+    done, kept = await _fold(None)
+    assert done and kept is not None and kept.is_digest
