@@ -1,6 +1,7 @@
 """The window is unknown, or smaller than we were told: the agent works on, and notices nothing."""
 
 import gzip
+import json
 
 import aiohttp
 import pytest
@@ -11,7 +12,7 @@ from tests.toy.agent import Shape, find_tokens, make_session
 from tests.toy.delivery import Delivery, RawAnswer
 from tests.toy.gateway import running_gateway
 from tests.toy.running import Answer, Pace, Run, ask, run_session
-from tests.toy.upstream import ToyUpstream
+from tests.toy.upstream import Seen, ToyUpstream
 
 WINDOW = 32_000
 TURNS = 60
@@ -150,6 +151,19 @@ async def test_an_empty_400_means_nothing_far_below_the_lines() -> None:
         run = await run_session(SESSION, gateway.base_url, toy, SHAPE, Pace(last=1))
     assert run.statuses == [400]
     assert len(toy.requests) == 1
+
+
+async def test_a_refusal_that_quotes_the_whole_prompt_is_one() -> None:
+    toy = ToyUpstream(window=WINDOW)
+    toy.intercept = lambda seen: quote(seen) if seen.refusal is not None else None
+    async with toy:
+        answer = await ask_late(toy, make_settings(toy))
+    assert answer.is_whole
+
+
+def quote(seen: Seen) -> RawAnswer:
+    error = {"message": seen.refusal, "input": seen.body.decode()}
+    return RawAnswer(status=400, pieces=(json.dumps({"error": error}).encode(),))
 
 
 ENDLESS: tuple[Delivery, ...] = (Delivery(ending="close"), Delivery(ending="abort"), Delivery(ending="hang"))
