@@ -161,6 +161,16 @@ async def test_a_refusal_that_quotes_the_whole_prompt_is_one() -> None:
     assert answer.is_whole
 
 
+async def test_a_number_that_answers_disprove_is_forgotten() -> None:
+    toy = ToyUpstream(window=128_000)
+    error = b'{"error": {"message": "This model\'s maximum context length is 300 tokens."}}'
+    toy.intercept = lambda seen: RawAnswer(status=400, pieces=(error,)) if len(toy.chats) == 1 else None
+    async with toy, running_gateway(make_settings(toy)) as gateway:
+        await run_session(SESSION, gateway.base_url, toy, SHAPE, Pace(first=20, last=21))
+        run = await run_session(make_session(4, 5, "one_user", 300), gateway.base_url, toy, SHAPE)
+    assert [answer.header("x-gateway-plan") for answer in run.answers] == ["passthrough"] * 4
+
+
 def quote(seen: Seen) -> RawAnswer:
     error = {"message": seen.refusal, "input": seen.body.decode()}
     return RawAnswer(status=400, pieces=(json.dumps({"error": error}).encode(),))
