@@ -171,6 +171,18 @@ async def test_a_number_that_answers_disprove_is_forgotten() -> None:
     assert [answer.header("x-gateway-plan") for answer in run.answers] == ["passthrough"] * 4
 
 
+async def test_what_refuses_every_retry_without_a_number_teaches_no_tiny_window() -> None:
+    toy = ToyUpstream(window=128_000)
+    refused_by(toy, RawAnswer(status=400))
+    other = make_session(30, 5, "one_user", 600)
+    async with toy, running_gateway(make_settings(toy)) as gateway:
+        refused = await run_session(SESSION, gateway.base_url, toy, SHAPE, Pace(first=LATE, last=LATE + 1))
+        toy.intercept = lambda _: None
+        run = await run_session(other, gateway.base_url, toy, SHAPE)
+    assert refused.statuses == [400]
+    assert {answer.header("x-gateway-plan") for answer in run.answers} == {"passthrough"}
+
+
 def quote(seen: Seen) -> RawAnswer:
     error = {"message": seen.refusal, "input": seen.body.decode()}
     return RawAnswer(status=400, pieces=(json.dumps({"error": error}).encode(),))
