@@ -27,13 +27,14 @@ class Calibrator:
         """By an answer. The turn under the limits that it betrays, where upstream left out a part of the
         prompt without a word (FACTS §4): that is an overflow, and its usage says nothing of what was sent.
         """
+        place, is_long = (turn.owner, turn.upstream.name, turn.model), turn.has_long_window
+        self._book.unlearn(*place, usage.prompt_tokens, has_long_window=is_long)
         expected = await self.calibrate(turn, plan, usage.prompt_tokens)
         if expected is None:
             return None
         self._journal.note_truncation(turn, usage.prompt_tokens, expected.before, expected.added)
-        place = (turn.owner, turn.upstream.name, turn.model)
-        self._book.learn_unknown(*place, usage.total, has_long_window=turn.has_long_window)
-        return turn.under(await self._book.load(*place, has_long_window=turn.has_long_window))
+        self._book.learn_unknown(*place, usage.total, has_long_window=is_long)
+        return turn.under(await self._book.load(*place, has_long_window=is_long))
 
     async def calibrate(self, turn: Turn, plan: Plan, prompt_tokens: int) -> Expected | None:
         """By a count of upstream, in an answer or in a refusal. What was expected, if a part was left out."""

@@ -56,7 +56,7 @@ class Entrance:
         admission = self._kept.get(key)
         if admission is None:
             admission = self._read(request)
-            size = sum(len(name) + len(value) for name, value in raw)
+            size = len(request.raw_path) + sum(len(name) + len(value) for name, value in raw)
             self._kept.put(key, admission, _KEPT_WEIGHT_BYTES + 4 * size)
         return admission
 

@@ -23,7 +23,8 @@ from gateway.wire.encoding import DecodeError, decode_body, make_decoder
 from gateway.wire.refusal import read_refusal
 from gateway.wire.stream_start import PENDING, Refused, StreamStart, Verdict
 
-_MOST_ERROR_BYTES: Final = 1 << 16
+# An error may quote the whole prompt.
+_MOST_ERROR_BYTES: Final = 1 << 20
 _MOST_PLAIN_BYTES: Final = 1 << 20
 _REST_SECONDS: Final = 0.5
 

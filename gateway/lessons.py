@@ -27,9 +27,15 @@ class Lessons:
         self._book = book
         self._calibrator = calibrator
 
-    async def learn(self, turn: Turn, plan: Plan, overflow: Overflow, sent_bytes: int) -> Turn:
-        """The same turn, as it is to be sent smaller. sent_bytes: of the body that was refused."""
-        limits = await self._learn_limits(turn, plan, overflow, sent_bytes)
+    async def learn(
+        self, turn: Turn, plan: Plan, overflow: Overflow, sent_bytes: int, *, is_first: bool
+    ) -> Turn:
+        """The same turn, as it is to be sent smaller. sent_bytes: of the body that was refused.
+
+        is_first: of this turn's refusals. Where a retry is refused, too, and no number given, it may never
+        have been about the window.
+        """
+        limits = await self._learn_limits(turn, plan, overflow, sent_bytes, may_guess=is_first)
         if overflow.prompt_tokens is not None:
             await self._calibrator.calibrate(turn, plan, overflow.prompt_tokens)
         sent = min(plan.sent, overflow.prompt_tokens or plan.sent)
@@ -46,13 +52,15 @@ class Lessons:
         proof = Limits(context=usage.total)
         self._book.learn(*place, proof, has_long_window=turn.has_long_window)
 
-    async def _learn_limits(self, turn: Turn, plan: Plan, overflow: Overflow, sent_bytes: int) -> Limits:
+    async def _learn_limits(
+        self, turn: Turn, plan: Plan, overflow: Overflow, sent_bytes: int, *, may_guess: bool
+    ) -> Limits:
         place = (turn.owner, turn.upstream.name, turn.model)
         is_long = turn.has_long_window
         told = _read_proof(overflow, sent_bytes)
         if told != Limits():
             self._book.learn(*place, told, has_long_window=is_long)
-        elif overflow.kind == "tokens":
+        elif overflow.kind == "tokens" and may_guess:
             self._book.learn_unknown(*place, plan.sent, has_long_window=is_long)
         return await self._book.load(*place, has_long_window=is_long)
 

@@ -97,6 +97,14 @@ class LimitsBook:
         before = self._read_learned(place)
         self._save(place, before, before.with_refusal(refused_tokens, self._clock()))
 
+    def unlearn(
+        self, owner: str, upstream: str, model: str, answered_tokens: int, *, has_long_window: bool = False
+    ) -> None:
+        """After an answer to a prompt of this size: an error may have named a number that was no window."""
+        place = (owner, upstream, model, has_long_window)
+        before = self._read_learned(place)
+        self._save(place, before, before.with_answer(answered_tokens))
+
     def keep_list(self, viewer: str, upstream: str, listed: Mapping[str, Limits]) -> bool:
         """What the upstream's model list says to this viewer. True: a list that nobody saw before."""
         is_new = self._lists.keep(viewer, upstream, listed)

@@ -43,8 +43,9 @@ class Recovery:
         """Has an answer gone downstream?"""
         for attempt in range(_MOST_RETRIES):
             sent_bytes = self._sender.measure(turn, plan)
-            taught = await self._lessons.learn(turn, plan, overflow, sent_bytes)
-            smaller = await self._preparation.plan_measured(taught, downstream, may_ask=attempt == 0)
+            is_first = attempt == 0
+            taught = await self._lessons.learn(turn, plan, overflow, sent_bytes, is_first=is_first)
+            smaller = await self._preparation.plan_measured(taught, downstream, may_ask=is_first)
             is_smaller = self._is_smaller(turn, plan, smaller)
             self._journal.note_refusal(turn, plan, overflow, is_retried=is_smaller)
             if not is_smaller:

@@ -19,6 +19,8 @@ _RENEW_SECONDS: Final = 86_400.0
 _SHARE_OF_REFUSED: Final = 0.9
 # A refusal of so little, without a number in it, was not about the window.
 _SMALLEST_GUESS_TOKENS: Final = 4_096
+# Routers count in other tokens than the model behind them; an answer this far beyond a window is proof.
+_DISPROVED: Final = 1.5
 _LARGEST_COUNT: Final = 1 << 40
 _NOTHING: Final = Limits()
 
@@ -54,6 +56,13 @@ class Learned:
             return self
         after = replace(self, proven=smallest, created_seconds=now_seconds)
         return replace(after, suspected=None) if _has_window(told) else after
+
+    def with_answer(self, prompt_tokens: int) -> "Learned":
+        """After an answer to a prompt of this size: a window that cannot have held it was none."""
+        window = min(filter(None, (self.proven.context, self.proven.input)), default=prompt_tokens)
+        if prompt_tokens <= _DISPROVED * window:
+            return self
+        return replace(self, proven=replace(self.proven, context=None, input=None))
 
     def with_refusal(self, refused_tokens: int, now_seconds: float) -> "Learned":
         """After an error without numbers, for a prompt and reply that we held for `refused_tokens`."""

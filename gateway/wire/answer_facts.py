@@ -181,7 +181,7 @@ def _read_status(response: Document) -> object:
     details = response.get("incomplete_details")
     reason = details.get("reason") if isinstance(details, dict) else None
     status = response.get("status")
-    return (reason or status) if status in _TERMINAL_STATUS else None
+    return (reason or status) if isinstance(status, str) and status in _TERMINAL_STATUS else None
 
 
 def has_error(document: Document) -> bool:

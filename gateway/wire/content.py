@@ -38,9 +38,10 @@ def has_content(document: Document) -> bool:
 
 def is_silent(document: Document) -> bool:
     """Of a known kind, without content: the beginning of a stream, a sign of life, or usage."""
-    if document.get("type") in _SILENT_TYPES:
+    kind = document.get("type")
+    if isinstance(kind, str) and kind in _SILENT_TYPES:
         return True
-    is_known = isinstance(document.get("choices"), list) or document.get("type") in (
+    is_known = isinstance(document.get("choices"), list) or kind in (
         "content_block_start",
         "content_block_delta",
         "content_block_stop",

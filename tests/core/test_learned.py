@@ -47,6 +47,13 @@ def test_a_clock_that_was_set_back_keeps_nothing_for_ever() -> None:
     assert learned.proven_at(NOW) == Limits()
 
 
+def test_an_answer_far_beyond_a_proven_window_disproves_it() -> None:
+    learned = NOTHING.with_proof(Limits(context=300, body_bytes=9_000), NOW)
+    assert learned.with_answer(450) is learned
+    assert learned.with_answer(451).proven_at(NOW) == Limits(body_bytes=9_000)
+    assert NOTHING.with_answer(10**9) is NOTHING
+
+
 @pytest.mark.parametrize("tokens", [-1, 0, 1, 255, 100_000_001, 10**30])
 def test_a_number_that_is_no_window_teaches_nothing(tokens: int) -> None:
     limits = Limits(context=tokens, input=tokens, output=tokens, body_bytes=-1, images=10**30)

@@ -1,6 +1,7 @@
 """The window is unknown, or smaller than we were told: the agent works on, and notices nothing."""
 
 import gzip
+import json
 from dataclasses import replace
 
 import aiohttp
@@ -13,7 +14,7 @@ from tests.toy.delivery import Delivery, RawAnswer
 from tests.toy.gateway import running_gateway
 from tests.toy.reply import Reply
 from tests.toy.running import Answer, Pace, Run, ask, run_session
-from tests.toy.upstream import ToyUpstream
+from tests.toy.upstream import Seen, ToyUpstream
 
 WINDOW = 32_000
 TURNS = 60
@@ -152,6 +153,41 @@ async def test_an_empty_400_means_nothing_far_below_the_lines() -> None:
         run = await run_session(SESSION, gateway.base_url, toy, SHAPE, Pace(last=1))
     assert run.statuses == [400]
     assert len(toy.requests) == 1
+
+
+async def test_a_refusal_that_quotes_the_whole_prompt_is_one() -> None:
+    toy = ToyUpstream(window=WINDOW)
+    toy.intercept = lambda seen: quote(seen) if seen.refusal is not None else None
+    async with toy:
+        answer = await ask_late(toy, make_settings(toy))
+    assert answer.is_whole
+
+
+async def test_a_number_that_answers_disprove_is_forgotten() -> None:
+    toy = ToyUpstream(window=128_000)
+    error = b'{"error": {"message": "This model\'s maximum context length is 300 tokens."}}'
+    toy.intercept = lambda seen: RawAnswer(status=400, pieces=(error,)) if len(toy.chats) == 1 else None
+    async with toy, running_gateway(make_settings(toy)) as gateway:
+        await run_session(SESSION, gateway.base_url, toy, SHAPE, Pace(first=20, last=21))
+        run = await run_session(make_session(4, 5, "one_user", 300), gateway.base_url, toy, SHAPE)
+    assert [answer.header("x-gateway-plan") for answer in run.answers] == ["passthrough"] * 4
+
+
+async def test_what_refuses_every_retry_without_a_number_teaches_no_tiny_window() -> None:
+    toy = ToyUpstream(window=128_000)
+    refused_by(toy, RawAnswer(status=400))
+    other = make_session(30, 5, "one_user", 600)
+    async with toy, running_gateway(make_settings(toy)) as gateway:
+        refused = await run_session(SESSION, gateway.base_url, toy, SHAPE, Pace(first=LATE, last=LATE + 1))
+        toy.intercept = lambda _: None
+        run = await run_session(other, gateway.base_url, toy, SHAPE)
+    assert refused.statuses == [400]
+    assert {answer.header("x-gateway-plan") for answer in run.answers} == {"passthrough"}
+
+
+def quote(seen: Seen) -> RawAnswer:
+    error = {"message": seen.refusal, "input": seen.body.decode()}
+    return RawAnswer(status=400, pieces=(json.dumps({"error": error}).encode(),))
 
 
 ENDLESS: tuple[Delivery, ...] = (Delivery(ending="close"), Delivery(ending="abort"), Delivery(ending="hang"))

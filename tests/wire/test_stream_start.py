@@ -181,6 +181,11 @@ def test_any_bytes_are_judged_without_a_failure(stream: bytes, size: int) -> Non
     assert _whole(stream) != Pending()
 
 
+@pytest.mark.parametrize("document", [{"type": []}, {"response": {"status": {}}}])
+def test_a_document_of_an_odd_shape_is_judged_without_a_failure(document: object) -> None:
+    assert _whole(_event(document)) == _whole(json.dumps(document).encode()) == Started()
+
+
 @requires_shared
 def test_every_recorded_stream_starts_and_waits_for_its_first_content() -> None:
     for answer in load_answers():
