@@ -41,11 +41,19 @@ _BREAKER_WEIGHT_BYTES = 256
 
 
 @dataclass(frozen=True, slots=True)
+class Compaction:
+    """What became of one: is a pivot ready, and how many calls did it take?"""
+
+    is_ready: bool
+    calls: int
+
+
+@dataclass(frozen=True, slots=True)
 class _Running:
     tenant: str
     key: str
     covers: int
-    task: "asyncio.Task[bool]"
+    task: "asyncio.Task[Compaction]"
 
 
 class Compactor:
@@ -83,14 +91,17 @@ class Compactor:
         if calibration.wants_sample(usage.prompt_tokens) or self._planner.is_near(turn, usage.total):
             self._spawn(self._learn(turn, plan, usage))
 
-    def start(self, turn: Turn, cut: Cut, reason: str) -> "asyncio.Task[bool]":
-        """The compaction of this cut, or the one that runs on the chain already. True: a pivot is ready."""
+    def start(self, turn: Turn, cut: Cut, reason: str, calls: int) -> "asyncio.Task[Compaction]":
+        """The compaction of this cut, or the one that runs on the chain already.
+
+        calls: how many may still be made until all of the cut is folded; this is the first of them.
+        """
         conversation = turn.received.conversation
         running = self._find_on_chain(turn.owner, conversation)
         if running is not None:
             return running.task
         key = conversation.chain[cut.covers].hex()
-        task = self._spawn(self._compact(turn, cut, reason))
+        task = self._spawn(self._compact(turn, cut, reason, calls))
         self._running[key] = _Running(turn.owner, key, cut.covers, task)
         task.add_done_callback(lambda _: self._running.pop(key, None))
         return task
@@ -104,7 +115,7 @@ class Compactor:
             task.add_done_callback(lambda _: self._digesting.pop(key, None))
         return task
 
-    def find_running(self, owner: str, conversation: Conversation) -> "asyncio.Task[bool] | None":
+    def find_running(self, owner: str, conversation: Conversation) -> "asyncio.Task[Compaction] | None":
         """A compaction under way whose pivot this conversation could use."""
         running = self._find_on_chain(owner, conversation)
         if running is None or running.covers > find_open_group(conversation):
@@ -174,22 +185,24 @@ class Compactor:
             )
         )
         # A cancelled task (we are shutting down) leaves its marker behind: it brings the work back.
-        await asyncio.wait((self.start(turn, cut, "overflow"),))
+        await asyncio.wait((self.start(turn, cut, "overflow", turn.policy.summary.max_calls),))
         self._state.drop_marker(key)
 
-    async def _compact(self, turn: Turn, cut: Cut, reason: str) -> bool:
-        """Summary -> checks -> pivot. False, and one log line, where any of it fails."""
+    async def _compact(self, turn: Turn, cut: Cut, reason: str, calls: int) -> Compaction:
+        """Summary -> checks -> pivot. No pivot, and one log line, where any of it fails."""
         started = time.monotonic()
         if not self.may_ask(turn):
-            return False
+            return Compaction(is_ready=False, calls=0)
         self._set_breaker(turn, self._breaker(turn).with_attempt(started))
         situation = await self._planner.gather(turn, may_compact=True)
-        made = await self._summariser.summarise(turn, cut, situation)
+        summary = await self._summariser.summarise(turn, cut, situation, calls)
+        made = summary.outcome
         if isinstance(made, Pivot):
             made = await self._save(made)
         self._note(turn, made)
-        _log_outcome(turn, cut, made, f"reason={reason} seconds={time.monotonic() - started:.1f}")
-        return isinstance(made, Pivot)
+        seconds = time.monotonic() - started
+        _log_outcome(turn, cut, made, f"reason={reason} calls={summary.calls} seconds={seconds:.1f}")
+        return Compaction(is_ready=isinstance(made, Pivot), calls=summary.calls)
 
     async def _digest(self, turn: Turn, cut: Cut) -> bool:
         """Never over a summary of the same messages that came in meanwhile."""

@@ -7,6 +7,7 @@ import re
 from dataclasses import dataclass
 
 from gateway.core.cut import SMALLER_SHARE
+from gateway.core.estimate import UNCALIBRATED_MARGIN
 
 # Only where a text begins with it: a summary may well speak of such tags. Not closed, it is all thinking.
 _THINKING = re.compile(
@@ -18,8 +19,10 @@ _THINKING_TAIL = re.compile(
     r"\A(?:(?!<think).)*?</think(?:ing)?>[ \t]*$", re.DOTALL | re.IGNORECASE | re.MULTILINE
 )
 _FINISHED = frozenset({"stop", "end_turn", "eos", "completed"})
-# Upstream enforces the cap by its own count; ours may differ by this much before we call it broken.
+# Upstream enforces the cap by its own count; ours may differ by this much before we call it broken, and by
+# more as long as its tokenizer is unknown.
 _CAP_TOLERANCE = 1.25
+_UNCALIBRATED_TOLERANCE = 1 + UNCALIBRATED_MARGIN
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -64,15 +67,25 @@ def is_complete(answer: Answer) -> Rejected | None:
     return None
 
 
-def judge_summary(answer: Answer, tokens: int, folded: int, cap: int) -> Accepted | Rejected:
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Bounds:
+    """folded: what is replaced; cap: what was asked for; true tokens. is_calibrated: as well as we know."""
+
+    folded: int
+    cap: int
+    is_calibrated: bool = True
+
+
+def judge_summary(answer: Answer, tokens: int, bounds: Bounds) -> Accepted | Rejected:
     """`tokens`: true tokens of the stripped text. Smaller than what it replaces by 10 %, and within its
     cap.
     """
     rejected = is_complete(answer)
     if rejected is not None:
         return rejected
-    if tokens > cap * _CAP_TOLERANCE:
+    tolerance = _CAP_TOLERANCE if bounds.is_calibrated else _UNCALIBRATED_TOLERANCE
+    if tokens > bounds.cap * tolerance:
         return Rejected("over its cap")
-    if tokens > folded * SMALLER_SHARE:
+    if tokens > bounds.folded * SMALLER_SHARE:
         return Rejected("not smaller")
     return Accepted(strip_thinking(answer.text), tokens)

@@ -4,7 +4,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.core.summary import Accepted, Answer, Rejected, is_complete, judge_summary, strip_thinking
+from gateway.core.summary import (
+    Accepted,
+    Answer,
+    Bounds,
+    Rejected,
+    is_complete,
+    judge_summary,
+    strip_thinking,
+)
 
 _GOOD = Answer(text=" We fixed it.\n", finish_reason="stop", has_tool_calls=False, has_error=False)
 
@@ -32,7 +40,7 @@ def test_thinking_is_no_summary(text: str, expected: str) -> None:
 @pytest.mark.parametrize("reason", ["stop", "end_turn", "eos", "completed"])
 def test_a_finished_summary_that_is_smaller_is_taken_without_its_thinking(reason: str) -> None:
     answer = replace(_GOOD, finish_reason=reason, text="<think>x</think> We fixed it.\n")
-    assert judge_summary(answer, 100, 1_000, 400) == Accepted("We fixed it.", 100)
+    assert judge_summary(answer, 100, Bounds(folded=1_000, cap=400)) == Accepted("We fixed it.", 100)
 
 
 @pytest.mark.parametrize(
@@ -49,7 +57,7 @@ def test_a_finished_summary_that_is_smaller_is_taken_without_its_thinking(reason
 )
 def test_a_broken_summary_is_refused(answer: Answer, reason: str) -> None:
     assert is_complete(answer) == Rejected(reason)
-    assert judge_summary(answer, 1, 10**6, 10**6) == Rejected(reason)
+    assert judge_summary(answer, 1, Bounds(folded=10**6, cap=10**6)) == Rejected(reason)
 
 
 def test_a_complete_summary_passes_what_needs_no_counting() -> None:
@@ -70,7 +78,7 @@ def test_it_must_be_smaller_by_a_tenth_and_within_its_cap(
     tokens: int, folded: int, cap: int, reason: str | None
 ) -> None:
     expected = Rejected(reason) if reason else Accepted("We fixed it.", tokens)
-    assert judge_summary(_GOOD, tokens, folded, cap) == expected
+    assert judge_summary(_GOOD, tokens, Bounds(folded=folded, cap=cap)) == expected
 
 
 @given(st.text(st.characters(codec="utf-8")))
