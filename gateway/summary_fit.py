@@ -11,7 +11,7 @@ from typing import Final
 
 from gateway.core.beta import has_long_window
 from gateway.core.cut import Cut
-from gateway.core.estimate import UNCALIBRATED_MARGIN, is_plausible_ratio
+from gateway.core.estimate import is_plausible_ratio
 from gateway.core.fold import Attempt, History, Quoting, find_chunks, find_whole, from_originals, shrink_cut
 from gateway.core.limits import Limits
 from gateway.core.plan import Situation
@@ -33,7 +33,9 @@ from gateway.wire.chat_summary import output_key
 _FRAME_TOKENS: Final = 200
 # The prompt is counted whole with this conversation's own ratio: what is left is how its texts differ.
 _MARGIN: Final = 1.1
-_UNCALIBRATED_MARGIN: Final = 1.0 + UNCALIBRATED_MARGIN
+# Before that a call may be refused once: it costs a moment and tells the ratio, where a call more costs a
+# summary.
+_UNCALIBRATED_MARGIN: Final = 1.25
 # English takes 1.3 tokens to a word; names and paths take more.
 _WORDS_PER_TOKEN: Final = 0.6
 _PATH: Final = "/v1/chat/completions"
