@@ -18,6 +18,16 @@ _THINKING = re.compile(
 _THINKING_TAIL = re.compile(
     r"\A(?:(?!<think).)*?</think(?:ing)?>[ \t]*$", re.DOTALL | re.IGNORECASE | re.MULTILINE
 )
+# A refusal in words: it begins like one and says little more. Wrongly taken for one, a summary costs a retry.
+_REFUSAL = re.compile(
+    r"(?:(?:i['’]?m|i am) (?:very |so )?sorry\b|sorry[,.]|i apologi[sz]e\b"
+    r"|(?:i['’]m|i am) (?:unable|not able) to\b"
+    r"|i (?:can['’]?t|cannot|can not|won['’]t|will not)"
+    r" (?:help|assist|comply|provide|continue|do|summari[sz]e|fulfil|share|discuss)\b)",
+    re.IGNORECASE,
+)
+_LONGEST_REFUSAL_CHARS = 600
+_REFUSED = frozenset({"content_filter", "refusal", "safety"})
 _FINISHED = frozenset({"stop", "end_turn", "eos", "completed"})
 # Upstream enforces the cap by its own count; ours may differ by this much before we call it broken, and by
 # more as long as its tokenizer is unknown.
@@ -60,11 +70,18 @@ def is_complete(answer: Answer) -> Rejected | None:
         return Rejected("error")
     if answer.has_tool_calls:
         return Rejected("tool calls")
+    if (answer.finish_reason or "").lower() in _REFUSED:
+        return Rejected("refusal")
     if answer.finish_reason not in _FINISHED:
         return Rejected("truncated" if answer.finish_reason else "unfinished")
-    if not strip_thinking(answer.text):
+    text = strip_thinking(answer.text)
+    if not text:
         return Rejected("empty")
-    return None
+    return Rejected("refusal") if _is_refusal(text) else None
+
+
+def _is_refusal(text: str) -> bool:
+    return len(text) <= _LONGEST_REFUSAL_CHARS and _REFUSAL.match(text) is not None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

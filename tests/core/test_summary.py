@@ -49,7 +49,9 @@ def test_a_finished_summary_that_is_smaller_is_taken_without_its_thinking(reason
         (replace(_GOOD, has_error=True, has_tool_calls=True), "error"),
         (replace(_GOOD, has_tool_calls=True), "tool calls"),
         (replace(_GOOD, finish_reason="length"), "truncated"),
-        (replace(_GOOD, finish_reason="content_filter"), "truncated"),
+        (replace(_GOOD, finish_reason="content_filter"), "refusal"),
+        (replace(_GOOD, text="I’m sorry, but I can’t help with that."), "refusal"),
+        (replace(_GOOD, text="I cannot summarise this conversation."), "refusal"),
         (replace(_GOOD, finish_reason=None), "unfinished"),
         (replace(_GOOD, text=" \n"), "empty"),
         (replace(_GOOD, text="<think>only this</think>"), "empty"),
@@ -84,3 +86,23 @@ def test_it_must_be_smaller_by_a_tenth_and_within_its_cap(
 @given(st.text(st.characters(codec="utf-8")))
 def test_stripping_twice_is_stripping_once_where_nothing_was_thought(text: str) -> None:
     assert strip_thinking(strip_thinking(text)) == strip_thinking(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "I can't find a second call site; everything else is done.",
+        "I'm sorry, " + "but first what was done: the cache was moved. " * 20,
+        "We said: I'm sorry, I can't help with that.",
+        "Sorry about the naming: the module is `sorry.py`.",
+    ],
+)
+def test_a_summary_that_speaks_of_a_refusal_is_none(text: str) -> None:
+    assert is_complete(replace(_GOOD, text=text)) is None
+
+
+def test_as_long_as_the_tokenizer_is_unknown_the_cap_is_taken_less_strictly() -> None:
+    bounds = Bounds(folded=10_000, cap=1_000)
+    assert isinstance(judge_summary(_GOOD, 1_500, bounds), Rejected)
+    assert isinstance(judge_summary(_GOOD, 1_500, replace(bounds, is_calibrated=False)), Accepted)
+    assert isinstance(judge_summary(_GOOD, 1_800, replace(bounds, is_calibrated=False)), Rejected)

@@ -309,3 +309,26 @@ async def test_the_client_is_kept_alive_from_the_first_chunk_to_the_last(stream:
     alive = answer.body.count(b": keep-alive") if stream else len(answer.body) - len(answer.body.lstrip())
     # Each summary takes a quarter of a second, and so does each wait for two keep-alives.
     assert alive >= 2 * len(toy.summaries) - 2
+
+
+async def test_the_client_is_kept_alive_while_megabytes_are_counted() -> None:
+    toy = ToyUpstream(window=WINDOW)
+    session = load_session(61, "one_user")
+    more = "keepalive: {after_seconds: 0.02, every_seconds: 0.02}\n"
+    toy.reply = lambda _: Reply(text="Noted.")
+    calls, *results = make_group([1_000_000] * 12)
+    # Texts that differ in every line: what was counted once would not be counted again.
+    big = [
+        {**m, "content": "".join(f"{at} {n} line\n" for n in range(60_000))} for at, m in enumerate(results)
+    ]
+    body = with_added(session, 60, [calls, *big])
+    async with (
+        toy,
+        running_gateway(write_settings(toy, is_known=True, more=more)) as gateway,
+        aiohttp.ClientSession() as client,
+    ):
+        toy.summary_failures = [RawAnswer(status=500)] * 9
+        streamed = body[:-1] + b', "stream": true}'
+        answer = await ask(client, f"{gateway.base_url}/chat/completions", streamed)
+    assert answer.is_whole
+    assert answer.body.count(b": keep-alive") >= 5

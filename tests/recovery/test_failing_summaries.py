@@ -35,9 +35,7 @@ def _error(status: int, *headers: tuple[str, str]) -> RawAnswer:
     return RawAnswer(status=status, headers=headers, pieces=(b'{"error": {"message": "no"}}',))
 
 
-def _reasoning() -> RawAnswer:
-    """Thoughts in a field of their own, and not a word besides."""
-    deltas = [{"role": "assistant"}, {"reasoning_content": "Hm."}, {"reasoning_content": " So."}]
+def _stream(*deltas: dict[str, str]) -> RawAnswer:
     choices: list[dict[str, object]] = [{"delta": delta, "finish_reason": None} for delta in deltas]
     choices.append({"delta": {}, "finish_reason": "stop"})
     events = [json.dumps({"object": "chat.completion.chunk", "choices": [choice]}) for choice in choices]
@@ -45,22 +43,30 @@ def _reasoning() -> RawAnswer:
     return RawAnswer(headers=_SSE, pieces=pieces, length=False)
 
 
+def say(text: str) -> RawAnswer:
+    """A summary in JSON escapes that no decoder need like: halves of characters, controls."""
+    return _stream({"content": text})
+
+
 _GOOD_START: Final = b'data: {"choices": [{"index": 0, "delta": {"content": "We did"}}]}\n\n'
 FAILURES: Final[dict[str, Reply | RawAnswer]] = {
     "empty": Reply(text=""),
     "blank": Reply(text=" \n\t"),
     "only thinking": Reply(text="<think>hm</think>"),
-    "only reasoning": _reasoning(),
+    "only reasoning": _stream({"reasoning_content": "Hm."}, {"reasoning_content": " So."}),
     "truncated": Reply(text="We did", finish_reason="length"),
     "tool call": Reply(text="We did.", tool_calls=(_CALL,)),
-    "refusal": Reply(text="We did.", finish_reason="content_filter"),
+    "filtered": Reply(text="We did.", finish_reason="content_filter"),
+    "refusal": Reply(text="I'm sorry, but I can't help with what We did."),
+    "refusal in its field": _stream({"refusal": "I can't help with that."}),
     "200 with an error": _error(200, ("Content-Type", "application/json")),
     "an error in the stream": RawAnswer(
         headers=_SSE, pieces=(_GOOD_START, b'data: {"error": {"message": "no"}}\n\n'), length=False
     ),
     "html": RawAnswer(headers=_HTML, pieces=(b"<html><body>Please sign in.</body></html>",)),
     "10 MB": RawAnswer(headers=_SSE, pieces=(_GOOD_START.replace(b"We did", b"We did " * 1_000),) * 1_500),
-    "longer than the input": Reply(text="word " * 11_000),
+    "longer than the input": say("We did. " * 30_000),
+    "longer than its room": Reply(text="We did. " * 11_000),
     "broken off": RawAnswer(
         headers=_SSE, pieces=(_GOOD_START,), length=False, delivery=Delivery(ending="abort")
     ),
@@ -79,10 +85,12 @@ _PROBE: Final = Seen(method="POST", path="", headers=(), body=b"{}", started=0.0
 def table(request: pytest.FixtureRequest) -> Iterator[None]:
     """failure x what came of it, at the end of the module."""
     yield
-    reporter = request.config.pluginmanager.get_plugin("terminalreporter")
-    if reporter is not None and ROWS:
-        heading = f"{'failure':24}{'window':12}{'calls':>6}{'stored':>8}{'status':>8}  {'plan':14}log"
-        reporter.write_line("\n" + "\n".join([heading, *ROWS]))
+    plugins = request.config.pluginmanager
+    reporter, capture = plugins.get_plugin("terminalreporter"), plugins.get_plugin("capturemanager")
+    if reporter is not None and capture is not None and ROWS:
+        heading = f"{'failure':24}{'window':14}{'calls':>6}{'stored':>8}{'status':>8}  {'plan':14}log"
+        with capture.global_and_fixture_disabled():
+            reporter.write_line("\n\n" + "\n".join([heading, *sorted(ROWS)]) + "\n")
 
 
 def fail_with(toy: ToyUpstream, failure: Reply | RawAnswer) -> None:
@@ -132,7 +140,7 @@ def note_row(failure: str, window: str, outcome: Outcome) -> None:
     is_stored = any(b"We did" in seen.body for seen in outcome.toy.chats)
     reason = outcome.lines[0].partition(" covers")[0]
     ROWS.append(
-        f"{failure:24}{window:12}{outcome.calls[0]:>6}{'yes' if is_stored else 'no':>8}{answer.status:>8}"
+        f"{failure:24}{window:14}{outcome.calls[0]:>6}{'yes' if is_stored else 'no':>8}{answer.status:>8}"
         f"  {answer.header('x-gateway-plan') or '':14}{reason}"
     )
 
@@ -281,14 +289,6 @@ async def test_a_forged_summary_is_data_for_the_next_one() -> None:
     for text in texts:
         fences = ("<earlier-summary>", "</earlier-summary>", "<conversation>", "</conversation>")
         assert [text.count(fence) for fence in fences] == [1, 1, 1, 1]
-
-
-def say(text: str) -> RawAnswer:
-    """A summary in JSON escapes that no decoder need like: halves of characters, controls."""
-    chunk = {"choices": [{"index": 0, "delta": {"content": text}, "finish_reason": None}]}
-    end = {"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}
-    pieces = tuple(f"data: {event}\n\n".encode() for event in (json.dumps(chunk), json.dumps(end), "[DONE]"))
-    return RawAnswer(headers=_SSE, pieces=pieces, length=False)
 
 
 ANY_TEXT = st.text(
