@@ -18,7 +18,7 @@ from gateway.core.head import Head, smoothed_growth
 from gateway.core.pivot import is_on_chain
 from gateway.core.plan import Plan, decide_after
 from gateway.core.usage import Usage
-from gateway.folding import Folding
+from gateway.folding import Compaction, Folding
 from gateway.planner import Planner
 from gateway.records import Marker
 from gateway.state import State
@@ -36,7 +36,7 @@ class _Running:
     tenant: str
     key: str
     covers: int
-    task: "asyncio.Task[bool]"
+    task: "asyncio.Task[Compaction]"
 
 
 class Compactor:
@@ -69,14 +69,17 @@ class Compactor:
         if self._calibrator.wants_look(turn, usage) or self._planner.is_near(turn, usage.total):
             self._spawn(self._learn(turn, plan, usage))
 
-    def start(self, turn: Turn, cut: Cut, reason: str) -> "asyncio.Task[bool]":
-        """The compaction of this cut, or the one that runs on the chain already. True: a pivot is ready."""
+    def start(self, turn: Turn, cut: Cut, reason: str, calls: int) -> "asyncio.Task[Compaction]":
+        """The compaction of this cut, or the one that runs on the chain already.
+
+        calls: how many may still be made until all of the cut is folded; this is the first of them.
+        """
         conversation = turn.received.conversation
         running = self._find_on_chain(turn.owner, conversation)
         if running is not None:
             return running.task
         key = conversation.chain[cut.covers].hex()
-        task = self._spawn(self._folding.summarise(turn, cut, reason))
+        task = self._spawn(self._folding.summarise(turn, cut, reason, calls))
         self._running[key] = _Running(turn.owner, key, cut.covers, task)
         task.add_done_callback(lambda _: self._running.pop(key, None))
         return task
@@ -90,7 +93,7 @@ class Compactor:
             task.add_done_callback(lambda _: self._digesting.pop(key, None))
         return task
 
-    def find_running(self, owner: str, conversation: Conversation) -> "asyncio.Task[bool] | None":
+    def find_running(self, owner: str, conversation: Conversation) -> "asyncio.Task[Compaction] | None":
         """A compaction under way whose pivot this conversation could use."""
         running = self._find_on_chain(owner, conversation)
         if running is None or running.covers > find_open_group(conversation):
@@ -151,7 +154,7 @@ class Compactor:
             )
         )
         # A cancelled task (we are shutting down) leaves its marker behind: it brings the work back.
-        await asyncio.wait((self.start(turn, cut, "overflow"),))
+        await asyncio.wait((self.start(turn, cut, "overflow", turn.policy.summary.max_calls),))
         self._state.drop_marker(key)
 
     def _spawn(self, work: Coroutine[Any, Any, Any]) -> "asyncio.Task[Any]":

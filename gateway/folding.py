@@ -5,6 +5,7 @@ in a row is left alone for a while.
 """
 
 import time
+from dataclasses import dataclass
 
 from gateway.core.breaker import Breaker
 from gateway.core.cut import Cut
@@ -23,6 +24,14 @@ _BREAKERS_BYTES = 1 << 18
 _BREAKER_WEIGHT_BYTES = 256
 
 
+@dataclass(frozen=True, slots=True)
+class Compaction:
+    """What became of one: is a pivot ready, and how many calls did it take?"""
+
+    is_ready: bool
+    calls: int
+
+
 class Folding:
     def __init__(
         self, state: State, planner: Planner, summariser: Summariser, digester: Digester, journal: Journal
@@ -34,19 +43,25 @@ class Folding:
         self._journal = journal
         self._breakers: Lru[tuple[str, str], Breaker] = Lru(_BREAKERS_BYTES)
 
-    async def summarise(self, turn: Turn, cut: Cut, reason: str) -> bool:
-        """Summary -> checks -> pivot. False, and one log line, where any of it fails."""
+    async def summarise(self, turn: Turn, cut: Cut, reason: str, calls: int) -> Compaction:
+        """Summary -> checks -> pivot. No pivot, and one log line, where any of it fails.
+
+        calls: how many may still be made until all of the cut is folded; this is the first of them.
+        """
         started = time.monotonic()
         if not self.may_ask(turn):
-            return False
+            return Compaction(is_ready=False, calls=0)
         self._set_breaker(turn, self._breaker(turn).with_attempt(started))
         situation = await self._planner.gather(turn, may_compact=True)
-        made = await self._summariser.summarise(turn, cut, situation)
+        summary = await self._summariser.summarise(turn, cut, situation, calls)
+        made = summary.outcome
         if isinstance(made, Pivot):
             made = await self._save(made)
         self._note(turn, made)
-        self._journal.note_compaction(turn, cut, made, reason, time.monotonic() - started)
-        return isinstance(made, Pivot)
+        self._journal.note_compaction(
+            turn, cut, made, f"{reason} calls={summary.calls}", time.monotonic() - started
+        )
+        return Compaction(is_ready=isinstance(made, Pivot), calls=summary.calls)
 
     async def digest(self, turn: Turn, cut: Cut) -> bool:
         """Never over a summary of the same messages that came in meanwhile."""

@@ -4,7 +4,7 @@ DESIGN §4: learn, compact, retry once; then once with the digest; then the upst
 """
 
 from functools import partial
-from typing import Final
+from typing import Final, NamedTuple
 
 from gateway.core.plan import Plan
 from gateway.core.refusal import Overflow, is_window_exceeded
@@ -12,6 +12,7 @@ from gateway.downstream import Downstream
 from gateway.holding import Care, Held
 from gateway.journal import Journal
 from gateway.lessons import Lessons
+from gateway.patience import Patience
 from gateway.preparation import Preparation
 from gateway.relay import Call, Outcome
 from gateway.sender import Sender, Watching
@@ -23,6 +24,15 @@ _MOST_RETRIES: Final = 2
 _NEAR: Final = 0.5
 
 
+class _Attempt(NamedTuple):
+    """What was sent, and what its refusal says."""
+
+    turn: Turn
+    plan: Plan
+    call: Call
+    overflow: Overflow
+
+
 class Recovery:
     def __init__(self, preparation: Preparation, sender: Sender, lessons: Lessons, journal: Journal) -> None:
         self._preparation = preparation
@@ -32,26 +42,29 @@ class Recovery:
 
     async def carry(self, turn: Turn, call: Call, downstream: Downstream) -> None:
         """Plan, exchange, and what a refusal makes necessary."""
-        plan = await self._preparation.plan(turn, downstream)
+        patience = self._preparation.begin(turn)
+        plan = await self._preparation.plan(turn, downstream, patience)
         refused = await self._send(turn, plan, call, downstream, _choose_care(turn, plan))
-        if refused is not None and not await self._retry(turn, plan, call, downstream, refused.overflow):
+        if refused is None:
+            return
+        attempt = _Attempt(turn, plan, call, refused.overflow)
+        if not await self._retry(attempt, downstream, patience):
             await self._sender.give_back(turn, plan, refused, downstream)
 
-    async def _retry(
-        self, turn: Turn, plan: Plan, call: Call, downstream: Downstream, overflow: Overflow
-    ) -> bool:
+    async def _retry(self, failed: _Attempt, downstream: Downstream, patience: Patience) -> bool:
         """Has an answer gone downstream?"""
+        turn, plan, overflow = failed.turn, failed.plan, failed.overflow
         for attempt in range(_MOST_RETRIES):
             sent_bytes = self._sender.measure(turn, plan)
-            is_first = attempt == 0
-            taught = await self._lessons.learn(turn, plan, overflow, sent_bytes, is_first=is_first)
-            smaller = await self._preparation.plan_measured(taught, downstream, may_ask=is_first)
+            taught = await self._lessons.learn(turn, plan, overflow, sent_bytes, is_first=attempt == 0)
+            smaller = await self._preparation.plan_measured(taught, downstream, patience)
+            patience.calls = 0
             is_smaller = self._is_smaller(turn, plan, smaller)
             self._journal.note_refusal(turn, plan, overflow, is_retried=is_smaller)
             if not is_smaller:
                 return False
             turn, plan = taught, smaller
-            held = await self._send(turn, plan, call, downstream, "start")
+            held = await self._send(turn, plan, failed.call, downstream, "start")
             if held is None:
                 return True
             overflow = held.overflow

@@ -4,6 +4,7 @@ Stores nothing.
 """
 
 import asyncio
+from dataclasses import dataclass
 from typing import Final
 
 from gateway.core.cut import SMALLER_SHARE, Cut
@@ -11,21 +12,31 @@ from gateway.core.errors import UpstreamFailed
 from gateway.core.keepsakes import find_missing, with_list
 from gateway.core.pivot import Pivot
 from gateway.core.plan import Situation
-from gateway.core.summary import Accepted, Rejected, judge_summary, strip_thinking
+from gateway.core.refusal import Overflow
+from gateway.core.summary import Accepted, Answer, Bounds, Rejected, judge_summary, strip_thinking
 from gateway.pivots import PivotMaker
 from gateway.sizes import Sizer
-from gateway.summary_call import SummaryClient
-from gateway.summary_fit import NO_LIMIT, Fitted, SummaryFitter
+from gateway.summary_call import PromptRefused, SummaryClient
+from gateway.summary_fit import NO_LIMIT, Fitted, SummaryFitter, Wish
 from gateway.turn import Turn
 
 # One retry (DESIGN §6); where the first may not have fitted after all, with at most this share of its prompt.
 _TRIES: Final = 2
 _SMALLER_TRY: Final = 0.6
-_MAY_NOT_FIT: Final = ("status 400", "status 413")
+# To ask again at once is no use.
+_NOT_AGAIN: Final = ("status 401", "status 403", "status 429")
 _TOO_BIG: Final = "history too big for the summariser"
 # Of the summary's cap, for the list of facts that it left out; and characters to a token of such a list.
 _LIST_SHARE: Final = 0.2
 _LIST_CHARS_PER_TOKEN: Final = 2.5
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """What came of it, and how many calls it took."""
+
+    outcome: Pivot | Rejected
+    calls: int
 
 
 class Summariser:
@@ -37,31 +48,52 @@ class Summariser:
         self._sizer = sizer
         self._pivots = pivots
 
-    async def summarise(self, turn: Turn, cut: Cut, situation: Situation) -> Pivot | Rejected:
-        """At most two calls. Never raises for what an upstream does.
+    async def summarise(self, turn: Turn, cut: Cut, situation: Situation, calls: int) -> Made:
+        """At most two calls; `calls`: how many may be made for the whole cut. Never raises for what an
+        upstream does.
 
         The pivot covers less than the cut where one call cannot hold all of it.
         """
-        rejected, room = Rejected(_TOO_BIG, is_summarisers=False), NO_LIMIT
-        for _ in range(_TRIES):
-            fitted = await self._fitter.fit(turn, cut, situation, room)
+        rejected, most_tokens = Rejected(_TOO_BIG, is_summarisers=False), NO_LIMIT
+        for tried in range(_TRIES):
+            wish = Wish(calls=max(1, calls - tried), most_tokens=most_tokens)
+            fitted = await self._fitter.fit(turn, cut, situation, wish)
             if fitted is None:
-                break
+                return Made(rejected, tried)
             try:
-                answer = await self._client.ask(fitted.assignment)
+                told = await self._client.ask(fitted.assignment)
             except UpstreamFailed as error:
                 rejected = Rejected(str(error))
-                if str(error) in _MAY_NOT_FIT:
-                    room = int(fitted.prompt_tokens * _SMALLER_TRY)
+                if str(error) in _NOT_AGAIN:
+                    return Made(rejected, tried + 1)
+                if isinstance(error, PromptRefused):
+                    most_tokens = self._learn_refusal(fitted, error.overflow)
                 continue
-            raw = await self._sizer.count(strip_thinking(answer.text), turn.policy.estimator)
-            tokens = int(raw * fitted.ratio)
-            verdict = judge_summary(answer, tokens, fitted.cut.folded, fitted.cut.cap)
+            self._fitter.learn(fitted, told.prompt_tokens)
+            verdict = await self._judge(turn, told.answer, fitted, situation)
             if isinstance(verdict, Accepted):
                 whole = await self._with_facts(turn, verdict, fitted)
-                return await self._pivots.make(turn, fitted.cut, situation, whole, is_digest=False)
+                pivot = await self._pivots.make(turn, fitted.cut, situation, whole, is_digest=False)
+                return Made(pivot, tried + 1)
             rejected = verdict
-        return rejected
+        return Made(rejected, _TRIES)
+
+    def _learn_refusal(self, fitted: Fitted, overflow: Overflow | None) -> int:
+        """The most that the next prompt may hold."""
+        if overflow is not None:
+            self._fitter.learn_limits(fitted, overflow)
+        smaller = int(fitted.prompt_tokens * _SMALLER_TRY)
+        window = (overflow.context or overflow.input) if overflow is not None else None
+        return min(smaller, window - fitted.cut.cap) if window is not None else smaller
+
+    async def _judge(
+        self, turn: Turn, answer: Answer, fitted: Fitted, situation: Situation
+    ) -> Accepted | Rejected:
+        raw = await self._sizer.count(strip_thinking(answer.text), turn.policy.estimator)
+        bounds = Bounds(
+            folded=fitted.cut.folded, cap=fitted.cut.cap, is_calibrated=situation.known.is_calibrated
+        )
+        return judge_summary(answer, int(raw * fitted.ratio), bounds)
 
     async def _with_facts(self, turn: Turn, accepted: Accepted, fitted: Fitted) -> Accepted:
         """With the names and numbers that it should have mentioned, listed below it."""

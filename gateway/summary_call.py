@@ -6,14 +6,20 @@ Knows where to ask and what, not why. Its usage is nobody's business: it never r
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 import httpx2 as httpx
 
 from gateway.core.errors import UpstreamFailed
+from gateway.core.refusal import Overflow, read_overflow
 from gateway.core.summary import Answer
 from gateway.own_call import CALL_ERRORS, make_own_headers
 from gateway.wire.chat_summary import SummaryRequest, render_summary_request
+from gateway.wire.refusal import read_refusal
 from gateway.wire.summary_answer import SummaryReader
+
+_MAY_BE_TOO_LONG: Final = (400, 413, 422)
+_MOST_ERROR_BYTES: Final = 1 << 16
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -31,12 +37,30 @@ class Assignment:
     timeout_seconds: float
 
 
+@dataclass(frozen=True, slots=True)
+class Told:
+    """prompt_tokens: as upstream counted them, for the size of the next call; it reaches no trigger."""
+
+    answer: Answer
+    prompt_tokens: int | None
+
+
+class PromptRefused(UpstreamFailed):
+    """overflow: what the refusal says of the window; None where it does not speak of it."""
+
+    def __init__(self, reason: str, overflow: Overflow | None) -> None:
+        super().__init__(reason)
+        self.overflow = overflow
+
+
 class SummaryClient:
     def __init__(self, client: httpx.AsyncClient) -> None:
         self._client = client
 
-    async def ask(self, assignment: Assignment) -> Answer:
-        """One call. Raises UpstreamFailed where no answer came, or none within the time allowed."""
+    async def ask(self, assignment: Assignment) -> Told:
+        """One call. Raises UpstreamFailed where no answer came, or none within the time allowed, and
+        PromptRefused where the prompt was too long.
+        """
         body = render_summary_request(
             SummaryRequest(
                 model=assignment.model,
@@ -53,7 +77,7 @@ class SummaryClient:
         except CALL_ERRORS as error:
             raise UpstreamFailed(type(error).__name__) from error
 
-    async def _exchange(self, assignment: Assignment, body: bytes) -> Answer:
+    async def _exchange(self, assignment: Assignment, body: bytes) -> Told:
         headers = make_own_headers(assignment.headers)
         headers += [(b"Content-Type", b"application/json"), (b"Accept", b"text/event-stream")]
         request = self._client.build_request(
@@ -63,16 +87,32 @@ class SummaryClient:
         try:
             if response.status_code != 200:
                 # The number only: an error's text may quote the conversation.
-                raise UpstreamFailed(f"status {response.status_code}")
+                reason = f"status {response.status_code}"
+                if response.status_code in _MAY_BE_TOO_LONG:
+                    raise PromptRefused(reason, await _read_overflow(response))
+                raise UpstreamFailed(reason)
             reader = SummaryReader(response.headers.get("content-type", ""), "")
             async for chunk in response.aiter_bytes():
                 reader.feed(chunk)
+                if reader.is_over:
+                    break
         finally:
             await response.aclose()
         read = reader.read()
-        return Answer(
+        answer = Answer(
             text=read.text,
             finish_reason=read.finish_reason,
             has_tool_calls=read.has_tool_calls,
             has_error=read.has_error or not read.is_complete,
         )
+        return Told(answer, read.usage.prompt_tokens if read.usage is not None else None)
+
+
+async def _read_overflow(response: httpx.Response) -> Overflow | None:
+    body = b""
+    async for chunk in response.aiter_bytes():
+        body += chunk
+        if len(body) > _MOST_ERROR_BYTES:
+            break
+    refusal = read_refusal(response.status_code, body)
+    return read_overflow(refusal) if refusal is not None else None

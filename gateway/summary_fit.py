@@ -6,17 +6,21 @@ upstream or model.
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from gateway.core.beta import has_long_window
 from gateway.core.cut import Cut
-from gateway.core.fold import ATTEMPTS, Attempt, from_originals, shrink_cut
+from gateway.core.estimate import is_plausible_ratio
+from gateway.core.fold import Attempt, History, Quoting, find_chunks, find_whole, from_originals, shrink_cut
+from gateway.core.limits import Limits
 from gateway.core.plan import Situation
 from gateway.core.policy import Policy
+from gateway.core.refusal import Overflow
 from gateway.core.transcript import Spoken, render_earlier_summary, render_transcript
 from gateway.core.weights import Weights, weigh
 from gateway.limits import LimitsBook
+from gateway.lru import Lru
 from gateway.settings import Prompts, UpstreamSettings
 from gateway.sizes import Sizer
 from gateway.spoken import read_folded
@@ -29,17 +33,27 @@ from gateway.wire.chat_summary import output_key
 _FRAME_TOKENS: Final = 200
 # The prompt is counted whole with this conversation's own ratio: what is left is how its texts differ.
 _MARGIN: Final = 1.1
+# Before that a call may be refused once: it costs a moment and tells the ratio, where a call more costs a
+# summary.
 _UNCALIBRATED_MARGIN: Final = 1.25
+# English takes 1.3 tokens to a word; names and paths take more.
+_WORDS_PER_TOKEN: Final = 0.6
 _PATH: Final = "/v1/chat/completions"
 # Stands for a window that nobody knows.
 NO_LIMIT: Final = 1 << 30
+_RATIOS_BYTES: Final = 1 << 18
+_RATIO_WEIGHT_BYTES: Final = 300
+
+# Tenant, upstream and model of a summariser.
+_Meter = tuple[str, str, str]
 
 
 @dataclass(frozen=True, slots=True)
 class Fitted:
-    """A call that fits. cut: what it covers. spoken: what that says. ratio: true per raw tokens.
+    """A call that fits. cut: what it covers. spoken: what that says. ratio: true per raw tokens of the
+    conversation.
 
-    prompt_tokens: with the margin.
+    prompt_tokens: with the margin; raw_tokens: as we count them. meter: whose tokens those are.
     """
 
     assignment: Assignment
@@ -47,6 +61,16 @@ class Fitted:
     spoken: Sequence[Spoken]
     ratio: float
     prompt_tokens: int
+    raw_tokens: int
+    meter: _Meter
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Wish:
+    """calls: how many may be made for the whole cut. most_tokens: of one prompt."""
+
+    calls: int
+    most_tokens: int = NO_LIMIT
 
 
 class SummaryFitter:
@@ -55,52 +79,85 @@ class SummaryFitter:
         self._limits = limits
         self._sizer = sizer
         self._prompts = prompts
+        # What summarisers told of their prompts: for the size of the next one, and for nothing else.
+        self._ratios: Lru[_Meter, float] = Lru(_RATIOS_BYTES)
 
-    async def fit(self, turn: Turn, cut: Cut, situation: Situation, most_tokens: int) -> Fitted | None:
-        """The mildest attempt that the summariser's window holds, with a prompt of at most `most_tokens`.
+    async def fit(self, turn: Turn, cut: Cut, situation: Situation, wish: Wish) -> Fitted | None:
+        """The mildest attempt that the summariser's window holds.
 
         What a digest covers is summarised from the originals, if one call holds them.
         """
         weights = weigh(situation.conversation, situation.sizes, situation.known)
         originals = from_originals(cut, situation.pivots, weights)
-        for wanted in (originals, cut) if originals is not None else (cut,):
-            spoken = await asyncio.to_thread(read_folded, turn, wanted)
-            found = await self._fit(turn, wanted, (situation, weights, spoken), most_tokens)
-            if wanted is cut or (found is not None and found.cut.covers == cut.covers):
+        if originals is not None:
+            found = await self._fit(turn, originals, situation, weights, replace(wish, calls=0))
+            if found is not None:
                 return found
-        return None
+        return await self._fit(turn, cut, situation, weights, wish)
 
     async def _fit(
-        self, turn: Turn, cut: Cut, known: tuple[Situation, Weights, list[Spoken]], most_tokens: int
+        self, turn: Turn, cut: Cut, situation: Situation, weights: Weights, wish: Wish
     ) -> Fitted | None:
-        situation, weights, spoken = known
-        summary, conversation = turn.policy.summary, situation.conversation
-        upstream = self._upstreams.read(summary.upstream or "") or turn.upstream
-        context = await self._read_window(turn, upstream)
-        margin = _MARGIN if situation.known.is_calibrated else _UNCALIBRATED_MARGIN
-        for attempt in ATTEMPTS:
-            part = shrink_cut(conversation, weights, cut, attempt.share)
+        """With no call to spare, all of the cut or nothing."""
+        upstream = self._upstreams.read(turn.policy.summary.upstream or "") or turn.upstream
+        meter = (turn.owner, upstream.name, turn.policy.summary.model or turn.model)
+        ratio = self._read_ratio(meter, situation, weights)
+        limits = await self._read_limits(turn, upstream)
+        window = (limits.context or NO_LIMIT) - cut.cap
+        most = min(window, limits.input or NO_LIMIT, wish.most_tokens)
+        spoken = await asyncio.to_thread(read_folded, turn, cut)
+        sizes = situation.sizes.messages[cut.start : cut.covers]
+        history = History(situation.conversation, cut, spoken, sizes)
+        frame = await self._count(turn, self._make_parts(turn.policy, cut, (), Quoting()))
+        room = most / ratio - frame
+        attempts = await asyncio.to_thread(_list_attempts, history, room, wish.calls)
+        for attempt in attempts:
+            part = shrink_cut(weights, cut, attempt.covers)
             said = spoken[: part.covers - part.start]
-            parts = self._make_parts(turn.policy, part, said, attempt)
-            raw = _FRAME_TOKENS + sum(
-                [await self._sizer.count(text, turn.policy.estimator) for text in parts]
-            )
-            prompt = int(raw * weights.ratio * margin)
-            room = context - prompt
-            if room >= part.cap and prompt <= most_tokens:
-                assignment = self._make_assignment(turn, upstream, parts, part.cap, room)
-                return Fitted(assignment, part, said, weights.ratio, prompt)
+            parts = self._make_parts(turn.policy, part, said, attempt.quoting)
+            raw = await self._count(turn, parts)
+            prompt = int(raw * ratio)
+            if prompt <= most:
+                room_tokens = window + part.cap - prompt
+                assignment = self._make_assignment(turn, upstream, parts, part.cap, room_tokens)
+                return Fitted(assignment, part, said, weights.ratio, prompt, raw, meter)
         return None
 
-    async def _read_window(self, turn: Turn, upstream: UpstreamSettings) -> int:
+    def learn(self, fitted: Fitted, prompt_tokens: int | None) -> None:
+        """What upstream counted of a call that was made."""
+        ratio = (prompt_tokens or 0) / fitted.raw_tokens
+        if is_plausible_ratio(ratio):
+            self._ratios.put(fitted.meter, ratio, _RATIO_WEIGHT_BYTES)
+
+    def learn_limits(self, fitted: Fitted, overflow: Overflow) -> None:
+        """What a refusal says of the summariser's window, and of the prompt that did not fit."""
+        self.learn(fitted, overflow.prompt_tokens)
+        told = Limits(context=overflow.context, input=overflow.input)
+        if told.context or told.input:
+            self._limits.learn(*fitted.meter, told)
+
+    def _read_ratio(self, meter: _Meter, situation: Situation, weights: Weights) -> float:
+        """True per raw tokens of the summariser, with the margin: as it told itself, else as the
+        conversation's model does.
+        """
+        told = self._ratios.get(meter)
+        if told is not None:
+            return told * _MARGIN
+        margin = _MARGIN if situation.known.is_calibrated else _UNCALIBRATED_MARGIN
+        return weights.ratio * margin
+
+    async def _count(self, turn: Turn, parts: tuple[str, ...]) -> int:
+        estimator = turn.policy.estimator
+        return _FRAME_TOKENS + sum([await self._sizer.count(text, estimator) for text in parts])
+
+    async def _read_limits(self, turn: Turn, upstream: UpstreamSettings) -> Limits:
         """Of the model that is to summarise. The long window is for who gets the client's headers."""
         model = turn.policy.summary.model or turn.model
         is_own = upstream.name == turn.upstream.name
         if is_own and model == turn.model:
-            return turn.limits.context or NO_LIMIT
+            return turn.limits
         is_long = is_own and has_long_window(model, turn.raw_headers)
-        limits = await self._limits.load(turn.owner, upstream.name, model, has_long_window=is_long)
-        return limits.context or NO_LIMIT
+        return await self._limits.load(turn.owner, upstream.name, model, has_long_window=is_long)
 
     def _make_assignment(
         self, turn: Turn, upstream: UpstreamSettings, parts: tuple[str, ...], cap: int, room: int
@@ -118,7 +175,7 @@ class SummaryFitter:
         )
 
     def _make_parts(
-        self, policy: Policy, cut: Cut, spoken: Sequence[Spoken], attempt: Attempt
+        self, policy: Policy, cut: Cut, spoken: Sequence[Spoken], quoting: Quoting
     ) -> tuple[str, ...]:
         """The user message of a summary call: the question, the history as data, one instruction at the
         end.
@@ -126,11 +183,17 @@ class SummaryFitter:
         parts = [self._prompts.question]
         if cut.base is not None:
             parts.append(render_earlier_summary(cut.base.summary))
-        parts.append(render_transcript(spoken, attempt.tool_chars, attempt.text_chars))
+        parts.append(render_transcript(spoken, quoting.tool_chars, quoting.text_chars))
         instruction = self._prompts.instruction
         if policy.summary.instructions:
             instruction = f"{instruction}\n\n{policy.summary.instructions}"
-        return (*parts, instruction)
+        # What runs into its cap is truncated, and then it is no summary: so it is told.
+        return (*parts, f"{instruction}\n\nWrite at most {int(_WORDS_PER_TOKEN * cut.cap)} words.")
+
+
+def _list_attempts(history: History, room_tokens: float, calls: int) -> list[Attempt]:
+    attempts = list(find_whole(history, room_tokens))
+    return [*attempts, *find_chunks(history, room_tokens, calls)] if calls else attempts
 
 
 def _choose_headers(turn: Turn, upstream: UpstreamSettings) -> tuple[tuple[str, str], ...]:

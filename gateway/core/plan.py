@@ -35,8 +35,9 @@ class Situation:
 
     sticky: the pivot that the nearest head used. pivots: every eligible one, ascending. batches: marks in
     force. may_compact: false once a compaction failed, or where the policy forbids it; may_digest: likewise
-    for the digest. is_preparing: a compaction of this chain is under way. in_tokens: where sizes and limits
-    are not of tokens alone; None where they are.
+    for the digest. is_preparing: a compaction of this chain is under way. is_folding: a part of it has been
+    folded for this very request. in_tokens: where sizes and limits are not of tokens alone; None where they
+    are.
     """
 
     owner: str
@@ -53,6 +54,7 @@ class Situation:
     may_compact: bool
     may_digest: bool = False
     is_preparing: bool = False
+    is_folding: bool = False
     in_tokens: InTokens | None = None
 
 
@@ -96,7 +98,8 @@ def decide(situation: Situation) -> Plan | CompactFirst | DigestFirst:
     1. no known limit: what was in force stays in force;
     2. a prune batch that is worth it (unless the policy is eager: from the soft line on, if it suffices, and
        if no pivot is ready or under way, which is paid for);
-    3. up to the hard line: as it is; 4. above it: the eligible pivot that covers most;
+    3. up to the hard line: as it is; 4. above it: the eligible pivot that covers most (while chunks are being
+       folded it must reach the target, or the next request would have to go on with it);
     5. if that is not enough: compact first; 6. send what there is, if the window holds it;
     7. else fold it into a digest; 8. else send it with its largest texts cut.
     """
@@ -112,7 +115,8 @@ def decide(situation: Situation) -> Plan | CompactFirst | DigestFirst:
         return weighed.plan(sticky, batches)
     best = situation.pivots[-1] if situation.pivots else sticky
     estimate = weighed.estimate(best, batches)
-    if best is not sticky and estimate.tokens <= lines.hard:
+    line = lines.target if situation.is_folding else lines.hard
+    if best is not sticky and estimate.tokens <= line:
         return weighed.plan(best, batches)
     cut = weighed.cut(best, find_open_group(situation.conversation))
     # Before the first answer nothing is known well enough to take something away from a request.

@@ -7,6 +7,7 @@ import re
 from dataclasses import dataclass
 
 from gateway.core.cut import SMALLER_SHARE
+from gateway.core.estimate import UNCALIBRATED_MARGIN
 
 # Only where a text begins with it: a summary may well speak of such tags. Not closed, it is all thinking.
 _THINKING = re.compile(
@@ -17,9 +18,21 @@ _THINKING = re.compile(
 _THINKING_TAIL = re.compile(
     r"\A(?:(?!<think).)*?</think(?:ing)?>[ \t]*$", re.DOTALL | re.IGNORECASE | re.MULTILINE
 )
+# A refusal in words: it begins like one and says little more. Wrongly taken for one, a summary costs a retry.
+_REFUSAL = re.compile(
+    r"(?:(?:i['’]?m|i am) (?:very |so )?sorry\b|sorry[,.]|i apologi[sz]e\b"
+    r"|(?:i['’]m|i am) (?:unable|not able) to\b"
+    r"|i (?:can['’]?t|cannot|can not|won['’]t|will not)"
+    r" (?:help|assist|comply|provide|continue|do|summari[sz]e|fulfil|share|discuss)\b)",
+    re.IGNORECASE,
+)
+_LONGEST_REFUSAL_CHARS = 600
+_REFUSED = frozenset({"content_filter", "refusal", "safety"})
 _FINISHED = frozenset({"stop", "end_turn", "eos", "completed"})
-# Upstream enforces the cap by its own count; ours may differ by this much before we call it broken.
+# Upstream enforces the cap by its own count; ours may differ by this much before we call it broken, and by
+# more as long as its tokenizer is unknown.
 _CAP_TOLERANCE = 1.25
+_UNCALIBRATED_TOLERANCE = 1 + UNCALIBRATED_MARGIN
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -57,22 +70,39 @@ def is_complete(answer: Answer) -> Rejected | None:
         return Rejected("error")
     if answer.has_tool_calls:
         return Rejected("tool calls")
+    if (answer.finish_reason or "").lower() in _REFUSED:
+        return Rejected("refusal")
     if answer.finish_reason not in _FINISHED:
         return Rejected("truncated" if answer.finish_reason else "unfinished")
-    if not strip_thinking(answer.text):
+    text = strip_thinking(answer.text)
+    if not text:
         return Rejected("empty")
-    return None
+    return Rejected("refusal") if _is_refusal(text) else None
 
 
-def judge_summary(answer: Answer, tokens: int, folded: int, cap: int) -> Accepted | Rejected:
+def _is_refusal(text: str) -> bool:
+    return len(text) <= _LONGEST_REFUSAL_CHARS and _REFUSAL.match(text) is not None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Bounds:
+    """folded: what is replaced; cap: what was asked for; true tokens. is_calibrated: as well as we know."""
+
+    folded: int
+    cap: int
+    is_calibrated: bool = True
+
+
+def judge_summary(answer: Answer, tokens: int, bounds: Bounds) -> Accepted | Rejected:
     """`tokens`: true tokens of the stripped text. Smaller than what it replaces by 10 %, and within its
     cap.
     """
     rejected = is_complete(answer)
     if rejected is not None:
         return rejected
-    if tokens > cap * _CAP_TOLERANCE:
+    tolerance = _CAP_TOLERANCE if bounds.is_calibrated else _UNCALIBRATED_TOLERANCE
+    if tokens > bounds.cap * tolerance:
         return Rejected("over its cap")
-    if tokens > folded * SMALLER_SHARE:
+    if tokens > bounds.folded * SMALLER_SHARE:
         return Rejected("not smaller")
     return Accepted(strip_thinking(answer.text), tokens)

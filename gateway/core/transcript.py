@@ -33,9 +33,10 @@ def render_transcript(
     spoken: Iterable[Spoken], tool_chars: int | None = None, text_chars: int | None = None
 ) -> str:
     """The conversation inside its fence; results and arguments cut to `tool_chars` in the middle, if given,
-    all other texts to `text_chars`.
+    all other texts to `text_chars`. Of 0 characters nothing is left to be cut: they are left out.
     """
-    entries = "\n\n".join(_render_entry(entry, tool_chars, text_chars) for entry in spoken)
+    shown = (entry for entry in spoken if tool_chars != 0 or not entry.is_result)
+    entries = "\n\n".join(_render_entry(entry, tool_chars, text_chars) for entry in shown)
     return f"<conversation>\n{entries}\n</conversation>"
 
 
@@ -63,10 +64,9 @@ def _render_entry(entry: Spoken, tool_chars: int | None, text_chars: int | None)
     text = cut_middle(entry.text, tool_chars if entry.is_result else text_chars)
     label = "tool result" if entry.is_result else entry.role
     lines = [f"[{label}]: {neutralise(text)}"] if text or not entry.calls else []
-    lines += [
-        f"[{entry.role} calls {neutralise(tool)}]: {neutralise(cut_middle(arguments, tool_chars))}"
-        for tool, arguments in entry.calls
-    ]
+    for tool, arguments in entry.calls:
+        quoted = f": {neutralise(cut_middle(arguments, tool_chars))}" if tool_chars != 0 else ""
+        lines.append(f"[{entry.role} calls {neutralise(tool)}]{quoted}")
     if entry.media:
         lines.append(f"[{entry.media} attachments left out]")
     return "\n".join(lines)

@@ -38,6 +38,11 @@ class SummaryReader:
         self._room = MAX_TEXT_CHARACTERS
         self._has_tool_calls = False
 
+    @property
+    def is_over(self) -> bool:
+        """More text than any summary has: whatever is still to come, it will not do."""
+        return self._room < 0
+
     def feed(self, chunk: bytes) -> None:
         self._note(self._events.feed(chunk))
 

@@ -133,6 +133,19 @@ def test_a_pivot_that_is_not_enough_is_what_the_next_one_builds_on() -> None:
     assert (plan.cut.base, plan.cut.start) == (early, 3)
 
 
+def test_chunks_are_folded_down_to_the_target_and_not_just_below_the_hard_line() -> None:
+    # Behind the first of these 8,900 tokens are left, behind the second 2,900.
+    some, most = pivot_at(7), pivot_at(17)
+    situation = situate(13_000, results=0.5, pivots=[some])
+    assert planned(situation).pivot == some
+    folding = replace(situation, is_folding=True)
+    step = decide(folding)
+    assert isinstance(step, CompactFirst) and step.cut.base == some
+    assert planned(replace(folding, pivots=[some, most])).pivot == most
+    # With no call left it goes as it is.
+    assert planned(replace(folding, may_compact=False)).pivot == some
+
+
 def test_what_may_not_be_compacted_is_sent_as_far_as_the_window_holds_it() -> None:
     plan = planned(
         situate(

@@ -4,7 +4,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.core.summary import Accepted, Answer, Rejected, is_complete, judge_summary, strip_thinking
+from gateway.core.summary import (
+    Accepted,
+    Answer,
+    Bounds,
+    Rejected,
+    is_complete,
+    judge_summary,
+    strip_thinking,
+)
 
 _GOOD = Answer(text=" We fixed it.\n", finish_reason="stop", has_tool_calls=False, has_error=False)
 
@@ -32,7 +40,7 @@ def test_thinking_is_no_summary(text: str, expected: str) -> None:
 @pytest.mark.parametrize("reason", ["stop", "end_turn", "eos", "completed"])
 def test_a_finished_summary_that_is_smaller_is_taken_without_its_thinking(reason: str) -> None:
     answer = replace(_GOOD, finish_reason=reason, text="<think>x</think> We fixed it.\n")
-    assert judge_summary(answer, 100, 1_000, 400) == Accepted("We fixed it.", 100)
+    assert judge_summary(answer, 100, Bounds(folded=1_000, cap=400)) == Accepted("We fixed it.", 100)
 
 
 @pytest.mark.parametrize(
@@ -41,7 +49,9 @@ def test_a_finished_summary_that_is_smaller_is_taken_without_its_thinking(reason
         (replace(_GOOD, has_error=True, has_tool_calls=True), "error"),
         (replace(_GOOD, has_tool_calls=True), "tool calls"),
         (replace(_GOOD, finish_reason="length"), "truncated"),
-        (replace(_GOOD, finish_reason="content_filter"), "truncated"),
+        (replace(_GOOD, finish_reason="content_filter"), "refusal"),
+        (replace(_GOOD, text="I’m sorry, but I can’t help with that."), "refusal"),
+        (replace(_GOOD, text="I cannot summarise this conversation."), "refusal"),
         (replace(_GOOD, finish_reason=None), "unfinished"),
         (replace(_GOOD, text=" \n"), "empty"),
         (replace(_GOOD, text="<think>only this</think>"), "empty"),
@@ -49,7 +59,7 @@ def test_a_finished_summary_that_is_smaller_is_taken_without_its_thinking(reason
 )
 def test_a_broken_summary_is_refused(answer: Answer, reason: str) -> None:
     assert is_complete(answer) == Rejected(reason)
-    assert judge_summary(answer, 1, 10**6, 10**6) == Rejected(reason)
+    assert judge_summary(answer, 1, Bounds(folded=10**6, cap=10**6)) == Rejected(reason)
 
 
 def test_a_complete_summary_passes_what_needs_no_counting() -> None:
@@ -70,9 +80,29 @@ def test_it_must_be_smaller_by_a_tenth_and_within_its_cap(
     tokens: int, folded: int, cap: int, reason: str | None
 ) -> None:
     expected = Rejected(reason) if reason else Accepted("We fixed it.", tokens)
-    assert judge_summary(_GOOD, tokens, folded, cap) == expected
+    assert judge_summary(_GOOD, tokens, Bounds(folded=folded, cap=cap)) == expected
 
 
 @given(st.text(st.characters(codec="utf-8")))
 def test_stripping_twice_is_stripping_once_where_nothing_was_thought(text: str) -> None:
     assert strip_thinking(strip_thinking(text)) == strip_thinking(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "I can't find a second call site; everything else is done.",
+        "I'm sorry, " + "but first what was done: the cache was moved. " * 20,
+        "We said: I'm sorry, I can't help with that.",
+        "Sorry about the naming: the module is `sorry.py`.",
+    ],
+)
+def test_a_summary_that_speaks_of_a_refusal_is_none(text: str) -> None:
+    assert is_complete(replace(_GOOD, text=text)) is None
+
+
+def test_as_long_as_the_tokenizer_is_unknown_the_cap_is_taken_less_strictly() -> None:
+    bounds = Bounds(folded=10_000, cap=1_000)
+    assert isinstance(judge_summary(_GOOD, 1_500, bounds), Rejected)
+    assert isinstance(judge_summary(_GOOD, 1_500, replace(bounds, is_calibrated=False)), Accepted)
+    assert isinstance(judge_summary(_GOOD, 1_800, replace(bounds, is_calibrated=False)), Rejected)

@@ -12,6 +12,8 @@ from tests.toy.reply import Reply
 SOURCE_PROMPT = "Provide a detailed prompt for continuing our conversation above"
 _FACT = re.compile(r"FACT-[A-Z0-9]{8}(?![A-Z0-9])")
 _DEFAULT_TOKENS = 1_500
+# Of a summary, for the facts; headings and one sentence take the rest.
+_FACTS_SHARE = 0.75
 _FILLER = "The work went on: files were read, changed and tested, and the next step follows from them. "
 
 
@@ -53,13 +55,16 @@ def read_output_limit(request: Mapping[str, object]) -> int | None:
 
 
 def make_summary(request: Mapping[str, object], counter: TokenCounter, summary_tokens: int | None) -> Reply:
-    """A summary of about the wished size; None: 1,500 tokens or nine tenths of the requested output.
+    """A summary of about the wished size; None: 1,500 tokens or nine tenths of the requested output. Of more
+    facts than that holds it repeats the newest.
 
     More than the requested output is cut by the upstream like any reply, with finish reason `length`.
     """
     limit = read_output_limit(request)
     wished = summary_tokens or min(_DEFAULT_TOKENS, int(0.9 * limit) if limit else _DEFAULT_TOKENS)
-    known = "\n".join(f"- {fact}" for fact in find_facts(request))
+    facts = find_facts(request)
+    most = int(_FACTS_SHARE * wished / max(1, counter.text("\n- FACT-ABCD2345")))
+    known = "\n".join(f"- {fact}" for fact in facts[-max(1, most) :])
     text = f"## What we did\nWe followed the task.\n\n## What must not be forgotten\n{known}\n\n## Next\n"
     room_tokens = wished - counter.text(text)
     repeats = room_tokens // max(1, counter.text(_FILLER))

@@ -1,0 +1,334 @@
+"""First contact with a conversation many times the window: folded in chunks, cut visibly, always answered."""
+
+import asyncio
+import json
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from pathlib import Path
+
+import aiohttp
+import pytest
+
+from tests.toy.agent import Message, Session, Shape, Style, find_tokens, make_session
+from tests.toy.delivery import Delivery, RawAnswer
+from tests.toy.gateway import make_settings, running_gateway
+from tests.toy.reply import Reply
+from tests.toy.running import Answer, ask, wait_until
+from tests.toy.summarising import find_facts
+from tests.toy.upstream import Seen, ToyUpstream
+
+WINDOW = 16_000
+MAX_CALLS = 8
+TURN_TOKENS = 900
+SHAPE = Shape(max_tokens=1_000)
+
+
+@lru_cache(maxsize=8)
+def load_session(turns: int, style: Style) -> Session:
+    return make_session(turns, 7, style, TURN_TOKENS)
+
+
+def write_settings(toy: ToyUpstream, *, is_known: bool, store: str = "memory:", more: str = "") -> str:
+    settings = make_settings(toy, store=store, more=more)
+    return settings if is_known else settings.replace('"toy-*"', '"another-*"')
+
+
+@dataclass(frozen=True)
+class Meeting:
+    """Two requests of a conversation that nobody has seen before, the second one turn longer."""
+
+    toy: ToyUpstream
+    session: Session
+    answers: tuple[Answer, ...]
+    sent: tuple[Seen, ...]  # what upstream answered, one for each
+    waited: int  # compactions that the second request waited for
+
+    @property
+    def facts_seen(self) -> set[str]:
+        found = {fact for seen in self.toy.summaries for fact in seen.facts}
+        return found.union(*(find_facts(seen.request) for seen in self.sent))
+
+
+def count_waits(log: pytest.LogCaptureFixture) -> int:
+    return sum("reason=hard line" in record.getMessage() for record in log.records)
+
+
+async def meet(
+    toy: ToyUpstream, session: Session, shape: Shape, settings: str, log: pytest.LogCaptureFixture
+) -> Meeting:
+    log.set_level(logging.INFO, "gateway.compactor")
+    toy.reply = lambda _: Reply(text="Noted.")
+    answers, sent, waits = [], [], []
+    async with running_gateway(settings) as gateway, aiohttp.ClientSession() as client:
+        for turn in (len(session) - 1, len(session)):
+            url = f"{gateway.base_url}/chat/completions"
+            answers.append(await ask(client, url, session.request(turn, shape)))
+            sent.append(toy.chats[-1])
+            waits.append(count_waits(log))
+    return Meeting(toy, session, tuple(answers), tuple(sent), waits[1] - waits[0])
+
+
+def read_messages(seen: Seen) -> list[Message]:
+    messages = seen.request["messages"]
+    assert isinstance(messages, list)
+    return messages
+
+
+def end_of_messages(seen: Seen) -> int:
+    return seen.body.index(b'],"tools":[{"type"')
+
+
+CASES = [
+    pytest.param(times, style, bias, is_known, (place + at) % 2 == 0)
+    for place, times in enumerate((5, 20, 50))
+    for at, (style, bias, is_known) in enumerate(
+        (style, bias, is_known)
+        for style in ("one_user", "many_users")
+        for bias in (0.7, 1.0, 1.6)
+        for is_known in (True, False)
+    )
+]
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(("times", "style", "bias", "is_known", "stream"), CASES)
+async def test_first_contact_with_many_windows_is_answered(
+    times: int, style: Style, bias: float, is_known: bool, stream: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    toy = ToyUpstream(window=WINDOW, bias=bias)
+    session = load_session(int(times * WINDOW / bias / TURN_TOKENS) + 1, style)
+    async with toy:
+        settings = write_settings(toy, is_known=is_known)
+        meeting = await meet(toy, session, replace(SHAPE, stream=stream), settings, caplog)
+    assert all(answer.is_whole for answer in meeting.answers)
+    # At most one surprise: the window or the tokenizer is unknown.
+    assert len([seen for seen in toy.requests if seen.refusal is not None]) <= 1
+    assert 0 < len(toy.summaries) <= MAX_CALLS + 1
+    for seen in meeting.sent:
+        assert read_messages(seen)[: len(session.leading) + 1] == [*session.leading, *session.opening]
+    assert set(find_tokens(session.facts, "user")) <= meeting.facts_seen
+    # The second request waits for nothing, and goes on where the first one ended.
+    assert meeting.waited == 0
+    first, second = meeting.sent
+    assert second.body.startswith(first.body[: end_of_messages(first)])
+
+
+async def test_a_deadline_shorter_than_a_summary_gives_the_digest_and_keeps_the_summary() -> None:
+    toy = ToyUpstream(window=WINDOW)
+    toy.summary_delivery = Delivery(before_headers_seconds=0.5)
+    session = load_session(30, "one_user")
+    more = "policies:\n  default: {summary: {deadline_seconds: 0.1}}\n"
+    toy.reply = lambda _: Reply(text="Noted.")
+    async with (
+        toy,
+        running_gateway(write_settings(toy, is_known=True, more=more)) as gateway,
+        aiohttp.ClientSession() as client,
+    ):
+        url = f"{gateway.base_url}/chat/completions"
+        first = await ask(client, url, session.request(29, SHAPE))
+        assert not toy.summaries[0].finished
+        plans = [first.header("x-gateway-plan")]
+        await wait_until(lambda: toy.summaries[0].finished)
+        await asyncio.sleep(0.2)
+        second = await ask(client, url, session.request(30, SHAPE))
+        plans.append(second.header("x-gateway-plan"))
+    assert first.is_whole and second.is_whole
+    assert plans[0] == "digest"
+    assert b"made without a model" in toy.chats[0].body
+    assert len(toy.summaries) == 1
+
+
+async def test_a_summary_that_came_late_is_what_the_next_ones_build_on(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """It is kept: whoever cannot use the digest finds it."""
+    caplog.set_level(logging.INFO, "gateway.compactor")
+    toy = ToyUpstream(window=WINDOW)
+    toy.summary_delivery = Delivery(before_headers_seconds=0.5)
+    session = load_session(80, "one_user")
+    more = "policies:\n  default: {summary: {deadline_seconds: 0.1}}\n"
+    toy.reply = lambda _: Reply(text="Noted.")
+    async with (
+        toy,
+        running_gateway(write_settings(toy, is_known=True, more=more)) as gateway,
+        aiohttp.ClientSession() as client,
+    ):
+        url = f"{gateway.base_url}/chat/completions"
+        first = await ask(client, url, session.request(79, SHAPE))
+        await wait_until(lambda: count_waits(caplog) == 1)
+        toy.summary_delivery = Delivery()
+        # A branch from before the end of what the digest covers.
+        fork = await ask(client, url, session.request(60, SHAPE))
+    assert (first.status, fork.status) == (200, 200)
+    assert b"<earlier-summary>" not in toy.summaries[0].body
+    assert all(b"<earlier-summary>" in seen.body for seen in toy.summaries[1:])
+    assert len(toy.summaries) > 1
+
+
+async def test_a_restart_in_the_middle_goes_on_from_the_last_chunk(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "gateway.compactor")
+    toy = ToyUpstream(window=WINDOW)
+    session = load_session(18 * 20, "one_user")
+    body = session.request(len(session), SHAPE)
+    toy.reply = lambda _: Reply(text="Noted.")
+    hang = RawAnswer(delivery=Delivery(never=True))
+    toy.intercept = lambda seen: hang if len(toy.summaries) == 4 and seen.is_summary else None
+    async with toy, aiohttp.ClientSession() as client:
+        settings = write_settings(toy, is_known=True, store=f"disk:{tmp_path / 'state'}")
+        async with running_gateway(settings) as gateway:
+            asking = asyncio.create_task(ask(client, f"{gateway.base_url}/chat/completions", body))
+            await wait_until(lambda: len(toy.summaries) == 4, seconds=20)
+            asking.cancel()
+        toy.intercept = lambda _: None
+        before = len(toy.summaries)
+        async with running_gateway(settings) as gateway:
+            answer = await ask(client, f"{gateway.base_url}/chat/completions", body)
+    assert answer.is_whole
+    again = toy.summaries[before:]
+    # It builds on the third chunk, and never reads again what that one covered.
+    assert b"<earlier-summary>" in again[0].body
+    starts = [seen.body.split(b"<conversation>")[1][:500] for seen in (again[0], toy.summaries[3])]
+    assert starts[0] == starts[1]
+    lines = [record.getMessage() for record in caplog.records]
+    covered = [int(line.split("=")[1].split()[0]) for line in lines if line.startswith("compacted covers=")]
+    assert covered == sorted(set(covered))
+
+
+def make_group(sizes: Sequence[int]) -> list[dict[str, object]]:
+    """One call for each result, of so many characters."""
+    calls = [
+        {"id": f"big_{at}", "type": "function", "function": {"name": "fetch", "arguments": "{}"}}
+        for at in range(len(sizes))
+    ]
+    line = "one line of what the tool returned\n"
+    results: list[dict[str, object]] = [
+        {"role": "tool", "tool_call_id": f"big_{at}", "content": (line * (size // len(line) + 1))[:size]}
+        for at, size in enumerate(sizes)
+    ]
+    return [{"role": "assistant", "content": None, "tool_calls": calls}, *results]
+
+
+# About four characters to a token.
+_WINDOW_CHARS = 4 * WINDOW
+_WISH = ("Do this, please. " * _WINDOW_CHARS)[: 3 * _WINDOW_CHARS]
+HUGE = {
+    "one result": (12, make_group([3 * _WINDOW_CHARS])),
+    "one result, nothing before": (0, make_group([3 * _WINDOW_CHARS])),
+    "many results": (12, make_group([_WINDOW_CHARS // 2] * 6)),
+    "a user's message": (12, [{"role": "assistant", "content": "So?"}, {"role": "user", "content": _WISH}]),
+    "behind a long history": (60, make_group([3 * _WINDOW_CHARS])),
+}
+
+
+def with_added(session: Session, turn: int, added: Sequence[Message]) -> bytes:
+    body = session.envelope(turn, SHAPE)
+    return json.dumps(body | {"messages": [*session.messages(turn), *added]}, ensure_ascii=False).encode()
+
+
+def find_cut(seen: Seen, messages: Sequence[Message]) -> list[str]:
+    """The texts that were sent in place of those."""
+    ids = {message.get("tool_call_id") for message in messages} - {None}
+    sent = read_messages(seen)
+    texts = [m["content"] for m in sent if m.get("tool_call_id") in ids] if ids else [sent[-1]["content"]]
+    return [str(text) for text in texts]
+
+
+@pytest.mark.parametrize("is_known", [True, False], ids=["known", "unknown"])
+@pytest.mark.parametrize(("turn", "added"), HUGE.values(), ids=HUGE)
+async def test_what_is_larger_than_the_window_is_cut_in_the_middle(
+    turn: int, added: list[Message], is_known: bool
+) -> None:
+    toy = ToyUpstream(window=WINDOW)
+    session = load_session(61, "one_user")
+    toy.reply = lambda _: Reply(text="Noted.")
+    later = [*added, {"role": "assistant", "content": "Noted."}, {"role": "user", "content": "Go on."}]
+    big = [message for message in added if message["role"] != "assistant"]
+    async with (
+        toy,
+        running_gateway(write_settings(toy, is_known=is_known)) as gateway,
+        aiohttp.ClientSession() as client,
+    ):
+        url = f"{gateway.base_url}/chat/completions"
+        first = await ask(client, url, with_added(session, turn, added))
+        cut = toy.chats[-1]
+        second = await ask(client, url, with_added(session, turn, later))
+    assert first.is_whole and second.is_whole
+    assert len([seen for seen in toy.requests if seen.refusal is not None]) <= 1
+    texts = find_cut(cut, big)
+    assert len(texts) == len(big)
+    for text, message in zip(texts, big, strict=True):
+        whole = str(message["content"])
+        assert f"of {len(whole)} characters cut" in text
+        assert text[:50] == whole[:50] and text[-50:] == whole[-50:]
+    # Sticky: the same bytes on the following request.
+    sent = read_messages(cut)
+    assert read_messages(toy.chats[-1])[: len(sent)] == sent
+
+
+@pytest.mark.parametrize("is_known", [True, False], ids=["known", "unknown"])
+async def test_an_opening_larger_than_the_window_is_cut_in_the_middle(is_known: bool) -> None:
+    toy = ToyUpstream(window=WINDOW)
+    toy.reply = lambda _: Reply(text="Noted.")
+    opening: list[Message] = [{"role": "system", "content": "Help."}, {"role": "user", "content": _WISH}]
+    later = [*opening, {"role": "assistant", "content": "Noted."}, {"role": "user", "content": "Go on."}]
+    async with (
+        toy,
+        running_gateway(write_settings(toy, is_known=is_known)) as gateway,
+        aiohttp.ClientSession() as client,
+    ):
+        url = f"{gateway.base_url}/chat/completions"
+        bodies = [json.dumps({"model": "toy-model", "messages": m}).encode() for m in (opening, later)]
+        answers = [await ask(client, url, body) for body in bodies]
+    assert all(answer.is_whole for answer in answers)
+    assert len([seen for seen in toy.requests if seen.refusal is not None]) <= 1
+    first, second = (read_messages(seen) for seen in toy.chats[-2:])
+    assert f"of {len(_WISH)} characters cut" in str(first[1]["content"])
+    assert second[:2] == first
+    assert toy.summaries == []
+
+
+@pytest.mark.parametrize("stream", [True, False], ids=["streamed", "whole"])
+async def test_the_client_is_kept_alive_from_the_first_chunk_to_the_last(stream: bool) -> None:
+    toy = ToyUpstream(window=WINDOW)
+    toy.summary_delivery = Delivery(before_headers_seconds=0.25)
+    session = load_session(18 * 5, "one_user")
+    more = "keepalive: {after_seconds: 0.1, every_seconds: 0.1}\n"
+    toy.reply = lambda _: Reply(text="Noted.")
+    async with (
+        toy,
+        running_gateway(write_settings(toy, is_known=True, more=more)) as gateway,
+        aiohttp.ClientSession() as client,
+    ):
+        url = f"{gateway.base_url}/chat/completions"
+        answer = await ask(client, url, session.request(len(session), replace(SHAPE, stream=stream)))
+    assert answer.is_whole
+    alive = answer.body.count(b": keep-alive") if stream else len(answer.body) - len(answer.body.lstrip())
+    # Each summary takes a quarter of a second, and so does each wait for two keep-alives.
+    assert alive >= 2 * len(toy.summaries) - 2
+
+
+async def test_the_client_is_kept_alive_while_megabytes_are_counted() -> None:
+    toy = ToyUpstream(window=WINDOW)
+    session = load_session(61, "one_user")
+    more = "keepalive: {after_seconds: 0.02, every_seconds: 0.02}\n"
+    toy.reply = lambda _: Reply(text="Noted.")
+    calls, *results = make_group([1_000_000] * 12)
+    # Texts that differ in every line: what was counted once would not be counted again.
+    big = [
+        {**m, "content": "".join(f"{at} {n} line\n" for n in range(60_000))} for at, m in enumerate(results)
+    ]
+    body = with_added(session, 60, [calls, *big])
+    async with (
+        toy,
+        running_gateway(write_settings(toy, is_known=True, more=more)) as gateway,
+        aiohttp.ClientSession() as client,
+    ):
+        toy.summary_failures = [RawAnswer(status=500)] * 9
+        streamed = body[:-1] + b', "stream": true}'
+        answer = await ask(client, f"{gateway.base_url}/chat/completions", streamed)
+    assert answer.is_whole
+    assert answer.body.count(b": keep-alive") >= 5
