@@ -143,7 +143,6 @@ def test_what_follows_a_known_beginning_is_checked_as_strictly_as_a_whole_body(a
         b'{"messages":[{}]}',
         b'{"messages":[{"role":1}]}',
         b'{"messages":[{"role":"user","content":NaN}]}',
-        b'{"messages":[{"role":"user","content":"\\ud800"}]}',
         b'{"messages":[{"role":"user","content":"\xff"}]}',
         b'{"messages":[{"role":"user","content":1e400}]}',
         b'{"messages":[],"messages":[]}',

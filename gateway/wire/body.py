@@ -5,11 +5,12 @@ Knows JSON's outermost two levels only: an object, and the one array in it that 
 
 import re
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from gateway.core.errors import Unreadable
+from gateway.wire.surrogates import mend_surrogates
 
 _SEPARATORS: Final = b" \t\r\n,"
 _SPACES: Final = b" \t\r\n"
@@ -37,7 +38,11 @@ class Fields:
 def split_fields(data: bytes, array_key: str) -> Fields:
     """Raises Unreadable for anything but one object without repeated keys whose `array_key` is an array."""
     try:
-        decoded = _fields_decoder.decode(data)
+        try:
+            decoded = _fields_decoder.decode(data)
+        except (msgspec.MsgspecError, UnicodeDecodeError):
+            data = mend_surrogates(data)
+            decoded = _fields_decoder.decode(data)
         array = decoded.get(array_key)
         raws = _items_decoder.decode(array) if array is not None else None
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
@@ -49,6 +54,14 @@ def split_fields(data: bytes, array_key: str) -> Fields:
     return Fields({key: bytes(raw) for key, raw in decoded.items() if key != array_key}, places, items)
 
 
+def decode_message(raw: bytes) -> Any:  # noqa: ANN401 - JSON is of any shape
+    """One slice as Python values. Raises MsgspecError, UnicodeDecodeError or RecursionError."""
+    try:
+        return msgspec.json.decode(raw)
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return msgspec.json.decode(mend_surrogates(raw))
+
+
 def split_items(data: bytes, start: int, end: int) -> list[Slice]:
     """The items of the array whose inside lies at `start:end`. Raises Unreadable."""
     inside = data[start:end].lstrip(_SPACES)
@@ -56,8 +69,12 @@ def split_items(data: bytes, start: int, end: int) -> list[Slice]:
         return []
     if inside[:1] != b",":
         raise Unreadable("not a continuation of an array")
+    array = b"[" + inside[1:] + b"]"
     try:
-        raws = _items_decoder.decode(b"[" + inside[1:] + b"]")
+        try:
+            raws = _items_decoder.decode(array)
+        except (msgspec.MsgspecError, UnicodeDecodeError):
+            raws = _items_decoder.decode(mend_surrogates(array))
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise Unreadable("not a continuation of an array") from error
     if not raws:

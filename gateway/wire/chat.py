@@ -11,7 +11,7 @@ import msgspec
 
 from gateway.core.errors import Unreadable
 from gateway.core.message import Call, Message, Role, digest_fields
-from gateway.wire.body import Fields, Slice, split_fields, split_items
+from gateway.wire.body import Fields, Slice, decode_message, split_fields, split_items
 from gateway.wire.canonical import (
     canonical_arguments,
     canonical_json,
@@ -178,7 +178,7 @@ def _read_calling(calling: _PlainCalling, raw: bytes, key: bytes) -> Message:
 
 def _read_any_message(raw: bytes, key: bytes) -> Message:
     try:
-        message = msgspec.json.decode(raw)
+        message = decode_message(raw)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise Unreadable("message is not JSON we can read") from error
     if not isinstance(message, dict) or not isinstance(message.get("role"), str):

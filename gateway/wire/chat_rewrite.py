@@ -13,6 +13,7 @@ from gateway.core.transcript import cut_middle
 from gateway.core.view import View
 from gateway.wire.chat import ChatBody
 from gateway.wire.splice import Edit
+from gateway.wire.surrogates import mend_surrogates
 
 _INCLUDE_USAGE = b'{"include_usage":true}'
 
@@ -35,7 +36,7 @@ def render_marked(raw: bytes, mark: Mark, placeholder: str) -> bytes:
 
     Attachments go when the text is cleared. Every other field is kept; nothing to shorten, no byte changes.
     """
-    message = msgspec.json.decode(raw, type=dict[str, msgspec.Raw])
+    message = msgspec.json.decode(mend_surrogates(raw), type=dict[str, msgspec.Raw])
     content = msgspec.json.decode(message["content"]) if "content" in message else None
     shortened = _shorten_content(content, mark, placeholder)
     if shortened == content:

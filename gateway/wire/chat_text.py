@@ -5,10 +5,9 @@ Knows where words are; leaves ids, flags and the bytes of media out.
 
 from collections.abc import Iterator
 
-import msgspec
-
 from gateway.core.attachment import ATTACHMENT_TOKENS, Attachment
 from gateway.core.transcript import Spoken
+from gateway.wire.body import decode_message
 from gateway.wire.canonical import flatten_content
 
 # Sent back with a message and counted upstream, but not part of what it says.
@@ -34,7 +33,7 @@ _BLOB_CHARACTERS = 1_024
 
 def read_spoken(raw: bytes) -> Spoken:
     """The texts of a slice that has been read before."""
-    message = msgspec.json.decode(raw)
+    message = decode_message(raw)
     texts, media = flatten_content(message.get("content"))
     hidden = [message[key] for key in _HIDDEN_KEYS if isinstance(message.get(key), str)]
     media_tokens = 0

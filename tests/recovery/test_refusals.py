@@ -283,3 +283,15 @@ async def test_a_reply_that_fills_the_window_tells_how_large_it_is() -> None:
     full, following = toy.chats[-2:]
     assert following.prompt_tokens < 0.8 * full.prompt_tokens
     assert len(toy.summaries) == 1
+
+
+async def test_half_an_emoji_in_the_history_does_not_end_the_session() -> None:
+    """What JavaScript writes when it cuts a text inside one; our JSON library cannot read it."""
+    toy = ToyUpstream(window=WINDOW)
+    cut = {"role": "user", "content": "It printed \ud83d"}
+    session = replace(SESSION, opening=(*SESSION.opening, cut))
+    async with toy, running_gateway(toy_gateway.make_settings(toy)) as gateway:
+        run = await run_session(session, gateway.base_url, toy, replace(SHAPE, ascii=True))
+    assert run.failed == [] and run.refusals == []
+    assert run.summaries
+    assert b"It printed \\ud83d" in run.outgoing[-1].body

@@ -100,8 +100,6 @@ def test_a_second_key_is_unreadable_however_it_hides(body: bytes) -> None:
         b'{"messages":[NaN]}',
         b'{"messages":[],"x":NaN}',
         b'{"messages":[],"x":Infinity}',
-        b'{"messages":[],"x":"\\ud800"}',
-        b'{"messages":[],"\\ud800":1}',
         b'{"messages":[],"\xff":1}',
         b'\xef\xbb\xbf{"messages":[]}',
         b'{"messages":' + b"[" * 9_999 + b"]" * 9_999 + b"}",

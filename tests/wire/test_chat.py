@@ -171,7 +171,6 @@ def test_the_facts_of_a_message(
         b'{"role":null}',
         b'{"role":["user"]}',
         b'{"role":"user","content":NaN}',
-        b'{"role":"user","content":"\\ud800"}',
         b'{"role":"user","content":"\xff"}',
         b'{"role":"assistant","tool_calls":[1]}',
         b'{"role":"user","content":' + b"[" * 9_999 + b"]" * 9_999 + b"}",
@@ -241,7 +240,7 @@ def test_fields_of_odd_types_say_nothing(fields: str) -> None:
     assert found == ("", False, False, b"")
 
 
-@pytest.mark.parametrize("value", ['"\\ud800"', "1e400", '"\xff"'])
+@pytest.mark.parametrize("value", ["1e400", '"\xff"'])
 def test_an_envelope_field_that_we_need_and_cannot_read_makes_the_body_unreadable(value: str) -> None:
     with pytest.raises(Unreadable):
         parse_body(b'{"messages":[],"model":' + value.encode("latin-1") + b"}")
