@@ -9,27 +9,40 @@ from typing import Literal
 
 # How the tokens of a text are counted: by a tokenizer, or as documents 000 and 001 do, four characters each.
 Estimator = Literal["tiktoken", "chars"]
+Formula = Literal["adaptive", "source", "ratio"]
+Protects = Literal["results", "everything"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Trigger:
-    """When is it full? Source for `source`: document 000 §3.1; for `adaptive`: DECISIONS, lines."""
+    """When is it full? `source`: document 000 §3.1; `ratio`: 002 and 003; `adaptive`: DECISIONS, lines.
 
-    formula: Literal["adaptive", "source"] = "adaptive"
+    Not every formula uses every number.
+    """
+
+    formula: Formula = "adaptive"
     # Product-level cap on the reply that is reserved (document 000 §3.1).
     output_cap: int = 32_000
+    # Kept free below an input limit by `source`; None: as much as the reply, reserve_maximum at most.
+    input_reserve: int | None = 0
+    # Is it full at the line already, or only above it? Later versions of opencode compare with >=.
+    at_line: bool = False
     # reserve = min(max(requested or model output, reserve_minimum), reserve_maximum, reserve_ratio x window)
     reserve_minimum: int = 8_000
     reserve_maximum: int = 20_000
     reserve_ratio: float = 0.25
     # hard = min(hard_ratio x window, window - reserve, window - client_margin from client_margin_from up)
+    # `ratio`: hard = hard_ratio x window - reserve, and soft = soft_ratio x window - reserve
     hard_ratio: float = 0.75
+    soft_ratio: float = 0.75
     client_margin: int = 36_000
     client_margin_from: int = 100_000
     # soft = hard - min(max(growth_turns x growth per turn, soft_minimum x window), soft_maximum x window)
     growth_turns: float = 2.0
     soft_minimum: float = 0.05
     soft_maximum: float = 0.25
+    # A prepared summary comes into force above the hard line; early: above the soft line already.
+    early: bool = False
     # target after a compaction = floor + target_ratio x (hard - floor)
     target_ratio: float = 0.5
 
@@ -41,6 +54,9 @@ class Keep:
     # tail = min(tail_tokens, tail_ratio x hard), and at least the open group.
     tail_tokens: int = 20_000
     tail_ratio: float = 0.15
+    # Where set: tail = tail_window x window instead (document 003 §4.3).
+    tail_window: float = 0.0
+    # At least so many messages, in whole groups, as far as the window has room for them.
     tail_messages: int = 0
     # The messages before the first reply: kept as bytes, cut visibly beyond opening_ratio x window.
     opening: bool = True
@@ -56,11 +72,26 @@ class Pruning:
     protect_ratio: float = 0.3
     minimum_tokens: int = 20_000
     minimum_ratio: float = 0.1
+    # What fills the protected part: tool results alone, or every message (document 004).
+    protects: Protects = "results"
+    # overshoot: the message that fills it is protected, too.
+    overshoot: bool = False
+    # Most that one message counts for (document 004: 50,000).
+    part_tokens: int | None = None
+    # calibrated: by what upstream counts; otherwise by the estimator alone, as the documents do.
+    calibrated: bool = True
     protected_tools: tuple[str, ...] = ("skill",)
+    protected_prefixes: tuple[str, ...] = ()
     keep_turns: int = 0
+    keep_messages: int = 0
     placeholder: str = "[Old tool result content cleared]"
+    # Results of more than over_chars are cut to keep_chars; None: cleared (document 003 §9: 1,000 to 200).
+    over_chars: int = 0
+    keep_chars: int | None = None
     # eager: whenever a batch is worth it. Otherwise only from the soft line on, and only if it suffices.
     eager: bool = False
+    # partial: also where it does not suffice.
+    partial: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -13,7 +13,7 @@ from gateway.settings.policy_schema import PolicySection, PresetSection
 # Keys of a preset that are no sections.
 _PLAIN_KEYS = frozenset({"estimator"})
 # Named by the contract, not yet there.
-LATER_PRESETS = frozenset({"recent", "utilization", "rfc007", "rolling", "prune_only"})
+LATER_PRESETS = frozenset({"utilization", "rfc007", "rolling"})
 
 
 class PresetError(ValueError):

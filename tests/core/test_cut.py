@@ -80,6 +80,15 @@ def test_a_number_of_messages_may_be_kept_but_no_group_is_split_for_it() -> None
     assert odd is not None and odd.covers == 11
 
 
+def test_messages_that_no_window_holds_are_cut_down_to_the_target() -> None:
+    """Otherwise each request would compact once more."""
+    # Nine groups of 1,000, a summary of 1,600 and the opening of 100 stay below the hard line of 12,000.
+    assert (kept := cut(keep=Keep(tail_messages=18))) is not None and kept.covers == 3
+    # A window of 8K holds 6,000: eighteen messages do not fit. Its target of 3,000 has room for two groups.
+    found = cut(8_000, keep=Keep(tail_messages=18))
+    assert found is not None and found.covers == 17
+
+
 def test_nothing_to_fold_is_no_cut() -> None:
     assert cut(1_000_000) is None
     assert cut(base=make_pivot(_CONVERSATION, 19)) is None

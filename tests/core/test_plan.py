@@ -12,7 +12,7 @@ from gateway.core.limits import Limits
 from gateway.core.lines import Demand, choose_lines
 from gateway.core.pivot import Mark, Pivot, find_eligible_pivots
 from gateway.core.plan import CompactFirst, DigestFirst, Plan, Situation, decide, decide_after
-from gateway.core.policy import Keep, Policy, Pruning
+from gateway.core.policy import Keep, Policy, Pruning, Trigger
 from gateway.core.view import Size, View
 from tests.conversations import JSON, bodies, converse, make_batch, make_pivot, read
 
@@ -96,6 +96,34 @@ def test_an_eager_policy_prunes_below_the_lines_too() -> None:
     eager = replace(Policy(), pruning=Pruning(eager=True))
     assert planned(situate(8_000, policy=eager)).new_batch is not None
     assert planned(situate(8_000, policy=replace(eager, prune=False))).new_batch is None
+
+
+def test_a_partial_policy_takes_a_batch_that_does_not_suffice_but_only_near_the_line() -> None:
+    partial = replace(Policy(), pruning=Pruning(partial=True))
+    assert planned(situate(11_500, results=0.5, policy=partial)).new_batch is not None
+    assert planned(situate(11_000, results=0.97, policy=partial)).new_batch is None
+
+
+def test_a_policy_may_cut_old_results_instead_of_clearing_them() -> None:
+    cutting = replace(Policy(), pruning=Pruning(keep_chars=200, over_chars=1_000, eager=True))
+    plan = planned(situate(8_000, policy=cutting))
+    assert plan.new_batch is not None
+    assert {mark.keep_chars for mark in plan.new_batch.marks} == {200}
+
+
+def test_a_policy_that_applies_early_takes_a_ready_pivot_from_the_soft_line_on() -> None:
+    early = replace(Policy(), trigger=Trigger(early=True))
+    ready = pivot_at(15)
+    assert planned(situate(11_500, results=0.5, policy=early, pivots=[ready])).pivot == ready
+    assert planned(situate(11_000, results=0.5, policy=early, pivots=[ready])).pivot is None
+    # Nothing ready: nobody waits for it below the hard line.
+    assert planned(situate(11_500, results=0.5, policy=early)).pivot is None
+    # What will be added before it is applied is not taken off its tail.
+    late = situate(11_500, results=0.5)
+    soon = replace(late, policy=replace(early, keep=Keep(tail_tokens=3_500, tail_ratio=1.0)))
+    late = replace(late, policy=replace(late.policy, keep=soon.policy.keep))
+    cuts = [decide_after(each, planned(each), 11_500) for each in (late, soon)]
+    assert [cut.covers for cut in cuts if cut is not None] == [17, 15]
 
 
 def test_nothing_is_pruned_while_a_compaction_is_ready_or_under_way() -> None:

@@ -72,7 +72,7 @@ def test_the_opencode_preset_is_the_source_documents(tmp_path: Path) -> None:
         estimator="chars",
         trigger=Trigger(formula="source"),
         keep=Keep(tail_tokens=20_000, tail_ratio=0.0, opening=True),
-        pruning=Pruning(protect_ratio=1.0, minimum_ratio=1.0, keep_turns=2, eager=True),
+        pruning=Pruning(protect_ratio=1.0, minimum_ratio=1.0, calibrated=False, keep_turns=2, eager=True),
     )
 
 
@@ -159,7 +159,7 @@ _BAD = [
     ("drain_seconds: -1\n", 1, "greater than or equal to 0"),
     ("policies:\n  p:\n    trigger: {hard_ratio: 1.5}\n", 3, "less than or equal to 1"),
     ("policies:\n  p:\n    trigger: {output_cap: 0}\n", 3, "greater than 0"),
-    ("policies:\n  p:\n    trigger: {formula: magic}\n", 3, "'adaptive' or 'source'"),
+    ("policies:\n  p:\n    trigger: {formula: magic}\n", 3, "'adaptive', 'source' or 'ratio'"),
     ("policies:\n  p:\n    pruning: {placeholder: ''}\n", 3, "must not be empty"),
     ("upstreams: []\n", 1, "named entries"),
     ("tenants: {}\n", 1, "must be a list"),

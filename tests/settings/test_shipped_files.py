@@ -46,7 +46,8 @@ def test_the_adaptive_preset_spells_out_every_default() -> None:
     written = load_document(_CONFIG / "presets" / "adaptive.yaml", {}).values
     expected = dataclasses.asdict(Policy())
     switches = {"auto": expected.pop("auto"), "prune": expected.pop("prune")}
-    expected["pruning"]["protected_tools"] = list(expected["pruning"]["protected_tools"])
+    for name in ("protected_tools", "protected_prefixes"):
+        expected["pruning"][name] = list(expected["pruning"][name])
     del expected["name"]
     assert written == {"compaction": switches, **expected}
 
