@@ -9,6 +9,7 @@ import time
 from gateway.core.breaker import Breaker
 from gateway.core.cut import Cut
 from gateway.core.pivot import Pivot
+from gateway.core.plan import Situation
 from gateway.core.summary import Rejected
 from gateway.digester import Digester
 from gateway.journal import Journal
@@ -41,12 +42,21 @@ class Folding:
             return False
         self._set_breaker(turn, self._breaker(turn).with_attempt(started))
         situation = await self._planner.gather(turn, may_compact=True)
-        made = await self._summariser.summarise(turn, cut, situation)
+        made = await self._make(turn, cut, situation)
         if isinstance(made, Pivot):
             made = await self._save(made)
         self._note(turn, made)
         self._journal.note_compaction(turn, cut, made, reason, time.monotonic() - started)
         return isinstance(made, Pivot)
+
+    async def _make(self, turn: Turn, cut: Cut, situation: Situation) -> Pivot | Rejected:
+        match turn.policy.summary.method:
+            case "model":
+                return await self._summariser.summarise(turn, cut, situation)
+            case "digest":
+                return await self._digester.digest(turn, cut, situation)
+            case "drop":
+                return await self._digester.drop(turn, cut, situation)
 
     async def digest(self, turn: Turn, cut: Cut) -> bool:
         """Never over a summary of the same messages that came in meanwhile."""
@@ -67,8 +77,8 @@ class Folding:
         return pivot
 
     def may_ask(self, turn: Turn) -> bool:
-        """Not while the summariser of this tenant has failed too often in a row."""
-        return self._breaker(turn).allows(time.monotonic())
+        """Not while this tenant's summariser has failed too often in a row. Where none is asked: always."""
+        return turn.policy.summary.method != "model" or self._breaker(turn).allows(time.monotonic())
 
     def _note(self, turn: Turn, made: Pivot | Rejected) -> None:
         if isinstance(made, Pivot):

@@ -7,7 +7,7 @@ import asyncio
 from typing import Final
 
 from gateway.core.cut import SMALLER_SHARE, Cut
-from gateway.core.errors import UpstreamFailed
+from gateway.core.errors import ModelUnknown, UpstreamFailed
 from gateway.core.keepsakes import find_missing, with_list
 from gateway.core.pivot import Pivot
 from gateway.core.plan import Situation
@@ -16,6 +16,7 @@ from gateway.pivots import PivotMaker
 from gateway.sizes import Sizer
 from gateway.summary_call import SummaryClient
 from gateway.summary_fit import NO_LIMIT, Fitted, SummaryFitter
+from gateway.summary_models import SummaryModels
 from gateway.turn import Turn
 
 # One retry (DESIGN §6); where the first may not have fitted after all, with at most this share of its prompt.
@@ -30,25 +31,38 @@ _LIST_CHARS_PER_TOKEN: Final = 2.5
 
 class Summariser:
     def __init__(
-        self, client: SummaryClient, fitter: SummaryFitter, sizer: Sizer, pivots: PivotMaker
+        self,
+        client: SummaryClient,
+        fitter: SummaryFitter,
+        models: SummaryModels,
+        sizer: Sizer,
+        pivots: PivotMaker,
     ) -> None:
         self._client = client
         self._fitter = fitter
+        self._models = models
         self._sizer = sizer
         self._pivots = pivots
 
     async def summarise(self, turn: Turn, cut: Cut, situation: Situation) -> Pivot | Rejected:
-        """At most two calls. Never raises for what an upstream does.
+        """At most two calls, a third where upstream does not know the cheaper model. Never raises for what an
+        upstream does.
 
         The pivot covers less than the cut where one call cannot hold all of it.
         """
         rejected, room = Rejected(_TOO_BIG, is_summarisers=False), NO_LIMIT
-        for _ in range(_TRIES):
+        tries = _TRIES
+        while tries:
             fitted = await self._fitter.fit(turn, cut, situation, room)
             if fitted is None:
                 break
+            tries -= 1
             try:
                 answer = await self._client.ask(fitted.assignment)
+            except ModelUnknown as error:
+                rejected = Rejected(str(error))
+                tries += self._models.note_unknown(turn, fitted.upstream, fitted.assignment.model)
+                continue
             except UpstreamFailed as error:
                 rejected = Rejected(str(error))
                 if str(error) in _MAY_NOT_FIT:

@@ -9,11 +9,15 @@ from dataclasses import dataclass
 
 import httpx2 as httpx
 
-from gateway.core.errors import UpstreamFailed
+from gateway.core.errors import ModelUnknown, UpstreamFailed
 from gateway.core.summary import Answer
 from gateway.own_call import CALL_ERRORS, make_own_headers
 from gateway.wire.chat_summary import SummaryRequest, render_summary_request
+from gateway.wire.model_refusal import STATUSES, is_model_unknown
 from gateway.wire.summary_answer import SummaryReader
+
+# Of an error answer: what it says stands at its beginning.
+_ERROR_BYTES = 1 << 16
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -36,7 +40,9 @@ class SummaryClient:
         self._client = client
 
     async def ask(self, assignment: Assignment) -> Answer:
-        """One call. Raises UpstreamFailed where no answer came, or none within the time allowed."""
+        """One call. Raises UpstreamFailed where no answer came, or none within the time allowed; ModelUnknown
+        where upstream does not serve the model.
+        """
         body = render_summary_request(
             SummaryRequest(
                 model=assignment.model,
@@ -62,8 +68,7 @@ class SummaryClient:
         response = await self._client.send(request, stream=True)
         try:
             if response.status_code != 200:
-                # The number only: an error's text may quote the conversation.
-                raise UpstreamFailed(f"status {response.status_code}")
+                raise await _read_failure(response, assignment.model)
             reader = SummaryReader(response.headers.get("content-type", ""), "")
             async for chunk in response.aiter_bytes():
                 reader.feed(chunk)
@@ -76,3 +81,16 @@ class SummaryClient:
             has_tool_calls=read.has_tool_calls,
             has_error=read.has_error or not read.is_complete,
         )
+
+
+async def _read_failure(response: httpx.Response, model: str) -> UpstreamFailed:
+    """The number only: an error's text may quote the conversation."""
+    status = response.status_code
+    body = bytearray()
+    if status in STATUSES:
+        async for chunk in response.aiter_bytes():
+            body += chunk
+            if len(body) >= _ERROR_BYTES:
+                break
+    kind = ModelUnknown if is_model_unknown(status, bytes(body), model) else UpstreamFailed
+    return kind(f"status {status}")

@@ -57,7 +57,8 @@ def choose_cut(
 ) -> Cut | None:
     """The cut that leaves the largest tail within its budget, or None where there is nothing to fold.
 
-    A tail of messages may exceed the target; what would exceed the hard line is cut down to the target.
+    A tail of messages may go half the way from the target to the hard line; a larger one is cut down to the
+    target, or each turn would compact.
     What gives way where not all fits, in this order: tail beyond the open group, opening beyond its share,
     cap.
     """
@@ -69,7 +70,7 @@ def choose_cut(
     covers = _choose_position(conversation, tokens, budget, parts.must_keep)
     if keep.tail_messages:
         wanted = _back_to_boundary(conversation, len(tokens) - keep.tail_messages)
-        most = room + lines.hard - lines.target
+        most = room + (lines.hard - lines.target) / 2
         if sum(tokens[wanted:]) > most - parts.lead:
             wanted = _forward_until_it_fits(
                 conversation, tokens, (wanted, parts.must_keep), room - parts.lead

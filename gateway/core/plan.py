@@ -87,8 +87,9 @@ def decide(situation: Situation) -> Plan | CompactFirst | DigestFirst:
        if no pivot is ready or under way, which is paid for);
     3. up to the hard line: as it is; 4. above it: the eligible pivot that covers most (for a policy that
        applies early: from the soft line on);
-    5. if that is not enough: compact first; 6. send what there is, if the window holds it;
-    7. else fold it into a digest; 8. else send it with its largest texts cut.
+    5. if that is not enough: compact first; 6. where no summary is to be had: fold it into a digest, if the
+       window does not hold it, or if the policy wants one; 7. send what there is, if the window holds it;
+    8. else send it with its largest texts cut.
     """
     weighed = _Weighed(situation)
     lines = weighed.lines
@@ -114,11 +115,10 @@ def decide(situation: Situation) -> Plan | CompactFirst | DigestFirst:
     share = WORTHWHILE_SHARE if fits else NEEDED_SHARE
     if situation.may_compact and cut is not None and is_worthwhile(cut, share * lines.hard):
         return CompactFirst(cut=cut)
-    if fits:
-        return weighed.plan(best, batches)
-    if situation.may_digest and cut is not None and is_worthwhile(cut, NEEDED_SHARE * lines.hard):
+    wants_digest = situation.may_digest and (not fits or situation.policy.summary.digest_at_line)
+    if wants_digest and cut is not None and is_worthwhile(cut, share * lines.hard):
         return DigestFirst(cut=cut)
-    return weighed.squeeze(best, batches)
+    return weighed.plan(best, batches) if fits else weighed.squeeze(best, batches)
 
 
 def decide_after(situation: Situation, plan: Plan, total_tokens: int) -> Cut | None:

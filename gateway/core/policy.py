@@ -7,10 +7,13 @@ field's comment names, tokens are true tokens of the upstream.
 from dataclasses import dataclass, field
 from typing import Literal
 
-# How the tokens of a text are counted: by a tokenizer, or as documents 000 and 001 do, four characters each.
-Estimator = Literal["tiktoken", "chars"]
+# How the tokens of a text are counted: by a tokenizer, or four characters each: rounded as in documents 000
+# and 001, or up as in 004.
+Estimator = Literal["tiktoken", "chars", "chars-up"]
 Formula = Literal["adaptive", "source", "ratio"]
 Protects = Literal["results", "everything"]
+# Who writes what stands for the old turns: a model, the digest, or nobody: then they are left out.
+Method = Literal["model", "digest", "drop"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -98,16 +101,42 @@ class Pruning:
 class Summary:
     """How the old turns are summarised."""
 
+    method: Method = "model"
     model: str | None = None
+    # Where `model` is None: patterns of the conversation's model, and who summarises for it; the first that
+    # fits. None: the conversation's own (document 003 §5).
+    model_map: tuple[tuple[str, str | None], ...] = ()
     upstream: str | None = None
     # cap = min(max_tokens, max_ratio x window)
     max_tokens: int = 4_096
     max_ratio: float = 0.1
+    # Longer messages are cut for the summariser (document 003 §5: 2,000).
+    message_chars: int | None = None
     instructions: str = ""
+    # Lines that stand before the instruction, such as the current branch (document 000 §6.2).
+    extra_context: tuple[str, ...] = ()
     timeout_seconds: float = 120.0
     # What one request may wait for: a history of many windows is folded in chunks, then the digest steps in.
     max_calls: int = 8
     deadline_seconds: float = 300.0
+    # Where no summary is to be had, a digest steps in at the hard line, not only where no window holds the
+    # array (document 003 §10).
+    digest_at_line: bool = False
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Prompts:
+    """The words of a compaction. Source: document 000 §6.1 (system), §6.2 (instruction), §6.3, §4.3.
+
+    system, instruction: for the summariser. question: what a summary without an opening answers. resume: what
+    the user says after a summary, so that the model goes on. dropped: stands for turns that are left out.
+    """
+
+    system: str = ""
+    instruction: str = ""
+    question: str = ""
+    resume: str = ""
+    dropped: str = ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -120,3 +149,4 @@ class Policy:
     keep: Keep = field(default_factory=Keep)
     pruning: Pruning = field(default_factory=Pruning)
     summary: Summary = field(default_factory=Summary)
+    prompts: Prompts = field(default_factory=Prompts)

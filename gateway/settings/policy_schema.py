@@ -5,9 +5,9 @@ A key that is absent keeps the value of the preset, so only the keys that were w
 
 from typing import Annotated
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
-from gateway.core.policy import Estimator, Formula, Keep, Policy, Protects, Pruning, Summary, Trigger
+from gateway.core.policy import Estimator, Formula, Keep, Method, Policy, Protects, Pruning, Summary, Trigger
 from gateway.settings.section import Section
 
 _POLICY = Policy()
@@ -17,6 +17,16 @@ Ratio = Annotated[float, Field(ge=0, le=1)]
 PositiveRatio = Annotated[float, Field(gt=0, le=1)]
 Count = Annotated[int, Field(ge=0)]
 PositiveCount = Annotated[int, Field(gt=0)]
+
+
+def _not_blank(text: str) -> str:
+    """Upstreams refuse empty messages."""
+    if not text.strip():
+        raise ValueError("must not be blank")
+    return text
+
+
+Prompt = Annotated[str, AfterValidator(_not_blank)]
 
 
 class CompactionSection(Section):
@@ -173,8 +183,16 @@ class PruningSection(Section):
 
 
 class SummarySection(Section):
+    method: Method = Field(
+        default=_SUMMARY.method,
+        description="Who writes it: 'model'; 'digest': quotes, no model; 'drop': old turns simply go.",
+    )
     model: str | None = Field(
         default=_SUMMARY.model, description="Model that summarises; null: the conversation's."
+    )
+    model_map: dict[str, str | None] = Field(
+        default=dict(_SUMMARY.model_map),
+        description="Where model is null: who summarises for which model, by pattern; the preset's follow.",
     )
     upstream: str | None = Field(
         default=_SUMMARY.upstream, description="Upstream that summarises; null: the conversation's."
@@ -183,8 +201,15 @@ class SummarySection(Section):
     max_ratio: PositiveRatio = Field(
         default=_SUMMARY.max_ratio, description="Longest summary as part of the window, if that is less."
     )
+    message_chars: PositiveCount | None = Field(
+        default=_SUMMARY.message_chars,
+        description="Longer messages are cut in the middle for the summariser; null: only if they must.",
+    )
     instructions: str = Field(
         default=_SUMMARY.instructions, description="Added to the request for a summary."
+    )
+    extra_context: list[str] = Field(
+        default=list(_SUMMARY.extra_context), description="Lines that stand before the instruction."
     )
     timeout_seconds: Annotated[float, Field(gt=0)] = Field(
         default=_SUMMARY.timeout_seconds, description="Patience for a summary."
@@ -196,6 +221,30 @@ class SummarySection(Section):
     deadline_seconds: Annotated[float, Field(gt=0)] = Field(
         default=_SUMMARY.deadline_seconds, description="Patience for all of them together."
     )
+    digest_at_line: bool = Field(
+        default=_SUMMARY.digest_at_line,
+        description="Without a summary a digest at the hard line; false: only beyond the window.",
+    )
+
+
+class PromptsSection(Section):
+    """Each text as it is or as `${file:PATH}`."""
+
+    system: str | None = Field(
+        default=None, description="System prompt of the summariser; null: the preset's; blank: none."
+    )
+    instruction: Prompt | None = Field(
+        default=None, description="Stands behind the history that is summarised; null: the preset's."
+    )
+    question: Prompt | None = Field(
+        default=None, description="What a summary without an opening answers; null: the preset's."
+    )
+    resume: Prompt | None = Field(
+        default=None, description="What the user says after a summary; null: the preset's."
+    )
+    dropped: Prompt | None = Field(
+        default=None, description="Stands for turns that are left out ('drop'); null: the preset's."
+    )
 
 
 class PresetSection(Section):
@@ -206,12 +255,15 @@ class PresetSection(Section):
     )
     estimator: Estimator = Field(
         default=_POLICY.estimator,
-        description="How texts are counted before usage corrects it: tiktoken, or chars (length / 4).",
+        description="How texts are counted before usage corrects it: tiktoken, chars (length / 4), chars-up.",
     )
     trigger: TriggerSection = Field(default_factory=TriggerSection, description="When is it full?")
     keep: KeepSection = Field(default_factory=KeepSection, description="What stays as it is.")
     pruning: PruningSection = Field(default_factory=PruningSection, description="Old tool results.")
     summary: SummarySection = Field(default_factory=SummarySection, description="Old turns.")
+    prompts: PromptsSection = Field(
+        default_factory=PromptsSection, description="The words of a compaction; text or ${file:PATH}."
+    )
 
 
 class PresetName(Section):

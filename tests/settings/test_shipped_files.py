@@ -5,16 +5,28 @@ from pathlib import Path
 
 import pytest
 
-from gateway.core.policy import Keep, Policy, Pruning, Summary, Trigger
+from gateway.core.policy import Keep, Policy, Prompts, Pruning, Summary, Trigger
 from gateway.settings import SettingsError, check_file, load_settings
 from gateway.settings.document import load_document
 from gateway.settings.folder import find_config_folder
-from gateway.settings.policy_schema import KeepSection, PruningSection, SummarySection, TriggerSection
+from gateway.settings.policy_schema import (
+    KeepSection,
+    PromptsSection,
+    PruningSection,
+    SummarySection,
+    TriggerSection,
+)
 from gateway.settings.reference import render_reference
 from gateway.settings.section import Section
 
 _CONFIG = find_config_folder()
-_SECTIONS = {Trigger: TriggerSection, Keep: KeepSection, Pruning: PruningSection, Summary: SummarySection}
+_SECTIONS = {
+    Trigger: TriggerSection,
+    Keep: KeepSection,
+    Pruning: PruningSection,
+    Summary: SummarySection,
+    Prompts: PromptsSection,
+}
 
 
 def test_the_reference_is_up_to_date() -> None:
@@ -48,6 +60,10 @@ def test_the_adaptive_preset_spells_out_every_default() -> None:
     switches = {"auto": expected.pop("auto"), "prune": expected.pop("prune")}
     for name in ("protected_tools", "protected_prefixes"):
         expected["pruning"][name] = list(expected["pruning"][name])
+    expected["summary"]["model_map"] = dict(expected["summary"]["model_map"])
+    expected["summary"]["extra_context"] = list(expected["summary"]["extra_context"])
+    prompts = written.pop("prompts")
+    assert isinstance(prompts, dict) and prompts.keys() == expected.pop("prompts").keys()
     del expected["name"]
     assert written == {"compaction": switches, **expected}
 
