@@ -1,7 +1,7 @@
 """What each preset does with the same conversations: one table, worked out by hand from the documents.
 
-Window 100,000, output 8,000, no system prompt, an upstream that counts as we do. A summary takes 1,000 tokens,
-the line of `rolling` 50, a placeholder 16. `pytest tests/test_presets.py -s` prints the table.
+Window 100,000, output 8,000, no system prompt, an upstream that counts as we do. A summary takes 1,000,
+the line of `rolling` 50, a placeholder 16 tokens. `pytest tests/test_presets.py -s` prints the table.
 """
 
 import sys
