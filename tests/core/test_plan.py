@@ -12,7 +12,7 @@ from gateway.core.limits import Limits
 from gateway.core.lines import Demand, choose_lines
 from gateway.core.pivot import Mark, Pivot, find_eligible_pivots
 from gateway.core.plan import CompactFirst, DigestFirst, Plan, Situation, decide, decide_after
-from gateway.core.policy import Keep, Policy, Pruning, Trigger
+from gateway.core.policy import Keep, Policy, Pruning, Summary, Trigger
 from gateway.core.view import Size, View
 from tests.conversations import JSON, bodies, converse, make_batch, make_pivot, read
 
@@ -401,6 +401,16 @@ def test_what_no_window_holds_becomes_a_digest_where_no_summary_is_to_be_had() -
     # Not twice: then the largest texts are cut.
     plan = decide(replace(not_any_more, may_digest=False))
     assert isinstance(plan, Plan) and plan.new_batch is not None
+
+
+def test_a_policy_may_want_a_digest_at_the_hard_line_where_no_summary_is_to_be_had() -> None:
+    wanting = replace(Policy(), summary=Summary(digest_at_line=True))
+    situation = situate(14_000, results=0.5, may_compact=False, may_digest=True, policy=wanting)
+    assert isinstance(decide(situation), DigestFirst)
+    assert isinstance(decide(replace(situation, may_compact=True)), CompactFirst)
+    assert isinstance(decide(replace(situation, may_digest=False)), Plan)
+    below = situate(11_900, results=0.5, may_compact=False, may_digest=True, policy=wanting)
+    assert isinstance(decide(below), Plan)
 
 
 def test_a_retry_with_smaller_limits_loses_no_mark_of_the_first_try() -> None:

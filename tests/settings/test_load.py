@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from gateway.core.model_map import choose_summary_model
 from gateway.core.policy import Keep, Policy, Prompts, Pruning, Summary, Trigger
 from gateway.settings import Settings, SettingsError, load_settings
 
@@ -290,6 +291,53 @@ def test_the_prompts_are_the_source_documents() -> None:
         "You are a helpful AI assistant tasked with summarizing conversations.\n\nWhen"
     )
     assert prompts.system.endswith("concise enough to be quickly understood.")
+
+
+def test_prompts_may_be_written_or_read_from_files_and_the_others_stay_the_presets(tmp_path: Path) -> None:
+    (tmp_path / "ask.txt").write_text("Sum it up.\n")
+    written = "prompts: {instruction: '${file:ask.txt}', question: 'So?'}"
+    text = f"policies: {{p: {{preset: rfc007, {written}}}, q: {{preset: rfc007}}}}\n"
+    policies = _load(tmp_path, text).policies
+    prompts, preset = policies["p"].prompts, policies["q"].prompts
+    assert prompts == replace(preset, instruction="Sum it up.", question="So?")
+    assert "datasources" in preset.system
+
+
+@pytest.mark.parametrize("name", ["instruction", "question", "resume", "dropped"])
+def test_a_prompt_that_would_make_an_empty_message_is_refused(tmp_path: Path, name: str) -> None:
+    with pytest.raises(SettingsError, match=f"prompts.{name}: must not be blank"):
+        _load(tmp_path, f"policies: {{p: {{prompts: {{{name}: ' '}}}}}}\n")
+    assert _load(tmp_path, "policies: {p: {prompts: {system: ' '}}}\n").policies["p"].prompts.system == " "
+
+
+def test_a_written_model_map_comes_before_the_presets(tmp_path: Path) -> None:
+    written = "summary: {model_map: {'llama*': l8, 'claude-*': mine}}"
+    text = f"policies: {{p: {{preset: utilization, {written}}}, q: {{preset: utilization}}}}\n"
+    policies = _load(tmp_path, text).policies
+    pairs, preset = policies["p"].summary.model_map, policies["q"].summary.model_map
+    assert pairs[:2] == (("llama*", "l8"), ("claude-*", "mine"))
+    assert pairs[2:] == tuple(pair for pair in preset if pair[0] != "claude-*")
+    assert hash(policies["p"]) != hash(policies["q"])
+
+
+@pytest.mark.parametrize(
+    ("model", "chosen"),
+    [
+        ("claude-opus-4-5-20251101", "claude-haiku-4-5-20251001"),
+        ("claude-3-5-haiku-20241022", "claude-3-5-haiku-20241022"),
+        ("anthropic/claude-sonnet-4.5", "anthropic/claude-haiku-4.5"),
+        ("gpt-4o-2024-08-06", "gpt-4o-mini"),
+        ("gpt-4.1", "gpt-4.1-mini"),
+        ("gpt-5.1-codex", "gpt-5-mini"),
+        ("gpt-5-nano", "gpt-5-nano"),
+        ("openai/gpt-5", "openai/gpt-5-mini"),
+        ("gpt-oss-120b", "gpt-oss-120b"),
+        ("qwen3-coder", "qwen3-coder"),
+    ],
+)
+def test_utilization_asks_the_small_model_of_the_family(tmp_path: Path, model: str, chosen: str) -> None:
+    policy = _load(tmp_path, "policies: {p: {preset: utilization}}\n").policies["p"]
+    assert choose_summary_model(policy.summary, model) == chosen
 
 
 def test_what_an_upstream_takes_is_unknown_unless_said(tmp_path: Path) -> None:

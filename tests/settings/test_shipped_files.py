@@ -18,6 +18,7 @@ from gateway.settings.policy_schema import (
 )
 from gateway.settings.reference import render_reference
 from gateway.settings.section import Section
+from tests.shared_data import SHARED, requires_shared
 
 _CONFIG = find_config_folder()
 _SECTIONS = {
@@ -99,3 +100,32 @@ def test_a_check_of_a_bad_file_raises(tmp_path: Path) -> None:
         SettingsError, match=r"f\.yaml:1: unknown key 'stor'; the nearest valid key is 'store'"
     ):
         check_file(path, {})
+
+
+# Line ends and indents of the documents aside: two of them are wrapped, or stand inside code.
+_SOURCES = {
+    "opencode": ("000_00524752e35cb23e.txt", ("system", "instruction", "question", "resume")),
+    "opencode-spec": ("001_352f269b4dc4d795.txt", ("system",)),
+    "recent": ("002_c17074b6339f0092.txt", ("system",)),
+    "utilization": ("003_dca840532993a6fc.txt", ("instruction",)),
+}
+
+
+@requires_shared
+@pytest.mark.parametrize("name", _SOURCES)
+def test_the_prompts_stand_in_the_documents_word_for_word(name: str) -> None:
+    source, texts = _SOURCES[name]
+    document = " ".join((SHARED / "sources" / source).read_text("utf-8").split())
+    folder = _CONFIG / "prompts" / name
+    assert {path.stem for path in folder.glob("*.txt")} == set(texts)
+    for text in texts:
+        assert " ".join((folder / f"{text}.txt").read_text("utf-8").split()) in document
+
+
+@requires_shared
+def test_the_prompts_of_004_ask_for_what_it_lists() -> None:
+    document = (SHARED / "sources" / "004_7e9a5fe4ad2ef376.txt").read_text("utf-8")
+    system = (_CONFIG / "prompts" / "rfc007" / "system.txt").read_text("utf-8")
+    points = [line for line in system.splitlines() if line.startswith("- ")]
+    assert len(points) == 4
+    assert all(point in document for point in points)
