@@ -38,7 +38,7 @@ def read_cases(kind: str) -> list[dict[str, Any]]:
     return cases
 
 
-def named(cases: list[dict[str, Any]]) -> Any:
+def named(cases: list[dict[str, Any]]) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("case", cases, ids=[case["name"] for case in cases])
 
 
