@@ -310,11 +310,27 @@ def situations(draw: st.DrawFn) -> Situation:
     batch = make_batch(conversation, [Mark(at) for at in marked], length=max(0, count - 1))
     eager = Pruning(eager=True, keep_turns=2, protect_ratio=1.0, minimum_ratio=1.0)
     bare = replace(Policy(), pruning=eager, keep=Keep(opening=False, tail_tokens=0))
+    everything = Pruning(eager=True, protects="everything", overshoot=True, calibrated=False, part_tokens=500)
+    cutting = Pruning(eager=True, over_chars=1_000, keep_chars=200, keep_messages=4, protect_tokens=0)
+    policies = [
+        Policy(),
+        bare,
+        replace(Policy(), auto=False),
+        replace(bare, pruning=everything, trigger=Trigger(formula="source", at_line=True)),
+        replace(
+            Policy(),
+            pruning=cutting,
+            trigger=Trigger(formula="ratio", hard_ratio=0.95, soft_ratio=0.8, early=True),
+            keep=Keep(opening=False, tail_window=0.4),
+            summary=Summary(digest_at_line=True),
+        ),
+        replace(Policy(), keep=Keep(tail_tokens=0, tail_messages=6), pruning=Pruning(partial=True)),
+    ]
     return Situation(
         owner="t",
         conversation=conversation,
         sizes=sizes,
-        policy=draw(st.sampled_from([Policy(), bare, replace(Policy(), auto=False)])),
+        policy=draw(st.sampled_from(policies)),
         limits=Limits(context=draw(st.sampled_from([None, 4_000, 8_000, 16_000]))),
         requested=draw(st.sampled_from([None, 500, 32_000])),
         growth=draw(st.sampled_from([0.0, 2_000.0])),

@@ -50,6 +50,23 @@ async def test_a_rolling_window_keeps_the_task_and_says_that_something_is_missin
     assert len(set(starts[2:])) <= 4
 
 
+async def test_a_policy_may_ask_for_digests_only() -> None:
+    run = await play(ToyUpstream(window=WINDOW), "adaptive", ", summary: {method: digest}")
+    assert (run.failed, run.refusals, run.summaries) == ([], [], [])
+    assert run.answers[-1].header("x-gateway-plan") == "digest"
+
+
+async def test_a_model_may_have_a_policy_of_its_own() -> None:
+    toy = ToyUpstream(window=WINDOW)
+    session = make_session(40, 5, "one_user", 900)
+    async with toy:
+        settings = make_settings(toy, more="policies: {small: {preset: rolling}}\n")
+        settings = settings.replace('match: "toy-*"', 'match: "toy-*", policy: small')
+        async with running_gateway(settings) as gateway:
+            run = await run_session(session, gateway.base_url, toy, SHAPE)
+    assert (run.failed, run.summaries) == ([], [])
+
+
 async def test_a_cheaper_model_summarises_where_upstream_knows_it() -> None:
     keys = ', summary: {model_map: {"toy-*": toy-small}}'
     run = await play(ToyUpstream(window=WINDOW), "utilization", keys)
