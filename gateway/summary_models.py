@@ -7,9 +7,10 @@ asked, which the caller certainly may use.
 import logging
 import time
 from collections.abc import Callable
+from fnmatch import fnmatchcase
 from typing import Final
 
-from gateway.core.model_map import choose_summary_model
+from gateway.core.policy import Summary
 from gateway.turn import Turn
 
 log = logging.getLogger("gateway.summary_models")
@@ -17,6 +18,14 @@ log = logging.getLogger("gateway.summary_models")
 # An upstream may get new models; asking once more costs one refused call.
 _FORGET_SECONDS: Final = 3_600.0
 _MOST_REMEMBERED: Final = 4_096
+
+
+def choose_summary_model(summary: Summary, model: str) -> str:
+    """The policy's own model, else that of the first pattern that fits, else the conversation's."""
+    if summary.model is not None:
+        return summary.model
+    mapped = next((name for pattern, name in summary.model_map if fnmatchcase(model, pattern)), None)
+    return mapped or model
 
 
 class SummaryModels:

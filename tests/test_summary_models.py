@@ -1,12 +1,18 @@
 from dataclasses import replace
 
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from gateway.core.policy import Policy, Summary
-from gateway.summary_models import SummaryModels
+from gateway.summary_models import SummaryModels, choose_summary_model
 from gateway.tenancy import Tenant
 from gateway.turn import Turn
 from tests.conversations import make_turn, read, render
 
 _MAPPED = replace(Policy(), summary=Summary(model_map=(("toy", "small"),)))
+
+_FAMILIES = Summary(model_map=(("*-haiku", None), ("claude-*", "claude-haiku"), ("c*", "other")))
 
 
 class Clock:
@@ -53,3 +59,28 @@ def test_what_it_remembers_is_bounded() -> None:
     for at in range(10_000):
         models.note_unknown(turn(), "a", f"m{at}")
     assert len(models._unknown) <= 4_096
+
+
+@pytest.mark.parametrize(
+    ("model", "chosen"),
+    [
+        ("claude-opus", "claude-haiku"),
+        ("claude-haiku", "claude-haiku"),
+        ("claude-3-haiku", "claude-3-haiku"),
+        ("codex", "other"),
+        ("gpt-5", "gpt-5"),
+        ("CLAUDE-opus", "CLAUDE-opus"),
+    ],
+)
+def test_the_first_pattern_that_fits_names_the_model(model: str, chosen: str) -> None:
+    assert choose_summary_model(_FAMILIES, model) == chosen
+
+
+@given(st.text())
+def test_a_model_that_the_policy_names_is_never_mapped(model: str) -> None:
+    assert choose_summary_model(Summary(model="own", model_map=(("*", "mapped"),)), model) == "own"
+
+
+@given(st.text())
+def test_without_a_map_the_conversations_model_summarises(model: str) -> None:
+    assert choose_summary_model(Summary(), model) == model
