@@ -31,6 +31,7 @@ from gateway.model_table import ModelTable
 from gateway.own_call import open_client
 from gateway.pivots import PivotMaker
 from gateway.planner import Planner
+from gateway.policies import Policies
 from gateway.preparation import Preparation
 from gateway.proxy import Proxy
 from gateway.reception import Reception
@@ -45,8 +46,9 @@ from gateway.store import Store, open_store
 from gateway.summariser import Summariser
 from gateway.summary_call import SummaryClient
 from gateway.summary_fit import SummaryFitter
+from gateway.summary_models import SummaryModels
 from gateway.tenancy import Tenancy
-from gateway.tokens import Tokenizer, count_by_length
+from gateway.tokens import Tokenizer, count_by_length, count_by_length_up
 from gateway.upstream import Upstreams
 from gateway.wire.errors import render_error
 
@@ -76,7 +78,11 @@ class Gateway:
         self._store: Store = open_store(settings.store)
         cache = settings.cache
         self._state = State(self._store, settings.retention.seconds, cache.records_bytes)
-        counts: dict[Estimator, Count] = {"tiktoken": self._tokenizer.count, "chars": count_by_length}
+        counts: dict[Estimator, Count] = {
+            "tiktoken": self._tokenizer.count,
+            "chars": count_by_length,
+            "chars-up": count_by_length_up,
+        }
         self._sizer = Sizer(counts, _SIZES_BYTES)
         self._relay = Relay(settings)
         self._client = open_client()
@@ -84,9 +90,10 @@ class Gateway:
         self._discovery = Discovery(limits, self._client)
         upstreams = Upstreams(settings)
         planner = Planner(self._state, self._sizer)
-        pivots = PivotMaker(self._sizer, settings.prompts)
-        fitter = SummaryFitter(upstreams, limits, self._sizer, settings.prompts)
-        summariser = Summariser(SummaryClient(self._client), fitter, self._sizer, pivots)
+        pivots = PivotMaker(self._sizer)
+        models = SummaryModels()
+        fitter = SummaryFitter(upstreams, limits, self._sizer, models)
+        summariser = Summariser(SummaryClient(self._client), fitter, models, self._sizer, pivots)
         digester = Digester(self._sizer, pivots)
         metrics = Metrics()
         journal = Journal(metrics)
@@ -94,7 +101,7 @@ class Gateway:
         folding = Folding(self._state, planner, summariser, digester, journal)
         self._compactor = Compactor(self._state, planner, calibrator, folding)
         recognizer = Recognizer(cache.bodies_bytes, cache.facts_bytes, cache.bodies)
-        reception = Reception(settings, recognizer, limits, self._discovery, self._state)
+        reception = Reception(Policies(settings), recognizer, limits, self._discovery, self._state)
         sender = Sender(settings, Rewriter(cache.facts_bytes), self._relay)
         preparation = Preparation(settings, planner, self._compactor, folding)
         recovery = Recovery(preparation, sender, Lessons(limits, calibrator), journal)

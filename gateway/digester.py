@@ -1,4 +1,4 @@
-"""Makes a digest where no model gives a summary: quotes what was said, and asks nobody."""
+"""Makes pivots where no model gives a summary: quotes what was said, or leaves it out, and asks nobody."""
 
 import asyncio
 from typing import Final
@@ -38,4 +38,10 @@ class Digester:
                 break
             most_chars = int(min(len(text), most_chars) * cut.cap / tokens * _SHRINK)
         made = Accepted(text, tokens)
+        return await self._pivots.make(turn, cut, situation, made, is_digest=True)
+
+    async def drop(self, turn: Turn, cut: Cut, situation: Situation) -> Pivot:
+        """A line that says that something is missing, in place of all of it."""
+        note = turn.policy.prompts.dropped
+        made = Accepted(note, await self._sizer.count(note, turn.policy.estimator))
         return await self._pivots.make(turn, cut, situation, made, is_digest=True)

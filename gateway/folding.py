@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from gateway.core.breaker import Breaker
 from gateway.core.cut import Cut
 from gateway.core.pivot import Pivot
+from gateway.core.plan import Situation
 from gateway.core.summary import Rejected
 from gateway.digester import Digester
 from gateway.journal import Journal
@@ -17,7 +18,7 @@ from gateway.lru import Lru
 from gateway.planner import Planner
 from gateway.state import State
 from gateway.store import StoreError
-from gateway.summariser import Summariser
+from gateway.summariser import Made, Summariser
 from gateway.turn import Turn
 
 _BREAKERS_BYTES = 1 << 18
@@ -53,7 +54,7 @@ class Folding:
             return Compaction(is_ready=False, calls=0)
         self._set_breaker(turn, self._breaker(turn).with_attempt(started))
         situation = await self._planner.gather(turn, may_compact=True)
-        summary = await self._summariser.summarise(turn, cut, situation, calls)
+        summary = await self._make(turn, cut, situation, calls)
         made = summary.outcome
         if isinstance(made, Pivot):
             made = await self._save(made)
@@ -62,6 +63,15 @@ class Folding:
             turn, cut, made, f"{reason} calls={summary.calls}", time.monotonic() - started
         )
         return Compaction(is_ready=isinstance(made, Pivot), calls=summary.calls)
+
+    async def _make(self, turn: Turn, cut: Cut, situation: Situation, calls: int) -> Made:
+        match turn.policy.summary.method:
+            case "model":
+                return await self._summariser.summarise(turn, cut, situation, calls)
+            case "digest":
+                return Made(await self._digester.digest(turn, cut, situation), 0)
+            case "drop":
+                return Made(await self._digester.drop(turn, cut, situation), 0)
 
     async def digest(self, turn: Turn, cut: Cut) -> bool:
         """Never over a summary of the same messages that came in meanwhile."""
@@ -89,8 +99,8 @@ class Folding:
         return pivot
 
     def may_ask(self, turn: Turn) -> bool:
-        """Not while the summariser of this tenant has failed too often in a row."""
-        return self._breaker(turn).allows(time.monotonic())
+        """Not while this tenant's summariser has failed too often in a row. Where none is asked: always."""
+        return turn.policy.summary.method != "model" or self._breaker(turn).allows(time.monotonic())
 
     def _note(self, turn: Turn, made: Pivot | Rejected) -> None:
         if isinstance(made, Pivot):

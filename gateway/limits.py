@@ -40,7 +40,7 @@ class LimitsBook:
         state: State,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        self._rules = settings.models
+        self._rules = [rule for rule in settings.models if rule.is_about_limits]
         self._upstreams = settings.upstreams
         self._lists = lists
         self._table = table

@@ -8,7 +8,6 @@ from gateway.core.pivot import Mark, Pivot
 from gateway.core.plan import Situation
 from gateway.core.summary import Accepted
 from gateway.core.view import shown_tokens
-from gateway.settings import Prompts
 from gateway.sizes import Sizer
 from gateway.turn import Turn
 
@@ -17,19 +16,18 @@ _INSERTED_TOKENS: Final = 12
 
 
 class PivotMaker:
-    def __init__(self, sizer: Sizer, prompts: Prompts) -> None:
+    def __init__(self, sizer: Sizer) -> None:
         self._sizer = sizer
-        self._prompts = prompts
 
     async def make(
         self, turn: Turn, cut: Cut, situation: Situation, text: Accepted, *, is_digest: bool
     ) -> Pivot:
         """Of one text and its true tokens. Stores nothing."""
-        conversation = situation.conversation
+        conversation, prompts = situation.conversation, turn.policy.prompts
         opening_end = conversation.opening_end if turn.policy.keep.opening else 0
         mark = Mark(0, cut.opening_chars) if cut.opening_chars is not None else None
-        question = self._prompts.question if opening_end == 0 else None
-        inserted = [text.summary, self._prompts.resume, question or ""]
+        question = prompts.question if opening_end == 0 else None
+        inserted = [text.summary, prompts.resume, question or ""]
         return Pivot(
             owner=turn.owner,
             key=conversation.chain[cut.covers].hex(),
@@ -37,7 +35,7 @@ class PivotMaker:
             opening_end=opening_end,
             summary=text.summary,
             question=question,
-            resume=self._prompts.resume,
+            resume=prompts.resume,
             tokens=_INSERTED_TOKENS
             + sum([await self._sizer.count(part, turn.policy.estimator) for part in inserted]),
             opening_chars=cut.opening_chars,

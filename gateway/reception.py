@@ -15,7 +15,7 @@ from gateway.entrance import Admission
 from gateway.identity import Received, Recognizer, leading_digests
 from gateway.limits import LimitsBook
 from gateway.lru import Lru
-from gateway.settings import Settings
+from gateway.policies import Policies
 from gateway.state import State
 from gateway.turn import Turn
 from gateway.wire import chat
@@ -31,13 +31,13 @@ _SCOPE_WEIGHT_BYTES: Final = 500
 class Reception:
     def __init__(
         self,
-        settings: Settings,
+        policies: Policies,
         recognizer: Recognizer,
         limits: LimitsBook,
         discovery: Discovery,
         state: State,
     ) -> None:
-        self._policies = settings.policies
+        self._policies = policies
         self._recognizer = recognizer
         self._limits = limits
         self._discovery = discovery
@@ -55,7 +55,7 @@ class Reception:
         if _is_missing_answers(conversation, head):
             head = await self._state.ask_head(tenant.id, conversation, scope) or head
         identity, parent = self._choose_branch(head, received)
-        policy = self._policies[tenant.policy]
+        policy = self._policies.choose(tenant, upstream.name, envelope.model)
         is_long = has_long_window(envelope.model, admission.raw_headers)
         limits = self._limits.read(tenant.id, upstream.name, envelope.model, has_long_window=is_long)
         if limits is None:

@@ -9,15 +9,13 @@ from concurrent.futures import ThreadPoolExecutor
 
 from gateway.core.estimate import Sizes
 from gateway.core.policy import Estimator
-from gateway.core.view import Size
+from gateway.core.view import FRAME_TOKENS, Size
 from gateway.identity import Received
 from gateway.lru import Lru
 from gateway.wire.chat_text import read_spoken
 
 # FACTS §1: above this a count belongs in a thread.
 _INLINE_BYTES = 8 * 1024
-# Role and separators of one message.
-_MESSAGE_TOKENS = 4
 # Name and brackets of one call, and the frame of its result. OpenAI takes about 10; on the recorded sessions
 # Claude takes 60 to 90.
 _CALL_TOKENS = 30
@@ -94,7 +92,7 @@ def _measure_tools(count: Count, raw: bytes) -> Size:
 def measure_message(count: Count, raw: bytes) -> Size:
     """Raw tokens of one message: its words, its frame, and flat figures for what is not text."""
     spoken = read_spoken(raw)
-    tokens = _MESSAGE_TOKENS + count(spoken.text) + spoken.media_tokens
+    tokens = FRAME_TOKENS + count(spoken.text) + spoken.media_tokens
     if spoken.hidden:
         tokens += count(spoken.hidden)
     for tool, arguments in spoken.calls:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from gateway.core.cut import SMALLER_SHARE, Cut
-from gateway.core.errors import UpstreamFailed
+from gateway.core.errors import ModelUnknown, UpstreamFailed
 from gateway.core.keepsakes import find_missing, with_list
 from gateway.core.pivot import Pivot
 from gateway.core.plan import Situation
@@ -18,6 +18,7 @@ from gateway.pivots import PivotMaker
 from gateway.sizes import Sizer
 from gateway.summary_call import PromptRefused, SummaryClient
 from gateway.summary_fit import NO_LIMIT, Fitted, SummaryFitter, Wish
+from gateway.summary_models import SummaryModels
 from gateway.turn import Turn
 
 # One retry (DESIGN §6); where the first may not have fitted after all, with at most this share of its prompt.
@@ -41,31 +42,44 @@ class Made:
 
 class Summariser:
     def __init__(
-        self, client: SummaryClient, fitter: SummaryFitter, sizer: Sizer, pivots: PivotMaker
+        self,
+        client: SummaryClient,
+        fitter: SummaryFitter,
+        models: SummaryModels,
+        sizer: Sizer,
+        pivots: PivotMaker,
     ) -> None:
         self._client = client
         self._fitter = fitter
+        self._models = models
         self._sizer = sizer
         self._pivots = pivots
 
     async def summarise(self, turn: Turn, cut: Cut, situation: Situation, calls: int) -> Made:
-        """At most two calls; `calls`: how many may be made for the whole cut. Never raises for what an
+        """At most two calls, a third where upstream does not know the cheaper model; `calls`: how many may be
+        made for the whole cut. Never raises for what an
         upstream does.
 
         The pivot covers less than the cut where one call cannot hold all of it.
         """
         rejected, most_tokens = Rejected(_TOO_BIG, is_summarisers=False), NO_LIMIT
-        for tried in range(_TRIES):
+        tries, tried = _TRIES, 0
+        while tried < tries:
             wish = Wish(calls=max(1, calls - tried), most_tokens=most_tokens)
             fitted = await self._fitter.fit(turn, cut, situation, wish)
             if fitted is None:
                 return Made(rejected, tried)
+            tried += 1
             try:
                 told = await self._client.ask(fitted.assignment)
+            except ModelUnknown as error:
+                rejected = Rejected(str(error))
+                tries += self._models.note_unknown(turn, fitted.meter[1], fitted.assignment.model)
+                continue
             except UpstreamFailed as error:
                 rejected = Rejected(str(error))
                 if str(error) in _NOT_AGAIN:
-                    return Made(rejected, tried + 1)
+                    return Made(rejected, tried)
                 if isinstance(error, PromptRefused):
                     most_tokens = self._learn_refusal(fitted, error.overflow)
                 continue
@@ -74,9 +88,9 @@ class Summariser:
             if isinstance(verdict, Accepted):
                 whole = await self._with_facts(turn, verdict, fitted)
                 pivot = await self._pivots.make(turn, fitted.cut, situation, whole, is_digest=False)
-                return Made(pivot, tried + 1)
+                return Made(pivot, tried)
             rejected = verdict
-        return Made(rejected, _TRIES)
+        return Made(rejected, tried)
 
     def _learn_refusal(self, fitted: Fitted, overflow: Overflow | None) -> int:
         """The most that the next prompt may hold."""

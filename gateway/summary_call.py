@@ -10,15 +10,17 @@ from typing import Final
 
 import httpx2 as httpx
 
-from gateway.core.errors import UpstreamFailed
+from gateway.core.errors import ModelUnknown, UpstreamFailed
 from gateway.core.refusal import Overflow, read_overflow
 from gateway.core.summary import Answer
 from gateway.own_call import CALL_ERRORS, make_own_headers
 from gateway.wire.chat_summary import SummaryRequest, render_summary_request
+from gateway.wire.model_refusal import STATUSES, is_model_unknown
 from gateway.wire.refusal import read_refusal
 from gateway.wire.summary_answer import SummaryReader
 
 _MAY_BE_TOO_LONG: Final = (400, 413, 422)
+# Of an error answer: what it says stands at its beginning.
 _MOST_ERROR_BYTES: Final = 1 << 16
 
 
@@ -58,8 +60,8 @@ class SummaryClient:
         self._client = client
 
     async def ask(self, assignment: Assignment) -> Told:
-        """One call. Raises UpstreamFailed where no answer came, or none within the time allowed, and
-        PromptRefused where the prompt was too long.
+        """One call. Raises UpstreamFailed where no answer came, or none in the time allowed; PromptRefused
+        where the prompt was too long; ModelUnknown where upstream does not serve the model.
         """
         body = render_summary_request(
             SummaryRequest(
@@ -86,11 +88,7 @@ class SummaryClient:
         response = await self._client.send(request, stream=True)
         try:
             if response.status_code != 200:
-                # The number only: an error's text may quote the conversation.
-                reason = f"status {response.status_code}"
-                if response.status_code in _MAY_BE_TOO_LONG:
-                    raise PromptRefused(reason, await _read_overflow(response))
-                raise UpstreamFailed(reason)
+                raise await _read_failure(response, assignment.model)
             reader = SummaryReader(response.headers.get("content-type", ""), "")
             async for chunk in response.aiter_bytes():
                 reader.feed(chunk)
@@ -108,11 +106,20 @@ class SummaryClient:
         return Told(answer, read.usage.prompt_tokens if read.usage is not None else None)
 
 
-async def _read_overflow(response: httpx.Response) -> Overflow | None:
+async def _read_failure(response: httpx.Response, model: str) -> UpstreamFailed:
+    """The number only: an error's text may quote the conversation."""
+    status = response.status_code
+    reason = f"status {status}"
+    if status not in STATUSES and status not in _MAY_BE_TOO_LONG:
+        return UpstreamFailed(reason)
     body = b""
     async for chunk in response.aiter_bytes():
         body += chunk
         if len(body) > _MOST_ERROR_BYTES:
             break
-    refusal = read_refusal(response.status_code, body)
-    return read_overflow(refusal) if refusal is not None else None
+    if is_model_unknown(status, body, model):
+        return ModelUnknown(reason)
+    if status not in _MAY_BE_TOO_LONG:
+        return UpstreamFailed(reason)
+    refusal = read_refusal(status, body)
+    return PromptRefused(reason, read_overflow(refusal) if refusal is not None else None)

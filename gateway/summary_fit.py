@@ -21,10 +21,11 @@ from gateway.core.transcript import Spoken, render_earlier_summary, render_trans
 from gateway.core.weights import Weights, weigh
 from gateway.limits import LimitsBook
 from gateway.lru import Lru
-from gateway.settings import Prompts, UpstreamSettings
+from gateway.settings import UpstreamSettings
 from gateway.sizes import Sizer
 from gateway.spoken import read_folded
 from gateway.summary_call import Assignment
+from gateway.summary_models import SummaryModels
 from gateway.turn import Turn
 from gateway.upstream import Upstreams, make_headers, make_url
 from gateway.wire.chat_summary import output_key
@@ -74,11 +75,11 @@ class Wish:
 
 
 class SummaryFitter:
-    def __init__(self, upstreams: Upstreams, limits: LimitsBook, sizer: Sizer, prompts: Prompts) -> None:
+    def __init__(self, upstreams: Upstreams, limits: LimitsBook, sizer: Sizer, models: SummaryModels) -> None:
         self._upstreams = upstreams
         self._limits = limits
         self._sizer = sizer
-        self._prompts = prompts
+        self._models = models
         # What summarisers told of their prompts: for the size of the next one, and for nothing else.
         self._ratios: Lru[_Meter, float] = Lru(_RATIOS_BYTES)
 
@@ -100,26 +101,27 @@ class SummaryFitter:
     ) -> Fitted | None:
         """With no call to spare, all of the cut or nothing."""
         upstream = self._upstreams.read(turn.policy.summary.upstream or "") or turn.upstream
-        meter = (turn.owner, upstream.name, turn.policy.summary.model or turn.model)
+        model = self._models.choose(turn, upstream.name)
+        meter = (turn.owner, upstream.name, model)
         ratio = self._read_ratio(meter, situation, weights)
-        limits = await self._read_limits(turn, upstream)
+        limits = await self._read_limits(turn, upstream, model)
         window = (limits.context or NO_LIMIT) - cut.cap
         most = min(window, limits.input or NO_LIMIT, wish.most_tokens)
         spoken = await asyncio.to_thread(read_folded, turn, cut)
         sizes = situation.sizes.messages[cut.start : cut.covers]
         history = History(situation.conversation, cut, spoken, sizes)
-        frame = await self._count(turn, self._make_parts(turn.policy, cut, (), Quoting()))
+        frame = await self._count(turn, make_parts(turn.policy, cut, (), Quoting()))
         room = most / ratio - frame
         attempts = await asyncio.to_thread(_list_attempts, history, room, wish.calls)
         for attempt in attempts:
             part = shrink_cut(weights, cut, attempt.covers)
             said = spoken[: part.covers - part.start]
-            parts = self._make_parts(turn.policy, part, said, attempt.quoting)
+            parts = make_parts(turn.policy, part, said, attempt.quoting)
             raw = await self._count(turn, parts)
             prompt = int(raw * ratio)
             if prompt <= most:
                 room_tokens = window + part.cap - prompt
-                assignment = self._make_assignment(turn, upstream, parts, part.cap, room_tokens)
+                assignment = _make_assignment(turn, (upstream, model), parts, part.cap, room_tokens)
                 return Fitted(assignment, part, said, weights.ratio, prompt, raw, meter)
         return None
 
@@ -150,45 +152,53 @@ class SummaryFitter:
         estimator = turn.policy.estimator
         return _FRAME_TOKENS + sum([await self._sizer.count(text, estimator) for text in parts])
 
-    async def _read_limits(self, turn: Turn, upstream: UpstreamSettings) -> Limits:
+    async def _read_limits(self, turn: Turn, upstream: UpstreamSettings, model: str) -> Limits:
         """Of the model that is to summarise. The long window is for who gets the client's headers."""
-        model = turn.policy.summary.model or turn.model
         is_own = upstream.name == turn.upstream.name
         if is_own and model == turn.model:
             return turn.limits
         is_long = is_own and has_long_window(model, turn.raw_headers)
         return await self._limits.load(turn.owner, upstream.name, model, has_long_window=is_long)
 
-    def _make_assignment(
-        self, turn: Turn, upstream: UpstreamSettings, parts: tuple[str, ...], cap: int, room: int
-    ) -> Assignment:
-        return Assignment(
-            url=_choose_url(turn, upstream),
-            headers=_choose_headers(turn, upstream),
-            model=turn.policy.summary.model or turn.model,
-            system=self._prompts.system,
-            output_key=output_key(turn.received.body.envelope),
-            parts=parts,
-            cap=cap,
-            room=room,
-            timeout_seconds=turn.policy.summary.timeout_seconds,
-        )
 
-    def _make_parts(
-        self, policy: Policy, cut: Cut, spoken: Sequence[Spoken], quoting: Quoting
-    ) -> tuple[str, ...]:
-        """The user message of a summary call: the question, the history as data, one instruction at the
-        end.
-        """
-        parts = [self._prompts.question]
-        if cut.base is not None:
-            parts.append(render_earlier_summary(cut.base.summary))
-        parts.append(render_transcript(spoken, quoting.tool_chars, quoting.text_chars))
-        instruction = self._prompts.instruction
-        if policy.summary.instructions:
-            instruction = f"{instruction}\n\n{policy.summary.instructions}"
-        # What runs into its cap is truncated, and then it is no summary: so it is told.
-        return (*parts, f"{instruction}\n\nWrite at most {int(_WORDS_PER_TOKEN * cut.cap)} words.")
+def _make_assignment(
+    turn: Turn, asked: tuple[UpstreamSettings, str], parts: tuple[str, ...], cap: int, room: int
+) -> Assignment:
+    """`asked`: an upstream and a model of it."""
+    upstream, model = asked
+    return Assignment(
+        url=_choose_url(turn, upstream),
+        headers=_choose_headers(turn, upstream),
+        model=model,
+        system=turn.policy.prompts.system,
+        output_key=output_key(turn.received.body.envelope),
+        parts=parts,
+        cap=cap,
+        room=room,
+        timeout_seconds=turn.policy.summary.timeout_seconds,
+    )
+
+
+def make_parts(policy: Policy, cut: Cut, spoken: Sequence[Spoken], quoting: Quoting) -> tuple[str, ...]:
+    """The user message of a summary call: the question, the history as data, one instruction at the end."""
+    prompts, summary = policy.prompts, policy.summary
+    parts = [prompts.question]
+    if cut.base is not None:
+        parts.append(render_earlier_summary(cut.base.summary))
+    tool_chars = _smaller(quoting.tool_chars, summary.message_chars)
+    text_chars = _smaller(quoting.text_chars, summary.message_chars)
+    parts.append(render_transcript(spoken, tool_chars, text_chars))
+    parts.append("\n".join(summary.extra_context))
+    instruction = prompts.instruction
+    if summary.instructions:
+        instruction = f"{instruction}\n\n{summary.instructions}"
+    # What runs into its cap is truncated, and then it is no summary: so it is told.
+    instruction += f"\n\nWrite at most {int(_WORDS_PER_TOKEN * cut.cap)} words."
+    return tuple(part for part in (*parts, instruction) if part.strip())
+
+
+def _smaller(ours: int | None, other: int | None) -> int | None:
+    return min(ours, other) if ours is not None and other is not None else other if ours is None else ours
 
 
 def _list_attempts(history: History, room_tokens: float, calls: int) -> list[Attempt]:

@@ -60,6 +60,11 @@ def count_by_length(text: str) -> int:
     return (len(text) + 2) // 4
 
 
+def count_by_length_up(text: str) -> int:
+    """Document 004: `ceil(length / 4)`."""
+    return (len(text) + 3) // 4
+
+
 def _make_encoding() -> tiktoken.Encoding:
     return tiktoken.Encoding("o200k_base", pat_str=_PATTERN, mergeable_ranks=_load_ranks(), special_tokens={})
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.tokens import Tokenizer, count_by_length
+from gateway.tokens import Tokenizer, count_by_length, count_by_length_up
 
 _TOKENIZER = Tokenizer()
 
@@ -77,3 +77,10 @@ print(Tokenizer().count("hello world"))
 """
     answer = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert (answer.stdout, answer.stderr) == ("2\n", "")
+
+
+@pytest.mark.parametrize(
+    ("length", "tokens"), [(0, 0), (1, 1), (4, 1), (5, 2), (200_000, 50_000), (200_001, 50_001)]
+)
+def test_document_004_rounds_up(length: int, tokens: int) -> None:
+    assert count_by_length_up("x" * length) == tokens

@@ -57,6 +57,8 @@ def choose_cut(
 ) -> Cut | None:
     """The cut that leaves the largest tail within its budget, or None where there is nothing to fold.
 
+    A tail of messages may go half the way from the target to the hard line; a larger one is cut down to the
+    target, or each turn would compact.
     What gives way where not all fits, in this order: tail beyond the open group, opening beyond its share,
     cap.
     """
@@ -67,7 +69,13 @@ def choose_cut(
     budget = min(lines.tail, room) - parts.lead
     covers = _choose_position(conversation, tokens, budget, parts.must_keep)
     if keep.tail_messages:
-        covers = min(covers, _back_to_boundary(conversation, len(tokens) - keep.tail_messages))
+        wanted = _back_to_boundary(conversation, len(tokens) - keep.tail_messages)
+        most = room + (lines.hard - lines.target) / 2
+        if sum(tokens[wanted:]) > most - parts.lead:
+            wanted = _forward_until_it_fits(
+                conversation, tokens, (wanted, parts.must_keep), room - parts.lead
+            )
+        covers = min(covers, wanted)
     base = parts.base
     start = max(base.covers if base else 0, opening_end)
     if covers <= start:
@@ -119,4 +127,16 @@ def _back_to_boundary(conversation: Conversation, position: int) -> int:
     position = max(position, 0)
     while position > 0 and not is_boundary(conversation, position):
         position -= 1
+    return position
+
+
+def _forward_until_it_fits(
+    conversation: Conversation, tokens: Sequence[float], places: tuple[int, int], budget: float
+) -> int:
+    """`places`: where the tail should begin, and where it has to begin at the latest."""
+    position, must_keep = places
+    kept = sum(tokens[position:])
+    while position < must_keep and (kept > budget or not is_boundary(conversation, position)):
+        kept -= tokens[position]
+        position += 1
     return position

@@ -4,7 +4,8 @@ GatewayError
 ├── RequestRefused      downstream: a request we must not carry (answered in its own wire format)
 ├── Unreadable          nobody: bytes we do not understand, so they pass through untouched
 └── UpstreamFailed      upstream: no answer at all (an answer, whatever its status, is never an error)
-    └── UpstreamStalled     it went silent
+    ├── UpstreamStalled     it went silent
+    └── ModelUnknown        to a call of our own: it does not serve the model that we asked for
 """
 
 
@@ -30,6 +31,10 @@ class Unreadable(GatewayError):
 
 class UpstreamFailed(GatewayError):
     """The connection could not be made, broke, or made no sense."""
+
+
+class ModelUnknown(UpstreamFailed):
+    """An upstream does not serve the model that a call of ours named."""
 
 
 class UpstreamStalled(UpstreamFailed):

@@ -9,12 +9,13 @@ from math import ceil
 
 from gateway.core.limits import Limits
 from gateway.core.overflow import usable_tokens
-from gateway.core.policy import Policy, Trigger
+from gateway.core.policy import Keep, Policy, Trigger
 
 # Below this a summary says nothing, whatever the window.
 _SMALLEST_SUMMARY_TOKENS = 64
 # The source formula can leave nothing of a small window (4K of context, 32K of output cap).
 _SMALLEST_USABLE_SHARE = 0.25
+_ROUNDING = 1e-6
 # Up to client_margin_from the hard line rises at this slope, which keeps the soft line from falling too.
 _SLOPE_BELOW_CLIENT_MARGIN = 0.25
 
@@ -55,23 +56,45 @@ def choose_lines(policy: Policy, limits: Limits, demand: Demand) -> Lines | None
     trigger = policy.trigger
     reserve = _choose_reserve(trigger, demand.requested or limits.output or 0, base)
     window = min(limits.context or limits.input + reserve, limits.input + reserve) if limits.input else base
-    if trigger.formula == "source":
-        hard = soft = _source_line(limits, trigger, window)
-    else:
-        hard = _hard_line(trigger, window, reserve)
-        soft = _soft_line(trigger, window, hard, demand.growth)
+    hard, soft = _hard_and_soft(trigger, limits, (window, reserve), demand.growth)
     return Lines(
         window=window,
         context=limits.context or None,
         hard=hard,
         soft=soft,
         target=_target_line(trigger, hard, demand.floor),
-        tail=int(min(policy.keep.tail_tokens, policy.keep.tail_ratio * hard)),
+        tail=_tail(policy.keep, window, hard),
         opening=max(1, int(policy.keep.opening_ratio * window)),
         summary=max(
             _SMALLEST_SUMMARY_TOKENS, int(min(policy.summary.max_tokens, policy.summary.max_ratio * window))
         ),
     )
+
+
+def _hard_and_soft(trigger: Trigger, limits: Limits, room: tuple[int, int], growth: float) -> tuple[int, int]:
+    """`room`: window and reserve."""
+    window, reserve = room
+    match trigger.formula:
+        case "source":
+            hard = _below(trigger, _source_line(limits, trigger, window))
+            return hard, hard
+        case "ratio":
+            hard = _below(trigger, _ratio_line(trigger.hard_ratio, window, reserve))
+            return hard, min(hard, _below(trigger, _ratio_line(trigger.soft_ratio, window, reserve)))
+        case "adaptive":
+            hard = _hard_line(trigger, window, reserve)
+            return hard, _soft_line(trigger, window, hard, growth)
+
+
+def _below(trigger: Trigger, line: int) -> int:
+    """The most that is not full yet."""
+    return max(1, line - 1) if trigger.at_line else line
+
+
+def _tail(keep: Keep, window: int, hard: int) -> int:
+    if keep.tail_window:
+        return int(keep.tail_window * window + _ROUNDING)
+    return int(min(keep.tail_tokens, keep.tail_ratio * hard))
 
 
 def _choose_reserve(trigger: Trigger, output: int, window: int) -> int:
@@ -80,9 +103,14 @@ def _choose_reserve(trigger: Trigger, output: int, window: int) -> int:
 
 
 def _source_line(limits: Limits, trigger: Trigger, window: int) -> int:
-    usable = usable_tokens(limits, trigger.output_cap) or limits.input or window
+    usable = usable_tokens(limits, trigger) or limits.input or window
     # An input limit as large as the window leaves no room for a reply; the line stays below all the same.
     return max(1, min(max(usable, int(_SMALLEST_USABLE_SHARE * window)), window - 1))
+
+
+def _ratio_line(ratio: float, window: int, reserve: int) -> int:
+    # What binary fractions lose is no token: 0.9 x 70,000 is 63,000.
+    return max(1, min(int(ratio * window - reserve + _ROUNDING), window - 1))
 
 
 def _hard_line(trigger: Trigger, window: int, reserve: int) -> int:

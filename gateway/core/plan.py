@@ -98,10 +98,12 @@ def decide(situation: Situation) -> Plan | CompactFirst | DigestFirst:
     1. no known limit: what was in force stays in force;
     2. a prune batch that is worth it (unless the policy is eager: from the soft line on, if it suffices, and
        if no pivot is ready or under way, which is paid for);
-    3. up to the hard line: as it is; 4. above it: the eligible pivot that covers most (while chunks are being
-       folded it must reach the target, or the next request would have to go on with it);
-    5. if that is not enough: compact first; 6. send what there is, if the window holds it;
-    7. else fold it into a digest; 8. else send it with its largest texts cut.
+    3. up to the hard line: as it is; 4. above it: the eligible pivot that covers most (for a policy that
+       applies early: from the soft line on; while chunks are being folded it must reach the target, or the
+       next request would have to go on with it);
+    5. if that is not enough: compact first; 6. where no summary is to be had: fold it into a digest, if the
+       window does not hold it, or if the policy wants one; 7. send what there is, if the window holds it;
+    8. else send it with its largest texts cut.
     """
     weighed = _Weighed(situation)
     lines = weighed.lines
@@ -111,13 +113,16 @@ def decide(situation: Situation) -> Plan | CompactFirst | DigestFirst:
     is_paid_for = situation.is_preparing or (bool(situation.pivots) and situation.pivots[-1] is not sticky)
     if situation.policy.pruning.eager or not is_paid_for:
         batches = weighed.prune(sticky, weighed.estimate(sticky, batches)) or batches
-    if weighed.estimate(sticky, batches).tokens <= lines.hard:
+    tokens = weighed.estimate(sticky, batches).tokens
+    if tokens <= (lines.soft if situation.policy.trigger.early else lines.hard):
         return weighed.plan(sticky, batches)
     best = situation.pivots[-1] if situation.pivots else sticky
     estimate = weighed.estimate(best, batches)
     line = lines.target if situation.is_folding else lines.hard
     if best is not sticky and estimate.tokens <= line:
         return weighed.plan(best, batches)
+    if tokens <= lines.hard:
+        return weighed.plan(sticky, batches)
     cut = weighed.cut(best, find_open_group(situation.conversation))
     # Before the first answer nothing is known well enough to take something away from a request.
     doubt = estimate.unsure if situation.known.head is not None else 0
@@ -125,11 +130,10 @@ def decide(situation: Situation) -> Plan | CompactFirst | DigestFirst:
     share = WORTHWHILE_SHARE if fits else NEEDED_SHARE
     if situation.may_compact and cut is not None and is_worthwhile(cut, share * lines.hard):
         return CompactFirst(cut=cut)
-    if fits:
-        return weighed.plan(best, batches)
-    if situation.may_digest and cut is not None and is_worthwhile(cut, NEEDED_SHARE * lines.hard):
+    wants_digest = situation.may_digest and (not fits or situation.policy.summary.digest_at_line)
+    if wants_digest and cut is not None and is_worthwhile(cut, share * lines.hard):
         return DigestFirst(cut=cut)
-    return weighed.squeeze(best, batches)
+    return weighed.plan(best, batches) if fits else weighed.squeeze(best, batches)
 
 
 def decide_after(situation: Situation, plan: Plan, total_tokens: int) -> Cut | None:
@@ -147,7 +151,7 @@ def decide_after(situation: Situation, plan: Plan, total_tokens: int) -> Cut | N
         return None
     if weighed.prune(plan.pivot, Estimate(total_tokens, 0)) is not None:
         return None
-    lead = max(0, lines.hard - total_tokens)
+    lead = 0 if situation.policy.trigger.early else max(0, lines.hard - total_tokens)
     cut = weighed.cut(plan.pivot, weighed.answered_position(lines), lead)
     if cut is None or not is_worthwhile(cut, WORTHWHILE_SHARE * lines.hard):
         return None
@@ -196,7 +200,7 @@ class _Weighed:
         )
 
     def prune(self, pivot: Pivot | None, current: Estimate) -> list[Batch] | None:
-        """With one more batch, if it is worth it and it suffices; for an eager policy, if it is worth it."""
+        """With one more batch, if it is worth it, and (unless eager or partial) suffices."""
         situation, lines = self.situation, self.lines
         pruning = situation.policy.pruning
         if lines is None or not situation.policy.prune:
@@ -205,13 +209,14 @@ class _Weighed:
             return None
         view = make_view(pivot, situation.batches)
         thresholds = choose_thresholds(pruning, lines.hard)
-        positions = choose_results(situation.conversation, self.tokens, view, pruning, thresholds)
+        positions = choose_results(situation.conversation, self.weights, view, pruning, thresholds)
         if not positions:
             return None
-        batches = self._with_marks(pivot, situation.batches, [Mark(position) for position in positions])
+        marks = [Mark(position, pruning.keep_chars) for position in positions]
+        batches = self._with_marks(pivot, situation.batches, marks)
         saved = sum(batch.saved_tokens for batch in batches if batch not in situation.batches)
         suffices = current.tokens - saved <= lines.target
-        return batches if suffices or pruning.eager else None
+        return batches if suffices or pruning.eager or pruning.partial else None
 
     def cut(self, base: Pivot | None, must_keep: int, lead: int = 0) -> Cut | None:
         situation = self.situation

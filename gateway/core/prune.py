@@ -1,15 +1,15 @@
-"""Which old tool results are worth forgetting? Document 000 §5.
+"""Which old tool results are worth forgetting? Documents 000 §5, 003 §9 and 004.
 
 Knows positions and sizes. A result that is marked stays marked: sending it in full again would break the
 prefix a second time.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from gateway.core.conversation import Conversation, find_open_group, find_tool_names
 from gateway.core.policy import Pruning
-from gateway.core.view import CLEARED_TOKENS, View
+from gateway.core.view import CLEARED_TOKENS, FRAME_TOKENS, Size, View
+from gateway.core.weights import Weights
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -28,41 +28,70 @@ def choose_thresholds(pruning: Pruning, hard_tokens: int) -> Thresholds:
 
 
 def choose_results(
-    conversation: Conversation,
-    tokens: Sequence[float],
-    view: View,
-    pruning: Pruning,
-    thresholds: Thresholds,
+    conversation: Conversation, weights: Weights, view: View, pruning: Pruning, thresholds: Thresholds
 ) -> tuple[int, ...]:
-    """Positions to clear, oldest first; none if they are not worth a batch.
+    """Positions to shorten, oldest first; none if they are not worth a batch.
 
-    Walks from the newest result to the oldest: skips the open group, the newest `keep_turns` user turns and
-    protected tools; stops at the pivot and at a result already marked; protects the newest tokens.
+    Walks from the newest message to the oldest: skips the open group, the newest `keep_turns` user turns and
+    `keep_messages`, and protected tools; stops at the pivot and at a result already marked; protects the
+    newest tokens, of results or of everything.
     """
+    tokens = _weigh(weights, pruning)
     names = find_tool_names(conversation)
+    walked = _find_walked(conversation, view, pruning)
     chosen: list[int] = []
     seen = 0.0
-    for position in _walk_back(conversation, view, pruning.keep_turns):
-        if position in view.marks:
+    for position in range(len(tokens) - 1, view.start - 1, -1):
+        if position in walked and position in view.marks:
             break
-        if names[position] in pruning.protected_tools:
+        is_prunable = position in walked and not _is_protected(names[position], pruning)
+        if not is_prunable and pruning.protects == "results":
             continue
-        seen += tokens[position]
-        if seen > thresholds.protect and tokens[position] > CLEARED_TOKENS:
+        before, seen = seen, seen + tokens[position]
+        is_old = before >= thresholds.protect if pruning.overshoot else seen > thresholds.protect
+        is_large = tokens[position] > CLEARED_TOKENS
+        if is_prunable and is_old and is_large and _is_long(weights.sizes.messages[position], pruning):
             chosen.append(position)
-    worth = sum(tokens[position] for position in chosen)
+    worth = sum(tokens[at] * _saved_share(weights.sizes.messages[at], pruning) for at in chosen)
     return tuple(reversed(chosen)) if worth > thresholds.minimum else ()
 
 
-def _walk_back(conversation: Conversation, view: View, keep_turns: int) -> list[int]:
-    """Positions of tool results that may be pruned at all, newest first."""
+def _weigh(weights: Weights, pruning: Pruning) -> list[float]:
+    """Each message by what upstream counts for it, or by the estimate of its words alone."""
+    if pruning.calibrated:
+        tokens = list(weights.messages)
+    else:
+        tokens = [float(max(0, size.tokens - FRAME_TOKENS)) for size in weights.sizes.messages]
+    most = pruning.part_tokens
+    return tokens if most is None else [min(each, most) for each in tokens]
+
+
+def _is_protected(tool: str | None, pruning: Pruning) -> bool:
+    return tool is not None and (
+        tool in pruning.protected_tools or tool.startswith(pruning.protected_prefixes)
+    )
+
+
+def _is_long(size: Size, pruning: Pruning) -> bool:
+    """A picture has no characters; cleared it gets shorter all the same."""
+    least = max(pruning.over_chars, pruning.keep_chars or 0)
+    return not least or size.chars > least
+
+
+def _saved_share(size: Size, pruning: Pruning) -> float:
+    """The documents count a cleared result as a whole, its placeholder aside."""
+    return 1.0 if pruning.keep_chars is None else 1.0 - pruning.keep_chars / max(size.chars, 1)
+
+
+def _find_walked(conversation: Conversation, view: View, pruning: Pruning) -> frozenset[int]:
+    """Positions of tool results that may be pruned at all."""
     messages = conversation.messages
     turns = 0
     found = []
-    open_group = find_open_group(conversation)
+    end = min(find_open_group(conversation), len(messages) - pruning.keep_messages)
     for position in range(len(messages) - 1, view.start - 1, -1):
         if messages[position].role == "user" and not messages[position].results:
             turns += 1
-        elif messages[position].results and turns >= keep_turns and position < open_group:
+        elif messages[position].results and turns >= pruning.keep_turns and position < end:
             found.append(position)
-    return found
+    return frozenset(found)

@@ -10,6 +10,8 @@ from typing import NamedTuple
 from gateway.core.conversation import Conversation
 from gateway.core.pivot import Batch, Mark, Pivot
 
+# Role and separators of one message, in raw tokens: what it costs beyond its words.
+FRAME_TOKENS = 4
 # A cleared result: the placeholder and the message around it.
 CLEARED_TOKENS = 16
 

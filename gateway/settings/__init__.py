@@ -9,7 +9,6 @@ from gateway.settings.crosscheck import is_loopback
 from gateway.settings.effective import Settings, TenantSettings, UpstreamSettings
 from gateway.settings.errors import Problem, SettingsError
 from gateway.settings.load import load_settings
-from gateway.settings.prompts import Prompts
 from gateway.settings.schema import Admin, Cache, Keepalive, Listen, ModelRule, Retention, WireFormat
 
 __all__ = [
@@ -19,7 +18,6 @@ __all__ = [
     "Listen",
     "ModelRule",
     "Problem",
-    "Prompts",
     "Retention",
     "Settings",
     "SettingsError",

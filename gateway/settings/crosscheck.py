@@ -39,6 +39,7 @@ def _unknown_names(settings: FileSettings) -> Iterator[_Finding]:
     policies = {*settings.policies, DEFAULT_POLICY}
     for index, rule in enumerate(settings.models):
         yield from _unknown_name(("models", index, "upstream"), rule.upstream, upstreams)
+        yield from _unknown_name(("models", index, "policy"), rule.policy, policies)
     for name, policy in settings.policies.items():
         yield from _unknown_name(
             ("policies", name, "summary", "upstream"), policy.summary.upstream, upstreams

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from pydantic import SecretStr
 
 from gateway.core.policy import Policy
-from gateway.settings.prompts import Prompts
 from gateway.settings.schema import Admin, Cache, Keepalive, Listen, ModelRule, Retention, WireFormat
 
 
@@ -63,4 +62,3 @@ class Settings:
     models: tuple[ModelRule, ...]
     policies: Mapping[str, Policy]
     tenants: tuple[TenantSettings, ...]
-    prompts: Prompts

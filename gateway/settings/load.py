@@ -15,7 +15,6 @@ from gateway.settings.effective import Settings, TenantSettings, UpstreamSetting
 from gateway.settings.errors import Problem, SettingsError
 from gateway.settings.policy_schema import PolicySection
 from gateway.settings.presets import PresetError, make_policy
-from gateway.settings.prompts import load_prompts
 from gateway.settings.schema import FileSettings, Tenant, Upstream
 from gateway.settings.violations import parse_file_settings
 
@@ -107,7 +106,6 @@ def _make_settings(file: FileSettings, policies: Mapping[str, Policy]) -> Settin
         models=tuple(file.models),
         policies=policies,
         tenants=tuple(_make_tenant(section) for section in file.tenants),
-        prompts=load_prompts(),
     )
 
 

@@ -3,11 +3,11 @@
 A key that is absent keeps the value of the preset, so only the keys that were written count.
 """
 
-from typing import Annotated, Literal
+from typing import Annotated
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
-from gateway.core.policy import Estimator, Keep, Policy, Pruning, Summary, Trigger
+from gateway.core.policy import Estimator, Formula, Keep, Method, Policy, Protects, Pruning, Summary, Trigger
 from gateway.settings.section import Section
 
 _POLICY = Policy()
@@ -19,6 +19,16 @@ Count = Annotated[int, Field(ge=0)]
 PositiveCount = Annotated[int, Field(gt=0)]
 
 
+def _not_blank(text: str) -> str:
+    """Upstreams refuse empty messages."""
+    if not text.strip():
+        raise ValueError("must not be blank")
+    return text
+
+
+Prompt = Annotated[str, AfterValidator(_not_blank)]
+
+
 class CompactionSection(Section):
     auto: bool = Field(
         default=_POLICY.auto,
@@ -28,25 +38,36 @@ class CompactionSection(Section):
 
 
 class TriggerSection(Section):
-    formula: Literal["adaptive", "source"] = Field(
+    formula: Formula = Field(
         default=_TRIGGER.formula,
-        description="'adaptive': a hard and a soft line; 'source': usable = input or context - output.",
+        description="'adaptive'; 'source': input or context - output; 'ratio': ratio x window - reserve.",
     )
     output_cap: PositiveCount = Field(
         default=_TRIGGER.output_cap, description="Most tokens reserved for the reply by 'source'."
+    )
+    input_reserve: Count | None = Field(
+        default=_TRIGGER.input_reserve,
+        description="Kept free below an input limit by 'source'; null: the reply, reserve_maximum at most.",
+    )
+    at_line: bool = Field(
+        default=_TRIGGER.at_line,
+        description="Full at the line of 'source' or 'ratio' already; false: only above it.",
     )
     reserve_minimum: Count = Field(
         default=_TRIGGER.reserve_minimum,
         description="Fewest tokens reserved for the reply, as far as reserve_ratio allows.",
     )
     reserve_maximum: PositiveCount = Field(
-        default=_TRIGGER.reserve_maximum, description="Most tokens reserved for the reply by 'adaptive'."
+        default=_TRIGGER.reserve_maximum, description="Most tokens reserved for the reply otherwise."
     )
     reserve_ratio: Ratio = Field(
         default=_TRIGGER.reserve_ratio, description="Most of the window reserved for the reply."
     )
     hard_ratio: PositiveRatio = Field(
         default=_TRIGGER.hard_ratio, description="The hard line is never above this part of the window."
+    )
+    soft_ratio: PositiveRatio = Field(
+        default=_TRIGGER.soft_ratio, description="The soft line of 'ratio', like hard_ratio."
     )
     client_margin: Count = Field(
         default=_TRIGGER.client_margin,
@@ -66,6 +87,10 @@ class TriggerSection(Section):
     soft_maximum: Ratio = Field(
         default=_TRIGGER.soft_maximum, description="Largest distance of the lines, as part of the window."
     )
+    early: bool = Field(
+        default=_TRIGGER.early,
+        description="Apply a prepared summary above the soft line; false: above the hard line.",
+    )
     target_ratio: Ratio = Field(
         default=_TRIGGER.target_ratio,
         description="Size after a compaction, between the floor (0) and the hard line (1).",
@@ -79,8 +104,13 @@ class KeepSection(Section):
     tail_ratio: Ratio = Field(
         default=_KEEP.tail_ratio, description="Most of the hard line that the tail takes."
     )
+    tail_window: Ratio = Field(
+        default=_KEEP.tail_window,
+        description="The tail as part of the window instead; 0: tail_tokens and tail_ratio hold.",
+    )
     tail_messages: Count = Field(
-        default=_KEEP.tail_messages, description="Recent messages kept verbatim; 0: by tokens only."
+        default=_KEEP.tail_messages,
+        description="Recent messages kept verbatim, as far as there is room; 0: by tokens only.",
     )
     opening: bool = Field(
         default=_KEEP.opening,
@@ -107,24 +137,62 @@ class PruningSection(Section):
         default=_PRUNING.minimum_ratio,
         description="The same as part of the hard line, if that is less; 1: no such bound.",
     )
+    protects: Protects = Field(
+        default=_PRUNING.protects, description="What protect_tokens count: 'results' or 'everything'."
+    )
+    overshoot: bool = Field(
+        default=_PRUNING.overshoot, description="The message that fills protect_tokens is protected, too."
+    )
+    part_tokens: PositiveCount | None = Field(
+        default=_PRUNING.part_tokens, description="Most tokens that one message counts for; null: no cap."
+    )
+    calibrated: bool = Field(
+        default=_PRUNING.calibrated,
+        description="Count as upstream does; false: by the estimator alone, as the documents do.",
+    )
     protected_tools: list[Annotated[str, Field(min_length=1)]] = Field(
         default=list(_PRUNING.protected_tools), description="Tools whose results are never touched."
+    )
+    protected_prefixes: list[Annotated[str, Field(min_length=1)]] = Field(
+        default=list(_PRUNING.protected_prefixes),
+        description="Tools whose names begin so are protected like protected_tools.",
     )
     keep_turns: Count = Field(
         default=_PRUNING.keep_turns, description="Newest user turns whose results are never touched."
     )
+    keep_messages: Count = Field(
+        default=_PRUNING.keep_messages, description="Newest messages that are never touched."
+    )
     placeholder: Annotated[str, Field(min_length=1)] = Field(
         default=_PRUNING.placeholder, description="What stands for a result that was cleared."
+    )
+    over_chars: Count = Field(
+        default=_PRUNING.over_chars, description="Only results of more characters; 0: all of them."
+    )
+    keep_chars: PositiveCount | None = Field(
+        default=_PRUNING.keep_chars,
+        description="Characters left of a result, head and tail; null: the placeholder alone.",
     )
     eager: bool = Field(
         default=_PRUNING.eager,
         description="Prune whenever it is worth it; false: only near the line and if it suffices.",
     )
+    partial: bool = Field(
+        default=_PRUNING.partial, description="Near the line prune also where it does not suffice."
+    )
 
 
 class SummarySection(Section):
+    method: Method = Field(
+        default=_SUMMARY.method,
+        description="Who writes it: 'model'; 'digest': quotes, no model; 'drop': old turns simply go.",
+    )
     model: str | None = Field(
         default=_SUMMARY.model, description="Model that summarises; null: the conversation's."
+    )
+    model_map: dict[str, str | None] = Field(
+        default=dict(_SUMMARY.model_map),
+        description="Where model is null: who summarises for which model, by pattern; the preset's follow.",
     )
     upstream: str | None = Field(
         default=_SUMMARY.upstream, description="Upstream that summarises; null: the conversation's."
@@ -133,8 +201,15 @@ class SummarySection(Section):
     max_ratio: PositiveRatio = Field(
         default=_SUMMARY.max_ratio, description="Longest summary as part of the window, if that is less."
     )
+    message_chars: PositiveCount | None = Field(
+        default=_SUMMARY.message_chars,
+        description="Longer messages are cut in the middle for the summariser; null: only if they must.",
+    )
     instructions: str = Field(
         default=_SUMMARY.instructions, description="Added to the request for a summary."
+    )
+    extra_context: list[str] = Field(
+        default=list(_SUMMARY.extra_context), description="Lines that stand before the instruction."
     )
     timeout_seconds: Annotated[float, Field(gt=0)] = Field(
         default=_SUMMARY.timeout_seconds, description="Patience for a summary."
@@ -146,6 +221,30 @@ class SummarySection(Section):
     deadline_seconds: Annotated[float, Field(gt=0)] = Field(
         default=_SUMMARY.deadline_seconds, description="Patience for all of them together."
     )
+    digest_at_line: bool = Field(
+        default=_SUMMARY.digest_at_line,
+        description="Without a summary a digest at the hard line; false: only beyond the window.",
+    )
+
+
+class PromptsSection(Section):
+    """Each text as it is or as `${file:PATH}`."""
+
+    system: str | None = Field(
+        default=None, description="System prompt of the summariser; null: the preset's; blank: none."
+    )
+    instruction: Prompt | None = Field(
+        default=None, description="Stands behind the history that is summarised; null: the preset's."
+    )
+    question: Prompt | None = Field(
+        default=None, description="What a summary without an opening answers; null: the preset's."
+    )
+    resume: Prompt | None = Field(
+        default=None, description="What the user says after a summary; null: the preset's."
+    )
+    dropped: Prompt | None = Field(
+        default=None, description="Stands for turns that are left out ('drop'); null: the preset's."
+    )
 
 
 class PresetSection(Section):
@@ -156,17 +255,20 @@ class PresetSection(Section):
     )
     estimator: Estimator = Field(
         default=_POLICY.estimator,
-        description="How texts are counted before usage corrects it: tiktoken, or chars (length / 4).",
+        description="How texts are counted before usage corrects it: tiktoken, chars (length / 4), chars-up.",
     )
     trigger: TriggerSection = Field(default_factory=TriggerSection, description="When is it full?")
     keep: KeepSection = Field(default_factory=KeepSection, description="What stays as it is.")
     pruning: PruningSection = Field(default_factory=PruningSection, description="Old tool results.")
     summary: SummarySection = Field(default_factory=SummarySection, description="Old turns.")
+    prompts: PromptsSection = Field(
+        default_factory=PromptsSection, description="The words of a compaction; text or ${file:PATH}."
+    )
 
 
 class PresetName(Section):
     preset: str = Field(
-        default="adaptive", description="What holds where a key is absent: adaptive, opencode."
+        default="adaptive", description="What holds where a key is absent: a file of config/presets."
     )
 
 

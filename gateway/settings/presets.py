@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from gateway.core.policy import Keep, Policy, Pruning, Summary, Trigger
+from gateway.core.policy import Keep, Policy, Prompts, Pruning, Summary, Trigger
 from gateway.settings.document import load_document
 from gateway.settings.folder import find_config_folder
 from gateway.settings.nearest import find_nearest
@@ -12,8 +12,6 @@ from gateway.settings.policy_schema import PolicySection, PresetSection
 
 # Keys of a preset that are no sections.
 _PLAIN_KEYS = frozenset({"estimator"})
-# Named by the contract, not yet there.
-LATER_PRESETS = frozenset({"recent", "utilization", "rfc007", "rolling", "prune_only"})
 
 
 class PresetError(ValueError):
@@ -34,19 +32,33 @@ def _make_policy(preset: str, values: dict[str, Any]) -> Policy:
         trigger=Trigger(**values.get("trigger", {})),
         keep=Keep(**values.get("keep", {})),
         pruning=Pruning(**_with_tuples(values.get("pruning", {}))),
-        summary=Summary(**values.get("summary", {})),
+        summary=Summary(**_with_tuples(values.get("summary", {}))),
+        prompts=Prompts(**_without_nulls(values.get("prompts", {}))),
     )
 
 
 def _overlaid(base: dict[str, Any], top: dict[str, Any]) -> dict[str, Any]:
-    """Sections key by key, plain keys as a whole."""
+    """Sections key by key, plain keys as a whole; an absent prompt is the preset's. A map is asked in its
+    order, so what was written comes first.
+    """
     sections = PresetSection.model_fields.keys() - _PLAIN_KEYS
     plain = {name: value for name, value in {**base, **top}.items() if name in _PLAIN_KEYS}
-    return plain | {name: {**base.get(name, {}), **top.get(name, {})} for name in sections}
+    top = {**top, "prompts": _without_nulls(top.get("prompts", {}))}
+    both = {name: {**base.get(name, {}), **top.get(name, {})} for name in sections}
+    written, preset = (values.get("summary", {}).get("model_map", {}) for values in (top, base))
+    if written and preset:
+        both["summary"]["model_map"] = written | {k: v for k, v in preset.items() if k not in written}
+    return plain | both
 
 
 def _with_tuples(values: dict[str, Any]) -> dict[str, Any]:
-    return {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
+    """Lists and maps as a frozen policy holds them."""
+    frozen = {name: tuple(value) for name, value in values.items() if isinstance(value, list)}
+    return values | frozen | {name: tuple(v.items()) for name, v in values.items() if isinstance(v, dict)}
+
+
+def _without_nulls(values: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if value is not None}
 
 
 def _load_preset(name: str) -> dict[str, Any]:
@@ -58,8 +70,6 @@ def _load_preset(name: str) -> dict[str, Any]:
 
 
 def _refusal(name: str, known: Iterable[str]) -> str:
-    if name in LATER_PRESETS:
-        return f"preset {name} comes with a later version"
     return f"unknown preset; the nearest is {find_nearest(name, known)!r}"
 
 

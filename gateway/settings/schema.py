@@ -144,7 +144,7 @@ class Upstream(Section):
 
 
 class ModelRule(Section):
-    """Limits of the models whose name fits a pattern; the first rule that fits wins."""
+    """Limits, and perhaps a policy, of the models whose name fits a pattern; for each the first rule wins."""
 
     match: Name = Field(description="Pattern of model names, with * and ? and [abc]; case matters.")
     upstream: Name | None = Field(default=None, description="Only at this upstream; null: at every one.")
@@ -158,6 +158,15 @@ class ModelRule(Section):
     output: Annotated[int, Field(ge=0)] | None = Field(
         default=None, description="Tokens of the largest reply; null or 0: not set here."
     )
+
+    policy: Name | None = Field(
+        default=None, description="Policy of these models, whatever the tenant's; null: the tenant's."
+    )
+
+    @property
+    def is_about_limits(self) -> bool:
+        """A rule that only names a policy hides no other rule's limits."""
+        return self.policy is None or self.limits != Limits()
 
     def applies_to(self, model: str, upstream: str) -> bool:
         return self.upstream in (None, upstream) and fnmatch.fnmatchcase(model, self.match)

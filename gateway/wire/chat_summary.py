@@ -16,8 +16,9 @@ _THINKING_ALLOWANCE_TOKENS = 8_192
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SummaryRequest:
-    """parts: what the user message says, the instruction last. cap, room: tokens of reply wanted and
-    possible.
+    """system: may be empty. parts: what the user message says, the instruction last.
+
+    cap, room: tokens of reply wanted and possible.
     """
 
     model: str
@@ -35,13 +36,12 @@ def output_key(envelope: Envelope) -> str:
 
 def render_summary_request(request: SummaryRequest) -> bytes:
     allowance = _THINKING_ALLOWANCE_TOKENS if request.output_key == "max_completion_tokens" else 0
+    # Anthropic back ends refuse an empty text; document 003 has no system prompt.
+    system = [{"role": "system", "content": request.system}] if request.system.strip() else []
     return msgspec.json.encode(
         {
             "model": request.model,
-            "messages": [
-                {"role": "system", "content": request.system},
-                {"role": "user", "content": "\n\n".join(request.parts)},
-            ],
+            "messages": [*system, {"role": "user", "content": "\n\n".join(request.parts)}],
             request.output_key: max(request.cap, min(request.cap + allowance, request.room)),
             "stream": True,
             "stream_options": {"include_usage": True},

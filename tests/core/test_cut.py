@@ -80,10 +80,19 @@ def test_a_number_of_messages_may_be_kept_but_no_group_is_split_for_it() -> None
     assert odd is not None and odd.covers == 11
 
 
+def test_messages_that_leave_no_room_to_grow_are_cut_down_to_the_target() -> None:
+    """Otherwise each request would compact once more."""
+    # 16K: the target of 6,000, less opening and summary, is 4,300; half the way to 12,000 makes 7,300.
+    assert (kept := cut(keep=Keep(tail_messages=14))) is not None and kept.covers == 7
+    # Eight groups of 1,000 are too much: as many as 4,300 has room for.
+    found = cut(keep=Keep(tail_messages=16))
+    assert found is not None and found.covers == 13
+
+
 def test_nothing_to_fold_is_no_cut() -> None:
     assert cut(1_000_000) is None
     assert cut(base=make_pivot(_CONVERSATION, 19)) is None
-    assert cut(keep=Keep(tail_messages=99)) is None
+    assert cut(24_000, keep=Keep(tail_messages=99)) is None
 
 
 def test_the_open_group_stays_whatever_its_size() -> None:

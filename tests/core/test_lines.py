@@ -168,3 +168,53 @@ def test_a_policy_without_a_tail_keeps_none(limits: Limits, demand: Demand) -> N
     policy = replace(_SOURCE, keep=Keep(tail_tokens=0, tail_ratio=0.0, opening=False))
     lines = choose_lines(policy, limits, demand)
     assert lines is not None and lines.tail == 0
+
+
+_UTILIZATION = Policy(
+    trigger=Trigger(
+        formula="ratio", hard_ratio=0.95, soft_ratio=0.8, reserve_minimum=16_384, reserve_maximum=16_384
+    ),
+    keep=Keep(tail_window=0.4),
+)
+
+
+# ratio x window - reserve; the reserve is 16,384, and a quarter of the window where that is less.
+@pytest.mark.parametrize(
+    ("window", "hard", "soft", "tail"),
+    [(200_000, 173_616, 143_616, 80_000), (16_000, 11_200, 8_800, 6_400), (4_000, 2_800, 2_200, 1_600)],
+)
+def test_lines_by_ratio_are_parts_of_the_window_less_the_reserve(
+    window: int, hard: int, soft: int, tail: int
+) -> None:
+    lines = lines_at(window, _UTILIZATION)
+    assert (lines.hard, lines.soft, lines.tail) == (hard, soft, tail)
+
+
+def test_a_ratio_loses_no_token_to_binary_fractions() -> None:
+    trigger = Trigger(formula="ratio", hard_ratio=0.9, soft_ratio=0.9, reserve_ratio=0.0)
+    for window in range(4_000, 2_000_000, 9_970):
+        assert lines_at(window, Policy(trigger=trigger)).hard == window * 9 // 10
+
+
+def test_a_line_that_counts_as_full_itself_lies_one_token_lower() -> None:
+    source = replace(_SOURCE.trigger, at_line=True)
+    assert lines_at(100_000, Policy(trigger=source)).hard == 67_999
+    assert lines_at(100_000, _SOURCE).hard == 68_000
+
+
+def test_headroom_below_an_input_limit() -> None:
+    limits = Limits(context=400_000, input=272_000, output=128_000)
+    for reserve, hard in ((0, 272_000), (None, 252_000), (50_000, 222_000)):
+        trigger = replace(_SOURCE.trigger, input_reserve=reserve)
+        lines = choose_lines(Policy(trigger=trigger), limits, Demand())
+        assert lines is not None and lines.hard == hard
+
+
+@given(limits(), demands(), st.floats(0.01, 1.0), st.floats(0.01, 1.0), st.booleans())
+def test_lines_by_ratio_are_positive_and_in_order(
+    limits: Limits, demand: Demand, hard: float, soft: float, at_line: bool
+) -> None:
+    trigger = Trigger(formula="ratio", hard_ratio=hard, soft_ratio=soft, at_line=at_line)
+    lines = choose_lines(Policy(trigger=trigger), limits, demand)
+    assert lines is not None
+    assert 1 <= lines.soft <= lines.hard < lines.window

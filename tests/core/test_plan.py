@@ -12,7 +12,7 @@ from gateway.core.limits import Limits
 from gateway.core.lines import Demand, choose_lines
 from gateway.core.pivot import Mark, Pivot, find_eligible_pivots
 from gateway.core.plan import CompactFirst, DigestFirst, Plan, Situation, decide, decide_after
-from gateway.core.policy import Keep, Policy, Pruning
+from gateway.core.policy import Keep, Policy, Pruning, Summary, Trigger
 from gateway.core.view import Size, View
 from tests.conversations import JSON, bodies, converse, make_batch, make_pivot, read
 
@@ -96,6 +96,34 @@ def test_an_eager_policy_prunes_below_the_lines_too() -> None:
     eager = replace(Policy(), pruning=Pruning(eager=True))
     assert planned(situate(8_000, policy=eager)).new_batch is not None
     assert planned(situate(8_000, policy=replace(eager, prune=False))).new_batch is None
+
+
+def test_a_partial_policy_takes_a_batch_that_does_not_suffice_but_only_near_the_line() -> None:
+    partial = replace(Policy(), pruning=Pruning(partial=True))
+    assert planned(situate(11_500, results=0.5, policy=partial)).new_batch is not None
+    assert planned(situate(11_000, results=0.97, policy=partial)).new_batch is None
+
+
+def test_a_policy_may_cut_old_results_instead_of_clearing_them() -> None:
+    cutting = replace(Policy(), pruning=Pruning(keep_chars=200, over_chars=1_000, eager=True))
+    plan = planned(situate(8_000, policy=cutting))
+    assert plan.new_batch is not None
+    assert {mark.keep_chars for mark in plan.new_batch.marks} == {200}
+
+
+def test_a_policy_that_applies_early_takes_a_ready_pivot_from_the_soft_line_on() -> None:
+    early = replace(Policy(), trigger=Trigger(early=True))
+    ready = pivot_at(15)
+    assert planned(situate(11_500, results=0.5, policy=early, pivots=[ready])).pivot == ready
+    assert planned(situate(11_000, results=0.5, policy=early, pivots=[ready])).pivot is None
+    # Nothing ready: nobody waits for it below the hard line.
+    assert planned(situate(11_500, results=0.5, policy=early)).pivot is None
+    # What will be added before it is applied is not taken off its tail.
+    late = situate(11_500, results=0.5)
+    soon = replace(late, policy=replace(early, keep=Keep(tail_tokens=3_500, tail_ratio=1.0)))
+    late = replace(late, policy=replace(late.policy, keep=soon.policy.keep))
+    cuts = [decide_after(each, planned(each), 11_500) for each in (late, soon)]
+    assert [cut.covers for cut in cuts if cut is not None] == [17, 15]
 
 
 def test_nothing_is_pruned_while_a_compaction_is_ready_or_under_way() -> None:
@@ -295,11 +323,27 @@ def situations(draw: st.DrawFn) -> Situation:
     batch = make_batch(conversation, [Mark(at) for at in marked], length=max(0, count - 1))
     eager = Pruning(eager=True, keep_turns=2, protect_ratio=1.0, minimum_ratio=1.0)
     bare = replace(Policy(), pruning=eager, keep=Keep(opening=False, tail_tokens=0))
+    everything = Pruning(eager=True, protects="everything", overshoot=True, calibrated=False, part_tokens=500)
+    cutting = Pruning(eager=True, over_chars=1_000, keep_chars=200, keep_messages=4, protect_tokens=0)
+    policies = [
+        Policy(),
+        bare,
+        replace(Policy(), auto=False),
+        replace(bare, pruning=everything, trigger=Trigger(formula="source", at_line=True)),
+        replace(
+            Policy(),
+            pruning=cutting,
+            trigger=Trigger(formula="ratio", hard_ratio=0.95, soft_ratio=0.8, early=True),
+            keep=Keep(opening=False, tail_window=0.4),
+            summary=Summary(digest_at_line=True),
+        ),
+        replace(Policy(), keep=Keep(tail_tokens=0, tail_messages=6), pruning=Pruning(partial=True)),
+    ]
     return Situation(
         owner="t",
         conversation=conversation,
         sizes=sizes,
-        policy=draw(st.sampled_from([Policy(), bare, replace(Policy(), auto=False)])),
+        policy=draw(st.sampled_from(policies)),
         limits=Limits(context=draw(st.sampled_from([None, 4_000, 8_000, 16_000]))),
         requested=draw(st.sampled_from([None, 500, 32_000])),
         growth=draw(st.sampled_from([0.0, 2_000.0])),
@@ -386,6 +430,16 @@ def test_what_no_window_holds_becomes_a_digest_where_no_summary_is_to_be_had() -
     # Not twice: then the largest texts are cut.
     plan = decide(replace(not_any_more, may_digest=False))
     assert isinstance(plan, Plan) and plan.new_batch is not None
+
+
+def test_a_policy_may_want_a_digest_at_the_hard_line_where_no_summary_is_to_be_had() -> None:
+    wanting = replace(Policy(), summary=Summary(digest_at_line=True))
+    situation = situate(14_000, results=0.5, may_compact=False, may_digest=True, policy=wanting)
+    assert isinstance(decide(situation), DigestFirst)
+    assert isinstance(decide(replace(situation, may_compact=True)), CompactFirst)
+    assert isinstance(decide(replace(situation, may_digest=False)), Plan)
+    below = situate(11_900, results=0.5, may_compact=False, may_digest=True, policy=wanting)
+    assert isinstance(decide(below), Plan)
 
 
 def test_a_retry_with_smaller_limits_loses_no_mark_of_the_first_try() -> None:

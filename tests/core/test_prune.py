@@ -8,16 +8,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.core.conversation import Conversation, find_open_group, find_tool_names
+from gateway.core.estimate import Sizes
 from gateway.core.pivot import Mark
 from gateway.core.policy import Pruning
 from gateway.core.prune import Thresholds, choose_results, choose_thresholds
-from gateway.core.view import View, make_view
+from gateway.core.view import FRAME_TOKENS, Size, View, make_view
+from gateway.core.weights import Weights
 from tests.conversations import JSON, bodies, converse, make_batch, make_pivot, read
 from tests.shared_data import SHARED, requires_shared
 
 _SOURCE = Pruning(protect_ratio=1.0, minimum_ratio=1.0, keep_turns=2)
 _FORTY_AND_TWENTY = Thresholds(protect=40_000, minimum=20_000)
 _NOTHING = View(None, {})
+
+
+def weigh(tokens: Sequence[float], ratio: float = 1.0) -> Weights:
+    """Messages of so many true tokens, four characters for each of their words' own."""
+    raw = [Size(int(each / ratio), 4 * max(0, int(each / ratio) - FRAME_TOKENS)) for each in tokens]
+    return Weights(Sizes(messages=raw, environment=0), tokens, 0.0, ratio)
 
 
 class Recorded:
@@ -53,7 +61,7 @@ class Recorded:
         conversation = converse(self.messages)
         pivot = make_pivot(conversation, self.start) if self.start else None
         view = make_view(pivot, [make_batch(conversation, self.marked)])
-        chosen = choose_results(conversation, self.tokens, view, _SOURCE, _FORTY_AND_TWENTY)
+        chosen = choose_results(conversation, weigh(self.tokens), view, _SOURCE, _FORTY_AND_TWENTY)
         return [self.places[position] for position in chosen]
 
 
@@ -88,7 +96,11 @@ def choose(
     conversation = converse(make_loop(count))
     sizes = [float(tokens if message.results else 5) for message in conversation.messages]
     return choose_results(
-        conversation, sizes, view, pruning or Pruning(), thresholds or Thresholds(protect=300, minimum=100)
+        conversation,
+        weigh(sizes),
+        view,
+        pruning or Pruning(),
+        thresholds or Thresholds(protect=300, minimum=100),
     )
 
 
@@ -125,6 +137,61 @@ def test_the_thresholds_shrink_with_the_window(hard: int, protect: int, minimum:
     assert choose_thresholds(Pruning(), hard) == Thresholds(protect=protect, minimum=minimum)
 
 
+# Results lie at 2, 4 … 20, calls before them; the last result is open. Each result weighs 100, each call 5.
+
+
+def test_everything_may_fill_the_protected_part() -> None:
+    # 20 (a skill, open), 19 … 17: 100 + 5 + 100 + 5 = 210; with 16 it is 310, beyond the 300.
+    everything = replace(Pruning(), protects="everything")
+    assert choose(100, pruning=everything) == (2, 4, 6, 8, 12, 14, 16)
+    # The message that fills it is protected where the policy overshoots.
+    assert choose(100, pruning=replace(everything, overshoot=True)) == (2, 4, 6, 8, 12, 14)
+
+
+def test_exactly_full_stops_the_protection_of_a_policy_that_overshoots() -> None:
+    overshooting = replace(Pruning(), overshoot=True)
+    assert choose(100, pruning=overshooting) == (2, 4, 6, 8, 12)
+    assert choose(100, pruning=overshooting, thresholds=Thresholds(protect=301, minimum=0)) == (2, 4, 6, 8)
+
+
+def test_a_message_counts_for_no_more_than_its_cap() -> None:
+    capped = replace(Pruning(), part_tokens=50)
+    # 18, 16, 14, 12, 8, 6 make 300.
+    assert choose(100, pruning=capped) == ()
+    assert choose(100, pruning=capped, thresholds=Thresholds(protect=300, minimum=99)) == (2, 4)
+
+
+def test_tools_are_protected_by_the_beginning_of_their_names() -> None:
+    assert choose(100, pruning=replace(Pruning(), protected_prefixes=("lo",))) == ()
+    assert choose(100, pruning=replace(Pruning(), protected_prefixes=("ook",))) == (2, 4, 6, 8, 12)
+
+
+def test_the_newest_messages_are_kept_where_the_policy_says_so() -> None:
+    # Of 21 messages the last 12 stay: from position 9 on.
+    kept = replace(Pruning(), keep_messages=12)
+    assert choose(100, pruning=kept, thresholds=Thresholds(protect=0, minimum=100)) == (2, 4, 6, 8)
+
+
+def test_only_long_results_are_cut_and_only_what_that_saves_counts() -> None:
+    # 100 tokens are 384 characters of words.
+    cutting = replace(Pruning(), keep_chars=96, over_chars=383)
+    assert choose(100, pruning=cutting, thresholds=Thresholds(protect=300, minimum=374)) == (2, 4, 6, 8, 12)
+    assert choose(100, pruning=cutting, thresholds=Thresholds(protect=300, minimum=375)) == ()
+    longer = replace(cutting, over_chars=384)
+    assert choose(100, pruning=longer, thresholds=Thresholds(protect=0, minimum=0)) == ()
+
+
+def test_the_documents_count_words_alone_whatever_upstream_counts() -> None:
+    conversation = converse(make_loop(10))
+    # By our own count each result has 54 tokens, 50 of them words; upstream counts twice as many.
+    weights = weigh([108.0 if message.results else 10.0 for message in conversation.messages], ratio=2.0)
+    for calibrated, protect in ((True, 324), (False, 150)):
+        pruning = replace(Pruning(), calibrated=calibrated)
+        for fewer, chosen in ((0, (2, 4, 6, 8, 12)), (1, (2, 4, 6, 8, 12, 14))):
+            thresholds = Thresholds(protect=protect - fewer, minimum=0)
+            assert choose_results(conversation, weights, _NOTHING, pruning, thresholds) == chosen
+
+
 def draw_case(data: st.DataObject) -> tuple[Conversation, list[float], Thresholds]:
     conversation = read(data.draw(bodies(min_turns=2, max_turns=8))).conversation
     count = len(conversation.messages)
@@ -139,7 +206,7 @@ def test_only_finished_unprotected_results_are_chosen_and_only_a_worthwhile_batc
 ) -> None:
     conversation, tokens, thresholds = draw_case(data)
     pruning = Pruning(keep_turns=keep_turns)
-    chosen = choose_results(conversation, tokens, _NOTHING, pruning, thresholds)
+    chosen = choose_results(conversation, weigh(tokens), _NOTHING, pruning, thresholds)
     names = find_tool_names(conversation)
     assert list(chosen) == sorted(set(chosen))
     assert all(position < find_open_group(conversation) for position in chosen)
@@ -150,8 +217,8 @@ def test_only_finished_unprotected_results_are_chosen_and_only_a_worthwhile_batc
 @given(st.data())
 def test_doing_it_twice_chooses_nothing_more(data: st.DataObject) -> None:
     conversation, tokens, thresholds = draw_case(data)
-    chosen = choose_results(conversation, tokens, _NOTHING, Pruning(), thresholds)
+    chosen = choose_results(conversation, weigh(tokens), _NOTHING, Pruning(), thresholds)
     if not chosen:
         return
     after = make_view(None, [make_batch(conversation, [Mark(position) for position in chosen])])
-    assert choose_results(conversation, tokens, after, Pruning(), thresholds) == ()
+    assert choose_results(conversation, weigh(tokens), after, Pruning(), thresholds) == ()

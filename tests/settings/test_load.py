@@ -1,11 +1,13 @@
 """From files, environment and command line to settings: what is good, and what is refused where."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from gateway.core.policy import Keep, Policy, Pruning, Summary, Trigger
+from gateway.core.policy import Keep, Policy, Prompts, Pruning, Summary, Trigger
 from gateway.settings import Settings, SettingsError, load_settings
+from gateway.summary_models import choose_summary_model
 
 _CONTRACT = """\
 listen: {host: 127.0.0.1, port: 8080, max_body_bytes: 67108864}
@@ -37,6 +39,11 @@ def _load(folder: Path, text: str, env: dict[str, str] | None = None, **options:
     return load_settings(path, env or {}, **options)  # type: ignore[arg-type]  # port is not used here
 
 
+def bare(policy: Policy) -> Policy:
+    """Its numbers alone; the words have tests of their own."""
+    return replace(policy, prompts=Prompts())
+
+
 def test_without_a_file_everything_has_a_default() -> None:
     settings = load_settings(None, {"OPENAI_BASE_URL": "http://127.0.0.1:8080/v1"})
     assert (settings.listen.host, settings.listen.port) == ("127.0.0.1", 8080)
@@ -45,7 +52,7 @@ def test_without_a_file_everything_has_a_default() -> None:
         "anthropic": ("https://api.anthropic.com/v1", {"messages"}),
     }
     assert settings.store == "disk:.gateway"
-    assert settings.policies == {"default": Policy()}
+    assert {name: bare(policy) for name, policy in settings.policies.items()} == {"default": Policy()}
     assert (settings.tenants, settings.models) == ((), ())
     assert settings.retention.seconds == 7 * 86_400
     assert settings.response_headers
@@ -58,7 +65,7 @@ def test_an_empty_file_is_like_no_file(tmp_path: Path) -> None:
 def test_the_contracts_example_loads(tmp_path: Path) -> None:
     settings = _load(tmp_path, _CONTRACT, {"TEAM_A_KEY": "key-a"})
     assert settings.admin.token is None
-    assert settings.policies["default"] == Policy(pruning=Pruning(keep_turns=2))
+    assert bare(settings.policies["default"]) == Policy(pruning=Pruning(keep_turns=2))
     assert [key.get_secret_value() for key in settings.tenants[0].keys] == ["key-a"]
     assert settings.models[0].limits.context == 128_000
     assert settings.models[0].applies_to("gpt-4o-mini", "default")
@@ -67,12 +74,12 @@ def test_the_contracts_example_loads(tmp_path: Path) -> None:
 
 def test_the_opencode_preset_is_the_source_documents(tmp_path: Path) -> None:
     settings = _load(tmp_path, _CONTRACT.replace("preset: adaptive", "preset: opencode"), {"TEAM_A_KEY": "k"})
-    assert settings.policies["default"] == Policy(
+    assert bare(settings.policies["default"]) == Policy(
         name="opencode",
         estimator="chars",
         trigger=Trigger(formula="source"),
         keep=Keep(tail_tokens=20_000, tail_ratio=0.0, opening=True),
-        pruning=Pruning(protect_ratio=1.0, minimum_ratio=1.0, keep_turns=2, eager=True),
+        pruning=Pruning(protect_ratio=1.0, minimum_ratio=1.0, calibrated=False, keep_turns=2, eager=True),
     )
 
 
@@ -81,7 +88,7 @@ def test_only_the_keys_that_were_written_differ_from_the_preset(tmp_path: Path) 
     policies = _load(tmp_path, text).policies
     assert policies["p"].keep == Keep(tail_tokens=0, tail_ratio=0.0, opening=False)
     assert policies["p"].summary == Summary(max_tokens=100)
-    assert policies["q"] == policies["default"] == Policy()
+    assert bare(policies["q"]) == bare(policies["default"]) == Policy()
 
 
 def test_the_estimator_is_the_presets_unless_it_is_written(tmp_path: Path) -> None:
@@ -159,7 +166,7 @@ _BAD = [
     ("drain_seconds: -1\n", 1, "greater than or equal to 0"),
     ("policies:\n  p:\n    trigger: {hard_ratio: 1.5}\n", 3, "less than or equal to 1"),
     ("policies:\n  p:\n    trigger: {output_cap: 0}\n", 3, "greater than 0"),
-    ("policies:\n  p:\n    trigger: {formula: magic}\n", 3, "'adaptive' or 'source'"),
+    ("policies:\n  p:\n    trigger: {formula: magic}\n", 3, "'adaptive', 'source' or 'ratio'"),
     ("policies:\n  p:\n    pruning: {placeholder: ''}\n", 3, "must not be empty"),
     ("upstreams: []\n", 1, "named entries"),
     ("tenants: {}\n", 1, "must be a list"),
@@ -168,7 +175,7 @@ _BAD = [
     ("store: /var/lib\n", 1, "disk:PATH"),
     ("store: 'redis://'\n", 1, "disk:PATH"),
     # presets
-    ("policies:\n  p:\n    preset: rolling\n", 3, "preset rolling comes with a later version"),
+    ("policies:\n  p:\n    preset: rollin\n", 3, "unknown preset; the nearest is 'rolling'"),
     ("policies:\n  p:\n    preset: opencoed\n", 3, "unknown preset; the nearest is 'opencode'"),
     # upstreams
     ("upstreams:\n  a:\n", 2, "base_url: is required"),
@@ -273,7 +280,7 @@ def test_secrets_never_show(tmp_path: Path) -> None:
 
 
 def test_the_prompts_are_the_source_documents() -> None:
-    prompts = load_settings(None, {}).prompts
+    prompts = load_settings(None, {}).policies["default"].prompts
     assert prompts.question == "What did we do so far?"
     assert prompts.resume == "Continue if you have next steps"
     assert prompts.instruction.startswith(
@@ -284,6 +291,53 @@ def test_the_prompts_are_the_source_documents() -> None:
         "You are a helpful AI assistant tasked with summarizing conversations.\n\nWhen"
     )
     assert prompts.system.endswith("concise enough to be quickly understood.")
+
+
+def test_prompts_may_be_written_or_read_from_files_and_the_others_stay_the_presets(tmp_path: Path) -> None:
+    (tmp_path / "ask.txt").write_text("Sum it up.\n")
+    written = "prompts: {instruction: '${file:ask.txt}', question: 'So?'}"
+    text = f"policies: {{p: {{preset: rfc007, {written}}}, q: {{preset: rfc007}}}}\n"
+    policies = _load(tmp_path, text).policies
+    prompts, preset = policies["p"].prompts, policies["q"].prompts
+    assert prompts == replace(preset, instruction="Sum it up.", question="So?")
+    assert "datasources" in preset.system
+
+
+@pytest.mark.parametrize("name", ["instruction", "question", "resume", "dropped"])
+def test_a_prompt_that_would_make_an_empty_message_is_refused(tmp_path: Path, name: str) -> None:
+    with pytest.raises(SettingsError, match=f"prompts.{name}: must not be blank"):
+        _load(tmp_path, f"policies: {{p: {{prompts: {{{name}: ' '}}}}}}\n")
+    assert _load(tmp_path, "policies: {p: {prompts: {system: ' '}}}\n").policies["p"].prompts.system == " "
+
+
+def test_a_written_model_map_comes_before_the_presets(tmp_path: Path) -> None:
+    written = "summary: {model_map: {'llama*': l8, 'claude-*': mine}}"
+    text = f"policies: {{p: {{preset: utilization, {written}}}, q: {{preset: utilization}}}}\n"
+    policies = _load(tmp_path, text).policies
+    pairs, preset = policies["p"].summary.model_map, policies["q"].summary.model_map
+    assert pairs[:2] == (("llama*", "l8"), ("claude-*", "mine"))
+    assert pairs[2:] == tuple(pair for pair in preset if pair[0] != "claude-*")
+    assert hash(policies["p"]) != hash(policies["q"])
+
+
+@pytest.mark.parametrize(
+    ("model", "chosen"),
+    [
+        ("claude-opus-4-5-20251101", "claude-haiku-4-5-20251001"),
+        ("claude-3-5-haiku-20241022", "claude-3-5-haiku-20241022"),
+        ("anthropic/claude-sonnet-4.5", "anthropic/claude-haiku-4.5"),
+        ("gpt-4o-2024-08-06", "gpt-4o-mini"),
+        ("gpt-4.1", "gpt-4.1-mini"),
+        ("gpt-5.1-codex", "gpt-5-mini"),
+        ("gpt-5-nano", "gpt-5-nano"),
+        ("openai/gpt-5", "openai/gpt-5-mini"),
+        ("gpt-oss-120b", "gpt-oss-120b"),
+        ("qwen3-coder", "qwen3-coder"),
+    ],
+)
+def test_utilization_asks_the_small_model_of_the_family(tmp_path: Path, model: str, chosen: str) -> None:
+    policy = _load(tmp_path, "policies: {p: {preset: utilization}}\n").policies["p"]
+    assert choose_summary_model(policy.summary, model) == chosen
 
 
 def test_what_an_upstream_takes_is_unknown_unless_said(tmp_path: Path) -> None:

@@ -5,16 +5,29 @@ from pathlib import Path
 
 import pytest
 
-from gateway.core.policy import Keep, Policy, Pruning, Summary, Trigger
+from gateway.core.policy import Keep, Policy, Prompts, Pruning, Summary, Trigger
 from gateway.settings import SettingsError, check_file, load_settings
 from gateway.settings.document import load_document
 from gateway.settings.folder import find_config_folder
-from gateway.settings.policy_schema import KeepSection, PruningSection, SummarySection, TriggerSection
+from gateway.settings.policy_schema import (
+    KeepSection,
+    PromptsSection,
+    PruningSection,
+    SummarySection,
+    TriggerSection,
+)
 from gateway.settings.reference import render_reference
 from gateway.settings.section import Section
+from tests.shared_data import SHARED, requires_shared
 
 _CONFIG = find_config_folder()
-_SECTIONS = {Trigger: TriggerSection, Keep: KeepSection, Pruning: PruningSection, Summary: SummarySection}
+_SECTIONS = {
+    Trigger: TriggerSection,
+    Keep: KeepSection,
+    Pruning: PruningSection,
+    Summary: SummarySection,
+    Prompts: PromptsSection,
+}
 
 
 def test_the_reference_is_up_to_date() -> None:
@@ -46,7 +59,12 @@ def test_the_adaptive_preset_spells_out_every_default() -> None:
     written = load_document(_CONFIG / "presets" / "adaptive.yaml", {}).values
     expected = dataclasses.asdict(Policy())
     switches = {"auto": expected.pop("auto"), "prune": expected.pop("prune")}
-    expected["pruning"]["protected_tools"] = list(expected["pruning"]["protected_tools"])
+    for name in ("protected_tools", "protected_prefixes"):
+        expected["pruning"][name] = list(expected["pruning"][name])
+    expected["summary"]["model_map"] = dict(expected["summary"]["model_map"])
+    expected["summary"]["extra_context"] = list(expected["summary"]["extra_context"])
+    prompts = written.pop("prompts")
+    assert isinstance(prompts, dict) and prompts.keys() == expected.pop("prompts").keys()
     del expected["name"]
     assert written == {"compaction": switches, **expected}
 
@@ -82,3 +100,32 @@ def test_a_check_of_a_bad_file_raises(tmp_path: Path) -> None:
         SettingsError, match=r"f\.yaml:1: unknown key 'stor'; the nearest valid key is 'store'"
     ):
         check_file(path, {})
+
+
+# Line ends and indents of the documents aside: two of them are wrapped, or stand inside code.
+_SOURCES = {
+    "opencode": ("000_00524752e35cb23e.txt", ("system", "instruction", "question", "resume")),
+    "opencode-spec": ("001_352f269b4dc4d795.txt", ("system",)),
+    "recent": ("002_c17074b6339f0092.txt", ("system",)),
+    "utilization": ("003_dca840532993a6fc.txt", ("instruction",)),
+}
+
+
+@requires_shared
+@pytest.mark.parametrize("name", _SOURCES)
+def test_the_prompts_stand_in_the_documents_word_for_word(name: str) -> None:
+    source, texts = _SOURCES[name]
+    document = " ".join((SHARED / "sources" / source).read_text("utf-8").split())
+    folder = _CONFIG / "prompts" / name
+    assert {path.stem for path in folder.glob("*.txt")} == set(texts)
+    for text in texts:
+        assert " ".join((folder / f"{text}.txt").read_text("utf-8").split()) in document
+
+
+@requires_shared
+def test_the_prompts_of_004_ask_for_what_it_lists() -> None:
+    document = (SHARED / "sources" / "004_7e9a5fe4ad2ef376.txt").read_text("utf-8")
+    system = (_CONFIG / "prompts" / "rfc007" / "system.txt").read_text("utf-8")
+    points = [line for line in system.splitlines() if line.startswith("- ")]
+    assert len(points) == 4
+    assert all(point in document for point in points)

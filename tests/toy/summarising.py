@@ -1,6 +1,7 @@
 """How the toy upstream summarises: it repeats every planted fact it can see, and fills up with prose.
 
-Knows nothing of the gateway but the source prompt (document 000 §6.2) by which a summary call is recognised.
+Knows nothing of the gateway but the prompts (documents 000 §6.2 and 003 §5) by which a summary call is
+recognised.
 """
 
 import re
@@ -10,6 +11,7 @@ from tests.toy.counting import TokenCounter, render_compact
 from tests.toy.reply import Reply
 
 SOURCE_PROMPT = "Provide a detailed prompt for continuing our conversation above"
+_FIVE_POINTS = "Summarize the following conversation, preserving:"
 _FACT = re.compile(r"FACT-[A-Z0-9]{8}(?![A-Z0-9])")
 _DEFAULT_TOKENS = 1_500
 # Of a summary, for the facts; headings and one sentence take the rest.
@@ -18,13 +20,14 @@ _FILLER = "The work went on: files were read, changed and tested, and the next s
 
 
 def has_summary_prompt(request: Mapping[str, object]) -> bool:
-    """The source prompt stands in the last message, a user's, and the request offers no tools."""
+    """A source's prompt stands in the last message, a user's, and the request offers no tools."""
     messages = request.get("messages")
     if not isinstance(messages, list) or not messages or request.get("tools"):
         return False
     last = messages[-1]
     is_users = isinstance(last, dict) and last.get("role") == "user"
-    return is_users and SOURCE_PROMPT in "\n".join(texts_of(last))
+    text = "\n".join(texts_of(last)) if is_users else ""
+    return SOURCE_PROMPT in text or _FIVE_POINTS in text
 
 
 def texts_of(message: Mapping[str, object]) -> Iterator[str]:

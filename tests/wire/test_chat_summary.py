@@ -33,6 +33,12 @@ def test_the_call_is_two_messages_and_no_tools() -> None:
     }
 
 
+def test_without_a_system_prompt_it_is_one_message() -> None:
+    call = json.loads(render_summary_request(replace(_REQUEST, system=" ")))
+    assert [message["role"] for message in call["messages"]] == ["user"]
+    assert find_violation(call) is None
+
+
 @pytest.mark.parametrize("key", ["max_tokens", "max_completion_tokens"])
 def test_the_call_is_valid(key: str) -> None:
     request = replace(_REQUEST, output_key=key)

@@ -1,0 +1,86 @@
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.core.policy import Policy, Summary
+from gateway.summary_models import SummaryModels, choose_summary_model
+from gateway.tenancy import Tenant
+from gateway.turn import Turn
+from tests.conversations import make_turn, read, render
+
+_MAPPED = replace(Policy(), summary=Summary(model_map=(("toy", "small"),)))
+
+_FAMILIES = Summary(model_map=(("*-haiku", None), ("claude-*", "claude-haiku"), ("c*", "other")))
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def turn(policy: Policy = _MAPPED, tenant: str = "t") -> Turn:
+    received = read(render([{"role": "user", "content": "Hi."}]))
+    return make_turn(received, policy=policy, tenant=Tenant(tenant, None, "default"))
+
+
+def test_an_unknown_model_is_remembered_for_the_tenant_and_the_upstream() -> None:
+    models = SummaryModels(Clock())
+    assert models.choose(turn(), "a") == "small"
+    assert models.note_unknown(turn(), "a", "small")
+    assert models.choose(turn(), "a") == "toy"
+    assert models.choose(turn(), "b") == "small"
+    assert models.choose(turn(tenant="other"), "a") == "small"
+
+
+def test_after_an_hour_it_is_asked_for_again() -> None:
+    clock = Clock()
+    models = SummaryModels(clock)
+    models.note_unknown(turn(), "a", "small")
+    clock.now = 3_599.0
+    assert models.choose(turn(), "a") == "toy"
+    clock.now = 3_600.0
+    assert models.choose(turn(), "a") == "small"
+
+
+def test_what_the_policy_names_and_the_conversations_own_are_never_replaced() -> None:
+    models = SummaryModels(Clock())
+    named = replace(Policy(), summary=Summary(model="mine"))
+    assert not models.note_unknown(turn(named), "a", "mine")
+    assert models.choose(turn(named), "a") == "mine"
+    assert not models.note_unknown(turn(), "a", "toy")
+
+
+def test_what_it_remembers_is_bounded() -> None:
+    models = SummaryModels(Clock())
+    for at in range(10_000):
+        models.note_unknown(turn(), "a", f"m{at}")
+    assert len(models._unknown) <= 4_096
+
+
+@pytest.mark.parametrize(
+    ("model", "chosen"),
+    [
+        ("claude-opus", "claude-haiku"),
+        ("claude-haiku", "claude-haiku"),
+        ("claude-3-haiku", "claude-3-haiku"),
+        ("codex", "other"),
+        ("gpt-5", "gpt-5"),
+        ("CLAUDE-opus", "CLAUDE-opus"),
+    ],
+)
+def test_the_first_pattern_that_fits_names_the_model(model: str, chosen: str) -> None:
+    assert choose_summary_model(_FAMILIES, model) == chosen
+
+
+@given(st.text())
+def test_a_model_that_the_policy_names_is_never_mapped(model: str) -> None:
+    assert choose_summary_model(Summary(model="own", model_map=(("*", "mapped"),)), model) == "own"
+
+
+@given(st.text())
+def test_without_a_map_the_conversations_model_summarises(model: str) -> None:
+    assert choose_summary_model(Summary(), model) == model
