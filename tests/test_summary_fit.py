@@ -38,7 +38,10 @@ def test_an_earlier_summary_stands_before_what_follows_it() -> None:
 def test_context_lines_stand_before_the_instruction_and_instructions_behind_it() -> None:
     summary = Summary(extra_context=("Branch: main", "Goal: port it"), instructions="Keep ticket numbers.")
     parts = make_parts(replace(_POLICY, summary=summary), _CUT, _SPOKEN, Quoting())
-    assert parts[2:] == ("Branch: main\nGoal: port it", "Say it.\n\nKeep ticket numbers.\n\nWrite at most 60 words.")
+    assert parts[2:] == (
+        "Branch: main\nGoal: port it",
+        "Say it.\n\nKeep ticket numbers.\n\nWrite at most 60 words.",
+    )
 
 
 def test_every_message_is_cut_for_the_summariser_where_the_policy_says_so() -> None:
