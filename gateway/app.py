@@ -12,6 +12,7 @@ from aiohttp import web
 
 from gateway import __version__
 from gateway.admin import AdminServer
+from gateway.bus import Bus
 from gateway.calibrator import Calibrator
 from gateway.compactor import Compactor
 from gateway.core.errors import RequestRefused
@@ -64,7 +65,7 @@ _CLOSE_SECONDS = 0.1
 
 
 class Gateway:
-    """A running gateway. `port`: the one it listens on, also where 0 was asked for."""
+    """A running gateway. port: the one it listens on, also where 0 was asked for. bus: what happens in it."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -89,10 +90,11 @@ class Gateway:
         summariser = Summariser(SummaryClient(self._client), fitter, self._sizer, pivots)
         digester = Digester(self._sizer, pivots)
         metrics = Metrics()
-        journal = Journal(metrics)
+        self.bus = Bus()
+        journal = Journal(metrics, self.bus)
         calibrator = Calibrator(self._state, self._sizer, limits, journal)
         folding = Folding(self._state, planner, summariser, digester, journal)
-        self._compactor = Compactor(self._state, planner, calibrator, folding)
+        self._compactor = Compactor(self._state, planner, calibrator, folding, journal)
         recognizer = Recognizer(cache.bodies_bytes, cache.facts_bytes, cache.bodies)
         reception = Reception(settings, recognizer, limits, self._discovery, self._state)
         sender = Sender(settings, Rewriter(cache.facts_bytes), self._relay)

@@ -19,6 +19,8 @@ from gateway.core.pivot import is_on_chain
 from gateway.core.plan import Plan, decide_after
 from gateway.core.usage import Usage
 from gateway.folding import Compaction, Folding
+from gateway.journal import Journal
+from gateway.order import Order
 from gateway.planner import Planner
 from gateway.records import Marker
 from gateway.state import State
@@ -40,11 +42,14 @@ class _Running:
 
 
 class Compactor:
-    def __init__(self, state: State, planner: Planner, calibrator: Calibrator, folding: Folding) -> None:
+    def __init__(
+        self, state: State, planner: Planner, calibrator: Calibrator, folding: Folding, journal: Journal
+    ) -> None:
         self._state = state
         self._planner = planner
         self._calibrator = calibrator
         self._folding = folding
+        self._journal = journal
         self._digesting: dict[str, asyncio.Task[bool]] = {}
         self._running: dict[str, _Running] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -64,22 +69,20 @@ class Compactor:
         self._state.refresh(plan.pivot, plan.batches)
         if plan.new_batch is not None:
             self._state.save_batch(plan.new_batch)
+            self._journal.note_pruning(turn, plan.new_batch)
         if usage is None:
             return
         if self._calibrator.wants_look(turn, usage) or self._planner.is_near(turn, usage.total):
             self._spawn(self._learn(turn, plan, usage))
 
-    def start(self, turn: Turn, cut: Cut, reason: str, calls: int) -> "asyncio.Task[Compaction]":
-        """The compaction of this cut, or the one that runs on the chain already.
-
-        calls: how many may still be made until all of the cut is folded; this is the first of them.
-        """
+    def start(self, turn: Turn, cut: Cut, order: Order) -> "asyncio.Task[Compaction]":
+        """The compaction of this cut, or the one that runs on the chain already."""
         conversation = turn.received.conversation
         running = self._find_on_chain(turn.owner, conversation)
         if running is not None:
             return running.task
         key = conversation.chain[cut.covers].hex()
-        task = self._spawn(self._folding.summarise(turn, cut, reason, calls))
+        task = self._spawn(self._folding.summarise(turn, cut, order))
         self._running[key] = _Running(turn.owner, key, cut.covers, task)
         task.add_done_callback(lambda _: self._running.pop(key, None))
         return task
@@ -154,7 +157,8 @@ class Compactor:
             )
         )
         # A cancelled task (we are shutting down) leaves its marker behind: it brings the work back.
-        await asyncio.wait((self.start(turn, cut, "overflow", turn.policy.summary.max_calls),))
+        order = Order(reason="overflow", calls=turn.policy.summary.max_calls)
+        await asyncio.wait((self.start(turn, cut, order),))
         self._state.drop_marker(key)
 
     def _spawn(self, work: Coroutine[Any, Any, Any]) -> "asyncio.Task[Any]":

@@ -5,15 +5,19 @@ in a row is left alone for a while.
 """
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from gateway.core.breaker import Breaker
 from gateway.core.cut import Cut
 from gateway.core.pivot import Pivot
+from gateway.core.plan import Situation
 from gateway.core.summary import Rejected
+from gateway.core.view import make_view
+from gateway.core.weights import estimate_view, weigh
 from gateway.digester import Digester
 from gateway.journal import Journal
 from gateway.lru import Lru
+from gateway.order import DIGEST, Order
 from gateway.planner import Planner
 from gateway.state import State
 from gateway.store import StoreError
@@ -43,24 +47,21 @@ class Folding:
         self._journal = journal
         self._breakers: Lru[tuple[str, str], Breaker] = Lru(_BREAKERS_BYTES)
 
-    async def summarise(self, turn: Turn, cut: Cut, reason: str, calls: int) -> Compaction:
-        """Summary -> checks -> pivot. No pivot, and one log line, where any of it fails.
-
-        calls: how many may still be made until all of the cut is folded; this is the first of them.
-        """
+    async def summarise(self, turn: Turn, cut: Cut, order: Order) -> Compaction:
+        """Summary -> checks -> pivot. No pivot, and one note, where any of it fails."""
         started = time.monotonic()
         if not self.may_ask(turn):
             return Compaction(is_ready=False, calls=0)
         self._set_breaker(turn, self._breaker(turn).with_attempt(started))
         situation = await self._planner.gather(turn, may_compact=True)
-        summary = await self._summariser.summarise(turn, cut, situation, calls)
+        order = replace(order, pre_tokens=_count_before(situation, cut))
+        summary = await self._summariser.summarise(turn, cut, situation, order.calls)
         made = summary.outcome
         if isinstance(made, Pivot):
             made = await self._save(made)
         self._note(turn, made)
-        self._journal.note_compaction(
-            turn, cut, made, f"{reason} calls={summary.calls}", time.monotonic() - started
-        )
+        noted = replace(order, reason=f"{order.reason} calls={summary.calls}")
+        self._journal.note_compaction(turn, cut, made, noted, time.monotonic() - started)
         return Compaction(is_ready=isinstance(made, Pivot), calls=summary.calls)
 
     async def digest(self, turn: Turn, cut: Cut) -> bool:
@@ -74,7 +75,8 @@ class Folding:
         if self._has_summary(turn, cut):
             return True
         made = await self._save(digest)
-        self._journal.note_compaction(turn, cut, made, "digest", time.monotonic() - started)
+        order = replace(DIGEST, pre_tokens=_count_before(situation, cut))
+        self._journal.note_compaction(turn, cut, made, order, time.monotonic() - started)
         return isinstance(made, Pivot)
 
     def _has_summary(self, turn: Turn, cut: Cut) -> bool:
@@ -103,3 +105,10 @@ class Folding:
 
     def _set_breaker(self, turn: Turn, breaker: Breaker) -> None:
         self._breakers.put((turn.owner, turn.upstream.name), breaker, _BREAKER_WEIGHT_BYTES)
+
+
+def _count_before(situation: Situation, cut: Cut) -> int:
+    """True tokens of what the cut is made in: everything received, seen through what is in force there."""
+    weights = weigh(situation.conversation, situation.sizes, situation.known)
+    view = make_view(cut.base, situation.batches)
+    return estimate_view(situation.conversation, weights, situation.known, view).tokens

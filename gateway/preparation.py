@@ -9,6 +9,7 @@ from gateway.compactor import Compactor
 from gateway.core.plan import CompactFirst, DigestFirst, Plan, decide
 from gateway.downstream import Downstream
 from gateway.folding import Folding
+from gateway.order import Order
 from gateway.patience import Patience
 from gateway.planner import Planner
 from gateway.relay import Outcome
@@ -51,7 +52,7 @@ class Preparation:
                 case Plan() as plan:
                     return plan
                 case CompactFirst(cut=cut):
-                    task = self._compactor.start(turn, cut, "hard line", patience.calls)
+                    task = self._compactor.start(turn, cut, Order(reason="hard line", calls=patience.calls))
                     await downstream.wait_for(task, headers, patience.ends - time.monotonic())
                     patience.spend(task)
                 case DigestFirst(cut=cut):
