@@ -12,6 +12,7 @@ from aiohttp import web
 
 from gateway import __version__
 from gateway.admin import AdminServer
+from gateway.admin_pages import AdminPages
 from gateway.bus import Bus
 from gateway.calibrator import Calibrator
 from gateway.compactor import Compactor
@@ -20,6 +21,7 @@ from gateway.core.policy import Estimator
 from gateway.digester import Digester
 from gateway.discovery import Discovery
 from gateway.entrance import Entrance
+from gateway.event_stream import EventStream
 from gateway.folding import Folding
 from gateway.identity import Recognizer
 from gateway.journal import Journal
@@ -38,6 +40,7 @@ from gateway.reception import Reception
 from gateway.recovery import Recovery
 from gateway.relay import Relay
 from gateway.rewriter import Rewriter
+from gateway.roster import Roster
 from gateway.sender import Sender
 from gateway.settings import Settings
 from gateway.sizes import Count, Sizer
@@ -97,12 +100,14 @@ class Gateway:
         self._compactor = Compactor(self._state, planner, calibrator, folding, journal)
         recognizer = Recognizer(cache.bodies_bytes, cache.facts_bytes, cache.bodies)
         reception = Reception(settings, recognizer, limits, self._discovery, self._state)
+        roster = Roster(cache.bodies_bytes, cache.bodies)
         sender = Sender(settings, Rewriter(cache.facts_bytes), self._relay)
-        preparation = Preparation(settings, planner, self._compactor, folding)
+        preparation = Preparation(settings, planner, self._compactor, folding, roster)
         recovery = Recovery(preparation, sender, Lessons(limits, calibrator), journal)
         entrance = Entrance(Tenancy(settings), upstreams)
         self._proxy = Proxy(settings, entrance, reception, recovery, sender)
-        self._admin = AdminServer(settings.admin, metrics, _discreet_log())
+        pages = AdminPages(metrics, EventStream(self.bus), roster, self._state)
+        self._admin = AdminServer(settings.admin, pages, _discreet_log())
         self._runner: web.ServerRunner | None = None
 
     @property

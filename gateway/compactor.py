@@ -62,7 +62,7 @@ class Compactor:
 
     # What the proxy hands over, in plain calls.
 
-    def observe(self, turn: Turn, plan: Plan, usage: Usage | None) -> None:
+    def observe(self, turn: Turn, plan: Plan, usage: Usage | None) -> Head:
         """After an answer that upstream gave: records the head, and looks whether the window is filling."""
         head = _make_head(turn, plan, usage)
         self._state.save_head(head, is_worth_writing=_matters(turn, head))
@@ -70,10 +70,12 @@ class Compactor:
         if plan.new_batch is not None:
             self._state.save_batch(plan.new_batch)
             self._journal.note_pruning(turn, plan.new_batch)
-        if usage is None:
-            return
-        if self._calibrator.wants_look(turn, usage) or self._planner.is_near(turn, usage.total):
+        if usage is not None and self._is_telling(turn, usage):
             self._spawn(self._learn(turn, plan, usage))
+        return head
+
+    def _is_telling(self, turn: Turn, usage: Usage) -> bool:
+        return self._calibrator.wants_look(turn, usage) or self._planner.is_near(turn, usage.total)
 
     def start(self, turn: Turn, cut: Cut, order: Order) -> "asyncio.Task[Compaction]":
         """The compaction of this cut, or the one that runs on the chain already."""

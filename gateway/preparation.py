@@ -13,6 +13,7 @@ from gateway.order import Order
 from gateway.patience import Patience
 from gateway.planner import Planner
 from gateway.relay import Outcome
+from gateway.roster import Roster
 from gateway.settings import Settings
 from gateway.turn import Turn
 
@@ -21,11 +22,14 @@ _MOST_DIGESTS: Final = 1
 
 
 class Preparation:
-    def __init__(self, settings: Settings, planner: Planner, compactor: Compactor, folding: Folding) -> None:
+    def __init__(
+        self, settings: Settings, planner: Planner, compactor: Compactor, folding: Folding, roster: Roster
+    ) -> None:
         self._shows_headers = settings.response_headers
         self._planner = planner
         self._compactor = compactor
         self._folding = folding
+        self._roster = roster
 
     def begin(self, turn: Turn) -> Patience:
         """What this request may cost and how long it may wait, however often it is planned."""
@@ -72,4 +76,4 @@ class Preparation:
         reading = outcome.reading
         is_told = reading.usage is not None or reading.is_complete
         if 200 <= outcome.status < 300 and is_told and not reading.has_error:
-            self._compactor.observe(turn, plan, reading.usage)
+            self._roster.note(turn, self._compactor.observe(turn, plan, reading.usage))
