@@ -5,10 +5,12 @@ Who may ask is the server's part.
 
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
+import msgspec
 from aiohttp import web
 
+from gateway.compactor import Compactor
 from gateway.event_stream import EventStream
 from gateway.metrics import CONTENT_TYPE, Metrics
 from gateway.roster import Roster, Sighting
@@ -17,14 +19,22 @@ from gateway.state import State
 Page = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 
 _MOST_LISTED: Final = 500
+_LONGEST_INSTRUCTIONS: Final = 8_000
+
+
+class _Wish(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    instructions: Annotated[str, msgspec.Meta(max_length=_LONGEST_INSTRUCTIONS)] | None = None
 
 
 class AdminPages:
-    def __init__(self, metrics: Metrics, stream: EventStream, roster: Roster, state: State) -> None:
+    def __init__(
+        self, metrics: Metrics, stream: EventStream, roster: Roster, state: State, compactor: Compactor
+    ) -> None:
         self._metrics = metrics
         self._stream = stream
         self._roster = roster
         self._state = state
+        self._compactor = compactor
 
     def find(self, method: str, path: str) -> Page | None:
         """None: there is no such page, or not by this method."""
@@ -38,6 +48,8 @@ class AdminPages:
                 return self._list_conversations
             case ["api", "conversations", _] if reads:
                 return self._show_conversation
+            case ["api", "conversations", _, "compact"] if method == "POST":
+                return self._compact
         return None
 
     async def _show_metrics(self, _: web.BaseRequest) -> web.Response:
@@ -62,6 +74,24 @@ class AdminPages:
             "lines": {"window": lines.window, "soft": lines.soft, "hard": lines.hard} if lines else None,
         }
         return web.json_response({**self._describe(sighting), **more})
+
+    async def _compact(self, request: web.BaseRequest) -> web.Response:
+        """Begins at once where the newest body is at hand."""
+        sighting = self._roster.read(request.path.split("/")[3])
+        if sighting is None:
+            return say_unknown()
+        try:
+            wish = msgspec.json.decode(await request.read() or b"{}", type=_Wish)
+        except (msgspec.MsgspecError, UnicodeDecodeError, web.HTTPRequestEntityTooLarge):
+            return web.json_response({"error": 'the body must be {"instructions": "..."}'}, status=400)
+        instructions = (wish.instructions or "").strip()
+        turn = self._roster.read_turn(sighting.head.conversation)
+        if turn is None:
+            self._compactor.postpone(sighting.head, instructions)
+        elif not self._compactor.compact(turn, instructions):
+            return web.json_response({"error": "a compaction by hand is under way"}, status=409)
+        begins = "now" if turn is not None else "at the next request"
+        return web.json_response({"id": sighting.head.conversation, "begins": begins}, status=202)
 
     def _describe(self, sighting: Sighting) -> dict[str, Any]:
         head = sighting.head

@@ -106,7 +106,7 @@ class Gateway:
         recovery = Recovery(preparation, sender, Lessons(limits, calibrator), journal)
         entrance = Entrance(Tenancy(settings), upstreams)
         self._proxy = Proxy(settings, entrance, reception, recovery, sender)
-        pages = AdminPages(metrics, EventStream(self.bus), roster, self._state)
+        pages = AdminPages(metrics, EventStream(self.bus), roster, self._state, self._compactor)
         self._admin = AdminServer(settings.admin, pages, _discreet_log())
         self._runner: web.ServerRunner | None = None
 

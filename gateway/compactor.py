@@ -11,11 +11,14 @@ from collections.abc import Coroutine
 from dataclasses import dataclass, replace
 from typing import Any
 
+import msgspec
+
 from gateway.calibrator import Calibrator
+from gateway.core.by_hand import choose_cut_by_hand, choose_rest
 from gateway.core.conversation import Conversation, find_open_group
 from gateway.core.cut import Cut
 from gateway.core.head import Head, smoothed_growth
-from gateway.core.pivot import is_on_chain
+from gateway.core.pivot import Pivot, is_on_chain
 from gateway.core.plan import Plan, decide_after
 from gateway.core.usage import Usage
 from gateway.folding import Compaction, Folding
@@ -52,6 +55,8 @@ class Compactor:
         self._journal = journal
         self._digesting: dict[str, asyncio.Task[bool]] = {}
         self._running: dict[str, _Running] = {}
+        # Conversations whose compaction a person asked for.
+        self._asked: set[str] = set()
         self._tasks: set[asyncio.Task[Any]] = set()
 
     async def close(self) -> None:
@@ -113,12 +118,65 @@ class Compactor:
         return None
 
     def resume(self, turn: Turn) -> None:
-        """A marker that a crash left behind runs at its chain's next request."""
+        """A marker that a crash left behind, or that a person left, runs at its chain's next request."""
         head = turn.head
         marker = self._state.take_marker(head.key) if head is not None else None
-        if head is None or marker is None or not head.prompt_tokens:
+        if head is None or marker is None:
             return
-        self._spawn(self._consider(turn, None, head.total_tokens))
+        if not marker.auto:
+            self.compact(turn, marker.instructions)
+        elif head.prompt_tokens:
+            self._spawn(self._consider(turn, None, head.total_tokens))
+
+    # What a person asks for.
+
+    def compact(self, turn: Turn, instructions: str) -> bool:
+        """Whatever the lines say; applies from the next request on. False: one is under way already."""
+        if turn.conversation in self._asked:
+            return False
+        self._asked.add(turn.conversation)
+        task = self._spawn(self._compact(turn, instructions))
+        task.add_done_callback(lambda _: self._asked.discard(turn.conversation))
+        return True
+
+    def postpone(self, head: Head, instructions: str) -> None:
+        """The same, begun at the conversation's next request."""
+        self._state.leave_marker(_make_marker(head.owner, head.key, head.length, instructions))
+
+    async def _compact(self, turn: Turn, instructions: str) -> None:
+        """After a compaction that runs already: one summary per chain at a time."""
+        conversation = turn.received.conversation
+        head = self._state.find_head(conversation, turn.scope)
+        turn = msgspec.structs.replace(turn, head=head)
+        while (running := self._find_on_chain(turn.owner, conversation)) is not None:
+            await asyncio.wait((running.task,))
+        calls = turn.policy.summary.max_calls
+        order = Order(reason="manual", calls=calls, trigger="manual", instructions=instructions)
+        cut = choose_cut_by_hand(await self._planner.gather(turn, may_compact=True))
+        if cut is None:
+            self._journal.note_nothing_to_fold(turn, order)
+            return
+        if head is not None:
+            # Should we be stopped, the marker brings the work back at the conversation's next request.
+            self._state.save_head(head, is_worth_writing=True)
+        key, length = conversation.key.hex(), len(conversation.messages)
+        self._state.save_marker(_make_marker(turn.owner, key, length, instructions))
+        pivot = await self._fold_by_hand(turn, cut, order)
+        if pivot is not None:
+            self._state.put_in_force(turn.conversation, pivot, head)
+        self._state.drop_marker(key)
+
+    async def _fold_by_hand(self, turn: Turn, whole: Cut, order: Order) -> Pivot | None:
+        """In as many calls as the policy allows; the last pivot that was made."""
+        pivot: Pivot | None = None
+        cut: Cut | None = whole
+        while cut is not None and order.calls > 0:
+            made = await self.start(turn, cut, order)
+            if made.pivot is None:
+                break
+            pivot, order = made.pivot, replace(order, calls=order.calls - made.calls)
+            cut = choose_rest(await self._planner.gather(turn, may_compact=True), pivot, whole.covers)
+        return pivot
 
     # What happens in the background.
 
@@ -148,16 +206,8 @@ class Compactor:
         if cut is None or self._find_on_chain(turn.owner, turn.received.conversation) is not None:
             return
         key = turn.received.conversation.key.hex()
-        self._state.save_marker(
-            Marker(
-                owner=turn.owner,
-                key=key,
-                length=len(turn.received.conversation.messages),
-                auto=True,
-                reason="overflow",
-                created_seconds=time.time(),
-            )
-        )
+        length = len(turn.received.conversation.messages)
+        self._state.save_marker(_make_marker(turn.owner, key, length, None))
         # A cancelled task (we are shutting down) leaves its marker behind: it brings the work back.
         order = Order(reason="overflow", calls=turn.policy.summary.max_calls)
         await asyncio.wait((self.start(turn, cut, order),))
@@ -175,6 +225,19 @@ class Compactor:
             log.error(
                 "background task failed: %s", type(task.exception()).__name__, exc_info=task.exception()
             )
+
+
+def _make_marker(owner: str, key: str, length: int, instructions: str | None) -> Marker:
+    """instructions: of a person; None where nobody asked."""
+    return Marker(
+        owner=owner,
+        key=key,
+        length=length,
+        auto=instructions is None,
+        reason="overflow" if instructions is None else "manual",
+        created_seconds=time.time(),
+        instructions=instructions or "",
+    )
 
 
 def _matters(turn: Turn, head: Head) -> bool:

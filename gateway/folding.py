@@ -30,10 +30,14 @@ _BREAKER_WEIGHT_BYTES = 256
 
 @dataclass(frozen=True, slots=True)
 class Compaction:
-    """What became of one: is a pivot ready, and how many calls did it take?"""
+    """What became of one: the pivot that is ready, or None; and how many calls it took."""
 
-    is_ready: bool
+    pivot: Pivot | None
     calls: int
+
+    @property
+    def is_ready(self) -> bool:
+        return self.pivot is not None
 
 
 class Folding:
@@ -50,19 +54,23 @@ class Folding:
     async def summarise(self, turn: Turn, cut: Cut, order: Order) -> Compaction:
         """Summary -> checks -> pivot. No pivot, and one note, where any of it fails."""
         started = time.monotonic()
+        turn = turn.instructed(order.instructions) if order.instructions else turn
         if not self.may_ask(turn):
-            return Compaction(is_ready=False, calls=0)
+            if order.trigger == "manual":
+                self._journal.note_compaction(turn, cut, Rejected("paused", is_summarisers=False), order, 0)
+            return Compaction(None, calls=0)
         self._set_breaker(turn, self._breaker(turn).with_attempt(started))
         situation = await self._planner.gather(turn, may_compact=True)
         order = replace(order, pre_tokens=_count_before(situation, cut))
         summary = await self._summariser.summarise(turn, cut, situation, order.calls)
         made = summary.outcome
         if isinstance(made, Pivot):
-            made = await self._save(made)
+            # Who compacts by hand has not been interrupted: nothing has to be resumed.
+            made = await self._save(replace(made, resume="") if order.trigger == "manual" else made)
         self._note(turn, made)
         noted = replace(order, reason=f"{order.reason} calls={summary.calls}")
         self._journal.note_compaction(turn, cut, made, noted, time.monotonic() - started)
-        return Compaction(is_ready=isinstance(made, Pivot), calls=summary.calls)
+        return Compaction(made if isinstance(made, Pivot) else None, calls=summary.calls)
 
     async def digest(self, turn: Turn, cut: Cut) -> bool:
         """Never over a summary of the same messages that came in meanwhile."""

@@ -18,6 +18,7 @@ from gateway.turn import Turn
 
 _compactor: Final = logging.getLogger("gateway.compactor")
 _recovery: Final = logging.getLogger("gateway.recovery")
+NOTHING_TO_FOLD: Final = "nothing to fold"
 
 
 class Journal:
@@ -39,6 +40,12 @@ class Journal:
             self._metrics.count_compaction(_kind(order), made.reason)
             _compactor.warning("compaction failed: %s covers=%d %s", made.reason, cut.covers, where)
             self._tell_failed(turn, made.reason, order)
+
+    def note_nothing_to_fold(self, turn: Turn, order: Order) -> None:
+        """A person asked for a compaction, and there is nothing that it could do."""
+        self._metrics.count_compaction(_kind(order), NOTHING_TO_FOLD)
+        _compactor.info("compaction by hand: %s conversation=%s", NOTHING_TO_FOLD, turn.conversation)
+        self._tell_failed(turn, NOTHING_TO_FOLD, order)
 
     def note_pruning(self, turn: Turn, batch: Batch) -> None:
         """Marks that were sent, and taken, for the first time."""
