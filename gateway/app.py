@@ -8,6 +8,7 @@ import logging
 import socket
 from contextlib import suppress
 
+import httpx2 as httpx
 from aiohttp import web
 
 from gateway import __version__
@@ -23,6 +24,8 @@ from gateway.discovery import Discovery
 from gateway.entrance import Entrance
 from gateway.event_stream import EventStream
 from gateway.folding import Folding
+from gateway.hooked import Hooked
+from gateway.hooks import Hooks
 from gateway.identity import Recognizer
 from gateway.journal import Journal
 from gateway.lessons import Lessons
@@ -34,6 +37,7 @@ from gateway.model_table import ModelTable
 from gateway.own_call import open_client
 from gateway.pivots import PivotMaker
 from gateway.planner import Planner
+from gateway.plugin import load_plugins
 from gateway.preparation import Preparation
 from gateway.proxy import Proxy
 from gateway.reception import Reception
@@ -52,6 +56,7 @@ from gateway.summary_fit import SummaryFitter
 from gateway.tenancy import Tenancy
 from gateway.tokens import Tokenizer, count_by_length
 from gateway.upstream import Upstreams
+from gateway.webhook import Webhook
 from gateway.wire.errors import render_error
 
 log = logging.getLogger("gateway.app")
@@ -90,7 +95,8 @@ class Gateway:
         planner = Planner(self._state, self._sizer)
         pivots = PivotMaker(self._sizer, settings.prompts)
         fitter = SummaryFitter(upstreams, limits, self._sizer, settings.prompts)
-        summariser = Summariser(SummaryClient(self._client), fitter, self._sizer, pivots)
+        self._hooks = _make_hooks(settings, self._client)
+        summariser = Hooked(Summariser(SummaryClient(self._client), fitter, self._sizer, pivots), self._hooks)
         digester = Digester(self._sizer, pivots)
         metrics = Metrics()
         self.bus = Bus()
@@ -109,6 +115,7 @@ class Gateway:
         pages = AdminPages(metrics, EventStream(self.bus), roster, self._state, self._compactor)
         self._admin = AdminServer(settings.admin, pages, _discreet_log())
         self._runner: web.ServerRunner | None = None
+        self._telling: asyncio.Task[None] | None = None
 
     @property
     def admin_port(self) -> int:
@@ -137,6 +144,7 @@ class Gateway:
         await site.start()
         self.port = _bound_port(site)
         await asyncio.to_thread(self._refuse_itself)
+        self._telling = asyncio.create_task(self._hooks.listen(self.bus))
         await self._admin.open()
         log.info("listening on http://%s:%d", listen.host, self.port)
 
@@ -155,6 +163,9 @@ class Gateway:
             await self._runner.cleanup()
         await self._admin.close()
         await self._compactor.close()
+        if self._telling is not None:
+            self._telling.cancel()
+            await asyncio.gather(self._telling, return_exceptions=True)
         await self._discovery.close()
         await self._client.aclose()
         await self._relay.close()
@@ -199,6 +210,21 @@ async def start_gateway(settings: Settings) -> Gateway:
         await gateway.stop()
         raise
     return gateway
+
+
+def _make_hooks(settings: Settings, client: httpx.AsyncClient) -> Hooks:
+    """Webhooks in the order of the file, then what is installed."""
+    targets, plugins = settings.hooks, load_plugins()
+    return Hooks(
+        [
+            *(Webhook(client, target) for target in targets.pre_compact),
+            *(plugin for plugin in plugins if plugin.has("pre_compact")),
+        ],
+        [
+            *(Webhook(client, target) for target in targets.session_start),
+            *(plugin for plugin in plugins if plugin.has("session_start")),
+        ],
+    )
 
 
 def _discreet_log() -> logging.Logger:

@@ -15,13 +15,13 @@ from gateway.core.summary import Rejected
 from gateway.core.view import make_view
 from gateway.core.weights import estimate_view, weigh
 from gateway.digester import Digester
+from gateway.hooked import Hooked
 from gateway.journal import Journal
 from gateway.lru import Lru
 from gateway.order import DIGEST, Order
 from gateway.planner import Planner
 from gateway.state import State
 from gateway.store import StoreError
-from gateway.summariser import Summariser
 from gateway.turn import Turn
 
 _BREAKERS_BYTES = 1 << 18
@@ -42,7 +42,12 @@ class Compaction:
 
 class Folding:
     def __init__(
-        self, state: State, planner: Planner, summariser: Summariser, digester: Digester, journal: Journal
+        self,
+        state: State,
+        planner: Planner,
+        summariser: Hooked,
+        digester: Digester,
+        journal: Journal,
     ) -> None:
         self._state = state
         self._planner = planner
@@ -54,7 +59,6 @@ class Folding:
     async def summarise(self, turn: Turn, cut: Cut, order: Order) -> Compaction:
         """Summary -> checks -> pivot. No pivot, and one note, where any of it fails."""
         started = time.monotonic()
-        turn = turn.instructed(order.instructions) if order.instructions else turn
         if not self.may_ask(turn):
             if order.trigger == "manual":
                 self._journal.note_compaction(turn, cut, Rejected("paused", is_summarisers=False), order, 0)
@@ -62,7 +66,7 @@ class Folding:
         self._set_breaker(turn, self._breaker(turn).with_attempt(started))
         situation = await self._planner.gather(turn, may_compact=True)
         order = replace(order, pre_tokens=_count_before(situation, cut))
-        summary = await self._summariser.summarise(turn, cut, situation, order.calls)
+        summary = await self._summariser.summarise(turn, cut, situation, order)
         made = summary.outcome
         if isinstance(made, Pivot):
             # Who compacts by hand has not been interrupted: nothing has to be resumed.

@@ -15,7 +15,6 @@ from gateway.core.estimate import is_plausible_ratio
 from gateway.core.fold import Attempt, History, Quoting, find_chunks, find_whole, from_originals, shrink_cut
 from gateway.core.limits import Limits
 from gateway.core.plan import Situation
-from gateway.core.policy import Policy
 from gateway.core.refusal import Overflow
 from gateway.core.transcript import Spoken, render_earlier_summary, render_transcript
 from gateway.core.weights import Weights, weigh
@@ -108,13 +107,13 @@ class SummaryFitter:
         spoken = await asyncio.to_thread(read_folded, turn, cut)
         sizes = situation.sizes.messages[cut.start : cut.covers]
         history = History(situation.conversation, cut, spoken, sizes)
-        frame = await self._count(turn, self._make_parts(turn.policy, cut, (), Quoting()))
+        frame = await self._count(turn, self._make_parts(turn, cut, (), Quoting()))
         room = most / ratio - frame
         attempts = await asyncio.to_thread(_list_attempts, history, room, wish.calls)
         for attempt in attempts:
             part = shrink_cut(weights, cut, attempt.covers)
             said = spoken[: part.covers - part.start]
-            parts = self._make_parts(turn.policy, part, said, attempt.quoting)
+            parts = self._make_parts(turn, part, said, attempt.quoting)
             raw = await self._count(turn, parts)
             prompt = int(raw * ratio)
             if prompt <= most:
@@ -175,7 +174,7 @@ class SummaryFitter:
         )
 
     def _make_parts(
-        self, policy: Policy, cut: Cut, spoken: Sequence[Spoken], quoting: Quoting
+        self, turn: Turn, cut: Cut, spoken: Sequence[Spoken], quoting: Quoting
     ) -> tuple[str, ...]:
         """The user message of a summary call: the question, the history as data, one instruction at the
         end.
@@ -184,9 +183,9 @@ class SummaryFitter:
         if cut.base is not None:
             parts.append(render_earlier_summary(cut.base.summary))
         parts.append(render_transcript(spoken, quoting.tool_chars, quoting.text_chars))
-        instruction = self._prompts.instruction
-        if policy.summary.instructions:
-            instruction = f"{instruction}\n\n{policy.summary.instructions}"
+        instruction = turn.prompt or self._prompts.instruction
+        if turn.policy.summary.instructions:
+            instruction = f"{instruction}\n\n{turn.policy.summary.instructions}"
         # What runs into its cap is truncated, and then it is no summary: so it is told.
         return (*parts, f"{instruction}\n\nWrite at most {int(_WORDS_PER_TOKEN * cut.cap)} words.")
 

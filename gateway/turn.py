@@ -24,6 +24,7 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
     url, raw_headers: where the conversation's own calls go, and the headers as received; a summary call goes
     the same way.
     lines: where they lie for this request, its floor aside; None where nothing limits it.
+    prompt: a hook's own, in place of the instruction for who summarises.
     conversation, parent: the branch this request belongs to, and the one it left.
     """
 
@@ -39,6 +40,7 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
     head: Head | None
     conversation: str
     parent: str | None
+    prompt: str | None = None
 
     @property
     def owner(self) -> str:
@@ -68,12 +70,14 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
         """Was the long window asked for?"""
         return has_long_window(self.model, self.raw_headers)
 
-    def instructed(self, instructions: str) -> "Turn":
-        """The same turn, with something more to say to who summarises it."""
+    def instructed(self, instructions: str, prompt: str | None) -> "Turn":
+        """The same turn, with something more to say to who summarises it; prompt: in place of the
+        instruction.
+        """
         summary = self.policy.summary
         said = "\n\n".join(filter(None, (summary.instructions, instructions)))
         changed = dataclasses.replace(summary, instructions=said)
-        return replace(self, policy=dataclasses.replace(self.policy, summary=changed))
+        return replace(self, policy=dataclasses.replace(self.policy, summary=changed), prompt=prompt)
 
     def under(self, limits: Limits) -> "Turn":
         """The same turn under other limits."""

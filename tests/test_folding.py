@@ -12,12 +12,12 @@ from gateway.core.policy import Policy
 from gateway.core.view import View
 from gateway.digester import Digester
 from gateway.folding import Folding
+from gateway.hooked import Hooked
 from gateway.journal import Journal
 from gateway.metrics import Metrics
 from gateway.planner import Planner
 from gateway.state import State
 from gateway.store.memory import MemoryStore
-from gateway.summariser import Summariser
 from gateway.turn import Turn
 from tests.conversations import make_pivot, make_turn, measure_sizes, read, render
 
@@ -76,7 +76,11 @@ async def _fold(arriving: Pivot | None) -> tuple[bool, Pivot | None]:
     state = State(store, keep_seconds=60, max_bytes=1 << 20)
     digester = cast("Digester", _SlowDigester(state, arriving))
     folding = Folding(
-        state, cast("Planner", _Planner()), cast("Summariser", None), digester, Journal(Metrics(), Bus())
+        state,
+        cast("Planner", _Planner()),
+        cast("Hooked", None),
+        digester,
+        Journal(Metrics(), Bus()),
     )
     done = await folding.digest(_TURN, _CUT)
     return done, state.read_pivot(_RECEIVED.chain[_CUT.covers].hex())

@@ -10,11 +10,23 @@ from gateway.settings.effective import Settings, TenantSettings, UpstreamSetting
 from gateway.settings.errors import Problem, SettingsError
 from gateway.settings.load import load_settings
 from gateway.settings.prompts import Prompts
-from gateway.settings.schema import Admin, Cache, Keepalive, Listen, ModelRule, Retention, WireFormat
+from gateway.settings.schema import (
+    Admin,
+    Cache,
+    HookTarget,
+    HookTargets,
+    Keepalive,
+    Listen,
+    ModelRule,
+    Retention,
+    WireFormat,
+)
 
 __all__ = [
     "Admin",
     "Cache",
+    "HookTarget",
+    "HookTargets",
     "Keepalive",
     "Listen",
     "ModelRule",
