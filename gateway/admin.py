@@ -6,13 +6,12 @@ the DNS: so Host and Origin are checked, and the token where one is set.
 
 import hmac
 import logging
-from collections.abc import Callable
 from typing import Final
 from urllib.parse import SplitResult, urlsplit
 
 from aiohttp import web
 
-from gateway.metrics import CONTENT_TYPE, Metrics
+from gateway.admin_pages import AdminPages
 from gateway.settings import Admin, is_loopback
 
 log = logging.getLogger("gateway.admin")
@@ -23,19 +22,19 @@ _CLOSE_SECONDS: Final = 0.1
 class AdminServer:
     """`port`: the one it listens on, 0 while it does not."""
 
-    def __init__(self, settings: Admin, metrics: Metrics, library_log: logging.Logger) -> None:
+    def __init__(self, settings: Admin, pages: AdminPages, library_log: logging.Logger) -> None:
         """library_log: for the HTTP library, whose errors quote what they cannot read, tokens among it."""
         self._settings = settings
         self._library_log = library_log
-        self._pages: dict[str, Callable[[], web.Response]] = {
-            "/metrics": lambda: web.Response(body=metrics.render(), headers={"Content-Type": CONTENT_TYPE})
-        }
+        self._pages = pages
         self._runner: web.ServerRunner | None = None
         self.port = 0
 
     async def open(self) -> None:
         """A port that is taken costs the metrics, not the traffic."""
-        server = web.Server(self._answer, access_log=None, logger=self._library_log)
+        server = web.Server(
+            self._answer, handler_cancellation=True, access_log=None, logger=self._library_log
+        )
         self._runner = web.ServerRunner(server, handle_signals=False, shutdown_timeout=_CLOSE_SECONDS)
         await self._runner.setup()
         try:
@@ -55,10 +54,10 @@ class AdminServer:
         if not self._has_token(request):
             headers = {"WWW-Authenticate": "Bearer"}
             return web.json_response({"error": "token required"}, status=401, headers=headers)
-        page = self._pages.get(request.path)
-        if page is None or request.method not in ("GET", "HEAD"):
+        page = self._pages.find(request.method, request.path)
+        if page is None:
             return web.json_response({"error": "no such page"}, status=404)
-        return page()
+        return await page(request)
 
     def _is_for_us(self, request: web.BaseRequest) -> bool:
         """On a loopback address only its own names; elsewhere the token speaks for the caller."""

@@ -8,10 +8,13 @@ import logging
 import socket
 from contextlib import suppress
 
+import httpx2 as httpx
 from aiohttp import web
 
 from gateway import __version__
 from gateway.admin import AdminServer
+from gateway.admin_pages import AdminPages
+from gateway.bus import Bus
 from gateway.calibrator import Calibrator
 from gateway.compactor import Compactor
 from gateway.core.errors import RequestRefused
@@ -19,7 +22,10 @@ from gateway.core.policy import Estimator
 from gateway.digester import Digester
 from gateway.discovery import Discovery
 from gateway.entrance import Entrance
+from gateway.event_stream import EventStream
 from gateway.folding import Folding
+from gateway.hooked import Hooked
+from gateway.hooks import Hooks
 from gateway.identity import Recognizer
 from gateway.journal import Journal
 from gateway.lessons import Lessons
@@ -31,6 +37,7 @@ from gateway.model_table import ModelTable
 from gateway.own_call import open_client
 from gateway.pivots import PivotMaker
 from gateway.planner import Planner
+from gateway.plugin import load_plugins
 from gateway.policies import Policies
 from gateway.preparation import Preparation
 from gateway.proxy import Proxy
@@ -38,6 +45,7 @@ from gateway.reception import Reception
 from gateway.recovery import Recovery
 from gateway.relay import Relay
 from gateway.rewriter import Rewriter
+from gateway.roster import Roster
 from gateway.sender import Sender
 from gateway.settings import Settings
 from gateway.sizes import Count, Sizer
@@ -50,6 +58,7 @@ from gateway.summary_models import SummaryModels
 from gateway.tenancy import Tenancy
 from gateway.tokens import Tokenizer, count_by_length, count_by_length_up
 from gateway.upstream import Upstreams
+from gateway.webhook import Webhook
 from gateway.wire.errors import render_error
 
 log = logging.getLogger("gateway.app")
@@ -66,7 +75,7 @@ _CLOSE_SECONDS = 0.1
 
 
 class Gateway:
-    """A running gateway. `port`: the one it listens on, also where 0 was asked for."""
+    """A running gateway. port: the one it listens on, also where 0 was asked for. bus: what happens in it."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -93,22 +102,28 @@ class Gateway:
         pivots = PivotMaker(self._sizer)
         models = SummaryModels()
         fitter = SummaryFitter(upstreams, limits, self._sizer, models)
-        summariser = Summariser(SummaryClient(self._client), fitter, models, self._sizer, pivots)
+        self._hooks = _make_hooks(settings, self._client)
+        client = SummaryClient(self._client)
+        summariser = Hooked(Summariser(client, fitter, models, self._sizer, pivots), self._hooks)
         digester = Digester(self._sizer, pivots)
         metrics = Metrics()
-        journal = Journal(metrics)
+        self.bus = Bus()
+        journal = Journal(metrics, self.bus)
         calibrator = Calibrator(self._state, self._sizer, limits, journal)
         folding = Folding(self._state, planner, summariser, digester, journal)
-        self._compactor = Compactor(self._state, planner, calibrator, folding)
+        self._compactor = Compactor(self._state, planner, calibrator, folding, journal)
         recognizer = Recognizer(cache.bodies_bytes, cache.facts_bytes, cache.bodies)
         reception = Reception(Policies(settings), recognizer, limits, self._discovery, self._state)
+        roster = Roster(cache.bodies_bytes, cache.bodies)
         sender = Sender(settings, Rewriter(cache.facts_bytes), self._relay)
-        preparation = Preparation(settings, planner, self._compactor, folding)
+        preparation = Preparation(settings, planner, self._compactor, folding, roster)
         recovery = Recovery(preparation, sender, Lessons(limits, calibrator), journal)
         entrance = Entrance(Tenancy(settings), upstreams)
         self._proxy = Proxy(settings, entrance, reception, recovery, sender)
-        self._admin = AdminServer(settings.admin, metrics, _discreet_log())
+        pages = AdminPages(metrics, EventStream(self.bus), roster, self._state, self._compactor)
+        self._admin = AdminServer(settings.admin, pages, _discreet_log())
         self._runner: web.ServerRunner | None = None
+        self._telling: asyncio.Task[None] | None = None
 
     @property
     def admin_port(self) -> int:
@@ -137,6 +152,7 @@ class Gateway:
         await site.start()
         self.port = _bound_port(site)
         await asyncio.to_thread(self._refuse_itself)
+        self._telling = asyncio.create_task(self._hooks.listen(self.bus))
         await self._admin.open()
         log.info("listening on http://%s:%d", listen.host, self.port)
 
@@ -155,6 +171,9 @@ class Gateway:
             await self._runner.cleanup()
         await self._admin.close()
         await self._compactor.close()
+        if self._telling is not None:
+            self._telling.cancel()
+            await asyncio.gather(self._telling, return_exceptions=True)
         await self._discovery.close()
         await self._client.aclose()
         await self._relay.close()
@@ -199,6 +218,21 @@ async def start_gateway(settings: Settings) -> Gateway:
         await gateway.stop()
         raise
     return gateway
+
+
+def _make_hooks(settings: Settings, client: httpx.AsyncClient) -> Hooks:
+    """Webhooks in the order of the file, then what is installed."""
+    targets, plugins = settings.hooks, load_plugins()
+    return Hooks(
+        [
+            *(Webhook(client, target) for target in targets.pre_compact),
+            *(plugin for plugin in plugins if plugin.has("pre_compact")),
+        ],
+        [
+            *(Webhook(client, target) for target in targets.session_start),
+            *(plugin for plugin in plugins if plugin.has("session_start")),
+        ],
+    )
 
 
 def _discreet_log() -> logging.Logger:

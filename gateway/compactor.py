@@ -11,14 +11,19 @@ from collections.abc import Coroutine
 from dataclasses import dataclass, replace
 from typing import Any
 
+import msgspec
+
 from gateway.calibrator import Calibrator
+from gateway.core.by_hand import choose_cut_by_hand, choose_rest
 from gateway.core.conversation import Conversation, find_open_group
 from gateway.core.cut import Cut
 from gateway.core.head import Head, smoothed_growth
-from gateway.core.pivot import is_on_chain
+from gateway.core.pivot import Pivot, is_on_chain
 from gateway.core.plan import Plan, decide_after
 from gateway.core.usage import Usage
 from gateway.folding import Compaction, Folding
+from gateway.journal import Journal
+from gateway.order import Order
 from gateway.planner import Planner
 from gateway.records import Marker
 from gateway.state import State
@@ -40,13 +45,18 @@ class _Running:
 
 
 class Compactor:
-    def __init__(self, state: State, planner: Planner, calibrator: Calibrator, folding: Folding) -> None:
+    def __init__(
+        self, state: State, planner: Planner, calibrator: Calibrator, folding: Folding, journal: Journal
+    ) -> None:
         self._state = state
         self._planner = planner
         self._calibrator = calibrator
         self._folding = folding
+        self._journal = journal
         self._digesting: dict[str, asyncio.Task[bool]] = {}
         self._running: dict[str, _Running] = {}
+        # Conversations whose compaction a person asked for.
+        self._asked: set[str] = set()
         self._tasks: set[asyncio.Task[Any]] = set()
 
     async def close(self) -> None:
@@ -57,29 +67,29 @@ class Compactor:
 
     # What the proxy hands over, in plain calls.
 
-    def observe(self, turn: Turn, plan: Plan, usage: Usage | None) -> None:
+    def observe(self, turn: Turn, plan: Plan, usage: Usage | None) -> Head:
         """After an answer that upstream gave: records the head, and looks whether the window is filling."""
         head = _make_head(turn, plan, usage)
         self._state.save_head(head, is_worth_writing=_matters(turn, head))
         self._state.refresh(plan.pivot, plan.batches)
         if plan.new_batch is not None:
             self._state.save_batch(plan.new_batch)
-        if usage is None:
-            return
-        if self._calibrator.wants_look(turn, usage) or self._planner.is_near(turn, usage.total):
+            self._journal.note_pruning(turn, plan.new_batch)
+        if usage is not None and self._is_telling(turn, usage):
             self._spawn(self._learn(turn, plan, usage))
+        return head
 
-    def start(self, turn: Turn, cut: Cut, reason: str, calls: int) -> "asyncio.Task[Compaction]":
-        """The compaction of this cut, or the one that runs on the chain already.
+    def _is_telling(self, turn: Turn, usage: Usage) -> bool:
+        return self._calibrator.wants_look(turn, usage) or self._planner.is_near(turn, usage.total)
 
-        calls: how many may still be made until all of the cut is folded; this is the first of them.
-        """
+    def start(self, turn: Turn, cut: Cut, order: Order) -> "asyncio.Task[Compaction]":
+        """The compaction of this cut, or the one that runs on the chain already."""
         conversation = turn.received.conversation
         running = self._find_on_chain(turn.owner, conversation)
         if running is not None:
             return running.task
         key = conversation.chain[cut.covers].hex()
-        task = self._spawn(self._folding.summarise(turn, cut, reason, calls))
+        task = self._spawn(self._folding.summarise(turn, cut, order))
         self._running[key] = _Running(turn.owner, key, cut.covers, task)
         task.add_done_callback(lambda _: self._running.pop(key, None))
         return task
@@ -108,12 +118,65 @@ class Compactor:
         return None
 
     def resume(self, turn: Turn) -> None:
-        """A marker that a crash left behind runs at its chain's next request."""
+        """A marker that a crash left behind, or that a person left, runs at its chain's next request."""
         head = turn.head
         marker = self._state.take_marker(head.key) if head is not None else None
-        if head is None or marker is None or not head.prompt_tokens:
+        if head is None or marker is None:
             return
-        self._spawn(self._consider(turn, None, head.total_tokens))
+        if not marker.auto:
+            self.compact(turn, marker.instructions)
+        elif head.prompt_tokens:
+            self._spawn(self._consider(turn, None, head.total_tokens))
+
+    # What a person asks for.
+
+    def compact(self, turn: Turn, instructions: str) -> bool:
+        """Whatever the lines say; applies from the next request on. False: one is under way already."""
+        if turn.conversation in self._asked:
+            return False
+        self._asked.add(turn.conversation)
+        task = self._spawn(self._compact(turn, instructions))
+        task.add_done_callback(lambda _: self._asked.discard(turn.conversation))
+        return True
+
+    def postpone(self, head: Head, instructions: str) -> None:
+        """The same, begun at the conversation's next request."""
+        self._state.leave_marker(_make_marker(head.owner, head.key, head.length, instructions))
+
+    async def _compact(self, turn: Turn, instructions: str) -> None:
+        """After a compaction that runs already: one summary per chain at a time."""
+        conversation = turn.received.conversation
+        head = self._state.find_head(conversation, turn.scope)
+        turn = msgspec.structs.replace(turn, head=head)
+        while (running := self._find_on_chain(turn.owner, conversation)) is not None:
+            await asyncio.wait((running.task,))
+        calls = turn.policy.summary.max_calls
+        order = Order(reason="manual", calls=calls, trigger="manual", instructions=instructions)
+        cut = choose_cut_by_hand(await self._planner.gather(turn, may_compact=True))
+        if cut is None:
+            self._journal.note_nothing_to_fold(turn, order)
+            return
+        if head is not None:
+            # Should we be stopped, the marker brings the work back at the conversation's next request.
+            self._state.save_head(head, is_worth_writing=True)
+        key, length = conversation.key.hex(), len(conversation.messages)
+        self._state.save_marker(_make_marker(turn.owner, key, length, instructions))
+        pivot = await self._fold_by_hand(turn, cut, order)
+        if pivot is not None:
+            self._state.put_in_force(turn.conversation, pivot, head)
+        self._state.drop_marker(key)
+
+    async def _fold_by_hand(self, turn: Turn, whole: Cut, order: Order) -> Pivot | None:
+        """In as many calls as the policy allows; the last pivot that was made."""
+        pivot: Pivot | None = None
+        cut: Cut | None = whole
+        while cut is not None and order.calls > 0:
+            made = await self.start(turn, cut, order)
+            if made.pivot is None:
+                break
+            pivot, order = made.pivot, replace(order, calls=order.calls - made.calls)
+            cut = choose_rest(await self._planner.gather(turn, may_compact=True), pivot, whole.covers)
+        return pivot
 
     # What happens in the background.
 
@@ -143,18 +206,11 @@ class Compactor:
         if cut is None or self._find_on_chain(turn.owner, turn.received.conversation) is not None:
             return
         key = turn.received.conversation.key.hex()
-        self._state.save_marker(
-            Marker(
-                owner=turn.owner,
-                key=key,
-                length=len(turn.received.conversation.messages),
-                auto=True,
-                reason="overflow",
-                created_seconds=time.time(),
-            )
-        )
+        length = len(turn.received.conversation.messages)
+        self._state.save_marker(_make_marker(turn.owner, key, length, None))
         # A cancelled task (we are shutting down) leaves its marker behind: it brings the work back.
-        await asyncio.wait((self.start(turn, cut, "overflow", turn.policy.summary.max_calls),))
+        order = Order(reason="overflow", calls=turn.policy.summary.max_calls)
+        await asyncio.wait((self.start(turn, cut, order),))
         self._state.drop_marker(key)
 
     def _spawn(self, work: Coroutine[Any, Any, Any]) -> "asyncio.Task[Any]":
@@ -169,6 +225,19 @@ class Compactor:
             log.error(
                 "background task failed: %s", type(task.exception()).__name__, exc_info=task.exception()
             )
+
+
+def _make_marker(owner: str, key: str, length: int, instructions: str | None) -> Marker:
+    """instructions: of a person; None where nobody asked."""
+    return Marker(
+        owner=owner,
+        key=key,
+        length=length,
+        auto=instructions is None,
+        reason="overflow" if instructions is None else "manual",
+        created_seconds=time.time(),
+        instructions=instructions or "",
+    )
 
 
 def _matters(turn: Turn, head: Head) -> bool:

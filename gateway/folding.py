@@ -5,20 +5,24 @@ in a row is left alone for a while.
 """
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from gateway.core.breaker import Breaker
 from gateway.core.cut import Cut
 from gateway.core.pivot import Pivot
 from gateway.core.plan import Situation
 from gateway.core.summary import Rejected
+from gateway.core.view import make_view
+from gateway.core.weights import estimate_view, weigh
 from gateway.digester import Digester
+from gateway.hooked import Hooked
 from gateway.journal import Journal
 from gateway.lru import Lru
+from gateway.order import DIGEST, Order
 from gateway.planner import Planner
 from gateway.state import State
 from gateway.store import StoreError
-from gateway.summariser import Made, Summariser
+from gateway.summariser import Made
 from gateway.turn import Turn
 
 _BREAKERS_BYTES = 1 << 18
@@ -27,15 +31,24 @@ _BREAKER_WEIGHT_BYTES = 256
 
 @dataclass(frozen=True, slots=True)
 class Compaction:
-    """What became of one: is a pivot ready, and how many calls did it take?"""
+    """What became of one: the pivot that is ready, or None; and how many calls it took."""
 
-    is_ready: bool
+    pivot: Pivot | None
     calls: int
+
+    @property
+    def is_ready(self) -> bool:
+        return self.pivot is not None
 
 
 class Folding:
     def __init__(
-        self, state: State, planner: Planner, summariser: Summariser, digester: Digester, journal: Journal
+        self,
+        state: State,
+        planner: Planner,
+        summariser: Hooked,
+        digester: Digester,
+        journal: Journal,
     ) -> None:
         self._state = state
         self._planner = planner
@@ -44,30 +57,30 @@ class Folding:
         self._journal = journal
         self._breakers: Lru[tuple[str, str], Breaker] = Lru(_BREAKERS_BYTES)
 
-    async def summarise(self, turn: Turn, cut: Cut, reason: str, calls: int) -> Compaction:
-        """Summary -> checks -> pivot. No pivot, and one log line, where any of it fails.
-
-        calls: how many may still be made until all of the cut is folded; this is the first of them.
-        """
+    async def summarise(self, turn: Turn, cut: Cut, order: Order) -> Compaction:
+        """Summary -> checks -> pivot. No pivot, and one note, where any of it fails."""
         started = time.monotonic()
         if not self.may_ask(turn):
-            return Compaction(is_ready=False, calls=0)
+            if order.trigger == "manual":
+                self._journal.note_compaction(turn, cut, Rejected("paused", is_summarisers=False), order, 0)
+            return Compaction(None, calls=0)
         self._set_breaker(turn, self._breaker(turn).with_attempt(started))
         situation = await self._planner.gather(turn, may_compact=True)
-        summary = await self._make(turn, cut, situation, calls)
+        order = replace(order, pre_tokens=_count_before(situation, cut))
+        summary = await self._make(turn, cut, situation, order)
         made = summary.outcome
         if isinstance(made, Pivot):
-            made = await self._save(made)
+            # Who compacts by hand has not been interrupted: nothing has to be resumed.
+            made = await self._save(replace(made, resume="") if order.trigger == "manual" else made)
         self._note(turn, made)
-        self._journal.note_compaction(
-            turn, cut, made, f"{reason} calls={summary.calls}", time.monotonic() - started
-        )
-        return Compaction(is_ready=isinstance(made, Pivot), calls=summary.calls)
+        noted = replace(order, reason=f"{order.reason} calls={summary.calls}")
+        self._journal.note_compaction(turn, cut, made, noted, time.monotonic() - started)
+        return Compaction(made if isinstance(made, Pivot) else None, calls=summary.calls)
 
-    async def _make(self, turn: Turn, cut: Cut, situation: Situation, calls: int) -> Made:
+    async def _make(self, turn: Turn, cut: Cut, situation: Situation, order: Order) -> Made:
         match turn.policy.summary.method:
             case "model":
-                return await self._summariser.summarise(turn, cut, situation, calls)
+                return await self._summariser.summarise(turn, cut, situation, order)
             case "digest":
                 return Made(await self._digester.digest(turn, cut, situation), 0)
             case "drop":
@@ -84,7 +97,8 @@ class Folding:
         if self._has_summary(turn, cut):
             return True
         made = await self._save(digest)
-        self._journal.note_compaction(turn, cut, made, "digest", time.monotonic() - started)
+        order = replace(DIGEST, pre_tokens=_count_before(situation, cut))
+        self._journal.note_compaction(turn, cut, made, order, time.monotonic() - started)
         return isinstance(made, Pivot)
 
     def _has_summary(self, turn: Turn, cut: Cut) -> bool:
@@ -113,3 +127,10 @@ class Folding:
 
     def _set_breaker(self, turn: Turn, breaker: Breaker) -> None:
         self._breakers.put((turn.owner, turn.upstream.name), breaker, _BREAKER_WEIGHT_BYTES)
+
+
+def _count_before(situation: Situation, cut: Cut) -> int:
+    """True tokens of what the cut is made in: everything received, seen through what is in force there."""
+    weights = weigh(situation.conversation, situation.sizes, situation.known)
+    view = make_view(cut.base, situation.batches)
+    return estimate_view(situation.conversation, weights, situation.known, view).tokens

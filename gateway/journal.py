@@ -1,37 +1,63 @@
-"""What operators are told of the rare things: one log line and one count each, never a word of anybody."""
+"""What operators are told of the rare things: one log line, one count and one event each, never a word of
+anybody.
+"""
 
 import logging
 from typing import Final
 
+from gateway.bus import Bus
 from gateway.core.cut import Cut
-from gateway.core.pivot import Pivot
+from gateway.core.pivot import Batch, Pivot
 from gateway.core.plan import Plan
 from gateway.core.refusal import Overflow
 from gateway.core.summary import Rejected
+from gateway.events import Compacted, CompactionFailed, Kind, Overflowed, Pruned, make_boundary
 from gateway.metrics import Metrics
+from gateway.order import DIGEST, Order
 from gateway.turn import Turn
 
 _compactor: Final = logging.getLogger("gateway.compactor")
 _recovery: Final = logging.getLogger("gateway.recovery")
+NOTHING_TO_FOLD: Final = "nothing to fold"
 
 
 class Journal:
-    def __init__(self, metrics: Metrics) -> None:
+    def __init__(self, metrics: Metrics, bus: Bus) -> None:
         self._metrics = metrics
+        self._bus = bus
 
     def note_compaction(
-        self, turn: Turn, cut: Cut, made: Pivot | Rejected, reason: str, seconds: float
+        self, turn: Turn, cut: Cut, made: Pivot | Rejected, order: Order, seconds: float
     ) -> None:
-        """A summary or a digest, whatever came of it. reason: what it was made for."""
+        """A summary or a digest, whatever came of it."""
         where = f"conversation={turn.conversation} folded_tokens={cut.folded}"
-        where += f" reason={reason} seconds={seconds:.1f}"
-        kind = "digest" if reason == "digest" else "summary"
+        where += f" reason={order.reason} seconds={seconds:.1f}"
         if isinstance(made, Pivot):
-            self._metrics.count_compaction(kind, None)
+            self._metrics.count_compaction(_kind(order), None)
             _compactor.info("compacted covers=%d of=%d %s", made.covers, cut.covers, where)
+            self._tell_compacted(turn, cut, made, order)
         else:
-            self._metrics.count_compaction(kind, made.reason)
+            self._metrics.count_compaction(_kind(order), made.reason)
             _compactor.warning("compaction failed: %s covers=%d %s", made.reason, cut.covers, where)
+            self._tell_failed(turn, made.reason, order)
+
+    def note_nothing_to_fold(self, turn: Turn, order: Order) -> None:
+        """A person asked for a compaction, and there is nothing that it could do."""
+        self._metrics.count_compaction(_kind(order), NOTHING_TO_FOLD)
+        _compactor.info("compaction by hand: %s conversation=%s", NOTHING_TO_FOLD, turn.conversation)
+        self._tell_failed(turn, NOTHING_TO_FOLD, order)
+
+    def note_pruning(self, turn: Turn, batch: Batch) -> None:
+        """Marks that were sent, and taken, for the first time."""
+        self._metrics.count_pruning()
+        self._bus.publish(
+            Pruned(
+                session_id=turn.conversation,
+                tenant=turn.tenant.shown,
+                marks=len(batch.marks),
+                saved_tokens=batch.saved_tokens,
+            )
+        )
 
     def note_refusal(self, turn: Turn, plan: Plan, overflow: Overflow, *, is_retried: bool) -> None:
         """Upstream called it too large. Numbers only: the words of an error may quote the conversation."""
@@ -41,6 +67,18 @@ class Journal:
             *(turn.conversation, overflow.kind, is_retried, plan.sent),
             *(overflow.context, overflow.input, overflow.used),
         )
+        self._bus.publish(
+            Overflowed(
+                session_id=turn.conversation,
+                tenant=turn.tenant.shown,
+                kind=overflow.kind,
+                retried=is_retried,
+                sent_tokens=plan.sent,
+                context=overflow.context,
+                input=overflow.input,
+                used=overflow.used,
+            )
+        )
 
     def note_truncation(self, turn: Turn, prompt_tokens: int, before: int, added: int) -> None:
         """Upstream left out a part of the prompt. Its count now and an answer ago, and what was added."""
@@ -49,3 +87,44 @@ class Journal:
             "upstream left out a part of the prompt: conversation=%s told=%d before=%d added=%d",
             *(turn.conversation, prompt_tokens, before, added),
         )
+        self._bus.publish(
+            Overflowed(
+                session_id=turn.conversation,
+                tenant=turn.tenant.shown,
+                kind="truncation",
+                retried=False,
+                sent_tokens=before + added,
+                used=prompt_tokens,
+            )
+        )
+
+    def _tell_compacted(self, turn: Turn, cut: Cut, pivot: Pivot, order: Order) -> None:
+        saved = pivot.saved_tokens - (cut.base.saved_tokens if cut.base else 0)
+        self._bus.publish(make_boundary(turn.conversation, order.trigger, order.pre_tokens))
+        self._bus.publish(
+            Compacted(
+                session_id=turn.conversation,
+                tenant=turn.tenant.shown,
+                kind=_kind(order),
+                trigger=order.trigger,
+                pre_tokens=order.pre_tokens,
+                post_tokens=max(0, order.pre_tokens - saved),
+                covers=pivot.covers,
+            )
+        )
+
+    def _tell_failed(self, turn: Turn, reason: str, order: Order) -> None:
+        self._bus.publish(
+            CompactionFailed(
+                session_id=turn.conversation,
+                tenant=turn.tenant.shown,
+                kind=_kind(order),
+                trigger=order.trigger,
+                pre_tokens=order.pre_tokens,
+                reason=reason,
+            )
+        )
+
+
+def _kind(order: Order) -> Kind:
+    return "digest" if order.reason == DIGEST.reason else "summary"

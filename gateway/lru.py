@@ -36,6 +36,15 @@ class Lru(Generic[K, V]):
         self._items.move_to_end(key)
         return found[0]
 
+    def peek(self, key: K) -> V | None:
+        """The value, as long unused as before."""
+        found = self._items.get(key)
+        return found[0] if found is not None else None
+
+    def values(self) -> list[V]:
+        """The one that was not used for longest first."""
+        return [value for value, _ in self._items.values()]
+
     def put(self, key: K, value: V, weight_bytes: int) -> list[V]:
         """Keeps the value and gives back what had to make room."""
         self.pop(key)

@@ -34,6 +34,10 @@ class Metrics:
             registry=self._registry,
         )
 
+        self._prunings = Counter(
+            "gateway_prunings", "Times that old texts were cleared or cut.", registry=self._registry
+        )
+
     def count_compaction(self, kind: str, failure: str | None) -> None:
         """kind: summary or digest. failure: one of a few short reasons; None where it was done."""
         self._compactions.labels(kind, failure or "done").inc()
@@ -41,6 +45,9 @@ class Metrics:
     def count_refusal(self, kind: str, *, is_retried: bool) -> None:
         """kind: tokens, bytes or images."""
         self._refusals.labels(kind, str(is_retried).lower()).inc()
+
+    def count_pruning(self) -> None:
+        self._prunings.inc()
 
     def count_truncation(self) -> None:
         self._truncations.inc()

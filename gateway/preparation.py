@@ -9,9 +9,11 @@ from gateway.compactor import Compactor
 from gateway.core.plan import CompactFirst, DigestFirst, Plan, decide
 from gateway.downstream import Downstream
 from gateway.folding import Folding
+from gateway.order import Order
 from gateway.patience import Patience
 from gateway.planner import Planner
 from gateway.relay import Outcome
+from gateway.roster import Roster
 from gateway.settings import Settings
 from gateway.turn import Turn
 
@@ -20,11 +22,14 @@ _MOST_DIGESTS: Final = 1
 
 
 class Preparation:
-    def __init__(self, settings: Settings, planner: Planner, compactor: Compactor, folding: Folding) -> None:
+    def __init__(
+        self, settings: Settings, planner: Planner, compactor: Compactor, folding: Folding, roster: Roster
+    ) -> None:
         self._shows_headers = settings.response_headers
         self._planner = planner
         self._compactor = compactor
         self._folding = folding
+        self._roster = roster
 
     def begin(self, turn: Turn) -> Patience:
         """What this request may cost and how long it may wait, however often it is planned."""
@@ -51,7 +56,7 @@ class Preparation:
                 case Plan() as plan:
                     return plan
                 case CompactFirst(cut=cut):
-                    task = self._compactor.start(turn, cut, "hard line", patience.calls)
+                    task = self._compactor.start(turn, cut, Order(reason="hard line", calls=patience.calls))
                     await downstream.wait_for(task, headers, patience.ends - time.monotonic())
                     patience.spend(task)
                 case DigestFirst(cut=cut):
@@ -71,4 +76,4 @@ class Preparation:
         reading = outcome.reading
         is_told = reading.usage is not None or reading.is_complete
         if 200 <= outcome.status < 300 and is_told and not reading.has_error:
-            self._compactor.observe(turn, plan, reading.usage)
+            self._roster.note(turn, self._compactor.observe(turn, plan, reading.usage))

@@ -55,6 +55,7 @@ class Reception:
         if _is_missing_answers(conversation, head):
             head = await self._state.ask_head(tenant.id, conversation, scope) or head
         identity, parent = self._choose_branch(head, received)
+        head = self._state.read_in_force(identity, conversation, head)
         policy = self._policies.choose(tenant, upstream.name, envelope.model)
         is_long = has_long_window(envelope.model, admission.raw_headers)
         limits = self._limits.read(tenant.id, upstream.name, envelope.model, has_long_window=is_long)

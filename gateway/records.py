@@ -27,6 +27,7 @@ class Marker:
     """A compaction that is due: queued, persisted, taken away when it is done (document 000 §4.1).
 
     key: chain of the request after whose answer it was decided. auto: not asked for by a person.
+    instructions: that person's.
     """
 
     owner: str
@@ -35,6 +36,7 @@ class Marker:
     auto: bool
     reason: str
     created_seconds: float
+    instructions: str = ""
 
 
 _adapters: Final[dict[type, TypeAdapter[Any]]] = {

@@ -9,12 +9,13 @@ import asyncio
 import hashlib
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 
 from gateway.core.conversation import Conversation
 from gateway.core.estimate import Calibration, Meter
 from gateway.core.head import Head
 from gateway.core.learned import Learned
-from gateway.core.pivot import Batch, Pivot
+from gateway.core.pivot import Batch, Pivot, is_on_chain
 from gateway.lru import Lru
 from gateway.records import Marker, parse_record, render_record
 from gateway.store import Store
@@ -37,8 +38,10 @@ class State:
         self._heads: Lru[bytes, tuple[Head, ...]] = Lru(max_bytes)
         self._pivots: Lru[bytes, Pivot] = Lru(max_bytes)
         self._batches: Lru[bytes, Batch] = Lru(max_bytes)
-        # Markers of an earlier process, found with their heads.
-        self._left_behind: dict[str, Marker] = {}
+        # Markers of an earlier process, found with their heads; and those that wait for a next request.
+        self._waiting: Lru[str, Marker] = Lru(_ASKED_BYTES)
+        # Pivots made by hand that no request has been sent with yet, by branch.
+        self._by_hand: Lru[str, Pivot] = Lru(max_bytes)
         self._calibrations: Lru[tuple[str, Meter], Calibration] = Lru(max_bytes)
         self._learned: Lru[tuple[str, str, str], Learned] = Lru(max_bytes)
         # Branches whose pivots the store has been asked for; with the evictions until then, for after the
@@ -91,7 +94,7 @@ class State:
         self._remember_head(head)
         marker = await self._load(Marker, owner, f"marker:{head.key}")
         if marker is not None:
-            self._left_behind[marker.key] = marker
+            self._waiting.put(marker.key, marker, _marker_weight(marker))
 
     def save_head(self, head: Head, *, is_worth_writing: bool) -> None:
         """In memory at once; in the store a moment later, where a restart would miss it."""
@@ -157,6 +160,26 @@ class State:
         )
         self._remember_pivot(pivot)
 
+    def put_in_force(self, branch: str, pivot: Pivot, head: Head | None) -> None:
+        """A pivot made by hand applies from the branch's next request on, whatever the lines say.
+
+        head: the newest one that the pivot was made for; it remembers that over a restart.
+        """
+        self._by_hand.put(branch, pivot, _pivot_weight(pivot))
+        if head is not None:
+            self.save_head(_with_pivot(head, pivot), is_worth_writing=True)
+
+    def read_in_force(self, branch: str, conversation: Conversation, head: Head | None) -> Head | None:
+        """The head, with a pivot made by hand where it does not know of it yet."""
+        made = self._by_hand.peek(branch)
+        if made is None or head is None or not is_on_chain(conversation, made.key, made.covers):
+            return head
+        known = self.read_pivot(head.pivot)
+        if known is not None and known.covers >= made.covers:
+            self._by_hand.pop(branch)
+            return head
+        return _with_pivot(head, made)
+
     def refresh(self, pivot: Pivot | None, batches: Sequence[Batch]) -> None:
         """State not used for `retention` is dropped; what is in force is used. Written anew once a day."""
         if pivot is not None and self._is_stale(f"pivot:{pivot.key}"):
@@ -174,8 +197,7 @@ class State:
         return True
 
     def _remember_pivot(self, pivot: Pivot) -> None:
-        weight = _RECORD_WEIGHT_BYTES + 4 * len(pivot.summary)
-        self._pivots.put(bytes.fromhex(pivot.key), pivot, weight)
+        self._pivots.put(bytes.fromhex(pivot.key), pivot, _pivot_weight(pivot))
 
     # Mark batches
 
@@ -206,9 +228,16 @@ class State:
     def save_marker(self, marker: Marker) -> None:
         self._write(marker.owner, f"marker:{marker.key}", marker)
 
+    def leave_marker(self, marker: Marker) -> None:
+        """For the chain's next request, in this process or in a later one."""
+        self.save_marker(marker)
+        self._waiting.put(marker.key, marker, _marker_weight(marker))
+        for head in self._heads.get(bytes.fromhex(marker.key)) or ():
+            self.save_head(head, is_worth_writing=True)
+
     def take_marker(self, key: str) -> Marker | None:
-        """One that an earlier process left behind; whoever takes it sees to it."""
-        marker = self._left_behind.pop(key, None)
+        """One that waits for its chain's next request; whoever takes it sees to it."""
+        marker = self._waiting.pop(key)
         if marker is not None:
             self.drop_marker(key)
         return marker
@@ -267,6 +296,19 @@ class State:
 
     def _write(self, owner: str, key: str, record: object) -> None:
         self._store.write(key, render_record(owner, record), keep_seconds=self._keep_seconds)
+
+
+def _with_pivot(head: Head, pivot: Pivot) -> Head:
+    """Its usage told of another array, so it tells nothing any more."""
+    return replace(head, pivot=pivot.key, prompt_tokens=0, output_tokens=0)
+
+
+def _pivot_weight(pivot: Pivot) -> int:
+    return _RECORD_WEIGHT_BYTES + 4 * len(pivot.summary)
+
+
+def _marker_weight(marker: Marker) -> int:
+    return _ASKED_WEIGHT_BYTES + 4 * len(marker.instructions)
 
 
 def _record_key(kind: str, *place: str) -> str:

@@ -12,6 +12,9 @@ from gateway.core.errors import RequestRefused
 from gateway.settings import Settings
 
 _SEPARATOR = "\0"
+# Of the hash that names a caller by its key: enough to tell callers apart, and nothing to find the key by.
+_SHOWN_DIGITS = 12
+_TENANT, _KEY = "tenant:", "key:"
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,11 +25,18 @@ class Tenant:
     upstream: str | None
     policy: str
 
+    @property
+    def shown(self) -> str:
+        """What operators see: the configured name, or the beginning of the key's hash."""
+        if self.id.startswith(_KEY):
+            return self.id[: len(_KEY) + _SHOWN_DIGITS]
+        return self.id.removeprefix(_TENANT)
+
 
 class Tenancy:
     def __init__(self, settings: Settings) -> None:
         self._known = {
-            _digest(key.get_secret_value()): Tenant(f"tenant:{tenant.name}", tenant.upstream, tenant.policy)
+            _digest(key.get_secret_value()): Tenant(f"{_TENANT}{tenant.name}", tenant.upstream, tenant.policy)
             for tenant in settings.tenants
             for key in tenant.keys
         }
@@ -46,7 +56,7 @@ class Tenancy:
                 401, "Incorrect API key provided.", kind="invalid_request_error", code="invalid_api_key"
             )
         # All of them together: two callers who share one of several keys stay apart.
-        return Tenant(f"key:{_digest(_SEPARATOR.join(credentials))}", None, "default")
+        return Tenant(f"{_KEY}{_digest(_SEPARATOR.join(credentials))}", None, "default")
 
 
 def read_credentials(headers: CIMultiDictProxy[str]) -> list[str]:

@@ -1,5 +1,7 @@
 """One request on its way, with everything that was found out about it."""
 
+import dataclasses
+
 import msgspec
 from msgspec.structs import replace
 from yarl import URL
@@ -65,6 +67,20 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
     def has_long_window(self) -> bool:
         """Was the long window asked for?"""
         return has_long_window(self.model, self.raw_headers)
+
+    def instructed(self, instructions: str, prompt: str | None) -> "Turn":
+        """The same turn, with something more to say to who summarises it; prompt: in place of the
+        instruction.
+        """
+        summary = self.policy.summary
+        said = "\n\n".join(filter(None, (summary.instructions, instructions)))
+        prompts = self.policy.prompts
+        changed = dataclasses.replace(
+            self.policy,
+            summary=dataclasses.replace(summary, instructions=said),
+            prompts=dataclasses.replace(prompts, instruction=prompt or prompts.instruction),
+        )
+        return replace(self, policy=changed)
 
     def under(self, limits: Limits) -> "Turn":
         """The same turn under other limits."""

@@ -1,35 +1,56 @@
 """Which of two texts for the same messages stays, a summary's or a digest's."""
 
-from types import SimpleNamespace
 from typing import Any, cast
 
+from gateway.bus import Bus
 from gateway.core.cut import Cut
+from gateway.core.estimate import Calibration, Known
+from gateway.core.limits import Limits
 from gateway.core.pivot import Pivot
+from gateway.core.plan import Situation
+from gateway.core.policy import Policy
+from gateway.core.view import View
 from gateway.digester import Digester
 from gateway.folding import Folding
+from gateway.hooked import Hooked
 from gateway.journal import Journal
 from gateway.metrics import Metrics
 from gateway.planner import Planner
 from gateway.state import State
 from gateway.store.memory import MemoryStore
-from gateway.summariser import Summariser
 from gateway.turn import Turn
-from tests.conversations import converse, make_pivot
+from tests.conversations import make_pivot, make_turn, measure_sizes, read, render
 
-_RECEIVED = converse(
-    [
-        {"role": "user", "content": "Fix it."},
-        {"role": "assistant", "content": "Done."},
-        {"role": "user", "content": "More."},
-    ]
+_BODY = read(
+    render(
+        [
+            {"role": "user", "content": "Fix it."},
+            {"role": "assistant", "content": "Done."},
+            {"role": "user", "content": "More."},
+        ]
+    )
 )
+_RECEIVED = _BODY.conversation
 _CUT = Cut(base=None, start=1, covers=2, folded=100, cap=50, opening_chars=None)
-_TURN = cast("Turn", SimpleNamespace(received=SimpleNamespace(conversation=_RECEIVED), conversation="c"))
+_TURN = make_turn(_BODY)
 
 
 class _Planner:
-    async def gather(self, turn: Turn, **_: bool) -> None:
-        """Nothing that these tests look at."""
+    async def gather(self, turn: Turn, **_: bool) -> Situation:
+        return Situation(
+            owner="t",
+            conversation=_RECEIVED,
+            sizes=measure_sizes(turn.received),
+            policy=Policy(),
+            limits=Limits(),
+            requested=None,
+            growth=0.0,
+            known=Known(head=None, head_view=View(None, {}), calibration=Calibration()),
+            sticky=None,
+            pivots=(),
+            batches=(),
+            may_compact=True,
+        )
 
 
 class _SlowDigester:
@@ -55,7 +76,11 @@ async def _fold(arriving: Pivot | None) -> tuple[bool, Pivot | None]:
     state = State(store, keep_seconds=60, max_bytes=1 << 20)
     digester = cast("Digester", _SlowDigester(state, arriving))
     folding = Folding(
-        state, cast("Planner", _Planner()), cast("Summariser", None), digester, Journal(Metrics())
+        state,
+        cast("Planner", _Planner()),
+        cast("Hooked", None),
+        digester,
+        Journal(Metrics(), Bus()),
     )
     done = await folding.digest(_TURN, _CUT)
     return done, state.read_pivot(_RECEIVED.chain[_CUT.covers].hex())

@@ -70,3 +70,11 @@ def test_the_number_can_be_bounded_too() -> None:
     gone = [lru.put(number, number, 1) for number in range(4)]
     assert gone == [[], [], [0], [1]]
     assert list(lru) == [2, 3]
+
+
+def test_a_look_keeps_nothing_alive() -> None:
+    lru: Lru[int, int] = Lru(1_000, 2)
+    lru.put(1, 1, 1)
+    lru.put(2, 2, 1)
+    assert (lru.peek(1), lru.peek(3), lru.values()) == (1, None, [1, 2])
+    assert lru.put(3, 3, 1) == [1]

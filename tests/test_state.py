@@ -262,6 +262,47 @@ async def test_after_a_restart_a_marker_comes_back_with_its_head_and_can_be_drop
     assert await store.scan("marker:") == []
 
 
+async def test_a_marker_that_is_left_waits_for_the_next_request_here_or_after_a_restart() -> None:
+    store = await make_store()
+    here = make_state(store)
+    head = make_head(talk(2))
+    here.save_head(head, is_worth_writing=False)
+    fields: JSON = {"owner": "t", "key": head.key, "length": 5, "auto": False, "reason": "manual"}
+    marker = Marker(**fields, created_seconds=1.0, instructions="Keep names.")
+    here.leave_marker(marker)
+    here.flush_heads()
+    there = make_state(store)
+    await there.ask_head("t", talk(3), "s")
+    assert there.take_marker(head.key) == marker
+    assert here.take_marker(head.key) == marker
+    assert here.take_marker(head.key) is None
+
+
+async def test_a_pivot_made_by_hand_is_in_force_until_the_head_knows_of_it() -> None:
+    state = make_state(await make_store())
+    head = make_head(talk(3))
+    made = make_pivot(talk(3), 3)
+    await state.save_pivot(made)
+    state.put_in_force("c", made, None)
+    found = state.read_in_force("c", talk(4), head)
+    # Its usage told of the array before.
+    assert found is not None and (found.pivot, found.total_tokens) == (made.key, 0)
+    assert state.read_in_force("another branch", talk(4), head) == head
+    assert state.read_in_force("c", converse([{"role": "user", "content": "Else."}]), head) == head
+    knowing = make_head(talk(4), pivot=made.key)
+    assert state.read_in_force("c", talk(5), knowing) == knowing
+    assert state.read_in_force("c", talk(5), head) == head
+
+
+async def test_a_pivot_made_by_hand_is_in_force_after_a_restart() -> None:
+    store = await make_store()
+    before, head, made = make_state(store), make_head(talk(3)), make_pivot(talk(3), 3)
+    before.put_in_force("c", made, head)
+    before.flush_heads()
+    found = await make_state(store).ask_head("t", talk(4), "s")
+    assert found is not None and (found.pivot, found.total_tokens) == (made.key, 0)
+
+
 async def test_calibrations_are_kept_for_each_tenant_upstream_model_and_estimator() -> None:
     store = await make_store()
     state = make_state(store)

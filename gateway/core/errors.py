@@ -1,6 +1,7 @@
 """What can go wrong, sorted by who is at fault.
 
 GatewayError
+├── HookFailed          somebody's hook: it then has said nothing
 ├── RequestRefused      downstream: a request we must not carry (answered in its own wire format)
 ├── Unreadable          nobody: bytes we do not understand, so they pass through untouched
 └── UpstreamFailed      upstream: no answer at all (an answer, whatever its status, is never an error)
@@ -11,6 +12,10 @@ GatewayError
 
 class GatewayError(Exception):
     """Root of everything raised on purpose."""
+
+
+class HookFailed(GatewayError):
+    """No answer in time, or none that makes sense."""
 
 
 class RequestRefused(GatewayError):

@@ -14,7 +14,8 @@ class Pivot:
     """A summary that stands for the messages from the opening's end to `covers`.
 
     owner: tenant. key: the chain at `covers`, hex. tokens: raw estimate of the inserted messages.
-    question: stands before the summary where no opening does. resume: the user message after it.
+    question: stands before the summary where no opening does. resume: the user message after it;
+    empty where only the order of roles may ask for one.
     opening_chars: texts of the opening longer than this are cut in the middle; None leaves it whole.
     opening_tokens: raw estimate of the opening as it is sent. saved_tokens: true tokens it took off.
     is_digest: made without a model, because none could be asked.

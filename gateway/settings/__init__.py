@@ -9,11 +9,23 @@ from gateway.settings.crosscheck import is_loopback
 from gateway.settings.effective import Settings, TenantSettings, UpstreamSettings
 from gateway.settings.errors import Problem, SettingsError
 from gateway.settings.load import load_settings
-from gateway.settings.schema import Admin, Cache, Keepalive, Listen, ModelRule, Retention, WireFormat
+from gateway.settings.schema import (
+    Admin,
+    Cache,
+    HookTarget,
+    HookTargets,
+    Keepalive,
+    Listen,
+    ModelRule,
+    Retention,
+    WireFormat,
+)
 
 __all__ = [
     "Admin",
     "Cache",
+    "HookTarget",
+    "HookTargets",
     "Keepalive",
     "Listen",
     "ModelRule",

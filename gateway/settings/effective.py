@@ -9,7 +9,16 @@ from dataclasses import dataclass, field
 from pydantic import SecretStr
 
 from gateway.core.policy import Policy
-from gateway.settings.schema import Admin, Cache, Keepalive, Listen, ModelRule, Retention, WireFormat
+from gateway.settings.schema import (
+    Admin,
+    Cache,
+    HookTargets,
+    Keepalive,
+    Listen,
+    ModelRule,
+    Retention,
+    WireFormat,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,6 +62,7 @@ class Settings:
     admin: Admin
     # It may hold the password of a Redis.
     store: str = field(repr=False)
+    hooks: HookTargets
     retention: Retention
     response_headers: bool
     drain_seconds: float

@@ -97,6 +97,7 @@ def _make_settings(file: FileSettings, policies: Mapping[str, Policy]) -> Settin
         listen=file.listen,
         admin=file.admin,
         store=file.store,
+        hooks=file.hooks,
         retention=file.retention,
         response_headers=file.response_headers,
         drain_seconds=file.drain_seconds,

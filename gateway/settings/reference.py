@@ -24,6 +24,8 @@ _HEADER = """\
 _ENTRIES: dict[str, list[str]] = {"upstreams": list(BUILT_IN_UPSTREAMS), "policies": ["default"]}
 _EXAMPLES: dict[str, dict[str, object]] = {
     "models": {"match": "gpt-4o*", "context": 128_000, "output": 16_384},
+    "pre_compact": {"url": "http://127.0.0.1:9000/pre", "secret": "${HOOK_SECRET}"},
+    "session_start": {"url": "http://127.0.0.1:9000/start", "secret": "${HOOK_SECRET}"},
     "tenants": {"name": "team-a", "keys": ["${TEAM_A_KEY}"], "upstream": "default"},
 }
 
@@ -49,7 +51,7 @@ def _fields(section: type[Section], shown: Mapping[str, Any], indent: str) -> It
             yield from _entries(element, _ENTRIES[name], shown.get(name, {}))
         elif element:
             yield f"{indent}{name}: []"
-            yield from _example(element, _EXAMPLES[name])
+            yield from _example(element, _EXAMPLES[name], indent)
         else:
             yield f"{indent}{_leaf(name, info, shown)}"
 
@@ -60,9 +62,9 @@ def _entries(element: type[Section], names: list[str], shown: Mapping[str, Any])
         yield from _fields(element, shown.get(name, {}), "    ")
 
 
-def _example(element: type[Section], shown: Mapping[str, Any]) -> Iterator[str]:
+def _example(element: type[Section], shown: Mapping[str, Any], indent: str) -> Iterator[str]:
     for position, (name, info) in enumerate(element.model_fields.items()):
-        yield f"#  {'- ' if position == 0 else '  '}{_leaf(name, info, shown)}"
+        yield f"#  {indent}{'- ' if position == 0 else '  '}{_leaf(name, info, shown)}"
 
 
 def _leaf(name: str, info: FieldInfo, shown: Mapping[str, Any]) -> str:

@@ -41,6 +41,14 @@ def _normalised_url(url: str) -> str:
     return url.rstrip("/")
 
 
+def _checked_hook_url(url: str) -> str:
+    """As it stands: a path or a query may hold a secret, so errors show nothing of it either."""
+    _normalised_url(url.partition("?")[0])
+    if "#" in url or any(character.isspace() or not character.isprintable() for character in url):
+        raise ValueError("must not hold spaces or a fragment")
+    return url
+
+
 def _checked_secret(secret: SecretStr) -> SecretStr:
     """A secret travels in a header: visible ASCII only, and never empty."""
     text = secret.get_secret_value()
@@ -82,6 +90,27 @@ class Admin(Section):
     port: Port = Field(default=8081, description="Admin port, with /metrics; 0 takes any free one.")
     token: Secret | None = Field(
         default=None, description="Bearer token of the admin port; empty or null: none."
+    )
+
+
+class HookTarget(Section):
+    url: Annotated[str, AfterValidator(_checked_hook_url)] = Field(
+        repr=False, description="Gets a POST with JSON; redirects are not followed."
+    )
+    secret: Secret | None = Field(
+        default=None, description="Signs timestamp and body (HMAC-SHA256); empty or null: not signed."
+    )
+    timeout_seconds: PositiveFloat = Field(
+        default=5, description="Patience for its answer; then it has said nothing."
+    )
+
+
+class HookTargets(Section):
+    pre_compact: list[HookTarget] = Field(
+        default_factory=list, description="Asked before each summary: may add to it, or veto it."
+    )
+    session_start: list[HookTarget] = Field(
+        default_factory=list, description="Told after each compaction that the conversation goes on."
     )
 
 
@@ -194,6 +223,7 @@ class FileSettings(Section):
         default="disk:.gateway",
         description="Where state is kept: disk:PATH, redis://HOST:PORT/DB or memory:.",
     )
+    hooks: HookTargets = Field(default_factory=HookTargets, description="Webhooks around a compaction.")
     retention: Retention = Field(default_factory=Retention, description="How long state is kept.")
     response_headers: bool = Field(
         default=True,

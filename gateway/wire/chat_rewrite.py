@@ -15,6 +15,8 @@ from gateway.wire.chat import ChatBody
 from gateway.wire.splice import Edit
 from gateway.wire.surrogates import mend_surrogates
 
+# Where roles must alternate and nothing is to be said. An empty text is refused by some servers.
+_SEPARATOR = "(end of the summary)"
 _INCLUDE_USAGE = b'{"include_usage":true}'
 
 
@@ -22,12 +24,12 @@ def render_summary(pivot: Pivot, next_role: str) -> bytes:
     """The messages that stand for everything the pivot covers, as JSON separated by commas.
 
     Roles alternate: a question before the summary where no opening leads to it, a resume text behind it
-    where the tail does not begin with a user message.
+    where the tail does not begin with a user message; a neutral separator where no resume text is wanted.
     """
     messages = [{"role": "user", "content": pivot.question}] if pivot.question is not None else []
     messages.append({"role": "assistant", "content": pivot.summary})
     if next_role != "user":
-        messages.append({"role": "user", "content": pivot.resume})
+        messages.append({"role": "user", "content": pivot.resume or _SEPARATOR})
     return b",".join(msgspec.json.encode(message) for message in messages)
 
 

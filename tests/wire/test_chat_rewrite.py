@@ -100,6 +100,13 @@ def test_a_pivot_that_covers_everything_is_followed_by_the_resume_text() -> None
     assert [message["role"] for message in json.loads(sent)["messages"]] == ["user", "assistant", "user"]
 
 
+def test_where_nothing_is_to_be_resumed_a_neutral_text_keeps_the_roles_apart() -> None:
+    silent = make_pivot(read(render(_TALK)).conversation, 2, resume="")
+    messages = json.loads(b"[" + render_summary(silent, "assistant") + b"]")
+    assert messages[-1] == {"role": "user", "content": "(end of the summary)"}
+    assert json.loads(b"[" + render_summary(silent, "user") + b"]") == messages[:-1]
+
+
 def test_only_what_the_view_names_is_replaced() -> None:
     received = read(render(_TALK))
     edits = make_view_edits(received.body, received.conversation, make_view(None, ()), {0: b"{}", 1: b"{}"})

@@ -1,0 +1,128 @@
+"""What the admin port answers: metrics, conversations, events. Ids, names and numbers; nobody's words.
+
+Who may ask is the server's part.
+"""
+
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
+from typing import Annotated, Any, Final
+
+import msgspec
+from aiohttp import web
+
+from gateway.compactor import Compactor
+from gateway.event_stream import EventStream
+from gateway.metrics import CONTENT_TYPE, Metrics
+from gateway.roster import Roster, Sighting
+from gateway.state import State
+
+Page = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
+
+_MOST_LISTED: Final = 500
+_LONGEST_INSTRUCTIONS: Final = 8_000
+
+
+class _Wish(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    instructions: Annotated[str, msgspec.Meta(max_length=_LONGEST_INSTRUCTIONS)] | None = None
+
+
+class AdminPages:
+    def __init__(
+        self, metrics: Metrics, stream: EventStream, roster: Roster, state: State, compactor: Compactor
+    ) -> None:
+        self._metrics = metrics
+        self._stream = stream
+        self._roster = roster
+        self._state = state
+        self._compactor = compactor
+
+    def find(self, method: str, path: str) -> Page | None:
+        """None: there is no such page, or not by this method."""
+        reads = method in ("GET", "HEAD")
+        match path.split("/")[1:]:
+            case ["metrics"] if reads:
+                return self._show_metrics
+            case ["api", "events"] if method == "GET":
+                return self._stream.send
+            case ["api", "conversations"] if reads:
+                return self._list_conversations
+            case ["api", "conversations", _] if reads:
+                return self._show_conversation
+            case ["api", "conversations", _, "compact"] if method == "POST":
+                return self._compact
+        return None
+
+    async def _show_metrics(self, _: web.BaseRequest) -> web.Response:
+        return web.Response(body=self._metrics.render(), headers={"Content-Type": CONTENT_TYPE})
+
+    async def _list_conversations(self, request: web.BaseRequest) -> web.Response:
+        found = self._roster.list(request.query.get("tenant"), _MOST_LISTED)
+        return web.json_response({"conversations": [self._describe(sighting) for sighting in found]})
+
+    async def _show_conversation(self, request: web.BaseRequest) -> web.Response:
+        sighting = self._roster.read(request.path.split("/")[3])
+        if sighting is None:
+            return say_unknown()
+        head = sighting.head
+        turn = self._roster.read_turn(head.conversation)
+        lines = turn.lines if turn is not None else None
+        more = {
+            "messages": head.length,
+            "growth_tokens": int(head.growth_tokens),
+            "prune_batches": len(head.batches),
+            "body_in_memory": turn is not None,
+            "lines": {"window": lines.window, "soft": lines.soft, "hard": lines.hard} if lines else None,
+        }
+        return web.json_response({**self._describe(sighting), **more})
+
+    async def _compact(self, request: web.BaseRequest) -> web.Response:
+        """Begins at once where the newest body is at hand."""
+        sighting = self._roster.read(request.path.split("/")[3])
+        if sighting is None:
+            return say_unknown()
+        try:
+            wish = msgspec.json.decode(await request.read() or b"{}", type=_Wish)
+        except (msgspec.MsgspecError, UnicodeDecodeError, web.HTTPRequestEntityTooLarge):
+            return web.json_response({"error": 'the body must be {"instructions": "..."}'}, status=400)
+        instructions = (wish.instructions or "").strip()
+        turn = self._roster.read_turn(sighting.head.conversation)
+        if turn is None:
+            self._compactor.postpone(sighting.head, instructions)
+        elif not self._compactor.compact(turn, instructions):
+            return web.json_response({"error": "a compaction by hand is under way"}, status=409)
+        begins = "now" if turn is not None else "at the next request"
+        return web.json_response({"id": sighting.head.conversation, "begins": begins}, status=202)
+
+    def _describe(self, sighting: Sighting) -> dict[str, Any]:
+        head = sighting.head
+        return {
+            "id": head.conversation,
+            "parent": head.parent,
+            "tenant": sighting.tenant,
+            "model": sighting.model,
+            "upstream": sighting.upstream,
+            "prompt_tokens": head.prompt_tokens,
+            "output_tokens": head.output_tokens,
+            "pivot": self._describe_pivot(head.pivot),
+            "last_seen": _render_time(sighting.seen_seconds),
+        }
+
+    def _describe_pivot(self, key: str | None) -> dict[str, Any] | None:
+        """Without its words."""
+        pivot = self._state.read_pivot(key)
+        if pivot is None:
+            return None
+        return {
+            "kind": "digest" if pivot.is_digest else "summary",
+            "covers": pivot.covers,
+            "saved_tokens": pivot.saved_tokens,
+            "created": _render_time(pivot.created_seconds),
+        }
+
+
+def say_unknown() -> web.Response:
+    return web.json_response({"error": "no such conversation since the start of this process"}, status=404)
+
+
+def _render_time(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")

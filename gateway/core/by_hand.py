@@ -1,0 +1,54 @@
+"""A compaction that a person asks for: what it folds. The lines do not say when, only how much stays."""
+
+from dataclasses import replace
+
+from gateway.core.conversation import find_open_group
+from gateway.core.cut import WORTHWHILE_SHARE, Cut, Parts, choose_cut, is_worthwhile
+from gateway.core.limits import Limits
+from gateway.core.lines import Demand, Lines, choose_lines
+from gateway.core.pivot import Pivot
+from gateway.core.plan import Situation
+from gateway.core.weights import Weights, weigh
+
+# Stands for a window that nobody told us, where the conversation is not larger itself.
+_STAND_IN_TOKENS = 128_000
+# A summary that is to be smaller than what it replaces must be told so; below this it says nothing.
+_CAP_SHARE = 0.5
+_SMALLEST_CAP_TOKENS = 256
+
+
+def choose_cut_by_hand(situation: Situation) -> Cut | None:
+    """All but the policy's tail; where that is not worth a call, all but the open group; None where there is
+    nothing to fold. Builds on what is in force.
+    """
+    weights, lines = _weigh(situation)
+    open_group = find_open_group(situation.conversation)
+    cut = _choose(situation, weights, lines, Parts(base=situation.sticky, must_keep=open_group))
+    if cut is not None and is_worthwhile(cut, WORTHWHILE_SHARE * lines.hard):
+        return cut
+    return choose_rest(situation, situation.sticky, open_group)
+
+
+def choose_rest(situation: Situation, base: Pivot | None, covers: int) -> Cut | None:
+    """What is left to fold up to `covers`, once `base` is made."""
+    weights, lines = _weigh(situation)
+    return _choose(situation, weights, replace(lines, tail=0), Parts(base=base, must_keep=covers))
+
+
+def _choose(situation: Situation, weights: Weights, lines: Lines, parts: Parts) -> Cut | None:
+    cut = choose_cut(situation.conversation, weights, lines, situation.policy.keep, parts)
+    if cut is None:
+        return None
+    return replace(cut, cap=min(cut.cap, max(_SMALLEST_CAP_TOKENS, int(_CAP_SHARE * cut.folded))))
+
+
+def _weigh(situation: Situation) -> tuple[Weights, Lines]:
+    weights = weigh(situation.conversation, situation.sizes, situation.known)
+    demand = Demand(growth=situation.growth, floor=int(weights.environment))
+    lines = choose_lines(situation.policy, situation.limits, demand)
+    if lines is None:
+        whole = int(2 * (weights.environment + sum(weights.messages)))
+        stand_in = Limits(context=max(_STAND_IN_TOKENS, whole))
+        lines = choose_lines(situation.policy, stand_in, demand)
+    assert lines is not None  # the stand-in has a window
+    return weights, lines

@@ -1,0 +1,50 @@
+"""The bus as server-sent events, for as long as somebody listens. Comments keep the connection alive."""
+
+import asyncio
+from typing import Final
+
+from aiohttp import web
+
+from gateway.bus import Bus, Subscription
+from gateway.events import read_name, render_event
+
+# Proxies end what is silent for 30 s and more.
+_ALIVE_SECONDS: Final = 15.0
+_MOST_LISTENERS: Final = 32
+_HEADERS: Final = {
+    "Content-Type": "text/event-stream",
+    "Cache-Control": "no-store",
+    "X-Accel-Buffering": "no",
+}
+
+
+class EventStream:
+    def __init__(self, bus: Bus, alive_seconds: float = _ALIVE_SECONDS) -> None:
+        self._bus = bus
+        self._alive_seconds = alive_seconds
+        self._listeners = 0
+
+    async def send(self, request: web.BaseRequest) -> web.StreamResponse:
+        """Until the listener hangs up, or the port closes."""
+        if self._listeners >= _MOST_LISTENERS:
+            return web.json_response({"error": "too many listeners"}, status=503)
+        answer = web.StreamResponse(headers=_HEADERS)
+        self._listeners += 1
+        try:
+            with self._bus.subscribe() as subscription:
+                await answer.prepare(request)
+                await answer.write(b": listening\n\n")
+                while True:
+                    await answer.write(await self._next_block(subscription))
+        except ConnectionError:
+            return answer
+        finally:
+            self._listeners -= 1
+
+    async def _next_block(self, subscription: Subscription) -> bytes:
+        try:
+            async with asyncio.timeout(self._alive_seconds):
+                event = await subscription.next()
+        except TimeoutError:
+            return b": keep-alive\n\n"
+        return b"event: %s\ndata: %s\n\n" % (read_name(event).encode(), render_event(event))

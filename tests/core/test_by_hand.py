@@ -1,0 +1,78 @@
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gateway.core.by_hand import choose_cut_by_hand, choose_rest
+from gateway.core.conversation import find_open_group, is_boundary
+from gateway.core.estimate import Calibration, Known
+from gateway.core.limits import Limits
+from gateway.core.plan import Situation
+from gateway.core.policy import Keep, Policy
+from gateway.core.view import View
+from tests.conversations import JSON, bodies, make_pivot, measure_sizes, read
+from tests.core.test_plan import situate
+
+few = settings(max_examples=60)
+
+
+def test_far_below_the_lines_all_but_the_open_group_is_folded() -> None:
+    situation = situate(3_000, limits=Limits(context=128_000))
+    cut = choose_cut_by_hand(situation)
+    assert cut is not None
+    assert (cut.start, cut.covers) == (1, find_open_group(situation.conversation))
+    assert cut.cap < cut.folded / 1.9
+
+
+def test_where_there_is_enough_to_fold_the_tail_stays() -> None:
+    situation = situate(10_000, turns=40)
+    cut = choose_cut_by_hand(situation)
+    assert cut is not None and cut.covers < find_open_group(situation.conversation)
+    assert sum(size.tokens for size in situation.sizes.messages[cut.covers :]) <= 1_800
+
+
+def test_it_needs_no_known_window() -> None:
+    assert choose_cut_by_hand(situate(400_000, limits=Limits())) is not None
+
+
+def test_messages_that_a_policy_keeps_are_kept() -> None:
+    cut = choose_cut_by_hand(situate(3_000, policy=Policy(keep=Keep(tail_messages=6))))
+    assert cut is not None and cut.covers == 15
+
+
+def test_what_is_folded_already_is_not_folded_again() -> None:
+    situation = situate(3_000)
+    whole = choose_cut_by_hand(situation)
+    assert whole is not None
+    made = make_pivot(situation.conversation, whole.covers)
+    assert choose_rest(situation, made, whole.covers) is None
+    part = make_pivot(situation.conversation, 5)
+    rest = choose_rest(situation, part, whole.covers)
+    assert rest is not None and (rest.base, rest.start, rest.covers) == (part, 5, whole.covers)
+
+
+@few
+@given(bodies(), st.booleans())
+def test_no_cut_parts_a_call_from_its_result_or_takes_the_open_group(body: bytes, opening: bool) -> None:
+    received = read(body)
+    fields: JSON = {"policy": Policy(keep=Keep(opening=opening)), "sizes": measure_sizes(received)}
+    cut = choose_cut_by_hand(_situate(received.conversation, **fields))
+    if cut is not None:
+        assert cut.start < cut.covers <= find_open_group(received.conversation)
+        assert is_boundary(received.conversation, cut.covers)
+
+
+def _situate(conversation: Any, **fields: Any) -> Situation:
+    return Situation(
+        owner="t",
+        conversation=conversation,
+        limits=Limits(),
+        requested=None,
+        growth=0.0,
+        known=Known(head=None, head_view=View(None, {}), calibration=Calibration()),
+        sticky=None,
+        pivots=(),
+        batches=(),
+        may_compact=True,
+        **fields,
+    )

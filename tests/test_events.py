@@ -1,0 +1,139 @@
+"""What is told of a conversation's rare moments, and to whom."""
+
+import asyncio
+import json
+import uuid
+from typing import Any
+
+import pytest
+
+from gateway.bus import Bus
+from gateway.events import Event, Lost, Pruned, make_boundary, read_name, render_event
+from gateway.tenancy import Tenant
+from tests.toy.agent import Shape, make_session
+from tests.toy.delivery import RawAnswer
+from tests.toy.gateway import RunningGateway, make_settings, running_gateway
+from tests.toy.running import Run, run_session
+from tests.toy.upstream import ToyUpstream
+
+
+def _pruned(number: int) -> Pruned:
+    return Pruned(session_id="c", tenant="t", marks=number, saved_tokens=0)
+
+
+def test_a_boundary_has_the_fields_of_its_source_and_no_other() -> None:
+    event = json.loads(render_event(make_boundary("c1", "manual", 14_001)))
+    assert uuid.UUID(event.pop("uuid")).version == 4
+    assert event == {
+        "type": "system",
+        "subtype": "compact_boundary",
+        "compact_metadata": {"trigger": "manual", "pre_tokens": 14_001},
+        "session_id": "c1",
+    }
+
+
+@pytest.mark.parametrize(
+    ("tenant", "shown"), [("tenant:team-a", "team-a"), ("key:0123456789abcdef0123", "key:0123456789ab")]
+)
+def test_of_a_key_only_the_beginning_of_its_hash_is_shown(tenant: str, shown: str) -> None:
+    assert Tenant(tenant, None, "default").shown == shown
+
+
+async def test_a_slow_subscriber_loses_the_oldest_is_told_so_and_holds_up_nobody() -> None:
+    bus = Bus(queue=3)
+    with bus.subscribe() as slow, bus.subscribe() as quick:
+        for number in range(5):
+            bus.publish(_pruned(number))
+            assert await quick.next() == _pruned(number)
+        assert [await slow.next() for _ in range(4)] == [Lost(count=2), *map(_pruned, (2, 3, 4))]
+        bus.publish(_pruned(5))
+        assert await slow.next() == _pruned(5)
+    assert bus.subscribers == 0
+    bus.publish(_pruned(6))
+
+
+async def test_who_waits_gets_the_next_one() -> None:
+    bus = Bus()
+    with bus.subscribe() as subscription:
+        waiting = asyncio.create_task(subscription.next())
+        await asyncio.sleep(0)
+        bus.publish(_pruned(1))
+        assert await waiting == _pruned(1)
+
+
+async def _listen(bus: Bus, heard: list[Event]) -> None:
+    with bus.subscribe() as subscription:
+        while True:
+            heard.append(await subscription.next())
+
+
+async def _play(
+    toy: ToyUpstream, turns: int, more: str = "", *, is_known: bool = True
+) -> tuple[Run, list[Event]]:
+    """is_known: is the window configured?"""
+    heard: list[Event] = []
+    async with toy:
+        settings = make_settings(toy, more=more)
+        if not is_known:
+            settings = settings.replace("toy-*", "other-*")
+        async with running_gateway(settings) as gateway:
+            listening = asyncio.create_task(_listen(_bus(gateway), heard))
+            await asyncio.sleep(0)
+            run = await run_session(make_session(turns, 3), gateway.base_url, toy, Shape(max_tokens=1_000))
+            listening.cancel()
+    return run, heard
+
+
+def _bus(gateway: RunningGateway) -> Bus:
+    bus: Bus = gateway.handle.bus
+    return bus
+
+
+def _read(event: Event) -> dict[str, Any]:
+    fields: dict[str, Any] = json.loads(render_event(event))
+    return fields
+
+
+async def test_each_compaction_is_told_as_a_boundary_and_with_all_that_is_known() -> None:
+    toy = ToyUpstream(window=16_000)
+    run, heard = await _play(toy, 30)
+    names = [read_name(event) for event in heard]
+    assert run.failed == [] and names.count("compact_boundary") == names.count("session.compacted") > 0
+    conversation = run.answers[-1].header("x-gateway-conversation")
+    boundary = _read(heard[names.index("compact_boundary")])
+    assert boundary["session_id"] == conversation and boundary["compact_metadata"]["trigger"] == "auto"
+    told = _read(heard[names.index("session.compacted")])
+    assert told["sessionID"] == conversation and told["kind"] == "summary"
+    # By upstream's own count: it was prepared after an answer, between the soft line and the window.
+    assert told["pre_tokens"] == boundary["compact_metadata"]["pre_tokens"]
+    assert 8_000 <= told["pre_tokens"] <= 16_000
+    assert 0 < told["post_tokens"] < told["pre_tokens"]
+
+
+async def test_refusals_failures_and_digests_are_told_without_a_word_of_anybody() -> None:
+    toy = ToyUpstream(window=16_000)
+    toy.summary_failures = [RawAnswer(status=500, pieces=(b"{}",))] * 2
+    run, heard = await _play(toy, 60, is_known=False)
+    by_name = {read_name(event): _read(event) for event in reversed(heard)}
+    assert run.failed == []
+    overflow, failed = by_name["overflow"], by_name["compaction_failed"]
+    assert (overflow["kind"], overflow["retried"], overflow["context"]) == ("tokens", True, 16_000)
+    assert (failed["kind"], failed["reason"], failed["trigger"]) == ("summary", "status 500", "auto")
+    kinds = {_read(event)["kind"] for event in heard if read_name(event) == "session.compacted"}
+    assert kinds == {"summary", "digest"}
+    # The session's texts are drawn from words; ids, names, numbers are all that an event holds.
+    texts = {value for event in heard for value in _read(event).values() if isinstance(value, str)}
+    assert all(len(text) <= 40 and text.count(" ") <= 1 for text in texts)
+    assert not any(fact.token in str(texts) for fact in make_session(60, 3).facts)
+    assert {event["tenant"] for event in map(_read, heard) if "tenant" in event} == {overflow["tenant"]}
+    assert overflow["tenant"].startswith("key:") and len(overflow["tenant"]) == len("key:") + 12
+
+
+async def test_a_pruning_is_told_once() -> None:
+    toy = ToyUpstream(window=64_000)
+    more = "policies:\n  default:\n    pruning: {protect_tokens: 2000, minimum_tokens: 2000, eager: true}\n"
+    run, heard = await _play(toy, 16, more)
+    plans = [answer.header("x-gateway-plan") for answer in run.answers]
+    prunings = [_read(event) for event in heard if read_name(event) == "pruned"]
+    assert 0 < len(prunings) < plans.count("pruned")
+    assert all(event["marks"] > 0 and event["saved_tokens"] > 0 for event in prunings)
