@@ -6,7 +6,6 @@ broke off.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Final, Literal
 
@@ -17,7 +16,7 @@ from multidict import CIMultiDict
 
 from gateway.core.errors import UpstreamFailed
 from gateway.core.refusal import Overflow, Refusal, read_overflow
-from gateway.upstream_body import read_piece
+from gateway.upstream_body import read_more, read_piece
 from gateway.watchdog import Watch
 from gateway.wire.encoding import DecodeError, decode_body, make_decoder
 from gateway.wire.refusal import read_refusal
@@ -60,11 +59,11 @@ async def hold_back(
     overflow = None
     with suppress(TimeoutError, UpstreamFailed, DecodeError):
         async with asyncio.timeout(patience_seconds):
-            overflow = await _choose_judge(response, care)(response, watch, pieces)
+            if response.status >= 400:
+                overflow = await _judge_error(response, watch, pieces, care)
+            else:
+                overflow = await _judge_start(response, watch, pieces)
     return Beginning(b"".join(pieces), overflow)
-
-
-_Judge = Callable[[aiohttp.ClientResponse, Watch, list[bytes]], Awaitable[Overflow | None]]
 
 
 def may_be_refusal(response: aiohttp.ClientResponse, care: Care) -> bool:
@@ -72,30 +71,19 @@ def may_be_refusal(response: aiohttp.ClientResponse, care: Care) -> bool:
     return care != "none" and (response.status >= 400 or (care == "start" and response.status == 200))
 
 
-def _choose_judge(response: aiohttp.ClientResponse, care: Care) -> _Judge:
-    """An error without a word may mean anything far below the lines."""
-    if response.status < 400:
-        return _judge_start
-    return _judge_error if care == "start" else _judge_spoken_error
-
-
-async def _judge_spoken_error(
-    response: aiohttp.ClientResponse, watch: Watch, pieces: list[bytes]
-) -> Overflow | None:
-    refusal = await _read_error(response, watch, pieces)
-    return read_overflow(refusal) if refusal is not None and not refusal.is_empty else None
-
-
 async def _judge_error(
-    response: aiohttp.ClientResponse, watch: Watch, pieces: list[bytes]
+    response: aiohttp.ClientResponse, watch: Watch, pieces: list[bytes], care: Care
 ) -> Overflow | None:
+    """One without a word may mean anything far below the lines."""
     refusal = await _read_error(response, watch, pieces)
-    return read_overflow(refusal) if refusal is not None else None
+    if refusal is None or (refusal.is_empty and care != "start"):
+        return None
+    return read_overflow(refusal)
 
 
 async def _read_error(response: aiohttp.ClientResponse, watch: Watch, pieces: list[bytes]) -> Refusal | None:
     """None for one that is longer than any error: it is passed on as it comes."""
-    await _read_rest(response, watch, pieces)
+    await read_more(response, watch, pieces, _MOST_ERROR_BYTES)
     if not response.content.at_eof():
         return None
     encoding = response.headers.get(hdrs.CONTENT_ENCODING, "")
@@ -121,13 +109,5 @@ async def _judge_start(
         with suppress(TimeoutError, UpstreamFailed):
             # Some servers leave a stream open behind their last word, or break it off.
             async with asyncio.timeout(_REST_SECONDS):
-                await _read_rest(response, watch, pieces)
+                await read_more(response, watch, pieces, _MOST_ERROR_BYTES)
     return overflow
-
-
-async def _read_rest(response: aiohttp.ClientResponse, watch: Watch, pieces: list[bytes]) -> None:
-    """As far as it may have to be given back."""
-    size = sum(map(len, pieces))
-    while size < _MOST_ERROR_BYTES and (piece := await read_piece(response, watch)):
-        pieces.append(piece)
-        size += len(piece)

@@ -60,7 +60,7 @@ class Reception:
         is_long = has_long_window(envelope.model, admission.raw_headers)
         limits = self._limits.read(tenant.id, upstream.name, envelope.model, has_long_window=is_long)
         if limits is None:
-            limits = await self._load_limits(admission, envelope.model)
+            limits = await self._load_limits(admission, envelope.model, is_long=is_long)
         growth = head.growth_tokens if head is not None else 0.0
         return Turn(
             tenant=tenant,
@@ -88,10 +88,9 @@ class Reception:
             self._scopes.put(key, scope, _SCOPE_WEIGHT_BYTES + 80 * len(leading) + len(envelope.model))
         return scope
 
-    async def _load_limits(self, admission: Admission, model: str) -> Limits:
+    async def _load_limits(self, admission: Admission, model: str, *, is_long: bool) -> Limits:
         """Now and then: reads what was learned, and sees that the upstream is asked about its models."""
         owner, upstream, headers = admission.tenant.id, admission.upstream, admission.raw_headers
-        is_long = has_long_window(model, headers)
         limits = await self._limits.load(owner, upstream.name, model, has_long_window=is_long)
         self._discovery.notice(owner, upstream, model, headers)
         return limits

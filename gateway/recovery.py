@@ -59,7 +59,7 @@ class Recovery:
             taught = await self._lessons.learn(turn, plan, overflow, sent_bytes, is_first=attempt == 0)
             smaller = await self._preparation.plan_measured(taught, downstream, patience)
             patience.calls = 0
-            is_smaller = self._is_smaller(turn, plan, smaller)
+            is_smaller = self._is_smaller(turn, (plan, sent_bytes), smaller)
             self._journal.note_refusal(turn, plan, overflow, is_retried=is_smaller)
             if not is_smaller:
                 return False
@@ -82,11 +82,14 @@ class Recovery:
         if is_window_exceeded(outcome.reading.finish_reason) and outcome.reading.usage is not None:
             self._lessons.learn_full(turn, outcome.reading.usage)
 
-    def _is_smaller(self, turn: Turn, before: Plan, after: Plan) -> bool:
-        """Strictly, in bytes: estimates may have moved. Or the same with a shorter reply asked for."""
-        sizes = self._sender.measure(turn, before), self._sender.measure(turn, after)
-        outputs = [plan.output or turn.requested or 0 for plan in (before, after)]
-        return sizes[1] < sizes[0] or (sizes[1] == sizes[0] and outputs[1] < outputs[0])
+    def _is_smaller(self, turn: Turn, before: tuple[Plan, int], after: Plan) -> bool:
+        """Strictly, in bytes: estimates may have moved. Or the same with a shorter reply asked for.
+
+        before: what was refused, with the bytes of its body.
+        """
+        refused, refused_bytes = before
+        outputs = [plan.output or turn.requested or 0 for plan in (after, refused)]
+        return (self._sender.measure(turn, after), outputs[0]) < (refused_bytes, outputs[1])
 
 
 def _choose_care(turn: Turn, plan: Plan) -> Care:

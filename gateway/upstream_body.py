@@ -29,11 +29,19 @@ async def read_piece(response: aiohttp.ClientResponse, watch: Watch) -> bytes:
 
 async def read_bounded(response: aiohttp.ClientResponse, watch: Watch, most_bytes: int) -> bytes:
     """The body up to its end or, roughly, to so many bytes. Raises UpstreamFailed."""
-    pieces, size = [], 0
-    while size < most_bytes and (chunk := await read_piece(response, watch)):
-        pieces.append(chunk)
-        size += len(chunk)
+    pieces: list[bytes] = []
+    await read_more(response, watch, pieces, most_bytes)
     return b"".join(pieces)
+
+
+async def read_more(
+    response: aiohttp.ClientResponse, watch: Watch, pieces: list[bytes], most_bytes: int
+) -> None:
+    """Adds to what was read already, which stays read where this raises UpstreamFailed."""
+    size = sum(map(len, pieces))
+    while size < most_bytes and (piece := await read_piece(response, watch)):
+        pieces.append(piece)
+        size += len(piece)
 
 
 def translate(error: BaseException, watch: Watch) -> NoReturn:

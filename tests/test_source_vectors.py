@@ -13,12 +13,13 @@ import pytest
 from gateway.core.conversation import Conversation
 from gateway.core.estimate import Calibration, Known, Sizes
 from gateway.core.limits import Limits
-from gateway.core.pivot import Mark, Pivot, find_eligible_pivots
+from gateway.core.pivot import Pivot, find_eligible_pivots
 from gateway.core.plan import Plan, Situation, decide, decide_after
 from gateway.core.policy import Policy
 from gateway.core.view import FRAME_TOKENS, Size, View
 from gateway.rewriter import Rewriter
 from tests.conversations import JSON, converse, make_batch, make_pivot, make_turn, read, render
+from tests.recorded_pruning import RecordedPruning
 from tests.shared_data import SHARED, requires_shared
 from tests.test_presets import load_preset
 
@@ -101,35 +102,7 @@ def test_opencode_current_is_full_as_recorded(case: dict[str, Any], tmp_path: Pa
 # Which results go?
 
 
-class Recorded:
-    """A case as chat messages: a recorded message holds its results, here each is a message of its own."""
-
-    def __init__(self, case: dict[str, Any]) -> None:
-        self.messages: list[JSON] = []
-        self.tokens: list[int] = []
-        self.places: dict[int, list[int]] = {}
-        self.marks: list[Mark] = []
-        self.start = 0
-        for index, message in enumerate(case["messages"]):
-            self._add(index, message)
-
-    def _add(self, index: int, message: dict[str, Any]) -> None:
-        # A running call has no result yet; no client sends it.
-        tools = [tool for tool in message.get("tools", ()) if tool.get("status") != "running"]
-        calls = [{"id": str(at), "function": {"name": tool["name"]}} for at, tool in enumerate(tools)]
-        self._say({"role": message["role"], "content": "x", "tool_calls": calls}, 1)
-        if message.get("summary"):
-            self.start = len(self.messages)
-        for at, tool in enumerate(tools):
-            self.places[len(self.messages)] = [index, at]
-            if tool.get("cleared"):
-                self.marks.append(Mark(len(self.messages)))
-            self._say({"role": "tool", "tool_call_id": str(at), "content": "x"}, round(tool["chars"] / 4))
-
-    def _say(self, message: JSON, tokens: int) -> None:
-        self.messages.append(message)
-        self.tokens.append(tokens)
-
+class Recorded(RecordedPruning):
     def plan(self, policy: Policy) -> list[list[int]]:
         conversation = converse(self.messages)
         pivot = make_pivot(conversation, self.start, opening_end=0) if self.start else None

@@ -1,7 +1,6 @@
 import json
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -15,6 +14,7 @@ from gateway.core.prune import Thresholds, choose_results, choose_thresholds
 from gateway.core.view import FRAME_TOKENS, Size, View, make_view
 from gateway.core.weights import Weights
 from tests.conversations import JSON, bodies, converse, make_batch, make_pivot, read
+from tests.recorded_pruning import RecordedPruning
 from tests.shared_data import SHARED, requires_shared
 
 _SOURCE = Pruning(protect_ratio=1.0, minimum_ratio=1.0, keep_turns=2)
@@ -28,39 +28,11 @@ def weigh(tokens: Sequence[float], ratio: float = 1.0) -> Weights:
     return Weights(Sizes(messages=raw, environment=0), tokens, 0.0, ratio)
 
 
-class Recorded:
-    """A case of vectors.json as a conversation: each result is a message of its own here."""
-
-    def __init__(self, case: dict[str, Any]) -> None:
-        self.messages: list[JSON] = []
-        self.tokens: list[float] = []
-        self.places: dict[int, list[int]] = {}
-        self.marked: list[Mark] = []
-        self.start = 0
-        for index, message in enumerate(case["messages"]):
-            self._add(index, message)
-
-    def _add(self, index: int, message: dict[str, Any]) -> None:
-        # A running call has no result yet; no client sends it.
-        tools = [tool for tool in message.get("tools", ()) if tool.get("status") != "running"]
-        calls = [{"id": str(at), "function": {"name": tool["name"]}} for at, tool in enumerate(tools)]
-        self._say({"role": message["role"], "content": "x", "tool_calls": calls}, 1)
-        if message.get("summary"):
-            self.start = len(self.messages)
-        for at, tool in enumerate(tools):
-            self.places[len(self.messages)] = [index, at]
-            if tool.get("cleared"):
-                self.marked.append(Mark(len(self.messages)))
-            self._say({"role": "tool", "tool_call_id": str(at), "content": "x"}, round(tool["chars"] / 4))
-
-    def _say(self, message: JSON, tokens: int) -> None:
-        self.messages.append(message)
-        self.tokens.append(tokens)
-
+class Recorded(RecordedPruning):
     def choose(self) -> list[list[int]]:
         conversation = converse(self.messages)
         pivot = make_pivot(conversation, self.start) if self.start else None
-        view = make_view(pivot, [make_batch(conversation, self.marked)])
+        view = make_view(pivot, [make_batch(conversation, self.marks)])
         chosen = choose_results(conversation, weigh(self.tokens), view, _SOURCE, _FORTY_AND_TWENTY)
         return [self.places[position] for position in chosen]
 
