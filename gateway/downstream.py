@@ -15,11 +15,10 @@ from aiohttp import HttpVersion11, hdrs, web
 from multidict import CIMultiDict
 
 from gateway.settings import Keepalive
-from gateway.wire.errors import render_stream_error
+from gateway.wire.formats import CHAT, WireFormat
 
 T = TypeVar("T")
 
-_COMMENT = b": keep-alive\n\n"
 _SPACE = b" "
 _RESET: Final = struct.pack("ii", 1, 0)
 
@@ -46,6 +45,7 @@ class Downstream:
     def __init__(self, request: web.BaseRequest, keepalive: Keepalive) -> None:
         self._request = request
         self._keepalive = keepalive
+        self._form = CHAT
         self._is_streaming = False
         self.answer: Answer | None = None
         # A keep-alive has gone out: status and headers are ours, the body is still to come.
@@ -56,8 +56,9 @@ class Downstream:
         """The handler's own task: what a watchdog wakes."""
         return self._request.task
 
-    def set_streaming(self, *, is_streaming: bool) -> None:
+    def speak(self, form: WireFormat, *, is_streaming: bool) -> None:
         """Known only once the body has been read."""
+        self._form = form
         self._is_streaming = is_streaming
 
     async def wait_for(
@@ -97,7 +98,7 @@ class Downstream:
         counts.
         """
         if self._is_streaming and self.answer is not None:
-            await self.answer.write(render_stream_error(upstream_body, status))
+            await self.answer.write(self._form.render_stream_error(upstream_body, status))
             await asyncio.sleep(0)
             self._break(is_flushed=True)
         else:
@@ -124,4 +125,4 @@ class Downstream:
             kind = "text/event-stream" if self._is_streaming else "application/json"
             await self.begin(200, "OK", CIMultiDict({"Content-Type": kind, **headers}))
             self.is_committed = True
-        await self.write(_COMMENT if self._is_streaming else _SPACE)
+        await self.write(self._form.keepalive if self._is_streaming else _SPACE)

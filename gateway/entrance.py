@@ -14,8 +14,8 @@ from gateway.core.errors import RequestRefused
 from gateway.lru import Lru
 from gateway.settings import UpstreamSettings
 from gateway.tenancy import Tenancy, Tenant
-from gateway.upstream import RawHeaders, Upstreams, make_headers, make_url, read_format
-from gateway.wire import chat
+from gateway.upstream import RawHeaders, Upstreams, make_headers, make_url
+from gateway.wire.formats import WireFormat, read_format
 
 _BYPASS = "x-gateway-bypass"
 # What is remembered holds callers' keys, like every request that is under way: in memory only, and not many.
@@ -30,7 +30,7 @@ Sameness = tuple[str, str, tuple[tuple[bytes, bytes], ...]]
 class Admission(msgspec.Struct, frozen=True):
     """headers: the end-to-end ones, as they go upstream; shared, so never changed. raw_headers: as they came.
 
-    is_understood: the path promises a body that we can read, and nobody asked for a pure relay.
+    form: what the path promises of the body; None where it is only relayed, or a pure relay was asked for.
     """
 
     tenant: Tenant
@@ -39,7 +39,7 @@ class Admission(msgspec.Struct, frozen=True):
     url: URL
     headers: CIMultiDict[str]
     raw_headers: RawHeaders
-    is_understood: bool
+    form: WireFormat | None
 
 
 class Entrance:
@@ -73,7 +73,5 @@ class Entrance:
             url=make_url(upstream, path),
             headers=make_headers(request.raw_headers, upstream, path),
             raw_headers=request.raw_headers,
-            is_understood=(
-                request.method == "POST" and read_format(path) == chat.FORMAT and headers.get(_BYPASS) != "1"
-            ),
+            form=read_format(path) if request.method == "POST" and headers.get(_BYPASS) != "1" else None,
         )

@@ -12,8 +12,8 @@ from gateway.core.conversation import Conversation, begin_conversation, with_mes
 from gateway.core.errors import Unreadable
 from gateway.core.message import Message
 from gateway.lru import Lru
-from gateway.wire import chat
-from gateway.wire.chat import ChatBody
+from gateway.wire.formats import WireFormat
+from gateway.wire.request import RequestBody, message_key, parse_continuation
 
 # Bodies are found again by 64 bytes that lie before a power of two: equal ones agree in all of them.
 _ANCHOR_BYTES = 64
@@ -31,7 +31,8 @@ class Received(msgspec.Struct, frozen=True):
     """A request that was understood. facts_bytes: what the facts of its messages weigh in memory."""
 
     tenant: str
-    body: ChatBody
+    form: WireFormat
+    body: RequestBody
     conversation: Conversation
     facts_bytes: int
 
@@ -48,37 +49,37 @@ class Recognizer:
         self._anchors: dict[Anchor, list[int]] = {}
         self._next = 0
 
-    def recognize(self, tenant: str, path: str, data: bytes) -> Received:
+    def recognize(self, tenant: str, form: WireFormat, data: bytes) -> Received:
         """Raises Unreadable for a body that is not of the format."""
-        found = self._find(tenant, path, data)
+        found = self._find(tenant, form.name, data)
         if found is None:
-            received = self._read_whole(tenant, data)
-            self._keep(path, received)
+            received = self._read_whole(tenant, form, data)
+            self._keep(received)
             return received
         number, before, keep = found
         received = _read_rest(before, keep, data)
         if keep < len(before.body.places):
             # Another branch: both are kept.
-            self._keep(path, received)
+            self._keep(received)
         elif _power_of(received) == _power_of(before):
-            self._put(path, number, received)
+            self._put(number, received)
         else:
-            self._forget(path, number)
-            self._keep(path, received)
+            self._forget(number)
+            self._keep(received)
         return received
 
-    def _read_whole(self, tenant: str, data: bytes) -> Received:
-        body = chat.parse_body(data)
-        messages = _read_messages(tenant, body, 0, self._facts.get)
+    def _read_whole(self, tenant: str, form: WireFormat, data: bytes) -> Received:
+        body = form.parse_body(data)
+        messages = _read_messages((tenant, form), body, 0, self._facts.get)
         for message in messages:
             self._facts.put(message.key, message, _weigh([message]))
-        conversation = with_messages(begin_conversation(tenant, chat.FORMAT), 0, messages)
-        return Received(tenant, body, conversation, _weigh(messages))
+        conversation = with_messages(begin_conversation(tenant, form.name), 0, messages)
+        return Received(tenant, form, body, conversation, _weigh(messages))
 
-    def _find(self, tenant: str, path: str, data: bytes) -> tuple[int, Received, int] | None:
+    def _find(self, tenant: str, form: str, data: bytes) -> tuple[int, Received, int] | None:
         """The kept body that shares most messages with this one, as far as one is found quickly."""
         for power in range(len(data).bit_length() - 1, _SMALLEST_ANCHOR - 1, -1):
-            numbers = self._anchors.get(_anchor(tenant, path, data, power))
+            numbers = self._anchors.get(_anchor(tenant, form, data, power))
             for number in reversed(numbers or ()):
                 candidate = self._bodies.get(number)
                 if candidate is None:
@@ -88,27 +89,27 @@ class Recognizer:
                     return number, candidate, keep
         return None
 
-    def _keep(self, path: str, received: Received) -> None:
+    def _keep(self, received: Received) -> None:
         body = received.body
         if not body.places or body.places[-1].end < 1 << _SMALLEST_ANCHOR:
             return
-        anchor = _anchor_of(path, received)
+        anchor = _anchor_of(received)
         numbers = self._anchors.setdefault(anchor, [])
         numbers.append(self._next)
         if len(numbers) > _MOST_CANDIDATES:
             self._bodies.pop(numbers.pop(0))
         self._next += 1
-        self._put(path, self._next - 1, received)
+        self._put(self._next - 1, received)
 
-    def _put(self, path: str, number: int, received: Received) -> None:
+    def _put(self, number: int, received: Received) -> None:
         weight = len(received.body.data) + received.facts_bytes
         for gone in self._bodies.put(number, received, weight):
-            self._drop_dead(_anchor_of(path, gone))
+            self._drop_dead(_anchor_of(gone))
 
-    def _forget(self, path: str, number: int) -> None:
+    def _forget(self, number: int) -> None:
         received = self._bodies.pop(number)
         if received is not None:
-            self._drop_dead(_anchor_of(path, received))
+            self._drop_dead(_anchor_of(received))
 
     def _drop_dead(self, anchor: Anchor) -> None:
         numbers = [number for number in self._anchors.get(anchor, ()) if number in self._bodies]
@@ -118,8 +119,8 @@ class Recognizer:
             self._anchors.pop(anchor, None)
 
 
-def _anchor_of(path: str, received: Received) -> Anchor:
-    return _anchor(received.tenant, path, received.body.data, _power_of(received))
+def _anchor_of(received: Received) -> Anchor:
+    return _anchor(received.tenant, received.form.name, received.body.data, _power_of(received))
 
 
 def _power_of(received: Received) -> int:
@@ -127,12 +128,12 @@ def _power_of(received: Received) -> int:
     return received.body.places[-1].end.bit_length() - 1
 
 
-def _anchor(tenant: str, path: str, data: bytes, power: int) -> Anchor:
+def _anchor(tenant: str, form: str, data: bytes, power: int) -> Anchor:
     end = 1 << power
-    return tenant, path, power, data[end - _ANCHOR_BYTES : end]
+    return tenant, form, power, data[end - _ANCHOR_BYTES : end]
 
 
-def _count_shared(before: ChatBody, data: bytes) -> int:
+def _count_shared(before: RequestBody, data: bytes) -> int:
     """How many of `before`'s messages the data begins with, byte for byte. One memcmp in the usual case."""
     places = before.places
     for count in range(len(places), max(len(places) - 3, 0), -1):
@@ -158,25 +159,29 @@ def _begins_alike(before: bytes, data: bytes, size: int) -> bool:
 def _read_rest(before: Received, keep: int, data: bytes) -> Received:
     """What is shared is taken over; what follows is looked up among what followed before, else read."""
     try:
-        body = chat.parse_continuation(before.body, keep, data)
+        body = parse_continuation(before.body, keep, data)
     except Unreadable:
-        body = chat.parse_body(data)
+        body = before.form.parse_body(data)
     old = before.conversation
     kept = keep - len(old.leading)
     rest = old.messages[kept:]
-    added = _read_messages(before.tenant, body, keep, {message.key: message for message in rest}.get)
+    added = _read_messages(
+        (before.tenant, before.form), body, keep, {message.key: message for message in rest}.get
+    )
     weight = before.facts_bytes - _weigh(rest) + _weigh(added)
-    return Received(before.tenant, body, with_messages(old, kept, added), weight)
+    return Received(before.tenant, before.form, body, with_messages(old, kept, added), weight)
 
 
 def _read_messages(
-    tenant: str, body: ChatBody, start: int, seen: Callable[[bytes], Message | None]
+    whose: tuple[str, WireFormat], body: RequestBody, start: int, seen: Callable[[bytes], Message | None]
 ) -> list[Message]:
-    salt, messages = tenant.encode(), []
+    """`whose`: tenant and format."""
+    tenant, form = whose
+    salt, messages = f"{form.name} {tenant}".encode(), []
     for index in range(start, len(body.places)):
         raw = body.raw(index)
-        key = chat.message_key(raw, salt)
-        messages.append(seen(key) or chat.read_message(raw, key))
+        key = message_key(raw, salt)
+        messages.append(seen(key) or form.read_message(raw, key))
     return messages
 
 

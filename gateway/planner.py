@@ -76,6 +76,7 @@ class Planner:
             policy=turn.policy,
             limits=limits,
             requested=turn.requested,
+            least_reply=turn.received.body.envelope.least_tokens,
             growth=turn.growth,
             known=known,
             sticky=sticky,

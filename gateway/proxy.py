@@ -18,7 +18,7 @@ from gateway.recovery import Recovery
 from gateway.relay import Body, Call
 from gateway.sender import Sender
 from gateway.settings import Settings
-from gateway.wire.errors import render_error
+from gateway.wire.formats import render_error
 
 log = logging.getLogger("gateway.proxy")
 
@@ -66,7 +66,7 @@ class Proxy:
 
     async def _carry(self, request: web.BaseRequest, downstream: Downstream) -> None:
         admission = self._entrance.admit(request)
-        if not admission.is_understood:
+        if admission.form is None:
             call = _make_call(admission, await stream_body(request))
             call = msgspec.structs.replace(call, headers=call.headers.copy())
             length = request.headers.get("Content-Length")
@@ -77,11 +77,11 @@ class Proxy:
         incoming = await read_body(request, self._settings.listen.max_body_bytes)
         call = _make_call(admission, incoming.raw)
         try:
-            turn = await self._reception.receive(admission, incoming.plain)
+            turn = await self._reception.receive(admission, admission.form, incoming.plain)
         except Unreadable:
             await self._sender.pass_through(call, downstream)
             return
-        downstream.set_streaming(is_streaming=turn.received.body.envelope.is_streaming)
+        downstream.speak(admission.form, is_streaming=turn.received.body.envelope.is_streaming)
         await self._recovery.carry(turn, call, downstream)
 
 

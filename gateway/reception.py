@@ -5,7 +5,7 @@ import math
 from typing import Final
 
 from gateway.core.beta import has_long_window
-from gateway.core.conversation import Conversation
+from gateway.core.conversation import Conversation, count_replies
 from gateway.core.head import Head, choose_scope
 from gateway.core.limits import Limits
 from gateway.core.lines import Demand, Lines, choose_lines
@@ -18,7 +18,7 @@ from gateway.lru import Lru
 from gateway.policies import Policies
 from gateway.state import State
 from gateway.turn import Turn
-from gateway.wire import chat
+from gateway.wire.formats import WireFormat
 
 _ID_DIGITS: Final = 16
 # Growth per turn need not be known better than this to say when it is time to prepare.
@@ -45,10 +45,10 @@ class Reception:
         self._lines: dict[tuple[int | None, ...], Lines | None] = {}
         self._scopes: Lru[tuple[str | bytes, ...], str] = Lru(_SCOPES_BYTES)
 
-    async def receive(self, admission: Admission, body: bytes) -> Turn:
+    async def receive(self, admission: Admission, form: WireFormat, body: bytes) -> Turn:
         """Raises Unreadable for a body that is not of the format."""
         tenant, upstream = admission.tenant, admission.upstream
-        received = self._recognizer.recognize(tenant.id, chat.FORMAT, body)
+        received = self._recognizer.recognize(tenant.id, form, body)
         conversation, envelope = received.conversation, received.body.envelope
         scope = self._choose_scope(upstream.name, received)
         head = self._state.find_head(conversation, scope)
@@ -80,11 +80,12 @@ class Reception:
     def _choose_scope(self, upstream: str, received: Received) -> str:
         """Remembered: it changes when the tools or the leading block do."""
         envelope, leading = received.body.envelope, received.conversation.leading
-        key: tuple[str | bytes, ...] = (upstream, envelope.model, envelope.tools)
+        key: tuple[str | bytes, ...] = (upstream, envelope.model, envelope.tools, envelope.preamble)
         key += tuple([message.digest for message in leading])
         scope = self._scopes.get(key)
         if scope is None:
-            scope = choose_scope(upstream, envelope.model, leading_digests(leading), envelope.tools)
+            before = [envelope.preamble, *leading_digests(leading)]
+            scope = choose_scope(upstream, envelope.model, before, envelope.tools)
             self._scopes.put(key, scope, _SCOPE_WEIGHT_BYTES + 80 * len(leading) + len(envelope.model))
         return scope
 
@@ -134,8 +135,7 @@ class Reception:
 def _is_missing_answers(conversation: Conversation, head: Head | None) -> bool:
     """Has the model answered between the head and this request, and memory knows nothing of it?"""
     added = conversation.messages[head.length if head else 0 :]
-    answers = sum(message.role == "assistant" for message in added)
-    return answers > (1 if head is not None else 0)
+    return count_replies(added) > (1 if head is not None else 0)
 
 
 def _make_id(key: bytes, tools: bytes) -> str:

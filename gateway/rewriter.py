@@ -3,19 +3,17 @@
 Rendered marks are remembered, so that a shortened message is parsed once in its life.
 """
 
+from functools import partial
+
 from gateway.core.pivot import Mark, Pivot
 from gateway.core.plan import Plan
 from gateway.core.view import View
 from gateway.lru import Lru
 from gateway.turn import Turn
-from gateway.wire.chat_rewrite import (
-    make_output_edit,
-    make_usage_edit,
-    make_view_edits,
-    render_marked,
-    render_summary,
-)
+from gateway.wire.edits import make_output_edit, make_view_edits
+from gateway.wire.formats import WireFormat
 from gateway.wire.splice import Edit, apply_edits
+from gateway.wire.usage_option import make_usage_edit
 
 _WEIGHT_BYTES = 300
 
@@ -41,9 +39,8 @@ class Rewriter:
         edits: list[Edit] = []
         if plan.pivot is not None or plan.batches:
             view = plan.view
-            edits = make_view_edits(
-                body, conversation, view, self._render(turn, view, plan), self._render_pivot
-            )
+            render_pivot = partial(self._render_pivot, turn.received.form)
+            edits = make_view_edits(body, conversation, view, self._render(turn, view, plan), render_pivot)
         if plan.output is not None:
             edits.append(make_output_edit(body, plan.output))
         return edits
@@ -60,11 +57,11 @@ class Rewriter:
                 rendered[position] = self._render_one(turn, position, Mark(position, pivot.opening_chars), "")
         return rendered
 
-    def _render_pivot(self, pivot: Pivot, next_role: str) -> bytes:
+    def _render_pivot(self, form: WireFormat, pivot: Pivot, next_role: str) -> bytes:
         key = (pivot.key, pivot.created_seconds, next_role)
         found = self._rendered.get(key)
         if found is None:
-            found = render_summary(pivot, next_role)
+            found = form.render_summary(pivot, next_role)
             self._rendered.put(key, found, len(found) + _WEIGHT_BYTES)
         return found
 
@@ -73,6 +70,6 @@ class Rewriter:
         key = (message.key, mark.keep_chars, placeholder)
         found = self._rendered.get(key)
         if found is None:
-            found = render_marked(turn.received.raw(position), mark, placeholder)
+            found = turn.received.form.render_marked(turn.received.raw(position), mark, placeholder)
             self._rendered.put(key, found, len(found) + _WEIGHT_BYTES)
         return found

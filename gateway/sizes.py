@@ -6,13 +6,17 @@ Counts only when somebody asks: far below the lines nobody does.
 import asyncio
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 from gateway.core.estimate import Sizes
 from gateway.core.policy import Estimator
+from gateway.core.transcript import Spoken
 from gateway.core.view import FRAME_TOKENS, Size
 from gateway.identity import Received
 from gateway.lru import Lru
-from gateway.wire.chat_text import read_spoken
+from gateway.wire.body import Slice, decode_message
+from gateway.wire.canonical import flatten_content
+from gateway.wire.request import RequestBody
 
 # FACTS §1: above this a count belongs in a thread.
 _INLINE_BYTES = 8 * 1024
@@ -22,7 +26,8 @@ _CALL_TOKENS = 30
 _WEIGHT_BYTES = 200
 
 Count = Callable[[str], int]
-Work = list[tuple[bytes, bytes]]
+Measure = Callable[[Count, bytes], Size]
+Work = list[tuple[bytes, bytes, Measure]]
 
 
 class Sizer:
@@ -40,25 +45,23 @@ class Sizer:
         """Sizes of every message, of the leading block and the tools."""
         body, conversation = received.body, received.conversation
         everything = [*conversation.leading, *conversation.messages]
+        measure = partial(measure_message, received.form.read_spoken)
+        around = _list_around(body)
+        keys = [message.key for message in everything] + [key for key, _, _ in around]
         # Taken out now: while the rest is counted, others may push it out of memory.
-        sizes = {message.key: self._known.get((estimator, message.key)) for message in everything}
-        work = [
-            (message.key, body.raw(index))
+        sizes = {key: self._known.get((estimator, key)) for key in keys}
+        work: Work = [
+            (message.key, body.raw(index), measure)
             for index, message in enumerate(everything)
             if sizes[message.key] is None
         ]
-        tools = body.envelope.tools
-        if tools:
-            sizes[tools] = self._known.get((estimator, tools))
-            if sizes[tools] is None:
-                work.append((tools, body.field(body.envelope.tools_slice)))
+        work += [(key, body.field(place), measure) for key, place, measure in around if sizes[key] is None]
         known = {key: size for key, size in sizes.items() if size is not None}
-        known |= await self._measure_work(work, tools, estimator)
-        counted = [known[message.key] for message in everything]
-        leading = len(conversation.leading)
-        environment = sum(size.tokens for size in counted[:leading])
-        environment += known[tools].tokens if tools else 0
-        return Sizes(messages=counted[leading:], environment=environment)
+        known |= await self._measure_work(work, estimator)
+        counted = [known[key] for key in keys]
+        leading, end = len(conversation.leading), len(everything)
+        environment = sum(size.tokens for size in counted[:leading] + counted[end:])
+        return Sizes(messages=counted[leading:end], environment=environment)
 
     async def count(self, text: str, estimator: Estimator) -> int:
         count = self._counts[estimator]
@@ -66,22 +69,30 @@ class Sizer:
             return count(text)
         return await asyncio.get_running_loop().run_in_executor(self._threads, count, text)
 
-    async def _measure_work(self, work: Work, tools: bytes, estimator: Estimator) -> dict[bytes, Size]:
+    async def _measure_work(self, work: Work, estimator: Estimator) -> dict[bytes, Size]:
         count = self._counts[estimator]
-        if sum(len(raw) for _, raw in work) < _INLINE_BYTES:
-            fresh = _measure_all(count, work, tools)
+        if sum(len(raw) for _, raw, _ in work) < _INLINE_BYTES:
+            fresh = _measure_all(count, work)
         else:
             loop = asyncio.get_running_loop()
-            fresh = await loop.run_in_executor(self._threads, _measure_all, count, work, tools)
+            fresh = await loop.run_in_executor(self._threads, _measure_all, count, work)
         for key, size in fresh.items():
             self._known.put((estimator, key), size, _WEIGHT_BYTES)
         return fresh
 
 
-def _measure_all(count: Count, work: Work, tools: bytes) -> dict[bytes, Size]:
-    return {
-        key: _measure_tools(count, raw) if key == tools else measure_message(count, raw) for key, raw in work
-    }
+def _list_around(body: RequestBody) -> list[tuple[bytes, Slice | None, Measure]]:
+    """What stands around the messages and is read by the model: where, and how it is measured."""
+    envelope = body.envelope
+    found = [
+        (envelope.tools, envelope.tools_slice, _measure_tools),
+        (envelope.preamble, envelope.preamble_slice, _measure_preamble),
+    ]
+    return [entry for entry in found if entry[0]]
+
+
+def _measure_all(count: Count, work: Work) -> dict[bytes, Size]:
+    return {key: measure(count, raw) for key, raw, measure in work}
 
 
 def _measure_tools(count: Count, raw: bytes) -> Size:
@@ -89,7 +100,12 @@ def _measure_tools(count: Count, raw: bytes) -> Size:
     return Size(count(text), len(text))
 
 
-def measure_message(count: Count, raw: bytes) -> Size:
+def _measure_preamble(count: Count, raw: bytes) -> Size:
+    text = "\n".join(flatten_content(decode_message(raw))[0])
+    return Size(FRAME_TOKENS + count(text), len(text))
+
+
+def measure_message(read_spoken: Callable[[bytes], Spoken], count: Count, raw: bytes) -> Size:
     """Raw tokens of one message: its words, its frame, and flat figures for what is not text."""
     spoken = read_spoken(raw)
     tokens = FRAME_TOKENS + count(spoken.text) + spoken.media_tokens

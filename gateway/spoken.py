@@ -3,9 +3,9 @@
 from gateway.core.cut import Cut
 from gateway.core.transcript import Spoken
 from gateway.turn import Turn
-from gateway.wire.chat_text import read_spoken
 
 
 def read_folded(turn: Turn, cut: Cut) -> list[Spoken]:
     """Never placeholders. Parses each of them: call it in a thread."""
+    read_spoken = turn.received.form.read_spoken
     return [read_spoken(turn.received.raw(position)) for position in range(cut.start, cut.covers)]

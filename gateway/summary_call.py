@@ -14,10 +14,11 @@ from gateway.core.errors import ModelUnknown, UpstreamFailed
 from gateway.core.refusal import Overflow, read_overflow
 from gateway.core.summary import Answer
 from gateway.own_call import CALL_ERRORS, make_own_headers
-from gateway.wire.chat_summary import SummaryRequest, render_summary_request
+from gateway.wire.formats import WireFormat
 from gateway.wire.model_refusal import STATUSES, is_model_unknown
 from gateway.wire.refusal import read_refusal
 from gateway.wire.summary_answer import SummaryReader
+from gateway.wire.summary_request import SummaryRequest
 
 _MAY_BE_TOO_LONG: Final = (400, 413, 422)
 # Of an error answer: what it says stands at its beginning.
@@ -28,6 +29,7 @@ _MOST_ERROR_BYTES: Final = 1 << 16
 class Assignment:
     """What to ask, where. cap, room: tokens of the reply that is wanted, and that fits."""
 
+    form: WireFormat
     url: str
     headers: Sequence[tuple[str, str]]
     model: str
@@ -63,7 +65,7 @@ class SummaryClient:
         """One call. Raises UpstreamFailed where no answer came, or none in the time allowed; PromptRefused
         where the prompt was too long; ModelUnknown where upstream does not serve the model.
         """
-        body = render_summary_request(
+        body = assignment.form.render_summary_request(
             SummaryRequest(
                 model=assignment.model,
                 system=assignment.system,
@@ -89,7 +91,7 @@ class SummaryClient:
         try:
             if response.status_code != 200:
                 raise await _read_failure(response, assignment.model)
-            reader = SummaryReader(response.headers.get("content-type", ""), "")
+            reader = SummaryReader(assignment.form.read_said, response.headers.get("content-type", ""), "")
             async for chunk in response.aiter_bytes():
                 reader.feed(chunk)
                 if reader.is_over:

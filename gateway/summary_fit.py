@@ -28,7 +28,7 @@ from gateway.summary_call import Assignment
 from gateway.summary_models import SummaryModels
 from gateway.turn import Turn
 from gateway.upstream import Upstreams, make_headers, make_url
-from gateway.wire.chat_summary import output_key
+from gateway.wire.formats import FORMATS, WireFormat
 
 # System prompt and chat template around the parts, in raw tokens.
 _FRAME_TOKENS: Final = 200
@@ -39,7 +39,6 @@ _MARGIN: Final = 1.1
 _UNCALIBRATED_MARGIN: Final = 1.25
 # English takes 1.3 tokens to a word; names and paths take more.
 _WORDS_PER_TOKEN: Final = 0.6
-_PATH: Final = "/v1/chat/completions"
 # Stands for a window that nobody knows.
 NO_LIMIT: Final = 1 << 30
 _RATIOS_BYTES: Final = 1 << 18
@@ -166,12 +165,15 @@ def _make_assignment(
 ) -> Assignment:
     """`asked`: an upstream and a model of it."""
     upstream, model = asked
+    form = _choose_format(turn, upstream)
+    own = turn.received.body.envelope.requested_key if form is turn.received.form else ""
     return Assignment(
-        url=_choose_url(turn, upstream),
-        headers=_choose_headers(turn, upstream),
+        form=form,
+        url=_choose_url(turn, upstream, form),
+        headers=_choose_headers(turn, upstream, form),
         model=model,
         system=turn.policy.prompts.system,
-        output_key=output_key(turn.received.body.envelope),
+        output_key=own or form.output_key,
         parts=parts,
         cap=cap,
         room=room,
@@ -206,12 +208,19 @@ def _list_attempts(history: History, room_tokens: float, calls: int) -> list[Att
     return [*attempts, *find_chunks(history, room_tokens, calls)] if calls else attempts
 
 
-def _choose_headers(turn: Turn, upstream: UpstreamSettings) -> tuple[tuple[str, str], ...]:
+def _choose_format(turn: Turn, upstream: UpstreamSettings) -> WireFormat:
+    """The conversation's own, where the upstream speaks it."""
+    own = turn.received.form
+    spoken = [form for form in FORMATS.values() if form.name in upstream.formats]
+    return own if upstream.name == turn.upstream.name or own in spoken or not spoken else spoken[0]
+
+
+def _choose_headers(turn: Turn, upstream: UpstreamSettings, form: WireFormat) -> tuple[tuple[str, str], ...]:
     """The client's own end-to-end ones where the conversation goes; elsewhere nothing of the client's."""
     is_own = upstream.name == turn.upstream.name
-    return tuple(make_headers(turn.raw_headers if is_own else (), upstream, _PATH).items())
+    return tuple(make_headers(turn.raw_headers if is_own else (), upstream, form.path).items())
 
 
-def _choose_url(turn: Turn, upstream: UpstreamSettings) -> str:
+def _choose_url(turn: Turn, upstream: UpstreamSettings, form: WireFormat) -> str:
     is_own = upstream.name == turn.upstream.name
-    return str(turn.url if is_own else make_url(upstream, _PATH))
+    return str(turn.url if is_own else make_url(upstream, form.path))

@@ -15,6 +15,7 @@ from yarl import URL
 from gateway.core.errors import RequestRefused
 from gateway.settings import Settings, UpstreamSettings
 from gateway.tenancy import Tenant
+from gateway.wire.formats import guess_format, without_version
 
 RawHeaders = Sequence[tuple[bytes, bytes]]
 
@@ -32,17 +33,6 @@ _NOTHING: Final[frozenset[str]] = frozenset()
 _LONGEST_KEPT_PATH: Final = 256
 _OWN_PREFIX: Final = "x-gateway-"
 
-_FORMATS: Final = {
-    "/chat/completions": "chat",
-    "/responses": "responses",
-    "/messages": "messages",
-}
-
-
-def read_format(path: str) -> str | None:
-    """The wire format that a path is understood in, None for one that is only relayed."""
-    return _FORMATS.get(_without_version(path.partition("?")[0]))
-
 
 class Upstreams:
     def __init__(self, settings: Settings) -> None:
@@ -50,7 +40,7 @@ class Upstreams:
 
     def choose(self, tenant: Tenant, path: str) -> UpstreamSettings:
         """The tenant's own, whatever the path; without one the first that speaks what the path asks for."""
-        wanted = _guess_format(path)
+        wanted = guess_format(path)
         named = self._by_name.get(tenant.upstream or "")
         if named is not None:
             return named
@@ -74,7 +64,7 @@ def make_url(upstream: UpstreamSettings, path: str) -> URL:
 def _make_url(base_url: str, path: str) -> URL:
     if not path.startswith("/") or _climbs(path):
         raise RequestRefused(400, "The request path is not valid.")
-    return URL(base_url + _without_version(path), encoded=True)
+    return URL(base_url + without_version(path), encoded=True)
 
 
 def make_headers(raw: RawHeaders, upstream: UpstreamSettings, path: str) -> CIMultiDict[str]:
@@ -89,7 +79,7 @@ def make_headers(raw: RawHeaders, upstream: UpstreamSettings, path: str) -> CIMu
     headers = CIMultiDict(_keep(raw, _read_request_name, dropped))
     if key is not None:
         secret = key.get_secret_value()
-        if _guess_format(path) == "messages":
+        if guess_format(path) == "messages":
             headers["x-api-key"] = secret
         else:
             headers["Authorization"] = f"Bearer {secret}"
@@ -137,18 +127,6 @@ def _read_connection(value: bytes) -> frozenset[str]:
     """The names in a Connection header; `keep-alive` and `close` are no headers of ours to drop."""
     named = {part.strip().lower() for part in value.decode("latin-1").split(",")}
     return frozenset(named - {"keep-alive", "close", ""})
-
-
-def _without_version(path: str) -> str:
-    if path.startswith("/v1/"):
-        return path[3:]
-    return path[3:] if path.startswith("/v1") and path[3:4] in ("", "?") else path
-
-
-def _guess_format(path: str) -> str | None:
-    """By its beginning: `/messages/count_tokens` goes where `/messages` goes."""
-    plain = _without_version(path)
-    return next((name for prefix, name in _FORMATS.items() if plain.startswith(prefix)), None)
 
 
 def _climbs(path: str) -> bool:

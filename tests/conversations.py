@@ -23,6 +23,7 @@ from gateway.settings import UpstreamSettings
 from gateway.tenancy import Tenant
 from gateway.turn import Turn
 from gateway.wire.chat_text import read_spoken
+from gateway.wire.formats import CHAT
 
 JSON = dict[str, Any]
 
@@ -142,7 +143,7 @@ def frames() -> st.SearchStrategy[int]:
 
 def read(body: bytes, tenant: str = "t") -> Received:
     """Read whole: nothing is remembered."""
-    return Recognizer(1 << 20, 1 << 20, 8).recognize(tenant, "/v1/chat/completions", body)
+    return Recognizer(1 << 20, 1 << 20, 8).recognize(tenant, CHAT, body)
 
 
 def converse(messages: Sequence[JSON]) -> Conversation:

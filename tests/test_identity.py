@@ -10,10 +10,9 @@ from hypothesis import strategies as st
 
 from gateway.core.errors import Unreadable
 from gateway.identity import Received, Recognizer, leading_digests
+from gateway.wire.formats import CHAT
 from tests.conversations import JSON, bodies, conversations, frames, read, render, render_message, texts
 from tests.shared_data import SHARED, requires_shared
-
-_PATH = "/v1/chat/completions"
 
 
 def make_recognizer(bodies_bytes: int = 1 << 22, facts_bytes: int = 1 << 22) -> Recognizer:
@@ -57,7 +56,7 @@ def test_growing_forking_rewinding_and_editing_give_what_reading_it_whole_gives(
     recognizer = make_recognizer()
     for _ in range(6):
         body = render(messages, frame)
-        assert_same(recognizer.recognize("t", _PATH, body), body)
+        assert_same(recognizer.recognize("t", CHAT, body), body)
         messages = changed(data, messages)
         frame = data.draw(st.one_of(st.just(frame), frames()))
 
@@ -69,7 +68,7 @@ def test_conversations_that_take_turns_do_not_mix(data: st.DataObject, talks: li
         at = data.draw(st.integers(0, len(talks) - 1))
         tenant = data.draw(st.sampled_from(["t", "u"]))
         body = render(talks[at])
-        assert_same(recognizer.recognize(tenant, _PATH, body), body, tenant)
+        assert_same(recognizer.recognize(tenant, CHAT, body), body, tenant)
         talks[at] = changed(data, talks[at])
 
 
@@ -78,16 +77,16 @@ def test_any_splice_of_two_bodies_is_read_as_it_is_read_alone(
     first: bytes, second: bytes, data: st.DataObject
 ) -> None:
     recognizer = make_recognizer()
-    recognizer.recognize("t", _PATH, first)
+    recognizer.recognize("t", CHAT, first)
     at = data.draw(st.integers(0, len(first)))
     spliced = first[:at] + second[data.draw(st.integers(0, len(second))) :]
     try:
         read(spliced)
     except Unreadable:
         with pytest.raises(Unreadable):
-            recognizer.recognize("t", _PATH, spliced)
+            recognizer.recognize("t", CHAT, spliced)
     else:
-        assert_same(recognizer.recognize("t", _PATH, spliced), spliced)
+        assert_same(recognizer.recognize("t", CHAT, spliced), spliced)
 
 
 _LONG = {"role": "user", "content": "x" * 200}
@@ -118,16 +117,16 @@ _REPLY = {"role": "assistant", "content": "y" * 200}
 def test_what_follows_a_known_beginning_is_checked_as_strictly_as_a_whole_body(added: bytes) -> None:
     recognizer = make_recognizer()
     body = render([_LONG, _REPLY, _LONG], 1)
-    recognizer.recognize("t", _PATH, body)
-    at = recognizer.recognize("t", _PATH, body).body.places[-1].end
+    recognizer.recognize("t", CHAT, body)
+    at = recognizer.recognize("t", CHAT, body).body.places[-1].end
     spliced = body[:at] + added + body[at:]
     try:
         read(spliced)
     except Unreadable:
         with pytest.raises(Unreadable):
-            recognizer.recognize("t", _PATH, spliced)
+            recognizer.recognize("t", CHAT, spliced)
     else:
-        assert_same(recognizer.recognize("t", _PATH, spliced), spliced)
+        assert_same(recognizer.recognize("t", CHAT, spliced), spliced)
 
 
 @pytest.mark.parametrize(
@@ -155,16 +154,16 @@ def test_what_follows_a_known_beginning_is_checked_as_strictly_as_a_whole_body(a
 )
 def test_a_body_that_is_not_what_it_should_be_is_unreadable(body: bytes) -> None:
     with pytest.raises(Unreadable):
-        make_recognizer().recognize("t", _PATH, body)
+        make_recognizer().recognize("t", CHAT, body)
 
 
 def test_an_unreadable_body_forgets_nothing() -> None:
     recognizer = make_recognizer()
     body = render([_LONG, _REPLY, _LONG])
-    before = recognizer.recognize("t", _PATH, body)
+    before = recognizer.recognize("t", CHAT, body)
     with pytest.raises(Unreadable):
-        recognizer.recognize("t", _PATH, body[:-2] + b",1]}")
-    after = recognizer.recognize("t", _PATH, body)
+        recognizer.recognize("t", CHAT, body[:-2] + b",1]}")
+    after = recognizer.recognize("t", CHAT, body)
     pairs = zip(after.conversation.messages, before.conversation.messages, strict=True)
     assert all(new is old for new, old in pairs)
 
@@ -172,8 +171,8 @@ def test_an_unreadable_body_forgets_nothing() -> None:
 @given(conversations())
 def test_two_tenants_never_share_a_chain_or_a_key(messages: list[JSON]) -> None:
     recognizer = make_recognizer()
-    mine = recognizer.recognize("t", _PATH, render(messages)).conversation
-    theirs = recognizer.recognize("u", _PATH, render(messages)).conversation
+    mine = recognizer.recognize("t", CHAT, render(messages)).conversation
+    theirs = recognizer.recognize("u", CHAT, render(messages)).conversation
     assert set(mine.chain).isdisjoint(theirs.chain)
     keys = {message.key for message in (*mine.leading, *mine.messages)}
     assert keys.isdisjoint(message.key for message in (*theirs.leading, *theirs.messages))
@@ -181,13 +180,13 @@ def test_two_tenants_never_share_a_chain_or_a_key(messages: list[JSON]) -> None:
 
 def test_a_message_that_was_seen_is_not_read_again() -> None:
     recognizer = make_recognizer()
-    first = recognizer.recognize("t", _PATH, render([_LONG, _REPLY, _LONG])).conversation
-    grown = recognizer.recognize("t", _PATH, render([_LONG, _REPLY, _LONG, _REPLY])).conversation
-    moved = recognizer.recognize("t", _PATH, render([_LONG, _REPLY], 2)).conversation
+    first = recognizer.recognize("t", CHAT, render([_LONG, _REPLY, _LONG])).conversation
+    grown = recognizer.recognize("t", CHAT, render([_LONG, _REPLY, _LONG, _REPLY])).conversation
+    moved = recognizer.recognize("t", CHAT, render([_LONG, _REPLY], 2)).conversation
     assert [a is b for a, b in zip(first.messages, grown.messages, strict=False)] == [True, True, True]
     assert [a is b for a, b in zip(first.messages, moved.messages, strict=False)] == [False, True]
     clocks = [{"role": "system", "content": f"It is {minute}."} for minute in range(2)]
-    early, late = (recognizer.recognize("t", _PATH, render([clock, _LONG, _REPLY])) for clock in clocks)
+    early, late = (recognizer.recognize("t", CHAT, render([clock, _LONG, _REPLY])) for clock in clocks)
     pairs = zip(early.conversation.messages, late.conversation.messages, strict=True)
     assert [a is b for a, b in pairs] == [True, True]
 
@@ -195,7 +194,7 @@ def test_a_message_that_was_seen_is_not_read_again() -> None:
 def test_the_leading_block_may_change_and_the_chain_does_not() -> None:
     talks = [[{"role": "system", "content": date}, _LONG, _REPLY, _LONG] for date in ("Monday", "Tuesday")]
     recognizer = make_recognizer()
-    first, second = (recognizer.recognize("t", _PATH, render(talk)).conversation for talk in talks)
+    first, second = (recognizer.recognize("t", CHAT, render(talk)).conversation for talk in talks)
     assert first.chain == second.chain
     assert leading_digests(first.leading) != leading_digests(second.leading)
 
@@ -208,7 +207,7 @@ def test_the_memory_stays_within_its_bounds_under_any_load(data: st.DataObject) 
     for number in range(data.draw(st.integers(1, 60))):
         talk = [{"role": "user", "content": f"{number % 7} " * 40}] * data.draw(st.integers(1, 9))
         body = render([*talk, {"role": "user", "content": str(number)}])
-        assert_same(recognizer.recognize("t", _PATH, body), body)
+        assert_same(recognizer.recognize("t", CHAT, body), body)
         assert recognizer._bodies.size_bytes <= bounds[0]
         assert recognizer._facts.size_bytes <= bounds[1]
         assert sum(map(len, recognizer._anchors.values())) == len(recognizer._bodies)
@@ -219,9 +218,7 @@ def test_many_different_conversations_leave_no_more_behind_than_their_bound() ->
 
     def load(start: int) -> None:
         for number in range(start, start + 400):
-            recognizer.recognize(
-                "t", _PATH, render([{"role": "user", "content": f"{number} " * 300}, _REPLY])
-            )
+            recognizer.recognize("t", CHAT, render([{"role": "user", "content": f"{number} " * 300}, _REPLY]))
 
     load(0)
     tracemalloc.start()
@@ -237,7 +234,7 @@ def test_a_message_with_very_many_calls_weighs_what_it_holds() -> None:
     tracemalloc.start()
     for number in range(20):
         calls = [{"id": f"{number}-{at}", "function": {"name": "look"}} for at in range(2_000)]
-        recognizer.recognize("t", _PATH, render([{"role": "assistant", "tool_calls": calls}]))
+        recognizer.recognize("t", CHAT, render([{"role": "assistant", "tool_calls": calls}]))
     grown, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert grown < 2_000_000
@@ -254,7 +251,7 @@ def test_one_recorded_conversation_that_forks_is_two_branches_with_one_beginning
         chains = []
         for talk in talks:
             body = render(talk)
-            found = recognizer.recognize("t", _PATH, body)
+            found = recognizer.recognize("t", CHAT, body)
             assert_same(found, body)
             chains.append(found.conversation.chain)
         shared = sum(a == b for a, b in zip(*chains, strict=False))

@@ -4,6 +4,7 @@ import pytest
 
 from gateway.sizes import Sizer, measure_message
 from gateway.tokens import count_by_length
+from gateway.wire.chat_text import read_spoken
 from tests.conversations import JSON, read, render, render_message
 
 _MESSAGES: list[JSON] = [
@@ -41,10 +42,10 @@ def test_a_picture_costs_the_same_whatever_its_bytes(length: int) -> None:
     url = "data:image/png;base64," + "A" * length
     parts = [{"type": "text", "text": "Look."}, {"type": "image_url", "image_url": {"url": url}}]
     raw = render_message({"role": "user", "content": parts})
-    assert measure_message(len, raw).tokens == 4 + len("Look.") + 1_000
+    assert measure_message(read_spoken, len, raw).tokens == 4 + len("Look.") + 1_000
 
 
 def test_calls_count_their_names_and_arguments_and_a_frame() -> None:
     call = {"id": "1", "type": "function", "function": {"name": "look", "arguments": "{}"}}
     raw = render_message({"role": "assistant", "content": None, "tool_calls": [call, call]})
-    assert measure_message(len, raw).tokens == 4 + 2 * (30 + len("look") + len("{}"))
+    assert measure_message(read_spoken, len, raw).tokens == 4 + 2 * (30 + len("look") + len("{}"))

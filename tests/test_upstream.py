@@ -11,7 +11,7 @@ from pydantic import SecretStr
 from gateway.core.errors import RequestRefused
 from gateway.settings import UpstreamSettings
 from gateway.settings.schema import WIRE_FORMATS, WireFormat
-from gateway.upstream import make_headers, make_response_headers, make_url, read_format
+from gateway.upstream import make_headers, make_response_headers, make_url
 
 
 def upstream(
@@ -39,27 +39,6 @@ def raw(*pairs: tuple[str, str]) -> list[tuple[bytes, bytes]]:
 
 def pairs(headers: CIMultiDict[str]) -> list[tuple[str, str]]:
     return list(headers.items())
-
-
-FORMATS = [
-    ("/v1/chat/completions", "chat"),
-    ("/chat/completions", "chat"),
-    ("/v1/chat/completions?api-version=1", "chat"),
-    ("/v1/responses", "responses"),
-    ("/v1/messages?beta=true", "messages"),
-    ("/v1/messages/count_tokens", None),
-    ("/v1/chat/completions/", None),
-    ("/v1/v1/chat/completions", None),
-    ("/v2/chat/completions", None),
-    ("/v1", None),
-    ("/", None),
-    ("", None),
-]
-
-
-@pytest.mark.parametrize(("path", "expected"), FORMATS)
-def test_a_format_is_known_by_its_path(path: str, expected: str | None) -> None:
-    assert read_format(path) == expected
 
 
 @pytest.mark.parametrize(

@@ -11,15 +11,17 @@ SMALLEST_REPLY_TOKENS = 1_024
 _SLACK_TOKENS = 64
 
 
-def choose_output(requested: int | None, context: int | None, estimate: Estimate) -> int | None:
+def choose_output(
+    requested: int | None, context: int | None, estimate: Estimate, least: int = 0
+) -> int | None:
     """The number to put in the request instead, or None where the one that stands there fits.
 
-    Never raised, never below SMALLEST_REPLY_TOKENS; nothing where no number was sent.
+    Never raised, never below SMALLEST_REPLY_TOKENS or `least`; nothing where no number was sent.
     """
     if requested is None or context is None:
         return None
     left = context - estimate.tokens - estimate.unsure - _SLACK_TOKENS
     if requested <= left:
         return None
-    clamped = min(requested, max(left, SMALLEST_REPLY_TOKENS))
+    clamped = min(requested, max(left, SMALLEST_REPLY_TOKENS, least))
     return clamped if clamped < requested else None

@@ -6,6 +6,7 @@ Knows nothing of who sent it or when. Positions count the messages after the lea
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from gateway.core.message import Message
 
@@ -15,7 +16,8 @@ class Conversation:
     """`chain[i]` is the running digest over the first `i` messages; `chain[0]` names tenant and format.
 
     The leading block is outside the chain: it is always forwarded as sent and may change (it holds the date).
-    `opening_end` is the position of the first assistant message, or the length where there is none.
+    `opening_end` is the position of the first assistant message, or the length where there is none; behind
+    a sealed message it is never before that.
     """
 
     leading: Sequence[Message]
@@ -43,7 +45,7 @@ def with_messages(before: Conversation, keep: int, added: Sequence[Message]) -> 
     leading = list(before.leading)
     messages = list(before.messages[:keep])
     chain = list(before.chain[: keep + 1])
-    opening_end = min(before.opening_end, keep)
+    opening_end = before.opening_end if before.opening_end < keep else _find_opening_end(messages)
     for message in added:
         if message.role == "system" and not messages:
             leading.append(message)
@@ -51,14 +53,42 @@ def with_messages(before: Conversation, keep: int, added: Sequence[Message]) -> 
         if opening_end == len(messages) and message.role != "assistant":
             opening_end += 1
         messages.append(message)
+        if message.is_sealed:
+            opening_end = len(messages)
         chain.append(hashlib.sha256(chain[-1] + message.digest).digest())
     return Conversation(leading, messages, chain, opening_end)
 
 
+def _find_opening_end(messages: Sequence[Message]) -> int:
+    sealed = [position for position, message in enumerate(messages) if message.is_sealed]
+    start = sealed[-1] + 1 if sealed else 0
+    roles = [message.role for message in messages[start:]]
+    return start + (roles.index("assistant") if "assistant" in roles else len(roles))
+
+
 def is_boundary(conversation: Conversation, position: int) -> bool:
-    """May a cut lie before this position? Never between a call and its results."""
+    """May a cut lie before this position? Never between a call and its results, nor inside a reply: what the
+    model thought, said and called may be one message or several.
+    """
     messages = conversation.messages
-    return position >= len(messages) or not messages[position].results
+    if position >= len(messages) or position <= 0:
+        return True
+    before, message = messages[position - 1], messages[position]
+    return not (message.results or before.calls or message.role == before.role == "assistant")
+
+
+def find_reply_end(conversation: Conversation, position: int) -> int:
+    """Where the reply ends that begins at a position; the position itself where none does."""
+    messages = conversation.messages
+    while position < len(messages) and messages[position].role == "assistant":
+        position += 1
+    return position
+
+
+def count_replies(messages: Sequence[Message]) -> int:
+    """How often the model has answered in these messages."""
+    roles = ["", *(message.role for message in messages)]
+    return sum(role == "assistant" != before for before, role in pairwise(roles))
 
 
 def find_open_group(conversation: Conversation) -> int:
@@ -69,12 +99,13 @@ def find_open_group(conversation: Conversation) -> int:
     return max(position, 0)
 
 
-def find_tool_names(conversation: Conversation) -> list[str | None]:
-    """For each position the tool whose result it carries. Ids are resolved inside their own group only."""
-    names: list[str | None] = []
+def find_tool_names(conversation: Conversation) -> list[tuple[str, ...]]:
+    """For each position the tools whose results it carries. Ids are resolved inside their own group only."""
+    names: list[tuple[str, ...]] = []
     tools: dict[str, str] = {}
-    for message in conversation.messages:
-        if not message.results:
-            tools = {call.id: call.tool for call in message.calls}
-        names.append(tools.get(message.results[0]) if message.results else None)
+    for position, message in enumerate(conversation.messages):
+        if is_boundary(conversation, position):
+            tools = {}
+        tools.update({call.id: call.tool for call in message.calls})
+        names.append(tuple([tools[result] for result in message.results if result in tools]))
     return names

@@ -27,6 +27,7 @@ class Message:
     digest: SHA-256 of the canonical form (DESIGN §3): equal digests say the same thing.
     size_bytes: length of the raw slice; no tokenizer makes more tokens than bytes.
     results: ids of the calls whose results this message carries.
+    is_sealed: stands for history that only upstream can read; it is never folded, nor anything before it.
     """
 
     role: Role
@@ -36,6 +37,7 @@ class Message:
     calls: tuple[Call, ...] = ()
     results: tuple[str, ...] = ()
     has_media: bool = False
+    is_sealed: bool = False
 
 
 def digest_fields(fields: Iterable[tuple[bytes, bytes]]) -> bytes:

@@ -5,8 +5,12 @@ Knows chains and positions. A miss costs a summary; a wrong match poisons a sess
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Final, Literal
 
 from gateway.core.conversation import Conversation, find_open_group
+
+# Where roles must alternate and nothing is to be said. An empty text is refused by some servers.
+_SEPARATOR: Final = "(end of the summary)"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -34,6 +38,21 @@ class Pivot:
     saved_tokens: int
     created_seconds: float
     is_digest: bool = False
+
+
+def list_turns(pivot: Pivot, next_role: str) -> list[tuple[Literal["user", "assistant"], str]]:
+    """Role and text of the messages that stand for everything the pivot covers.
+
+    Roles alternate: a question before the summary where no opening leads to it, a resume text behind it
+    where the tail does not begin with a user message; a neutral separator where no resume text is wanted.
+    """
+    turns: list[tuple[Literal["user", "assistant"], str]] = []
+    if pivot.question is not None:
+        turns.append(("user", pivot.question))
+    turns.append(("assistant", pivot.summary))
+    if next_role != "user":
+        turns.append(("user", pivot.resume or _SEPARATOR))
+    return turns
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,10 +34,10 @@ class Situation:
     """One request as the decisions see it.
 
     sticky: the pivot that the nearest head used. pivots: every eligible one, ascending. batches: marks in
-    force. may_compact: false once a compaction failed, or where the policy forbids it; may_digest: likewise
-    for the digest. is_preparing: a compaction of this chain is under way. is_folding: a part of it has been
-    folded for this very request. in_tokens: where sizes and limits are not of tokens alone; None where they
-    are.
+    force. least_reply: tokens that the reply may not be clamped below. may_compact: false once a compaction
+    failed, or where the policy forbids it; may_digest: likewise for the digest. is_preparing: a compaction of
+    this chain is under way. is_folding: a part of it has been folded for this very request. in_tokens: where
+    sizes and limits are not of tokens alone; None where they are.
     """
 
     owner: str
@@ -52,6 +52,7 @@ class Situation:
     pivots: Sequence[Pivot]
     batches: Sequence[Batch]
     may_compact: bool
+    least_reply: int = 0
     may_digest: bool = False
     is_preparing: bool = False
     is_folding: bool = False
@@ -253,7 +254,7 @@ class _Weighed:
             conversation, view = situation.conversation, make_view(pivot, batches)
             weights = weigh(conversation, true.sizes, true.known)
             estimate, context = estimate_view(conversation, weights, true.known, view), true.limits.context
-        return choose_output(situation.requested, context, estimate)
+        return choose_output(situation.requested, context, estimate, situation.least_reply)
 
     def _with_marks(
         self, pivot: Pivot | None, batches: Sequence[Batch], marks: Sequence[Mark]

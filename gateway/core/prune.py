@@ -4,6 +4,7 @@ Knows positions and sizes. A result that is marked stays marked: sending it in f
 prefix a second time.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from gateway.core.conversation import Conversation, find_open_group, find_tool_names
@@ -66,9 +67,10 @@ def _weigh(weights: Weights, pruning: Pruning) -> list[float]:
     return tokens if most is None else [min(each, most) for each in tokens]
 
 
-def _is_protected(tool: str | None, pruning: Pruning) -> bool:
-    return tool is not None and (
-        tool in pruning.protected_tools or tool.startswith(pruning.protected_prefixes)
+def _is_protected(tools: Sequence[str], pruning: Pruning) -> bool:
+    """Results of several tools in one message are protected together."""
+    return any(
+        tool in pruning.protected_tools or tool.startswith(pruning.protected_prefixes) for tool in tools
     )
 
 

@@ -8,7 +8,7 @@ cost.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from gateway.core.conversation import Conversation
+from gateway.core.conversation import Conversation, find_reply_end
 from gateway.core.estimate import (
     CALIBRATED_MARGIN,
     UNCALIBRATED_MARGIN,
@@ -129,7 +129,11 @@ def _weigh_reply(tokens: list[float], conversation: Conversation, sizes: Sizes, 
 
     A client may also send back more than was said (it was cut off, or edited): then what it sends counts.
     """
-    if head is None or head.length >= len(tokens) or conversation.messages[head.length].role != "assistant":
+    if head is None:
         return
-    if head.output_tokens <= _MOST_REPLY_RATIO * sizes.messages[head.length].tokens:
-        tokens[head.length] = max(tokens[head.length], float(head.output_tokens))
+    end = find_reply_end(conversation, head.length)
+    raw = sum(size.tokens for size in sizes.messages[head.length : end])
+    counted = sum(tokens[head.length : end])
+    if counted < head.output_tokens <= _MOST_REPLY_RATIO * raw:
+        more = head.output_tokens / counted
+        tokens[head.length : end] = [each * more for each in tokens[head.length : end]]

@@ -3,15 +3,13 @@
 Knows the format's words. Decides nothing, and never writes a message back from what it has read.
 """
 
-import hashlib
-from dataclasses import dataclass
 from typing import Final, Literal, cast
 
 import msgspec
 
 from gateway.core.errors import Unreadable
 from gateway.core.message import Call, Message, Role, digest_fields
-from gateway.wire.body import Fields, Slice, decode_message, split_fields, split_items
+from gateway.wire.body import decode_message
 from gateway.wire.canonical import (
     canonical_arguments,
     canonical_json,
@@ -19,8 +17,8 @@ from gateway.wire.canonical import (
     flatten_content,
     without_ephemeral_blocks,
 )
+from gateway.wire.request import Envelope, EnvelopeFields, RequestBody, split_request
 
-FORMAT: Final = "chat"
 _OUTPUT_KEYS: Final = ("max_completion_tokens", "max_tokens")
 _ROLES: Final[dict[str, Role]] = {
     "system": "system",
@@ -45,67 +43,9 @@ _USUAL_KEYS: Final = frozenset({"role", "content", "tool_calls", "tool_call_id",
 _EMPTY: Final[tuple[object, ...]] = (None, "", [], {})
 
 
-@dataclass(frozen=True, slots=True)
-class Envelope:
-    """What stands around the messages.
-
-    requested_tokens: the reply that is asked for, with the slice of the number, counted from the end of the
-    body if it lies behind the messages (negative, as in Python), so that it stays true while they grow.
-    tools: SHA-256 of the raw tool list, empty where there is none.
-    """
-
-    model: str
-    is_streaming: bool
-    requested_tokens: int | None
-    requested_key: str
-    requested_slice: Slice | None
-    wants_usage: bool
-    stream_options: Slice | None
-    tools: bytes
-    tools_slice: Slice | None
-
-
-class ChatBody(msgspec.Struct, frozen=True):
-    """One request body. `inside_end` is where the array of messages closes."""
-
-    data: bytes
-    envelope: Envelope
-    places: list[Slice]
-    inside_end: int
-
-    def field(self, place: Slice | None) -> bytes:
-        """The raw value at a place of the envelope, empty where there is none."""
-        return self.data[self.absolute(place.start) : self.absolute(place.end)] if place else b""
-
-    def absolute(self, offset: int) -> int:
-        """An envelope offset as one from the start of the body."""
-        return offset if offset >= 0 else len(self.data) + offset
-
-    def raw(self, index: int) -> bytes:
-        """The slice of the message at this index (counted over all, the leading block included)."""
-        place = self.places[index]
-        return self.data[place.start : place.end]
-
-
-def parse_body(data: bytes) -> ChatBody:
+def parse_body(data: bytes) -> RequestBody:
     """Splits a whole body. Raises Unreadable."""
-    fields = split_fields(data, "messages")
-    return ChatBody(data, _read_envelope(fields, len(data)), fields.items, fields.places["messages"].end - 1)
-
-
-def parse_continuation(before: ChatBody, keep: int, data: bytes) -> ChatBody:
-    """Splits a body that shares everything up to the end of `before`'s message `keep - 1` with `before`.
-
-    Only the remainder is looked at: where the rest of the envelope is the same too, just the new messages.
-    Raises Unreadable where the remainder is no continuation; then the whole body has to be split.
-    """
-    shared_end = before.places[keep - 1].end
-    tail = before.data[before.inside_end :]
-    if not data.endswith(tail) or len(data) - len(tail) < shared_end:
-        raise Unreadable("another envelope")
-    inside_end = len(data) - len(tail)
-    added = split_items(data, shared_end, inside_end)
-    return ChatBody(data, before.envelope, before.places[:keep] + added, inside_end)
+    return split_request(data, "messages", _read_envelope)
 
 
 class _PlainMessage(msgspec.Struct, forbid_unknown_fields=True, gc=False):
@@ -199,11 +139,6 @@ def _read_any_message(raw: bytes, key: bytes) -> Message:
     )
 
 
-def message_key(raw: bytes, tenant: bytes) -> bytes:
-    """What a slice is remembered by."""
-    return hashlib.sha256(tenant + raw).digest()
-
-
 def _canonical_fields(
     message: dict[str, object],
     role: Role,
@@ -254,42 +189,17 @@ def _encode(value: object) -> bytes:
     return value.encode("utf-8", "surrogatepass") if isinstance(value, str) else canonical_json(value)
 
 
-def _read_envelope(fields: Fields, size: int) -> Envelope:
-    values, places = fields.values, fields.places
-    behind = places["messages"].end
-
-    def place(key: str) -> Slice | None:
-        found = places.get(key)
-        if found is None or found.start < behind:
-            return found
-        return Slice(found.start - size, found.end - size)
-
-    requested_key = next((key for key in _OUTPUT_KEYS if _read_count(values.get(key)) is not None), "")
-    model = _decode(values.get("model"))
-    options = _decode(values.get("stream_options"))
-    tools = values.get("tools", b"")
+def _read_envelope(fields: EnvelopeFields) -> Envelope:
+    requested_key = next((key for key in _OUTPUT_KEYS if fields.read_count(key) is not None), "")
+    options = fields.read("stream_options")
     return Envelope(
-        model=model if isinstance(model, str) else "",
-        is_streaming=_decode(values.get("stream")) is True,
-        requested_tokens=_read_count(values.get(requested_key)) if requested_key else None,
+        model=fields.read_text("model"),
+        is_streaming=fields.read("stream") is True,
+        requested_tokens=fields.read_count(requested_key) if requested_key else None,
         requested_key=requested_key,
-        requested_slice=place(requested_key) if requested_key else None,
+        requested_slice=fields.place(requested_key) if requested_key else None,
         wants_usage=isinstance(options, dict) and options.get("include_usage") is True,
-        stream_options=place("stream_options"),
-        tools=hashlib.sha256(tools).digest() if tools and tools != b"null" else b"",
-        tools_slice=place("tools"),
+        stream_options=fields.place("stream_options"),
+        tools=fields.digest("tools"),
+        tools_slice=fields.place("tools"),
     )
-
-
-def _read_count(raw: bytes | None) -> int | None:
-    value = _decode(raw)
-    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
-
-
-def _decode(raw: bytes | None) -> object:
-    if raw is None:
-        return None
-    try:
-        return msgspec.json.decode(raw)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise Unreadable("an envelope field is not JSON we can read") from error

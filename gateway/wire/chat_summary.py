@@ -4,34 +4,12 @@ No tools, no tool choice, no response format, no stop, no reasoning effort: one 
 message that holds the history as data and ends with the instruction (DESIGN §6).
 """
 
-from dataclasses import dataclass
-
 import msgspec
 
-from gateway.wire.chat import Envelope
+from gateway.wire.summary_request import SummaryRequest
 
 # Reasoning models count their thinking against this field: room beyond the summary itself.
 _THINKING_ALLOWANCE_TOKENS = 8_192
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SummaryRequest:
-    """system: may be empty. parts: what the user message says, the instruction last.
-
-    cap, room: tokens of reply wanted and possible.
-    """
-
-    model: str
-    system: str
-    parts: tuple[str, ...]
-    output_key: str
-    cap: int
-    room: int
-
-
-def output_key(envelope: Envelope) -> str:
-    """The name under which this model takes its reply's limit: the one the client uses."""
-    return envelope.requested_key or "max_tokens"
 
 
 def render_summary_request(request: SummaryRequest) -> bytes:

@@ -1,4 +1,4 @@
-"""Our own errors, in the words of the client's wire format."""
+"""Our own errors, in OpenAI's words, which Chat Completions and Responses share."""
 
 from typing import Final
 
@@ -9,11 +9,8 @@ from gateway.core.errors import RequestRefused
 _DATA: Final = b"data:"
 
 
-def render_error(path: str, error: RequestRefused) -> bytes:
-    """OpenAI's error object; Anthropic's where the path is one of theirs."""
-    if path.startswith(("/v1/messages", "/messages")):
-        detail = {"type": error.kind, "message": str(error)}
-        return msgspec.json.encode({"type": "error", "error": detail})
+def render_error(error: RequestRefused) -> bytes:
+    """OpenAI's error object."""
     body = {"message": str(error), "type": error.kind, "param": None, "code": error.code}
     return msgspec.json.encode({"error": body})
 

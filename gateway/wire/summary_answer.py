@@ -1,21 +1,28 @@
-"""The text of a chat answer, for the calls that we make ourselves.
+"""The text of an answer, for the calls that we make ourselves: streamed or not, in any wire format.
 
-Reads chat completions, streamed or not. Reasoning is not text. Whether a text will do as a summary is
-for `core` to say.
+Reasoning is not text. Whether a text will do as a summary is for `core` to say.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from gateway.core.usage import Usage
 from gateway.wire.answer import is_complete
 from gateway.wire.answer_events import AnswerEvents
-from gateway.wire.answer_facts import AnswerFacts, Document, choices_of
+from gateway.wire.answer_facts import AnswerFacts, Document
 from gateway.wire.sse import Event
 
 # Far more than the summary cap of any policy; a model that runs away must not fill the memory.
 MAX_TEXT_CHARACTERS = 1_000_000
-_TEXT_PARTS = (None, "text", "output_text")
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """What one JSON object of an answer says. is_whole: all of the text once more, or for the first time."""
+
+    text: str
+    is_whole: bool
+    has_tool_calls: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +38,12 @@ class SummaryAnswer:
 
 
 class SummaryReader:
-    def __init__(self, content_type: str, content_encoding: str) -> None:
+    """`read_said`: the wire format's reading of one JSON object."""
+
+    def __init__(
+        self, read_said: Callable[[Document], Said], content_type: str, content_encoding: str
+    ) -> None:
+        self._read_said = read_said
         self._events = AnswerEvents(content_type, content_encoding)
         self._facts = AnswerFacts()
         self._texts: list[str] = []
@@ -64,32 +76,10 @@ class SummaryReader:
                 self._take(document)
 
     def _take(self, document: Document) -> None:
-        for choice in choices_of(document):
-            delta, message = choice.get("delta"), choice.get("message")
-            self._has_tool_calls = self._has_tool_calls or _has_tool_calls(delta) or _has_tool_calls(message)
-            if choice.get("index", 0) != 0:
-                continue
-            if isinstance(delta, dict):
-                self._add(delta.get("content"))
-            elif isinstance(message, dict) and not self._texts:
-                # Some servers repeat the whole message behind its deltas.
-                self._add(message.get("content"))
-
-    def _add(self, content: object) -> None:
-        for text in _texts_of(content):
-            if text and self._room > 0:
-                self._texts.append(text[: self._room])
-            self._room -= len(text)
-
-
-def _texts_of(content: object) -> Iterator[str]:
-    """Of a string, or of a list of parts."""
-    if isinstance(content, str):
-        yield content
-    for part in content if isinstance(content, list) else ():
-        if isinstance(part, dict) and part.get("type") in _TEXT_PARTS and isinstance(part.get("text"), str):
-            yield part["text"]
-
-
-def _has_tool_calls(message: object) -> bool:
-    return isinstance(message, dict) and bool(message.get("tool_calls") or message.get("function_call"))
+        said = self._read_said(document)
+        self._has_tool_calls = self._has_tool_calls or said.has_tool_calls
+        # Some servers repeat the whole message behind its deltas.
+        if said.text and not (said.is_whole and self._texts):
+            if self._room > 0:
+                self._texts.append(said.text[: self._room])
+            self._room -= len(said.text)

@@ -1,3 +1,4 @@
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -6,7 +7,9 @@ from hypothesis import strategies as st
 
 from gateway.core.conversation import (
     begin_conversation,
+    count_replies,
     find_open_group,
+    find_reply_end,
     find_tool_names,
     is_boundary,
     with_messages,
@@ -103,11 +106,12 @@ def test_the_leading_block_is_outside_of_the_chain_and_a_later_system_message_is
 
 
 @given(messages())
-def test_the_open_group_is_a_boundary_and_only_results_follow_it(added: list[Message]) -> None:
+def test_the_open_group_is_the_last_boundary(added: list[Message]) -> None:
     conversation = with_messages(_EMPTY, 0, added)
     open_group = find_open_group(conversation)
     assert open_group == 0 or is_boundary(conversation, open_group)
-    assert all(message.results for message in conversation.messages[open_group + 1 :])
+    inside = range(open_group + 1, len(conversation.messages))
+    assert not any(is_boundary(conversation, position) for position in inside)
     assert is_boundary(conversation, len(conversation.messages))
 
 
@@ -117,4 +121,27 @@ def test_a_result_is_named_after_the_call_in_its_own_group() -> None:
 
     talk = [make_message("user"), call("look"), *make_messages("tt"), call("skill"), *make_messages("tut")]
     names = find_tool_names(with_messages(_EMPTY, 0, talk))
-    assert names == [None, None, "look", "look", None, "skill", None, None]
+    assert names == [(), (), ("look",), ("look",), (), ("skill",), (), ()]
+
+
+def test_a_reply_of_several_messages_is_not_parted() -> None:
+    thought, said = make_messages("aa")
+    asked = [make_message("assistant", tool, calls=(Call(tool, tool),)) for tool in ("look", "read")]
+    done = [make_message("tool", tool, results=(tool,)) for tool in ("look", "read")]
+    talk = with_messages(
+        _EMPTY, 0, [make_message("user"), thought, said, *asked, *done, make_message("user")]
+    )
+    assert [is_boundary(talk, position) for position in range(9)] == [True, True, *[False] * 5, True, True]
+    assert find_reply_end(talk, 1) == 5
+    assert find_reply_end(talk, 0) == 0
+    assert count_replies(talk.messages) == 1
+    assert count_replies([*talk.messages, thought]) == 2
+
+
+def test_what_stands_before_a_sealed_message_is_opening() -> None:
+    sealed = replace(make_message("other", "sealed"), is_sealed=True)
+    user, answer = make_message("user"), make_message("assistant")
+    talk = with_messages(_EMPTY, 0, [user, answer, user, sealed, user, answer, user])
+    assert talk.opening_end == 5
+    shorter = with_messages(talk, 3, [answer])
+    assert shorter.opening_end == 1

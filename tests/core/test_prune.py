@@ -182,7 +182,9 @@ def test_only_finished_unprotected_results_are_chosen_and_only_a_worthwhile_batc
     names = find_tool_names(conversation)
     assert list(chosen) == sorted(set(chosen))
     assert all(position < find_open_group(conversation) for position in chosen)
-    assert all(conversation.messages[position].results and names[position] != "skill" for position in chosen)
+    assert all(
+        conversation.messages[position].results and "skill" not in names[position] for position in chosen
+    )
     assert not chosen or sum(tokens[position] for position in chosen) > thresholds.minimum
 
 

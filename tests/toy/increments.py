@@ -18,6 +18,7 @@ from gateway.core.view import View, measure
 from gateway.core.weights import estimate_view, weigh
 from gateway.identity import Received, Recognizer
 from gateway.sizes import Sizer
+from gateway.wire.formats import CHAT
 from tests.shared_data import SHARED
 from tests.toy.agent import Message
 from tests.toy.counting import TokenCounter
@@ -151,7 +152,7 @@ async def find_increments(
     for recording in recordings:
         body = {"model": "m", "tools": list(recording.tools), "messages": list(recording.messages)}
         data = json.dumps(body, ensure_ascii=False).encode("utf-8", "surrogatepass")
-        received = Recognizer(_BODY_BYTES, _BODY_BYTES, 8).recognize("t", "/v1/chat/completions", data)
+        received = Recognizer(_BODY_BYTES, _BODY_BYTES, 8).recognize("t", CHAT, data)
         sizes = await sizer.measure(received, estimator)
         for told, increment in _replay(recording, received, sizes):
             key = received.conversation.chain[told.length]

@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 
 from gateway.core.errors import Unreadable
 from gateway.core.message import Call
-from gateway.wire.chat import ChatBody, message_key, parse_body, parse_continuation, read_message
+from gateway.wire.chat import parse_body, read_message
+from gateway.wire.request import RequestBody, message_key, parse_continuation
 from tests.conversations import JSON, bodies, conversations, frames, render, render_message, texts
 
 _USER: JSON = {"role": "user", "content": "Look."}
@@ -184,7 +185,7 @@ def test_a_message_that_is_not_one_is_unreadable(raw: bytes) -> None:
 # The envelope
 
 
-def parse(fields: str) -> ChatBody:
+def parse(fields: str) -> RequestBody:
     """The same fields before and behind the messages must read the same."""
     front = parse_body(b"{" + fields.encode() + b',"messages":[{"role":"user"}]}')
     back = parse_body(b'{"messages":[{"role":"user"}],' + fields.encode() + b"}\n")
@@ -268,3 +269,17 @@ def test_another_envelope_is_no_continuation(tail: bytes) -> None:
     before = parse_body(start + b'],"model":"a"}')
     with pytest.raises(Unreadable):
         parse_continuation(before, 1, start + tail)
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        (b"", ""),
+        (b'"max_tokens":5,', "max_tokens"),
+        (b'"max_completion_tokens":5,', "max_completion_tokens"),
+        (b'"max_completion_tokens":null,', ""),
+    ],
+)
+def test_the_limit_has_the_name_that_the_client_uses(fields: bytes, expected: str) -> None:
+    body = parse_body(b"{" + fields + b'"messages":[]}')
+    assert body.envelope.requested_key == expected

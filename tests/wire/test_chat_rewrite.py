@@ -7,14 +7,10 @@ import pytest
 from gateway.core.pivot import Mark
 from gateway.core.view import make_view
 from gateway.wire.chat import parse_body
-from gateway.wire.chat_rewrite import (
-    make_output_edit,
-    make_usage_edit,
-    make_view_edits,
-    render_marked,
-    render_summary,
-)
+from gateway.wire.chat_rewrite import render_marked, render_summary
+from gateway.wire.edits import make_output_edit, make_view_edits
 from gateway.wire.splice import apply_edits
+from gateway.wire.usage_option import make_usage_edit
 from tests.conversations import JSON, PLACEHOLDER, make_pivot, read, render, render_message
 
 _TALK: list[JSON] = [
@@ -96,7 +92,9 @@ def test_roles_alternate_around_a_summary() -> None:
 def test_a_pivot_that_covers_everything_is_followed_by_the_resume_text() -> None:
     received = read(render(_TALK))
     view = make_view(make_pivot(received.conversation, 3), ())
-    sent = apply_edits(received.body.data, make_view_edits(received.body, received.conversation, view, {}))
+    sent = apply_edits(
+        received.body.data, make_view_edits(received.body, received.conversation, view, {}, render_summary)
+    )
     assert [message["role"] for message in json.loads(sent)["messages"]] == ["user", "assistant", "user"]
 
 
@@ -109,7 +107,9 @@ def test_where_nothing_is_to_be_resumed_a_neutral_text_keeps_the_roles_apart() -
 
 def test_only_what_the_view_names_is_replaced() -> None:
     received = read(render(_TALK))
-    edits = make_view_edits(received.body, received.conversation, make_view(None, ()), {0: b"{}", 1: b"{}"})
+    edits = make_view_edits(
+        received.body, received.conversation, make_view(None, ()), {0: b"{}", 1: b"{}"}, render_summary
+    )
     assert edits == []
 
 

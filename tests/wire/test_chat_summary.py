@@ -3,8 +3,8 @@ from dataclasses import replace
 
 import pytest
 
-from gateway.wire.chat import parse_body
-from gateway.wire.chat_summary import SummaryRequest, output_key, render_summary_request
+from gateway.wire.chat_summary import render_summary_request
+from gateway.wire.summary_request import SummaryRequest
 from tests.toy.validity import find_violation
 
 _REQUEST = SummaryRequest(
@@ -53,17 +53,3 @@ def test_a_model_that_counts_its_thinking_gets_room_for_it_as_far_as_there_is(
 ) -> None:
     request = replace(_REQUEST, output_key="max_completion_tokens", room=room)
     assert json.loads(render_summary_request(request))["max_completion_tokens"] == expected
-
-
-@pytest.mark.parametrize(
-    ("fields", "expected"),
-    [
-        (b"", "max_tokens"),
-        (b'"max_tokens":5,', "max_tokens"),
-        (b'"max_completion_tokens":5,', "max_completion_tokens"),
-        (b'"max_completion_tokens":null,', "max_tokens"),
-    ],
-)
-def test_the_limit_has_the_name_that_the_client_uses(fields: bytes, expected: str) -> None:
-    body = parse_body(b"{" + fields + b'"messages":[]}')
-    assert output_key(body.envelope) == expected

@@ -3,7 +3,8 @@ import json
 import pytest
 
 from gateway.core.errors import RequestRefused
-from gateway.wire.errors import render_error, render_stream_error
+from gateway.wire.errors import render_stream_error
+from gateway.wire.formats import render_error
 
 _REFUSED = RequestRefused(413, 'Too "large".', code="request_too_large")
 
@@ -24,7 +25,7 @@ def test_an_error_is_an_openai_object(path: str) -> None:
 def test_an_error_on_anthropics_paths_is_an_anthropic_object(path: str) -> None:
     assert json.loads(render_error(path, _REFUSED)) == {
         "type": "error",
-        "error": {"type": "invalid_request_error", "message": 'Too "large".'},
+        "error": {"type": "request_too_large", "message": 'Too "large".'},
     }
 
 

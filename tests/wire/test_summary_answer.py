@@ -3,13 +3,14 @@ import json
 import pytest
 
 from gateway.core.usage import Usage
+from gateway.wire.chat_reply import read_said
 from gateway.wire.summary_answer import MAX_TEXT_CHARACTERS, SummaryAnswer, SummaryReader
 from tests.shared_data import requires_shared
 from tests.wire.recorded import cut, load_answers
 
 
 def _read(*chunks: bytes, content_type: str = "text/event-stream") -> SummaryAnswer:
-    reader = SummaryReader(content_type, "")
+    reader = SummaryReader(read_said, content_type, "")
     for chunk in chunks:
         reader.feed(chunk)
     return reader.read()

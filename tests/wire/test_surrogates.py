@@ -3,8 +3,9 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.wire.chat import message_key, parse_body, parse_continuation, read_message
+from gateway.wire.chat import parse_body, read_message
 from gateway.wire.chat_text import read_spoken
+from gateway.wire.request import message_key, parse_continuation
 from gateway.wire.surrogates import mend_surrogates
 
 _PIECES = st.sampled_from(["\ud83d", "\ude00", "\U0001f600", "\\", '"', "u", "\\ud83d", "\n", "x"])

@@ -1,0 +1,92 @@
+"""The wire formats that are understood, each as what can be done with it.
+
+Nobody else asks which format it is: who needs something that differs finds it here.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from gateway.core.errors import RequestRefused
+from gateway.core.message import Message
+from gateway.core.pivot import Mark, Pivot
+from gateway.core.transcript import Spoken
+from gateway.wire import chat, chat_reply, chat_rewrite, chat_summary, chat_text, errors, messages_errors
+from gateway.wire.answer_facts import Document
+from gateway.wire.request import RequestBody
+from gateway.wire.summary_answer import Said
+from gateway.wire.summary_request import SummaryRequest
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class WireFormat:
+    """name: in settings and in chains; it never changes. path: where its requests go.
+
+    parse_body: a body split; raises Unreadable. read_message: one slice as facts, with the key it is
+    remembered by; raises Unreadable. read_spoken: the texts of a slice that was read before.
+    render_marked: a slice shortened. render_summary: the messages of a pivot before a message of this role,
+    as JSON separated by commas. output_key: the usual name of the reply's limit.
+    read_said: what one JSON object of an answer says. keepalive: what a waiting stream is sent, at any place
+    between its events.
+    render_stream_error: an error body, and its status, as one event.
+    """
+
+    name: str
+    path: str
+    parse_body: Callable[[bytes], RequestBody]
+    read_message: Callable[[bytes, bytes], Message]
+    read_spoken: Callable[[bytes], Spoken]
+    render_marked: Callable[[bytes, Mark, str], bytes]
+    render_summary: Callable[[Pivot, str], bytes]
+    output_key: str
+    render_summary_request: Callable[[SummaryRequest], bytes]
+    read_said: Callable[[Document], Said]
+    keepalive: bytes
+    render_stream_error: Callable[[bytes, int], bytes]
+
+
+CHAT: Final = WireFormat(
+    name="chat",
+    path="/v1/chat/completions",
+    parse_body=chat.parse_body,
+    read_message=chat.read_message,
+    read_spoken=chat_text.read_spoken,
+    render_marked=chat_rewrite.render_marked,
+    render_summary=chat_rewrite.render_summary,
+    output_key="max_tokens",
+    render_summary_request=chat_summary.render_summary_request,
+    read_said=chat_reply.read_said,
+    keepalive=b": keep-alive\n\n",
+    render_stream_error=errors.render_stream_error,
+)
+FORMATS: Final = {form.name: form for form in (CHAT,)}
+
+_ENDINGS: Final = {
+    "/chat/completions": "chat",
+    "/responses": "responses",
+    "/messages": "messages",
+}
+
+
+def read_format(path: str) -> WireFormat | None:
+    """The format of the requests that are posted to a path, None where they are only relayed."""
+    return FORMATS.get(_ENDINGS.get(without_version(path.partition("?")[0]), ""))
+
+
+def guess_format(path: str) -> str | None:
+    """The name of the API that a path belongs to: `/messages/count_tokens` goes where `/messages` goes."""
+    plain = without_version(path)
+    return next((name for prefix, name in _ENDINGS.items() if plain.startswith(prefix)), None)
+
+
+def without_version(path: str) -> str:
+    """The path after an optional leading /v1."""
+    if path.startswith("/v1/"):
+        return path[3:]
+    return path[3:] if path.startswith("/v1") and path[3:4] in ("", "?") else path
+
+
+def render_error(path: str, error: RequestRefused) -> bytes:
+    """An error of ours as the clients of this path know errors."""
+    render = messages_errors.render_error if guess_format(path) == "messages" else errors.render_error
+    return render(error)

@@ -1,0 +1,136 @@
+"""A request of any wire format, split: what stands around its messages, and where each of them lies.
+
+Knows JSON and byte offsets; which fields mean what is for the wire formats to say.
+"""
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import msgspec
+
+from gateway.core.errors import Unreadable
+from gateway.wire.body import Slice, split_fields, split_items
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Envelope:
+    """What stands around the messages.
+
+    requested_tokens: the reply that is asked for, with the slice of the number, counted from the end of the
+    body if it lies behind the messages (negative, as in Python), so that it stays true while they grow.
+    least_tokens: the reply may not be clamped below this (a thinking budget lies inside it).
+    tools, preamble: SHA-256 of the tool list and of what stands before the messages in a field of its own
+    (`system`, `instructions`), empty where there is none; these slices are counted like the one above.
+    is_partial: a part of the history lies at the upstream, and only a name of it in the body.
+    """
+
+    model: str
+    is_streaming: bool
+    requested_tokens: int | None
+    requested_key: str
+    requested_slice: Slice | None
+    wants_usage: bool
+    tools: bytes
+    tools_slice: Slice | None
+    stream_options: Slice | None = None
+    preamble: bytes = b""
+    preamble_slice: Slice | None = None
+    least_tokens: int = 0
+    is_partial: bool = False
+
+
+class RequestBody(msgspec.Struct, frozen=True):
+    """One request body. `inside_end` is where the array of messages closes."""
+
+    data: bytes
+    envelope: Envelope
+    places: list[Slice]
+    inside_end: int
+
+    def field(self, place: Slice | None) -> bytes:
+        """The raw value at a place of the envelope, empty where there is none."""
+        return self.data[self.absolute(place.start) : self.absolute(place.end)] if place else b""
+
+    def absolute(self, offset: int) -> int:
+        """An envelope offset as one from the start of the body."""
+        return offset if offset >= 0 else len(self.data) + offset
+
+    def raw(self, index: int) -> bytes:
+        """The slice of the message at this index (counted over all, the leading block included)."""
+        place = self.places[index]
+        return self.data[place.start : place.end]
+
+
+class EnvelopeFields:
+    """The envelope of one body, for a wire format to read. Raises Unreadable for what is no JSON."""
+
+    def __init__(self, values: dict[str, bytes], places: dict[str, Slice], array: Slice, size: int) -> None:
+        self._values = values
+        self._places = places
+        self._behind = array.end
+        self._size = size
+
+    def raw(self, key: str) -> bytes:
+        """As it stands there, empty where it does not."""
+        return self._values.get(key, b"")
+
+    def read(self, key: str) -> object:
+        raw = self._values.get(key)
+        if raw is None:
+            return None
+        try:
+            return msgspec.json.decode(raw)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+            raise Unreadable("an envelope field is not JSON we can read") from error
+
+    def read_text(self, key: str) -> str:
+        value = self.read(key)
+        return value if isinstance(value, str) else ""
+
+    def read_count(self, key: str) -> int | None:
+        """A positive whole number."""
+        value = self.read(key)
+        return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
+
+    def digest(self, key: str) -> bytes:
+        """SHA-256 of the raw value, empty where there is none or null."""
+        raw = self.raw(key)
+        return hashlib.sha256(raw).digest() if raw and raw != b"null" else b""
+
+    def place(self, key: str) -> Slice | None:
+        """Where it lies, counted as in Envelope."""
+        found = self._places.get(key)
+        if found is None or found.start < self._behind:
+            return found
+        return Slice(found.start - self._size, found.end - self._size)
+
+
+def split_request(
+    data: bytes, array_key: str, read_envelope: Callable[[EnvelopeFields], Envelope]
+) -> RequestBody:
+    """Splits a whole body. Raises Unreadable."""
+    split = split_fields(data, array_key)
+    array = split.places[array_key]
+    fields = EnvelopeFields(split.values, split.places, array, len(data))
+    return RequestBody(data, read_envelope(fields), split.items, array.end - 1)
+
+
+def parse_continuation(before: RequestBody, keep: int, data: bytes) -> RequestBody:
+    """Splits a body that shares everything up to the end of `before`'s message `keep - 1` with `before`.
+
+    Only the remainder is looked at: where the rest of the envelope is the same too, just the new messages.
+    Raises Unreadable where the remainder is no continuation; then the whole body has to be split.
+    """
+    shared_end = before.places[keep - 1].end
+    tail = before.data[before.inside_end :]
+    if not data.endswith(tail) or len(data) - len(tail) < shared_end:
+        raise Unreadable("another envelope")
+    inside_end = len(data) - len(tail)
+    added = split_items(data, shared_end, inside_end)
+    return RequestBody(data, before.envelope, before.places[:keep] + added, inside_end)
+
+
+def message_key(raw: bytes, salt: bytes) -> bytes:
+    """What a slice is remembered by. salt: of tenant and wire format."""
+    return hashlib.sha256(salt + raw).digest()

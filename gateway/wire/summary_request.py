@@ -1,0 +1,19 @@
+"""What a request for a summary says, in the words of no wire format."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SummaryRequest:
+    """system: may be empty. parts: what the user message says, the instruction last.
+
+    output_key: the name under which the model takes its reply's limit. cap, room: tokens of reply wanted and
+    possible.
+    """
+
+    model: str
+    system: str
+    parts: tuple[str, ...]
+    output_key: str
+    cap: int
+    room: int
