@@ -99,6 +99,8 @@ class AdminPages:
             "id": head.conversation,
             "parent": head.parent,
             "tenant": sighting.tenant,
+            "session": sighting.session,
+            "purpose": sighting.purpose,
             "model": sighting.model,
             "upstream": sighting.upstream,
             "prompt_tokens": head.prompt_tokens,

@@ -11,6 +11,7 @@ from multidict import CIMultiDict
 from yarl import URL
 
 from gateway.core.errors import RequestRefused
+from gateway.core.purpose import is_agent, read_label
 from gateway.lru import Lru
 from gateway.settings import UpstreamSettings
 from gateway.tenancy import Tenancy, Tenant
@@ -30,6 +31,7 @@ Sameness = tuple[str, str, tuple[tuple[bytes, bytes], ...]]
 class Admission(msgspec.Struct, frozen=True):
     """headers: the end-to-end ones, as they go upstream; shared, so never changed. raw_headers: as they came.
 
+    session, is_agent: as the client labels it (`core/purpose.py`).
     form: what the path promises of the body; None where it is only relayed, or a pure relay was asked for.
     """
 
@@ -40,6 +42,8 @@ class Admission(msgspec.Struct, frozen=True):
     headers: CIMultiDict[str]
     raw_headers: RawHeaders
     form: WireFormat | None
+    session: str | None
+    is_agent: bool
 
 
 class Entrance:
@@ -73,5 +77,7 @@ class Entrance:
             url=make_url(upstream, path),
             headers=make_headers(request.raw_headers, upstream, path),
             raw_headers=request.raw_headers,
+            session=read_label(headers.items()),
+            is_agent=is_agent(headers),
             form=read_format(path) if request.method == "POST" and headers.get(_BYPASS) != "1" else None,
         )

@@ -88,8 +88,8 @@ class Planner:
         )
 
     def is_near(self, turn: Turn, total_tokens: int) -> bool:
-        """Past the soft line: time to prepare something."""
-        return turn.lines is not None and total_tokens > turn.lines.soft
+        """Past the soft line: time to prepare something, unless the client is doing so itself."""
+        return turn.lines is not None and turn.purpose != "summary" and total_tokens > turn.lines.soft
 
     def _in_force(self, turn: Turn) -> tuple[Pivot | None, list[Batch]] | None:
         """What the nearest head used, if all of it is at hand and still applies; None where it is not."""

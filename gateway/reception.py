@@ -10,6 +10,7 @@ from gateway.core.head import Head, choose_scope
 from gateway.core.limits import Limits
 from gateway.core.lines import Demand, Lines, choose_lines
 from gateway.core.policy import Policy
+from gateway.core.purpose import LEADING_BYTES, NEWEST_BYTES, Purpose, read_purpose
 from gateway.discovery import Discovery
 from gateway.entrance import Admission
 from gateway.identity import Received, Recognizer, leading_digests
@@ -42,7 +43,7 @@ class Reception:
         self._limits = limits
         self._discovery = discovery
         self._state = state
-        self._lines: dict[tuple[int | None, ...], Lines | None] = {}
+        self._lines: dict[tuple[int | str | None, ...], Lines | None] = {}
         self._scopes: Lru[tuple[str | bytes, ...], str] = Lru(_SCOPES_BYTES)
 
     async def receive(self, admission: Admission, form: WireFormat, body: bytes) -> Turn:
@@ -54,7 +55,8 @@ class Reception:
         head = self._state.find_head(conversation, scope)
         if _is_missing_answers(conversation, head):
             head = await self._state.ask_head(tenant.id, conversation, scope) or head
-        identity, parent = self._choose_branch(head, received)
+        purpose = _read_purpose(received, is_agent=admission.is_agent)
+        identity, parent = self._choose_branch(head, received, purpose)
         head = self._state.read_in_force(identity, conversation, head)
         policy = self._policies.choose(tenant, upstream.name, envelope.model)
         is_long = has_long_window(envelope.model, admission.raw_headers)
@@ -70,11 +72,13 @@ class Reception:
             received=received,
             policy=policy,
             limits=limits,
-            lines=self._choose_lines(policy, limits, envelope.requested_tokens, growth),
+            lines=self._choose_lines(policy, limits, envelope.requested_tokens, growth, purpose),
             scope=scope,
             head=head,
             conversation=identity,
             parent=parent,
+            purpose=purpose,
+            session=admission.session,
         )
 
     def _choose_scope(self, upstream: str, received: Received) -> str:
@@ -97,23 +101,25 @@ class Reception:
         return limits
 
     def _choose_lines(
-        self, policy: Policy, limits: Limits, requested: int | None, growth: float
+        self, policy: Policy, limits: Limits, requested: int | None, growth: float, purpose: Purpose
     ) -> Lines | None:
         """Remembered, with the growth rounded up; limits and policies live as long as this does."""
         step = math.ceil(growth / _GROWTH_STEP_TOKENS)
-        key = (id(policy), limits.context, limits.input, limits.output, requested, step)
+        key = (id(policy), limits.context, limits.input, limits.output, requested, step, purpose)
         if key not in self._lines:
             if len(self._lines) >= _MOST_LINES:
                 self._lines.clear()
-            demand = Demand(requested=requested, growth=float(step * _GROWTH_STEP_TOKENS))
+            demand = Demand(requested=requested, growth=float(step * _GROWTH_STEP_TOKENS), purpose=purpose)
             self._lines[key] = choose_lines(policy, limits, demand)
         return self._lines[key]
 
-    def _choose_branch(self, head: Head | None, received: Received) -> tuple[str, str | None]:
+    def _choose_branch(
+        self, head: Head | None, received: Received, purpose: Purpose
+    ) -> tuple[str, str | None]:
         """The conversation's id and its parent's.
 
         A new id for a request that leaves its nearest head's continuation, and for a side call: one with
-        other tools over the same history.
+        other tools over the same history, or the client's own summary of it.
         """
         own = received.conversation.key.hex()
         tools = received.body.envelope.tools
@@ -122,7 +128,7 @@ class Reception:
             conversation = received.conversation
             return _make_id(conversation.chain[conversation.opening_end], tools), None
         fresh = _make_id(received.conversation.key, tools)
-        is_side_call = head.tools != tools.hex()
+        is_side_call = head.tools != tools.hex() or purpose == "summary"
         if head.key == own:
             return (fresh, None) if is_side_call else (head.conversation, head.parent)
         first = own if is_side_call else self._state.claim_continuation(head, own)
@@ -130,6 +136,17 @@ class Reception:
         if is_side_call or not goes_on:
             return fresh, head.conversation
         return head.conversation, head.parent
+
+
+def _read_purpose(received: Received, *, is_agent: bool) -> Purpose:
+    """Looks at beginnings only. Who offers tools in a call of its own kind says so in its newest message."""
+    body, conversation = received.body, received.conversation
+    leading = b""
+    if not body.envelope.tools:
+        leading = body.field(body.envelope.preamble_slice) or (body.raw(0) if conversation.leading else b"")
+    is_asking = bool(conversation.messages) and conversation.messages[-1].role == "user"
+    newest = body.raw(len(body.places) - 1) if is_asking else b""
+    return read_purpose(leading[:LEADING_BYTES], newest[:NEWEST_BYTES], is_agent=is_agent)
 
 
 def _is_missing_answers(conversation: Conversation, head: Head | None) -> bool:

@@ -9,6 +9,7 @@ from typing import Final
 import msgspec
 
 from gateway.core.head import Head
+from gateway.core.purpose import Purpose
 from gateway.lru import Lru
 from gateway.turn import Turn
 
@@ -18,9 +19,13 @@ _SIGHTING_WEIGHT_BYTES: Final = 1_000
 
 
 class Sighting(msgspec.Struct, frozen=True):
-    """The newest answered request of one conversation. tenant: as operators see it."""
+    """The newest answered request of one conversation. tenant: as operators see it. session: as the client
+    calls it.
+    """
 
     tenant: str
+    session: str | None
+    purpose: Purpose
     model: str
     upstream: str
     head: Head
@@ -35,7 +40,15 @@ class Roster:
 
     def note(self, turn: Turn, head: Head) -> None:
         """After an answer. head: what was recorded of it."""
-        seen = Sighting(turn.tenant.shown, turn.model, turn.upstream.name, head, time.time())
+        seen = Sighting(
+            tenant=turn.tenant.shown,
+            session=turn.session,
+            purpose=turn.purpose,
+            model=turn.model,
+            upstream=turn.upstream.name,
+            head=head,
+            seen_seconds=time.time(),
+        )
         self._sightings.put(turn.conversation, seen, _SIGHTING_WEIGHT_BYTES)
         received = turn.received
         self._turns.put(turn.conversation, turn, len(received.body.data) + received.facts_bytes)

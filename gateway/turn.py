@@ -12,6 +12,7 @@ from gateway.core.head import Head
 from gateway.core.limits import Limits
 from gateway.core.lines import Demand, Lines, choose_lines
 from gateway.core.policy import Policy
+from gateway.core.purpose import Purpose
 from gateway.identity import Received
 from gateway.settings import UpstreamSettings
 from gateway.tenancy import Tenant
@@ -25,6 +26,7 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
     the same way.
     lines: where they lie for this request, its floor aside; None where nothing limits it.
     conversation, parent: the branch this request belongs to, and the one it left.
+    purpose: what it is for, as far as can be told. session: how the client calls its session; a label.
     """
 
     tenant: Tenant
@@ -39,6 +41,8 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
     head: Head | None
     conversation: str
     parent: str | None
+    purpose: Purpose
+    session: str | None
 
     @property
     def owner(self) -> str:
@@ -84,7 +88,7 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
 
     def under(self, limits: Limits) -> "Turn":
         """The same turn under other limits."""
-        demand = Demand(requested=self.requested, growth=self.growth)
+        demand = Demand(requested=self.requested, growth=self.growth, purpose=self.purpose)
         return replace(self, limits=limits, lines=choose_lines(self.policy, limits, demand))
 
     @property

@@ -13,6 +13,7 @@ from gateway.events import Pruned
 from tests.toy.agent import Shape, make_session
 from tests.toy.gateway import RunningGateway, make_settings, running_gateway
 from tests.toy.running import Pace, run_session
+from tests.toy.running import ask as ask_model
 from tests.toy.upstream import ToyUpstream
 
 _ADMIN = "admin: {port: 0}\n"
@@ -109,3 +110,19 @@ async def test_silence_is_filled_and_who_hangs_up_is_forgotten() -> None:
         while bus.subscribers:
             await asyncio.sleep(0.005)
     await runner.cleanup()
+
+
+async def test_calls_beside_the_main_line_are_listed_as_what_they_are() -> None:
+    calls = [
+        ("Port the parser.", {"x-session-id": "ses_1"}),
+        ("List the files.", {"x-session-id": "ses_2", "x-parent-session-id": "ses_1"}),
+        ("Your task is to create a detailed summary of the conversation so far.", {"x-session-id": "ses_1"}),
+    ]
+    async with ToyUpstream() as toy, running_gateway(make_settings(toy, more=_ADMIN)) as gateway:
+        for text, headers in calls:
+            body = json.dumps({"model": "toy-model", "messages": [{"role": "user", "content": text}]})
+            async with aiohttp.ClientSession(headers=headers) as client:
+                await ask_model(client, f"{gateway.base_url}/chat/completions", body.encode())
+        _, listed = await ask(gateway, "/api/conversations")
+    found = [(each["purpose"], each["session"]) for each in reversed(listed["conversations"])]
+    assert found == [("main", "ses_1"), ("agent", "ses_2"), ("summary", "ses_1")]

@@ -10,23 +10,29 @@ from math import ceil
 from gateway.core.limits import Limits
 from gateway.core.overflow import usable_tokens
 from gateway.core.policy import Keep, Policy, Trigger
+from gateway.core.purpose import Purpose
 
 # Below this a summary says nothing, whatever the window.
 _SMALLEST_SUMMARY_TOKENS = 64
 # The source formula can leave nothing of a small window (4K of context, 32K of output cap).
 _SMALLEST_USABLE_SHARE = 0.25
 _ROUNDING = 1e-6
+# As long as the summaries that clients ask for.
+_SUMMARY_REPLY_TOKENS = 4_096
 # Up to client_margin_from the hard line rises at this slope, which keeps the soft line from falling too.
 _SLOPE_BELOW_CLIENT_MARGIN = 0.25
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Demand:
-    """What one request brings: the reply it asks for, its recent growth per turn, its floor. Tokens."""
+    """What one request brings, in tokens: the reply it asks for, its recent growth per turn, its floor; and
+    what it is for.
+    """
 
     requested: int | None = None
     growth: float = 0.0
     floor: int = 0
+    purpose: Purpose = "main"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -57,6 +63,9 @@ def choose_lines(policy: Policy, limits: Limits, demand: Demand) -> Lines | None
     reserve = _choose_reserve(trigger, demand.requested or limits.output or 0, base)
     window = min(limits.context or limits.input + reserve, limits.input + reserve) if limits.input else base
     hard, soft = _hard_and_soft(trigger, limits, (window, reserve), demand.growth)
+    if demand.purpose == "summary":
+        # The client compacts by itself: it may, as long as what it sends fits at all.
+        soft = hard = max(hard, window - min(reserve, _SUMMARY_REPLY_TOKENS))
     return Lines(
         window=window,
         context=limits.context or None,

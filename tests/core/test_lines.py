@@ -218,3 +218,13 @@ def test_lines_by_ratio_are_positive_and_in_order(
     lines = choose_lines(Policy(trigger=trigger), limits, demand)
     assert lines is not None
     assert 1 <= lines.soft <= lines.hard < lines.window
+
+
+@given(st.integers(4_096, 2_000_000), st.one_of(st.none(), st.integers(1, 64_000)))
+def test_a_clients_own_summary_is_let_pass_as_long_as_it_fits(window: int, requested: int | None) -> None:
+    known = Limits(context=window)
+    usual = choose_lines(_ADAPTIVE, known, Demand(requested=requested))
+    own = choose_lines(_ADAPTIVE, known, Demand(requested=requested, purpose="summary"))
+    assert usual is not None and own is not None
+    assert usual.hard <= own.hard == own.soft < own.window
+    assert own.hard >= 0.75 * window

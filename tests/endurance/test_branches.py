@@ -323,3 +323,24 @@ async def test_usage_counts_although_the_client_closes_at_the_last_event() -> No
             answer = await ask(client, url, session.request(9, streamed))
     true_tokens = toy.chats[-1].prompt_tokens
     assert abs(_sent_tokens(answer) - true_tokens) < 0.1 * true_tokens
+
+
+async def test_the_clients_own_compaction_call_passes_with_the_pivot_and_leaves_the_branch_alone(
+    scene: Scene,
+) -> None:
+    body = scene.body(COMPACTED)
+    messages = body["messages"]
+    assert isinstance(messages, list)
+    main, _ = await scene.send(render(body))
+    before = len(scene.toy.summaries)
+    asking = "You are performing a CONTEXT CHECKPOINT COMPACTION. Create a handoff summary for another LLM."
+    # Past the soft line: after any other request a summary would be prepared.
+    said = {"role": "user", "content": asking + " word" * 300}
+    own = body | {"messages": [*messages, {"role": "assistant", "content": "Done."}, said]}
+    asked, seen = await scene.send(render(own))
+    assert asked.header("x-gateway-plan") == "pivot"
+    assert seen.request["messages"][-1] == said  # type: ignore[index]
+    again, _ = await scene.send(render(scene.body(COMPACTED + 1)))
+    assert len(scene.toy.summaries) == before
+    assert again.header("x-gateway-conversation") == main.header("x-gateway-conversation")
+    assert asked.header("x-gateway-conversation") != main.header("x-gateway-conversation")
