@@ -30,7 +30,7 @@ log = logging.getLogger("gateway.archive")
 _WAITING_BYTES: Final = 64 << 20
 # Of a body, in one go: compressed outside of the loop in some 20 ms, and committed together.
 _SLICE_BYTES: Final = 1 << 20
-_SLICE_MESSAGES: Final = 256
+_SLICE_MESSAGES: Final = 128
 _FOLDED_BYTES: Final = 1 << 18
 _FOLDED_WEIGHT_BYTES: Final = 400
 _DAY_SECONDS: Final = 86_400
@@ -42,6 +42,13 @@ class _Folded(msgspec.Struct, frozen=True):
     key: str
     covers: int
     first: int
+
+
+class Listing(msgspec.Struct, frozen=True):
+    """left_off: how many lists beyond these there are."""
+
+    lists: list[Taken]
+    left_off: int
 
 
 class _Job(msgspec.Struct, frozen=True):
@@ -100,10 +107,10 @@ class Archive:
 
     # Reading; None and nothing where it is not there, no longer there, or damaged.
 
-    async def list(self, conversation: str, most: int) -> list[Taken]:
-        """The newest first."""
+    async def list(self, conversation: str, most_messages: int) -> Listing:
+        """The newest first, the newest whole."""
         found = await self._store.scan(_list_prefix(conversation))
-        return await asyncio.to_thread(lambda: list(_read_lists(found[-most:])))
+        return await asyncio.to_thread(_choose_newest, found, most_messages)
 
     async def read(self, conversation: str, digest: str) -> bytes | None:
         """An original of this conversation: another one's are not its."""
@@ -191,6 +198,16 @@ def _read_lists(found: Sequence[tuple[str, bytes]]) -> Iterator[Taken]:
         taken = parse_taken(plain) if plain is not None else None
         if taken is not None:
             yield taken
+
+
+def _choose_newest(found: Sequence[tuple[str, bytes]], most_messages: int) -> Listing:
+    lists: list[Taken] = []
+    for taken in _read_lists(found):
+        most_messages -= len(taken.originals)
+        if lists and most_messages < 0:
+            break
+        lists.append(taken)
+    return Listing(lists, len(found) - len(lists))
 
 
 def _find_owner(found: Sequence[tuple[str, bytes]], digest: str) -> str | None:

@@ -7,6 +7,7 @@ Who may ask is the server's part.
 import re
 from typing import Any, Final
 
+import msgspec
 from aiohttp import web
 
 from gateway.admin_pages import Page, render_time, say_unknown
@@ -18,7 +19,8 @@ from gateway.taken import Taken
 
 _CONVERSATION: Final = re.compile(r"[0-9a-f]{1,64}")
 _DIGEST: Final = re.compile(r"[0-9a-f]{64}")
-_MOST_LISTED: Final = 200
+# Messages; a page of 1 MB.
+_MOST_LISTED: Final = 10_000
 # Words of a conversation: for who asked, and for nobody's disk.
 _PRIVATE: Final = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
 
@@ -56,10 +58,12 @@ class HistoryPages:
 
     async def _list_originals(self, request: web.BaseRequest) -> web.Response:
         identity = request.path.split("/")[3]
-        lists = await self._archive.list(identity, _MOST_LISTED)
-        if not lists and self._roster.read(identity) is None:
+        listing = await self._archive.list(identity, _MOST_LISTED)
+        if not listing.lists and self._roster.read(identity) is None:
             return say_unknown()
-        return web.json_response({"id": identity, "taken": [_describe_taken(taken) for taken in lists]})
+        taken = [_describe_taken(taken) for taken in listing.lists]
+        page = msgspec.json.encode({"id": identity, "taken": taken, "left_off": listing.left_off})
+        return web.Response(body=page, content_type="application/json")
 
     async def _show_original(self, request: web.BaseRequest) -> web.Response:
         *_, identity, _, digest = request.path.split("/")

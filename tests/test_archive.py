@@ -13,6 +13,7 @@ from gateway.core.policy import Originals, Policy
 from gateway.store import Store, StoreError
 from gateway.store.disk import DiskStore
 from gateway.store.memory import MemoryStore
+from gateway.taken import Taken
 from gateway.turn import Turn
 from tests.conversations import JSON, make_batch, make_pivot, make_turn, read, render, render_message
 
@@ -51,8 +52,13 @@ def fold(archive: Archive, turn: Turn, start: int, covers: int, **fields: Any) -
 async def read_positions(archive: Archive, conversation: str = "c") -> list[list[int]]:
     """Of each list, the oldest first."""
     await archive.finish()
-    lists = await archive.list(conversation, 100)
+    lists = await read_lists(archive, conversation)
     return [[original.position for original in taken.originals] for taken in lists[::-1]]
+
+
+async def read_lists(archive: Archive, conversation: str = "c") -> list[Taken]:
+    """The newest first."""
+    return (await archive.list(conversation, 1_000)).lists
 
 
 async def test_the_first_list_holds_all_that_a_pivot_stands_for_and_the_next_what_is_new() -> None:
@@ -68,7 +74,7 @@ async def test_a_summary_of_what_a_digest_covered_names_all_that_it_was_made_of(
     fold(archive, talk(9), 1, 5, is_digest=True)
     fold(archive, talk(13), 1, 7)
     assert await read_positions(archive) == [[1, 2, 3, 4], [1, 2, 3, 4, 5, 6]]
-    assert [taken.kind for taken in await archive.list("c", 9)] == ["summary", "digest"]
+    assert [taken.kind for taken in await read_lists(archive)] == ["summary", "digest"]
 
 
 async def test_an_opening_that_is_cut_is_kept_whole() -> None:
@@ -91,18 +97,20 @@ async def test_the_marked_messages_of_a_batch_are_kept() -> None:
     turn = talk(9)
     archive.keep_marked(turn, make_batch(turn.received.conversation, [Mark(2), Mark(6, 20)]))
     assert await read_positions(archive) == [[2, 6]]
-    (taken,) = await archive.list("c", 9)
+    (taken,) = await read_lists(archive)
     raws = [await archive.read("c", original.digest) for original in taken.originals]
     assert raws == [render_message(_TALK[2]), render_message(_TALK[6])]
 
 
-async def test_the_newest_lists_are_listed_first() -> None:
+async def test_the_newest_lists_are_listed_first_and_it_says_how_many_there_are_beyond() -> None:
     archive = Archive(await make_store(), keep_seconds=60)
     for covers in (3, 5, 7):
         fold(archive, talk(13), covers - 2, covers)
     await archive.finish()
-    lists = await archive.list("c", 2)
-    assert [taken.originals[-1].position for taken in lists] == [6, 4]
+    for most, wanted in ((0, [6]), (3, [6]), (4, [6, 4]), (6, [6, 4, 2])):
+        listing = await archive.list("c", most)
+        assert [taken.originals[-1].position for taken in listing.lists] == wanted
+        assert listing.left_off == 3 - len(wanted)
 
 
 async def test_a_policy_says_for_how_long() -> None:
@@ -126,7 +134,7 @@ async def test_a_damaged_original_is_one_that_is_not_there(damage: str) -> None:
     archive = Archive(store, keep_seconds=60)
     fold(archive, talk(9), 1, 5)
     await archive.finish()
-    (taken,) = await archive.list("c", 9)
+    (taken,) = await read_lists(archive)
     key = f"original:{taken.originals[0].digest}"
     whole = await store.read(key) or b""
     assert zlib.decompress(whole) == render_message(_TALK[1])
@@ -150,7 +158,7 @@ async def test_a_damaged_list_is_left_out(damage: bytes) -> None:
     store.write(f"taken:c:{0:016x}", damage, keep_seconds=60)
     fold(archive, talk(9), 1, 5)
     assert await read_positions(archive) == [[1, 2, 3, 4]]
-    (taken,) = await archive.list("c", 9)
+    (taken,) = await read_lists(archive)
     assert await archive.read("c", taken.originals[0].digest) is not None
     assert await archive.read("c", "0" * 64) is None
 
@@ -193,7 +201,7 @@ async def test_a_long_history_comes_back_whole_from_the_disk(tmp_path: Path) -> 
     archive = Archive(store, keep_seconds=60)
     fold(archive, turn, 1, 61)
     await archive.finish()
-    (taken,) = await archive.list("c", 9)
+    (taken,) = await read_lists(archive)
     raws = [await archive.read("c", original.digest) for original in taken.originals]
     await store.close()
     assert raws == [render_message(message) for message in messages[1:61]]

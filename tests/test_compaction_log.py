@@ -13,7 +13,7 @@ from gateway.compaction_log import CompactionLog, Entry, parse_log, render_log
 from tests.toy.agent import Shape, make_session
 from tests.toy.delivery import RawAnswer
 from tests.toy.gateway import RunningGateway, make_settings, running_gateway
-from tests.toy.running import Run, run_session
+from tests.toy.running import Run, run_session, wait_until
 from tests.toy.upstream import ToyUpstream
 
 _ADMIN = "admin: {port: 0}\n"
@@ -56,7 +56,8 @@ def test_no_bytes_make_it_raise(data: bytes) -> None:
 
 
 async def read_log(gateway: RunningGateway, run: Run) -> list[Any]:
-    """The oldest first."""
+    """Once nothing is under way; the oldest first."""
+    await wait_until(lambda: not gateway.handle._compactor._tasks)
     identity = run.answers[-1].header("x-gateway-conversation")
     url = f"http://127.0.0.1:{gateway.handle.admin_port}/api/conversations/{identity}/log"
     async with aiohttp.ClientSession() as client, client.get(url) as answer:
