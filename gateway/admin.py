@@ -6,12 +6,14 @@ the DNS: so Host and Origin are checked, and the token where one is set.
 
 import hmac
 import logging
+from collections.abc import Sequence
 from typing import Final
 from urllib.parse import SplitResult, urlsplit
 
 from aiohttp import web
 
-from gateway.admin_pages import AdminPages
+from gateway.admin_pages import AdminPages, Page
+from gateway.history_pages import HistoryPages
 from gateway.settings import Admin, is_loopback
 
 log = logging.getLogger("gateway.admin")
@@ -22,7 +24,9 @@ _CLOSE_SECONDS: Final = 0.1
 class AdminServer:
     """`port`: the one it listens on, 0 while it does not."""
 
-    def __init__(self, settings: Admin, pages: AdminPages, library_log: logging.Logger) -> None:
+    def __init__(
+        self, settings: Admin, pages: Sequence[AdminPages | HistoryPages], library_log: logging.Logger
+    ) -> None:
         """library_log: for the HTTP library, whose errors quote what they cannot read, tokens among it."""
         self._settings = settings
         self._library_log = library_log
@@ -54,10 +58,14 @@ class AdminServer:
         if not self._has_token(request):
             headers = {"WWW-Authenticate": "Bearer"}
             return web.json_response({"error": "token required"}, status=401, headers=headers)
-        page = self._pages.find(request.method, request.path)
+        page = self._find(request.method, request.path)
         if page is None:
             return web.json_response({"error": "no such page"}, status=404)
         return await page(request)
+
+    def _find(self, method: str, path: str) -> Page | None:
+        found = (pages.find(method, path) for pages in self._pages)
+        return next((page for page in found if page is not None), None)
 
     def _is_for_us(self, request: web.BaseRequest) -> bool:
         """On a loopback address only its own names; elsewhere the token speaks for the caller."""

@@ -106,7 +106,7 @@ class AdminPages:
             "prompt_tokens": head.prompt_tokens,
             "output_tokens": head.output_tokens,
             "pivot": self._describe_pivot(head.pivot),
-            "last_seen": _render_time(sighting.seen_seconds),
+            "last_seen": render_time(sighting.seen_seconds),
         }
 
     def _describe_pivot(self, key: str | None) -> dict[str, Any] | None:
@@ -118,7 +118,7 @@ class AdminPages:
             "kind": "digest" if pivot.is_digest else "summary",
             "covers": pivot.covers,
             "saved_tokens": pivot.saved_tokens,
-            "created": _render_time(pivot.created_seconds),
+            "created": render_time(pivot.created_seconds),
         }
 
 
@@ -126,5 +126,5 @@ def say_unknown() -> web.Response:
     return web.json_response({"error": "no such conversation since the start of this process"}, status=404)
 
 
-def _render_time(seconds: float) -> str:
+def render_time(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")

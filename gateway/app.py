@@ -14,8 +14,10 @@ from aiohttp import web
 from gateway import __version__
 from gateway.admin import AdminServer
 from gateway.admin_pages import AdminPages
+from gateway.archive import Archive
 from gateway.bus import Bus
 from gateway.calibrator import Calibrator
+from gateway.chronicle import Chronicle
 from gateway.compactor import Compactor
 from gateway.core.errors import RequestRefused
 from gateway.core.policy import Estimator
@@ -24,6 +26,7 @@ from gateway.discovery import Discovery
 from gateway.entrance import Entrance
 from gateway.event_stream import EventStream
 from gateway.folding import Folding
+from gateway.history_pages import HistoryPages
 from gateway.hooked import Hooked
 from gateway.hooks import Hooks
 from gateway.identity import Recognizer
@@ -50,7 +53,7 @@ from gateway.sender import Sender
 from gateway.settings import Settings
 from gateway.sizes import Count, Sizer
 from gateway.state import State
-from gateway.store import Store, open_store
+from gateway.store import Store, open_bounded_store, open_store
 from gateway.summariser import Summariser
 from gateway.summary_call import SummaryClient
 from gateway.summary_fit import SummaryFitter
@@ -70,6 +73,8 @@ _MOST_HEADERS = 256
 _READ_BYTES = 1 << 18
 # Counts of forty thousand messages: all that hundreds of conversations near their lines hold.
 _SIZES_BYTES = 16 << 20
+# Beside the state, in the same directory.
+_SHELF_NAME = "originals"
 # What is still open after draining has had its time.
 _CLOSE_SECONDS = 0.1
 
@@ -85,14 +90,13 @@ class Gateway:
         self.port = 0
         self._tokenizer = Tokenizer()
         self._store: Store = open_store(settings.store)
+        retention = settings.retention
+        self._shelf: Store = open_bounded_store(settings.store, _SHELF_NAME, retention.originals_bytes)
+        self._archive = Archive(self._shelf, retention.seconds)
+        self._chronicle = Chronicle(self._store, retention.seconds)
         cache = settings.cache
-        self._state = State(self._store, settings.retention.seconds, cache.records_bytes)
-        counts: dict[Estimator, Count] = {
-            "tiktoken": self._tokenizer.count,
-            "chars": count_by_length,
-            "chars-up": count_by_length_up,
-        }
-        self._sizer = Sizer(counts, _SIZES_BYTES)
+        self._state = State(self._store, retention.seconds, cache.records_bytes)
+        self._sizer = Sizer(_make_counts(self._tokenizer), _SIZES_BYTES)
         self._relay = Relay(settings)
         self._client = open_client()
         limits = LimitsBook(settings, ModelLists(), ModelTable.load(), self._state)
@@ -108,7 +112,7 @@ class Gateway:
         digester = Digester(self._sizer, pivots)
         metrics = Metrics()
         self.bus = Bus()
-        journal = Journal(metrics, self.bus)
+        journal = Journal(metrics, self.bus, self._chronicle, self._archive)
         calibrator = Calibrator(self._state, self._sizer, limits, journal)
         folding = Folding(self._state, planner, summariser, digester, journal)
         self._compactor = Compactor(self._state, planner, calibrator, folding, journal)
@@ -121,7 +125,8 @@ class Gateway:
         entrance = Entrance(Tenancy(settings), upstreams)
         self._proxy = Proxy(settings, entrance, reception, recovery, sender)
         pages = AdminPages(metrics, EventStream(self.bus), roster, self._state, self._compactor)
-        self._admin = AdminServer(settings.admin, pages, _discreet_log())
+        history = HistoryPages(roster, self._chronicle, self._archive)
+        self._admin = AdminServer(settings.admin, [pages, history], _discreet_log())
         self._runner: web.ServerRunner | None = None
         self._telling: asyncio.Task[None] | None = None
 
@@ -132,6 +137,7 @@ class Gateway:
 
     async def start(self) -> None:
         await self._store.open()
+        await self._shelf.open()
         await asyncio.to_thread(self._tokenizer.load)
         await self._relay.open()
         server = web.Server(
@@ -178,7 +184,10 @@ class Gateway:
         await self._client.aclose()
         await self._relay.close()
         self._state.flush_heads()
+        await self._chronicle.finish()
         await self._store.close()
+        await self._archive.finish()
+        await self._shelf.close()
         self._sizer.close()
 
     async def _wait_for_open_requests(self) -> None:
@@ -218,6 +227,10 @@ async def start_gateway(settings: Settings) -> Gateway:
         await gateway.stop()
         raise
     return gateway
+
+
+def _make_counts(tokenizer: Tokenizer) -> dict[Estimator, Count]:
+    return {"tiktoken": tokenizer.count, "chars": count_by_length, "chars-up": count_by_length_up}
 
 
 def _make_hooks(settings: Settings, client: httpx.AsyncClient) -> Hooks:

@@ -74,7 +74,7 @@ class Compactor:
         self._state.refresh(plan.pivot, plan.batches)
         if plan.new_batch is not None:
             self._state.save_batch(plan.new_batch)
-            self._journal.note_pruning(turn, plan.new_batch)
+            self._journal.note_pruning(turn, plan.new_batch, plan.sent)
         if usage is not None and self._is_telling(turn, usage):
             self._spawn(self._learn(turn, plan, usage))
         return head

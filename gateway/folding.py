@@ -27,6 +27,7 @@ from gateway.turn import Turn
 
 _BREAKERS_BYTES = 1 << 18
 _BREAKER_WEIGHT_BYTES = 256
+_PAUSED = Rejected("paused", is_summarisers=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,20 +63,20 @@ class Folding:
         started = time.monotonic()
         if not self.may_ask(turn):
             if order.trigger == "manual":
-                self._journal.note_compaction(turn, cut, Rejected("paused", is_summarisers=False), order, 0)
+                self._journal.note_compaction(turn, cut, Made(_PAUSED, 0), order, 0)
             return Compaction(None, calls=0)
         self._set_breaker(turn, self._breaker(turn).with_attempt(started))
         situation = await self._planner.gather(turn, may_compact=True)
         order = replace(order, pre_tokens=_count_before(situation, cut))
-        summary = await self._make(turn, cut, situation, order)
-        made = summary.outcome
-        if isinstance(made, Pivot):
+        made = await self._make(turn, cut, situation, order)
+        outcome = made.outcome
+        if isinstance(outcome, Pivot):
             # Who compacts by hand has not been interrupted: nothing has to be resumed.
-            made = await self._save(replace(made, resume="") if order.trigger == "manual" else made)
-        self._note(turn, made)
-        noted = replace(order, reason=f"{order.reason} calls={summary.calls}")
-        self._journal.note_compaction(turn, cut, made, noted, time.monotonic() - started)
-        return Compaction(made if isinstance(made, Pivot) else None, calls=summary.calls)
+            outcome = await self._save(replace(outcome, resume="") if order.trigger == "manual" else outcome)
+        self._note(turn, outcome)
+        made = replace(made, outcome=outcome)
+        self._journal.note_compaction(turn, cut, made, order, time.monotonic() - started)
+        return Compaction(outcome if isinstance(outcome, Pivot) else None, calls=made.calls)
 
     async def _make(self, turn: Turn, cut: Cut, situation: Situation, order: Order) -> Made:
         match turn.policy.summary.method:
@@ -98,7 +99,7 @@ class Folding:
             return True
         made = await self._save(digest)
         order = replace(DIGEST, pre_tokens=_count_before(situation, cut))
-        self._journal.note_compaction(turn, cut, made, order, time.monotonic() - started)
+        self._journal.note_compaction(turn, cut, Made(made, 0), order, time.monotonic() - started)
         return isinstance(made, Pivot)
 
     def _has_summary(self, turn: Turn, cut: Cut) -> bool:

@@ -1,55 +1,83 @@
-"""What operators are told of the rare things: one log line, one count and one event each, never a word of
-anybody.
+"""What operators are told of the rare things: one log line, one count and one event each, and a line in the
+conversation's compaction log, never a word of anybody. Sees that the originals are kept.
 """
 
 import logging
+import time
 from typing import Final
 
+from gateway.archive import Archive
 from gateway.bus import Bus
+from gateway.chronicle import Chronicle
+from gateway.compaction_log import DONE, Entry
 from gateway.core.cut import Cut
 from gateway.core.pivot import Batch, Pivot
 from gateway.core.plan import Plan
 from gateway.core.refusal import Overflow
-from gateway.core.summary import Rejected
 from gateway.events import Compacted, CompactionFailed, Kind, Overflowed, Pruned, make_boundary
 from gateway.metrics import Metrics
 from gateway.order import DIGEST, Order
+from gateway.summariser import Made
 from gateway.turn import Turn
 
 _compactor: Final = logging.getLogger("gateway.compactor")
 _recovery: Final = logging.getLogger("gateway.recovery")
 NOTHING_TO_FOLD: Final = "nothing to fold"
+# Callers name models; nobody needs more of a name.
+_MODEL_CHARS: Final = 128
 
 
 class Journal:
-    def __init__(self, metrics: Metrics, bus: Bus) -> None:
+    def __init__(self, metrics: Metrics, bus: Bus, chronicle: Chronicle, archive: Archive) -> None:
         self._metrics = metrics
         self._bus = bus
+        self._chronicle = chronicle
+        self._archive = archive
 
-    def note_compaction(
-        self, turn: Turn, cut: Cut, made: Pivot | Rejected, order: Order, seconds: float
-    ) -> None:
-        """A summary or a digest, whatever came of it."""
+    def note_compaction(self, turn: Turn, cut: Cut, made: Made, order: Order, seconds: float) -> None:
+        """A summary or a digest, whatever came of it; a pivot that was made is durable."""
         where = f"conversation={turn.conversation} folded_tokens={cut.folded}"
-        where += f" reason={order.reason} seconds={seconds:.1f}"
-        if isinstance(made, Pivot):
+        where += f" reason={order.reason} calls={made.calls} seconds={seconds:.1f}"
+        outcome = made.outcome
+        if isinstance(outcome, Pivot):
             self._metrics.count_compaction(_kind(order), None)
-            _compactor.info("compacted covers=%d of=%d %s", made.covers, cut.covers, where)
-            self._tell_compacted(turn, cut, made, order)
+            _compactor.info("compacted covers=%d of=%d %s", outcome.covers, cut.covers, where)
+            self._tell_compacted(turn, cut, outcome, order)
+            self._archive.keep_folded(turn, cut, outcome)
         else:
-            self._metrics.count_compaction(_kind(order), made.reason)
-            _compactor.warning("compaction failed: %s covers=%d %s", made.reason, cut.covers, where)
-            self._tell_failed(turn, made.reason, order)
+            self._metrics.count_compaction(_kind(order), outcome.reason)
+            _compactor.warning("compaction failed: %s covers=%d %s", outcome.reason, cut.covers, where)
+            self._tell_failed(turn, outcome.reason, order)
+        self._chronicle.note(turn, _make_entry(cut, made, order, seconds))
 
     def note_nothing_to_fold(self, turn: Turn, order: Order) -> None:
         """A person asked for a compaction, and there is nothing that it could do."""
         self._metrics.count_compaction(_kind(order), NOTHING_TO_FOLD)
         _compactor.info("compaction by hand: %s conversation=%s", NOTHING_TO_FOLD, turn.conversation)
         self._tell_failed(turn, NOTHING_TO_FOLD, order)
+        entry = Entry(
+            at_seconds=time.time(),
+            kind=_kind(order),
+            trigger=order.trigger,
+            reason=order.reason,
+            outcome=NOTHING_TO_FOLD,
+        )
+        self._chronicle.note(turn, entry)
 
-    def note_pruning(self, turn: Turn, batch: Batch) -> None:
-        """Marks that were sent, and taken, for the first time."""
+    def note_pruning(self, turn: Turn, batch: Batch, sent_tokens: int) -> None:
+        """Marks that were sent, and taken, for the first time. sent_tokens: the estimate of it."""
         self._metrics.count_pruning()
+        self._archive.keep_marked(turn, batch)
+        entry = Entry(
+            at_seconds=time.time(),
+            kind="prune",
+            trigger="auto",
+            reason="prune",
+            pre_tokens=sent_tokens + batch.saved_tokens,
+            post_tokens=sent_tokens,
+            messages=len(batch.marks),
+        )
+        self._chronicle.note(turn, entry)
         self._bus.publish(
             Pruned(
                 session_id=turn.conversation,
@@ -99,7 +127,6 @@ class Journal:
         )
 
     def _tell_compacted(self, turn: Turn, cut: Cut, pivot: Pivot, order: Order) -> None:
-        saved = pivot.saved_tokens - (cut.base.saved_tokens if cut.base else 0)
         self._bus.publish(make_boundary(turn.conversation, order.trigger, order.pre_tokens))
         self._bus.publish(
             Compacted(
@@ -108,7 +135,7 @@ class Journal:
                 kind=_kind(order),
                 trigger=order.trigger,
                 pre_tokens=order.pre_tokens,
-                post_tokens=max(0, order.pre_tokens - saved),
+                post_tokens=_count_after(cut, pivot, order),
                 covers=pivot.covers,
             )
         )
@@ -124,6 +151,29 @@ class Journal:
                 reason=reason,
             )
         )
+
+
+def _count_after(cut: Cut, pivot: Pivot, order: Order) -> int:
+    saved = pivot.saved_tokens - (cut.base.saved_tokens if cut.base else 0)
+    return max(0, order.pre_tokens - saved)
+
+
+def _make_entry(cut: Cut, made: Made, order: Order, seconds: float) -> Entry:
+    pivot = made.outcome if isinstance(made.outcome, Pivot) else None
+    return Entry(
+        at_seconds=time.time(),
+        kind="digest" if pivot is not None and pivot.is_digest else _kind(order),
+        trigger=order.trigger,
+        reason=order.reason,
+        outcome=DONE if isinstance(made.outcome, Pivot) else made.outcome.reason,
+        pre_tokens=order.pre_tokens or None,
+        post_tokens=_count_after(cut, pivot, order) if pivot is not None else None,
+        messages=pivot.covers if pivot is not None else cut.covers,
+        summary_tokens=pivot.tokens if pivot is not None else None,
+        model=made.model[:_MODEL_CHARS] if made.model is not None else None,
+        calls=made.calls,
+        seconds=seconds,
+    )
 
 
 def _kind(order: Order) -> Kind:

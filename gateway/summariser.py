@@ -34,10 +34,11 @@ _LIST_CHARS_PER_TOKEN: Final = 2.5
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """What came of it, and how many calls it took."""
+    """What came of it, how many calls it took, and who was asked last; None: nobody."""
 
     outcome: Pivot | Rejected
     calls: int
+    model: str | None = None
 
 
 class Summariser:
@@ -64,12 +65,14 @@ class Summariser:
         """
         rejected, most_tokens = Rejected(_TOO_BIG, is_summarisers=False), NO_LIMIT
         tries, tried = _TRIES, 0
+        model: str | None = None
         while tried < tries:
             wish = Wish(calls=max(1, calls - tried), most_tokens=most_tokens)
             fitted = await self._fitter.fit(turn, cut, situation, wish)
             if fitted is None:
-                return Made(rejected, tried)
+                return Made(rejected, tried, model)
             tried += 1
+            model = fitted.assignment.model
             try:
                 told = await self._client.ask(fitted.assignment)
             except ModelUnknown as error:
@@ -79,7 +82,7 @@ class Summariser:
             except UpstreamFailed as error:
                 rejected = Rejected(str(error))
                 if str(error) in _NOT_AGAIN:
-                    return Made(rejected, tried)
+                    return Made(rejected, tried, model)
                 if isinstance(error, PromptRefused):
                     most_tokens = self._learn_refusal(fitted, error.overflow)
                 continue
@@ -88,9 +91,9 @@ class Summariser:
             if isinstance(verdict, Accepted):
                 whole = await self._with_facts(turn, verdict, fitted)
                 pivot = await self._pivots.make(turn, fitted.cut, situation, whole, is_digest=False)
-                return Made(pivot, tried)
+                return Made(pivot, tried, model)
             rejected = verdict
-        return Made(rejected, tried)
+        return Made(rejected, tried, model)
 
     def _learn_refusal(self, fitted: Fitted, overflow: Overflow | None) -> int:
         """The most that the next prompt may hold."""

@@ -2,7 +2,9 @@
 
 from typing import Any, cast
 
+from gateway.archive import Archive
 from gateway.bus import Bus
+from gateway.chronicle import Chronicle
 from gateway.core.cut import Cut
 from gateway.core.estimate import Calibration, Known
 from gateway.core.limits import Limits
@@ -80,7 +82,7 @@ async def _fold(arriving: Pivot | None) -> tuple[bool, Pivot | None]:
         cast("Planner", _Planner()),
         cast("Hooked", None),
         digester,
-        Journal(Metrics(), Bus()),
+        Journal(Metrics(), Bus(), Chronicle(store, 60), Archive(store, 60)),
     )
     done = await folding.digest(_TURN, _CUT)
     return done, state.read_pivot(_RECEIVED.chain[_CUT.covers].hex())

@@ -56,6 +56,16 @@ PROVEN: dict[int, list[str]] = {
         "tests/test_golden.py::test_what_leaves_is_what_the_example_shows",
         _TABLE,
     ],
+    # Originals stay readable.
+    7: [
+        "tests/test_originals.py::test_every_message_that_was_summarised_comes_back_byte_for_byte",
+        "tests/test_originals.py::test_every_message_that_was_pruned_comes_back_byte_for_byte",
+        "tests/test_originals.py::test_a_message_that_is_pruned_and_then_summarised_is_stored_once",
+        "tests/test_originals.py::test_one_tenants_originals_are_nobody_elses",
+        "tests/test_originals.py::test_a_policy_that_keeps_none_stores_none",
+        "tests/test_originals.py::test_a_restart_keeps_them_and_needs_no_request_first",
+        "tests/test_originals.py::test_beyond_the_bound_the_oldest_go_first",
+    ],
     # More context or another prompt by a plugin, and the event.
     8: [
         "tests/test_hooks.py::test_hooks_add_context_change_instructions_and_replace_the_prompt_in_turn",
@@ -71,10 +81,13 @@ PROVEN: dict[int, list[str]] = {
         f"{_PRESETS}::test_any_number_of_a_preset_may_be_another",
         "tests/test_policies.py::test_the_first_rule_that_fits_and_names_a_policy_decides",
     ],
-    # 90 % and ten messages; its log is not yet there.
+    # 90 % and ten messages, and the compaction log.
     10: [
         _TABLE,
         "tests/core/test_cut.py::test_messages_that_leave_no_room_to_grow_are_cut_down_to_the_target",
+        "tests/test_compaction_log.py::test_each_compaction_is_logged_with_what_it_took_and_what_came_of_it",
+        "tests/test_compaction_log.py::test_a_pruning_and_what_a_person_asked_for_are_logged_too",
+        "tests/test_compaction_log.py::test_a_restart_keeps_the_log_and_the_next_entry_goes_on_with_it",
     ],
     # Rolling window and selective pruning; external memory is not yet there.
     11: [
@@ -136,8 +149,8 @@ PROVEN: dict[int, list[str]] = {
         "tests/test_tokens.py::test_document_004_rounds_up",
     ],
 }
-# Originals kept, and the session summary; of others the compaction log (10) and external memory (11).
-NOT_YET = {7, 20}
+# The session summary; of others external memory (11).
+NOT_YET = {20}
 
 
 def test_every_row_is_proven_or_named_as_missing() -> None:

@@ -140,6 +140,15 @@ class Prompts:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Originals:
+    """What was summarised or pruned, kept as it was for operators to read (document 000 §5.2)."""
+
+    keep: bool = True
+    # None: as long as state is kept.
+    days: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Policy:
     name: str = "adaptive"
     auto: bool = True
@@ -150,3 +159,4 @@ class Policy:
     pruning: Pruning = field(default_factory=Pruning)
     summary: Summary = field(default_factory=Summary)
     prompts: Prompts = field(default_factory=Prompts)
+    originals: Originals = field(default_factory=Originals)

@@ -7,11 +7,23 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field
 
-from gateway.core.policy import Estimator, Formula, Keep, Method, Policy, Protects, Pruning, Summary, Trigger
+from gateway.core.policy import (
+    Estimator,
+    Formula,
+    Keep,
+    Method,
+    Originals,
+    Policy,
+    Protects,
+    Pruning,
+    Summary,
+    Trigger,
+)
 from gateway.settings.section import Section
 
 _POLICY = Policy()
 _TRIGGER, _KEEP, _PRUNING, _SUMMARY = Trigger(), Keep(), Pruning(), Summary()
+_ORIGINALS = Originals()
 
 Ratio = Annotated[float, Field(ge=0, le=1)]
 PositiveRatio = Annotated[float, Field(gt=0, le=1)]
@@ -247,6 +259,16 @@ class PromptsSection(Section):
     )
 
 
+class OriginalsSection(Section):
+    keep: bool = Field(
+        default=_ORIGINALS.keep,
+        description="Keep what was summarised or pruned as it was, for the admin port; false: never.",
+    )
+    days: Annotated[float, Field(gt=0, le=3650)] | None = Field(
+        default=_ORIGINALS.days, description="For so long; null: retention.days."
+    )
+
+
 class PresetSection(Section):
     """What a file under `config/presets` holds."""
 
@@ -263,6 +285,9 @@ class PresetSection(Section):
     summary: SummarySection = Field(default_factory=SummarySection, description="Old turns.")
     prompts: PromptsSection = Field(
         default_factory=PromptsSection, description="The words of a compaction; text or ${file:PATH}."
+    )
+    originals: OriginalsSection = Field(
+        default_factory=OriginalsSection, description="What was taken out of the conversations."
     )
 
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from gateway.core.policy import Keep, Policy, Prompts, Pruning, Summary, Trigger
+from gateway.core.policy import Keep, Originals, Policy, Prompts, Pruning, Summary, Trigger
 from gateway.settings.document import load_document
 from gateway.settings.folder import find_config_folder
 from gateway.settings.nearest import find_nearest
@@ -34,6 +34,7 @@ def _make_policy(preset: str, values: dict[str, Any]) -> Policy:
         pruning=Pruning(**_with_tuples(values.get("pruning", {}))),
         summary=Summary(**_with_tuples(values.get("summary", {}))),
         prompts=Prompts(**_without_nulls(values.get("prompts", {}))),
+        originals=Originals(**values.get("originals", {})),
     )
 
 

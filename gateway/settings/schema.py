@@ -118,6 +118,9 @@ class Retention(Section):
     days: Annotated[float, Field(gt=0, le=3650)] = Field(
         default=7, description="State of a conversation that was not used for so long is dropped."
     )
+    originals_bytes: PositiveInt = Field(
+        default=256 * MEBIBYTE, description="Most disk for all originals; the oldest go first."
+    )
 
     @property
     def seconds(self) -> float:

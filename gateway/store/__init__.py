@@ -11,7 +11,10 @@ from gateway.store.disk import DiskStore, choose_directory
 from gateway.store.fault import StoreError
 from gateway.store.memory import MemoryStore
 
-__all__ = ["Store", "StoreError", "open_store"]
+__all__ = ["Store", "StoreError", "open_bounded_store", "open_store"]
+
+# Where there is no disk, what may be lost must not take the memory either.
+_MOST_IN_MEMORY_BYTES = 32 << 20
 
 
 class Store(Protocol):
@@ -42,11 +45,25 @@ class Store(Protocol):
 
 def open_store(url: str) -> Store:
     """`disk:PATH` or `memory:`, not opened yet. Raises StoreError for any other form."""
+    directory = _read_directory(url)
+    return MemoryStore() if directory is None else DiskStore(directory)
+
+
+def open_bounded_store(url: str, name: str, max_bytes: int) -> Store:
+    """Another one in the same place, for what may be lost: it holds so many bytes, the oldest go first."""
+    directory = _read_directory(url)
+    if directory is None:
+        return MemoryStore(max_bytes=min(max_bytes, _MOST_IN_MEMORY_BYTES))
+    return DiskStore(directory / name, max_bytes=max_bytes)
+
+
+def _read_directory(url: str) -> Path | None:
+    """None: in memory."""
     scheme, _, rest = url.partition(":")
     if scheme == "memory" and not rest:
-        return MemoryStore()
+        return None
     if scheme == "disk" and rest:
-        return DiskStore(choose_directory(Path(rest)))
+        return choose_directory(Path(rest))
     if scheme in ("redis", "rediss"):
         raise StoreError("store: this build has no redis store yet; use disk:PATH or memory:")
     raise StoreError(f"store: {scheme or 'an empty value'!r} is not a store; use disk:PATH or memory:")

@@ -36,10 +36,14 @@ class DiskStore:
         max_queued_bytes: int = _MAX_QUEUED_BYTES,
         linger_seconds: float = _LINGER_SECONDS,
         clock: Callable[[], float] = time.time,
+        max_bytes: int | None = None,
     ) -> None:
+        """max_bytes: on disk; what was written longest ago goes first. None: only its time ends a record."""
         self._clock = clock
         self._pending = Pending(max_queued_bytes)
-        self._writer = Writer(directory, self._pending, linger_seconds=linger_seconds, clock=clock)
+        self._writer = Writer(
+            directory, self._pending, linger_seconds=linger_seconds, clock=clock, max_bytes=max_bytes
+        )
         self._reader = Reader(self._writer, self._pending, clock)
         self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="store-reader")
         self._has_opened = False

@@ -36,6 +36,9 @@ _SETTINGS = {
     "sqlite_synchronous": 2,  # FULL: a pivot survives power loss once write_durably has returned
     "sqlite_mmap_size": 0,  # reading a mapped file that somebody truncates is SIGBUS, not an error
 }
+# For its index by age, which makes the oldest easy to find; `trim_some` removes them. What is written here is
+# seldom read, and not worth pages in memory.
+_BOUNDED = {"eviction_policy": "least-recently-stored", "sqlite_cache_size": 1 << 10}
 _SETTING_NAMES = {*diskcache.DEFAULT_SETTINGS, "count", "size", "hits", "misses"}
 _CACHE_COLUMNS = {
     *("rowid", "key", "raw", "store_time", "expire_time", "access_time"),
@@ -45,13 +48,21 @@ _FIND_EXPIRED = (
     "SELECT expire_time FROM Cache WHERE 0 < expire_time AND expire_time < ?"
     " ORDER BY expire_time LIMIT 1 OFFSET ?"
 )
+_OLDEST_ROWS = 200
+# What a row takes beside its value: columns, its key a second time, three indexes.
+_ROW_BYTES = 300
+_FIND_OLDEST = (
+    "SELECT key, COALESCE(size, 0) + COALESCE(length(value), 0) FROM Cache"
+    " WHERE raw = 1 AND typeof(key) = 'text' ORDER BY store_time LIMIT ?"
+)
 
 
 class Volume:
     """An open directory. Errors: Damaged, Locked, Unusable."""
 
-    def __init__(self, directory: Path, cache: diskcache.Cache) -> None:
+    def __init__(self, directory: Path, cache: diskcache.Cache, max_bytes: int | None) -> None:
         self.directory = directory
+        self._max_bytes = max_bytes
         self.database = find_database(directory)
         self.disk: BytesDisk = cache.disk
         self._cache = cache
@@ -77,9 +88,33 @@ class Volume:
         self.disk.forget_doomed()
         return removed > 0
 
+    def trim_some(self) -> bool:
+        """Removes a small piece of what was written longest ago, where there is too much. True if there may
+        be more."""
+        if self._max_bytes is None:
+            return False
+        with self._undone_on_error(), mapped_faults():
+            excess: int = self._cache.volume() - self._max_bytes
+            removed = self._remove_oldest(excess) if excess > 0 else 0
+        self.disk.forget_doomed()
+        return removed > 0
+
     def close(self) -> None:
         with suppress(sqlite3.Error):
             self._cache.close()
+
+    def _remove_oldest(self, excess_bytes: int) -> int:
+        """Pages may be half empty: at most half of it at once, or too much would go."""
+        with closing(connect(self.database)) as connection:
+            oldest = connection.execute(_FIND_OLDEST, (_OLDEST_ROWS,)).fetchall()
+        removed = 0
+        with self._cache.transact():
+            for key, size_bytes in oldest:
+                removed += self._cache.delete(key)
+                excess_bytes -= 2 * (size_bytes + _ROW_BYTES)
+                if excess_bytes <= 0:
+                    break
+        return removed
 
     def _write_op(self, key: str, op: Op) -> None:
         # diskcache adds its own time.time(): whatever clock made expires_at, that is what the row holds.
@@ -100,16 +135,20 @@ class Volume:
             raise
 
 
-def open_volume(directory: Path) -> Volume:
-    """Raises Damaged (see `_check`), Locked, or Unusable (cannot be created or written)."""
+def open_volume(directory: Path, max_bytes: int | None = None) -> Volume:
+    """max_bytes: None where only time removes.
+
+    Raises Damaged (see `_check`), Locked, or Unusable (cannot be created or written).
+    """
     with mapped_faults():
         _check(directory)
         if not directory.exists():
             directory.parent.mkdir(parents=True, exist_ok=True)
             directory.mkdir(mode=0o700, exist_ok=True)
             sync_directory(directory.parent)
-        cache = diskcache.Cache(str(directory), timeout=_LOCK_SECONDS, disk=BytesDisk, **_SETTINGS)
-    return Volume(directory, cache)
+        settings = _SETTINGS if max_bytes is None else {**_SETTINGS, **_BOUNDED}
+        cache = diskcache.Cache(str(directory), timeout=_LOCK_SECONDS, disk=BytesDisk, **settings)
+    return Volume(directory, cache, max_bytes)
 
 
 def set_aside(directory: Path) -> Path:

@@ -32,13 +32,21 @@ class Writer:
     """`volume` is read by other threads: the directory now in use, None where there is none."""
 
     def __init__(
-        self, directory: Path, pending: Pending, *, linger_seconds: float, clock: Callable[[], float]
+        self,
+        directory: Path,
+        pending: Pending,
+        *,
+        linger_seconds: float,
+        clock: Callable[[], float],
+        max_bytes: int | None = None,
     ) -> None:
         self.volume: Volume | None = None
         self._directory = directory
         self._pending = pending
         self._linger_seconds = linger_seconds
         self._clock = clock
+        self._max_bytes = max_bytes
+        self._has_grown = True
         self._suspect: Volume | None = None
         self._fault: StoreError | None = None
         self._expire_at = 0.0
@@ -84,7 +92,8 @@ class Writer:
         if not self._flush() or self.volume is None:
             return _RETRY_SECONDS
         self._leave()
-        return _EXPIRE_PAUSE_SECONDS if self._expire() else self._linger_seconds
+        has_more = self._expire() | self._trim()
+        return _EXPIRE_PAUSE_SECONDS if has_more else self._linger_seconds
 
     def _look_after_volume(self) -> None:
         """Opens what is not open, replaces what the reader complained of."""
@@ -118,6 +127,7 @@ class Writer:
                 continue
             # Only now is it certain that no other process set the directory aside before the commit.
             if volume.is_current():
+                self._has_grown = True
                 return
             self._drop_volume()
         raise Unusable("damaged or moved again and again")
@@ -140,10 +150,23 @@ class Writer:
             self._expire_at = now
         return has_more
 
+    def _trim(self) -> bool:
+        """The same for what is too much, after something was written."""
+        has_grown, self._has_grown = self._has_grown, False
+        if self.volume is None or not has_grown:
+            return False
+        try:
+            self._has_grown = self.volume.trim_some()
+        except Damaged:
+            self.report(self.volume)
+        except StoreError as fault:
+            _log.warning("store %s: the oldest records stay for now (%s)", self._directory, fault)
+        return self._has_grown
+
     def _open(self) -> Volume:
         if self.volume is None:
             try:
-                self.volume = open_volume(self._directory)
+                self.volume = open_volume(self._directory, self._max_bytes)
             except Damaged as fault:
                 self.volume = self._open_afresh(None, fault)
         return self.volume
@@ -157,7 +180,7 @@ class Writer:
         with only_process(self._directory):
             if damaged is None or not damaged.is_current():
                 try:
-                    return open_volume(self._directory)
+                    return open_volume(self._directory, self._max_bytes)
                 except Damaged as still:
                     fault = still
             self._asides += 1
@@ -167,7 +190,7 @@ class Writer:
             _log.error(
                 "store %s is damaged (%s): set aside as %s, a new one begins", self._directory, fault, aside
             )
-            return open_volume(self._directory)
+            return open_volume(self._directory, self._max_bytes)
 
     def _drop_volume(self) -> None:
         volume, self.volume = self.volume, None

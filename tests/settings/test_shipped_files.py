@@ -5,12 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from gateway.core.policy import Keep, Policy, Prompts, Pruning, Summary, Trigger
+from gateway.core.policy import Keep, Originals, Policy, Prompts, Pruning, Summary, Trigger
 from gateway.settings import SettingsError, check_file, load_settings
 from gateway.settings.document import load_document
 from gateway.settings.folder import find_config_folder
 from gateway.settings.policy_schema import (
     KeepSection,
+    OriginalsSection,
     PromptsSection,
     PruningSection,
     SummarySection,
@@ -27,6 +28,7 @@ _SECTIONS = {
     Pruning: PruningSection,
     Summary: SummarySection,
     Prompts: PromptsSection,
+    Originals: OriginalsSection,
 }
 
 

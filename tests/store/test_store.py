@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.store import Store, StoreError, open_store
+from gateway.store import Store, StoreError, open_bounded_store, open_store
 from gateway.store.disk import DiskStore
 from gateway.store.memory import MemoryStore
 from tests.store.clock import Clock
@@ -203,6 +203,22 @@ def alive_items(model: dict[str, tuple[bytes, float]], clock: Clock) -> list[tup
 def test_a_url_names_the_kind_of_store(tmp_path: Path) -> None:
     assert isinstance(open_store("memory:"), MemoryStore)
     assert isinstance(open_store(f"disk:{tmp_path}/x"), DiskStore)
+
+
+async def test_a_bounded_store_lies_in_the_same_place_and_knows_nothing_of_the_other(tmp_path: Path) -> None:
+    url = f"disk:{tmp_path}/state"
+    async with opened(open_store(url)) as state, opened(open_bounded_store(url, "more", 1 << 20)) as more:
+        assert isinstance(more, DiskStore) and (tmp_path / "state" / "more" / "cache.db").exists()
+        await state.write_durably("head:1", b"state", keep_seconds=60)
+        await more.write_durably("head:1", b"more", keep_seconds=60)
+        assert [await state.read("head:1"), await more.read("head:1")] == [b"state", b"more"]
+
+
+async def test_in_memory_a_bounded_store_drops_the_oldest(tmp_path: Path) -> None:
+    async with opened(open_bounded_store("memory:", "more", 10_000)) as store:
+        for number in range(20):
+            store.write(f"head:{number:02}", bytes(1_000), keep_seconds=60)
+        assert [key for key, _ in await store.scan("")] == [f"head:{number}" for number in range(13, 20)]
 
 
 @pytest.mark.parametrize("url", ["", "disk:", "disk", "memory:x", "file:/x", "/tmp/x"])

@@ -474,6 +474,55 @@ async def test_what_has_expired_is_removed_in_the_background(tmp_path: Path) -> 
         assert await store.read("pivot:1") == b"1"
 
 
+def count_bytes(directory: Path) -> int:
+    """Of the database as it is after its next checkpoint."""
+    (row,) = run_sql(
+        directory, ("SELECT page_count * page_size FROM pragma_page_count, pragma_page_size", ())
+    )
+    assert isinstance(row[0], int)
+    return row[0]
+
+
+async def test_a_bounded_store_drops_what_was_written_longest_ago(tmp_path: Path) -> None:
+    directory, most = tmp_path / "store", 400_000
+    async with opened(directory, max_bytes=most) as store:
+        await store.write_durably("head:0", os.urandom(2_000), keep_seconds=3_600)
+        for number in range(1, 600):
+            store.write(f"head:{number:03}", os.urandom(2_000), keep_seconds=3_600)
+        # Written again, it is the newest.
+        await store.write_durably("head:0", b"again", keep_seconds=3_600)
+        await until(lambda: count_bytes(directory) <= most)
+        kept = sorted(key for key, _ in await store.scan(""))
+    assert kept[0] == "head:0" and len(kept) > 80
+    assert kept[1:] == [f"head:{number:03}" for number in range(601 - len(kept), 600)]
+
+
+async def test_large_records_count_and_go_one_by_one(tmp_path: Path) -> None:
+    directory = tmp_path / "store"
+    async with opened(directory, max_bytes=5 << 20) as store:
+        for number in range(6):
+            await store.write_durably(f"head:{number}", bytes(2 << 20), keep_seconds=3_600)
+        await until(lambda: run_sql(directory, ("SELECT count(*) FROM Cache", ())) == [(2,)])
+        assert [key for key, _ in await store.scan("")] == ["head:4", "head:5"]
+    assert len(list(directory.glob("*/*/*.val"))) == 2
+
+
+async def test_a_bound_that_was_lowered_holds_from_the_start(tmp_path: Path) -> None:
+    directory = tmp_path / "store"
+    await fill(directory)
+    async with opened(directory, max_bytes=100_000):
+        await until(lambda: count_bytes(directory) <= 100_000)
+
+
+async def test_without_a_bound_only_time_removes(tmp_path: Path) -> None:
+    directory = tmp_path / "store"
+    await fill(directory)
+    volume = open_volume(directory)
+    assert not volume.trim_some()
+    volume.close()
+    assert run_sql(directory, ("SELECT count(*) FROM Cache", ())) == [(300,)]
+
+
 async def test_the_directory_is_private(tmp_path: Path) -> None:
     directory = tmp_path / "a" / "store"
     async with opened(directory):
