@@ -123,6 +123,8 @@ async def send(toy: ToyUpstream, body: bytes, times: int, log: pytest.LogCapture
     toy.reply = lambda _: Reply(text="Noted.")
     probe = toy.intercept(_PROBE)
     more = IMPATIENT if probe is not None and probe.delivery.never else ""
+    # On a slow machine a summary may take longer than a client is kept waiting without a sign.
+    more += "keepalive: {after_seconds: 60}\n"
     async with (
         toy,
         running_gateway(make_settings(toy, more=more)) as gateway,
