@@ -16,6 +16,7 @@ from gateway.admin import AdminServer
 from gateway.admin_pages import AdminPages
 from gateway.bus import Bus
 from gateway.calibrator import Calibrator
+from gateway.commands import Commands
 from gateway.compactor import Compactor
 from gateway.core.errors import RequestRefused
 from gateway.core.policy import Estimator
@@ -40,7 +41,7 @@ from gateway.planner import Planner
 from gateway.plugin import load_plugins
 from gateway.policies import Policies
 from gateway.preparation import Preparation
-from gateway.proxy import Proxy
+from gateway.proxy import Proxy, Ways
 from gateway.reception import Reception
 from gateway.recovery import Recovery
 from gateway.relay import Relay
@@ -119,7 +120,8 @@ class Gateway:
         preparation = Preparation(settings, planner, self._compactor, folding, roster)
         recovery = Recovery(preparation, sender, Lessons(limits, calibrator), journal)
         entrance = Entrance(Tenancy(settings), upstreams)
-        self._proxy = Proxy(settings, entrance, reception, recovery, sender)
+        ways = Ways(Commands(settings, self._compactor), recovery, sender)
+        self._proxy = Proxy(settings, entrance, reception, ways)
         pages = AdminPages(metrics, EventStream(self.bus), roster, self._state, self._compactor)
         self._admin = AdminServer(settings.admin, pages, _discreet_log())
         self._runner: web.ServerRunner | None = None

@@ -27,14 +27,20 @@ from gateway.turn import Turn
 
 _BREAKERS_BYTES = 1 << 18
 _BREAKER_WEIGHT_BYTES = 256
+PAUSED = Rejected("paused", is_summarisers=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Compaction:
-    """What became of one: the pivot that is ready, or None; and how many calls it took."""
+    """What became of one: the pivot that is ready, or None; and how many calls it took.
+
+    pre_tokens: what the conversation held before. failure: why there is no pivot.
+    """
 
     pivot: Pivot | None
     calls: int
+    pre_tokens: int = 0
+    failure: str = ""
 
     @property
     def is_ready(self) -> bool:
@@ -62,8 +68,8 @@ class Folding:
         started = time.monotonic()
         if not self.may_ask(turn):
             if order.trigger == "manual":
-                self._journal.note_compaction(turn, cut, Rejected("paused", is_summarisers=False), order, 0)
-            return Compaction(None, calls=0)
+                self._journal.note_compaction(turn, cut, PAUSED, order, 0)
+            return Compaction(None, calls=0, failure=PAUSED.reason)
         self._set_breaker(turn, self._breaker(turn).with_attempt(started))
         situation = await self._planner.gather(turn, may_compact=True)
         order = replace(order, pre_tokens=_count_before(situation, cut))
@@ -75,7 +81,9 @@ class Folding:
         self._note(turn, made)
         noted = replace(order, reason=f"{order.reason} calls={summary.calls}")
         self._journal.note_compaction(turn, cut, made, noted, time.monotonic() - started)
-        return Compaction(made if isinstance(made, Pivot) else None, calls=summary.calls)
+        if isinstance(made, Pivot):
+            return Compaction(made, summary.calls, order.pre_tokens)
+        return Compaction(None, summary.calls, order.pre_tokens, made.reason)
 
     async def _make(self, turn: Turn, cut: Cut, situation: Situation, order: Order) -> Made:
         match turn.policy.summary.method:

@@ -2,8 +2,10 @@
 
 import hashlib
 import math
+from collections.abc import Callable
 from typing import Final
 
+from gateway.commands import read_command
 from gateway.core.beta import has_long_window
 from gateway.core.conversation import Conversation, count_replies
 from gateway.core.head import Head, choose_scope
@@ -54,9 +56,11 @@ class Reception:
         head = self._state.find_head(conversation, scope)
         if _is_missing_answers(conversation, head):
             head = await self._state.ask_head(tenant.id, conversation, scope) or head
-        identity, parent = self._choose_branch(head, received)
-        head = self._state.read_in_force(identity, conversation, head)
         policy = self._policies.choose(tenant, upstream.name, envelope.model)
+        command = read_command(received) if policy.commands else None
+        claim = self._state.claim_continuation if command is None else self._state.read_continuation
+        identity, parent = self._choose_branch(head, received, claim)
+        head = self._state.read_in_force(identity, conversation, head)
         is_long = has_long_window(envelope.model, admission.raw_headers)
         limits = self._limits.read(tenant.id, upstream.name, envelope.model, has_long_window=is_long)
         if limits is None:
@@ -75,6 +79,7 @@ class Reception:
             head=head,
             conversation=identity,
             parent=parent,
+            command=command,
         )
 
     def _choose_scope(self, upstream: str, received: Received) -> str:
@@ -109,8 +114,10 @@ class Reception:
             self._lines[key] = choose_lines(policy, limits, demand)
         return self._lines[key]
 
-    def _choose_branch(self, head: Head | None, received: Received) -> tuple[str, str | None]:
-        """The conversation's id and its parent's.
+    def _choose_branch(
+        self, head: Head | None, received: Received, claim: Callable[[Head, str], str]
+    ) -> tuple[str, str | None]:
+        """The conversation's id and its parent's. claim: who goes on from the head.
 
         A new id for a request that leaves its nearest head's continuation, and for a side call: one with
         other tools over the same history.
@@ -125,7 +132,7 @@ class Reception:
         is_side_call = head.tools != tools.hex()
         if head.key == own:
             return (fresh, None) if is_side_call else (head.conversation, head.parent)
-        first = own if is_side_call else self._state.claim_continuation(head, own)
+        first = own if is_side_call else claim(head, own)
         goes_on = first == own or bytes.fromhex(first) in received.conversation.chain
         if is_side_call or not goes_on:
             return fresh, head.conversation

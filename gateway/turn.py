@@ -25,6 +25,7 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
     the same way.
     lines: where they lie for this request, its floor aside; None where nothing limits it.
     conversation, parent: the branch this request belongs to, and the one it left.
+    command: the instructions of a `/compact` that its last message is; None where it is a request.
     """
 
     tenant: Tenant
@@ -39,6 +40,7 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
     head: Head | None
     conversation: str
     parent: str | None
+    command: str | None = None
 
     @property
     def owner(self) -> str:
