@@ -272,6 +272,18 @@ async def test_when_the_summary_fails_it_says_so_and_the_conversation_goes_on_as
     assert again.startswith("Compacted: ")
 
 
+async def test_a_command_that_came_to_nothing_leaves_its_place_to_what_is_said_instead() -> None:
+    session = make_talk()
+    async with ToyUpstream() as toy, running_gateway(make_settings(toy, more=_ON)) as gateway:
+        before = await play(gateway, toy, session, 0, _REPORT + 1)
+        toy.summary_failures = [RawAnswer(status=401)]
+        answer = await say(gateway, with_command(session))
+        after = await play(gateway, toy, session, _REPORT + 1, _REPORT + 3)
+    assert "401" in read_text(answer)
+    identities = {a.header("x-gateway-conversation") for a in (*before.answers, answer, *after.answers)}
+    assert len(identities) == 1
+
+
 async def test_a_conversation_that_was_never_seen_before_can_be_compacted() -> None:
     session = make_talk()
     async with ToyUpstream() as toy, running_gateway(make_settings(toy, more=_ON)) as gateway:
@@ -342,7 +354,8 @@ async def test_a_summary_that_is_being_made_already_is_waited_for_and_is_not_tak
         command: Message = {"role": "user", "content": "/compact Keep names."}
         told = read_text(await say(gateway, with_command(session, command)))
         after = await play(gateway, toy, with_pair(session, told, command), _REPORT + 2, _REPORT + 3)
-    assert b"Keep names." in toy.summaries[-1].body
+    _, second = toy.summaries
+    assert b"Keep names." in second.body and b"<earlier-summary>" not in second.body
     assert plans_of(after) == ["pivot"] and _RESUME not in texts_of(after)
 
 
