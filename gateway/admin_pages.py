@@ -11,6 +11,7 @@ import msgspec
 from aiohttp import web
 
 from gateway.compactor import Compactor
+from gateway.core.command import LONGEST_INSTRUCTIONS_CHARS
 from gateway.event_stream import EventStream
 from gateway.metrics import CONTENT_TYPE, Metrics
 from gateway.roster import Roster, Sighting
@@ -19,11 +20,10 @@ from gateway.state import State
 Page = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 
 _MOST_LISTED: Final = 500
-_LONGEST_INSTRUCTIONS: Final = 8_000
 
 
 class _Wish(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    instructions: Annotated[str, msgspec.Meta(max_length=_LONGEST_INSTRUCTIONS)] | None = None
+    instructions: Annotated[str, msgspec.Meta(max_length=LONGEST_INSTRUCTIONS_CHARS)] | None = None
 
 
 class AdminPages:

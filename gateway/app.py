@@ -18,6 +18,7 @@ from gateway.archive import Archive
 from gateway.bus import Bus
 from gateway.calibrator import Calibrator
 from gateway.chronicle import Chronicle
+from gateway.commands import Commands
 from gateway.compactor import Compactor
 from gateway.core.errors import RequestRefused
 from gateway.core.policy import Estimator
@@ -43,7 +44,7 @@ from gateway.planner import Planner
 from gateway.plugin import load_plugins
 from gateway.policies import Policies
 from gateway.preparation import Preparation
-from gateway.proxy import Proxy
+from gateway.proxy import Proxy, Ways
 from gateway.reception import Reception
 from gateway.recovery import Recovery
 from gateway.relay import Relay
@@ -123,7 +124,8 @@ class Gateway:
         preparation = Preparation(settings, planner, self._compactor, folding, roster)
         recovery = Recovery(preparation, sender, Lessons(limits, calibrator), journal)
         entrance = Entrance(Tenancy(settings), upstreams)
-        self._proxy = Proxy(settings, entrance, reception, recovery, sender)
+        ways = Ways(Commands(settings, self._compactor), recovery, sender)
+        self._proxy = Proxy(settings, entrance, reception, ways)
         pages = AdminPages(metrics, EventStream(self.bus), roster, self._state, self._compactor)
         history = HistoryPages(roster, self._chronicle, self._archive)
         self._admin = AdminServer(settings.admin, [pages, history], _discreet_log())

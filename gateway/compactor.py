@@ -14,12 +14,20 @@ from typing import Any
 import msgspec
 
 from gateway.calibrator import Calibrator
-from gateway.core.by_hand import choose_cut_by_hand, choose_rest
+from gateway.core.by_hand import (
+    Failed,
+    Folded,
+    NothingToFold,
+    Outcome,
+    choose_cut_by_hand,
+    choose_rest,
+    measure_fold,
+)
 from gateway.core.conversation import Conversation, find_open_group
 from gateway.core.cut import Cut
 from gateway.core.head import Head, smoothed_growth
-from gateway.core.pivot import Pivot, is_on_chain
-from gateway.core.plan import Plan, decide_after
+from gateway.core.pivot import is_on_chain
+from gateway.core.plan import Plan, Situation, decide_after
 from gateway.core.usage import Usage
 from gateway.folding import Compaction, Folding
 from gateway.journal import Journal
@@ -44,6 +52,14 @@ class _Running:
     task: "asyncio.Task[Compaction]"
 
 
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """What a person asked for. key: the chain of the request that it was asked at."""
+
+    key: str
+    task: "asyncio.Task[Outcome]"
+
+
 class Compactor:
     def __init__(
         self, state: State, planner: Planner, calibrator: Calibrator, folding: Folding, journal: Journal
@@ -56,7 +72,7 @@ class Compactor:
         self._digesting: dict[str, asyncio.Task[bool]] = {}
         self._running: dict[str, _Running] = {}
         # Conversations whose compaction a person asked for.
-        self._asked: set[str] = set()
+        self._asked: dict[str, _Asked] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
 
     async def close(self) -> None:
@@ -130,53 +146,81 @@ class Compactor:
 
     # What a person asks for.
 
-    def compact(self, turn: Turn, instructions: str) -> bool:
-        """Whatever the lines say; applies from the next request on. False: one is under way already."""
-        if turn.conversation in self._asked:
-            return False
-        self._asked.add(turn.conversation)
-        task = self._spawn(self._compact(turn, instructions))
-        task.add_done_callback(lambda _: self._asked.discard(turn.conversation))
-        return True
+    def compact(self, turn: Turn, instructions: str) -> "asyncio.Task[Outcome] | None":
+        """Whatever the lines say; applies from the next request on. None: another one is under way already.
+
+        The same command once more is the one that is under way.
+        """
+        key = turn.received.conversation.key.hex()
+        asked = self._asked.get(turn.conversation)
+        if asked is not None:
+            return asked.task if turn.command is not None and asked.key == key else None
+        work = self._compact if turn.command is None else self._obey
+        task = self._spawn(work(turn, instructions))
+        self._asked[turn.conversation] = _Asked(key, task)
+        task.add_done_callback(lambda _: self._asked.pop(turn.conversation, None))
+        return task
 
     def postpone(self, head: Head, instructions: str) -> None:
         """The same, begun at the conversation's next request."""
         self._state.leave_marker(_make_marker(head.owner, head.key, head.length, instructions))
 
-    async def _compact(self, turn: Turn, instructions: str) -> None:
-        """After a compaction that runs already: one summary per chain at a time."""
+    async def _compact(self, turn: Turn, instructions: str) -> Outcome:
+        """Should we be stopped, the marker brings the work back at the conversation's next request."""
         conversation = turn.received.conversation
         head = self._state.find_head(conversation, turn.scope)
-        turn = msgspec.structs.replace(turn, head=head)
-        while (running := self._find_on_chain(turn.owner, conversation)) is not None:
-            await asyncio.wait((running.task,))
-        calls = turn.policy.summary.max_calls
-        order = Order(reason="manual", calls=calls, trigger="manual", instructions=instructions)
-        cut = choose_cut_by_hand(await self._planner.gather(turn, may_compact=True))
-        if cut is None:
-            self._journal.note_nothing_to_fold(turn, order)
-            return
         if head is not None:
-            # Should we be stopped, the marker brings the work back at the conversation's next request.
             self._state.save_head(head, is_worth_writing=True)
         key, length = conversation.key.hex(), len(conversation.messages)
         self._state.save_marker(_make_marker(turn.owner, key, length, instructions))
-        pivot = await self._fold_by_hand(turn, cut, order)
-        if pivot is not None:
-            self._state.put_in_force(turn.conversation, pivot, head)
+        outcome = await self._fold_by_hand(msgspec.structs.replace(turn, head=head), instructions, head)
         self._state.drop_marker(key)
+        return outcome
 
-    async def _fold_by_hand(self, turn: Turn, whole: Cut, order: Order) -> Pivot | None:
-        """In as many calls as the policy allows; the last pivot that was made."""
-        pivot: Pivot | None = None
-        cut: Cut | None = whole
-        while cut is not None and order.calls > 0:
-            made = await self.start(turn, cut, order)
-            if made.pivot is None:
-                break
+    async def _obey(self, turn: Turn, instructions: str) -> Outcome:
+        """A command of the conversation itself, once: the same one again with nothing new before it is done
+        already. It leaves no marker: who waits for the answer asks again.
+        """
+        key = turn.received.conversation.key.hex()
+        done = await self._state.load_folded(turn.owner, key)
+        if done is not None:
+            return done
+        outcome = await self._fold_by_hand(turn, instructions, _make_place(turn))
+        if isinstance(outcome, Folded):
+            # In this order: who finds that it is done must find it in force, too.
+            self._state.flush_heads()
+            self._state.save_folded(turn.owner, key, outcome)
+        return outcome
+
+    async def _fold_by_hand(self, turn: Turn, instructions: str, place: Head | None) -> Outcome:
+        """In as many calls as the policy allows. place: where what was made is put in force."""
+        calls = turn.policy.summary.max_calls
+        order = Order(reason="manual", calls=calls, trigger="manual", instructions=instructions)
+        whole = choose_cut_by_hand(await self._gather_alone(turn))
+        if whole is None:
+            self._journal.note_nothing_to_fold(turn, order)
+            return NothingToFold()
+        made = first = await self.start(turn, whole, order)
+        pivot = made.pivot
+        while made.pivot is not None:
             pivot, order = made.pivot, replace(order, calls=order.calls - made.calls)
-            cut = choose_rest(await self._planner.gather(turn, may_compact=True), pivot, whole.covers)
-        return pivot
+            cut = choose_rest(await self._gather_alone(turn), pivot, whole.covers)
+            if cut is None or order.calls <= 0:
+                break
+            made = await self.start(turn, cut, order)
+        if pivot is None:
+            return Failed(made.failure)
+        self._state.put_in_force(turn.conversation, pivot, place)
+        return measure_fold(whole, pivot, first.pre_tokens)
+
+    async def _gather_alone(self, turn: Turn) -> Situation:
+        """Once no compaction of this chain runs any more: whose summary it is decides what stands in it."""
+        while True:
+            situation = await self._planner.gather(turn, may_compact=True)
+            running = self._find_on_chain(turn.owner, turn.received.conversation)
+            if running is None:
+                return situation
+            await asyncio.wait((running.task,))
 
     # What happens in the background.
 
@@ -263,6 +307,27 @@ def _make_head(turn: Turn, plan: Plan, usage: Usage | None) -> Head:
         growth_tokens=smoothed_growth(turn.own_head, total) if usage is not None else turn.growth,
         pivot=plan.pivot.key if plan.pivot else None,
         batches=tuple(batch.key for batch in plan.batches),
+        conversation=turn.conversation,
+        parent=turn.parent,
+    )
+
+
+def _make_place(turn: Turn) -> Head:
+    """The end of what a command was said about. The client may send the command and its answer back or
+    leave them out: this lies on the chain of either.
+    """
+    conversation = turn.received.conversation
+    return Head(
+        owner=turn.owner,
+        key=conversation.chain[-2].hex(),
+        length=len(conversation.messages) - 1,
+        scope=turn.scope,
+        tools=turn.received.body.envelope.tools.hex(),
+        prompt_tokens=0,
+        output_tokens=0,
+        growth_tokens=turn.growth,
+        pivot=None,
+        batches=turn.head.batches if turn.head is not None else (),
         conversation=turn.conversation,
         parent=turn.parent,
     )

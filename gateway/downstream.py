@@ -93,6 +93,15 @@ class Downstream:
         assert self.answer is not None
         await self.answer.write_eof()
 
+    async def reply(self, body: bytes, headers: dict[str, str]) -> None:
+        """A whole answer of our own."""
+        ours = CIMultiDict({**self._kind(), **headers})
+        if not self._is_streaming:
+            ours[hdrs.CONTENT_LENGTH] = str(len(body))
+        await self.begin(200, "OK", ours)
+        await self.write(body)
+        await self.end()
+
     async def fail(self, upstream_body: bytes, status: int) -> None:
         """After a commit: the error as an event of the stream, then a connection that breaks, so that it
         counts.
@@ -122,7 +131,9 @@ class Downstream:
 
     async def _keep_alive(self, headers: dict[str, str]) -> None:
         if self.answer is None:
-            kind = "text/event-stream" if self._is_streaming else "application/json"
-            await self.begin(200, "OK", CIMultiDict({"Content-Type": kind, **headers}))
+            await self.begin(200, "OK", CIMultiDict({**self._kind(), **headers}))
             self.is_committed = True
         await self.write(self._form.keepalive if self._is_streaming else _SPACE)
+
+    def _kind(self) -> dict[str, str]:
+        return {hdrs.CONTENT_TYPE: "text/event-stream" if self._is_streaming else "application/json"}

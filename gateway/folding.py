@@ -27,15 +27,20 @@ from gateway.turn import Turn
 
 _BREAKERS_BYTES = 1 << 18
 _BREAKER_WEIGHT_BYTES = 256
-_PAUSED = Rejected("paused", is_summarisers=False)
+PAUSED = Rejected("paused", is_summarisers=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Compaction:
-    """What became of one: the pivot that is ready, or None; and how many calls it took."""
+    """What became of one: the pivot that is ready, or None; and how many calls it took.
+
+    pre_tokens: what the conversation held before. failure: why there is no pivot.
+    """
 
     pivot: Pivot | None
     calls: int
+    pre_tokens: int = 0
+    failure: str = ""
 
     @property
     def is_ready(self) -> bool:
@@ -63,8 +68,8 @@ class Folding:
         started = time.monotonic()
         if not self.may_ask(turn):
             if order.trigger == "manual":
-                self._journal.note_compaction(turn, cut, Made(_PAUSED, 0), order, 0)
-            return Compaction(None, calls=0)
+                self._journal.note_compaction(turn, cut, Made(PAUSED, 0), order, 0)
+            return Compaction(None, calls=0, failure=PAUSED.reason)
         self._set_breaker(turn, self._breaker(turn).with_attempt(started))
         situation = await self._planner.gather(turn, may_compact=True)
         order = replace(order, pre_tokens=_count_before(situation, cut))
@@ -76,7 +81,9 @@ class Folding:
         self._note(turn, outcome)
         made = replace(made, outcome=outcome)
         self._journal.note_compaction(turn, cut, made, order, time.monotonic() - started)
-        return Compaction(outcome if isinstance(outcome, Pivot) else None, calls=made.calls)
+        if isinstance(outcome, Pivot):
+            return Compaction(outcome, made.calls, order.pre_tokens)
+        return Compaction(None, made.calls, order.pre_tokens, outcome.reason)
 
     async def _make(self, turn: Turn, cut: Cut, situation: Situation, order: Order) -> Made:
         match turn.policy.summary.method:

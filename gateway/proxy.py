@@ -4,11 +4,12 @@ Awaits only what downstream is waiting for. Decides nothing itself.
 """
 
 import logging
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 from aiohttp import web
 
+from gateway.commands import Commands
 from gateway.core.errors import RequestRefused, Unreadable, UpstreamFailed, UpstreamStalled
 from gateway.downstream import Answer, Downstream
 from gateway.entrance import Admission, Entrance
@@ -26,20 +27,26 @@ log = logging.getLogger("gateway.proxy")
 _HUNG_UP: Final = 499
 
 
+class Ways(NamedTuple):
+    """How a request may be answered: by ourselves, by upstream as planned, or as a relay."""
+
+    commands: Commands
+    recovery: Recovery
+    sender: Sender
+
+
 class Proxy:
     def __init__(
         self,
         settings: Settings,
         entrance: Entrance,
         reception: Reception,
-        recovery: Recovery,
-        sender: Sender,
+        ways: Ways,
     ) -> None:
         self._settings = settings
         self._entrance = entrance
         self._reception = reception
-        self._recovery = recovery
-        self._sender = sender
+        self._commands, self._recovery, self._sender = ways
 
     async def answer(self, request: web.BaseRequest) -> web.StreamResponse:
         """Every request of the data port ends here. Raises nothing but a cancelled handler."""
@@ -82,6 +89,9 @@ class Proxy:
             await self._sender.pass_through(call, downstream)
             return
         downstream.speak(admission.form, is_streaming=turn.received.body.envelope.is_streaming)
+        if turn.command is not None:
+            await self._commands.carry(turn, turn.command, downstream)
+            return
         await self._recovery.carry(turn, call, downstream)
 
 

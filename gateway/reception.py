@@ -2,8 +2,10 @@
 
 import hashlib
 import math
+from collections.abc import Callable
 from typing import Final
 
+from gateway.commands import read_command
 from gateway.core.beta import has_long_window
 from gateway.core.conversation import Conversation, count_replies
 from gateway.core.head import Head, choose_scope
@@ -56,9 +58,11 @@ class Reception:
         if _is_missing_answers(conversation, head):
             head = await self._state.ask_head(tenant.id, conversation, scope) or head
         purpose = _read_purpose(received, is_agent=admission.is_agent)
-        identity, parent = self._choose_branch(head, received, purpose)
-        head = self._state.read_in_force(identity, conversation, head)
         policy = self._policies.choose(tenant, upstream.name, envelope.model)
+        command = read_command(received) if policy.commands else None
+        claim = self._state.claim_continuation if command is None else self._state.read_continuation
+        identity, parent = self._choose_branch(head, received, purpose, claim)
+        head = self._state.read_in_force(identity, conversation, head)
         is_long = has_long_window(envelope.model, admission.raw_headers)
         limits = self._limits.read(tenant.id, upstream.name, envelope.model, has_long_window=is_long)
         if limits is None:
@@ -79,6 +83,7 @@ class Reception:
             parent=parent,
             purpose=purpose,
             session=admission.session,
+            command=command,
         )
 
     def _choose_scope(self, upstream: str, received: Received) -> str:
@@ -114,9 +119,9 @@ class Reception:
         return self._lines[key]
 
     def _choose_branch(
-        self, head: Head | None, received: Received, purpose: Purpose
+        self, head: Head | None, received: Received, purpose: Purpose, claim: Callable[[Head, str], str]
     ) -> tuple[str, str | None]:
-        """The conversation's id and its parent's.
+        """The conversation's id and its parent's. claim: who goes on from the head.
 
         A new id for a request that leaves its nearest head's continuation, and for a side call: one with
         other tools over the same history, or the client's own summary of it.
@@ -131,7 +136,7 @@ class Reception:
         is_side_call = head.tools != tools.hex() or purpose == "summary"
         if head.key == own:
             return (fresh, None) if is_side_call else (head.conversation, head.parent)
-        first = own if is_side_call else self._state.claim_continuation(head, own)
+        first = own if is_side_call else claim(head, own)
         goes_on = first == own or bytes.fromhex(first) in received.conversation.chain
         if is_side_call or not goes_on:
             return fresh, head.conversation

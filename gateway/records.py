@@ -11,12 +11,13 @@ import msgspec
 from pydantic import TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
 
+from gateway.core.by_hand import Folded
 from gateway.core.estimate import Calibration
 from gateway.core.head import Head
 from gateway.core.learned import Learned
 from gateway.core.pivot import Batch, Pivot
 
-R = TypeVar("R", Head, Pivot, Batch, "Marker", Calibration, Learned)
+R = TypeVar("R", Head, Pivot, Batch, "Marker", Calibration, Learned, Folded)
 
 VERSION: Final = 1
 _DIGEST: Final = re.compile(r"(?:[0-9a-f]{2})+")
@@ -40,7 +41,7 @@ class Marker:
 
 
 _adapters: Final[dict[type, TypeAdapter[Any]]] = {
-    kind: TypeAdapter(kind) for kind in (Head, Pivot, Batch, Marker, Calibration, Learned)
+    kind: TypeAdapter(kind) for kind in (Head, Pivot, Batch, Marker, Calibration, Learned, Folded)
 }
 _envelope_decoder: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 

@@ -11,6 +11,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 
+from gateway.core.by_hand import Folded
 from gateway.core.conversation import Conversation
 from gateway.core.estimate import Calibration, Meter
 from gateway.core.head import Head
@@ -84,6 +85,10 @@ class State:
         if first is None:
             self._continuations.put(head.key, key, _ASKED_WEIGHT_BYTES)
         return first or key
+
+    def read_continuation(self, head: Head, key: str) -> str:
+        """The same for one that goes on nowhere, and leaves the place to the next one."""
+        return self._continuations.get(head.key) or key
 
     async def _load_head(self, owner: str, conversation: Conversation) -> None:
         keys = [f"head:{key.hex()}" for key in reversed(conversation.chain[1:])]
@@ -244,6 +249,16 @@ class State:
 
     def drop_marker(self, key: str) -> None:
         self._store.delete(f"marker:{key}")
+
+    # Commands that were carried out
+
+    async def load_folded(self, owner: str, key: str) -> Folded | None:
+        """key: the chain of the request that the command was."""
+        folded: Folded | None = await self._load(Folded, owner, f"command:{key}")
+        return folded
+
+    def save_folded(self, owner: str, key: str, folded: Folded) -> None:
+        self._write(owner, f"command:{key}", folded)
 
     # Calibrations
 

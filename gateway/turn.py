@@ -27,6 +27,7 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
     lines: where they lie for this request, its floor aside; None where nothing limits it.
     conversation, parent: the branch this request belongs to, and the one it left.
     purpose: what it is for, as far as can be told. session: how the client calls its session; a label.
+    command: the instructions of a `/compact` that its last message is; None where it is a request.
     """
 
     tenant: Tenant
@@ -43,6 +44,7 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
     parent: str | None
     purpose: Purpose
     session: str | None
+    command: str | None = None
 
     @property
     def owner(self) -> str:

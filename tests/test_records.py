@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gateway.core.by_hand import Folded
 from gateway.core.estimate import Calibration
 from gateway.core.head import Head
 from gateway.core.learned import Learned
@@ -45,8 +46,16 @@ _BATCH = Batch(
 )
 _MARKER = Marker(owner="t", key="ab", length=3, auto=True, reason="overflow", created_seconds=0.0)
 _LEARNED = Learned(owner="t", proven=Limits(context=8_000, input=7_000), created_seconds=1.5, suspected=9_000)
-_RECORDS = [_HEAD, _PIVOT, _BATCH, _MARKER, _LEARNED, Calibration(1.25, 7, (1.25, 0.8))]
-_KINDS: list[type] = [Head, Pivot, Batch, Marker, Learned, Calibration]
+_RECORDS = [
+    _HEAD,
+    _PIVOT,
+    _BATCH,
+    _MARKER,
+    _LEARNED,
+    Calibration(1.25, 7, (1.25, 0.8)),
+    Folded(3, 2_000, 900),
+]
+_KINDS: list[type] = [Head, Pivot, Batch, Marker, Learned, Calibration, Folded]
 
 
 def edited(record: object, **changes: Any) -> bytes:

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from gateway.core.by_hand import Folded
 from gateway.core.conversation import Conversation
 from gateway.core.estimate import Calibration, Meter
 from gateway.core.head import Head
@@ -173,6 +174,14 @@ async def test_the_first_to_go_on_from_a_head_claims_it_and_others_are_branches(
     assert state.claim_continuation(head, "first") == "first"
 
 
+async def test_who_only_asks_where_it_would_go_on_leaves_the_place_to_the_next_one() -> None:
+    state = make_state(await make_store())
+    head = make_head(talk(1))
+    assert state.read_continuation(head, "command") == "command"
+    assert state.claim_continuation(head, "next") == "next"
+    assert state.read_continuation(head, "command") == "next"
+
+
 async def test_a_saved_pivot_is_durable_and_every_longer_history_finds_it() -> None:
     store = await make_store()
     state = make_state(store)
@@ -301,6 +310,15 @@ async def test_a_pivot_made_by_hand_is_in_force_after_a_restart() -> None:
     before.flush_heads()
     found = await make_state(store).ask_head("t", talk(4), "s")
     assert found is not None and (found.pivot, found.total_tokens) == (made.key, 0)
+
+
+async def test_a_command_that_was_carried_out_is_known_after_a_restart_and_to_its_tenant_alone() -> None:
+    store = await make_store()
+    make_state(store).save_folded("t", "ab", Folded(3, 2_000, 900))
+    again = make_state(store)
+    assert await again.load_folded("t", "ab") == Folded(3, 2_000, 900)
+    assert await again.load_folded("other", "ab") is None
+    assert await again.load_folded("t", "cd") is None
 
 
 async def test_calibrations_are_kept_for_each_tenant_upstream_model_and_estimator() -> None:

@@ -13,6 +13,7 @@ _LOAD = "tests/settings/test_load.py"
 _SHIPPED = "tests/settings/test_shipped_files.py"
 _STAYS = "tests/endurance/test_presets.py"
 _PRUNE = "tests/core/test_prune.py"
+_COMMANDS = "tests/test_commands.py"
 _LINES = "tests/core/test_lines.py"
 
 PROVEN: dict[int, list[str]] = {
@@ -121,6 +122,9 @@ PROVEN: dict[int, list[str]] = {
         "tests/test_manual_compaction.py::test_a_compaction_asked_for_between_two_requests_applies_from_the_next_one_on",
         "tests/test_manual_compaction.py::test_it_needs_neither_a_known_window_nor_automatic_compaction",
         "tests/test_manual_compaction.py::test_what_was_asked_for_survives_a_restart",
+        f"{_COMMANDS}::test_the_gateway_compacts_answers_itself_and_asks_upstream_for_the_summary_only",
+        f"{_COMMANDS}::test_the_same_command_again_makes_no_second_summary",
+        f"{_COMMANDS}::test_only_tenants_whose_policy_allows_it_have_commands",
     ],
     # The long window.
     16: [

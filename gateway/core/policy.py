@@ -153,6 +153,8 @@ class Policy:
     name: str = "adaptive"
     auto: bool = True
     prune: bool = True
+    # May its users give commands to the gateway in the conversation itself (document 003 §3: /compact)?
+    commands: bool = False
     estimator: Estimator = "tiktoken"
     trigger: Trigger = field(default_factory=Trigger)
     keep: Keep = field(default_factory=Keep)

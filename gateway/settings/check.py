@@ -36,7 +36,8 @@ def _describe_upstream(upstream: UpstreamSettings) -> str:
 
 def _describe_policy(policy: Policy) -> str:
     switched_off = [name for name, on in (("auto", policy.auto), ("prune", policy.prune)) if not on]
-    return f"preset {policy.name}" + "".join(f", {name} off" for name in switched_off)
+    commands = ", commands on" if policy.commands else ""
+    return f"preset {policy.name}" + "".join(f", {name} off" for name in switched_off) + commands
 
 
 def _without_password(store: str) -> str:

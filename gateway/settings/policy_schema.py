@@ -275,6 +275,10 @@ class PresetSection(Section):
     compaction: CompactionSection = Field(
         default_factory=CompactionSection, description="What is done at all."
     )
+    commands: bool = Field(
+        default=_POLICY.commands,
+        description="A last message '/compact [instructions]' is carried out and answered by the gateway.",
+    )
     estimator: Estimator = Field(
         default=_POLICY.estimator,
         description="How texts are counted before usage corrects it: tiktoken, chars (length / 4), chars-up.",

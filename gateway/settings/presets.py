@@ -11,7 +11,7 @@ from gateway.settings.nearest import find_nearest
 from gateway.settings.policy_schema import PolicySection, PresetSection
 
 # Keys of a preset that are no sections.
-_PLAIN_KEYS = frozenset({"estimator"})
+_PLAIN_KEYS = frozenset({"commands", "estimator"})
 
 
 class PresetError(ValueError):

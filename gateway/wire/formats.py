@@ -11,8 +11,18 @@ from gateway.core.errors import RequestRefused
 from gateway.core.message import Message
 from gateway.core.pivot import Mark, Pivot
 from gateway.core.transcript import Spoken
-from gateway.wire import chat, chat_reply, chat_rewrite, chat_summary, chat_text, errors, messages_errors
+from gateway.wire import (
+    chat,
+    chat_own_answer,
+    chat_reply,
+    chat_rewrite,
+    chat_summary,
+    chat_text,
+    errors,
+    messages_errors,
+)
 from gateway.wire.answer_facts import Document
+from gateway.wire.own_answer import OwnAnswer
 from gateway.wire.request import RequestBody
 from gateway.wire.summary_answer import Said
 from gateway.wire.summary_request import SummaryRequest
@@ -29,6 +39,7 @@ class WireFormat:
     read_said: what one JSON object of an answer says. keepalive: what a waiting stream is sent, at any place
     between its events.
     render_stream_error: an error body, and its status, as one event.
+    render_own_answer: an answer of ours, as a stream or whole.
     """
 
     name: str
@@ -43,6 +54,7 @@ class WireFormat:
     read_said: Callable[[Document], Said]
     keepalive: bytes
     render_stream_error: Callable[[bytes, int], bytes]
+    render_own_answer: Callable[[OwnAnswer], bytes]
 
 
 CHAT: Final = WireFormat(
@@ -58,6 +70,7 @@ CHAT: Final = WireFormat(
     read_said=chat_reply.read_said,
     keepalive=b": keep-alive\n\n",
     render_stream_error=errors.render_stream_error,
+    render_own_answer=chat_own_answer.render_own_answer,
 )
 FORMATS: Final = {form.name: form for form in (CHAT,)}
 

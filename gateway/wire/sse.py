@@ -1,4 +1,4 @@
-"""Server-sent events: bytes, cut anywhere, into events.
+"""Server-sent events: bytes, cut anywhere, into events, and back.
 
 Follows the event stream format of the WHATWG HTML standard, §9.2.6, but for one thing: an event that the
 stream ends in, without its blank line, is given too (`finish`). Knows nothing of JSON or of any API.
@@ -102,6 +102,12 @@ class SseParser:
 
     def finish(self) -> list[Event]:
         return _parse_events(self._splitter.finish())
+
+
+def render_event(event: Event) -> bytes:
+    """One event of data without line ends; by its default name it is nameless."""
+    name = b"" if event.name == DEFAULT_NAME else b"event: %s\n" % event.name.encode()
+    return name + b"data: " + event.data + b"\n\n"
 
 
 def read_event(block: bytes) -> Event | None:

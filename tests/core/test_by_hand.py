@@ -1,15 +1,16 @@
+from dataclasses import replace
 from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.core.by_hand import choose_cut_by_hand, choose_rest
+from gateway.core.by_hand import Folded, choose_cut_by_hand, choose_rest, measure_fold
 from gateway.core.conversation import find_open_group, is_boundary
 from gateway.core.estimate import Calibration, Known
 from gateway.core.limits import Limits
 from gateway.core.plan import Situation
 from gateway.core.policy import Keep, Policy
-from gateway.core.view import View
+from gateway.core.view import Size, View
 from tests.conversations import JSON, bodies, make_pivot, measure_sizes, read
 from tests.core.test_plan import situate
 
@@ -49,6 +50,26 @@ def test_what_is_folded_already_is_not_folded_again() -> None:
     part = make_pivot(situation.conversation, 5)
     rest = choose_rest(situation, part, whole.covers)
     assert rest is not None and (rest.base, rest.start, rest.covers) == (part, 5, whole.covers)
+
+
+def test_a_few_words_are_not_worth_a_summary() -> None:
+    situation = situate(3_000)
+    whole = choose_cut_by_hand(situation)
+    assert whole is not None
+    most = make_pivot(situation.conversation, whole.covers)
+    assert choose_rest(situation, most, find_open_group(situation.conversation)) is None
+    few_words = replace(situation.sizes, messages=[Size(5, 20)] * len(situation.sizes.messages))
+    assert choose_cut_by_hand(replace(situation, sizes=few_words)) is None
+
+
+def test_what_several_calls_folded_is_measured_as_one() -> None:
+    situation = situate(3_000)
+    earlier = make_pivot(situation.conversation, 5, saved_tokens=700)
+    cut = choose_cut_by_hand(replace(situation, sticky=earlier, pivots=(earlier,)))
+    assert cut is not None and cut.base == earlier
+    pivot = make_pivot(situation.conversation, cut.covers, saved_tokens=2_000)
+    assert measure_fold(cut, pivot, 3_000) == Folded(cut.covers - 5, 3_000, 3_000 - 1_300)
+    assert measure_fold(cut, pivot, 1_000).after_tokens == 0
 
 
 @few

@@ -80,7 +80,7 @@ def test_an_example_passes_its_check_and_shows_no_secret(name: str) -> None:
 def test_a_check_says_what_would_run(tmp_path: Path) -> None:
     path = tmp_path / "f.yaml"
     path.write_text(
-        "store: 'redis://:pw@h:1/0'\npolicies: {p: {preset: opencode}}\n"
+        "store: 'redis://:pw@h:1/0'\npolicies: {p: {preset: opencode, commands: true}}\n"
         "upstreams: {u: {base_url: 'http://x/v1/', api_key: k, formats: [chat]}}\n"
         "tenants: [{name: a, keys: [b]}]\n"
     )
@@ -89,7 +89,7 @@ def test_a_check_says_what_would_run(tmp_path: Path) -> None:
         "store     redis://***@h:1/0, kept for 7 days",
         "upstream  u: http://x/v1 (chat; its own key)",
         "policy    default: preset adaptive, prune off",
-        "policy    p: preset opencode, prune off",
+        "policy    p: preset opencode, prune off, commands on",
         "models    0 rules",
         "tenants   1",
     ]

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from gateway.wire.sse import Event, SseParser
+from gateway.wire.sse import Event, SseParser, render_event
 from tests.shared_data import requires_shared
 from tests.wire.recorded import cut, cut_anywhere, load_answers
 
@@ -63,6 +63,15 @@ def test_cuts_never_matter(stream: bytes, data: st.DataObject | None) -> None:
     chunks = [stream[start:end] for start, end in zip([0, *places], [*places, len(stream)], strict=True)]
     assert _parse(*chunks) == _parse(stream)
     assert _parse(*chunks, max_event_bytes=12) == _parse(stream, max_event_bytes=12)
+
+
+@pytest.mark.parametrize("event", [Event("message", b"[DONE]"), Event("response.created", b'{"a": " :"}')])
+def test_an_event_that_is_written_is_read_back(event: Event) -> None:
+    assert SseParser().feed(render_event(event)) == [event]
+
+
+def test_an_event_of_no_name_of_its_own_is_its_data_alone() -> None:
+    assert render_event(Event("message", b"{}")) == b"data: {}\n\n"
 
 
 def test_an_event_beyond_the_bound_is_dropped_and_the_next_one_is_read() -> None:

@@ -1,0 +1,58 @@
+"""Carries out what a user asks of the gateway itself, and answers in upstream's place.
+
+Nothing of it goes upstream but the summary. What is a command is `core.command`'s to say.
+"""
+
+import time
+from typing import Final
+
+from gateway.compactor import Compactor
+from gateway.core.by_hand import UnderWay
+from gateway.core.command import describe, may_be_command, read_compact
+from gateway.downstream import Downstream
+from gateway.identity import Received
+from gateway.settings import Settings
+from gateway.turn import Turn
+from gateway.wire.canonical import without_ephemeral_blocks
+from gateway.wire.own_answer import OwnAnswer
+
+# Of the chain: a request that is sent again gets the same answer by the same name.
+_ID_DIGITS: Final = 24
+# However a client writes "/compact" as JSON: only messages that hold this are read for it.
+_TRACE: Final = b"compact"
+
+
+class Commands:
+    def __init__(self, settings: Settings, compactor: Compactor) -> None:
+        self._shows_headers = settings.response_headers
+        self._compactor = compactor
+
+    async def carry(self, turn: Turn, instructions: str, downstream: Downstream) -> None:
+        """Waits as long as a request waits for its summaries; what takes longer goes on without."""
+        headers = {"x-gateway-conversation": turn.conversation} if self._shows_headers else {}
+        task, patience = self._compactor.compact(turn, instructions), turn.policy.summary.deadline_seconds
+        is_done = task is not None and await downstream.wait_for(task, headers, patience)
+        outcome = task.result() if task is not None and is_done else UnderWay()
+        answer = OwnAnswer(
+            id=turn.received.conversation.key.hex()[:_ID_DIGITS],
+            model=turn.model,
+            created_seconds=int(time.time()),
+            text=describe(outcome),
+            is_streamed=turn.received.body.envelope.is_streaming,
+        )
+        await downstream.reply(turn.received.form.render_own_answer(answer), headers)
+
+
+def read_command(received: Received) -> str | None:
+    """The instructions of a `/compact` that is the last message; None where it is another one.
+
+    Where upstream keeps the conversation there are no commands: it would not know of our answer, and refuse
+    every later request that names it.
+    """
+    messages, envelope = received.conversation.messages, received.body.envelope
+    if envelope.is_partial or envelope.is_stored or not (messages and may_be_command(messages[-1])):
+        return None
+    raw = received.raw(len(messages) - 1)
+    if _TRACE not in raw:
+        return None
+    return read_compact(without_ephemeral_blocks(received.form.read_spoken(raw).text))

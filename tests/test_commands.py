@@ -1,0 +1,435 @@
+"""`/compact` as the last message: the gateway does it, says so in the client's format, and asks nobody."""
+
+import asyncio
+import dataclasses
+import itertools
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+from msgspec.structs import replace
+
+from gateway.commands import read_command
+from gateway.wire.chat_reply import read_said
+from gateway.wire.summary_answer import SummaryReader
+from tests.conversations import JSON, read, render
+from tests.toy.agent import Message, Session, Shape, Turn, make_session
+from tests.toy.delivery import Delivery, RawAnswer
+from tests.toy.gateway import RunningGateway, make_settings, running_gateway
+from tests.toy.running import Answer, Pace, Run, ask, run_session, wait_until
+from tests.toy.upstream import ToyUpstream
+
+_ON = "policies: {default: {commands: true}}\n"
+_RESUME = "Continue if you have next steps"
+_SEPARATOR = "(end of the summary)"
+# Here the agent reports, and the user has the word.
+_REPORT = 6
+_KEY = "sk-toy"
+_COMMAND: JSON = {"role": "user", "content": "/compact"}
+
+
+def make_talk() -> Session:
+    return make_session(16, 3, style="many_users", turn_tokens=1_200)
+
+
+async def play(gateway: RunningGateway, toy: ToyUpstream, session: Session, first: int, last: int) -> Run:
+    run = await run_session(session, gateway.base_url, toy, pace=Pace(first=first, last=last, key=_KEY))
+    assert run.failed == [] and run.refusals == []
+    return run
+
+
+def with_more(session: Session, at: int, more: Sequence[Message]) -> Session:
+    """The same session, but after the reply of this turn the user says something else first.
+
+    more: user, assistant, user and so on; it ends with the user's word.
+    """
+    done, (before, after) = session.turns[at], (session.turns[:at], session.turns[at + 1 :])
+    replies = [done.assistant, *more[1::2]]
+    said = [(message,) for message in more[::2]]
+    turns = [Turn(reply, words) for reply, words in zip(replies, said, strict=True)]
+    return dataclasses.replace(session, turns=(*before, *turns, *after))
+
+
+def with_command(session: Session, command: Message = _COMMAND) -> Session:
+    """Its request _REPORT + 1 is the command, and its last one."""
+    return with_more(session, _REPORT, [command])
+
+
+def with_pair(session: Session, told: str, command: Message = _COMMAND) -> Session:
+    """The client sends the command and what it was told, and goes on."""
+    (wish,) = session.turns[_REPORT].followers
+    return with_more(session, _REPORT, [command, {"role": "assistant", "content": told}, wish])
+
+
+async def say(
+    gateway: RunningGateway, session: Session, shape: Shape | None = None, key: str = _KEY
+) -> Answer:
+    """The request after the report."""
+    headers = {"Authorization": f"Bearer {key}", "Content-Type": "application/json"}
+    async with aiohttp.ClientSession(headers=headers) as client:
+        body = session.request(_REPORT + 1, shape or Shape())
+        return await ask(client, f"{gateway.base_url}/chat/completions", body)
+
+
+def read_text(answer: Answer) -> str:
+    assert answer.is_whole
+    reader = SummaryReader(read_said, answer.header("content-type") or "", "")
+    reader.feed(answer.body)
+    read = reader.read()
+    assert (read.finish_reason, read.is_complete, read.has_error) == ("stop", True, False)
+    return read.text
+
+
+def texts_of(run: Run, at: int = -1) -> list[Any]:
+    messages: Any = run.outgoing[at].request["messages"]
+    return [message.get("content") for message in messages]
+
+
+def plans_of(run: Run) -> list[str | None]:
+    return [answer.header("x-gateway-plan") for answer in run.answers]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_the_gateway_compacts_answers_itself_and_asks_upstream_for_the_summary_only(
+    stream: bool,
+) -> None:
+    session = make_talk()
+    command: Message = {"role": "user", "content": "/compact Keep ticket numbers."}
+    async with ToyUpstream() as toy, running_gateway(make_settings(toy, more=_ON)) as gateway:
+        before = await play(gateway, toy, session, 0, _REPORT + 1)
+        chats = len(toy.chats)
+        answer = await say(gateway, with_command(session, command), Shape(stream=stream, include_usage=True))
+        told = read_text(answer)
+        assert len(toy.chats) == chats
+        after = await play(gateway, toy, with_pair(session, told, command), _REPORT + 2, _REPORT + 5)
+    (summary,) = toy.summaries
+    assert b"Keep ticket numbers." in summary.body and b"/compact" not in summary.body
+    assert told.startswith("Compacted: ") and b'"usage"' not in answer.body
+    # In force at the next request, and sticky: what was sent before begins what is sent later.
+    assert set(plans_of(after)) == {"pivot"} and len(toy.summaries) == 1
+    sent: list[Any] = [seen.request["messages"] for seen in after.outgoing]
+    assert all(later[: len(earlier)] == earlier for earlier, later in itertools.pairwise(sent))
+    assert after.outgoing[0].prompt_tokens < before.outgoing[-1].prompt_tokens
+    # One conversation all the while.
+    identities = {a.header("x-gateway-conversation") for a in (*before.answers, answer, *after.answers)}
+    assert len(identities) == 1
+    # The pair is a turn like any other. Nobody was interrupted: there is nothing to resume.
+    assert [text for text in texts_of(after, 0) if text in (command["content"], told)] == [
+        command["content"],
+        told,
+    ]
+    assert _RESUME not in texts_of(after)
+
+
+async def test_what_is_told_is_what_happens() -> None:
+    session = make_talk()
+    async with ToyUpstream() as toy, running_gateway(make_settings(toy, more=_ON)) as gateway:
+        before = await play(gateway, toy, session, 0, _REPORT + 1)
+        told = read_text(await say(gateway, with_command(session)))
+        after = await play(gateway, toy, with_pair(session, told), _REPORT + 2, _REPORT + 3)
+    words = told.replace(",", "").split()
+    messages, counted_before, counted_after = (int(word) for word in words if word.isdigit())
+    received: Any = before.outgoing[-1].request["messages"]
+    # The report is folded too; what stays is the leading block and the task.
+    assert messages == len(received) + 1 - 2
+    true_before, true_after = before.outgoing[-1].prompt_tokens, after.outgoing[0].prompt_tokens
+    assert true_before * 0.9 < counted_before < true_before * 1.2
+    # The user's next wish comes on top.
+    assert counted_after < true_after < counted_after + 1_000
+
+
+async def test_a_client_that_drops_command_and_answer_goes_on_compacted_in_the_same_conversation() -> None:
+    session = make_talk()
+    async with ToyUpstream() as toy, running_gateway(make_settings(toy, more=_ON)) as gateway:
+        before = await play(gateway, toy, session, 0, _REPORT + 1)
+        await say(gateway, with_command(session))
+        after = await play(gateway, toy, session, _REPORT + 1, _REPORT + 4)
+    assert set(plans_of(after)) == {"pivot"} and len(toy.summaries) == 1
+    identities = {answer.header("x-gateway-conversation") for answer in (*before.answers, *after.answers)}
+    assert len(identities) == 1
+
+
+async def test_the_tail_of_a_policy_stays_and_a_neutral_text_parts_it_from_the_summary() -> None:
+    session = make_talk()
+    more = "policies: {default: {commands: true, keep: {tail_messages: 4}}}\n"
+    async with ToyUpstream() as toy, running_gateway(make_settings(toy, more=more)) as gateway:
+        await play(gateway, toy, session, 0, _REPORT + 1)
+        told = read_text(await say(gateway, with_command(session)))
+        after = await play(gateway, toy, with_pair(session, told), _REPORT + 2, _REPORT + 4)
+    texts = texts_of(after, 0)
+    assert session.turns[_REPORT].assistant["content"] in texts
+    assert texts.count(_SEPARATOR) == 1 and _RESUME not in texts
+
+
+@pytest.mark.parametrize("store", ["memory:", "disk"])
+async def test_the_same_command_again_makes_no_second_summary(tmp_path: Path, store: str) -> None:
+    """Also after a restart, where the store is one that lasts."""
+    session = make_talk()
+    async with ToyUpstream() as toy:
+        settings = make_settings(toy, store=f"disk:{tmp_path}" if store == "disk" else store, more=_ON)
+        async with running_gateway(settings) as gateway:
+            await play(gateway, toy, session, 0, _REPORT + 1)
+            first = await say(gateway, with_command(session))
+            again = await say(gateway, with_command(session))
+            if store != "disk":
+                after = await play(
+                    gateway, toy, with_pair(session, read_text(first)), _REPORT + 2, _REPORT + 4
+                )
+        if store == "disk":
+            async with running_gateway(settings) as gateway:
+                again = await say(gateway, with_command(session))
+                after = await play(
+                    gateway, toy, with_pair(session, read_text(first)), _REPORT + 2, _REPORT + 4
+                )
+    assert read_text(again) == read_text(first)
+    assert json.loads(again.body)["id"] == json.loads(first.body)["id"]
+    assert len(toy.summaries) == 1 and set(plans_of(after)) == {"pivot"}
+
+
+async def test_a_retry_while_it_is_under_way_waits_for_the_same_summary_and_another_one_is_told() -> None:
+    session = make_talk()
+    other = with_command(session, {"role": "user", "content": "/compact Keep names."})
+    async with ToyUpstream() as toy, running_gateway(make_settings(toy, more=_ON)) as gateway:
+        await play(gateway, toy, session, 0, _REPORT + 1)
+        toy.summary_delivery = Delivery(before_headers_seconds=0.4)
+        first = asyncio.create_task(say(gateway, with_command(session)))
+        await wait_until(lambda: len(toy.summaries) == 1)
+        refused = await say(gateway, other)
+        again = await say(gateway, with_command(session))
+        assert read_text(again) == read_text(await first)
+    assert "under way" in read_text(refused) and len(toy.summaries) == 1
+
+
+# Its next report, behind a command and its answer.
+_LATER = _REPORT + 8
+
+
+async def test_a_second_command_later_builds_on_the_first() -> None:
+    session = make_talk()
+    async with ToyUpstream() as toy, running_gateway(make_settings(toy, more=_ON)) as gateway:
+        await play(gateway, toy, session, 0, _REPORT + 1)
+        told = read_text(await say(gateway, with_command(session)))
+        longer = with_pair(session, told)
+        run = await play(gateway, toy, longer, _REPORT + 2, _LATER + 1)
+        (wish,) = longer.turns[_LATER].followers
+        twice = with_more(longer, _LATER, [_COMMAND, {"role": "assistant", "content": "Compacted."}, wish])
+        answers = await run_session(
+            twice, gateway.base_url, toy, pace=Pace(first=_LATER + 1, last=_LATER + 2)
+        )
+        after = await play(gateway, toy, twice, _LATER + 2, _LATER + 4)
+    assert read_text(answers.answers[0]).startswith("Compacted: ")
+    _, second = toy.summaries
+    earlier = texts_of(run)[2]
+    asked: Any = second.request["messages"]
+    assert earlier and earlier in asked[-1]["content"] and earlier not in texts_of(after)
+    assert set(plans_of(after)) == {"pivot"}
+
+
+async def test_a_second_command_right_after_the_first_finds_nothing_new() -> None:
+    session = make_talk()
+    async with ToyUpstream() as toy, running_gateway(make_settings(toy, more=_ON)) as gateway:
+        await play(gateway, toy, session, 0, _REPORT + 1)
+        told = read_text(await say(gateway, with_command(session)))
+        pair: list[Message] = [_COMMAND, {"role": "assistant", "content": told}]
+        (wish,) = session.turns[_REPORT].followers
+        twice = with_more(session, _REPORT, [*pair, _COMMAND])
+        run = await run_session(twice, gateway.base_url, toy, pace=Pace(first=_REPORT + 2, last=_REPORT + 3))
+        again = read_text(run.answers[0])
+        both = with_more(session, _REPORT, [*pair, _COMMAND, {"role": "assistant", "content": again}, wish])
+        after = await play(gateway, toy, both, _REPORT + 3, _REPORT + 5)
+    assert again.startswith("Nothing to compact") and len(toy.summaries) == 1
+    assert set(plans_of(after)) == {"pivot"}
+
+
+async def test_where_there_is_nothing_to_fold_it_says_so() -> None:
+    session = make_session(3, 3)
+    async with ToyUpstream() as toy, running_gateway(make_settings(toy, more=_ON)) as gateway:
+        alone = dataclasses.replace(session, opening=(_COMMAND,))
+        run = await run_session(alone, gateway.base_url, toy, pace=Pace(last=1))
+        await play(gateway, toy, session, 0, 1)
+    assert read_text(run.answers[0]).startswith("Nothing to compact") and toy.summaries == []
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_when_the_summary_fails_it_says_so_and_the_conversation_goes_on_as_it_was(stream: bool) -> None:
+    session = make_talk()
+    async with ToyUpstream() as toy, running_gateway(make_settings(toy, more=_ON)) as gateway:
+        before = await play(gateway, toy, session, 0, _REPORT + 1)
+        failure = RawAnswer(status=503, pieces=(b'{"error": {"message": "secret words of somebody"}}',))
+        toy.summary_failures = [failure] * 2
+        answer = await say(gateway, with_command(session), Shape(stream=stream))
+        told = read_text(answer)
+        after = await play(gateway, toy, with_pair(session, told), _REPORT + 2, _REPORT + 4)
+        # Once upstream is well again, the same command is carried out.
+        again = read_text(await say(gateway, with_command(session)))
+    assert told == "The compaction failed (status 503). The conversation is unchanged."
+    assert plans_of(after) == ["passthrough"] * 2
+    sent, received = texts_of(after, 0), texts_of(before)
+    assert sent[: len(received)] == received and sent[-3:-1] == ["/compact", told]
+    assert again.startswith("Compacted: ")
+
+
+async def test_a_command_that_came_to_nothing_leaves_its_place_to_what_is_said_instead() -> None:
+    session = make_talk()
+    async with ToyUpstream() as toy, running_gateway(make_settings(toy, more=_ON)) as gateway:
+        before = await play(gateway, toy, session, 0, _REPORT + 1)
+        toy.summary_failures = [RawAnswer(status=401)]
+        answer = await say(gateway, with_command(session))
+        after = await play(gateway, toy, session, _REPORT + 1, _REPORT + 3)
+    assert "401" in read_text(answer)
+    identities = {a.header("x-gateway-conversation") for a in (*before.answers, answer, *after.answers)}
+    assert len(identities) == 1
+
+
+async def test_a_conversation_that_was_never_seen_before_can_be_compacted() -> None:
+    session = make_talk()
+    async with ToyUpstream() as toy, running_gateway(make_settings(toy, more=_ON)) as gateway:
+        answer = await say(gateway, with_command(session))
+        after = await play(gateway, toy, with_pair(session, read_text(answer)), _REPORT + 2, _REPORT + 4)
+    assert plans_of(after) == ["pivot"] * 2 and len(toy.summaries) == 1
+    identities = {a.header("x-gateway-conversation") for a in (answer, *after.answers)}
+    assert len(identities) == 1
+
+
+async def test_it_needs_neither_a_known_window_nor_automatic_compaction() -> None:
+    session = make_talk()
+    more = "policies: {default: {commands: true, compaction: {auto: false}}}\n"
+    async with ToyUpstream() as toy:
+        settings = make_settings(toy, more=more).replace("toy-*", "other-*")
+        async with running_gateway(settings) as gateway:
+            await play(gateway, toy, session, 0, _REPORT + 1)
+            told = read_text(await say(gateway, with_command(session)))
+            after = await play(gateway, toy, with_pair(session, told), _REPORT + 2, _REPORT + 4)
+    assert told.startswith("Compacted: ") and plans_of(after) == ["pivot"] * 2
+
+
+async def test_whoever_hangs_up_has_it_compacted_all_the_same() -> None:
+    session = make_talk()
+    async with ToyUpstream() as toy, running_gateway(make_settings(toy, more=_ON)) as gateway:
+        await play(gateway, toy, session, 0, _REPORT + 1)
+        toy.summary_delivery = Delivery(before_headers_seconds=0.2)
+        asking = asyncio.create_task(say(gateway, with_command(session)))
+        await wait_until(lambda: len(toy.summaries) == 1)
+        asking.cancel()
+        await wait_until(lambda: not gateway.handle._compactor._asked)
+        after = await play(gateway, toy, session, _REPORT + 1, _REPORT + 3)
+    assert plans_of(after) == ["pivot"] * 2 and len(toy.summaries) == 1
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_who_has_to_wait_is_kept_waiting_and_then_answered(stream: bool) -> None:
+    session = make_talk()
+    more = _ON + "keepalive: {after_seconds: 0.1, every_seconds: 0.1}\n"
+    async with ToyUpstream() as toy, running_gateway(make_settings(toy, more=more)) as gateway:
+        await play(gateway, toy, session, 0, _REPORT + 1)
+        toy.summary_delivery = Delivery(before_headers_seconds=0.5)
+        answer = await say(gateway, with_command(session), Shape(stream=stream))
+    assert answer.body.startswith(b": keep-alive\n\n" if stream else b" ")
+    assert read_text(answer).startswith("Compacted: ")
+
+
+async def test_who_would_have_to_wait_too_long_is_told_that_it_goes_on() -> None:
+    session = make_talk()
+    more = "policies: {default: {commands: true, summary: {deadline_seconds: 0.2}}}\n"
+    async with ToyUpstream() as toy, running_gateway(make_settings(toy, more=more)) as gateway:
+        await play(gateway, toy, session, 0, _REPORT + 1)
+        toy.summary_delivery = Delivery(before_headers_seconds=0.6)
+        told = read_text(await say(gateway, with_command(session)))
+        await wait_until(lambda: not gateway.handle._compactor._asked)
+        after = await play(gateway, toy, with_pair(session, told), _REPORT + 2, _REPORT + 4)
+    assert "under way" in told and plans_of(after) == ["pivot"] * 2
+
+
+async def test_a_summary_that_is_being_made_already_is_waited_for_and_is_not_taken_for_this_one() -> None:
+    """It may have a resume text in it, and not these instructions."""
+    session = make_talk()
+    more = "policies: {default: {commands: true, compaction: {prune: false}}}\n"
+    async with ToyUpstream(window=13_000) as toy, running_gateway(make_settings(toy, more=more)) as gateway:
+        toy.summary_delivery = Delivery(before_headers_seconds=0.4)
+        await play(gateway, toy, session, 0, _REPORT + 1)
+        await wait_until(lambda: len(toy.summaries) == 1)
+        command: Message = {"role": "user", "content": "/compact Keep names."}
+        told = read_text(await say(gateway, with_command(session, command)))
+        after = await play(gateway, toy, with_pair(session, told, command), _REPORT + 2, _REPORT + 3)
+    _, second = toy.summaries
+    assert b"Keep names." in second.body and b"<earlier-summary>" not in second.body
+    assert plans_of(after) == ["pivot"] and _RESUME not in texts_of(after)
+
+
+_TENANTS = """\
+policies: {talking: {commands: true}}
+tenants:
+  - {name: one, keys: [sk-one], policy: talking}
+  - {name: two, keys: [sk-two]}
+"""
+
+
+async def test_only_tenants_whose_policy_allows_it_have_commands() -> None:
+    session = with_command(make_talk())
+    async with ToyUpstream() as toy, running_gateway(make_settings(toy, more=_TENANTS)) as gateway:
+        one = await say(gateway, session, key="sk-one")
+        assert [toy.chats, len(toy.summaries)] == [[], 1]
+        two = await say(gateway, session, key="sk-two")
+    assert read_text(one).startswith("Compacted: ")
+    assert read_text(two) == "Understood." and two.header("x-gateway-plan") == "passthrough"
+    assert [seen.body for seen in toy.chats] == [session.request(_REPORT + 1)]
+
+
+async def test_nobody_has_commands_by_default() -> None:
+    session = with_command(make_talk())
+    async with ToyUpstream() as toy, running_gateway(make_settings(toy)) as gateway:
+        assert read_text(await say(gateway, session)) == "Understood."
+    assert [seen.body for seen in toy.chats] == [session.request(_REPORT + 1)] and toy.summaries == []
+
+
+_REMINDER = "<system-reminder>Nothing to do.</system-reminder>"
+_PART = {"type": "text", "text": "/compact"}
+_PICTURE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
+
+
+@pytest.mark.parametrize(
+    ("message", "instructions"),
+    [
+        ({"role": "user", "content": "/compact"}, ""),
+        ({"role": "user", "content": f"{_REMINDER}\n/compact Keep names.\n{_REMINDER}"}, "Keep names."),
+        ({"role": "user", "content": [{"type": "text", "text": _REMINDER}, _PART]}, ""),
+        ({"role": "user", "content": "/compacted"}, None),
+        ({"role": "user", "content": "What does /compact do?"}, None),
+        ({"role": "user", "content": [_PART, {"type": "text", "text": "Look."}]}, "Look."),
+        ({"role": "user", "content": [_PART, _PICTURE]}, None),
+        ({"role": "user", "content": "Hi."}, None),
+        ({"role": "system", "content": "/compact"}, None),
+        ({"role": "assistant", "content": "/compact"}, None),
+    ],
+)
+def test_the_whole_text_of_a_last_user_message_decides(message: JSON, instructions: str | None) -> None:
+    talk = [{"role": "user", "content": "/compact"}, {"role": "assistant", "content": "Done."}]
+    assert read_command(read(render([*talk, message]))) == instructions
+
+
+def test_a_slash_may_be_escaped() -> None:
+    body = render([_COMMAND]).replace(b'"/compact"', b'"\\/compact"')
+    assert b"\\/" in body and read_command(read(body)) == ""
+
+
+def test_a_tool_gives_no_commands() -> None:
+    call = {"id": "1", "type": "function", "function": {"name": "look", "arguments": "{}"}}
+    said = {"role": "assistant", "content": None, "tool_calls": [call]}
+    result = {"role": "tool", "tool_call_id": "1", "content": "/compact"}
+    assert read_command(read(render([{"role": "user", "content": "Look."}, said, result]))) is None
+
+
+def test_a_leading_block_alone_is_no_command() -> None:
+    assert read_command(read(render([{"role": "system", "content": "/compact"}]))) is None
+
+
+@pytest.mark.parametrize("field", ["is_partial", "is_stored"])
+def test_what_upstream_keeps_takes_no_commands(field: str) -> None:
+    received = read(render([_COMMAND]))
+    change: Any = {field: True}
+    envelope = dataclasses.replace(received.body.envelope, **change)
+    kept = replace(received, body=replace(received.body, envelope=envelope))
+    assert (read_command(received), read_command(kept)) == ("", None)

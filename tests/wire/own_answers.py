@@ -1,0 +1,28 @@
+"""Answers of ours, and what our own reader of answers finds in their bytes."""
+
+from collections.abc import Callable
+
+from gateway.wire.answer_facts import Document
+from gateway.wire.own_answer import OwnAnswer
+from gateway.wire.sse import Event, SseParser
+from gateway.wire.summary_answer import Said, SummaryAnswer, SummaryReader
+
+TEXTS = ("Done.", 'Zeilen\n\ndata: "é" \u2028 日本語 😀 \\', "x" * 70_000)
+
+
+def make_answer(text: str, *, is_streamed: bool) -> OwnAnswer:
+    return OwnAnswer(id="abc", model="toy", created_seconds=1_700_000_000, text=text, is_streamed=is_streamed)
+
+
+def read_back(data: bytes, read_said: Callable[[Document], Said], *, is_streamed: bool) -> SummaryAnswer:
+    reader = SummaryReader(read_said, "text/event-stream" if is_streamed else "application/json", "")
+    reader.feed(data)
+    return reader.read()
+
+
+def read_events(data: bytes) -> list[Event]:
+    """Each is whole: nothing is left when the stream ends."""
+    parser = SseParser()
+    events = parser.feed(data)
+    assert parser.finish() == []
+    return events
