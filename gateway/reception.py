@@ -16,6 +16,7 @@ from gateway.identity import Received, Recognizer, leading_digests
 from gateway.limits import LimitsBook
 from gateway.lru import Lru
 from gateway.policies import Policies
+from gateway.recollection import recall
 from gateway.state import State
 from gateway.turn import Turn
 from gateway.wire.formats import WireFormat
@@ -51,12 +52,15 @@ class Reception:
         received = self._recognizer.recognize(tenant.id, form, body)
         conversation, envelope = received.conversation, received.body.envelope
         scope = self._choose_scope(upstream.name, received)
+        policy = self._policies.choose(tenant, upstream.name, envelope.model)
         head = self._state.find_head(conversation, scope)
         if _is_missing_answers(conversation, head):
             head = await self._state.ask_head(tenant.id, conversation, scope) or head
+            if _is_missing_answers(conversation, head):
+                placeholder = policy.pruning.placeholder
+                head = await recall(self._state, received, scope, head, placeholder) or head
         identity, parent = self._choose_branch(head, received)
         head = self._state.read_in_force(identity, conversation, head)
-        policy = self._policies.choose(tenant, upstream.name, envelope.model)
         is_long = has_long_window(envelope.model, admission.raw_headers)
         limits = self._limits.read(tenant.id, upstream.name, envelope.model, has_long_window=is_long)
         if limits is None:

@@ -11,8 +11,18 @@ from gateway.core.errors import RequestRefused
 from gateway.core.message import Message
 from gateway.core.pivot import Mark, Pivot
 from gateway.core.transcript import Spoken
-from gateway.wire import chat, chat_reply, chat_rewrite, chat_summary, chat_text, errors, messages_errors
+from gateway.wire import (
+    chat,
+    chat_reply,
+    chat_results,
+    chat_rewrite,
+    chat_summary,
+    chat_text,
+    errors,
+    messages_errors,
+)
 from gateway.wire.answer_facts import Document
+from gateway.wire.opened import Opened
 from gateway.wire.request import RequestBody
 from gateway.wire.summary_answer import Said
 from gateway.wire.summary_request import SummaryRequest
@@ -24,6 +34,7 @@ class WireFormat:
 
     parse_body: a body split; raises Unreadable. read_message: one slice as facts, with the key it is
     remembered by; raises Unreadable. read_spoken: the texts of a slice that was read before.
+    open_results: a slice that was read before, and what its tool results hold, apart.
     render_marked: a slice shortened. render_summary: the messages of a pivot before a message of this role,
     as JSON separated by commas. output_key: the usual name of the reply's limit.
     read_said: what one JSON object of an answer says. keepalive: what a waiting stream is sent, at any place
@@ -36,6 +47,7 @@ class WireFormat:
     parse_body: Callable[[bytes], RequestBody]
     read_message: Callable[[bytes, bytes], Message]
     read_spoken: Callable[[bytes], Spoken]
+    open_results: Callable[[bytes], Opened]
     render_marked: Callable[[bytes, Mark, str], bytes]
     render_summary: Callable[[Pivot, str], bytes]
     output_key: str
@@ -51,6 +63,7 @@ CHAT: Final = WireFormat(
     parse_body=chat.parse_body,
     read_message=chat.read_message,
     read_spoken=chat_text.read_spoken,
+    open_results=chat_results.open_results,
     render_marked=chat_rewrite.render_marked,
     render_summary=chat_rewrite.render_summary,
     output_key="max_tokens",
