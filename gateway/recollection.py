@@ -18,8 +18,8 @@ from gateway.core.skeleton import (
     Outlines,
     Skeleton,
     chain_skeletons,
-    find_first_cleared,
     find_outline,
+    has_cleared,
     list_cleared,
     make_outline,
     rekey,
@@ -61,10 +61,9 @@ async def recall(
     conversation = received.conversation
     cleared = list_cleared(placeholder)
     skeletons = await _read_skeletons(received, find_open_group(conversation))
-    first = find_first_cleared(skeletons, cleared) if skeletons is not None else None
-    if skeletons is None or first is None:
+    if skeletons is None or not has_cleared(skeletons, cleared):
         return None
-    nearest = max(first, head.length if head is not None else 0)
+    nearest = head.length if head is not None else 0
     keys = [key.hex() for key in reversed(chain_skeletons(conversation, skeletons)[nearest + 1 :])]
     for _ in range(_MOST_TRIES):
         known = await state.find_outlines(received.tenant, keys)
@@ -90,10 +89,11 @@ async def _adopt(
     """
     conversation = received.conversation
     pivot = rekey(original, conversation)
-    try:
-        await state.save_pivot(pivot)
-    except StoreError:
-        return None
+    if pivot is not original:
+        try:
+            await state.save_pivot(pivot)
+        except StoreError:
+            return None
     tools = received.body.envelope.tools.hex()
     heads = [head for head in state.find_followers(original) if head.tools == tools]
     latest = heads[-1] if len({head.conversation for head in heads}) == 1 else None

@@ -84,10 +84,9 @@ def chain_skeletons(conversation: Conversation, skeletons: Iterable[Skeleton]) -
     return list(accumulate(frames, lambda link, frame: hashlib.sha256(link + frame).digest(), initial=root))
 
 
-def find_first_cleared(skeletons: Sequence[Skeleton], cleared: frozenset[bytes]) -> int | None:
-    """Position of the first message with a result that is a placeholder now."""
-    found = (at for at, skeleton in enumerate(skeletons) if not cleared.isdisjoint(skeleton.results))
-    return next(found, None)
+def has_cleared(skeletons: Sequence[Skeleton], cleared: frozenset[bytes]) -> bool:
+    """Is any of the results a placeholder now?"""
+    return not cleared.isdisjoint(_list_results(skeletons))
 
 
 def make_outline(pivot: Pivot, conversation: str, skeletons: Sequence[Skeleton]) -> Outline | None:
@@ -123,11 +122,16 @@ def find_outline(known: Outlines, skeletons: Sequence[Skeleton], cleared: frozen
 
 
 def rekey(pivot: Pivot, conversation: Conversation) -> Pivot:
-    """The same summary under the key of the conversation that it has been found to stand for, too."""
+    """The same summary under the key of the conversation that it has been found to stand for, too; the same
+    pivot where that is its key.
+    """
+    key = conversation.chain[pivot.covers].hex()
+    if key == pivot.key:
+        return pivot
     covered = conversation.messages[pivot.opening_end : pivot.covers]
     left_tokens = int(sum(message.size_bytes for message in covered) / _ROUGH_BYTES_PER_TOKEN)
     saved_tokens = min(pivot.saved_tokens, left_tokens)
-    return replace(pivot, key=conversation.chain[pivot.covers].hex(), saved_tokens=saved_tokens)
+    return replace(pivot, key=key, saved_tokens=saved_tokens)
 
 
 def _is_cleared_form(before: Sequence[bytes], now: Sequence[bytes], cleared: frozenset[bytes]) -> bool:
