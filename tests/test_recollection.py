@@ -245,8 +245,19 @@ async def test_a_pivot_over_no_results_leaves_no_record() -> None:
         [{"role": "user", "content": _CLEARED}, *_WHOLE[1:]],
         [{"role": "user", "content": _CLEARED}, *talk(_CLEARED, "two", "three", "four", "five", "six")[1:]],
         talk(_CLEARED, "two", "three", "four", "five", "six")[1:],
+        [*_WHOLE[:2], {"role": "tool", "tool_call_id": "look:9", "content": _CLEARED}, *_WHOLE[3:]],
+        [*_WHOLE[:2], {**_WHOLE[2], "content": _CLEARED, "x-unknown": 1}, *_WHOLE[3:]],
     ],
-    ids=["another text", "more than a placeholder", "one cleared, one edited", "user", "both", "no task"],
+    ids=[
+        "another text",
+        "more than a placeholder",
+        "one cleared, one edited",
+        "user",
+        "both",
+        "no task",
+        "id",
+        "field",
+    ],
 )
 async def test_anything_else_that_changed_is_another_conversation(changed: list[JSON]) -> None:
     state = make_state(await make_store())

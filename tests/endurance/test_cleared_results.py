@@ -132,13 +132,16 @@ async def test_a_client_that_clears_again_and_again_is_never_without_a_pivot() -
         assert len(toy.summaries) <= made + 1
 
 
+@pytest.mark.parametrize("edited", [1, 2, 40], ids=["the first", "two", "all"])
 @pytest.mark.parametrize("text", ["An edited result.", f"{_CLEARED} by hand", ""])
-async def test_results_that_became_another_text_never_get_the_old_summary(text: str) -> None:
+async def test_results_that_became_another_text_never_get_the_old_summary(text: str, edited: int) -> None:
+    """Of the first turns; those of later ones are cleared."""
     async with ToyUpstream(window=_WINDOW) as toy, running_gateway(make_settings(toy)) as gateway:
         number_summaries(toy)
         before, turn = await play_until_compacted(gateway, toy)
         summary = split_at_summary(messages_of(before))[0][-1]
-        session = with_results(_SESSION, turn - _NEWEST_KEPT, text)
+        session = with_results(_SESSION, turn - _NEWEST_KEPT, _CLEARED)
+        session = with_results(session, min(edited, turn - _NEWEST_KEPT), text)
         after = await play(gateway, toy, session, range(turn, turn + 3))
     assert all(summary not in messages_of(after, at) for at in range(3))
     assert not identities_of(after) & identities_of(before)

@@ -47,7 +47,9 @@ def fits(before: Sequence[JSON], now: Sequence[JSON], tenant: str = "t") -> bool
 
 
 def with_results() -> st.SearchStrategy[list[JSON]]:
-    return conversations(min_turns=1).filter(lambda found: any(one["role"] == "tool" for one in found))
+    return conversations(min_turns=1, max_turns=3).filter(
+        lambda found: any(one["role"] == "tool" for one in found)
+    )
 
 
 def text_of(message: JSON) -> str:
@@ -98,10 +100,30 @@ def list_changes(message: JSON) -> list[list[JSON]]:
 def test_any_other_change_makes_it_another_conversation(messages: list[JSON], data: st.DataObject) -> None:
     # The leading block is outside every chain: it may change.
     leading = len(read(render(messages)).conversation.leading)
-    at = data.draw(st.integers(leading, len(messages) - 1))
-    change = data.draw(st.sampled_from(list_changes(messages[at])))
-    now = [*messages[:at], *change, *messages[at + 1 :]]
-    assert not fits(messages, now)
+    results = [at for at, message in enumerate(messages) if message["role"] == "tool"]
+    at = data.draw(st.one_of(st.sampled_from(results), st.integers(leading, len(messages) - 1)))
+    for change in list_changes(messages[at]):
+        assert not fits(messages, [*messages[:at], *change, *messages[at + 1 :]]), change
+
+
+_GROUP: list[JSON] = [
+    {"role": "user", "content": "Fix it."},
+    {
+        "role": "assistant",
+        "content": None,
+        "tool_calls": [{"id": "a", "type": "function", "function": {"name": "look", "arguments": "[1]"}}],
+    },
+    {"role": "tool", "tool_call_id": "a", "content": "text"},
+    {"role": "user", "content": "More."},
+]
+
+
+@pytest.mark.parametrize("at", range(len(_GROUP)))
+def test_not_one_field_may_change_beside_a_cleared_result(at: int) -> None:
+    cleared = [{**one, "content": PLACEHOLDERS[0]} if one["role"] == "tool" else one for one in _GROUP]
+    assert fits(_GROUP, cleared)
+    for change in list_changes(cleared[at]):
+        assert not fits(_GROUP, [*cleared[:at], *change, *cleared[at + 1 :]]), change
 
 
 @given(with_results())
