@@ -20,6 +20,7 @@ from gateway.journal import Journal
 from gateway.lru import Lru
 from gateway.order import DIGEST, Order
 from gateway.planner import Planner
+from gateway.recollection import remember
 from gateway.state import State
 from gateway.store import StoreError
 from gateway.summariser import Made
@@ -77,7 +78,9 @@ class Folding:
         outcome = made.outcome
         if isinstance(outcome, Pivot):
             # Who compacts by hand has not been interrupted: nothing has to be resumed.
-            outcome = await self._save(replace(outcome, resume="") if order.trigger == "manual" else outcome)
+            outcome = await self._save(
+                turn, replace(outcome, resume="") if order.trigger == "manual" else outcome
+            )
         self._note(turn, outcome)
         made = replace(made, outcome=outcome)
         self._journal.note_compaction(turn, cut, made, order, time.monotonic() - started)
@@ -104,7 +107,7 @@ class Folding:
         # That took a while. Nothing is awaited from here on before the digest is on its way to the store.
         if self._has_summary(turn, cut):
             return True
-        made = await self._save(digest)
+        made = await self._save(turn, digest)
         order = replace(DIGEST, pre_tokens=_count_before(situation, cut))
         self._journal.note_compaction(turn, cut, Made(made, 0), order, time.monotonic() - started)
         return isinstance(made, Pivot)
@@ -113,11 +116,12 @@ class Folding:
         known = self._state.read_pivot(turn.received.conversation.chain[cut.covers].hex())
         return known is not None and not known.is_digest
 
-    async def _save(self, pivot: Pivot) -> Pivot | Rejected:
+    async def _save(self, turn: Turn, pivot: Pivot) -> Pivot | Rejected:
         try:
             await self._state.save_pivot(pivot)
         except StoreError:
             return Rejected("store", is_summarisers=False)
+        await remember(self._state, turn, pivot)
         return pivot
 
     def may_ask(self, turn: Turn) -> bool:

@@ -19,6 +19,7 @@ from gateway.identity import Received, Recognizer, leading_digests
 from gateway.limits import LimitsBook
 from gateway.lru import Lru
 from gateway.policies import Policies
+from gateway.recollection import recall
 from gateway.state import State
 from gateway.turn import Turn
 from gateway.wire.formats import WireFormat
@@ -54,11 +55,14 @@ class Reception:
         received = self._recognizer.recognize(tenant.id, form, body)
         conversation, envelope = received.conversation, received.body.envelope
         scope = self._choose_scope(upstream.name, received)
+        policy = self._policies.choose(tenant, upstream.name, envelope.model)
         head = self._state.find_head(conversation, scope)
         if _is_missing_answers(conversation, head):
             head = await self._state.ask_head(tenant.id, conversation, scope) or head
+            if _is_missing_answers(conversation, head):
+                placeholder = policy.pruning.placeholder
+                head = await recall(self._state, received, scope, head, placeholder) or head
         purpose = _read_purpose(received, is_agent=admission.is_agent)
-        policy = self._policies.choose(tenant, upstream.name, envelope.model)
         command = read_command(received) if policy.commands else None
         claim = self._state.claim_continuation if command is None else self._state.read_continuation
         identity, parent = self._choose_branch(head, received, purpose, claim)

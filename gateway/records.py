@@ -16,8 +16,9 @@ from gateway.core.estimate import Calibration
 from gateway.core.head import Head
 from gateway.core.learned import Learned
 from gateway.core.pivot import Batch, Pivot
+from gateway.core.skeleton import Outlines
 
-R = TypeVar("R", Head, Pivot, Batch, "Marker", Calibration, Learned, Folded)
+R = TypeVar("R", Head, Pivot, Batch, Outlines, "Marker", Calibration, Learned, Folded)
 
 VERSION: Final = 1
 _DIGEST: Final = re.compile(r"(?:[0-9a-f]{2})+")
@@ -41,7 +42,7 @@ class Marker:
 
 
 _adapters: Final[dict[type, TypeAdapter[Any]]] = {
-    kind: TypeAdapter(kind) for kind in (Head, Pivot, Batch, Marker, Calibration, Learned, Folded)
+    kind: TypeAdapter(kind) for kind in (Head, Pivot, Batch, Outlines, Marker, Calibration, Learned, Folded)
 }
 _envelope_decoder: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
@@ -66,6 +67,8 @@ def parse_record(kind: type[R], owner: str, data: bytes) -> R | None:
 
 
 def _names_chains(record: object) -> bool:
-    """Are all the keys that it names digests in hex?"""
+    """Are all the keys and digests that it names in hex?"""
     named = [getattr(record, "key", None), getattr(record, "pivot", None), *getattr(record, "batches", ())]
+    for outline in getattr(record, "outlines", ()):
+        named += [outline.pivot, outline.results]
     return all(_DIGEST.fullmatch(key) for key in named if key is not None)

@@ -1,4 +1,5 @@
-"""What is known of conversations: heads, pivots, mark batches, markers, calibrations, learned limits.
+"""What is known of conversations: heads, pivots and their outlines, mark batches, markers, calibrations,
+learned limits.
 
 Decoded records in memory in front of a store. The compactor is its only writer, but for learned
 limits, which are the limits book's. Everything is keyed by chains, which begin with the tenant, or by the
@@ -17,6 +18,7 @@ from gateway.core.estimate import Calibration, Meter
 from gateway.core.head import Head
 from gateway.core.learned import Learned
 from gateway.core.pivot import Batch, Pivot, is_on_chain
+from gateway.core.skeleton import Outlines
 from gateway.lru import Lru
 from gateway.records import Marker, parse_record, render_record
 from gateway.store import Store
@@ -78,6 +80,16 @@ class State:
         """The same through the store: for what another process, or this one before a restart, has seen."""
         await self._load_head(owner, conversation)
         return self.find_head(conversation, scope)
+
+    def find_followers(self, pivot: Pivot) -> list[Head]:
+        """Heads in memory that were sent with this pivot, under any of its keys; the newest last."""
+        keys = {
+            other.key
+            for other in self._pivots.values()
+            if (other.owner, other.covers, other.created_seconds, other.summary)
+            == (pivot.owner, pivot.covers, pivot.created_seconds, pivot.summary)
+        }
+        return [head for heads in self._heads.values() for head in heads if head.pivot in keys]
 
     def claim_continuation(self, head: Head, key: str) -> str:
         """The chain of the request that went on from this head first: this one, if none did before."""
@@ -142,10 +154,16 @@ class State:
             evictions = self._pivots.evictions
             await self._load_newest_pivot(owner, conversation)
             self._asked_pivots.put((owner, branch), evictions, _ASKED_WEIGHT_BYTES)
-        if named and bytes.fromhex(named) not in self._pivots:
-            pivot = await self._load(Pivot, owner, f"pivot:{named}")
-            if pivot is not None and pivot.key == named:
+        if named:
+            await self.load_pivot(owner, named)
+
+    async def load_pivot(self, owner: str, key: str) -> Pivot | None:
+        """The one of this key, of memory or of the store."""
+        if bytes.fromhex(key) not in self._pivots:
+            pivot = await self._load(Pivot, owner, f"pivot:{key}")
+            if pivot is not None and pivot.key == key:
                 self._remember_pivot(pivot)
+        return self.read_pivot(key)
 
     async def _load_newest_pivot(self, owner: str, conversation: Conversation) -> None:
         found = await self._store.read_first(
@@ -203,6 +221,19 @@ class State:
 
     def _remember_pivot(self, pivot: Pivot) -> None:
         self._pivots.put(bytes.fromhex(pivot.key), pivot, _pivot_weight(pivot))
+
+    # Outlines: rarely asked for, and kept in the store alone.
+
+    async def find_outlines(self, owner: str, keys: Sequence[str]) -> Outlines | None:
+        """Those of the first key that has any."""
+        found = await self._store.read_first([f"outline:{key}" for key in keys]) if keys else None
+        outlines = parse_record(Outlines, owner, found[1]) if found else None
+        if outlines is None or found is None or found[0] != f"outline:{outlines.key}":
+            return None
+        return outlines
+
+    def save_outlines(self, outlines: Outlines) -> None:
+        self._write(outlines.owner, f"outline:{outlines.key}", outlines)
 
     # Mark batches
 

@@ -11,6 +11,7 @@ from gateway.core.head import Head
 from gateway.core.learned import Learned
 from gateway.core.limits import Limits
 from gateway.core.pivot import Batch, Mark, Pivot
+from gateway.core.skeleton import Outline, Outlines
 from gateway.records import VERSION, Marker, parse_record, render_record
 
 _HEAD = Head(
@@ -46,16 +47,20 @@ _BATCH = Batch(
 )
 _MARKER = Marker(owner="t", key="ab", length=3, auto=True, reason="overflow", created_seconds=0.0)
 _LEARNED = Learned(owner="t", proven=Limits(context=8_000, input=7_000), created_seconds=1.5, suspected=9_000)
+_OUTLINES = Outlines(
+    owner="t", key="ab", covers=3, outlines=(Outline(pivot="cd", conversation="c", results="ef01"),)
+)
 _RECORDS = [
     _HEAD,
     _PIVOT,
     _BATCH,
     _MARKER,
     _LEARNED,
+    _OUTLINES,
     Calibration(1.25, 7, (1.25, 0.8)),
     Folded(3, 2_000, 900),
 ]
-_KINDS: list[type] = [Head, Pivot, Batch, Marker, Learned, Calibration, Folded]
+_KINDS: list[type] = [Head, Pivot, Batch, Marker, Learned, Outlines, Calibration, Folded]
 
 
 def edited(record: object, **changes: Any) -> bytes:
@@ -75,7 +80,7 @@ def test_somebody_elses_record_is_none(record: Any) -> None:
     assert parse_record(type(record), "u", render_record("t", record)) is None
 
 
-@pytest.mark.parametrize("record", _RECORDS[:5])
+@pytest.mark.parametrize("record", _RECORDS[:6])
 def test_a_record_that_names_another_owner_than_its_cover_is_none(record: Any) -> None:
     assert parse_record(type(record), "t", edited(record, owner="u")) is None
 
@@ -113,6 +118,10 @@ def test_a_mark_with_a_field_that_we_do_not_know_is_none() -> None:
         (_LEARNED, {"proven": {"context": True}}),
         (_LEARNED, {"proven": {"context": 8_000, "window": 8_000}}),
         (_LEARNED, {"created_seconds": None}),
+        (_OUTLINES, {"key": "g0"}),
+        (_OUTLINES, {"outlines": [{"pivot": "g0", "conversation": "c", "results": "ef01"}]}),
+        (_OUTLINES, {"outlines": [{"pivot": "cd", "conversation": "c", "results": "ef0"}]}),
+        (_OUTLINES, {"outlines": [{"pivot": "cd", "conversation": "c", "results": "ef01", "surprise": 1}]}),
         (Calibration(), {"ratio": None}),
         (Calibration(), {"recent": ["1"]}),
     ],

@@ -15,6 +15,7 @@ from gateway.wire import (
     chat,
     chat_own_answer,
     chat_reply,
+    chat_results,
     chat_rewrite,
     chat_summary,
     chat_text,
@@ -22,6 +23,7 @@ from gateway.wire import (
     messages_errors,
 )
 from gateway.wire.answer_facts import Document
+from gateway.wire.opened import Opened
 from gateway.wire.own_answer import OwnAnswer
 from gateway.wire.request import RequestBody
 from gateway.wire.summary_answer import Said
@@ -34,6 +36,7 @@ class WireFormat:
 
     parse_body: a body split; raises Unreadable. read_message: one slice as facts, with the key it is
     remembered by; raises Unreadable. read_spoken: the texts of a slice that was read before.
+    open_results: a slice that was read before, and what its tool results hold, apart.
     render_marked: a slice shortened. render_summary: the messages of a pivot before a message of this role,
     as JSON separated by commas. output_key: the usual name of the reply's limit.
     read_said: what one JSON object of an answer says. keepalive: what a waiting stream is sent, at any place
@@ -47,6 +50,7 @@ class WireFormat:
     parse_body: Callable[[bytes], RequestBody]
     read_message: Callable[[bytes, bytes], Message]
     read_spoken: Callable[[bytes], Spoken]
+    open_results: Callable[[bytes], Opened]
     render_marked: Callable[[bytes, Mark, str], bytes]
     render_summary: Callable[[Pivot, str], bytes]
     output_key: str
@@ -63,6 +67,7 @@ CHAT: Final = WireFormat(
     parse_body=chat.parse_body,
     read_message=chat.read_message,
     read_spoken=chat_text.read_spoken,
+    open_results=chat_results.open_results,
     render_marked=chat_rewrite.render_marked,
     render_summary=chat_rewrite.render_summary,
     output_key="max_tokens",

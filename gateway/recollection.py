@@ -1,0 +1,142 @@
+"""Finds a conversation's pivot again after its client has cleared old tool results itself.
+
+Only a request that goes on from nothing known, and holds a placeholder, is looked at; nobody else pays.
+"""
+
+import asyncio
+import json
+import logging
+from functools import lru_cache
+from typing import Final
+
+from gateway.core.conversation import find_open_group
+from gateway.core.head import Head
+from gateway.core.pivot import Pivot
+from gateway.core.skeleton import (
+    PLACEHOLDERS,
+    Outline,
+    Outlines,
+    Skeleton,
+    chain_skeletons,
+    find_outline,
+    has_cleared,
+    list_cleared,
+    make_outline,
+    rekey,
+    with_outline,
+)
+from gateway.identity import Received
+from gateway.state import State
+from gateway.store import StoreError
+from gateway.turn import Turn
+from gateway.wire.skeleton import read_skeleton
+
+log = logging.getLogger("gateway.compactor")
+
+# Places that look right and hold nothing that fits: more of them is not bad luck but another conversation.
+_MOST_TRIES: Final = 4
+
+
+async def remember(state: State, turn: Turn, pivot: Pivot) -> None:
+    """Beside a new pivot: the outline of what it covers. A lost one costs a summary."""
+    skeletons = await _read_skeletons(turn.received, pivot.covers)
+    outline = make_outline(pivot, turn.conversation, skeletons) if skeletons is not None else None
+    if skeletons is None or outline is None:
+        return
+    key = chain_skeletons(turn.received.conversation, skeletons)[-1].hex()
+    known = await state.find_outlines(turn.owner, [key])
+    known = known or Outlines(owner=turn.owner, key=key, covers=pivot.covers)
+    state.save_outlines(with_outline(known, outline, list_cleared(turn.policy.pruning.placeholder)))
+
+
+async def recall(
+    state: State, received: Received, scope: str, head: Head | None, placeholder: str
+) -> Head | None:
+    """A head that names the pivot of the prefix as it was before it was cleared; None where none is found.
+
+    head: the nearest one that is known. placeholder: the policy's own; a client may have been told it.
+    """
+    if not any(spelling in received.body.data for spelling in _spell(placeholder)):
+        return None
+    conversation = received.conversation
+    cleared = list_cleared(placeholder)
+    skeletons = await _read_skeletons(received, find_open_group(conversation))
+    if skeletons is None or not has_cleared(skeletons, cleared):
+        return None
+    nearest = head.length if head is not None else 0
+    keys = [key.hex() for key in reversed(chain_skeletons(conversation, skeletons)[nearest + 1 :])]
+    for _ in range(_MOST_TRIES):
+        known = await state.find_outlines(received.tenant, keys)
+        if known is None or known.key not in keys:
+            return None
+        outline = find_outline(known, skeletons[: known.covers], cleared)
+        pivot = await state.load_pivot(received.tenant, outline.pivot) if outline is not None else None
+        if outline is not None and pivot is not None and pivot.covers == known.covers:
+            state.refresh(pivot, ())
+            state.save_outlines(known)
+            return await _adopt(state, received, scope, outline, pivot)
+        keys = keys[keys.index(known.key) + 1 :]
+    return None
+
+
+async def _adopt(
+    state: State, received: Received, scope: str, outline: Outline, original: Pivot
+) -> Head | None:
+    """The pivot under the key of this conversation, durable; and a head that puts it in force.
+
+    The conversation keeps its id where all that is known to have gone on from the pivot is one branch with
+    these tools. Otherwise the head is nobody's in particular: whoever goes on from it gets an id of its own.
+    """
+    conversation = received.conversation
+    pivot = rekey(original, conversation)
+    if pivot is not original:
+        try:
+            await state.save_pivot(pivot)
+        except StoreError:
+            return None
+    tools = received.body.envelope.tools.hex()
+    heads = [head for head in state.find_followers(original) if head.tools == tools]
+    latest = heads[-1] if len({head.conversation for head in heads}) == 1 else None
+    head = Head(
+        owner=received.tenant,
+        key=pivot.key,
+        length=pivot.covers,
+        scope=scope,
+        tools=tools if latest is not None else "",
+        prompt_tokens=0,
+        output_tokens=0,
+        growth_tokens=latest.growth_tokens if latest is not None else 0.0,
+        pivot=pivot.key,
+        batches=(),
+        conversation=latest.conversation if latest is not None else outline.conversation,
+        parent=latest.parent if latest is not None else None,
+    )
+    nearest = state.find_head(conversation, scope)
+    if nearest is None or nearest.length < head.length:
+        state.save_head(head, is_worth_writing=True)
+    log.info("found again behind cleared results: covers=%d conversation=%s", pivot.covers, head.conversation)
+    return state.find_head(conversation, scope)
+
+
+async def _read_skeletons(received: Received, end: int) -> list[Skeleton] | None:
+    """Of the first messages; None where one cannot be taken apart. In a thread: results may be large."""
+    messages = received.conversation.messages[:end]
+
+    def read() -> list[Skeleton] | None:
+        skeletons: list[Skeleton] = []
+        for position, message in enumerate(messages):
+            skeleton = read_skeleton(received.form, message, received.raw(position))
+            if skeleton is None:
+                return None
+            skeletons.append(skeleton)
+        return skeletons
+
+    return await asyncio.to_thread(read)
+
+
+@lru_cache(maxsize=64)
+def _spell(placeholder: str) -> tuple[bytes, ...]:
+    """As JSON encoders write them, without the quotes."""
+    texts = [text for text in (*PLACEHOLDERS, placeholder) if text]
+    spelled = [json.dumps(text, ensure_ascii=ascii_only) for text in texts for ascii_only in (True, False)]
+    return tuple(dict.fromkeys(text[1:-1].encode("utf-8", "surrogatepass") for text in spelled))
