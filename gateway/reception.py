@@ -19,6 +19,7 @@ from gateway.policies import Policies
 from gateway.state import State
 from gateway.turn import Turn
 from gateway.wire.formats import WireFormat
+from gateway.wire.request import Envelope
 
 _ID_DIGITS: Final = 16
 # Growth per turn need not be known better than this to say when it is time to prepare.
@@ -70,7 +71,7 @@ class Reception:
             received=received,
             policy=policy,
             limits=limits,
-            lines=self._choose_lines(policy, limits, envelope.requested_tokens, growth),
+            lines=self._choose_lines(policy, limits, envelope, growth),
             scope=scope,
             head=head,
             conversation=identity,
@@ -97,15 +98,17 @@ class Reception:
         return limits
 
     def _choose_lines(
-        self, policy: Policy, limits: Limits, requested: int | None, growth: float
+        self, policy: Policy, limits: Limits, envelope: Envelope, growth: float
     ) -> Lines | None:
         """Remembered, with the growth rounded up; limits and policies live as long as this does."""
         step = math.ceil(growth / _GROWTH_STEP_TOKENS)
-        key = (id(policy), limits.context, limits.input, limits.output, requested, step)
+        requested, least = envelope.requested_tokens, envelope.least_tokens
+        key = (id(policy), limits.context, limits.input, limits.output, requested, least, step)
         if key not in self._lines:
             if len(self._lines) >= _MOST_LINES:
                 self._lines.clear()
-            demand = Demand(requested=requested, growth=float(step * _GROWTH_STEP_TOKENS))
+            rounded = float(step * _GROWTH_STEP_TOKENS)
+            demand = Demand(requested=requested, growth=rounded, least_reply=least)
             self._lines[key] = choose_lines(policy, limits, demand)
         return self._lines[key]
 

@@ -84,7 +84,8 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
 
     def under(self, limits: Limits) -> "Turn":
         """The same turn under other limits."""
-        demand = Demand(requested=self.requested, growth=self.growth)
+        least = self.received.body.envelope.least_tokens
+        demand = Demand(requested=self.requested, growth=self.growth, least_reply=least)
         return replace(self, limits=limits, lines=choose_lines(self.policy, limits, demand))
 
     @property

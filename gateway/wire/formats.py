@@ -11,7 +11,20 @@ from gateway.core.errors import RequestRefused
 from gateway.core.message import Message
 from gateway.core.pivot import Mark, Pivot
 from gateway.core.transcript import Spoken
-from gateway.wire import chat, chat_reply, chat_rewrite, chat_summary, chat_text, errors, messages_errors
+from gateway.wire import (
+    chat,
+    chat_reply,
+    chat_rewrite,
+    chat_summary,
+    chat_text,
+    errors,
+    messages,
+    messages_errors,
+    messages_reply,
+    messages_rewrite,
+    messages_summary,
+    messages_text,
+)
 from gateway.wire.answer_facts import Document
 from gateway.wire.request import RequestBody
 from gateway.wire.summary_answer import Said
@@ -28,7 +41,8 @@ class WireFormat:
     as JSON separated by commas. output_key: the usual name of the reply's limit.
     read_said: what one JSON object of an answer says. keepalive: what a waiting stream is sent, at any place
     between its events.
-    render_stream_error: an error body, and its status, as one event.
+    render_stream_error: an error body, and its status, as one event. headers: what the API wants to see in
+    every call.
     """
 
     name: str
@@ -43,6 +57,7 @@ class WireFormat:
     read_said: Callable[[Document], Said]
     keepalive: bytes
     render_stream_error: Callable[[bytes, int], bytes]
+    headers: tuple[tuple[str, str], ...] = ()
 
 
 CHAT: Final = WireFormat(
@@ -59,18 +74,40 @@ CHAT: Final = WireFormat(
     keepalive=b": keep-alive\n\n",
     render_stream_error=errors.render_stream_error,
 )
-FORMATS: Final = {form.name: form for form in (CHAT,)}
+MESSAGES: Final = WireFormat(
+    name="messages",
+    path="/v1/messages",
+    parse_body=messages.parse_body,
+    read_message=messages.read_message,
+    read_spoken=messages_text.read_spoken,
+    render_marked=messages_rewrite.render_marked,
+    render_summary=messages_rewrite.render_summary,
+    output_key="max_tokens",
+    render_summary_request=messages_summary.render_summary_request,
+    read_said=messages_reply.read_said,
+    keepalive=b'event: ping\ndata: {"type": "ping"}\n\n',
+    render_stream_error=messages_errors.render_stream_error,
+    headers=(("anthropic-version", "2023-06-01"),),
+)
+FORMATS: Final = {form.name: form for form in (CHAT, MESSAGES)}
 
 _ENDINGS: Final = {
     "/chat/completions": "chat",
     "/responses": "responses",
     "/messages": "messages",
 }
+_COUNT: Final = "/count_tokens"
 
 
 def read_format(path: str) -> WireFormat | None:
     """The format of the requests that are posted to a path, None where they are only relayed."""
     return FORMATS.get(_ENDINGS.get(without_version(path.partition("?")[0]), ""))
+
+
+def read_counted_format(path: str) -> WireFormat | None:
+    """The format of the requests that are posted to a path only to learn how many tokens they hold."""
+    plain = without_version(path.partition("?")[0])
+    return FORMATS.get(_ENDINGS.get(plain.removesuffix(_COUNT), "")) if plain.endswith(_COUNT) else None
 
 
 def guess_format(path: str) -> str | None:
