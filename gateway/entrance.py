@@ -15,7 +15,7 @@ from gateway.lru import Lru
 from gateway.settings import UpstreamSettings
 from gateway.tenancy import Tenancy, Tenant
 from gateway.upstream import RawHeaders, Upstreams, make_headers, make_url
-from gateway.wire.formats import WireFormat, read_format
+from gateway.wire.formats import WireFormat, read_counted_format, read_format
 
 _BYPASS = "x-gateway-bypass"
 # What is remembered holds callers' keys, like every request that is under way: in memory only, and not many.
@@ -31,6 +31,7 @@ class Admission(msgspec.Struct, frozen=True):
     """headers: the end-to-end ones, as they go upstream; shared, so never changed. raw_headers: as they came.
 
     form: what the path promises of the body; None where it is only relayed, or a pure relay was asked for.
+    is_count: the answer is to say how many tokens it holds, and nothing more.
     """
 
     tenant: Tenant
@@ -40,6 +41,7 @@ class Admission(msgspec.Struct, frozen=True):
     headers: CIMultiDict[str]
     raw_headers: RawHeaders
     form: WireFormat | None
+    is_count: bool
 
 
 class Entrance:
@@ -66,6 +68,8 @@ class Entrance:
             raise RequestRefused(426, "WebSocket is not spoken here; use HTTP.")
         tenant = self._tenancy.identify(headers)
         upstream = self._upstreams.choose(tenant, path)
+        is_read = request.method == "POST" and headers.get(_BYPASS) != "1"
+        counted = read_counted_format(path) if is_read else None
         return Admission(
             tenant=tenant,
             upstream=upstream,
@@ -73,5 +77,6 @@ class Entrance:
             url=make_url(upstream, path),
             headers=make_headers(request.raw_headers, upstream, path),
             raw_headers=request.raw_headers,
-            form=read_format(path) if request.method == "POST" and headers.get(_BYPASS) != "1" else None,
+            form=counted or (read_format(path) if is_read else None),
+            is_count=counted is not None,
         )

@@ -10,6 +10,7 @@ import msgspec
 from aiohttp import web
 
 from gateway.core.errors import RequestRefused, Unreadable, UpstreamFailed, UpstreamStalled
+from gateway.counting import Counting
 from gateway.downstream import Answer, Downstream
 from gateway.entrance import Admission, Entrance
 from gateway.incoming import read_body, stream_body
@@ -31,15 +32,13 @@ class Proxy:
         self,
         settings: Settings,
         entrance: Entrance,
-        reception: Reception,
-        recovery: Recovery,
-        sender: Sender,
+        reading: tuple[Reception, Counting],
+        sending: tuple[Recovery, Sender],
     ) -> None:
         self._settings = settings
         self._entrance = entrance
-        self._reception = reception
-        self._recovery = recovery
-        self._sender = sender
+        self._reception, self._counting = reading
+        self._recovery, self._sender = sending
 
     async def answer(self, request: web.BaseRequest) -> web.StreamResponse:
         """Every request of the data port ends here. Raises nothing but a cancelled handler."""
@@ -76,6 +75,10 @@ class Proxy:
             return
         incoming = await read_body(request, self._settings.listen.max_body_bytes)
         call = _make_call(admission, incoming.raw)
+        if admission.is_count:
+            call = await self._counting.rewrite(admission, admission.form, call, incoming.plain)
+            await self._sender.pass_through(call, downstream)
+            return
         try:
             turn = await self._reception.receive(admission, admission.form, incoming.plain)
         except Unreadable:

@@ -48,15 +48,41 @@ class Reception:
 
     async def receive(self, admission: Admission, form: WireFormat, body: bytes) -> Turn:
         """Raises Unreadable for a body that is not of the format."""
+        received, scope, head = await self._recognize(admission, form, body)
+        branch = self._choose_branch(head, received)
+        return await self._make_turn(admission, received, scope, head, branch)
+
+    async def look(self, admission: Admission, form: WireFormat, body: bytes) -> Turn:
+        """The same for a request that is no step of its conversation, and leaves no trace in it."""
+        received, scope, head = await self._recognize(admission, form, body)
+        branch = ("", None) if head is None else (head.conversation, head.parent)
+        return await self._make_turn(admission, received, scope, head, branch)
+
+    async def _recognize(
+        self, admission: Admission, form: WireFormat, body: bytes
+    ) -> tuple[Received, str, Head | None]:
+        """With its scope and its nearest head."""
+        owner = admission.tenant.id
+        received = self._recognizer.recognize(owner, form, body)
+        scope = self._choose_scope(admission.upstream.name, received)
+        head = self._state.find_head(received.conversation, scope)
+        if _is_missing_answers(received.conversation, head):
+            head = await self._state.ask_head(owner, received.conversation, scope) or head
+        return received, scope, head
+
+    async def _make_turn(
+        self,
+        admission: Admission,
+        received: Received,
+        scope: str,
+        nearest: Head | None,
+        branch: tuple[str, str | None],
+    ) -> Turn:
+        """`branch`: the conversation's id and its parent's."""
         tenant, upstream = admission.tenant, admission.upstream
-        received = self._recognizer.recognize(tenant.id, form, body)
-        conversation, envelope = received.conversation, received.body.envelope
-        scope = self._choose_scope(upstream.name, received)
-        head = self._state.find_head(conversation, scope)
-        if _is_missing_answers(conversation, head):
-            head = await self._state.ask_head(tenant.id, conversation, scope) or head
-        identity, parent = self._choose_branch(head, received)
-        head = self._state.read_in_force(identity, conversation, head)
+        identity, parent = branch
+        envelope = received.body.envelope
+        head = self._state.read_in_force(identity, received.conversation, nearest)
         policy = self._policies.choose(tenant, upstream.name, envelope.model)
         is_long = has_long_window(envelope.model, admission.raw_headers)
         limits = self._limits.read(tenant.id, upstream.name, envelope.model, has_long_window=is_long)
