@@ -27,9 +27,13 @@ _ERROR_KINDS = {401: "authentication_error", 404: "not_found_error", 413: "reque
 
 @dataclass(frozen=True, kw_only=True)
 class Messages:
-    """marks: `cache_control` on the system prompt and on the newest block, as Claude Code has it."""
+    """marks: `cache_control` on the system prompt and on the newest block, as Claude Code has it.
+
+    plain: a text alone is a string instead of a block, so that it cannot have a mark.
+    """
 
     marks: bool = True
+    plain: bool = False
     path: str = "/messages"
     output_key: str = "max_tokens"
 
@@ -38,16 +42,31 @@ class Messages:
 
     def envelope(self, talk: Talk, fields: Mapping[str, object]) -> Request:
         """Thinking is asked for where the session has it and the output has room for it."""
-        mark = _MARK if self.marks else {}
         leading = [block for message in talk.leading for block in _render_content(message.get("content"))]
-        system = [*leading[:-1], *(block | mark for block in leading[-1:])]
-        messages = [*_merge(talk)]
-        if messages:
-            messages[-1] = _mark_newest(messages[-1], mark)
+        *earlier, newest = _merge(talk)
+        messages = [*map(self._write, earlier), self._write(self._mark(newest))]
+        system = self._write(self._mark({"content": leading}))["content"]
         given: Request = {"max_tokens": _DEFAULT_OUTPUT_TOKENS, **fields}
         tools = {"tools": [_flatten(tool) for tool in talk.tools]} if talk.tools else {}
         head = {"model": talk.model, **({"system": system} if system else {}), "messages": messages}
         return {**head, **tools, **_think(talk, given), **given}
+
+    def _mark(self, message: Block) -> Block:
+        blocks = message["content"]
+        assert isinstance(blocks, list)
+        is_marked = self.marks and not self.plain
+        return (
+            message | {"content": [*blocks[:-1], *(block | _MARK for block in blocks[-1:])]}
+            if is_marked
+            else message
+        )
+
+    def _write(self, message: Block) -> Block:
+        match message["content"]:
+            case [{"type": "text", "text": text}] if self.plain:
+                return message | {"content": text}
+            case _:
+                return message
 
     def items(self, request: Mapping[str, object]) -> list[object]:
         """Every block with its role, so that it does not matter which message it stands in."""
@@ -154,12 +173,6 @@ def _render_part(part: Mapping[str, object]) -> Block:
     if isinstance(image, dict):
         return {"type": "image", "source": {"type": "url", "url": image["url"]}}
     return {"type": "text", "text": part.get("text", "")}
-
-
-def _mark_newest(message: Block, mark: Mapping[str, object]) -> Block:
-    blocks = message["content"]
-    assert isinstance(blocks, list)
-    return message | {"content": [*blocks[:-1], blocks[-1] | mark]}
 
 
 def _flatten(tool: Message) -> Block:

@@ -17,6 +17,8 @@ from tests.toy.validity_messages import count_marks
 
 Block = dict[str, object]
 _STOPS = {"stop": "end_turn", "tool_calls": "tool_use", "length": "max_tokens", "content_filter": "refusal"}
+# As Claude Code sees it, whose mark is on the newest block.
+_UNCACHED_TOKENS = 4
 _ID_MISFIT = re.compile(r"[^a-zA-Z0-9_-]")
 
 
@@ -53,22 +55,28 @@ def make_usage(
     """With cache marks, all but a few tokens is read from a cache or, of the last message, written to it."""
     if reply.usage is not None or reply.usage_shape == "none":
         return reply.usage
-    output_tokens, messages = count_reply(reply, counter), request.get("messages")
-    if not isinstance(messages, list) or not count_marks([request.get("system"), messages]):
+    output_tokens = count_reply(reply, counter)
+    if reply.usage_shape == "bare":
         return {"input_tokens": prompt_tokens, "output_tokens": output_tokens}
-    uncached = min(_UNCACHED_TOKENS, prompt_tokens)
-    is_first = len(messages) == 1
-    written = prompt_tokens - uncached if is_first else count_message(counter, messages[-1])
-    written = min(written, prompt_tokens - uncached)
+    read, written = _split_cached(request, prompt_tokens, counter)
+    read = min(reply.cached_tokens, prompt_tokens - written) or read
     return {
-        "input_tokens": uncached,
+        "input_tokens": prompt_tokens - read - written,
         "cache_creation_input_tokens": written,
-        "cache_read_input_tokens": prompt_tokens - uncached - written,
+        "cache_read_input_tokens": read,
         "output_tokens": output_tokens,
     }
 
 
-_UNCACHED_TOKENS = 4
+def _split_cached(
+    request: Mapping[str, object], prompt_tokens: int, counter: TokenCounter
+) -> tuple[int, int]:
+    messages = request.get("messages")
+    if not isinstance(messages, list) or not count_marks([request.get("system"), messages]):
+        return 0, 0
+    cached = max(0, prompt_tokens - _UNCACHED_TOKENS)
+    written = cached if len(messages) == 1 else min(cached, count_message(counter, messages[-1]))
+    return cached - written, written
 
 
 @dataclass(frozen=True, kw_only=True)

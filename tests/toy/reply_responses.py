@@ -49,13 +49,13 @@ def make_usage(reply: Reply, prompt_tokens: int, counter: TokenCounter) -> Mappi
     if reply.usage is not None or reply.usage_shape == "none":
         return reply.usage
     output_tokens = count_reply(reply, counter)
-    return {
-        "input_tokens": prompt_tokens,
-        "input_tokens_details": {"cached_tokens": reply.cached_tokens},
-        "output_tokens": output_tokens,
-        "output_tokens_details": {"reasoning_tokens": count_thinking(reply, counter)},
-        "total_tokens": prompt_tokens + output_tokens,
-    }
+    usage: Item = {"input_tokens": prompt_tokens, "output_tokens": output_tokens}
+    usage["total_tokens"] = prompt_tokens + output_tokens
+    if reply.usage_shape == "bare":
+        return usage
+    details: Item = {"input_tokens_details": {"cached_tokens": reply.cached_tokens}}
+    details["output_tokens_details"] = {"reasoning_tokens": count_thinking(reply, counter)}
+    return usage | details
 
 
 _INCOMPLETE = {"length": "max_output_tokens", "content_filter": "content_filter"}

@@ -121,7 +121,7 @@ def _budget(request: Block) -> Iterator[str]:
         yield "thinking.enabled.budget_tokens: Input should be greater than or equal to 1024"
     if isinstance(limit, int) and budget >= limit:
         yield "`max_tokens` must be greater than `thinking.budget_tokens`."
-    if request.get("temperature") not in {None, 1}:
+    if request.get("temperature") not in (None, 1):
         yield "`temperature` may only be set to 1 when thinking is enabled."
 
 
@@ -129,7 +129,7 @@ def _message(where: str, message: object, is_last: bool) -> Iterator[str]:
     if not isinstance(message, dict):
         yield f"{where}: Input should be a valid dictionary"
         return
-    role, content = message.get("role"), message.get("content")
+    role, content = str(message.get("role")), message.get("content")
     if role not in {"user", "assistant"}:
         yield f"{where}: Unexpected role {role!r}. Allowed roles are 'user' and 'assistant'."
     for name in sorted(message.keys() - {"role", "content"}):
@@ -147,7 +147,7 @@ def _message(where: str, message: object, is_last: bool) -> Iterator[str]:
 
 
 def _block(where: str, block: object, allowed: frozenset[str]) -> Iterator[str]:
-    kind = block.get("type") if isinstance(block, dict) else None
+    kind = str(block.get("type")) if isinstance(block, dict) else None
     if not isinstance(block, dict) or (kind not in allowed and not _HOSTED.fullmatch(str(kind))):
         yield f"{where}: Input tag '{kind}' found using 'type' does not match any of the expected tags"
         return
@@ -171,8 +171,8 @@ def _text(block: Block) -> Iterator[str]:
         yield f"messages: text content blocks must {words}"
 
 
-def _ids(blocks: Sequence[Block], kind: str, key: str) -> list[object]:
-    return [block.get(key) for block in blocks if block.get("type") == kind]
+def _ids(blocks: Sequence[Block], kind: str, key: str) -> list[str]:
+    return [str(block.get(key)) for block in blocks if block.get("type") == kind]
 
 
 def _calls(messages: Sequence[Block], blocks: Sequence[list[Block]]) -> Iterator[str]:
@@ -180,7 +180,7 @@ def _calls(messages: Sequence[Block], blocks: Sequence[list[Block]]) -> Iterator
     used = [call_id for part in blocks for call_id in _ids(part, "tool_use", "id")]
     if len(set(used)) < len(used):
         yield "messages: `tool_use` ids must be unique"
-    before: list[object] = []
+    before: list[str] = []
     for index, part in enumerate(blocks):
         results = _ids(part, "tool_result", "tool_use_id")
         yield from _unanswered(index, before, results)
@@ -214,16 +214,16 @@ def _thoughts(request: Block, blocks: Sequence[list[Block]], rules: Rules) -> It
     """Thinking comes back as it was handed out, never last, and leads the turn that is still open."""
     for index, part in enumerate(blocks):
         for at, block in enumerate(part):
-            if block.get("type") in _THOUGHTS and not (rules.foreign_secrets or _is_ours(block)):
+            if str(block.get("type")) in _THOUGHTS and not (rules.foreign_secrets or _is_ours(block)):
                 yield f"messages.{index}.content.{at}: Invalid `signature` in `{block['type']}` block"
-        if part and part[-1].get("type") in _THOUGHTS:
+        if part and str(part[-1].get("type")) in _THOUGHTS:
             yield f"messages.{index}: The final block in an assistant message cannot be `thinking`."
     thinking = request.get("thinking")
     if not isinstance(thinking, dict) or thinking.get("type") != "enabled" or len(blocks) < 2:
         return
     calling, last = blocks[-2], blocks[-1]
     is_open = bool(_ids(last, "tool_result", "tool_use_id"))
-    if is_open and calling[0].get("type") not in _THOUGHTS:
+    if is_open and str(calling[0].get("type")) not in _THOUGHTS:
         yield (
             f"messages.{len(blocks) - 2}.content.0.type: Expected `thinking` or `redacted_thinking`, but "
             f"found `{calling[0].get('type')}`. When `thinking` is enabled, a final `assistant` message must "

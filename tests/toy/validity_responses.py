@@ -58,7 +58,7 @@ def _violations(request: Item, rules: Rules) -> Iterator[Refusal]:
         yield _refuse("No user query found in input: at least one message must have the role 'user'.")
     yield from map(_refuse, _ids(read))
     yield from map(_refuse, _calls(read))
-    if any(item.get("type") in _OUTPUTS for item in read) and not request.get("tools"):
+    if any(_kind(item) in _OUTPUTS for item in read) and not request.get("tools"):
         yield _refuse("Invalid 'input': tool call outputs require 'tools' in the request.")
     yield from _reasoning(read, rules)
 
@@ -93,7 +93,7 @@ def _options(request: Item) -> Iterator[str]:
 
 def _tools(request: Item) -> Iterator[str]:
     tools, choice = request.get("tools") or [], request.get("tool_choice")
-    if choice not in {None, "auto", "none"} and not tools:
+    if choice not in (None, "auto", "none") and not tools:
         yield f"Tool choice '{choice}' must be specified with 'tools' parameter."
     for index, tool in enumerate(tools if isinstance(tools, list) else [tools]):
         if not isinstance(tool, dict) or not tool.get("type"):
@@ -121,7 +121,7 @@ def _kind(item: Item) -> str:
 
 
 def _message(where: str, item: Item) -> Iterator[str]:
-    role, content = item.get("role"), item.get("content")
+    role, content = str(item.get("role")), item.get("content")
     if role not in _ROLES:
         yield f"Invalid value: {role!r}. Supported values are: {', '.join(sorted(_ROLES))}."
     if not isinstance(content, str | list):
@@ -135,7 +135,7 @@ def _message(where: str, item: Item) -> Iterator[str]:
 
 def _parts(where: str, parts: Sequence[object], allowed: frozenset[str]) -> Iterator[str]:
     for index, part in enumerate(parts):
-        kind = part.get("type") if isinstance(part, dict) else None
+        kind = str(part.get("type")) if isinstance(part, dict) else None
         if kind not in allowed:
             yield f"Invalid value: {kind!r}. Supported values are: {sorted(allowed)}. ('{where}[{index}]')"
         elif kind == "input_text" and isinstance(part, dict) and not part.get("text"):
@@ -198,24 +198,24 @@ _CHECKS: dict[str, Callable[[str, Item], Iterator[str]]] = {
 
 
 def _ids(items: Sequence[Item]) -> Iterator[str]:
-    seen: set[object] = set()
+    seen: set[str] = set()
     for item in items:
-        identifier = item.get("id")
-        if identifier is not None and identifier in seen and _kind(item) not in _OUTPUTS:
+        identifier = str(item.get("id"))
+        if item.get("id") is not None and identifier in seen and _kind(item) not in _OUTPUTS:
             remedy = "Remove duplicate items from your input and try again."
             yield f"Duplicate item found with id {identifier}. {remedy}"
         seen.add(identifier)
 
 
-def read_call_id(item: Item) -> object:
+def read_call_id(item: Item) -> str:
     """By which a call and its output know each other; an approval has no name of its own for it."""
-    return item.get("call_id") or item.get("approval_request_id") or item.get("id")
+    return str(item.get("call_id") or item.get("approval_request_id") or item.get("id"))
 
 
 def _calls(items: Sequence[Item]) -> Iterator[str]:
     """Every call is answered once, somewhere behind it; nothing else is answered."""
-    open_calls: dict[object, str] = {}
-    done: set[object] = set()
+    open_calls: dict[str, str] = {}
+    done: set[str] = set()
     for item in items:
         kind, call_id = _kind(item), read_call_id(item)
         if kind in _ANSWERS:
@@ -263,4 +263,4 @@ def _follows(item: Item) -> bool:
 
 def make_follower_mark(item: Item) -> str:
     """What reasoning remembers of the item behind it: which call it is, or that it is words."""
-    return "message" if _kind(item) == "message" else str(read_call_id(item))
+    return "message" if _kind(item) == "message" else read_call_id(item)
