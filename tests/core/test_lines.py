@@ -218,3 +218,13 @@ def test_lines_by_ratio_are_positive_and_in_order(
     lines = choose_lines(Policy(trigger=trigger), limits, demand)
     assert lines is not None
     assert 1 <= lines.soft <= lines.hard < lines.window
+
+
+@pytest.mark.parametrize(
+    ("window", "least_gets"), [(200_000, 0), (16_000, 1_000), (15_000, 1_250), (14_999, 0)]
+)
+def test_a_reply_that_may_not_be_short_has_its_room_unless_it_asks_for_a_third(
+    window: int, least_gets: int
+) -> None:
+    plain, lines = lines_at(window), lines_at(window, least_reply=5_000)
+    assert plain.hard - lines.hard == plain.soft - lines.soft == least_gets

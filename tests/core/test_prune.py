@@ -196,3 +196,17 @@ def test_doing_it_twice_chooses_nothing_more(data: st.DataObject) -> None:
         return
     after = make_view(None, [make_batch(conversation, [Mark(position) for position in chosen])])
     assert choose_results(conversation, weigh(tokens), after, Pruning(), thresholds) == ()
+
+
+def test_a_message_counts_only_with_what_marks_may_take_of_it() -> None:
+    conversation = converse(make_loop(6))
+    count = len(conversation.messages)
+    thresholds = Thresholds(protect=0, minimum=500)
+    chosen = []
+    for kept in (0, 300, 380, 400):
+        sizes = Sizes(messages=[Size(400, 1_600, kept=kept)] * count, environment=0)
+        weights = Weights(sizes, [400.0] * count, 0.0, 1.0)
+        pruning = Pruning(protect_ratio=1.0, minimum_ratio=1.0, keep_turns=0)
+        chosen.append(len(choose_results(conversation, weights, _NOTHING, pruning, thresholds)))
+    # Five results besides the open group's: 2,000 tokens, 500, 100, nothing at all.
+    assert chosen[0] > 0 and chosen[2:] == [0, 0]

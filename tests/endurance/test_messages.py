@@ -42,11 +42,12 @@ class Case:
         return f"{self.turns}-{self.window}-output-{self.max_tokens}-{streamed}-{thinking}-{self.style}"
 
 
+_SIZES: tuple[tuple[int, Style], ...] = ((4_096, "one_user"), (32_000, "many_users"))
 # A budget for thinking that the window does not hold is answered by nobody.
 CASES = [
     Case(turns, window, min(max_tokens, 8_192) if thinks else max_tokens, stream, thinks, style, bias)
     for turns, window, bias in ((40, 16_000, 1.3), (60, 32_000, 0.8))
-    for max_tokens, style in ((4_096, "one_user"), (32_000, "many_users"))
+    for max_tokens, style in _SIZES
     for stream in (True, False)
     for thinks in (True, False)
 ]

@@ -26,7 +26,7 @@ def begin(index: int, block: JSON) -> JSON:
 def stream(*events: JSON, reason: str = "end_turn") -> bytes:
     start = {"type": "message_start", "message": {"role": "assistant", "content": [], "usage": _USAGE}}
     ending = {"type": "message_delta", "delta": {"stop_reason": reason}, "usage": {"output_tokens": 7}}
-    everything = [start, {"type": "ping"}, *events, ending, {"type": "message_stop"}]
+    everything: list[JSON] = [start, {"type": "ping"}, *events, ending, {"type": "message_stop"}]
     return b"".join(f"event: {event['type']}\ndata: {json.dumps(event)}\n\n".encode() for event in everything)
 
 

@@ -99,7 +99,7 @@ def test_a_shortened_message_keeps_everything_but_what_its_results_say(data: st.
 
 
 def _is_result(block: JSON) -> bool:
-    return block["type"] == "tool_result"
+    return bool(block["type"] == "tool_result")
 
 
 @few
@@ -206,7 +206,7 @@ def test_a_summary_ends_without_space_and_is_never_empty() -> None:
 
 
 def test_thoughts_of_the_kept_turn_leave_as_they_came() -> None:
-    talk = [
+    talk: list[JSON] = [
         {"role": "user", "content": "a"},
         {"role": "assistant", "content": [thought("old"), use("1")]},
         {"role": "user", "content": [result("1")]},
