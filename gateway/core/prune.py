@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from gateway.core.conversation import Conversation, find_open_group, find_tool_names
+from gateway.core.message import Message
 from gateway.core.policy import Pruning
 from gateway.core.view import CLEARED_TOKENS, FRAME_TOKENS, Size, View
 from gateway.core.weights import Weights
@@ -92,6 +93,11 @@ def _loose_share(size: Size) -> float:
     return size.loose / max(size.tokens, 1)
 
 
+def _is_result(message: Message) -> bool:
+    """What the model said is never shortened, not even where it holds a result of upstream's own tools."""
+    return bool(message.results) and message.role != "assistant"
+
+
 def _find_walked(conversation: Conversation, view: View, pruning: Pruning) -> frozenset[int]:
     """Positions of tool results that may be pruned at all."""
     messages = conversation.messages
@@ -101,6 +107,6 @@ def _find_walked(conversation: Conversation, view: View, pruning: Pruning) -> fr
     for position in range(len(messages) - 1, view.start - 1, -1):
         if messages[position].role == "user" and not messages[position].results:
             turns += 1
-        elif messages[position].results and turns >= pruning.keep_turns and position < end:
+        elif _is_result(messages[position]) and turns >= pruning.keep_turns and position < end:
             found.append(position)
     return frozenset(found)

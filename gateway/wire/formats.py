@@ -96,7 +96,8 @@ _ENDINGS: Final = {
     "/responses": "responses",
     "/messages": "messages",
 }
-_COUNT: Final = "/count_tokens"
+# Posted there, a request is only counted.
+_COUNTS: Final = {"/messages/count_tokens": "messages"}
 
 
 def read_format(path: str) -> WireFormat | None:
@@ -106,8 +107,7 @@ def read_format(path: str) -> WireFormat | None:
 
 def read_counted_format(path: str) -> WireFormat | None:
     """The format of the requests that are posted to a path only to learn how many tokens they hold."""
-    plain = without_version(path.partition("?")[0])
-    return FORMATS.get(_ENDINGS.get(plain.removesuffix(_COUNT), "")) if plain.endswith(_COUNT) else None
+    return FORMATS.get(_COUNTS.get(without_version(path.partition("?")[0]), ""))
 
 
 def guess_format(path: str) -> str | None:

@@ -31,7 +31,7 @@ _IGNORED_KEYS: Final = frozenset(
 _THINKING: Final = frozenset({"thinking", "redacted_thinking"})
 # Blocks of other types that cost no more tokens than they have bytes. A picture, a file or the name of one
 # does.
-_WORDY: Final = frozenset({"server_tool_use", "mcp_tool_use", "search_result"})
+_WORDY: Final = frozenset({"server_tool_use", "mcp_tool_use", "search_result", "compaction"})
 _EMPTY: Final[tuple[object, ...]] = (None, "", [], {})
 
 
@@ -122,6 +122,7 @@ class _Said:
         self._texts: list[str] = []
         self._calls: list[Call] = []
         self._results: list[str] = []
+        self._hosted: set[str] = set()
         self._is_more_than_results = False
         self._has_media = False
 
@@ -169,10 +170,21 @@ class _Said:
             case {"type": str(kind)} if kind in _THINKING:
                 pass
             case _:
-                self._end_text()
-                self._fields.append((b"part", canonical_part(block)))
-                self._is_more_than_results = True
-                self._has_media = self._has_media or block.get("type") not in _WORDY
+                self._add_other(block)
+
+    def _add_other(self, block: dict[str, object]) -> None:
+        """What upstream does itself, as a rule inside one message. Where the client had to run a tool in
+        between, the result stands in the next reply: it may not be parted from its call.
+        """
+        self._end_text()
+        self._fields.append((b"part", canonical_part(block)))
+        self._is_more_than_results = True
+        self._has_media = self._has_media or block.get("type") not in _WORDY
+        if isinstance(identity := block.get("id"), str):
+            self._hosted.add(identity)
+        answered = block.get("tool_use_id")
+        if isinstance(answered, str) and answered not in self._hosted:
+            self._results.append(answered)
 
     def add_fields(self, message: dict[str, object]) -> None:
         """What stands beside the content."""

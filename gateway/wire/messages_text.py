@@ -54,7 +54,12 @@ def _read_beside(role: str, blocks: list[object]) -> Spoken:
     media = media_tokens = sealed = 0
     for block in blocks:
         match block:
-            case str(text) | {"type": "text", "text": str(text)}:
+            case (
+                str(text)
+                | {"type": "text", "text": str(text)}
+                # What upstream itself has folded, in words.
+                | {"type": "compaction", "content": str(text)}
+            ):
                 texts.append(text)
             case {"type": "tool_use" | "server_tool_use" | "mcp_tool_use", "name": str(name), **rest}:
                 calls.append((name, canonical_json(rest.get("input")).decode("utf-8", "replace")))

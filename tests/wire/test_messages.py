@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.core.conversation import Conversation
+from gateway.core.conversation import Conversation, is_boundary
 from gateway.core.errors import Unreadable
 from gateway.core.message import Call, Message
 from gateway.identity import Recognizer
@@ -162,6 +162,23 @@ def test_both_readings_say_the_same_however_a_message_is_written(messages: list[
         usual, any_form = read_message(raw, b"k"), wire._read_any_message(raw, b"k")
         assert usual == any_form
         assert usual.digest == read_message(render_message(message), b"k").digest
+
+
+def test_a_hosted_tool_that_waited_for_the_client_is_not_parted_from_its_result() -> None:
+    """A program that upstream runs calls one of the client's tools, and goes on in the next reply."""
+    program = {"type": "server_tool_use", "id": "s", "name": "code_execution", "input": {"code": "look()"}}
+    ended = {"type": "code_execution_tool_result", "tool_use_id": "s", "content": {"stdout": "1"}}
+    talk = [
+        {"role": "user", "content": "Look."},
+        assistant(program, use("a")),
+        user(result("a")),
+        assistant(ended, text_block("Done.")),
+        {"role": "user", "content": "Thanks."},
+    ]
+    conversation = read(render(talk)).conversation
+    assert [is_boundary(conversation, at) for at in range(1, 5)] == [True, False, False, True]
+    assert facts(assistant(ended)).role == "assistant"
+    assert facts(assistant(program, ended)).results == ()
 
 
 @pytest.mark.parametrize(

@@ -29,6 +29,10 @@ _BLOB = "QUJD" * 256
             Spoken("user", "a\nb", (), 1, media_tokens=1_000),
         ),
         (user(), Spoken("user", "", (), 0)),
+        (
+            assistant({"type": "compaction", "content": "We looked."}),
+            Spoken("assistant", "We looked.", (), 0),
+        ),
         ({"role": "user"}, Spoken("user", "", (), 0)),
         (user(result()), _DONE),
         (user(result(content=[text_block("done")])), _DONE),
