@@ -22,6 +22,7 @@ from gateway.commands import Commands
 from gateway.compactor import Compactor
 from gateway.core.errors import RequestRefused
 from gateway.core.policy import Estimator
+from gateway.counting import Counting
 from gateway.digester import Digester
 from gateway.discovery import Discovery
 from gateway.entrance import Entrance
@@ -120,11 +121,13 @@ class Gateway:
         recognizer = Recognizer(cache.bodies_bytes, cache.facts_bytes, cache.bodies)
         reception = Reception(Policies(settings), recognizer, limits, self._discovery, self._state)
         roster = Roster(cache.bodies_bytes, cache.bodies)
-        sender = Sender(settings, Rewriter(cache.facts_bytes), self._relay)
+        rewriter = Rewriter(cache.facts_bytes)
+        sender = Sender(settings, rewriter, self._relay)
         preparation = Preparation(settings, planner, self._compactor, folding, roster)
         recovery = Recovery(preparation, sender, Lessons(limits, calibrator), journal)
         entrance = Entrance(Tenancy(settings), upstreams)
-        ways = Ways(Commands(settings, self._compactor), recovery, sender)
+        counting = Counting(reception, planner, rewriter)
+        ways = Ways(Commands(settings, self._compactor), counting, recovery, sender)
         self._proxy = Proxy(settings, entrance, reception, ways)
         pages = AdminPages(metrics, EventStream(self.bus), roster, self._state, self._compactor)
         history = HistoryPages(roster, self._chronicle, self._archive)

@@ -16,7 +16,7 @@ from gateway.lru import Lru
 from gateway.settings import UpstreamSettings
 from gateway.tenancy import Tenancy, Tenant
 from gateway.upstream import RawHeaders, Upstreams, make_headers, make_url
-from gateway.wire.formats import WireFormat, read_format
+from gateway.wire.formats import WireFormat, read_counted_format, read_format
 
 _BYPASS = "x-gateway-bypass"
 # What is remembered holds callers' keys, like every request that is under way: in memory only, and not many.
@@ -33,6 +33,7 @@ class Admission(msgspec.Struct, frozen=True):
 
     session, is_agent: as the client labels it (`core/purpose.py`).
     form: what the path promises of the body; None where it is only relayed, or a pure relay was asked for.
+    is_count: the answer is to say how many tokens it holds, and nothing more.
     """
 
     tenant: Tenant
@@ -44,6 +45,7 @@ class Admission(msgspec.Struct, frozen=True):
     form: WireFormat | None
     session: str | None
     is_agent: bool
+    is_count: bool
 
 
 class Entrance:
@@ -70,6 +72,8 @@ class Entrance:
             raise RequestRefused(426, "WebSocket is not spoken here; use HTTP.")
         tenant = self._tenancy.identify(headers)
         upstream = self._upstreams.choose(tenant, path)
+        is_read = request.method == "POST" and headers.get(_BYPASS) != "1"
+        counted = read_counted_format(path) if is_read else None
         return Admission(
             tenant=tenant,
             upstream=upstream,
@@ -79,5 +83,6 @@ class Entrance:
             raw_headers=request.raw_headers,
             session=read_label(headers.items()),
             is_agent=is_agent(headers),
-            form=read_format(path) if request.method == "POST" and headers.get(_BYPASS) != "1" else None,
+            form=counted or (read_format(path) if is_read else None),
+            is_count=counted is not None,
         )

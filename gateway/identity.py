@@ -58,10 +58,10 @@ class Recognizer:
             return received
         number, before, keep = found
         received = _read_rest(before, keep, data)
-        if keep < len(before.body.places):
-            # Another branch: both are kept.
+        if not _goes_on(received, before):
+            # Another branch: both are kept. (Clients move marks about; that alone makes no other branch.)
             self._keep(received)
-        elif _power_of(received) == _power_of(before):
+        elif _anchor_of(received) == _anchor_of(before):
             self._put(number, received)
         else:
             self._forget(number)
@@ -117,6 +117,12 @@ class Recognizer:
             self._anchors[anchor] = numbers
         else:
             self._anchors.pop(anchor, None)
+
+
+def _goes_on(received: Received, before: Received) -> bool:
+    """Does it begin with everything that was said before, however that is written now?"""
+    length = len(before.conversation.messages)
+    return received.conversation.chain[length : length + 1] == [before.conversation.key]
 
 
 def _anchor_of(received: Received) -> Anchor:

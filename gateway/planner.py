@@ -55,14 +55,11 @@ class Planner:
         """Everything that a decision looks at, read and measured."""
         state, owner = self._state, turn.owner
         conversation = turn.received.conversation
-        head = turn.head
-        await state.load_pivots(owner, conversation, turn.conversation, head.pivot if head else None)
-        await state.load_batches(owner, head.batches if head else ())
         calibration = await state.load_calibration(owner, turn.meter)
         sizes = await self._sizer.measure(turn.received, turn.policy.estimator)
-        pivots = find_eligible_pivots(conversation, state.find_pivots(conversation))
-        sticky = next((pivot for pivot in pivots if head and pivot.key == head.pivot), None)
-        batches = find_eligible_batches(conversation, state.read_batches(head.batches if head else ()) or [])
+        # Last: what was made ready while the rest was read and measured is seen.
+        pivots, batches = await self._load_eligible(turn)
+        sticky = _find_sticky(turn, pivots)
         known = Known(head=None, head_view=_NOTHING, calibration=calibration)
         if turn.own_head is not None and _is_complete(turn, sticky, batches):
             past = state.find_past(conversation, turn.scope)
@@ -86,6 +83,23 @@ class Planner:
             may_digest=may_digest and turn.policy.auto,
             in_tokens=in_tokens if limits is not turn.limits else None,
         )
+
+    async def load_in_force(self, turn: Turn) -> tuple[Pivot | None, list[Batch]]:
+        """What the nearest head used and what of it still applies, whatever the lines say."""
+        found = self._in_force(turn)
+        if found is not None:
+            return found
+        pivots, batches = await self._load_eligible(turn)
+        return _find_sticky(turn, pivots), batches
+
+    async def _load_eligible(self, turn: Turn) -> tuple[list[Pivot], list[Batch]]:
+        state, owner, head = self._state, turn.owner, turn.head
+        conversation = turn.received.conversation
+        await state.load_pivots(owner, conversation, turn.conversation, head.pivot if head else None)
+        await state.load_batches(owner, head.batches if head else ())
+        batches = state.read_batches(head.batches if head else ()) or []
+        pivots = find_eligible_pivots(conversation, state.find_pivots(conversation))
+        return pivots, find_eligible_batches(conversation, batches)
 
     def is_near(self, turn: Turn, total_tokens: int) -> bool:
         """Past the soft line: time to prepare something, unless the client is doing so itself."""
@@ -120,6 +134,11 @@ class Planner:
         messages = turn.received.conversation.messages
         added = sum(message.size_bytes for message in messages[head.length :] if message.role != "assistant")
         return head.total_tokens + int(added / _ROUGH_BYTES_PER_TOKEN)
+
+
+def _find_sticky(turn: Turn, pivots: list[Pivot]) -> Pivot | None:
+    head = turn.head
+    return next((pivot for pivot in pivots if head and pivot.key == head.pivot), None)
 
 
 def _bulk(turn: Turn) -> Bulk:

@@ -11,6 +11,7 @@ from aiohttp import web
 
 from gateway.commands import Commands
 from gateway.core.errors import RequestRefused, Unreadable, UpstreamFailed, UpstreamStalled
+from gateway.counting import Counting
 from gateway.downstream import Answer, Downstream
 from gateway.entrance import Admission, Entrance
 from gateway.incoming import read_body, stream_body
@@ -31,6 +32,7 @@ class Ways(NamedTuple):
     """How a request may be answered: by ourselves, by upstream as planned, or as a relay."""
 
     commands: Commands
+    counting: Counting
     recovery: Recovery
     sender: Sender
 
@@ -46,7 +48,7 @@ class Proxy:
         self._settings = settings
         self._entrance = entrance
         self._reception = reception
-        self._commands, self._recovery, self._sender = ways
+        self._commands, self._counting, self._recovery, self._sender = ways
 
     async def answer(self, request: web.BaseRequest) -> web.StreamResponse:
         """Every request of the data port ends here. Raises nothing but a cancelled handler."""
@@ -83,6 +85,10 @@ class Proxy:
             return
         incoming = await read_body(request, self._settings.listen.max_body_bytes)
         call = _make_call(admission, incoming.raw)
+        if admission.is_count:
+            call = await self._counting.rewrite(admission, admission.form, call, incoming.plain)
+            await self._sender.pass_through(call, downstream)
+            return
         try:
             turn = await self._reception.receive(admission, admission.form, incoming.plain)
         except Unreadable:

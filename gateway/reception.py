@@ -3,7 +3,7 @@
 import hashlib
 import math
 from collections.abc import Callable
-from typing import Final
+from typing import Final, NamedTuple
 
 from gateway.commands import read_command
 from gateway.core.beta import has_long_window
@@ -23,6 +23,7 @@ from gateway.recollection import recall
 from gateway.state import State
 from gateway.turn import Turn
 from gateway.wire.formats import WireFormat
+from gateway.wire.request import Envelope
 
 _ID_DIGITS: Final = 16
 # Growth per turn need not be known better than this to say when it is time to prepare.
@@ -30,6 +31,24 @@ _GROWTH_STEP_TOKENS: Final = 64
 _MOST_LINES: Final = 4_096
 _SCOPES_BYTES: Final = 1 << 18
 _SCOPE_WEIGHT_BYTES: Final = 500
+
+
+class _Seen(NamedTuple):
+    """What is known of a request by itself: head is the nearest one."""
+
+    received: Received
+    policy: Policy
+    scope: str
+    head: Head | None
+
+
+class _Branch(NamedTuple):
+    """The conversation's id and its parent's, and what the request is for in it."""
+
+    identity: str
+    parent: str | None
+    purpose: Purpose = "main"
+    command: str | None = None
 
 
 class Reception:
@@ -51,22 +70,38 @@ class Reception:
 
     async def receive(self, admission: Admission, form: WireFormat, body: bytes) -> Turn:
         """Raises Unreadable for a body that is not of the format."""
-        tenant, upstream = admission.tenant, admission.upstream
-        received = self._recognizer.recognize(tenant.id, form, body)
-        conversation, envelope = received.conversation, received.body.envelope
-        scope = self._choose_scope(upstream.name, received)
-        policy = self._policies.choose(tenant, upstream.name, envelope.model)
+        seen = await self._recognize(admission, form, body)
+        purpose = _read_purpose(seen.received, is_agent=admission.is_agent)
+        command = read_command(seen.received) if seen.policy.commands else None
+        claim = self._state.claim_continuation if command is None else self._state.read_continuation
+        identity, parent = self._choose_branch(seen.head, seen.received, purpose, claim)
+        return await self._make_turn(admission, seen, _Branch(identity, parent, purpose, command))
+
+    async def look(self, admission: Admission, form: WireFormat, body: bytes) -> Turn:
+        """The same for a request that is no step of its conversation, and leaves no trace in it."""
+        seen = await self._recognize(admission, form, body)
+        head = seen.head
+        branch = _Branch(head.conversation, head.parent) if head is not None else _Branch("", None)
+        return await self._make_turn(admission, seen, branch)
+
+    async def _recognize(self, admission: Admission, form: WireFormat, body: bytes) -> _Seen:
+        owner, upstream = admission.tenant.id, admission.upstream.name
+        received = self._recognizer.recognize(owner, form, body)
+        policy = self._policies.choose(admission.tenant, upstream, received.body.envelope.model)
+        conversation, scope = received.conversation, self._choose_scope(upstream, received)
         head = self._state.find_head(conversation, scope)
         if _is_missing_answers(conversation, head):
-            head = await self._state.ask_head(tenant.id, conversation, scope) or head
+            head = await self._state.ask_head(owner, conversation, scope) or head
             if _is_missing_answers(conversation, head):
                 placeholder = policy.pruning.placeholder
                 head = await recall(self._state, received, scope, head, placeholder) or head
-        purpose = _read_purpose(received, is_agent=admission.is_agent)
-        command = read_command(received) if policy.commands else None
-        claim = self._state.claim_continuation if command is None else self._state.read_continuation
-        identity, parent = self._choose_branch(head, received, purpose, claim)
-        head = self._state.read_in_force(identity, conversation, head)
+        return _Seen(received, policy, scope, head)
+
+    async def _make_turn(self, admission: Admission, seen: _Seen, branch: _Branch) -> Turn:
+        tenant, upstream = admission.tenant, admission.upstream
+        received, policy = seen.received, seen.policy
+        envelope = received.body.envelope
+        head = self._state.read_in_force(branch.identity, received.conversation, seen.head)
         is_long = has_long_window(envelope.model, admission.raw_headers)
         limits = self._limits.read(tenant.id, upstream.name, envelope.model, has_long_window=is_long)
         if limits is None:
@@ -80,14 +115,14 @@ class Reception:
             received=received,
             policy=policy,
             limits=limits,
-            lines=self._choose_lines(policy, limits, envelope.requested_tokens, growth, purpose),
-            scope=scope,
+            lines=self._choose_lines(policy, limits, envelope, growth, branch.purpose),
+            scope=seen.scope,
             head=head,
-            conversation=identity,
-            parent=parent,
-            purpose=purpose,
+            conversation=branch.identity,
+            parent=branch.parent,
+            purpose=branch.purpose,
             session=admission.session,
-            command=command,
+            command=branch.command,
         )
 
     def _choose_scope(self, upstream: str, received: Received) -> str:
@@ -110,15 +145,17 @@ class Reception:
         return limits
 
     def _choose_lines(
-        self, policy: Policy, limits: Limits, requested: int | None, growth: float, purpose: Purpose
+        self, policy: Policy, limits: Limits, envelope: Envelope, growth: float, purpose: Purpose
     ) -> Lines | None:
         """Remembered, with the growth rounded up; limits and policies live as long as this does."""
         step = math.ceil(growth / _GROWTH_STEP_TOKENS)
-        key = (id(policy), limits.context, limits.input, limits.output, requested, step, purpose)
+        requested, least = envelope.requested_tokens, envelope.least_tokens
+        key = (id(policy), limits.context, limits.input, limits.output, requested, least, step, purpose)
         if key not in self._lines:
             if len(self._lines) >= _MOST_LINES:
                 self._lines.clear()
-            demand = Demand(requested=requested, growth=float(step * _GROWTH_STEP_TOKENS), purpose=purpose)
+            rounded = float(step * _GROWTH_STEP_TOKENS)
+            demand = Demand(requested=requested, growth=rounded, least_reply=least, purpose=purpose)
             self._lines[key] = choose_lines(policy, limits, demand)
         return self._lines[key]
 

@@ -44,11 +44,11 @@ class Sender:
         """The answer, if upstream calls the request too large; any other is on its way downstream."""
         body = self._rewriter.rewrite(turn, plan)
         if body is not turn.received.body.data:
-            call = _with_body(call, body)
+            call = call.with_body(body)
         headers = _plan_headers(turn, plan) if self._shows_headers else {}
         exchange = Exchange(call=call, headers=headers, observe=watch.observe, care=watch.care)
         if self._must_ask_for_usage(turn):
-            asking = _with_body(call, self._rewriter.rewrite_with_usage(turn, plan))
+            asking = call.with_body(self._rewriter.rewrite_with_usage(turn, plan))
             asking.headers[hdrs.ACCEPT_ENCODING] = "identity"
             exchange = replace(exchange, call=asking, without_usage=call)
         carried = await self._relay.carry(exchange, downstream)
@@ -73,13 +73,6 @@ class Sender:
         if not envelope.is_streaming or envelope.wants_usage or not turn.upstream.include_usage:
             return False
         return (turn.upstream.name, turn.model) not in self._refusers
-
-
-def _with_body(call: Call, body: bytes) -> Call:
-    """The same call with a plain body: a rewritten one carries no content encoding."""
-    headers = call.headers.copy()
-    headers.popall(hdrs.CONTENT_ENCODING, None)
-    return replace(call, body=body, headers=headers)
 
 
 def _plan_headers(turn: Turn, plan: Plan) -> dict[str, str]:

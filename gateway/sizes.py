@@ -10,8 +10,8 @@ from functools import partial
 
 from gateway.core.estimate import Sizes
 from gateway.core.policy import Estimator
-from gateway.core.transcript import Spoken
-from gateway.core.view import FRAME_TOKENS, Size
+from gateway.core.transcript import Spoken, list_entries
+from gateway.core.view import CLEARED_TOKENS, FRAME_TOKENS, Size
 from gateway.identity import Received
 from gateway.lru import Lru
 from gateway.wire.body import Slice, decode_message
@@ -106,11 +106,23 @@ def _measure_preamble(count: Count, raw: bytes) -> Size:
 
 
 def measure_message(read_spoken: Callable[[bytes], Spoken], count: Count, raw: bytes) -> Size:
-    """Raw tokens of one message: its words, its frame, and flat figures for what is not text."""
-    spoken = read_spoken(raw)
-    tokens = FRAME_TOKENS + count(spoken.text) + spoken.media_tokens
-    if spoken.hidden:
-        tokens += count(spoken.hidden)
-    for tool, arguments in spoken.calls:
-        tokens += _CALL_TOKENS + count(tool) + count(arguments)
-    return Size(tokens, len(spoken.text), spoken.media)
+    """Raw tokens of one message: its words, its frame, and flat figures for what is not text.
+
+    Beside results marks leave alone what else is said, and they leave something of each result.
+    """
+    entries = list_entries((read_spoken(raw),))
+    tokens = [_count_entry(count, entry) for entry in entries]
+    results = [len(entry.text) for entry in entries if entry.is_result]
+    kept = CLEARED_TOKENS * max(0, len(results) - 1)
+    if results:
+        kept += sum(size for size, entry in zip(tokens, entries, strict=True) if not entry.is_result)
+    total = FRAME_TOKENS + sum(tokens)
+    media = sum(entry.media for entry in entries)
+    return Size(total, max(results, default=len(entries[0].text)), media, min(kept, total))
+
+
+def _count_entry(count: Count, entry: Spoken) -> int:
+    tokens = count(entry.text) + entry.media_tokens
+    if entry.hidden:
+        tokens += count(entry.hidden)
+    return tokens + sum(_CALL_TOKENS + count(tool) + count(arguments) for tool, arguments in entry.calls)

@@ -27,7 +27,9 @@ _MOST_ERROR_BYTES: Final = 1 << 16
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Assignment:
-    """What to ask, where. cap, room: tokens of the reply that is wanted, and that fits."""
+    """What to ask, where. cap, room: tokens of the reply that is wanted, and that fits. greeting: as in
+    SummaryRequest.
+    """
 
     form: WireFormat
     url: str
@@ -39,6 +41,7 @@ class Assignment:
     cap: int
     room: int
     timeout_seconds: float
+    greeting: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +76,7 @@ class SummaryClient:
                 output_key=assignment.output_key,
                 cap=assignment.cap,
                 room=assignment.room,
+                greeting=assignment.greeting,
             )
         )
         try:

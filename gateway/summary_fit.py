@@ -166,7 +166,8 @@ def _make_assignment(
     """`asked`: an upstream and a model of it."""
     upstream, model = asked
     form = _choose_format(turn, upstream)
-    own = turn.received.body.envelope.requested_key if form is turn.received.form else ""
+    envelope = turn.received.body.envelope
+    own = envelope.requested_key if form is turn.received.form else ""
     return Assignment(
         form=form,
         url=_choose_url(turn, upstream, form),
@@ -178,6 +179,7 @@ def _make_assignment(
         cap=cap,
         room=room,
         timeout_seconds=turn.policy.summary.timeout_seconds,
+        greeting=envelope.greeting if upstream.name == turn.upstream.name else (),
     )
 
 
@@ -216,9 +218,14 @@ def _choose_format(turn: Turn, upstream: UpstreamSettings) -> WireFormat:
 
 
 def _choose_headers(turn: Turn, upstream: UpstreamSettings, form: WireFormat) -> tuple[tuple[str, str], ...]:
-    """The client's own end-to-end ones where the conversation goes; elsewhere nothing of the client's."""
+    """The client's own end-to-end ones where the conversation goes; elsewhere nothing of the client's, only
+    what the API wants of everybody.
+    """
     is_own = upstream.name == turn.upstream.name
-    return tuple(make_headers(turn.raw_headers if is_own else (), upstream, form.path).items())
+    headers = make_headers(turn.raw_headers if is_own else (), upstream, form.path)
+    for name, value in form.headers:
+        headers.setdefault(name, value)
+    return tuple(headers.items())
 
 
 def _choose_url(turn: Turn, upstream: UpstreamSettings, form: WireFormat) -> str:

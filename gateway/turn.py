@@ -90,7 +90,12 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
 
     def under(self, limits: Limits) -> "Turn":
         """The same turn under other limits."""
-        demand = Demand(requested=self.requested, growth=self.growth, purpose=self.purpose)
+        demand = Demand(
+            requested=self.requested,
+            growth=self.growth,
+            least_reply=self.received.body.envelope.least_tokens,
+            purpose=self.purpose,
+        )
         return replace(self, limits=limits, lines=choose_lines(self.policy, limits, demand))
 
     @property

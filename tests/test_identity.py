@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from gateway.core.errors import Unreadable
 from gateway.identity import Received, Recognizer, leading_digests
-from gateway.wire.formats import CHAT
+from gateway.wire.formats import CHAT, MESSAGES
+from tests import messages_conversations
 from tests.conversations import JSON, bodies, conversations, frames, read, render, render_message, texts
 from tests.shared_data import SHARED, requires_shared
 
@@ -238,6 +239,22 @@ def test_a_message_with_very_many_calls_weighs_what_it_holds() -> None:
     grown, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert grown < 2_000_000
+
+
+@given(messages_conversations.conversations(min_turns=2), frames())
+def test_a_mark_that_moves_to_the_newest_message_makes_no_branch(messages: list[JSON], frame: int) -> None:
+    recognizer = make_recognizer()
+    kept = []
+    for length in range(1, len(messages) + 1, 2):
+        marked = messages_conversations.with_mark_on_newest(messages[:length])
+        body = messages_conversations.render(marked, frame)
+        found = recognizer.recognize("t", MESSAGES, body)
+        assert found.conversation.chain == messages_conversations.read(body).conversation.chain
+        kept.append(len(recognizer._bodies))
+    # The first message is the last one, too: nothing is shared with it. Where its power of two crosses into
+    # the message that changes, a body is read whole, and kept beside the one before.
+    crossings = len(body).bit_length() - 6
+    assert kept[-1] <= 2 + crossings
 
 
 @requires_shared

@@ -2,9 +2,11 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from gateway.core.view import CLEARED_TOKENS, Size
 from gateway.sizes import Sizer, measure_message
 from gateway.tokens import count_by_length
 from gateway.wire.chat_text import read_spoken
+from gateway.wire.formats import MESSAGES
 from tests.conversations import JSON, read, render, render_message
 
 _MESSAGES: list[JSON] = [
@@ -49,3 +51,13 @@ def test_calls_count_their_names_and_arguments_and_a_frame() -> None:
     call = {"id": "1", "type": "function", "function": {"name": "look", "arguments": "{}"}}
     raw = render_message({"role": "assistant", "content": None, "tool_calls": [call, call]})
     assert measure_message(read_spoken, len, raw).tokens == 4 + 2 * (30 + len("look") + len("{}"))
+
+
+def test_beside_results_what_else_is_said_is_kept_and_something_of_each_result() -> None:
+    results = [{"type": "tool_result", "tool_use_id": str(at), "content": "x" * 100 * at} for at in (1, 2)]
+    beside = {"type": "text", "text": "Stop."}
+    raw = render_message({"role": "user", "content": [*results, beside]})
+    size = measure_message(MESSAGES.read_spoken, len, raw)
+    assert size == Size(4 + 300 + len("Stop."), 200, 0, CLEARED_TOKENS + len("Stop."))
+    alone = measure_message(MESSAGES.read_spoken, len, render_message({"role": "user", "content": [beside]}))
+    assert (alone.chars, alone.kept) == (len("Stop."), 0)

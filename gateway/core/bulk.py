@@ -56,4 +56,5 @@ def weigh_bulk(sizes: Sizes, known: Known, limits: Limits, bulk: Bulk) -> tuple[
 
 
 def _weigh_message(size: Size, by_bytes: float, by_pictures: float, ratio: float) -> Size:
-    return Size(int(max(size.tokens * ratio, by_bytes, by_pictures)), size.chars, size.media)
+    weight = int(max(size.tokens * ratio, by_bytes, by_pictures))
+    return Size(weight, size.chars, size.media, size.kept * weight // max(size.tokens, 1))

@@ -4,6 +4,7 @@ Clamping beats compacting at half a window because a client asked for 32,000 tok
 """
 
 from gateway.core.estimate import Estimate
+from gateway.core.lines import honour_least
 
 # Never clamp below this: a shorter reply is no use to an agent.
 SMALLEST_REPLY_TOKENS = 1_024
@@ -16,12 +17,13 @@ def choose_output(
 ) -> int | None:
     """The number to put in the request instead, or None where the one that stands there fits.
 
-    Never raised, never below SMALLEST_REPLY_TOKENS or `least`; nothing where no number was sent.
+    Never raised, never below SMALLEST_REPLY_TOKENS or `least` (see `honour_least`); nothing where no number
+    was sent.
     """
     if requested is None or context is None:
         return None
     left = context - estimate.tokens - estimate.unsure - _SLACK_TOKENS
     if requested <= left:
         return None
-    clamped = min(requested, max(left, SMALLEST_REPLY_TOKENS, least))
+    clamped = min(requested, max(left, SMALLEST_REPLY_TOKENS, honour_least(least, context)))
     return clamped if clamped < requested else None

@@ -13,7 +13,7 @@ from typing import Final
 from gateway.core.conversation import Conversation, is_boundary
 from gateway.core.cut import Cut
 from gateway.core.pivot import Pivot
-from gateway.core.transcript import Spoken
+from gateway.core.transcript import Spoken, list_entries
 from gateway.core.view import Size
 from gateway.core.weights import Weights
 
@@ -128,13 +128,21 @@ def _guess_all(history: History, quoting: Quoting) -> list[float]:
 
 def _guess(spoken: Spoken, size: Size, quoting: Quoting) -> float:
     """Raw tokens of one message as it is quoted: all its characters are taken for equally expensive."""
+    entries = list_entries((spoken,))
+    chars = sum(map(_count_chars, entries))
+    density = max(0, size.tokens - sum(entry.media_tokens for entry in entries)) / max(1, chars)
+    return sum(_guess_entry(entry, density, quoting) for entry in entries)
+
+
+def _count_chars(spoken: Spoken) -> int:
+    return len(spoken.text) + len(spoken.hidden) + sum(len(arguments) for _, arguments in spoken.calls)
+
+
+def _guess_entry(spoken: Spoken, density: float, quoting: Quoting) -> float:
     if spoken.is_result and quoting.tool_chars == 0:
         return 0.0
-    arguments = sum(len(arguments) for _, arguments in spoken.calls)
-    chars = len(spoken.text) + len(spoken.hidden) + arguments
     shown = _shown_chars(len(spoken.text), quoting.tool_chars if spoken.is_result else quoting.text_chars)
     shown += sum(_shown_chars(len(arguments), quoting.tool_chars) for _, arguments in spoken.calls)
-    density = max(0, size.tokens - spoken.media_tokens) / max(1, chars)
     return _LABEL_TOKENS * (1 + len(spoken.calls)) + shown * density
 
 

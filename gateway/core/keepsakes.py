@@ -12,7 +12,7 @@ from gateway.core.arguments import is_todo_tool, iter_strings, read_arguments, r
 from gateway.core.excerpt import read_left_out
 from gateway.core.facts import LONGEST_FACT_CHARS, find_facts, is_secret
 from gateway.core.shares import share_out
-from gateway.core.transcript import Spoken, neutralise
+from gateway.core.transcript import Spoken, list_entries, neutralise
 
 # How the list is found again at the next compaction. A line of its own, above nothing but items.
 HEADING: Final = "## Mentioned, word for word (×n: in n messages)"
@@ -84,6 +84,7 @@ def find_counting(spoken: Sequence[Spoken], earlier: str | None = None) -> Count
     text, listed = split_list(earlier or "")
     carried = dict.fromkeys(find_facts(_within(text)), 1) | dict(map(_read_line, listed))
     old_todos = [fact for fact in carried if fact.startswith(_TODO)]
+    spoken = list_entries(spoken)
     mentions = _tally(spoken)
     counts = {fact: mention.times + carried.get(fact, 0) for fact, mention in mentions.items()}
     ranked = sorted(mentions, key=lambda f: (-counts[f], not mentions[f].is_said, -mentions[f].last))

@@ -16,6 +16,8 @@ from gateway.core.purpose import Purpose
 _SMALLEST_SUMMARY_TOKENS = 64
 # The source formula can leave nothing of a small window (4K of context, 32K of output cap).
 _SMALLEST_USABLE_SHARE = 0.25
+# Agents ask for 32,000 tokens of thinking whatever the window. Who serves a small one does not count them.
+_LARGEST_LEAST_SHARE = 1 / 3
 _ROUNDING = 1e-6
 # As long as the summaries that clients ask for.
 _SUMMARY_REPLY_TOKENS = 4_096
@@ -27,12 +29,15 @@ _SLOPE_BELOW_CLIENT_MARGIN = 0.25
 class Demand:
     """What one request brings, in tokens: the reply it asks for, its recent growth per turn, its floor; and
     what it is for.
+
+    least_reply: what its reply may not be clamped below.
     """
 
     requested: int | None = None
     growth: float = 0.0
     floor: int = 0
     purpose: Purpose = "main"
+    least_reply: int = 0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -66,6 +71,8 @@ def choose_lines(policy: Policy, limits: Limits, demand: Demand) -> Lines | None
     if demand.purpose == "summary":
         # The client compacts by itself: it may, as long as what it sends fits at all.
         soft = hard = max(hard, window - min(reserve, _SUMMARY_REPLY_TOKENS))
+    excess = max(0, hard - (window - honour_least(demand.least_reply, window)))
+    hard, soft = max(1, hard - excess), max(1, soft - excess)
     return Lines(
         window=window,
         context=limits.context or None,
@@ -78,6 +85,11 @@ def choose_lines(policy: Policy, limits: Limits, demand: Demand) -> Lines | None
             _SMALLEST_SUMMARY_TOKENS, int(min(policy.summary.max_tokens, policy.summary.max_ratio * window))
         ),
     )
+
+
+def honour_least(least_reply: int, window: int) -> int:
+    """How much of the window a reply keeps that may not be shorter; 0 where it asks for too much of it."""
+    return least_reply if least_reply <= _LARGEST_LEAST_SHARE * window else 0
 
 
 def _hard_and_soft(trigger: Trigger, limits: Limits, room: tuple[int, int], growth: float) -> tuple[int, int]:

@@ -16,7 +16,7 @@ from gateway.core.arguments import (
     read_arguments,
     read_todos,
 )
-from gateway.core.transcript import Spoken
+from gateway.core.transcript import Spoken, list_entries
 
 # More than the last few texts are the way there, not where it led.
 LAST_TEXTS: Final = 8
@@ -51,7 +51,8 @@ class _Call:
     result: str
 
 
-def pick(spoken: Sequence[Spoken]) -> Picked:
+def pick(messages: Sequence[Spoken]) -> Picked:
+    spoken = list_entries(messages)
     calls = list(_iter_calls(spoken))
     todos, plan = _pick_plans(calls)
     said = (entry.text for entry in reversed(spoken) if entry.role == "assistant" and entry.text.strip())

@@ -4,7 +4,7 @@ Knows everything about one conversation and nothing else; only compares numbers 
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from gateway.core.clamp import SMALLEST_REPLY_TOKENS, choose_output
 from gateway.core.conversation import Conversation, find_open_group
@@ -168,13 +168,15 @@ class _Weighed:
         self.tokens = self.weights.messages
         self.environment = int(self.weights.environment)
         self.opening = int(sum(self.tokens[: situation.conversation.opening_end]))
-        demand = Demand(requested=situation.requested, growth=situation.growth, floor=0)
+        demand = Demand(
+            requested=situation.requested, growth=situation.growth, least_reply=situation.least_reply
+        )
         lines = choose_lines(situation.policy, situation.limits, demand)
         if lines is not None:
             floor = self.environment + (
                 min(self.opening, lines.opening) if situation.policy.keep.opening else 0
             )
-            demand = Demand(requested=situation.requested, growth=situation.growth, floor=floor)
+            demand = replace(demand, floor=floor)
             lines = choose_lines(situation.policy, situation.limits, demand)
         self.lines: Lines | None = lines
 

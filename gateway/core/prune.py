@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from gateway.core.conversation import Conversation, find_open_group, find_tool_names
+from gateway.core.message import Message
 from gateway.core.policy import Pruning
 from gateway.core.view import CLEARED_TOKENS, FRAME_TOKENS, Size, View
 from gateway.core.weights import Weights
@@ -50,8 +51,9 @@ def choose_results(
             continue
         before, seen = seen, seen + tokens[position]
         is_old = before >= thresholds.protect if pruning.overshoot else seen > thresholds.protect
-        is_large = tokens[position] > CLEARED_TOKENS
-        if is_prunable and is_old and is_large and _is_long(weights.sizes.messages[position], pruning):
+        size = weights.sizes.messages[position]
+        is_large = tokens[position] * _loose_share(size) > CLEARED_TOKENS
+        if is_prunable and is_old and is_large and _is_long(size, pruning):
             chosen.append(position)
     worth = sum(tokens[at] * _saved_share(weights.sizes.messages[at], pruning) for at in chosen)
     return tuple(reversed(chosen)) if worth > thresholds.minimum else ()
@@ -82,7 +84,18 @@ def _is_long(size: Size, pruning: Pruning) -> bool:
 
 def _saved_share(size: Size, pruning: Pruning) -> float:
     """The documents count a cleared result as a whole, its placeholder aside."""
-    return 1.0 if pruning.keep_chars is None else 1.0 - pruning.keep_chars / max(size.chars, 1)
+    cut = 1.0 if pruning.keep_chars is None else 1.0 - pruning.keep_chars / max(size.chars, 1)
+    return cut * _loose_share(size)
+
+
+def _loose_share(size: Size) -> float:
+    """Of a message that holds more than results: what of it marks may take."""
+    return size.loose / max(size.tokens, 1)
+
+
+def _is_result(message: Message) -> bool:
+    """What the model said is never shortened, not even where it holds a result of upstream's own tools."""
+    return bool(message.results) and message.role != "assistant"
 
 
 def _find_walked(conversation: Conversation, view: View, pruning: Pruning) -> frozenset[int]:
@@ -94,6 +107,6 @@ def _find_walked(conversation: Conversation, view: View, pruning: Pruning) -> fr
     for position in range(len(messages) - 1, view.start - 1, -1):
         if messages[position].role == "user" and not messages[position].results:
             turns += 1
-        elif messages[position].results and turns >= pruning.keep_turns and position < end:
+        elif _is_result(messages[position]) and turns >= pruning.keep_turns and position < end:
             found.append(position)
     return frozenset(found)

@@ -17,7 +17,8 @@ class Spoken:
     """What one message says. calls: (tool name, arguments). media: how many parts are not text.
 
     hidden: what is counted, but never quoted: reasoning, and the words of parts of unknown kinds.
-    media_tokens: flat figures of the pictures, recordings and files among the parts.
+    media_tokens: flat figures of the pictures, recordings and files among the parts, and of what is sealed.
+    more: what else the same message says: a result for each parallel call, and a user beside them.
     """
 
     role: str
@@ -27,6 +28,12 @@ class Spoken:
     hidden: str = ""
     is_result: bool = False
     media_tokens: int = 0
+    more: tuple["Spoken", ...] = ()
+
+
+def list_entries(spoken: Iterable[Spoken]) -> list[Spoken]:
+    """Everything that was said, each by itself, in order."""
+    return [entry for message in spoken for entry in (message, *message.more)]
 
 
 def render_transcript(
@@ -35,7 +42,7 @@ def render_transcript(
     """The conversation inside its fence; results and arguments cut to `tool_chars` in the middle, if given,
     all other texts to `text_chars`. Of 0 characters nothing is left to be cut: they are left out.
     """
-    shown = (entry for entry in spoken if tool_chars != 0 or not entry.is_result)
+    shown = (entry for entry in list_entries(spoken) if tool_chars != 0 or not entry.is_result)
     entries = "\n\n".join(_render_entry(entry, tool_chars, text_chars) for entry in shown)
     return f"<conversation>\n{entries}\n</conversation>"
 

@@ -17,11 +17,19 @@ CLEARED_TOKENS = 16
 
 
 class Size(NamedTuple):
-    """Raw tokens of a message by our own count, the characters of its texts, and its pictures and files."""
+    """Raw tokens of a message by our own count, the characters of its texts (of the longest, where a mark
+    shortens each of several), and its pictures and files. kept: of the tokens, those that no mark takes away.
+    """
 
     tokens: int
     chars: int
     media: int = 0
+    kept: int = 0
+
+    @property
+    def loose(self) -> int:
+        """What marks may take."""
+        return self.tokens - self.kept
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,9 +57,9 @@ def shown_tokens(size: Size, mark: Mark | None) -> int:
     if mark is None:
         return size.tokens
     if mark.keep_chars is None:
-        return min(size.tokens, CLEARED_TOKENS)
+        return min(size.tokens, size.kept + CLEARED_TOKENS)
     share = min(1.0, mark.keep_chars / max(size.chars, 1))
-    return min(size.tokens, int(size.tokens * share) + CLEARED_TOKENS)
+    return min(size.tokens, size.kept + int(size.loose * share) + CLEARED_TOKENS)
 
 
 def measure_range(view: View, sizes: Sequence[Size], start: int, end: int) -> int:

@@ -19,12 +19,17 @@ def render_stream_error(upstream_body: bytes, status: int) -> bytes:
     """A failure after a stream was begun: the upstream's own error object as one SSE event, where it has
     one, as its body or as an event in it.
     """
-    lines = [line[len(_DATA) :] for line in upstream_body.splitlines() if line.startswith(_DATA)]
-    found = next(filter(None, map(_read_error, (upstream_body, *lines))), None)
+    found = find_error(upstream_body)
     if found is None:
         message = f"upstream answered {status} after the stream had begun"
         found = {"error": {"message": message, "type": "upstream_error", "param": None, "code": status}}
     return b"data: " + msgspec.json.encode(found) + b"\n\n"
+
+
+def find_error(upstream_body: bytes) -> dict[str, object] | None:
+    """The object that holds the error, as the whole body or as an event in it."""
+    lines = [line[len(_DATA) :] for line in upstream_body.splitlines() if line.startswith(_DATA)]
+    return next(filter(None, map(_read_error, (upstream_body, *lines))), None)
 
 
 def _read_error(data: bytes) -> dict[str, object] | None:

@@ -20,7 +20,14 @@ from gateway.wire import (
     chat_summary,
     chat_text,
     errors,
+    messages,
     messages_errors,
+    messages_own_answer,
+    messages_reply,
+    messages_results,
+    messages_rewrite,
+    messages_summary,
+    messages_text,
 )
 from gateway.wire.answer_facts import Document
 from gateway.wire.opened import Opened
@@ -41,8 +48,9 @@ class WireFormat:
     as JSON separated by commas. output_key: the usual name of the reply's limit.
     read_said: what one JSON object of an answer says. keepalive: what a waiting stream is sent, at any place
     between its events.
-    render_stream_error: an error body, and its status, as one event.
-    render_own_answer: an answer of ours, as a stream or whole.
+    render_stream_error: an error body, and its status, as one event. render_own_answer: an answer of ours, as
+    a stream or whole. headers: what the API wants to see in
+    every call.
     """
 
     name: str
@@ -59,6 +67,7 @@ class WireFormat:
     keepalive: bytes
     render_stream_error: Callable[[bytes, int], bytes]
     render_own_answer: Callable[[OwnAnswer], bytes]
+    headers: tuple[tuple[str, str], ...] = ()
 
 
 CHAT: Final = WireFormat(
@@ -77,18 +86,42 @@ CHAT: Final = WireFormat(
     render_stream_error=errors.render_stream_error,
     render_own_answer=chat_own_answer.render_own_answer,
 )
-FORMATS: Final = {form.name: form for form in (CHAT,)}
+MESSAGES: Final = WireFormat(
+    name="messages",
+    path="/v1/messages",
+    parse_body=messages.parse_body,
+    read_message=messages.read_message,
+    read_spoken=messages_text.read_spoken,
+    render_marked=messages_rewrite.render_marked,
+    render_summary=messages_rewrite.render_summary,
+    output_key="max_tokens",
+    render_summary_request=messages_summary.render_summary_request,
+    read_said=messages_reply.read_said,
+    keepalive=b'event: ping\ndata: {"type": "ping"}\n\n',
+    render_stream_error=messages_errors.render_stream_error,
+    render_own_answer=messages_own_answer.render_own_answer,
+    open_results=messages_results.open_results,
+    headers=(("anthropic-version", "2023-06-01"),),
+)
+FORMATS: Final = {form.name: form for form in (CHAT, MESSAGES)}
 
 _ENDINGS: Final = {
     "/chat/completions": "chat",
     "/responses": "responses",
     "/messages": "messages",
 }
+# Posted there, a request is only counted.
+_COUNTS: Final = {"/messages/count_tokens": "messages"}
 
 
 def read_format(path: str) -> WireFormat | None:
     """The format of the requests that are posted to a path, None where they are only relayed."""
     return FORMATS.get(_ENDINGS.get(without_version(path.partition("?")[0]), ""))
+
+
+def read_counted_format(path: str) -> WireFormat | None:
+    """The format of the requests that are posted to a path only to learn how many tokens they hold."""
+    return FORMATS.get(_COUNTS.get(without_version(path.partition("?")[0]), ""))
 
 
 def guess_format(path: str) -> str | None:

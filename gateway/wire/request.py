@@ -24,6 +24,7 @@ class Envelope:
     (`system`, `instructions`), empty where there is none; these slices are counted like the one above.
     is_partial: a part of the history lies at the upstream, and only a name of it in the body.
     is_stored: upstream keeps the answer, and later requests may only name it.
+    greeting: how the client introduces itself before its preamble proper; a summary call says the same.
     """
 
     model: str
@@ -40,6 +41,7 @@ class Envelope:
     least_tokens: int = 0
     is_partial: bool = False
     is_stored: bool = False
+    greeting: tuple[str, ...] = ()
 
 
 class RequestBody(msgspec.Struct, frozen=True):

@@ -8,7 +8,7 @@ class SummaryRequest:
     """system: may be empty. parts: what the user message says, the instruction last.
 
     output_key: the name under which the model takes its reply's limit. cap, room: tokens of reply wanted and
-    possible.
+    possible. greeting: how the client introduces itself to its upstream, for APIs that have a place for it.
     """
 
     model: str
@@ -17,3 +17,4 @@ class SummaryRequest:
     output_key: str
     cap: int
     room: int
+    greeting: tuple[str, ...] = ()

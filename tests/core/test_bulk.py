@@ -59,3 +59,11 @@ def test_an_unknown_window_is_given_one_only_where_it_is_needed() -> None:
         replace(Limits(body_bytes=100), context=7)
         == weigh_bulk(sizes, _KNOWN, Limits(context=7, body_bytes=100), bulk)[2]
     )
+
+
+def test_what_marks_cannot_take_stays_the_same_share() -> None:
+    sizes = Sizes(messages=[Size(100, 40, kept=25)], environment=0)
+    scaled, _, _ = weigh_bulk(
+        sizes, _KNOWN, Limits(context=1_000, body_bytes=1_000), Bulk(900, [make_message(900)])
+    )
+    assert scaled.messages == [Size(900, 40, 0, 225)]

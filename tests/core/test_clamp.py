@@ -41,3 +41,13 @@ def test_never_raised_never_below_the_smallest_and_a_second_time_nothing_changes
     assert SMALLEST_REPLY_TOKENS <= clamped < requested
     assert clamped == SMALLEST_REPLY_TOKENS or tokens + unsure + clamped <= context
     assert choose_output(clamped, context, estimate) is None
+
+
+@pytest.mark.parametrize(
+    ("least", "expected"), [(0, 1_024), (500, 1_024), (5_000, 5_000), (5_400, 1_024), (40_000, 1_024)]
+)
+def test_a_reply_that_may_not_be_short_is_left_its_length_unless_no_window_of_this_size_has_it(
+    least: int, expected: int
+) -> None:
+    assert choose_output(32_000, 16_000, Estimate(15_900, 0), least) == expected
+    assert choose_output(4_999, 16_000, Estimate(15_900, 0), 5_000) is None

@@ -111,3 +111,12 @@ def test_levels_grow_stricter_and_cut_what_people_say_last() -> None:
     limits = [quoting.tool_chars for quoting in CHUNKED if quoting.tool_chars is not None]
     assert limits == sorted(limits, reverse=True)
     assert all(quoting.text_chars is None for quoting in (*WHOLE, *CHUNKED[:3]))
+
+
+def test_each_result_of_a_message_is_quoted_up_to_the_limit() -> None:
+    one = Spoken("tool", "x" * 4_000, (), 0, is_result=True)
+    message = Spoken("tool", "x" * 4_000, (), 0, is_result=True, more=(one,))
+    history = make_history(make_chain(1))
+    long = History(history.conversation, make_cut(0, 1), [message], [Size(2_000, 4_000)])
+    rooms = [next(iter(find_whole(long, room)), None) for room in (2_100, 1_200, 400)]
+    assert [found and found.quoting.tool_chars for found in rooms] == [None, 2_000, 500]

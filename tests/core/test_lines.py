@@ -228,3 +228,13 @@ def test_a_clients_own_summary_is_let_pass_as_long_as_it_fits(window: int, reque
     assert usual is not None and own is not None
     assert usual.hard <= own.hard == own.soft < own.window
     assert own.hard >= 0.75 * window
+
+
+@pytest.mark.parametrize(
+    ("window", "least_gets"), [(200_000, 0), (16_000, 1_000), (15_000, 1_250), (14_999, 0)]
+)
+def test_a_reply_that_may_not_be_short_has_its_room_unless_it_asks_for_a_third(
+    window: int, least_gets: int
+) -> None:
+    plain, lines = lines_at(window), lines_at(window, least_reply=5_000)
+    assert plain.hard - lines.hard == plain.soft - lines.soft == least_gets

@@ -78,3 +78,11 @@ def test_a_list_can_be_emptied_and_a_call_without_arguments_changes_nothing() ->
 
 def test_of_repeats_the_last_stays() -> None:
     assert without_repeats(["a", "b", "a", "c"]) == ["b", "a", "c"]
+
+
+def test_what_a_user_says_beside_results_was_asked() -> None:
+    spoken = [
+        says("", look={}),
+        Spoken("tool", "x", (), 0, is_result=True, more=(result("y"), user("Stop."))),
+    ]
+    assert pick(spoken).asked == ["Stop."]

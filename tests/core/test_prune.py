@@ -196,3 +196,37 @@ def test_doing_it_twice_chooses_nothing_more(data: st.DataObject) -> None:
         return
     after = make_view(None, [make_batch(conversation, [Mark(position) for position in chosen])])
     assert choose_results(conversation, weigh(tokens), after, Pruning(), thresholds) == ()
+
+
+def test_a_message_counts_only_with_what_marks_may_take_of_it() -> None:
+    conversation = converse(make_loop(6))
+    count = len(conversation.messages)
+    thresholds = Thresholds(protect=0, minimum=500)
+    chosen = []
+    for kept in (0, 300, 380, 400):
+        sizes = Sizes(messages=[Size(400, 1_600, kept=kept)] * count, environment=0)
+        weights = Weights(sizes, [400.0] * count, 0.0, 1.0)
+        pruning = Pruning(protect_ratio=1.0, minimum_ratio=1.0, keep_turns=0)
+        chosen.append(len(choose_results(conversation, weights, _NOTHING, pruning, thresholds)))
+    # Five results besides the open group's: 2,000 tokens, 500, 100, nothing at all.
+    assert chosen[0] > 0 and chosen[2:] == [0, 0]
+
+
+def test_what_the_model_said_is_no_result_even_where_it_carries_one() -> None:
+    talk: list[JSON] = [
+        {"role": "user", "content": "Look."},
+        {"role": "assistant", "tool_calls": [{"id": "a", "function": {"name": "look"}}]},
+        {"role": "tool", "tool_call_id": "a", "content": "x"},
+        {"role": "assistant", "content": "y"},
+        {"role": "user", "content": "Thanks."},
+    ]
+    conversation = converse(talk)
+    carrying = [
+        replace(message, results=("s",)) if position == 3 else message
+        for position, message in enumerate(conversation.messages)
+    ]
+    weights = Weights(Sizes(messages=[Size(400, 1_600)] * 5, environment=0), [400.0] * 5, 0.0, 1.0)
+    pruning = Pruning(protect_ratio=1.0, minimum_ratio=1.0, keep_turns=0)
+    thresholds = Thresholds(protect=0, minimum=100)
+    loop = replace(conversation, messages=carrying)
+    assert choose_results(loop, weights, _NOTHING, pruning, thresholds) == (2,)

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from gateway.core.transcript import (
     Spoken,
     cut_middle,
+    list_entries,
     neutralise,
     render_earlier_summary,
     render_transcript,
@@ -96,3 +97,13 @@ def test_a_cut_text_keeps_exactly_as_many_characters_as_it_may(text: str, keep: 
     cut = cut_middle(text, keep)
     note = f"\n[... {len(text) - keep} of {len(text)} characters cut ...]\n"
     assert cut == text if len(text) <= keep else len(cut) == keep + len(note) and note in cut
+
+
+def test_what_one_message_says_in_several_entries_is_quoted_one_by_one() -> None:
+    user = Spoken("user", "Stop." * 9, (), 0)
+    other = Spoken("tool", "y" * 10, (), 0, is_result=True)
+    message = Spoken("tool", "x" * 10, (), 0, is_result=True, more=(other, user))
+    assert list_entries([message]) == [message, other, user]
+    text = render_transcript([message], 4)
+    assert text.count("[tool result]: xx") == text.count("[tool result]: yy") == 1
+    assert text.endswith(f"[user]: {'Stop.' * 9}\n</conversation>")

@@ -67,3 +67,17 @@ def test_shortening_never_makes_a_conversation_larger(data: st.DataObject) -> No
     marks = [Mark(at, data.draw(limits)) for at in range(count) if data.draw(st.booleans())]
     plain, marked = make_view(pivot, ()), make_view(pivot, [make_batch(conversation, marks)])
     assert measure(marked, conversation, sizes, 7, count) <= measure(plain, conversation, sizes, 7, count)
+
+
+@pytest.mark.parametrize(
+    ("mark", "expected"),
+    [
+        (None, 1_000),
+        (Mark(0), 300 + CLEARED_TOKENS),
+        (Mark(0, 400), 300 + 70 + CLEARED_TOKENS),
+        (Mark(0, 8_000), 1_000),
+    ],
+)
+def test_what_marks_do_not_touch_is_still_sent(mark: Mark | None, expected: int) -> None:
+    size = Size(1_000, 4_000, kept=300)
+    assert (size.loose, shown_tokens(size, mark)) == (700, expected)

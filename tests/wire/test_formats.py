@@ -1,6 +1,6 @@
 import pytest
 
-from gateway.wire.formats import FORMATS, guess_format, read_format
+from gateway.wire.formats import FORMATS, guess_format, read_counted_format, read_format
 
 _PATHS = [
     ("/v1/chat/completions", "chat"),
@@ -35,3 +35,17 @@ def test_a_format_is_found_at_its_own_path(form: object) -> None:
 )
 def test_a_path_belongs_to_an_api_by_its_beginning(path: str, expected: str | None) -> None:
     assert guess_format(path) == expected
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        ("/v1/messages/count_tokens", "messages"),
+        ("/messages/count_tokens?beta=true", "messages"),
+        ("/v1/messages", None),
+        ("/v1/chat/completions/count_tokens", None),
+        ("/count_tokens", None),
+    ],
+)
+def test_a_request_that_is_only_to_be_counted_is_known_by_its_path(path: str, expected: str | None) -> None:
+    assert read_counted_format(path) is FORMATS.get(expected or "")

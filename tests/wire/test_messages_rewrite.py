@@ -1,0 +1,223 @@
+"""What must hold for every Messages array that leaves: any conversation, any eligible pivot, any marks."""
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gateway.core.pivot import Batch, Mark, Pivot
+from gateway.identity import Received
+from gateway.rewriter import Rewriter
+from gateway.wire.messages_rewrite import render_marked, render_summary
+from tests.conversations import (
+    PLACEHOLDER,
+    RESUME,
+    batches,
+    make_batch,
+    make_pivot,
+    make_plan,
+    make_turn,
+    pivots,
+)
+from tests.messages_conversations import (
+    IMAGE,
+    JSON,
+    MARK,
+    bodies,
+    conversations,
+    frames,
+    read,
+    render,
+    result,
+    text_block,
+    thought,
+    use,
+)
+from tests.toy.validity_messages import count_marks, find_violation
+
+# Whole conversations are slow to draw.
+few = settings(max_examples=40)
+_LONG = "word " * 100
+_CLEARED = [text_block(PLACEHOLDER)]
+
+
+def rewrite(received: Received, pivot: Pivot | None, marks: tuple[Batch, ...]) -> bytes:
+    return Rewriter(1 << 20).rewrite(make_turn(received), make_plan(pivot, marks))
+
+
+def draw_rewrite(data: st.DataObject) -> tuple[Received, Pivot | None, tuple[Batch, ...], bytes]:
+    received = read(data.draw(bodies(min_turns=1)))
+    pivot = data.draw(pivots(received.conversation))
+    marks = data.draw(batches(received.conversation))
+    return received, pivot, marks, rewrite(received, pivot, marks)
+
+
+@few
+@given(st.data())
+def test_every_rewritten_array_is_valid_and_its_roles_alternate(data: st.DataObject) -> None:
+    received, _, _, sent = draw_rewrite(data)
+    assert find_violation(json.loads(received.body.data)) is None
+    assert find_violation(json.loads(sent)) is None
+    roles = [message["role"] for message in json.loads(sent)["messages"]]
+    assert all(role == ("user", "assistant")[at % 2] for at, role in enumerate(roles))
+
+
+@few
+@given(st.data())
+def test_kept_messages_are_byte_identical_and_in_order(data: st.DataObject) -> None:
+    received, pivot, marks, sent = draw_rewrite(data)
+    after = read(sent)
+    marked = {mark.position for batch in marks for mark in batch.marks}
+    start, end = pivot.covers if pivot else 0, len(received.conversation.messages)
+    shift = len(after.conversation.messages) - end
+    for position in range(start, end):
+        if position not in marked:
+            assert after.raw(position + shift) == received.raw(position)
+    tail = received.body.data[received.body.places[-1].end :]
+    assert sent.startswith(received.body.data[: received.body.places[0].start]) and sent.endswith(tail)
+
+
+@few
+@given(st.data())
+def test_a_shortened_message_keeps_everything_but_what_its_results_say(data: st.DataObject) -> None:
+    received, pivot, _, sent = draw_rewrite(data)
+    start = pivot.covers if pivot else 0
+    before = [json.loads(received.raw(at)) for at in range(start, len(received.conversation.messages))]
+    after = json.loads(sent)["messages"][-len(before) :]
+    for old, new in zip(before, after, strict=True):
+        assert new.keys() == old.keys() and type(new["content"]) is type(old["content"])
+        if not isinstance(old["content"], list) or not any(map(_is_result, old["content"])):
+            continue
+        for was, block in zip(old["content"], new["content"], strict=True):
+            if _is_result(was):
+                assert {**block, "content": 0} == {**was, "content": 0}
+                assert type(block["content"]) is type(was["content"])
+            else:
+                assert block == was
+
+
+def _is_result(block: JSON) -> bool:
+    return bool(block["type"] == "tool_result")
+
+
+@few
+@given(st.data())
+def test_marks_never_add_a_cache_mark_and_take_none_from_a_kept_block(data: st.DataObject) -> None:
+    received, _, _, sent = draw_rewrite(data)
+    before, after = json.loads(received.body.data), json.loads(sent)
+    assert count_marks(after["messages"]) <= count_marks(before["messages"])
+    assert count_marks(after["messages"][-1]) == count_marks(before["messages"][-1])
+
+
+@few
+@given(bodies(), st.data())
+def test_untouched_in_is_untouched_out_and_twice_is_once(body: bytes, data: st.DataObject) -> None:
+    received = read(body)
+    assert rewrite(received, None, ()) is received.body.data
+    results = [at for at, message in enumerate(received.conversation.messages) if message.results]
+    marks = (make_batch(received.conversation, [Mark(at) for at in results]),)
+    again = read(once := rewrite(received, None, marks))
+    assert rewrite(again, None, (make_batch(again.conversation, marks[0].marks),)) == once
+
+
+@few
+@given(conversations(min_turns=2), frames(), st.data())
+def test_the_rewrite_of_a_longer_history_begins_with_the_rewrite_of_the_shorter_one(
+    messages: list[JSON], frame: int, data: st.DataObject
+) -> None:
+    length = data.draw(st.sampled_from(range(1, len(messages) + 1, 2)))
+    shorter, whole = read(render(messages[:length], frame)), read(render(messages, frame))
+    pivot = data.draw(pivots(shorter.conversation))
+    marks = data.draw(batches(shorter.conversation))
+    first = read(rewrite(shorter, pivot, marks))
+    second = read(rewrite(whole, pivot, marks))
+    raws = [[sent.body.raw(at) for at in range(len(sent.body.places))] for sent in (first, second)]
+    assert raws[1][: len(raws[0])] == raws[0]
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (result(content=_LONG), result(content=PLACEHOLDER)),
+        (result(content=[text_block(_LONG), IMAGE]), result(content=_CLEARED)),
+        (result(content=[IMAGE]), result(content=_CLEARED)),
+        (result(content=_LONG, is_error=True, **MARK), result(content=PLACEHOLDER, is_error=True, **MARK)),
+        (result(content=[text_block(_LONG, **MARK)]), result(content=_CLEARED)),
+        (result(content="ok"), result(content="ok")),
+        (result(content=[text_block("ok")]), result(content=[text_block("ok")])),
+        (result(content=""), result(content="")),
+        (result(content=[]), result(content=[])),
+        ({"type": "tool_result", "tool_use_id": "a"}, {"type": "tool_result", "tool_use_id": "a"}),
+        (text_block(_LONG), text_block(_LONG)),
+        (IMAGE, IMAGE),
+    ],
+)
+def test_clearing_touches_results_only_and_never_leaves_an_empty_text(old: JSON, new: JSON) -> None:
+    other = result("b", _LONG)
+    sent = json.loads(_marked({"role": "user", "content": [other, old]}, Mark(0)))
+    assert sent == {"role": "user", "content": [result("b", PLACEHOLDER), new]}
+
+
+def test_cutting_leaves_a_head_and_a_tail_of_each_long_result() -> None:
+    content = [result("a", _LONG), result("b", [text_block(_LONG), IMAGE]), result("c"), text_block(_LONG)]
+    sent = json.loads(_marked({"role": "user", "content": content}, Mark(0, 64)))["content"]
+    assert sent[0]["content"] == sent[1]["content"][0]["text"] != _LONG
+    assert "characters cut" in sent[0]["content"]
+    assert [sent[1]["content"][1], sent[2:]] == [IMAGE, content[2:]]
+
+
+@pytest.mark.parametrize("content", [_LONG, [text_block(_LONG), IMAGE]])
+def test_a_users_own_words_are_cut_where_there_are_no_results(content: Any) -> None:
+    sent = json.loads(_marked({"role": "user", "content": content}, Mark(0, 64)))["content"]
+    assert type(sent) is type(content)
+    assert "characters cut" in json.dumps(sent)
+    assert json.dumps(sent).count("AAAA") == json.dumps(content).count("AAAA")
+
+
+def test_an_empty_placeholder_leaves_an_empty_list() -> None:
+    raw = json.dumps({"role": "user", "content": [result(content=[text_block(_LONG)])]}).encode()
+    assert json.loads(render_marked(raw, Mark(0), ""))["content"] == [result(content=[])]
+
+
+def test_numbers_and_unknown_fields_of_what_is_kept_stay_as_they_were_written() -> None:
+    kept = b'{"type":"text","text":"a","x":1.10}'
+    block = b'{"type":"tool_result","tool_use_id":"a","content":"%s","n":1e400}' % _LONG.encode()
+    sent = render_marked(
+        b'{"role":"user","content":[%s, %s],"y":10000000000000000001}' % (block, kept), Mark(0), "-"
+    )
+    assert kept in sent
+    assert b'"n":1e400' in sent and b'"y":10000000000000000001' in sent
+
+
+def test_a_summary_ends_without_space_and_is_never_empty() -> None:
+    talk = [
+        {"role": "user", "content": "a"},
+        {"role": "assistant", "content": "b"},
+        {"role": "user", "content": "c"},
+    ]
+    conversation = read(render(talk)).conversation
+    for summary, said in (("We looked. \n", "We looked."), ("\t", "(nothing)")):
+        pivot = make_pivot(conversation, 2, summary=summary)
+        assert json.loads(b"[%s]" % render_summary(pivot, "user")) == [{"role": "assistant", "content": said}]
+        both = json.loads(b"[%s]" % render_summary(pivot, "assistant"))
+        assert both[1:] == [{"role": "user", "content": RESUME}]
+
+
+def test_thoughts_of_the_kept_turn_leave_as_they_came() -> None:
+    talk: list[JSON] = [
+        {"role": "user", "content": "a"},
+        {"role": "assistant", "content": [thought("old"), use("1")]},
+        {"role": "user", "content": [result("1")]},
+        {"role": "assistant", "content": [thought("new"), use("2")]},
+        {"role": "user", "content": [result("2")]},
+    ]
+    received = read(render(talk))
+    sent = rewrite(received, make_pivot(received.conversation, 3), ())
+    assert json.loads(sent)["messages"][-2:] == talk[-2:]
+    assert b'"old"' not in sent
+
+
+def _marked(message: JSON, mark: Mark) -> bytes:
+    return render_marked(json.dumps(message).encode(), mark, PLACEHOLDER)
