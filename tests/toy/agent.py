@@ -6,13 +6,16 @@ toy answered. `Session.reply` is what the toy should answer so that usage and hi
 
 import json
 import random
+import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
+from tests.toy.chat import CHAT
 from tests.toy.counting import count_text
+from tests.toy.dialect import Dialect, Since, Talk
 from tests.toy.material import KINDS, make_fact, make_prose, make_tool_text, make_word
-from tests.toy.reply import Reply, ToolCall
+from tests.toy.reply import Reply, read_reply
 
 Message = Mapping[str, object]
 Style = Literal["one_user", "many_users"]
@@ -42,10 +45,11 @@ class Turn:
 
 @dataclass(frozen=True, kw_only=True)
 class Shape:
-    """How the client writes its requests; indent None: one line."""
+    """How the client writes its requests; indent None: one line. max_tokens_name None: the dialect's own."""
 
+    dialect: Dialect = CHAT
     max_tokens: int | None = None
-    max_tokens_name: str = "max_tokens"
+    max_tokens_name: str | None = None
     stream: bool = False
     include_usage: bool = False
     separators: tuple[str, str] = (",", ":")
@@ -59,7 +63,7 @@ class Shape:
         if self.stream and self.include_usage:
             found["stream_options"] = {"include_usage": True}
         if self.max_tokens is not None:
-            found[self.max_tokens_name] = self.max_tokens
+            found[self.max_tokens_name or self.dialect.output_key] = self.max_tokens
         return found | dict(self.extra)
 
 
@@ -82,32 +86,50 @@ class Session:
         return len(self.turns)
 
     def messages(self, turn: int) -> list[Message]:
+        return [*self.leading, *self.said(turn)]
+
+    def said(self, turn: int) -> list[Message]:
+        """The opening and the turns before this one."""
         history = [m for done in self.turns[:turn] for m in (done.assistant, *done.followers)]
-        return [*self.leading, *self.opening, *history]
+        return [*self.opening, *history]
 
-    def envelope(self, turn: int, shape: Shape) -> dict[str, object]:
-        tools = {"tools": list(self.tools)} if self.tools else {}
-        return {"model": self.model, "messages": self.messages(turn), **tools, **shape.fields()}
+    def envelope(self, turn: int, shape: Shape, since: Since | None = None) -> dict[str, object]:
+        """since: what the client may leave to upstream, if its dialect refers to it."""
+        talk = Talk(
+            model=self.model,
+            leading=self.leading,
+            messages=self.said(turn),
+            tools=self.tools,
+            mark=self._mark,
+            thinks=any("reasoning_content" in done.assistant for done in self.turns),
+            known=len(self.said(since.turn)) + 1 if since else 0,
+            response_id=since.response_id if since else None,
+        )
+        return shape.dialect.envelope(talk, shape.fields())
 
-    def request(self, turn: int, shape: Shape = PLAIN) -> bytes:
+    def request(self, turn: int, shape: Shape = PLAIN, since: Since | None = None) -> bytes:
         """Body bytes; those of earlier messages are the same in every later request of the same shape."""
-        value = self.envelope(turn, shape)
+        value = self.envelope(turn, shape, since)
         ascii_only, separators = shape.ascii, shape.separators
         return json.dumps(value, ensure_ascii=ascii_only, separators=separators, indent=shape.indent).encode()
 
     def reply(self, turn: int) -> Reply:
         """What the toy should answer to request `turn`."""
-        message = self.turns[turn].assistant
-        content, calls = message.get("content"), message.get("tool_calls")
-        return Reply(
-            text=content if isinstance(content, str) else None,
-            tool_calls=tuple(map(_read_call, calls)) if isinstance(calls, list) else (),
-        )
+        return read_reply(self.turns[turn].assistant, self._mark(len(self.said(turn))))
+
+    def _mark(self, place: int) -> str:
+        """Of what the model says there: the toy's items and those of the history have the same ids."""
+        return f"{zlib.crc32(self.name.encode()):08x}{place:05d}"
 
 
-def _read_call(call: Mapping[str, Mapping[str, str]]) -> ToolCall:
-    function = call["function"]
-    return ToolCall(id=str(call["id"]), name=function["name"], arguments=function["arguments"])
+def with_thinking(session: Session, tokens: int = 60) -> Session:
+    """The same session of a model that reasons before every reply."""
+    rng = random.Random(session.name)
+    turns = [
+        replace(turn, assistant={**turn.assistant, "reasoning_content": make_prose(rng, tokens)})
+        for turn in session.turns
+    ]
+    return replace(session, turns=tuple(turns))
 
 
 def make_session(turns: int, seed: int, style: Style = "one_user", turn_tokens: int = 750) -> Session:

@@ -24,8 +24,9 @@ _PIECE = re.compile(
 # Tokens per character of CJK text: o200k needs 0.6-0.8.
 _CJK_TOKENS = 0.72
 _LETTER_TOKENS = 0.55
-_MESSAGE_TOKENS = 4
-_PRIMING_TOKENS = 3
+# Around a message, a result or a system prompt; at the end of every prompt.
+MESSAGE_TOKENS = 4
+PRIMING_TOKENS = 3
 _IMAGE_TOKENS = 765
 _WORD_TOKENS = (0.0, 0.75, 0.8, 0.9, 0.95, 1.0, 1.05, 1.1, 1.2, 1.3, 1.4, 1.5)
 
@@ -75,15 +76,16 @@ def render_compact(value: object) -> str:
 
 def _part_tokens(part: object) -> float:
     match part:
-        case {"type": "text", "text": str(text)}:
+        case {"type": "text" | "input_text" | "output_text", "text": str(text)}:
             return count_text(text)
-        case {"type": "image_url"}:
+        case {"type": "image_url" | "input_image" | "image"}:
             return _IMAGE_TOKENS
         case _:
             return count_text(render_compact(part))
 
 
-def _content_tokens(content: object) -> float:
+def count_content(content: object) -> float:
+    """Tokens of a content in any of the formats: a text, its parts, or nothing."""
     match content:
         case None:
             return 0.0
@@ -95,10 +97,14 @@ def _content_tokens(content: object) -> float:
             return count_text(render_compact(content))
 
 
+def count_call(name: str, arguments: str) -> float:
+    return 3 + count_text(name) + count_text(arguments)
+
+
 def _call_tokens(call: object) -> float:
     match call:
         case {"function": {"name": str(name), "arguments": str(arguments)}}:
-            return 3 + count_text(name) + count_text(arguments)
+            return count_call(name, arguments)
         case _:
             return count_text(render_compact(call))
 
@@ -109,30 +115,31 @@ class TokenCounter:
     def __init__(self, bias: float = 1.0) -> None:
         self.bias = bias
 
-    def _scale(self, tokens: float) -> int:
+    def scale(self, tokens: float) -> int:
+        """What upstream says where it is this many tokens at bias 1.0."""
         return math.ceil(tokens * self.bias)
 
     def text(self, text: str) -> int:
-        return self._scale(count_text(text))
+        return self.scale(count_text(text))
 
     def message(self, message: Mapping[str, object]) -> int:
         calls = message.get("tool_calls")
         reasoning = message.get("reasoning_content")
-        tokens = _MESSAGE_TOKENS + _content_tokens(message.get("content"))
+        tokens = MESSAGE_TOKENS + count_content(message.get("content"))
         tokens += sum(map(_call_tokens, calls)) if isinstance(calls, list) else 0
-        return self._scale(tokens + (_content_tokens(reasoning) if isinstance(reasoning, str) else 0))
+        return self.scale(tokens + (count_content(reasoning) if isinstance(reasoning, str) else 0))
 
     def messages(self, messages: Sequence[Mapping[str, object]]) -> int:
         return sum(map(self.message, messages))
 
     def tools(self, tools: object) -> int:
-        return self._scale(count_text(render_compact(tools))) if tools else 0
+        return self.scale(count_text(render_compact(tools))) if tools else 0
 
     def prompt(self, request: Mapping[str, object]) -> int:
         """Tokens of a whole chat request, as its usage will say; parts that are no messages count nothing."""
         messages = request.get("messages")
         known = [m for m in messages if isinstance(m, dict)] if isinstance(messages, list) else []
-        return self.messages(known) + self.tools(request.get("tools")) + self._scale(_PRIMING_TOKENS)
+        return self.messages(known) + self.tools(request.get("tools")) + self.scale(PRIMING_TOKENS)
 
     def cut(self, text: str, limit_tokens: int) -> str:
         """The longest beginning of a text (to within 64 characters) that costs at most the limit."""

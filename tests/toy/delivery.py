@@ -15,6 +15,7 @@ from multidict import CIMultiDict
 # clean: a proper end · close: FIN without the last chunk · abort: RST · malformed: a chunk size that is none
 # (and then silence) · hang: silence
 Ending = Literal["clean", "close", "abort", "malformed", "hang"]
+STREAM_HEADERS = (("Content-Type", "text/event-stream; charset=utf-8"),)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,11 +6,14 @@ Pure. Looks at what left for the upstream; sizes are true tokens of the toy.
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from tests.toy.agent import PLAIN, Session
+from tests.toy.agent import PLAIN, Session, Shape
 from tests.toy.counting import TokenCounter, render_compact
+from tests.toy.counting_messages import without_marks
+from tests.toy.dialects import find_dialect
+from tests.toy.memory import read_items
 
 Request = Mapping[str, object]
 _SUMMARY_TOKENS = 1_500
@@ -20,10 +23,21 @@ _LEAST_OUTPUT_TOKENS = 1_024
 
 
 def render_prompt(request: Request) -> bytes:
-    """What a provider's cache sees: tools, then messages. The envelope (`max_tokens`, …) is no part of it."""
-    messages = request.get("messages")
-    parts = [request.get("tools"), *(messages if isinstance(messages, list) else ())]
+    """What a provider's cache sees: tools, system, messages. No part of it are the envelope (`max_tokens`, …)
+    and the marks that say what to cache.
+    """
+    leading = [request[name] for name in ("instructions", "system") if request.get(name) is not None]
+    parts = map(without_marks, [request.get("tools"), *leading, *_read_messages(request)])
     return "\n".join(map(render_compact, parts)).encode("utf-8", "surrogatepass")
+
+
+def _read_messages(request: Request) -> list[object]:
+    messages = request.get("messages")
+    return list(messages) if isinstance(messages, list) else read_items(request)
+
+
+def _read(body: bytes | Request) -> Request:
+    return json.loads(body) if isinstance(body, bytes) else body
 
 
 def shared_bytes(before: bytes, after: bytes) -> int:
@@ -35,16 +49,16 @@ def shared_bytes(before: bytes, after: bytes) -> int:
     return low
 
 
-def prefix_reuse(bodies: Sequence[bytes]) -> float:
+def prefix_reuse(bodies: Sequence[bytes | Request]) -> float:
     """Bytes shared with the previous outgoing request / bytes, over all requests of one conversation."""
-    prompts = [render_prompt(json.loads(body)) for body in bodies]
+    prompts = [render_prompt(_read(body)) for body in bodies]
     shared = sum(shared_bytes(before, after) for before, after in pairwise(prompts))
     return shared / max(1, sum(map(len, prompts)))
 
 
-def prefix_breaks(bodies: Sequence[bytes]) -> list[int]:
+def prefix_breaks(bodies: Sequence[bytes | Request]) -> list[int]:
     """Positions of the requests that do not begin with all messages of the one before."""
-    arrays = [json.loads(body)["messages"] for body in bodies]
+    arrays = [[*map(without_marks, _read_messages(_read(body)))] for body in bodies]
     pairs = enumerate(pairwise(arrays), start=1)
     return [index for index, (before, after) in pairs if after[: len(before)] != before]
 
@@ -62,10 +76,12 @@ class Sizes:
     groups: tuple[int, ...]
 
 
-def measure(session: Session, counter: TokenCounter) -> Sizes:
-    floor_tokens = counter.prompt(session.envelope(0, PLAIN))
-    groups = tuple(counter.messages([turn.assistant, *turn.followers]) for turn in session.turns)
-    return Sizes(floor_tokens, groups)
+def measure(session: Session, counter: TokenCounter, shape: Shape = PLAIN) -> Sizes:
+    """True tokens, even where the shape only refers to what upstream holds."""
+    dialect = find_dialect(shape.dialect.path) or shape.dialect
+    spelled = replace(shape, dialect=dialect)
+    counts = [dialect.count(counter, session.envelope(t, spelled)) for t in range(len(session) + 1)]
+    return Sizes(counts[0], tuple(after - before for before, after in pairwise(counts)))
 
 
 @dataclass(frozen=True)
@@ -115,24 +131,24 @@ def _find_cut(sizes: Sizes, turn: int, window: int) -> int:
     return cut
 
 
-def fewest_summaries(session: Session, counter: TokenCounter, window: int) -> int:
-    return simulate(measure(session, counter), window).summaries
+def fewest_summaries(session: Session, counter: TokenCounter, window: int, shape: Shape = PLAIN) -> int:
+    return simulate(measure(session, counter, shape), window).summaries
 
 
-def summary_budget(session: Session, counter: TokenCounter, window: int) -> int:
+def summary_budget(session: Session, counter: TokenCounter, window: int, shape: Shape = PLAIN) -> int:
     """The most summary calls that the issue allows: 1.5 times the fewest, rounded up."""
-    return simulate(measure(session, counter), window).budget
+    return simulate(measure(session, counter, shape), window).budget
 
 
-def smallest_window(session: Session, counter: TokenCounter) -> int:
+def smallest_window(session: Session, counter: TokenCounter, shape: Shape = PLAIN) -> int:
     """Below this window no cut between turns can help: floor, summary, the largest group, 1,024 of output."""
-    sizes = measure(session, counter)
+    sizes = measure(session, counter, shape)
     return sizes.floor_tokens + _SUMMARY_TOKENS + max(sizes.groups[:-1], default=0) + _LEAST_OUTPUT_TOKENS
 
 
-def sent_with_opening(requests: Sequence[Request], session: Session) -> Iterator[bool]:
+def sent_with_opening(requests: Sequence[Request], session: Session, shape: Shape = PLAIN) -> Iterator[bool]:
     """For each outgoing request: does it begin with the leading block and the opening, unchanged?"""
-    expected = json.loads(render_compact(session.messages(0)))
+    dialect = shape.dialect
+    expected = json.loads(render_compact(dialect.items(session.envelope(0, shape))))
     for request in requests:
-        messages = request["messages"]
-        yield isinstance(messages, list) and messages[: len(expected)] == expected
+        yield dialect.items(request)[: len(expected)] == expected

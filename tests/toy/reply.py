@@ -26,10 +26,15 @@ class ToolCall:
 
 @dataclass(frozen=True, kw_only=True)
 class Reply:
-    """finish_reason None: `tool_calls` or `stop`. usage: an object to send instead of the true one."""
+    """finish_reason None: `tool_calls` or `stop`. usage: an object to send instead of the true one.
+
+    thinking: the reasoning before it. mark: what the ids of its items are made of; None: the answer's number.
+    """
 
     text: str | None = "Understood."
     tool_calls: tuple[ToolCall, ...] = ()
+    thinking: str | None = None
+    mark: str | None = None
     finish_reason: str | None = None
     usage_shape: UsageShape = "openai"
     usage: Mapping[str, object] | None = None
@@ -41,17 +46,45 @@ class Reply:
         return self.finish_reason or ("tool_calls" if self.tool_calls else "stop")
 
 
+def read_reply(message: Mapping[str, object], mark: str | None = None) -> Reply:
+    """An assistant message of a history as what the model once answered."""
+    calls, thinking = message.get("tool_calls"), message.get("reasoning_content")
+    return Reply(
+        text=_read_text(message.get("content")),
+        tool_calls=tuple(map(_read_call, calls)) if isinstance(calls, list) else (),
+        thinking=thinking if isinstance(thinking, str) and thinking else None,
+        mark=mark,
+    )
+
+
+def _read_text(content: object) -> str | None:
+    if isinstance(content, list):
+        return "".join(str(part.get("text", "")) for part in content)
+    return content if isinstance(content, str) else None
+
+
+def _read_call(call: Mapping[str, Mapping[str, str]]) -> ToolCall:
+    function = call["function"]
+    return ToolCall(id=str(call["id"]), name=function["name"], arguments=function["arguments"])
+
+
 def with_room(reply: Reply, counter: TokenCounter, room_tokens: int) -> Reply:
     """The reply as a model stops it: text beyond the room is cut, finish reason `length`."""
     if count_reply(reply, counter) <= room_tokens:
         return reply
-    text = counter.cut(reply.text or "", max(0, room_tokens))
-    return replace(reply, text=text, tool_calls=(), finish_reason="length")
+    thinking = counter.cut(reply.thinking or "", max(0, room_tokens)) or None
+    text = counter.cut(reply.text or "", max(0, room_tokens - counter.text(thinking or "")))
+    return replace(reply, thinking=thinking, text=text, tool_calls=(), finish_reason="length")
 
 
 def count_reply(reply: Reply, counter: TokenCounter) -> int:
     """Completion tokens: what the reply costs, without the frame that the next prompt puts around it."""
-    return counter.text(reply.text or "") + sum(counter.text(c.name + c.arguments) for c in reply.tool_calls)
+    said = counter.text(reply.text or "") + count_thinking(reply, counter)
+    return said + sum(counter.text(c.name + c.arguments) for c in reply.tool_calls)
+
+
+def count_thinking(reply: Reply, counter: TokenCounter) -> int:
+    return counter.text(reply.thinking) if reply.thinking else 0
 
 
 def make_usage(reply: Reply, prompt_tokens: int, counter: TokenCounter) -> Mapping[str, object] | None:
@@ -65,7 +98,10 @@ def make_usage(reply: Reply, prompt_tokens: int, counter: TokenCounter) -> Mappi
     }
     if reply.usage_shape == "openai":
         usage["prompt_tokens_details"] = {"cached_tokens": reply.cached_tokens, "audio_tokens": 0}
-        usage["completion_tokens_details"] = {"reasoning_tokens": 0, "audio_tokens": 0}
+        usage["completion_tokens_details"] = {
+            "reasoning_tokens": count_thinking(reply, counter),
+            "audio_tokens": 0,
+        }
     return usage
 
 
@@ -85,6 +121,8 @@ class Frame:
 
 def render_json(reply: Reply, frame: Frame) -> bytes:
     message: dict[str, object] = {"role": "assistant", "content": reply.text, "refusal": None}
+    if reply.thinking:
+        message["reasoning_content"] = reply.thinking
     if reply.tool_calls:
         message["tool_calls"] = [call.render() for call in reply.tool_calls]
     choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": reply.finish}
@@ -105,16 +143,18 @@ def render_events(reply: Reply, frame: Frame) -> Iterator[bytes]:
 
 def _deltas(reply: Reply) -> Iterator[dict[str, object]]:
     yield {"role": "assistant", "content": "" if reply.text else None}
-    for piece in _pieces(reply.text or "", reply.delta_chars):
+    for piece in cut_pieces(reply.thinking or "", reply.delta_chars):
+        yield {"reasoning_content": piece}
+    for piece in cut_pieces(reply.text or "", reply.delta_chars):
         yield {"content": piece}
     for index, call in enumerate(reply.tool_calls):
         function = {"name": call.name, "arguments": ""}
         yield {"tool_calls": [{"index": index, "id": call.id, "type": "function", "function": function}]}
-        for piece in _pieces(call.arguments, reply.delta_chars):
+        for piece in cut_pieces(call.arguments, reply.delta_chars):
             yield {"tool_calls": [{"index": index, "function": {"arguments": piece}}]}
 
 
-def _pieces(text: str, size: int) -> Iterator[str]:
+def cut_pieces(text: str, size: int) -> Iterator[str]:
     return (text[start : start + size] for start in range(0, len(text), size))
 
 
@@ -132,3 +172,14 @@ def render_error(message: str, code: str | None = None, kind: str = "invalid_req
     """OpenAI's error object."""
     param = "messages" if code == "context_length_exceeded" else None
     return json.dumps({"error": {"message": message, "type": kind, "param": param, "code": code}}).encode()
+
+
+def render_named(value: Mapping[str, object]) -> bytes:
+    """One event whose name is its type, as Responses and Messages have them."""
+    return f"event: {value['type']}\n".encode() + _event(value)
+
+
+def read_events(body: bytes) -> list[dict[str, object]]:
+    """The JSON objects of a stream; comments, `[DONE]` and what is broken are left out."""
+    lines = [line[5:].strip() for line in body.splitlines() if line.startswith(b"data:")]
+    return [value for line in lines if line.startswith(b"{") and isinstance(value := json.loads(line), dict)]

@@ -5,7 +5,6 @@ Knows nothing of what a good answer is. `toy` may stand behind a gateway or be a
 
 import asyncio
 import io
-import json
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -13,6 +12,9 @@ from dataclasses import dataclass, field
 import aiohttp
 
 from tests.toy.agent import PLAIN, Session, Shape
+from tests.toy.chat import CHAT
+from tests.toy.dialect import Dialect, Since
+from tests.toy.dialects import find_dialect
 from tests.toy.reply import Reply
 from tests.toy.summarising import find_facts
 from tests.toy.upstream import Request, Seen, ToyUpstream
@@ -25,16 +27,17 @@ class Answer:
     body: bytes  # decoded
     seconds: float
     broken: str | None = None  # how the answer broke off, if it did
+    dialect: Dialect = CHAT
 
     @property
     def is_whole(self) -> bool:
         """A good status, nothing broken off, no error inside, and an end."""
-        if self.status != 200 or self.broken is not None:
-            return False
-        if any(name.lower() == "content-type" and "event-stream" in value for name, value in self.headers):
-            return self.body.rstrip().endswith(b"data: [DONE]") and b'data: {"error"' not in self.body
-        answer = json.loads(self.body)
-        return bool(answer.get("choices")) and "error" not in answer
+        return self.status == 200 and self.broken is None and self.dialect.is_whole(self.body)
+
+    @property
+    def response_id(self) -> str | None:
+        """By which a next request may refer to this answer and all before it."""
+        return self.dialect.read_response_id(self.body) if self.is_whole else None
 
     def header(self, name: str) -> str | None:
         return next((value for key, value in self.headers if key.lower() == name.lower()), None)
@@ -77,6 +80,11 @@ class Run:
         return [seen.refusal for seen in self.seen if seen.refusal is not None]
 
     @property
+    def prompts(self) -> list[Request]:
+        """What the model saw of the conversation, with whatever a request only referred to."""
+        return [seen.whole for seen in self.outgoing]
+
+    @property
     def outgoing(self) -> list[Seen]:
         return [seen for seen in self.seen if seen.is_chat and not seen.is_summary]
 
@@ -90,7 +98,7 @@ class Run:
 
     def facts_lost(self, tokens: Sequence[str]) -> list[str]:
         """Facts that neither a summary call nor the last outgoing request shows."""
-        visible = set(find_facts(self.outgoing[-1].request)) if self.outgoing else set()
+        visible = set(find_facts(self.outgoing[-1].whole)) if self.outgoing else set()
         return [token for token in tokens if token not in visible | self.summarised_facts]
 
 
@@ -101,15 +109,23 @@ async def run_session(
 
     Requests of other conversations must not reach the toy meanwhile, or they get this session's replies.
     """
-    before, answers = len(toy.requests), []
-    turns = range(len(session))[pace.first : pace.last]
-    headers = {"Authorization": f"Bearer {pace.key}", "Content-Type": "application/json", **pace.headers}
+    before, answers, since = len(toy.requests), [], None
+    dialect, turns = shape.dialect, range(len(session))[pace.first : pace.last]
+    headers = {"Content-Type": "application/json", **dialect.headers(pace.key), **pace.headers}
     async with aiohttp.ClientSession(headers=headers, timeout=aiohttp.ClientTimeout(total=120)) as client:
         for turn in turns:
             toy.reply = _always(session.reply(turn))
-            answers.append(await ask(client, f"{base_url}/chat/completions", session.request(turn, shape)))
+            body = session.request(turn, shape, since)
+            answers.append(await ask(client, f"{base_url}{dialect.path}", body))
+            since = _continue(since, turn, answers[-1])
             await asyncio.sleep(pace.pause_seconds)
     return Run(answers=tuple(answers), seen=tuple(toy.requests[before:]))
+
+
+def _continue(since: Since | None, turn: int, answer: Answer) -> Since | None:
+    """The newest answer that a request may refer to."""
+    response_id = answer.response_id
+    return since if response_id is None else Since(turn=turn, response_id=response_id)
 
 
 def _always(reply: Reply) -> Callable[[Request], Reply]:
@@ -117,7 +133,7 @@ def _always(reply: Reply) -> Callable[[Request], Reply]:
 
 
 async def ask(client: aiohttp.ClientSession, url: str, body: bytes) -> Answer:
-    """One exchange; a broken-off answer is an Answer too."""
+    """One exchange in the format of the URL; a broken-off answer is an Answer too."""
     started, chunks, broken = time.monotonic(), bytearray(), None
     # Not as plain bytes: aiohttp warns of those above 1 MiB.
     async with client.post(url, data=io.BytesIO(body)) as response:
@@ -128,7 +144,14 @@ async def ask(client: aiohttp.ClientSession, url: str, body: bytes) -> Answer:
             broken = repr(error)
         headers = tuple(response.headers.items())
     seconds = time.monotonic() - started
-    return Answer(status=response.status, headers=headers, body=bytes(chunks), seconds=seconds, broken=broken)
+    return Answer(
+        status=response.status,
+        headers=headers,
+        body=bytes(chunks),
+        seconds=seconds,
+        broken=broken,
+        dialect=find_dialect(url) or CHAT,
+    )
 
 
 async def wait_until(condition: Callable[[], bool], seconds: float = 2.0) -> None:

@@ -1,13 +1,14 @@
 """How the toy upstream summarises: it repeats every planted fact it can see, and fills up with prose.
 
 Knows nothing of the gateway but the prompts (documents 000 §6.2 and 003 §5) by which a summary call is
-recognised.
+recognised, and of the wire formats only that they have messages or an input.
 """
 
 import re
 from collections.abc import Iterator, Mapping
 
 from tests.toy.counting import TokenCounter, render_compact
+from tests.toy.memory import read_items
 from tests.toy.reply import Reply
 
 SOURCE_PROMPT = "Provide a detailed prompt for continuing our conversation above"
@@ -21,39 +22,60 @@ _FILLER = "The work went on: files were read, changed and tested, and the next s
 
 def has_summary_prompt(request: Mapping[str, object]) -> bool:
     """A source's prompt stands in the last message, a user's, and the request offers no tools."""
-    messages = request.get("messages")
-    if not isinstance(messages, list) or not messages or request.get("tools"):
+    messages = _read_messages(request)
+    if not messages or request.get("tools"):
         return False
     last = messages[-1]
-    is_users = isinstance(last, dict) and last.get("role") == "user"
-    text = "\n".join(texts_of(last)) if is_users else ""
+    if not isinstance(last, dict) or last.get("role") != "user":
+        return False
+    text = "\n".join(texts_of(last))
     return SOURCE_PROMPT in text or _FIVE_POINTS in text
 
 
+def _read_messages(request: Mapping[str, object]) -> list[object]:
+    """Messages of chat or of Anthropic, or the input items of Responses."""
+    messages = request.get("messages")
+    return list(messages) if isinstance(messages, list) else read_items(request)
+
+
 def texts_of(message: Mapping[str, object]) -> Iterator[str]:
-    """Every text of a message: content or its text parts, then the arguments of its calls."""
-    match message.get("content"):
-        case str(content):
-            yield content
-        case list(parts):
-            yield from (str(part["text"]) for part in parts if isinstance(part, dict) and "text" in part)
+    """Every text of a message or item: content, its parts, a result, then calls and their arguments."""
+    for name in ("content", "output"):
+        yield from _texts(message.get(name))
     calls = message.get("tool_calls")
     yield from map(render_compact, calls if isinstance(calls, list) else ())
+    yield from (str(message[name]) for name in ("arguments", "input") if name in message)
+
+
+def _texts(content: object) -> Iterator[str]:
+    """A text, or all that a person could read in parts; blocks have results and arguments in them."""
+    match content:
+        case str():
+            yield content
+        case list():
+            for part in content:
+                yield from _texts(part)
+        case {"text": text} | {"thinking": text}:
+            yield str(text)
+        case {"type": "tool_result", "content": nested}:
+            yield from _texts(nested)
+        case {"type": "tool_use", "input": arguments}:
+            yield render_compact(arguments)
 
 
 def find_facts(request: Mapping[str, object]) -> tuple[str, ...]:
     """Planted facts of the request's messages, in order, each once."""
-    messages = request.get("messages")
     found: dict[str, None] = {}
-    for message in messages if isinstance(messages, list) else ():
+    for message in _read_messages(request):
         for text in texts_of(message) if isinstance(message, dict) else ():
             found.update(dict.fromkeys(_FACT.findall(text)))
     return tuple(found)
 
 
 def read_output_limit(request: Mapping[str, object]) -> int | None:
-    """The requested output, in tokens."""
-    value = request.get("max_completion_tokens") or request.get("max_tokens")
+    """The requested output, in tokens, under any of its names."""
+    values = (request.get(name) for name in ("max_completion_tokens", "max_tokens", "max_output_tokens"))
+    value = next(filter(None, values), None)
     return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 

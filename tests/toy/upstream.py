@@ -1,4 +1,5 @@
-"""A strict OpenAI on a real socket: refuses what OpenAI refuses, counts by itself, remembers everything.
+"""A strict provider on a real socket: refuses what OpenAI and Anthropic refuse, counts by itself, remembers
+everything. Speaks Chat Completions, Responses and Messages.
 
 Knows nothing of the gateway. What it answers is set from outside (`reply`, `summary`, `intercept`, …).
 """
@@ -17,12 +18,18 @@ from aiohttp import web
 
 from tests.toy.counting import TokenCounter
 from tests.toy.delivery import Delivery, RawAnswer, send
-from tests.toy.reply import Frame, Reply, make_usage, render_error, render_events, render_json, with_room
+from tests.toy.dialect import Asked, Dialect
+from tests.toy.dialect import Request as Request
+from tests.toy.dialects import DIALECTS
+from tests.toy.memory import Memory
+from tests.toy.messages import answer_count
+from tests.toy.refusal import Refusal
+from tests.toy.reply import Reply, with_room
 from tests.toy.summarising import find_facts, has_summary_prompt, make_summary, read_output_limit
-from tests.toy.validity import STRICT, Rules, find_violation
+from tests.toy.validity import STRICT, Rules
 
-Request = dict[str, object]
-_CHAT_PATH = "/v1/chat/completions"
+_DIALECTS = {f"/v1{dialect.path}": dialect for dialect in DIALECTS}
+_COUNT_PATH = "/v1/messages/count_tokens"
 _LONGEST_LINE_BYTES = 1 << 16
 
 
@@ -35,7 +42,8 @@ class Seen:
     headers: tuple[tuple[str, str], ...]
     body: bytes  # as received, even if compressed
     started: float
-    is_chat: bool = False
+    dialect: Dialect | None = None
+    recalled: Request | None = None  # the request with what it only referred to, where it did
     is_summary: bool = False
     prompt_tokens: int = 0
     facts: tuple[str, ...] = ()  # of a summary call: the planted facts it could see
@@ -46,22 +54,27 @@ class Seen:
     disconnected: bool = False  # the other side hung up first
 
     @property
+    def is_chat(self) -> bool:
+        """A conversation's call, in any of the formats."""
+        return self.dialect is not None
+
+    @property
+    def whole(self) -> Request:
+        """What the model saw: the request, and whatever it referred to."""
+        return self.request if self.recalled is None else self.recalled
+
+    @property
     def request(self) -> Request:
         """The parsed body; {} if it is not a JSON object. Parsed anew each time: a long run stays small."""
         return _read_object(self.body, dict(self.headers)) or {}
-
-
-@dataclass(frozen=True)
-class _Refusal:
-    message: str
-    code: str | None = None
 
 
 class ToyUpstream:
     """`async with ToyUpstream(window=16_000, bias=1.2) as toy:` then point a client at `toy.base_url`.
 
     Every attribute may be changed at any time. An answer is chosen in this order: `intercept`, `raw_answers`,
-    the echo for anything but chat, queued `failures` (or `summary_failures`), a refusal, a summary, a reply.
+    the echo for anything but a conversation's call, queued `failures` (or `summary_failures`), a refusal, a
+    summary, a reply.
     """
 
     def __init__(self, *, window: int = 128_000, bias: float = 1.0, rules: Rules = STRICT) -> None:
@@ -79,6 +92,8 @@ class ToyUpstream:
         self.summary_failures: list[RawAnswer] = []
         self.raw_answers: dict[tuple[str, str], RawAnswer] = {}  # by method and path without query
         self.intercept: Callable[[Seen], RawAnswer | None] = lambda _: None
+        self.refuses_in_stream = False  # streams are refused after a status of 200
+        self.memory = Memory()
         self.port = 0
 
     @property
@@ -136,47 +151,65 @@ class ToyUpstream:
         headers = tuple((n.decode("latin-1"), v.decode("latin-1")) for n, v in request.raw_headers)
         method, path = request.method, request.raw_path
         seen = Seen(method=method, path=path, headers=headers, body=body, started=time.monotonic())
-        if request.method == "POST" and request.path == _CHAT_PATH:
-            parsed = _read_object(body, dict(headers))
-            seen.is_chat = True
-            seen.is_summary = parsed is not None and has_summary_prompt(parsed)
-            seen.facts = find_facts(parsed) if parsed is not None and seen.is_summary else ()
-            seen.prompt_tokens = self.counter.prompt(parsed) if parsed is not None else 0
+        if request.method == "POST" and (dialect := _DIALECTS.get(request.path)) is not None:
+            seen.dialect = dialect
+            self._read(seen, dialect)
         self.requests.append(seen)
         return seen
 
+    def _read(self, seen: Seen, dialect: Dialect) -> None:
+        parsed = _read_object(seen.body, dict(seen.headers))
+        recalled = None if parsed is None else dialect.recall(parsed, self.memory)
+        if parsed is None or recalled is None or isinstance(recalled, Refusal):
+            return
+        seen.recalled = recalled if recalled is not parsed else None
+        seen.is_summary = has_summary_prompt(recalled)
+        seen.facts = find_facts(recalled) if seen.is_summary else ()
+        seen.prompt_tokens = dialect.count(self.counter, recalled)
+
     def _choose(self, seen: Seen, path: str) -> RawAnswer:
-        refusal = self._find_refusal(seen) if seen.is_chat else None
+        refusal = self._find_refusal(seen, seen.dialect) if seen.dialect else None
         seen.refusal = refusal.message if refusal else None
         failures = self.summary_failures if seen.is_summary else self.failures
         if (given := self.intercept(seen)) is not None:
             return given
         if (seen.method, path) in self.raw_answers:
             return self.raw_answers[seen.method, path]
-        if not seen.is_chat:
+        if seen.method == "POST" and path == _COUNT_PATH:
+            return answer_count(_read_object(seen.body, dict(seen.headers)), self.counter)
+        if seen.dialect is None:
             return RawAnswer(pieces=(_render_echo(seen),))
         if failures:
             return failures.pop(0)
         if refusal is not None:
-            return RawAnswer(status=400, pieces=(render_error(refusal.message, refusal.code),))
-        return self._reply(seen)
+            return self._refuse(seen, seen.dialect, refusal)
+        return self._reply(seen, seen.dialect)
 
     def window_of(self, request: Request) -> int:
         return self.windows.get(str(request.get("model")), self.window)
 
-    def _find_refusal(self, seen: Seen) -> _Refusal | None:
-        request = _read_object(seen.body, dict(seen.headers))
-        violation = find_violation(request, self.rules)
-        if request is None or violation is not None:
-            return _Refusal(violation or "")
-        output_tokens, window = read_output_limit(request) or 0, self.window_of(request)
-        total_tokens = seen.prompt_tokens + output_tokens
-        if total_tokens <= window:
+    def _find_refusal(self, seen: Seen, dialect: Dialect) -> Refusal | None:
+        parsed = _read_object(seen.body, dict(seen.headers))
+        recalled = parsed if parsed is None else dialect.recall(parsed, self.memory)
+        if isinstance(recalled, Refusal):
+            return recalled
+        headers = {name.lower(): value for name, value in seen.headers}
+        violation = dialect.find_violation(recalled, headers, self.rules)
+        if recalled is None or violation is not None:
+            return violation
+        output_tokens, window = read_output_limit(recalled) or 0, self.window_of(recalled)
+        if seen.prompt_tokens + output_tokens <= window:
             return None
-        return _Refusal(_overflow_text(window, seen.prompt_tokens, output_tokens), "context_length_exceeded")
+        return dialect.overflow(window, seen.prompt_tokens, output_tokens)
 
-    def _reply(self, seen: Seen) -> RawAnswer:
+    def _refuse(self, seen: Seen, dialect: Dialect, refusal: Refusal) -> RawAnswer:
         request = seen.request
+        if not self.refuses_in_stream or not request.get("stream"):
+            return dialect.refuse(refusal)
+        return dialect.refuse_in_stream(refusal, self._ask(seen, request))
+
+    def _reply(self, seen: Seen, dialect: Dialect) -> RawAnswer:
+        request = seen.whole
         room_tokens = read_output_limit(request) or self.window_of(request) - seen.prompt_tokens
         if not seen.is_summary:
             reply = self.reply(request)
@@ -185,21 +218,17 @@ class ToyUpstream:
         else:
             reply = make_summary(request, self.counter, self.summary_tokens)
         delivery = self.summary_delivery if seen.is_summary else self.delivery
-        answer = self._render(request, seen, with_room(reply, self.counter, room_tokens))
+        answer = dialect.answer(self._ask(seen, request), with_room(reply, self.counter, room_tokens))
         return replace(answer, delivery=delivery)
 
-    def _render(self, request: Request, seen: Seen, reply: Reply) -> RawAnswer:
-        options = request.get("stream_options")
-        frame = Frame(
+    def _ask(self, seen: Seen, request: Request) -> Asked:
+        return Asked(
+            request=request,
             number=len(self.requests),
-            model=str(request["model"]),
-            usage=make_usage(reply, seen.prompt_tokens, self.counter),
-            include_usage=isinstance(options, dict) and bool(options.get("include_usage")),
+            prompt_tokens=seen.prompt_tokens,
+            counter=self.counter,
+            memory=self.memory,
         )
-        if not request.get("stream"):
-            return RawAnswer(pieces=(render_json(reply, frame),))
-        content_type = (("Content-Type", "text/event-stream; charset=utf-8"),)
-        return RawAnswer(headers=content_type, pieces=tuple(render_events(reply, frame)), length=False)
 
 
 def _read_object(body: bytes, headers: dict[str, str]) -> Request | None:
@@ -210,18 +239,6 @@ def _read_object(body: bytes, headers: dict[str, str]) -> Request | None:
     except (ValueError, zlib.error, RecursionError):
         return None
     return parsed if isinstance(parsed, dict) else None
-
-
-def _overflow_text(window: int, prompt_tokens: int, output_tokens: int) -> str:
-    """OpenAI's own words, with and without a requested output."""
-    start = f"This model's maximum context length is {window} tokens. However, "
-    if not output_tokens:
-        problem = f"your messages resulted in {prompt_tokens} tokens."
-        return f"{start}{problem} Please reduce the length of the messages."
-    return (
-        f"{start}you requested {prompt_tokens + output_tokens} tokens ({prompt_tokens} in the messages, "
-        f"{output_tokens} in the completion). Please reduce the length of the messages or completion."
-    )
 
 
 def _render_echo(seen: Seen) -> bytes:

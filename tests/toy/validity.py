@@ -20,6 +20,10 @@ class Rules:
     prefill: bool = False  # the last message may be the assistant's
     # As Mistral's template: no user after user or tool, no assistant after assistant.
     alternating: bool = False
+    # Of Responses: items of a type that nobody knows are allowed.
+    unknown_items: bool = False
+    # Encrypted reasoning and signatures may be another provider's.
+    foreign_secrets: bool = False
 
 
 STRICT = Rules()

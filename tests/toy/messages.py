@@ -1,0 +1,195 @@
+"""Anthropic Messages, as the scripted agent writes it and the toy answers it."""
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import groupby
+
+from tests.toy import counting_messages, reply_messages, validity_messages
+from tests.toy.counting import TokenCounter
+from tests.toy.counting_messages import without_marks
+from tests.toy.delivery import STREAM_HEADERS, RawAnswer
+from tests.toy.dialect import Asked, Message, Request, Talk
+from tests.toy.memory import Memory
+from tests.toy.refusal import Refusal
+from tests.toy.reply import Reply, read_events, read_reply, render_named
+from tests.toy.reply_messages import Block, Frame
+from tests.toy.validity import Rules
+from tests.toy.validity_messages import read_blocks
+
+_MARK = {"cache_control": {"type": "ephemeral"}}
+# Required by the format; what small models of Anthropic allow at most.
+_DEFAULT_OUTPUT_TOKENS = 4_096
+_LEAST_THINKING_TOKENS = 1_024
+_VERSION = "anthropic-version"
+_ERROR_KINDS = {401: "authentication_error", 404: "not_found_error", 413: "request_too_large"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Messages:
+    """marks: `cache_control` on the system prompt and on the newest block, as Claude Code has it."""
+
+    marks: bool = True
+    path: str = "/messages"
+    output_key: str = "max_tokens"
+
+    def headers(self, key: str) -> dict[str, str]:
+        return {"x-api-key": key, _VERSION: "2023-06-01"}
+
+    def envelope(self, talk: Talk, fields: Mapping[str, object]) -> Request:
+        """Thinking is asked for where the session has it and the output has room for it."""
+        mark = _MARK if self.marks else {}
+        leading = [block for message in talk.leading for block in _render_content(message.get("content"))]
+        system = [*leading[:-1], *(block | mark for block in leading[-1:])]
+        messages = [*_merge(talk)]
+        if messages:
+            messages[-1] = _mark_newest(messages[-1], mark)
+        given: Request = {"max_tokens": _DEFAULT_OUTPUT_TOKENS, **fields}
+        tools = {"tools": [_flatten(tool) for tool in talk.tools]} if talk.tools else {}
+        head = {"model": talk.model, **({"system": system} if system else {}), "messages": messages}
+        return {**head, **tools, **_think(talk, given), **given}
+
+    def items(self, request: Mapping[str, object]) -> list[object]:
+        """Every block with its role, so that it does not matter which message it stands in."""
+        messages = request.get("messages")
+        system = [["system", without_marks(block)] for block in read_blocks(request.get("system"))]
+        said = [
+            [message.get("role"), without_marks(block)]
+            for message in (messages if isinstance(messages, list) else ())
+            for block in read_blocks(message.get("content"))
+        ]
+        return [*system, *said]
+
+    def count(self, counter: TokenCounter, request: Mapping[str, object]) -> int:
+        return counting_messages.count_prompt(counter, request)
+
+    def recall(self, request: Request, memory: Memory) -> Request | Refusal:
+        return request
+
+    def find_violation(self, request: object, headers: Mapping[str, str], rules: Rules) -> Refusal | None:
+        if _VERSION not in headers:
+            return Refusal(message=f"{_VERSION}: header is required")
+        violation = validity_messages.find_violation(request, rules)
+        return None if violation is None else Refusal(message=violation)
+
+    def overflow(self, window: int, prompt_tokens: int, output_tokens: int) -> Refusal:
+        if prompt_tokens > window:
+            return Refusal(message=f"prompt is too long: {prompt_tokens} tokens > {window} maximum")
+        problem = "input length and `max_tokens` exceed context limit"
+        remedy = "decrease input length or `max_tokens` and try again"
+        return Refusal(message=f"{problem}: {prompt_tokens} + {output_tokens} > {window}, {remedy}")
+
+    def refuse(self, refusal: Refusal) -> RawAnswer:
+        return RawAnswer(status=refusal.status, pieces=(json.dumps(_make_error(refusal)).encode(),))
+
+    def refuse_in_stream(self, refusal: Refusal, asked: Asked) -> RawAnswer:
+        start = reply_messages.render_start(_make_frame(asked, Reply()))
+        pieces = (*start, render_named(_make_error(refusal)))
+        return RawAnswer(headers=STREAM_HEADERS, pieces=pieces, length=False)
+
+    def answer(self, asked: Asked, reply: Reply) -> RawAnswer:
+        frame, thinking = _make_frame(asked, reply), asked.request.get("thinking")
+        is_thinking = isinstance(thinking, dict) and thinking.get("type") != "disabled"
+        blocks = reply_messages.make_blocks(reply)
+        shown = [block for block in blocks if is_thinking or block["type"] != "thinking"]
+        if not asked.request.get("stream"):
+            return RawAnswer(pieces=(reply_messages.render_json(reply, shown, frame),))
+        events = reply_messages.render_events(reply, shown, frame)
+        return RawAnswer(headers=STREAM_HEADERS, pieces=tuple(events), length=False)
+
+    def is_whole(self, body: bytes) -> bool:
+        if body.lstrip().startswith(b"{"):
+            return bool(json.loads(body).get("type") == "message")
+        kinds = [event.get("type") for event in read_events(body)]
+        return kinds[-1:] == ["message_stop"] and "error" not in kinds
+
+    def read_response_id(self, body: bytes) -> str | None:
+        return None
+
+
+MESSAGES = Messages()
+
+
+def answer_count(request: object, counter: TokenCounter) -> RawAnswer:
+    """`/messages/count_tokens`, by the toy's own counting; a prompt may be larger than any window."""
+    violation = validity_messages.find_count_violation(request)
+    if violation is not None or not isinstance(request, dict):
+        return MESSAGES.refuse(Refusal(message=str(violation)))
+    tokens = counting_messages.count_prompt(counter, request)
+    return RawAnswer(pieces=(json.dumps({"input_tokens": tokens}).encode(),))
+
+
+def _merge(talk: Talk) -> Iterator[Block]:
+    """What one side says in several messages becomes one; who says nothing is left out."""
+    said = [(_side(message), _render_blocks(message)) for message in talk.messages]
+    for side, group in groupby((part for part in said if part[1]), key=lambda part: part[0]):
+        yield {"role": side, "content": [block for _, blocks in group for block in blocks]}
+
+
+def _side(message: Message) -> str:
+    return "assistant" if message["role"] == "assistant" else "user"
+
+
+def _render_blocks(message: Message) -> list[Block]:
+    if message["role"] == "assistant":
+        return reply_messages.make_blocks(read_reply(message))
+    if message["role"] != "tool":
+        return _render_content(message.get("content"))
+    content, call_id = message.get("content"), reply_messages.make_id(str(message["tool_call_id"]))
+    given = content if isinstance(content, str) else _render_content(content)
+    return [{"type": "tool_result", "tool_use_id": call_id, "content": given}]
+
+
+def _render_content(content: object) -> list[Block]:
+    """Chat's text or parts; what is empty is left out."""
+    if isinstance(content, str):
+        return [{"type": "text", "text": content}] if content.strip() else []
+    parts = content if isinstance(content, list) else []
+    rendered = [_render_part(part) for part in parts]
+    return [block for block in rendered if block["type"] != "text" or str(block["text"]).strip()]
+
+
+def _render_part(part: Mapping[str, object]) -> Block:
+    image = part.get("image_url")
+    if isinstance(image, dict):
+        return {"type": "image", "source": {"type": "url", "url": image["url"]}}
+    return {"type": "text", "text": part.get("text", "")}
+
+
+def _mark_newest(message: Block, mark: Mapping[str, object]) -> Block:
+    blocks = message["content"]
+    assert isinstance(blocks, list)
+    return message | {"content": [*blocks[:-1], blocks[-1] | mark]}
+
+
+def _flatten(tool: Message) -> Block:
+    function = tool.get("function")
+    if not isinstance(function, dict):
+        return dict(tool)
+    schema = function.get("parameters") or {"type": "object", "properties": {}}
+    described = {"description": function["description"]} if function.get("description") else {}
+    return {"name": function["name"], **described, "input_schema": schema}
+
+
+def _think(talk: Talk, given: Request) -> Request:
+    most = given["max_tokens"]
+    if not talk.thinks or not isinstance(most, int) or most <= _LEAST_THINKING_TOKENS:
+        return {}
+    budget = max(_LEAST_THINKING_TOKENS, most // 2)
+    return {"thinking": {"type": "enabled", "budget_tokens": budget}}
+
+
+def _make_error(refusal: Refusal) -> Block:
+    kind = _ERROR_KINDS.get(refusal.status, refusal.kind)
+    error: Block = {"type": kind, "message": refusal.message}
+    return {"type": "error", "error": error, "request_id": "req_toy"}
+
+
+def _make_frame(asked: Asked, reply: Reply) -> Frame:
+    usage = reply_messages.make_usage(reply, asked.request, asked.prompt_tokens, asked.counter)
+    return Frame(
+        message_id=f"msg_{asked.number:08d}",
+        model=str(asked.request["model"]),
+        usage=usage,
+        delta_chars=reply.delta_chars,
+    )
