@@ -44,6 +44,7 @@ from gateway.proxy import Proxy
 from gateway.reception import Reception
 from gateway.recovery import Recovery
 from gateway.relay import Relay
+from gateway.remembered_items import RememberedItems
 from gateway.rewriter import Rewriter
 from gateway.roster import Roster
 from gateway.sender import Sender
@@ -119,7 +120,8 @@ class Gateway:
         preparation = Preparation(settings, planner, self._compactor, folding, roster)
         recovery = Recovery(preparation, sender, Lessons(limits, calibrator), journal)
         entrance = Entrance(Tenancy(settings), upstreams)
-        self._proxy = Proxy(settings, entrance, reception, recovery, sender)
+        remembered = RememberedItems(cache.named_bytes)
+        self._proxy = Proxy(settings, entrance, reception, recovery, remembered)
         pages = AdminPages(metrics, EventStream(self.bus), roster, self._state, self._compactor)
         self._admin = AdminServer(settings.admin, pages, _discreet_log())
         self._runner: web.ServerRunner | None = None

@@ -162,6 +162,8 @@ def _read_rest(before: Received, keep: int, data: bytes) -> Received:
         body = parse_continuation(before.body, keep, data)
     except Unreadable:
         body = before.form.parse_body(data)
+        # What follows may be a part of the last message that is shared.
+        keep -= keep > len(body.places) or body.places[keep - 1] != before.body.places[keep - 1]
     old = before.conversation
     kept = keep - len(old.leading)
     rest = old.messages[kept:]

@@ -6,6 +6,7 @@ from typing import Final
 
 from gateway.core.beta import has_long_window
 from gateway.core.conversation import Conversation, count_replies
+from gateway.core.errors import Unreadable
 from gateway.core.head import Head, choose_scope
 from gateway.core.limits import Limits
 from gateway.core.lines import Demand, Lines, choose_lines
@@ -46,9 +47,11 @@ class Reception:
         self._scopes: Lru[tuple[str | bytes, ...], str] = Lru(_SCOPES_BYTES)
 
     async def receive(self, admission: Admission, form: WireFormat, body: bytes) -> Turn:
-        """Raises Unreadable for a body that is not of the format."""
+        """Raises Unreadable for a body that is not of the format, or does not say all that was said."""
         tenant, upstream = admission.tenant, admission.upstream
         received = self._recognizer.recognize(tenant.id, form, body)
+        if received.body.envelope.is_partial:
+            raise Unreadable("a part of the history lies upstream")
         conversation, envelope = received.conversation, received.body.envelope
         scope = self._choose_scope(upstream.name, received)
         head = self._state.find_head(conversation, scope)

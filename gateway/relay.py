@@ -27,6 +27,7 @@ from gateway.upstream_body import FOREIGN, read_bounded, read_piece, translate
 from gateway.watchdog import Watch, Watchdog
 from gateway.wire.answer import AnswerReader, Reading
 from gateway.wire.encoding import DecodeError, Decoder, decode_body, make_decoder
+from gateway.wire.sse import Event
 from gateway.wire.usage_chunk import UsageChunkFilter
 
 # One write of this size at a time, so that a large body neither fills the buffer nor holds the loop.
@@ -45,13 +46,14 @@ Body = bytes | AsyncIterator[bytes] | None
 
 
 class Call(msgspec.Struct, frozen=True, kw_only=True):
-    """What is sent upstream."""
+    """What is sent upstream. note: told each event of an answer that is observed."""
 
     upstream: UpstreamSettings
     method: str
     url: URL
     headers: CIMultiDict[str]
     body: Body = None
+    note: Callable[[Event], None] | None = None
 
 
 class Outcome(msgspec.Struct, frozen=True):
@@ -266,7 +268,9 @@ class _Stream:
         encoding = headers.get(hdrs.CONTENT_ENCODING, "")
         kind = headers.get(hdrs.CONTENT_TYPE, "")
         self._observe = exchange.observe
-        self._reader = AnswerReader(kind, encoding) if exchange.observe is not None else None
+        self._reader = (
+            AnswerReader(kind, encoding, exchange.call.note) if exchange.observe is not None else None
+        )
         # Some servers stream as application/json; what they stream has no length.
         is_stream = "event-stream" in kind.lower() or hdrs.CONTENT_LENGTH not in headers
         takes_out = exchange.without_usage is not None and response.status < 300 and is_stream

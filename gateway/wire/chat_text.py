@@ -3,12 +3,11 @@
 Knows where words are; leaves ids, flags and the bytes of media out.
 """
 
-from collections.abc import Iterator
-
 from gateway.core.attachment import ATTACHMENT_TOKENS, Attachment
 from gateway.core.transcript import Spoken
 from gateway.wire.body import decode_message
 from gateway.wire.canonical import flatten_content
+from gateway.wire.words import iter_words
 
 # Sent back with a message and counted upstream, but not part of what it says.
 _HIDDEN_KEYS = ("reasoning_content", "refusal")
@@ -27,8 +26,6 @@ _ATTACHMENTS: dict[str, Attachment] = {
     "input_video": "file",
     "video": "file",
 }
-# No word is that long: bytes in base64.
-_BLOB_CHARACTERS = 1_024
 
 
 def read_spoken(raw: bytes) -> Spoken:
@@ -40,7 +37,7 @@ def read_spoken(raw: bytes) -> Spoken:
     for part in media:
         kind = _read_attachment(part)
         if kind is None:
-            hidden.extend(_iter_words(part))
+            hidden.extend(iter_words(part))
         else:
             media_tokens += ATTACHMENT_TOKENS[kind]
     return Spoken(
@@ -57,27 +54,6 @@ def read_spoken(raw: bytes) -> Spoken:
 def _read_attachment(part: dict[str, object]) -> Attachment | None:
     kind = part.get("type")
     return _ATTACHMENTS.get(kind) if isinstance(kind, str) else None
-
-
-def _iter_words(value: object) -> Iterator[str]:
-    """The strings of a part that no format names, without those that are bytes in base64."""
-    waiting = [value]
-    while waiting:
-        value = waiting.pop()
-        if isinstance(value, str):
-            if not _is_blob(value):
-                yield value
-        elif isinstance(value, dict):
-            waiting.extend(reversed(value.values()))
-        elif isinstance(value, list):
-            waiting.extend(reversed(value))
-
-
-def _is_blob(text: str) -> bool:
-    if text.startswith("data:"):
-        return True
-    start = text[:_BLOB_CHARACTERS]
-    return len(start) == _BLOB_CHARACTERS and start.isascii() and not any(map(str.isspace, start))
 
 
 def _iter_calls(message: dict[str, object]) -> list[tuple[str, str]]:

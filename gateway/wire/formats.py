@@ -11,8 +11,24 @@ from gateway.core.errors import RequestRefused
 from gateway.core.message import Message
 from gateway.core.pivot import Mark, Pivot
 from gateway.core.transcript import Spoken
-from gateway.wire import chat, chat_reply, chat_rewrite, chat_summary, chat_text, errors, messages_errors
+from gateway.wire import (
+    chat,
+    chat_reply,
+    chat_rewrite,
+    chat_summary,
+    chat_text,
+    errors,
+    messages_errors,
+    responses,
+    responses_errors,
+    responses_history,
+    responses_reply,
+    responses_rewrite,
+    responses_summary,
+    responses_text,
+)
 from gateway.wire.answer_facts import Document
+from gateway.wire.history import NamedHistory
 from gateway.wire.request import RequestBody
 from gateway.wire.summary_answer import Said
 from gateway.wire.summary_request import SummaryRequest
@@ -29,6 +45,7 @@ class WireFormat:
     read_said: what one JSON object of an answer says. keepalive: what a waiting stream is sent, at any place
     between its events.
     render_stream_error: an error body, and its status, as one event.
+    named_history: how a request may name what was said before instead of saying it; None where it cannot.
     """
 
     name: str
@@ -43,6 +60,7 @@ class WireFormat:
     read_said: Callable[[Document], Said]
     keepalive: bytes
     render_stream_error: Callable[[bytes, int], bytes]
+    named_history: NamedHistory | None = None
 
 
 CHAT: Final = WireFormat(
@@ -59,7 +77,23 @@ CHAT: Final = WireFormat(
     keepalive=b": keep-alive\n\n",
     render_stream_error=errors.render_stream_error,
 )
-FORMATS: Final = {form.name: form for form in (CHAT,)}
+RESPONSES: Final = WireFormat(
+    name="responses",
+    path="/v1/responses",
+    parse_body=responses.parse_body,
+    read_message=responses.read_message,
+    read_spoken=responses_text.read_spoken,
+    render_marked=responses_rewrite.render_marked,
+    render_summary=responses_rewrite.render_summary,
+    output_key="max_output_tokens",
+    render_summary_request=responses_summary.render_summary_request,
+    read_said=responses_reply.read_said,
+    # Codex counts parsed events only: a comment would not keep it waiting.
+    keepalive=b'event: keepalive\ndata: {"type":"keepalive"}\n\n',
+    render_stream_error=responses_errors.render_stream_error,
+    named_history=responses_history.NAMED_HISTORY,
+)
+FORMATS: Final = {form.name: form for form in (CHAT, RESPONSES)}
 
 _ENDINGS: Final = {
     "/chat/completions": "chat",
