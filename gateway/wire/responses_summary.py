@@ -13,6 +13,8 @@ _THINKING_ALLOWANCE_TOKENS = 8_192
 
 
 def render_summary_request(request: SummaryRequest) -> bytes:
+    # Half of what seems left: the prompt was estimated.
+    allowance = max(0, min(_THINKING_ALLOWANCE_TOKENS, (request.room - request.cap) // 2))
     instructions = {"instructions": request.system} if request.system.strip() else {}
     content = [{"type": "input_text", "text": "\n\n".join(request.parts)}]
     return msgspec.json.encode(
@@ -20,7 +22,7 @@ def render_summary_request(request: SummaryRequest) -> bytes:
             "model": request.model,
             **instructions,
             "input": [{"type": "message", "role": "user", "content": content}],
-            request.output_key: max(request.cap, min(request.cap + _THINKING_ALLOWANCE_TOKENS, request.room)),
+            request.output_key: request.cap + allowance,
             "store": False,
             "stream": True,
         }
