@@ -38,7 +38,7 @@ def said(draw: st.DrawFn, role: str) -> list[JSON]:
 
 
 def _call(kind: str, identity: str) -> JSON:
-    given: JSON = {
+    given: dict[str, JSON] = {
         "function_call": {"name": "look", "arguments": '{"path": "a b", "n": 1.10}'},
         "custom_tool_call": {"name": "patch", "input": "*** Begin"},
         "shell_call": {"action": {"commands": ["ls"]}},
@@ -46,9 +46,9 @@ def _call(kind: str, identity: str) -> JSON:
         "computer_call": {"action": {"type": "screenshot"}, "pending_safety_checks": []},
         "apply_patch_call": {"operation": {"type": "delete_file", "path": "a"}},
         "mcp_approval_request": {"name": "look", "arguments": "{}", "server_label": "s"},
-    }[kind]
+    }
     name = "id" if kind == "mcp_approval_request" else "call_id"
-    return {"type": kind, name: identity, **given}
+    return {"type": kind, name: identity, **given[kind]}
 
 
 @st.composite

@@ -42,7 +42,7 @@ class _Event(msgspec.Struct, gc=False):
     """Of a stream; or a whole body, which is a response itself."""
 
     type: str = ""
-    item: msgspec.Raw | None = None
+    item: msgspec.Raw = msgspec.Raw()
     response: _Response | None = None
 
 
@@ -145,7 +145,7 @@ class ResponseItems:
 
     def _take(self, event: Event) -> Answered | None:
         read = _decode_event(event.data)
-        if read.type == "response.output_item.done" and read.item is not None:
+        if read.type == "response.output_item.done" and len(read.item):
             self._room -= len(read.item)
             self._items.append(bytes(read.item))
             return None
