@@ -13,7 +13,7 @@ import msgspec
 
 from gateway.lru import Lru
 from gateway.wire.formats import WireFormat
-from gateway.wire.history import Answered, Expanded, NamedHistory
+from gateway.wire.history import Answered, NamedHistory
 from gateway.wire.sse import Event
 
 # Of one answer, and of one item, beside their bytes.
@@ -56,7 +56,10 @@ class RememberedItems:
         expanded = None if history is None else history.expand(plain, _Names(self, tenant, history))
         if history is None or expanded is None:
             return Writing(plain, None)
-        return Writing(expanded.data, partial(self._note, tenant, expanded, history.collect().feed))
+        if expanded.own is None:
+            return Writing(expanded.data, None)
+        brought = _Link(expanded.previous, expanded.own, ())
+        return Writing(expanded.data, partial(self._note, tenant, brought, history.collect().feed))
 
     def read_answer(self, tenant: str, name: str, history: NamedHistory) -> list[bytes] | None:
         """Everything up to and with an answer, as raw items."""
@@ -74,7 +77,7 @@ class RememberedItems:
         return self._items.get((tenant, name))
 
     def _note(
-        self, tenant: str, expanded: Expanded, feed: Callable[[Event], Answered | None], event: Event
+        self, tenant: str, brought: _Link, feed: Callable[[Event], Answered | None], event: Event
     ) -> None:
         answered = feed(event)
         if answered is None:
@@ -82,7 +85,7 @@ class RememberedItems:
         for name, item in zip(answered.names, answered.items, strict=True):
             if name is not None:
                 self._items.put((tenant, name), item, len(item) + _WEIGHT_BYTES)
-        link = _Link(expanded.previous, expanded.own, answered.items)
+        link = msgspec.structs.replace(brought, items=answered.items)
         weight = _WEIGHT_BYTES + len(link.own) + sum(map(len, link.items))
         answers = self._large_answers if weight > _LARGE_BYTES else self._answers
         answers.put((tenant, answered.name), link, weight)

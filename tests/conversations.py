@@ -22,7 +22,6 @@ from gateway.identity import Received, Recognizer
 from gateway.settings import UpstreamSettings
 from gateway.tenancy import Tenant
 from gateway.turn import Turn
-from gateway.wire.chat_text import read_spoken
 from gateway.wire.formats import CHAT
 
 JSON = dict[str, Any]
@@ -154,7 +153,7 @@ def measure_sizes(received: Received) -> Sizes:
     """A token for four bytes."""
     count = len(received.conversation.messages)
     raws = [received.raw(position) for position in range(count)]
-    messages = [Size(4 + len(raw) // 4, len(read_spoken(raw).text)) for raw in raws]
+    messages = [Size(4 + len(raw) // 4, len(received.form.read_spoken(raw).text)) for raw in raws]
     leading = [received.raw(position) for position in range(-len(received.conversation.leading), 0)]
     return Sizes(messages=messages, environment=sum(4 + len(raw) // 4 for raw in leading))
 

@@ -1,9 +1,9 @@
 """Worked examples: each folder of tests/golden holds a request, what is known of it, and what leaves.
 
-known.json says, each only where there is one: the `pivot` (covers, summary, keeps_opening, opening_chars)
-and the `marks` (position, keep_chars) that are in force, the `limits`, and whether upstream is
-`asked_for_usage`. A token is four bytes. All bytes of outgoing.json count. Adding an example takes no
-code.
+known.json says, each only where there is one: the `format` (chat), the `pivot` (covers, summary,
+keeps_opening, opening_chars) and the `marks` (position, keep_chars) that are in force, the `limits`, and
+whether upstream is `asked_for_usage`. A token is four bytes. All bytes of outgoing.json count. Adding an
+example takes no code.
 """
 
 import json
@@ -18,9 +18,10 @@ from gateway.core.pivot import Mark, Pivot
 from gateway.core.plan import Plan, Situation, decide
 from gateway.core.policy import Policy
 from gateway.core.view import View
-from gateway.identity import Received
+from gateway.identity import Received, Recognizer
 from gateway.rewriter import Rewriter
-from tests.conversations import make_batch, make_pivot, make_turn, measure_sizes, read
+from gateway.wire.formats import FORMATS
+from tests.conversations import make_batch, make_pivot, make_turn, measure_sizes
 
 _GOLDEN = Path(__file__).parent / "golden"
 _EXAMPLES = sorted(path.name for path in _GOLDEN.iterdir())
@@ -64,7 +65,9 @@ def decide_on(received: Received, known: dict[str, Any]) -> Plan:
 def test_what_leaves_is_what_the_example_shows(example: str) -> None:
     folder = _GOLDEN / example
     known = json.loads((folder / "known.json").read_text("utf-8"))
-    received = read((folder / "request.json").read_bytes())
+    form = FORMATS[known.get("format", "chat")]
+    body = (folder / "request.json").read_bytes()
+    received = Recognizer(1 << 20, 1 << 20, 8).recognize("t", form, body)
     turn, plan, rewriter = make_turn(received), decide_on(received, known), Rewriter(1 << 20)
     rewrite = rewriter.rewrite_with_usage if known.get("asked_for_usage") else rewriter.rewrite
     assert rewrite(turn, plan) == (folder / "outgoing.json").read_bytes()

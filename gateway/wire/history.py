@@ -24,12 +24,13 @@ class Expanded:
     """A request that says everything itself.
 
     data: the body; the received object where nothing was named. previous: the answer it went on from, None
-    where it said all. own: a body with what this request brought, nothing in it a name.
+    where it said all. own: a body with what this request brought, nothing in it a name; None where its answer
+    can never be named.
     """
 
     data: bytes
     previous: str | None
-    own: bytes
+    own: bytes | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +51,7 @@ class AnswerItems(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class NamedHistory:
-    """expand: None for a body whose answer can never be named, and where a name is unknown; never raises.
+    """expand: None where a name is unknown, or there is nothing to write out or to remember; never raises.
     list_items: of an `own` body. collect: a fresh reader of one answer.
     """
 

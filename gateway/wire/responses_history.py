@@ -52,8 +52,8 @@ _decode_named = msgspec.json.Decoder(_Named).decode
 
 
 def expand(data: bytes, names: Names) -> Expanded | None:
-    """The body with all names written out. None where upstream keeps nothing of it, or keeps more than is
-    known here (`conversation`).
+    """The body with all names written out. None where upstream keeps more than is known here
+    (`conversation`), and for a body that names nothing and is not kept.
     """
     try:
         return _expand(data, names)
@@ -65,7 +65,7 @@ def _expand(data: bytes, names: Names) -> Expanded | None:
     if not any(mark in data for mark in _NAMING):
         return None if _NOT_STORED.search(data) else Expanded(data, None, data)
     fields = split_fields_or_text(data, "input")
-    if fields.values.get("store") == b"false" or fields.values.get("conversation", b"null") != b"null":
+    if fields.values.get("conversation", b"null") != b"null":
         return None
     own = [_write_out(data[place.start : place.end], names) for place in fields.items]
     added = [raw for raw in own if raw is not None]
@@ -73,7 +73,8 @@ def _expand(data: bytes, names: Names) -> Expanded | None:
     before = names.read_answer(previous) if previous is not None else []
     if before is None or len(added) < len(own):
         return None
-    brought = b'{"input":%s}' % _render_items(added)
+    is_stored = fields.values.get("store") != b"false"
+    brought = b'{"input":%s}' % _render_items(added) if is_stored else None
     if previous is not None:
         return Expanded(apply_edits(data, _replace_input(data, fields, [*before, *added])), previous, brought)
     edits = [

@@ -28,6 +28,12 @@ def write_out(body: bytes) -> Expanded:
     return expanded
 
 
+def list_own(body: bytes) -> list[bytes]:
+    own = write_out(body).own
+    assert own is not None
+    return list_items(own)
+
+
 @pytest.mark.parametrize(
     ("body", "expected"),
     [
@@ -49,14 +55,18 @@ def test_what_an_answer_stands_for_is_written_out(body: bytes, expected: bytes) 
 
 
 def test_what_the_request_brought_is_what_it_will_be_remembered_by() -> None:
-    assert list_items(write_out(b'{"previous_response_id":"resp_1","input":"go on"}').own) == [
-        b'{"role":"user","content":"go on"}'
-    ]
+    named = b'{"previous_response_id":"resp_1","input":"go on"}'
+    assert list_own(named) == [b'{"role":"user","content":"go on"}']
     body = b'{"input":[{"type":"item_reference","id":"msg_1"},{"role":"user","content":"x"}]}'
     expanded = write_out(body)
-    assert list_items(expanded.own) == [_SAID, b'{"role":"user","content":"x"}']
+    assert list_own(body) == [_SAID, b'{"role":"user","content":"x"}']
     assert expanded.data == body.replace(b'{"type":"item_reference","id":"msg_1"}', _SAID)
     assert expanded.previous is None
+
+
+def test_what_upstream_does_not_keep_is_written_out_and_not_remembered() -> None:
+    expanded = write_out(b'{"previous_response_id":"resp_1","input":"x","store":false}')
+    assert expanded.data.startswith(b'{"input":[{') and expanded.own is None
 
 
 @pytest.mark.parametrize("body", [b'{"input":"x","store":true}', b'{"input":"\\"previous_response_id\\""}'])
