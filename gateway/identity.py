@@ -54,7 +54,8 @@ class Recognizer:
         found = self._find(tenant, form.name, data)
         if found is None:
             received = self._read_whole(tenant, form, data)
-            self._keep(received)
+            if not received.body.envelope.is_partial:
+                self._keep(received)
             return received
         number, before, keep = found
         received = _read_rest(before, keep, data)

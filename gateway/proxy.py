@@ -16,7 +16,7 @@ from gateway.incoming import read_body, stream_body
 from gateway.reception import Reception
 from gateway.recovery import Recovery
 from gateway.relay import Body, Call
-from gateway.remembered_items import RememberedItems
+from gateway.sender import Sender
 from gateway.settings import Settings
 from gateway.wire.formats import render_error
 
@@ -33,13 +33,13 @@ class Proxy:
         entrance: Entrance,
         reception: Reception,
         recovery: Recovery,
-        remembered: RememberedItems,
+        sender: Sender,
     ) -> None:
         self._settings = settings
         self._entrance = entrance
         self._reception = reception
         self._recovery = recovery
-        self._remembered = remembered
+        self._sender = sender
 
     async def answer(self, request: web.BaseRequest) -> web.StreamResponse:
         """Every request of the data port ends here. Raises nothing but a cancelled handler."""
@@ -72,15 +72,14 @@ class Proxy:
             length = request.headers.get("Content-Length")
             if length is not None:
                 call.headers["Content-Length"] = length
-            await self._recovery.pass_through(call, downstream)
+            await self._sender.pass_through(call, downstream)
             return
         incoming = await read_body(request, self._settings.listen.max_body_bytes)
-        writing = self._remembered.write_out(admission.tenant.id, admission.form, incoming.plain)
-        call = msgspec.structs.replace(_make_call(admission, incoming.raw), note=writing.note)
+        call = _make_call(admission, incoming.raw)
         try:
-            turn = await self._reception.receive(admission, admission.form, writing.plain)
+            turn = await self._reception.receive(admission, admission.form, incoming.plain)
         except Unreadable:
-            await self._recovery.pass_through(call, downstream)
+            await self._sender.pass_through(call, downstream)
             return
         downstream.speak(admission.form, is_streaming=turn.received.body.envelope.is_streaming)
         await self._recovery.carry(turn, call, downstream)

@@ -13,10 +13,11 @@ from gateway.core.lines import Demand, Lines, choose_lines
 from gateway.core.policy import Policy
 from gateway.discovery import Discovery
 from gateway.entrance import Admission
-from gateway.identity import Received, Recognizer, leading_digests
+from gateway.identity import Received, leading_digests
 from gateway.limits import LimitsBook
 from gateway.lru import Lru
 from gateway.policies import Policies
+from gateway.remembered_items import RememberedItems
 from gateway.state import State
 from gateway.turn import Turn
 from gateway.wire.formats import WireFormat
@@ -33,13 +34,13 @@ class Reception:
     def __init__(
         self,
         policies: Policies,
-        recognizer: Recognizer,
+        remembered: RememberedItems,
         limits: LimitsBook,
         discovery: Discovery,
         state: State,
     ) -> None:
         self._policies = policies
-        self._recognizer = recognizer
+        self._remembered = remembered
         self._limits = limits
         self._discovery = discovery
         self._state = state
@@ -49,7 +50,8 @@ class Reception:
     async def receive(self, admission: Admission, form: WireFormat, body: bytes) -> Turn:
         """Raises Unreadable for a body that is not of the format, or does not say all that was said."""
         tenant, upstream = admission.tenant, admission.upstream
-        received = self._recognizer.recognize(tenant.id, form, body)
+        recognized = self._remembered.recognize(tenant.id, form, body)
+        received = recognized.received
         if received.body.envelope.is_partial:
             raise Unreadable("a part of the history lies upstream")
         conversation, envelope = received.conversation, received.body.envelope
@@ -78,6 +80,7 @@ class Reception:
             head=head,
             conversation=identity,
             parent=parent,
+            note=recognized.note,
         )
 
     def _choose_scope(self, upstream: str, received: Received) -> str:

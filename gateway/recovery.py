@@ -40,10 +40,6 @@ class Recovery:
         self._lessons = lessons
         self._journal = journal
 
-    async def pass_through(self, call: Call, downstream: Downstream) -> None:
-        """A request that is not understood: once, as it came."""
-        await self._sender.pass_through(call, downstream)
-
     async def carry(self, turn: Turn, call: Call, downstream: Downstream) -> None:
         """Plan, exchange, and what a refusal makes necessary."""
         patience = self._preparation.begin(turn)

@@ -46,14 +46,13 @@ Body = bytes | AsyncIterator[bytes] | None
 
 
 class Call(msgspec.Struct, frozen=True, kw_only=True):
-    """What is sent upstream. note: told each event of an answer that is observed."""
+    """What is sent upstream."""
 
     upstream: UpstreamSettings
     method: str
     url: URL
     headers: CIMultiDict[str]
     body: Body = None
-    note: Callable[[Event], None] | None = None
 
 
 class Outcome(msgspec.Struct, frozen=True):
@@ -70,6 +69,7 @@ class Exchange(msgspec.Struct, frozen=True, kw_only=True):
     also if downstream hangs up before the end (clients close at `[DONE]`). without_usage: the same call
     without the injected `include_usage`, where it was injected: its extra chunk is taken out of the answer
     again. care: which answers are kept back until it is known whether they call the request too large.
+    note: told each event of an observed answer.
     """
 
     call: Call
@@ -77,6 +77,7 @@ class Exchange(msgspec.Struct, frozen=True, kw_only=True):
     observe: Callable[[Outcome], None] | None = None
     without_usage: Call | None = None
     care: Care = "none"
+    note: Callable[[Event], None] | None = None
 
 
 class Carried(msgspec.Struct, frozen=True):
@@ -268,9 +269,7 @@ class _Stream:
         encoding = headers.get(hdrs.CONTENT_ENCODING, "")
         kind = headers.get(hdrs.CONTENT_TYPE, "")
         self._observe = exchange.observe
-        self._reader = (
-            AnswerReader(kind, encoding, exchange.call.note) if exchange.observe is not None else None
-        )
+        self._reader = AnswerReader(kind, encoding, exchange.note) if exchange.observe is not None else None
         # Some servers stream as application/json; what they stream has no length.
         is_stream = "event-stream" in kind.lower() or hdrs.CONTENT_LENGTH not in headers
         takes_out = exchange.without_usage is not None and response.status < 300 and is_stream

@@ -11,6 +11,7 @@ from typing import Final
 
 import msgspec
 
+from gateway.identity import Received, Recognizer
 from gateway.lru import Lru
 from gateway.wire.formats import WireFormat
 from gateway.wire.history import Answered, NamedHistory
@@ -36,30 +37,40 @@ class _Link(msgspec.Struct, frozen=True):
     items: tuple[bytes, ...]
 
 
-class Writing(msgspec.Struct, frozen=True):
+class Recognized(msgspec.Struct, frozen=True):
     """A request with its names written out. note: to be told each event of its answer."""
 
-    plain: bytes
+    received: Received
     note: Callable[[Event], None] | None
 
 
 class RememberedItems:
-    def __init__(self, max_bytes: int) -> None:
+    def __init__(self, recognizer: Recognizer, max_bytes: int) -> None:
+        self._recognizer = recognizer
         part = max_bytes // _PARTS
         self._answers: Lru[Name, _Link] = Lru(part)
         self._large_answers: Lru[Name, _Link] = Lru(part)
         self._items: Lru[Name, bytes] = Lru(part)
 
-    def write_out(self, tenant: str, form: WireFormat, plain: bytes) -> Writing:
-        """The very body where there is nothing to write out, or not all of it is remembered."""
+    def recognize(self, tenant: str, form: WireFormat, data: bytes) -> Recognized:
+        """The body as it came where nothing is to be written out, or not all of it is remembered.
+
+        Raises Unreadable for a body that is not of the format.
+        """
+        received = self._recognizer.recognize(tenant, form, data)
         history = form.named_history
-        expanded = None if history is None else history.expand(plain, _Names(self, tenant, history))
-        if history is None or expanded is None:
-            return Writing(plain, None)
-        if expanded.own is None:
-            return Writing(expanded.data, None)
-        brought = _Link(expanded.previous, expanded.own, ())
-        return Writing(expanded.data, partial(self._note, tenant, brought, history.collect().feed))
+        if history is None:
+            return Recognized(received, None)
+        brought = _Link(None, data, ())
+        if _names_something(received):
+            expanded = history.expand(data, _Names(self, tenant, history))
+            if expanded is None:
+                return Recognized(received, None)
+            received = self._recognizer.recognize(tenant, form, expanded.data)
+            brought = _Link(expanded.previous, expanded.own, ())
+        if not received.body.envelope.is_kept:
+            return Recognized(received, None)
+        return Recognized(received, partial(self._note, tenant, brought, history.collect().feed))
 
     def read_answer(self, tenant: str, name: str, history: NamedHistory) -> list[bytes] | None:
         """Everything up to and with an answer, as raw items."""
@@ -89,6 +100,11 @@ class RememberedItems:
         weight = _WEIGHT_BYTES + len(link.own) + sum(map(len, link.items))
         answers = self._large_answers if weight > _LARGE_BYTES else self._answers
         answers.put((tenant, answered.name), link, weight)
+
+
+def _names_something(received: Received) -> bool:
+    sealed = (message.is_sealed for message in received.conversation.messages)
+    return received.body.envelope.is_partial or any(sealed)
 
 
 class _Names(msgspec.Struct, frozen=True):

@@ -1,6 +1,7 @@
 """One request on its way, with everything that was found out about it."""
 
 import dataclasses
+from collections.abc import Callable
 
 import msgspec
 from msgspec.structs import replace
@@ -16,6 +17,7 @@ from gateway.identity import Received
 from gateway.settings import UpstreamSettings
 from gateway.tenancy import Tenant
 from gateway.upstream import RawHeaders
+from gateway.wire.sse import Event
 
 
 class Turn(msgspec.Struct, frozen=True, kw_only=True):
@@ -25,6 +27,7 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
     the same way.
     lines: where they lie for this request, its floor aside; None where nothing limits it.
     conversation, parent: the branch this request belongs to, and the one it left.
+    note: told each event of the answer, where a later request may name it.
     """
 
     tenant: Tenant
@@ -39,6 +42,7 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
     head: Head | None
     conversation: str
     parent: str | None
+    note: Callable[[Event], None] | None = None
 
     @property
     def owner(self) -> str:

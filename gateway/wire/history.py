@@ -24,13 +24,12 @@ class Expanded:
     """A request that says everything itself.
 
     data: the body; the received object where nothing was named. previous: the answer it went on from, None
-    where it said all. own: a body with what this request brought, nothing in it a name; None where its answer
-    can never be named.
+    where it said all. own: a body with what this request brought, nothing in it a name.
     """
 
     data: bytes
     previous: str | None
-    own: bytes | None
+    own: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +50,8 @@ class AnswerItems(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class NamedHistory:
-    """expand: None where a name is unknown, or there is nothing to write out or to remember; never raises.
-    list_items: of an `own` body. collect: a fresh reader of one answer.
+    """expand: None where a name is unknown; never raises. list_items: of an `own` body.
+    collect: a fresh reader of one answer.
     """
 
     expand: Callable[[bytes, Names], Expanded | None]

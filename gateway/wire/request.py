@@ -23,6 +23,7 @@ class Envelope:
     tools, preamble: SHA-256 of the tool list and of what stands before the messages in a field of its own
     (`system`, `instructions`), empty where there is none; these slices are counted like the one above.
     is_partial: a part of the history lies at the upstream, and only a name of it in the body.
+    is_kept: upstream keeps the answer, so that a later request may name it.
     """
 
     model: str
@@ -38,6 +39,7 @@ class Envelope:
     preamble_slice: Slice | None = None
     least_tokens: int = 0
     is_partial: bool = False
+    is_kept: bool = False
 
 
 def never_joins(before: bytes, behind: bytes) -> bool:

@@ -119,5 +119,6 @@ def _read_envelope(fields: EnvelopeFields) -> Envelope:
         tools_slice=fields.place("tools"),
         preamble=fields.digest("instructions"),
         preamble_slice=fields.place("instructions"),
+        is_kept=fields.read("store") is not False,
         is_partial=any(fields.read(key) is not None for key in ("previous_response_id", "conversation")),
     )

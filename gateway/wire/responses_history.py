@@ -4,7 +4,6 @@
 them out; what they stand for is remembered elsewhere.
 """
 
-import re
 from typing import Final
 
 import msgspec
@@ -17,13 +16,9 @@ from gateway.wire.splice import Edit, apply_edits
 from gateway.wire.sse import Event
 
 _PREVIOUS: Final = "previous_response_id"
-# Escaped inside a text they look different. Without any of them nothing is named.
-_NAMING: Final = (b'"previous_response_id"', b'"item_reference"', b'"conversation"')
-# Of a tool's schema, perhaps: then an answer is not remembered, which costs nothing.
-_NOT_STORED: Final = re.compile(rb'"store"\s*:\s*false')
 _SPACES: Final = b" \t\r\n"
-# More than any window holds. An answer beyond it is not remembered.
-_MOST_BYTES: Final = 16 * 1024 * 1024
+# A million tokens: more than any reply. An answer beyond it is not remembered.
+_MOST_BYTES: Final = 4 * 1024 * 1024
 _MARKS: Final = (b"response.output_item.done", b"response.completed", b"response.incomplete")
 _WHOLE: Final = ("response.completed", "response.incomplete")
 
@@ -53,7 +48,7 @@ _decode_named = msgspec.json.Decoder(_Named).decode
 
 def expand(data: bytes, names: Names) -> Expanded | None:
     """The body with all names written out. None where upstream keeps more than is known here
-    (`conversation`), and for a body that names nothing and is not kept.
+    (`conversation`).
     """
     try:
         return _expand(data, names)
@@ -62,8 +57,6 @@ def expand(data: bytes, names: Names) -> Expanded | None:
 
 
 def _expand(data: bytes, names: Names) -> Expanded | None:
-    if not any(mark in data for mark in _NAMING):
-        return None if _NOT_STORED.search(data) else Expanded(data, None, data)
     fields = split_fields_or_text(data, "input")
     if fields.values.get("conversation", b"null") != b"null":
         return None
@@ -73,8 +66,7 @@ def _expand(data: bytes, names: Names) -> Expanded | None:
     before = names.read_answer(previous) if previous is not None else []
     if before is None or len(added) < len(own):
         return None
-    is_stored = fields.values.get("store") != b"false"
-    brought = b'{"input":%s}' % _render_items(added) if is_stored else None
+    brought = b'{"input":%s}' % _render_items(added)
     if previous is not None:
         return Expanded(apply_edits(data, _replace_input(data, fields, [*before, *added])), previous, brought)
     edits = [
@@ -157,6 +149,7 @@ class ResponseItems:
             return None
         items = self._items or [bytes(item) for item in response.output]
         names = [_decode_named(item).id for item in items]
+        self._items = []
         return Answered(response.id, tuple(items), tuple(names))
 
 
