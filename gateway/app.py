@@ -49,6 +49,7 @@ from gateway.proxy import Proxy, Ways
 from gateway.reception import Reception
 from gateway.recovery import Recovery
 from gateway.relay import Relay
+from gateway.remembered_items import RememberedItems
 from gateway.rewriter import Rewriter
 from gateway.roster import Roster
 from gateway.sender import Sender
@@ -119,7 +120,8 @@ class Gateway:
         folding = Folding(self._state, planner, summariser, digester, journal)
         self._compactor = Compactor(self._state, planner, calibrator, folding, journal)
         recognizer = Recognizer(cache.bodies_bytes, cache.facts_bytes, cache.bodies)
-        reception = Reception(Policies(settings), recognizer, limits, self._discovery, self._state)
+        remembered = RememberedItems(recognizer, cache.named_bytes)
+        reception = Reception(Policies(settings), remembered, limits, self._discovery, self._state)
         roster = Roster(cache.bodies_bytes, cache.bodies)
         rewriter = Rewriter(cache.facts_bytes)
         sender = Sender(settings, rewriter, self._relay)

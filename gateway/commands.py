@@ -50,7 +50,7 @@ def read_command(received: Received) -> str | None:
     every later request that names it.
     """
     messages, envelope = received.conversation.messages, received.body.envelope
-    if envelope.is_partial or envelope.is_stored or not (messages and may_be_command(messages[-1])):
+    if envelope.is_partial or envelope.is_kept or not (messages and may_be_command(messages[-1])):
         return None
     raw = received.raw(len(messages) - 1)
     if _TRACE not in raw:

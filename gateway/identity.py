@@ -54,7 +54,8 @@ class Recognizer:
         found = self._find(tenant, form.name, data)
         if found is None:
             received = self._read_whole(tenant, form, data)
-            self._keep(received)
+            if not received.body.envelope.is_partial:
+                self._keep(received)
             return received
         number, before, keep = found
         received = _read_rest(before, keep, data)
@@ -168,6 +169,8 @@ def _read_rest(before: Received, keep: int, data: bytes) -> Received:
         body = parse_continuation(before.body, keep, data)
     except Unreadable:
         body = before.form.parse_body(data)
+        # What follows may be a part of the last message that is shared.
+        keep -= keep > len(body.places) or body.places[keep - 1] != before.body.places[keep - 1]
     old = before.conversation
     kept = keep - len(old.leading)
     rest = old.messages[kept:]

@@ -3,6 +3,7 @@
 import time
 from typing import Final
 
+from gateway.core.conversation import find_fold_start
 from gateway.core.cut import Cut
 from gateway.core.pivot import Mark, Pivot
 from gateway.core.plan import Situation
@@ -24,7 +25,7 @@ class PivotMaker:
     ) -> Pivot:
         """Of one text and its true tokens. Stores nothing."""
         conversation, prompts = situation.conversation, turn.policy.prompts
-        opening_end = conversation.opening_end if turn.policy.keep.opening else 0
+        opening_end = find_fold_start(conversation, keeps_opening=turn.policy.keep.opening)
         mark = Mark(0, cut.opening_chars) if cut.opening_chars is not None else None
         question = prompts.question if opening_end == 0 else None
         inserted = [text.summary, prompts.resume, question or ""]

@@ -8,6 +8,7 @@ from typing import Final, NamedTuple
 from gateway.commands import read_command
 from gateway.core.beta import has_long_window
 from gateway.core.conversation import Conversation, count_replies
+from gateway.core.errors import Unreadable
 from gateway.core.head import Head, choose_scope
 from gateway.core.limits import Limits
 from gateway.core.lines import Demand, Lines, choose_lines
@@ -15,15 +16,17 @@ from gateway.core.policy import Policy
 from gateway.core.purpose import LEADING_BYTES, NEWEST_BYTES, Purpose, read_purpose
 from gateway.discovery import Discovery
 from gateway.entrance import Admission
-from gateway.identity import Received, Recognizer, leading_digests
+from gateway.identity import Received, leading_digests
 from gateway.limits import LimitsBook
 from gateway.lru import Lru
 from gateway.policies import Policies
 from gateway.recollection import recall
+from gateway.remembered_items import RememberedItems
 from gateway.state import State
 from gateway.turn import Turn
 from gateway.wire.formats import WireFormat
 from gateway.wire.request import Envelope
+from gateway.wire.sse import Event
 
 _ID_DIGITS: Final = 16
 # Growth per turn need not be known better than this to say when it is time to prepare.
@@ -34,12 +37,13 @@ _SCOPE_WEIGHT_BYTES: Final = 500
 
 
 class _Seen(NamedTuple):
-    """What is known of a request by itself: head is the nearest one."""
+    """What is known of a request by itself: head is the nearest one. note: as in Turn."""
 
     received: Received
     policy: Policy
     scope: str
     head: Head | None
+    note: Callable[[Event], None] | None
 
 
 class _Branch(NamedTuple):
@@ -55,13 +59,13 @@ class Reception:
     def __init__(
         self,
         policies: Policies,
-        recognizer: Recognizer,
+        remembered: RememberedItems,
         limits: LimitsBook,
         discovery: Discovery,
         state: State,
     ) -> None:
         self._policies = policies
-        self._recognizer = recognizer
+        self._remembered = remembered
         self._limits = limits
         self._discovery = discovery
         self._state = state
@@ -69,7 +73,7 @@ class Reception:
         self._scopes: Lru[tuple[str | bytes, ...], str] = Lru(_SCOPES_BYTES)
 
     async def receive(self, admission: Admission, form: WireFormat, body: bytes) -> Turn:
-        """Raises Unreadable for a body that is not of the format."""
+        """Raises Unreadable for a body that is not of the format, or does not say all that was said."""
         seen = await self._recognize(admission, form, body)
         purpose = _read_purpose(seen.received, is_agent=admission.is_agent)
         command = read_command(seen.received) if seen.policy.commands else None
@@ -86,7 +90,10 @@ class Reception:
 
     async def _recognize(self, admission: Admission, form: WireFormat, body: bytes) -> _Seen:
         owner, upstream = admission.tenant.id, admission.upstream.name
-        received = self._recognizer.recognize(owner, form, body)
+        recognized = self._remembered.recognize(owner, form, body)
+        received = recognized.received
+        if received.body.envelope.is_partial:
+            raise Unreadable("a part of the history lies upstream")
         policy = self._policies.choose(admission.tenant, upstream, received.body.envelope.model)
         conversation, scope = received.conversation, self._choose_scope(upstream, received)
         head = self._state.find_head(conversation, scope)
@@ -95,7 +102,7 @@ class Reception:
             if _is_missing_answers(conversation, head):
                 placeholder = policy.pruning.placeholder
                 head = await recall(self._state, received, scope, head, placeholder) or head
-        return _Seen(received, policy, scope, head)
+        return _Seen(received, policy, scope, head, recognized.note)
 
     async def _make_turn(self, admission: Admission, seen: _Seen, branch: _Branch) -> Turn:
         tenant, upstream = admission.tenant, admission.upstream
@@ -123,6 +130,7 @@ class Reception:
             purpose=branch.purpose,
             session=admission.session,
             command=branch.command,
+            note=seen.note,
         )
 
     def _choose_scope(self, upstream: str, received: Received) -> str:

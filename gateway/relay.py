@@ -27,6 +27,7 @@ from gateway.upstream_body import FOREIGN, read_bounded, read_piece, translate
 from gateway.watchdog import Watch, Watchdog
 from gateway.wire.answer import AnswerReader, Reading
 from gateway.wire.encoding import DecodeError, Decoder, decode_body, make_decoder
+from gateway.wire.sse import Event
 from gateway.wire.usage_chunk import UsageChunkFilter
 
 # One write of this size at a time, so that a large body neither fills the buffer nor holds the loop.
@@ -74,6 +75,7 @@ class Exchange(msgspec.Struct, frozen=True, kw_only=True):
     also if downstream hangs up before the end (clients close at `[DONE]`). without_usage: the same call
     without the injected `include_usage`, where it was injected: its extra chunk is taken out of the answer
     again. care: which answers are kept back until it is known whether they call the request too large.
+    note: told each event of an observed answer.
     """
 
     call: Call
@@ -81,6 +83,7 @@ class Exchange(msgspec.Struct, frozen=True, kw_only=True):
     observe: Callable[[Outcome], None] | None = None
     without_usage: Call | None = None
     care: Care = "none"
+    note: Callable[[Event], None] | None = None
 
 
 class Carried(msgspec.Struct, frozen=True):
@@ -272,7 +275,7 @@ class _Stream:
         encoding = headers.get(hdrs.CONTENT_ENCODING, "")
         kind = headers.get(hdrs.CONTENT_TYPE, "")
         self._observe = exchange.observe
-        self._reader = AnswerReader(kind, encoding) if exchange.observe is not None else None
+        self._reader = AnswerReader(kind, encoding, exchange.note) if exchange.observe is not None else None
         # Some servers stream as application/json; what they stream has no length.
         is_stream = "event-stream" in kind.lower() or hdrs.CONTENT_LENGTH not in headers
         takes_out = exchange.without_usage is not None and response.status < 300 and is_stream

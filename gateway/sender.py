@@ -46,7 +46,9 @@ class Sender:
         if body is not turn.received.body.data:
             call = call.with_body(body)
         headers = _plan_headers(turn, plan) if self._shows_headers else {}
-        exchange = Exchange(call=call, headers=headers, observe=watch.observe, care=watch.care)
+        exchange = Exchange(
+            call=call, headers=headers, observe=watch.observe, care=watch.care, note=turn.note
+        )
         if self._must_ask_for_usage(turn):
             asking = call.with_body(self._rewriter.rewrite_with_usage(turn, plan))
             asking.headers[hdrs.ACCEPT_ENCODING] = "identity"

@@ -1,6 +1,7 @@
 """One request on its way, with everything that was found out about it."""
 
 import dataclasses
+from collections.abc import Callable
 
 import msgspec
 from msgspec.structs import replace
@@ -17,6 +18,7 @@ from gateway.identity import Received
 from gateway.settings import UpstreamSettings
 from gateway.tenancy import Tenant
 from gateway.upstream import RawHeaders
+from gateway.wire.sse import Event
 
 
 class Turn(msgspec.Struct, frozen=True, kw_only=True):
@@ -28,6 +30,7 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
     conversation, parent: the branch this request belongs to, and the one it left.
     purpose: what it is for, as far as can be told. session: how the client calls its session; a label.
     command: the instructions of a `/compact` that its last message is; None where it is a request.
+    note: told each event of the answer, where a later request may name it.
     """
 
     tenant: Tenant
@@ -45,6 +48,7 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
     purpose: Purpose
     session: str | None
     command: str | None = None
+    note: Callable[[Event], None] | None = None
 
     @property
     def owner(self) -> str:

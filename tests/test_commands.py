@@ -426,7 +426,7 @@ def test_a_leading_block_alone_is_no_command() -> None:
     assert read_command(read(render([{"role": "system", "content": "/compact"}]))) is None
 
 
-@pytest.mark.parametrize("field", ["is_partial", "is_stored"])
+@pytest.mark.parametrize("field", ["is_partial", "is_kept"])
 def test_what_upstream_keeps_takes_no_commands(field: str) -> None:
     received = read(render([_COMMAND]))
     change: Any = {field: True}

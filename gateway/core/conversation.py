@@ -16,8 +16,8 @@ class Conversation:
     """`chain[i]` is the running digest over the first `i` messages; `chain[0]` names tenant and format.
 
     The leading block is outside the chain: it is always forwarded as sent and may change (it holds the date).
-    `opening_end` is the position of the first assistant message, or the length where there is none; behind
-    a sealed message it is never before that.
+    `opening_end` is the position of the first assistant message, or the length where there is none; it is
+    never before the end of a group with a sealed message.
     """
 
     leading: Sequence[Message]
@@ -50,7 +50,7 @@ def with_messages(before: Conversation, keep: int, added: Sequence[Message]) -> 
         if message.role == "system" and not messages:
             leading.append(message)
             continue
-        if opening_end == len(messages) and message.role != "assistant":
+        if opening_end == len(messages) and _is_still_opening(messages[-1] if messages else None, message):
             opening_end += 1
         messages.append(message)
         if message.is_sealed:
@@ -61,9 +61,28 @@ def with_messages(before: Conversation, keep: int, added: Sequence[Message]) -> 
 
 def _find_opening_end(messages: Sequence[Message]) -> int:
     sealed = [position for position, message in enumerate(messages) if message.is_sealed]
-    start = sealed[-1] + 1 if sealed else 0
-    roles = [message.role for message in messages[start:]]
-    return start + (roles.index("assistant") if "assistant" in roles else len(roles))
+    end = sealed[-1] + 1 if sealed else 0
+    while end < len(messages) and _is_still_opening(messages[end - 1] if end else None, messages[end]):
+        end += 1
+    return end
+
+
+def _is_still_opening(before: Message | None, message: Message) -> bool:
+    """No reply begins here: at most one goes on that a sealed message is a part of."""
+    return message.role != "assistant" or (before is not None and before.role == "assistant")
+
+
+def find_fold_start(conversation: Conversation, *, keeps_opening: bool) -> int:
+    """The first position that a summary may replace: behind the opening, or else behind what is sealed."""
+    if keeps_opening:
+        return conversation.opening_end
+    messages = conversation.messages
+    start = conversation.opening_end
+    while start > 0 and not messages[start - 1].is_sealed:
+        start -= 1
+    while start and not is_boundary(conversation, start):
+        start += 1
+    return start
 
 
 def is_boundary(conversation: Conversation, position: int) -> bool:
@@ -74,7 +93,24 @@ def is_boundary(conversation: Conversation, position: int) -> bool:
     if position >= len(messages) or position <= 0:
         return True
     before, message = messages[position - 1], messages[position]
-    return not (message.results or before.calls or message.role == before.role == "assistant")
+    if message.results or before.calls or message.role == before.role == "assistant":
+        return False
+    return not _is_awaiting(messages, position)
+
+
+def _is_awaiting(messages: Sequence[Message], position: int) -> bool:
+    """Does a first result of a call before follow before the next reply? Somebody spoke in between."""
+    end = position
+    while end < len(messages) and not messages[end].results and messages[end].role != "assistant":
+        end += 1
+    if end == len(messages) or not messages[end].results:
+        return False
+    start = position
+    while start > 0 and messages[start - 1].role != "assistant":
+        start -= 1
+    return not any(
+        answered in messages[end].results for m in messages[start:position] for answered in m.results
+    )
 
 
 def find_reply_end(conversation: Conversation, position: int) -> int:

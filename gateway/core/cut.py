@@ -6,7 +6,7 @@ Knows sizes and lines. Never cuts inside an atomic group.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from gateway.core.conversation import Conversation, is_boundary
+from gateway.core.conversation import Conversation, find_fold_start, is_boundary
 from gateway.core.lines import Lines
 from gateway.core.pivot import Pivot
 from gateway.core.policy import Keep
@@ -63,7 +63,7 @@ def choose_cut(
     cap.
     """
     tokens, environment = weights.messages, weights.environment
-    opening_end = conversation.opening_end if keep.opening else 0
+    opening_end = find_fold_start(conversation, keeps_opening=keep.opening)
     opening = sum(tokens[:opening_end])
     room = lines.target - environment - min(opening, lines.opening) - lines.summary
     budget = min(lines.tail, room) - parts.lead

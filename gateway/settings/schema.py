@@ -138,6 +138,10 @@ class Cache(Section):
     )
     facts_bytes: PositiveInt = Field(default=2 * MEBIBYTE, description="What is known of single messages.")
     records_bytes: PositiveInt = Field(default=4 * MEBIBYTE, description="State in front of the store.")
+    named_bytes: PositiveInt = Field(
+        default=24 * MEBIBYTE,
+        description="What requests may name (previous_response_id) instead of saying it.",
+    )
 
 
 class Keepalive(Section):

@@ -3,6 +3,7 @@
 The answer itself is somebody else's business; nothing here may slow it down or raise.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from gateway.core.usage import Usage
@@ -25,11 +26,17 @@ class Reading:
 
 
 class AnswerReader:
-    """Fed what goes downstream, as it goes: streamed or not, compressed or not."""
+    """Fed what goes downstream, as it goes: streamed or not, compressed or not.
 
-    def __init__(self, content_type: str, content_encoding: str) -> None:
+    tell: told each event besides.
+    """
+
+    def __init__(
+        self, content_type: str, content_encoding: str, tell: Callable[[Event], None] | None = None
+    ) -> None:
         self._events = AnswerEvents(content_type, content_encoding)
         self._facts = AnswerFacts()
+        self._tell = tell
         self._pending: list[bytes] = []
         self._pending_bytes = 0
         # Uncoded, and all that came so far is pending.
@@ -46,11 +53,10 @@ class AnswerReader:
         """After the last chunk, also of an answer that broke off."""
         if self._is_plain and self._pending and self._pending[0].startswith(b"{"):
             # The usual whole answer: nothing to decode, to split or to sniff.
-            self._facts.note(Event("", b"".join(self._pending)))
+            self._note([Event("", b"".join(self._pending))])
             return self._render(self._facts.has_document)
         self._note_pending()
-        for event in self._events.finish():
-            self._facts.note(event)
+        self._note(self._events.finish())
         return self._render(is_complete(self._events, self._facts))
 
     def _render(self, is_whole: bool) -> Reading:
@@ -62,8 +68,13 @@ class AnswerReader:
         batch = b"".join(self._pending)
         self._pending.clear()
         self._pending_bytes = 0
-        for event in self._events.feed(batch):
+        self._note(self._events.feed(batch))
+
+    def _note(self, events: list[Event]) -> None:
+        for event in events:
             self._facts.note(event)
+            if self._tell is not None:
+                self._tell(event)
 
 
 def is_complete(events: AnswerEvents, facts: AnswerFacts) -> bool:

@@ -37,20 +37,43 @@ class Fields:
 
 def split_fields(data: bytes, array_key: str) -> Fields:
     """Raises Unreadable for anything but one object without repeated keys whose `array_key` is an array."""
+    data, decoded = _decode_fields(data, array_key)
+    try:
+        raws = _items_decoder.decode(decoded[array_key])
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise Unreadable("no array of messages") from error
+    places = _find_places(data, decoded)
+    items = place_items(data, places[array_key].start + 1, raws)
+    return _make_fields(decoded, places, items, array_key)
+
+
+def split_fields_or_text(data: bytes, key: str) -> Fields:
+    """The same, but in the array's place there may be a string, which is one message."""
+    data, decoded = _decode_fields(data, key)
+    if bytes(memoryview(decoded[key])[:1]) != b'"':
+        return split_fields(data, key)
+    places = _find_places(data, decoded)
+    return _make_fields(decoded, places, [places[key]], key)
+
+
+def _decode_fields(data: bytes, key: str) -> tuple[bytes, dict[str, msgspec.Raw]]:
+    """The data as it can be decoded, and the values that stand in it."""
     try:
         try:
             decoded = _fields_decoder.decode(data)
         except (msgspec.MsgspecError, UnicodeDecodeError):
             data = mend_surrogates(data)
             decoded = _fields_decoder.decode(data)
-        array = decoded.get(array_key)
-        raws = _items_decoder.decode(array) if array is not None else None
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise Unreadable("not a JSON object with an array of messages") from error
-    if raws is None:
-        raise Unreadable(f"no {array_key}")
-    places = _find_places(data, decoded)
-    items = place_items(data, places[array_key].start + 1, raws)
+        raise Unreadable("not a JSON object") from error
+    if key not in decoded:
+        raise Unreadable(f"no {key}")
+    return data, decoded
+
+
+def _make_fields(
+    decoded: dict[str, msgspec.Raw], places: dict[str, Slice], items: list[Slice], array_key: str
+) -> Fields:
     return Fields({key: bytes(raw) for key, raw in decoded.items() if key != array_key}, places, items)
 
 

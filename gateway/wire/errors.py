@@ -19,11 +19,13 @@ def render_stream_error(upstream_body: bytes, status: int) -> bytes:
     """A failure after a stream was begun: the upstream's own error object as one SSE event, where it has
     one, as its body or as an event in it.
     """
-    found = find_error(upstream_body)
-    if found is None:
-        message = f"upstream answered {status} after the stream had begun"
-        found = {"error": {"message": message, "type": "upstream_error", "param": None, "code": status}}
-    return b"data: " + msgspec.json.encode(found) + b"\n\n"
+    return b"data: " + msgspec.json.encode(find_error(upstream_body) or make_error(status)) + b"\n\n"
+
+
+def make_error(status: int) -> dict[str, object]:
+    """Where the upstream gave no error object."""
+    message = f"upstream answered {status} after the stream had begun"
+    return {"error": {"message": message, "type": "upstream_error", "param": None, "code": status}}
 
 
 def find_error(upstream_body: bytes) -> dict[str, object] | None:
@@ -37,4 +39,12 @@ def _read_error(data: bytes) -> dict[str, object] | None:
         decoded = msgspec.json.decode(data)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
-    return decoded if isinstance(decoded, dict) and isinstance(decoded.get("error"), dict) else None
+    if not isinstance(decoded, dict):
+        return None
+    # Responses: inside the response that failed, or the event is the error itself.
+    is_error = decoded.get("type") == "error" and "message" in decoded
+    places: tuple[object, ...] = (decoded, decoded.get("response"), {"error": decoded} if is_error else None)
+    for place in places:
+        if isinstance(place, dict) and isinstance(place.get("error"), dict):
+            return place
+    return None

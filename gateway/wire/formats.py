@@ -28,8 +28,18 @@ from gateway.wire import (
     messages_rewrite,
     messages_summary,
     messages_text,
+    responses,
+    responses_errors,
+    responses_history,
+    responses_own_answer,
+    responses_reply,
+    responses_results,
+    responses_rewrite,
+    responses_summary,
+    responses_text,
 )
 from gateway.wire.answer_facts import Document
+from gateway.wire.history import NamedHistory
 from gateway.wire.opened import Opened
 from gateway.wire.own_answer import OwnAnswer
 from gateway.wire.request import RequestBody
@@ -49,8 +59,8 @@ class WireFormat:
     read_said: what one JSON object of an answer says. keepalive: what a waiting stream is sent, at any place
     between its events.
     render_stream_error: an error body, and its status, as one event. render_own_answer: an answer of ours, as
-    a stream or whole. headers: what the API wants to see in
-    every call.
+    a stream or whole. headers: what the API wants to see in every call.
+    named_history: how a request may name what was said before instead of saying it; None where it cannot.
     """
 
     name: str
@@ -68,6 +78,7 @@ class WireFormat:
     render_stream_error: Callable[[bytes, int], bytes]
     render_own_answer: Callable[[OwnAnswer], bytes]
     headers: tuple[tuple[str, str], ...] = ()
+    named_history: NamedHistory | None = None
 
 
 CHAT: Final = WireFormat(
@@ -103,7 +114,25 @@ MESSAGES: Final = WireFormat(
     open_results=messages_results.open_results,
     headers=(("anthropic-version", "2023-06-01"),),
 )
-FORMATS: Final = {form.name: form for form in (CHAT, MESSAGES)}
+RESPONSES: Final = WireFormat(
+    name="responses",
+    path="/v1/responses",
+    parse_body=responses.parse_body,
+    read_message=responses.read_message,
+    read_spoken=responses_text.read_spoken,
+    render_marked=responses_rewrite.render_marked,
+    render_summary=responses_rewrite.render_summary,
+    output_key="max_output_tokens",
+    render_summary_request=responses_summary.render_summary_request,
+    read_said=responses_reply.read_said,
+    # Codex counts parsed events only: a comment would not keep it waiting.
+    keepalive=b'event: keepalive\ndata: {"type":"keepalive"}\n\n',
+    render_stream_error=responses_errors.render_stream_error,
+    render_own_answer=responses_own_answer.render_own_answer,
+    open_results=responses_results.open_results,
+    named_history=responses_history.NAMED_HISTORY,
+)
+FORMATS: Final = {form.name: form for form in (CHAT, RESPONSES, MESSAGES)}
 
 _ENDINGS: Final = {
     "/chat/completions": "chat",

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import msgspec
 
 from gateway.core.errors import Unreadable
-from gateway.wire.body import Slice, split_fields, split_items
+from gateway.wire.body import Fields, Slice, split_fields, split_items
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -23,7 +23,7 @@ class Envelope:
     tools, preamble: SHA-256 of the tool list and of what stands before the messages in a field of its own
     (`system`, `instructions`), empty where there is none; these slices are counted like the one above.
     is_partial: a part of the history lies at the upstream, and only a name of it in the body.
-    is_stored: upstream keeps the answer, and later requests may only name it.
+    is_kept: upstream keeps the answer, so that a later request may name it.
     greeting: how the client introduces itself before its preamble proper; a summary call says the same.
     """
 
@@ -40,17 +40,26 @@ class Envelope:
     preamble_slice: Slice | None = None
     least_tokens: int = 0
     is_partial: bool = False
-    is_stored: bool = False
     greeting: tuple[str, ...] = ()
+    is_kept: bool = False
+
+
+def never_joins(before: bytes, behind: bytes) -> bool:
+    """Each item of the array is a message."""
+    return False
 
 
 class RequestBody(msgspec.Struct, frozen=True):
-    """One request body. `inside_end` is where the array of messages closes."""
+    """One request body. `inside_end` is where the array of messages closes.
+
+    joins: are these two items, each in its bytes, parts of one message? The first may be several already.
+    """
 
     data: bytes
     envelope: Envelope
     places: list[Slice]
     inside_end: int
+    joins: Callable[[bytes, bytes], bool] = never_joins
 
     def field(self, place: Slice | None) -> bytes:
         """The raw value at a place of the envelope, empty where there is none."""
@@ -111,13 +120,18 @@ class EnvelopeFields:
 
 
 def split_request(
-    data: bytes, array_key: str, read_envelope: Callable[[EnvelopeFields], Envelope]
+    data: bytes,
+    array_key: str,
+    read_envelope: Callable[[EnvelopeFields], Envelope],
+    joins: Callable[[bytes, bytes], bool] = never_joins,
+    split_body: Callable[[bytes, str], Fields] = split_fields,
 ) -> RequestBody:
     """Splits a whole body. Raises Unreadable."""
-    split = split_fields(data, array_key)
+    split = split_body(data, array_key)
     array = split.places[array_key]
     fields = EnvelopeFields(split.values, split.places, array, len(data))
-    return RequestBody(data, read_envelope(fields), split.items, array.end - 1)
+    places = _join(data, split.items, joins)
+    return RequestBody(data, read_envelope(fields), places, array.end - 1, joins)
 
 
 def parse_continuation(before: RequestBody, keep: int, data: bytes) -> RequestBody:
@@ -131,8 +145,26 @@ def parse_continuation(before: RequestBody, keep: int, data: bytes) -> RequestBo
     if not data.endswith(tail) or len(data) - len(tail) < shared_end:
         raise Unreadable("another envelope")
     inside_end = len(data) - len(tail)
-    added = split_items(data, shared_end, inside_end)
-    return RequestBody(data, before.envelope, before.places[:keep] + added, inside_end)
+    added = _join(data, split_items(data, shared_end, inside_end), before.joins)
+    if added and before.joins(before.raw(keep - 1), data[added[0].start : added[0].end]):
+        raise Unreadable("the last message goes on")
+    return RequestBody(data, before.envelope, before.places[:keep] + added, inside_end, before.joins)
+
+
+def _join(data: bytes, items: list[Slice], joins: Callable[[bytes, bytes], bool]) -> list[Slice]:
+    """Items as messages."""
+    if joins is never_joins:
+        return items
+    places: list[Slice] = []
+    before = b""
+    for item in items:
+        raw = data[item.start : item.end]
+        if places and joins(before, raw):
+            places[-1] = Slice(places[-1].start, item.end)
+        else:
+            places.append(item)
+        before = raw
+    return places
 
 
 def message_key(raw: bytes, salt: bytes) -> bytes:

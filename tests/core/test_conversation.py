@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from gateway.core.conversation import (
     begin_conversation,
     count_replies,
+    find_fold_start,
     find_open_group,
     find_reply_end,
     find_tool_names,
@@ -145,3 +146,46 @@ def test_what_stands_before_a_sealed_message_is_opening() -> None:
     assert talk.opening_end == 5
     shorter = with_messages(talk, 3, [answer])
     assert shorter.opening_end == 1
+
+
+def make_sealed(role: Role) -> Message:
+    return make_message(role, "sealed", is_sealed=True)
+
+
+def test_a_reply_that_a_sealed_message_is_a_part_of_is_opening() -> None:
+    sealed = make_sealed("assistant")
+    talk = [*make_messages("ua"), sealed, *make_messages("atuat")]
+    conversation = with_messages(_EMPTY, 0, talk)
+    # u a [sealed] a t u | a t
+    assert conversation.opening_end == 6
+    assert find_fold_start(conversation, keeps_opening=True) == 6
+    assert find_fold_start(conversation, keeps_opening=False) == 5
+
+
+def test_without_an_opening_everything_that_is_not_sealed_may_be_folded() -> None:
+    assert find_fold_start(with_messages(_EMPTY, 0, make_messages("uuat")), keeps_opening=False) == 0
+    sealed = with_messages(_EMPTY, 0, [*make_messages("u"), make_sealed("other"), *make_messages("uat")])
+    assert find_fold_start(sealed, keeps_opening=False) == 2
+    assert find_fold_start(sealed, keeps_opening=True) == 3
+
+
+@given(messages(), messages(), st.sampled_from(_ROLES[1:]), st.data())
+def test_nothing_sealed_is_ever_folded(
+    before: list[Message], behind: list[Message], role: Role, data: st.DataObject
+) -> None:
+    conversation = with_messages(_EMPTY, 0, [*before, make_sealed(role), *behind])
+    keep = data.draw(st.integers(0, len(conversation.messages)))
+    again = with_messages(conversation, keep, conversation.messages[keep:])
+    assert again == conversation
+    for keeps_opening in (True, False):
+        start = find_fold_start(conversation, keeps_opening=keeps_opening)
+        assert not any(message.is_sealed for message in conversation.messages[start:])
+        assert is_boundary(conversation, start) or not keeps_opening or start == conversation.opening_end
+
+
+def test_no_cut_where_somebody_spoke_before_all_calls_were_answered() -> None:
+    calls = make_message("assistant", calls=(Call("a", "look"), Call("b", "look")))
+    one, other = (make_message("tool", answered, results=(answered,)) for answered in "ab")
+    talk = [make_message("user"), calls, one, *make_messages("uu"), other, *make_messages("ua")]
+    conversation = with_messages(_EMPTY, 0, talk)
+    assert [at for at in range(1, 8) if is_boundary(conversation, at)] == [1, 6, 7]

@@ -1,0 +1,121 @@
+"""What was relayed earlier and may be named instead of said again: answers with all that led to them, and
+single items, by tenant.
+
+In memory only, bounded in bytes, the least used first out. What is not remembered any more cannot be written
+out: then the request passes as it came.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Final
+
+import msgspec
+
+from gateway.identity import Received, Recognizer
+from gateway.lru import Lru
+from gateway.wire.formats import WireFormat
+from gateway.wire.history import Answered, NamedHistory
+from gateway.wire.sse import Event
+
+# Of one answer, and of one item, beside their bytes.
+_WEIGHT_BYTES: Final = 300
+# Clients that say everything each time bring large bodies, and seldom name one: those must not push out what
+# is named one by one. A third of the bytes for them, for the others, and for single items.
+_LARGE_BYTES: Final = 1 << 17
+_PARTS: Final = 3
+# A chain of names that is longer has gone round in a circle.
+_MOST_ANSWERS: Final = 10_000
+
+Name = tuple[str, str]
+
+
+class _Link(msgspec.Struct, frozen=True):
+    """What one request and its answer added to the answer before."""
+
+    previous: str | None
+    own: bytes
+    items: tuple[bytes, ...]
+
+
+class Recognized(msgspec.Struct, frozen=True):
+    """A request with its names written out. note: to be told each event of its answer."""
+
+    received: Received
+    note: Callable[[Event], None] | None
+
+
+class RememberedItems:
+    def __init__(self, recognizer: Recognizer, max_bytes: int) -> None:
+        self._recognizer = recognizer
+        part = max_bytes // _PARTS
+        self._answers: Lru[Name, _Link] = Lru(part)
+        self._large_answers: Lru[Name, _Link] = Lru(part)
+        self._items: Lru[Name, bytes] = Lru(part)
+
+    def recognize(self, tenant: str, form: WireFormat, data: bytes) -> Recognized:
+        """The body as it came where nothing is to be written out, or not all of it is remembered.
+
+        Raises Unreadable for a body that is not of the format.
+        """
+        received = self._recognizer.recognize(tenant, form, data)
+        history = form.named_history
+        if history is None:
+            return Recognized(received, None)
+        brought = _Link(None, data, ())
+        if _names_something(received):
+            expanded = history.expand(data, _Names(self, tenant, history))
+            if expanded is None:
+                return Recognized(received, None)
+            received = self._recognizer.recognize(tenant, form, expanded.data)
+            brought = _Link(expanded.previous, expanded.own, ())
+        if not received.body.envelope.is_kept:
+            return Recognized(received, None)
+        return Recognized(received, partial(self._note, tenant, brought, history.collect().feed))
+
+    def read_answer(self, tenant: str, name: str, history: NamedHistory) -> list[bytes] | None:
+        """Everything up to and with an answer, as raw items."""
+        links: list[_Link] = []
+        at: str | None = name
+        while at is not None:
+            link = self._answers.get((tenant, at)) or self._large_answers.get((tenant, at))
+            if link is None or len(links) >= _MOST_ANSWERS:
+                return None
+            links.append(link)
+            at = link.previous
+        return [item for link in reversed(links) for item in (*history.list_items(link.own), *link.items)]
+
+    def read_item(self, tenant: str, name: str) -> bytes | None:
+        return self._items.get((tenant, name))
+
+    def _note(
+        self, tenant: str, brought: _Link, feed: Callable[[Event], Answered | None], event: Event
+    ) -> None:
+        answered = feed(event)
+        if answered is None:
+            return
+        for name, item in zip(answered.names, answered.items, strict=True):
+            if name is not None:
+                self._items.put((tenant, name), item, len(item) + _WEIGHT_BYTES)
+        link = msgspec.structs.replace(brought, items=answered.items)
+        weight = _WEIGHT_BYTES + len(link.own) + sum(map(len, link.items))
+        answers = self._large_answers if weight > _LARGE_BYTES else self._answers
+        answers.put((tenant, answered.name), link, weight)
+
+
+def _names_something(received: Received) -> bool:
+    sealed = (message.is_sealed for message in received.conversation.messages)
+    return received.body.envelope.is_partial or any(sealed)
+
+
+class _Names(msgspec.Struct, frozen=True):
+    """One tenant's."""
+
+    memory: RememberedItems
+    tenant: str
+    history: NamedHistory
+
+    def read_answer(self, name: str) -> list[bytes] | None:
+        return self.memory.read_answer(self.tenant, name, self.history)
+
+    def read_item(self, name: str) -> bytes | None:
+        return self.memory.read_item(self.tenant, name)

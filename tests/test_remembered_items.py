@@ -1,0 +1,108 @@
+import json
+
+from gateway.identity import Recognizer
+from gateway.remembered_items import RememberedItems
+from gateway.wire.formats import CHAT, RESPONSES
+from gateway.wire.sse import Event
+
+_FIRST = b'{"model":"m","input":"first"}'
+
+
+def make_memory(max_bytes: int) -> RememberedItems:
+    return RememberedItems(Recognizer(1 << 20, 1 << 20, 8), max_bytes)
+
+
+def write_out(memory: RememberedItems, body: bytes, tenant: str = "t") -> bytes:
+    """The body as it is understood."""
+    return memory.recognize(tenant, RESPONSES, body).received.body.data
+
+
+def answer(memory: RememberedItems, body: bytes, name: str, tenant: str = "t", text: str = "said") -> bytes:
+    """One exchange; the body as it was understood."""
+    item = {"type": "message", "id": f"msg_{name}", "role": "assistant", "content": text}
+    response = {"object": "response", "id": name, "status": "completed", "output": [item]}
+    recognized = memory.recognize(tenant, RESPONSES, body)
+    assert recognized.note is not None
+    recognized.note(Event("", json.dumps(response).encode()))
+    return recognized.received.body.data
+
+
+def go_on(name: str) -> bytes:
+    return json.dumps(
+        {"model": "m", "previous_response_id": name, "input": [{"role": "user", "content": "on"}]}
+    ).encode()
+
+
+def read_input(body: bytes) -> list[object]:
+    return [item.get("content") for item in json.loads(body)["input"]]
+
+
+def test_a_chain_of_answers_is_written_out_from_its_beginning() -> None:
+    memory = make_memory(1 << 20)
+    answer(memory, _FIRST, "a")
+    answer(memory, go_on("a"), "b", text="said again")
+    assert read_input(write_out(memory, go_on("b"))) == [
+        "first",
+        "said",
+        "on",
+        "said again",
+        "on",
+    ]
+    # A fork from the first answer.
+    assert read_input(write_out(memory, go_on("a"))) == ["first", "said", "on"]
+
+
+def test_single_items_are_known_by_their_ids() -> None:
+    memory = make_memory(1 << 20)
+    answer(memory, _FIRST, "a")
+    body = b'{"input":[{"type":"item_reference","id":"msg_a"}]}'
+    assert read_input(write_out(memory, body)) == ["said"]
+
+
+def test_nothing_of_one_tenant_is_known_to_another() -> None:
+    memory = make_memory(1 << 20)
+    answer(memory, _FIRST, "a")
+    for body in (go_on("a"), b'{"input":[{"type":"item_reference","id":"msg_a"}]}'):
+        recognized = memory.recognize("u", RESPONSES, body)
+        assert recognized.received.body.data is body and recognized.note is None
+
+
+def test_what_had_to_make_room_breaks_the_chain_and_costs_nothing_else() -> None:
+    memory = make_memory(6_000)
+    answer(memory, _FIRST, "a")
+    for number in range(10):
+        answer(memory, _FIRST, f"other-{number}")
+    body = go_on("a")
+    assert write_out(memory, body) is body
+
+
+def test_large_bodies_do_not_push_small_ones_out() -> None:
+    memory = make_memory(3 << 18)
+    answer(memory, _FIRST, "a")
+    for number in range(10):
+        answer(memory, json.dumps({"input": "x" * 200_000}).encode(), f"large-{number}")
+    assert read_input(write_out(memory, go_on("a"))) == ["first", "said", "on"]
+
+
+def test_a_circle_of_names_ends() -> None:
+    memory = make_memory(1 << 20)
+    answer(memory, _FIRST, "a")
+    answer(memory, go_on("a"), "b")
+    answer(memory, go_on("b"), "a")
+    body = go_on("a")
+    assert write_out(memory, body) is body
+
+
+def test_what_upstream_does_not_keep_is_written_out_and_not_remembered() -> None:
+    memory = make_memory(1 << 20)
+    answer(memory, _FIRST, "a")
+    body = go_on("a").replace(b'"model"', b'"store":false,"model"')
+    recognized = memory.recognize("t", RESPONSES, body)
+    assert read_input(recognized.received.body.data) == ["first", "said", "on"]
+    assert recognized.note is None
+
+
+def test_a_format_that_names_nothing_costs_nothing() -> None:
+    body = b'{"messages":[]}'
+    recognized = make_memory(1 << 20).recognize("t", CHAT, body)
+    assert recognized.received.body.data is body and recognized.note is None
