@@ -45,8 +45,8 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
     head: Head | None
     conversation: str
     parent: str | None
-    purpose: Purpose
-    session: str | None
+    purpose: Purpose = "main"
+    session: str | None = None
     command: str | None = None
     note: Callable[[Event], None] | None = None
 
