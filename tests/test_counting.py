@@ -4,6 +4,7 @@ import gzip
 import json
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import aiohttp
 import pytest
@@ -58,6 +59,21 @@ async def test_what_is_in_force_is_counted_and_not_what_was_received(session: Se
     assert len(room.toy.requests) == before + 1
     assert counted.request == run.outgoing[-1].request
     assert len(counted.body) < len(whole) / 2
+
+
+async def test_what_was_in_force_before_a_restart_is_counted_after_it(
+    session: Session, tmp_path: Path
+) -> None:
+    toy = ToyUpstream(window=16_000, bias=1.3)
+    async with toy, aiohttp.ClientSession(headers=_HEADERS) as client:
+        settings = make_settings(toy, store=f"disk:{tmp_path}/state")
+        async with running_gateway(settings) as gateway:
+            run = await run_session(session, gateway.base_url, toy, _SHAPE)
+        async with running_gateway(settings) as gateway:
+            room = Room(toy, gateway.base_url, client)
+            await room.count(session.request(len(session) - 1, _SHAPE))
+    assert run.summaries
+    assert toy.requests[-1].request == run.outgoing[-1].request
 
 
 async def test_where_nothing_is_in_force_the_body_goes_on_as_it_came(session: Session) -> None:

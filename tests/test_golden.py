@@ -1,6 +1,6 @@
 """Worked examples: each folder of tests/golden holds a request, what is known of it, and what leaves.
 
-known.json says, each only where there is one: the `format` (chat otherwise), the `pivot` (covers, summary,
+known.json says, each only where there is one: the `format` (chat), the `pivot` (covers, summary,
 keeps_opening, opening_chars) and the `marks` (position, keep_chars) that are in force, the `limits`, and
 whether upstream is `asked_for_usage`. A token is four bytes. All bytes of outgoing.json count. Adding an
 example takes no code.
@@ -67,8 +67,8 @@ def test_what_leaves_is_what_the_example_shows(example: str) -> None:
     folder = _GOLDEN / example
     known = json.loads((folder / "known.json").read_text("utf-8"))
     form = FORMATS[known.get("format", "chat")]
-    recognizer = Recognizer(1 << 20, 1 << 20, 8)
-    received = recognizer.recognize("t", form, (folder / "request.json").read_bytes())
+    body = (folder / "request.json").read_bytes()
+    received = Recognizer(1 << 20, 1 << 20, 8).recognize("t", form, body)
     turn, plan, rewriter = make_turn(received), decide_on(received, known), Rewriter(1 << 20)
     rewrite = rewriter.rewrite_with_usage if known.get("asked_for_usage") else rewriter.rewrite
     assert rewrite(turn, plan) == (folder / "outgoing.json").read_bytes()
