@@ -1,6 +1,5 @@
 """Chat Completions, as the scripted agent writes it and the toy answers it."""
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -9,7 +8,7 @@ from tests.toy.delivery import STREAM_HEADERS, RawAnswer
 from tests.toy.dialect import Asked, Request, Talk
 from tests.toy.memory import Memory
 from tests.toy.refusal import Refusal
-from tests.toy.reply import Frame, Reply, make_usage, render_error, render_events, render_json
+from tests.toy.reply import Frame, Reply, make_usage, read_object, render_error, render_events, render_json
 from tests.toy.validity import Rules, find_violation
 
 
@@ -63,10 +62,9 @@ class Chat:
         return RawAnswer(headers=STREAM_HEADERS, pieces=tuple(render_events(reply, frame)), length=False)
 
     def is_whole(self, body: bytes) -> bool:
-        if not body.lstrip().startswith(b"{"):
-            return body.rstrip().endswith(b"data: [DONE]") and b'data: {"error"' not in body
-        answer = json.loads(body)
-        return bool(answer.get("choices")) and "error" not in answer
+        if (answer := read_object(body)) is not None:
+            return bool(answer.get("choices")) and "error" not in answer
+        return body.rstrip().endswith(b"data: [DONE]") and b'data: {"error"' not in body
 
     def read_response_id(self, body: bytes) -> str | None:
         return None

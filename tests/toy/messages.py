@@ -12,7 +12,7 @@ from tests.toy.delivery import STREAM_HEADERS, RawAnswer
 from tests.toy.dialect import Asked, Message, Request, Talk
 from tests.toy.memory import Memory
 from tests.toy.refusal import Refusal
-from tests.toy.reply import Reply, read_events, read_reply, render_named
+from tests.toy.reply import Reply, read_events, read_object, read_reply, render_named
 from tests.toy.reply_messages import Block, Frame
 from tests.toy.validity import Rules
 from tests.toy.validity_messages import read_blocks
@@ -117,8 +117,8 @@ class Messages:
         return RawAnswer(headers=STREAM_HEADERS, pieces=tuple(events), length=False)
 
     def is_whole(self, body: bytes) -> bool:
-        if body.lstrip().startswith(b"{"):
-            return bool(json.loads(body).get("type") == "message")
+        if (message := read_object(body)) is not None:
+            return message.get("type") == "message"
         kinds = [event.get("type") for event in read_events(body)]
         return kinds[-1:] == ["message_stop"] and "error" not in kinds
 

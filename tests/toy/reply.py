@@ -181,5 +181,13 @@ def render_named(value: Mapping[str, object]) -> bytes:
 
 def read_events(body: bytes) -> list[dict[str, object]]:
     """The JSON objects of a stream; comments, `[DONE]` and what is broken are left out."""
-    lines = [line[5:].strip() for line in body.splitlines() if line.startswith(b"data:")]
-    return [value for line in lines if line.startswith(b"{") and isinstance(value := json.loads(line), dict)]
+    lines = (line[5:].strip() for line in body.splitlines() if line.startswith(b"data:"))
+    return [event for line in lines if (event := read_object(line)) is not None]
+
+
+def read_object(data: bytes) -> dict[str, object] | None:
+    try:
+        value = json.loads(data)
+    except ValueError:
+        return None
+    return value if isinstance(value, dict) else None

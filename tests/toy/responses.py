@@ -11,7 +11,7 @@ from tests.toy.delivery import STREAM_HEADERS, RawAnswer
 from tests.toy.dialect import Asked, Message, Request, Talk
 from tests.toy.memory import Memory, read_items
 from tests.toy.refusal import Refusal
-from tests.toy.reply import Reply, read_events, read_reply
+from tests.toy.reply import Reply, read_events, read_object, read_reply
 from tests.toy.reply_responses import Frame, Item
 from tests.toy.validity import Rules
 
@@ -181,9 +181,8 @@ def _without_secret(item: Item) -> Item:
 
 def _read_response(body: bytes) -> Mapping[str, object]:
     """The response in its last state; {} where there is none, or an error."""
-    if body.lstrip().startswith(b"{"):
-        parsed = json.loads(body)
-        return parsed if isinstance(parsed, dict) and not parsed.get("error") else {}
+    if (parsed := read_object(body)) is not None:
+        return {} if parsed.get("error") else parsed
     events: Sequence[Mapping[str, object]] = read_events(body)
     last = events[-1] if events else {}
     response = last.get("response")

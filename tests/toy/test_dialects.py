@@ -6,6 +6,7 @@ from typing import Any
 import aiohttp
 import pytest
 
+from tests.shared_data import requires_shared
 from tests.toy.agent import Session, Shape, make_session, with_thinking
 from tests.toy.chat import CHAT
 from tests.toy.counting import TokenCounter
@@ -14,9 +15,11 @@ from tests.toy.dialects import find_dialect
 from tests.toy.economics import measure, prefix_breaks, prefix_reuse, sent_with_opening, simulate
 from tests.toy.messages import MESSAGES, Messages
 from tests.toy.responses import RESPONSES, Responses
-from tests.toy.running import ask, run_session
+from tests.toy.running import Pace, ask, run_session
 from tests.toy.summarising import SOURCE_PROMPT, find_facts, has_summary_prompt
+from tests.toy.transcripts import Limits, find_large, load_transcript
 from tests.toy.upstream import ToyUpstream
+from tests.toy.validity import STRICT
 
 HABITS: list[Dialect] = [
     CHAT,
@@ -157,3 +160,28 @@ def test_a_client_that_refers_to_the_answer_before_sends_only_what_is_new() -> N
     assert envelope["previous_response_id"] == "resp_1"
     items: Any = envelope["input"]
     assert [item["call_id"] for item in items] == [call.id for call in calls]
+
+
+CUT = [(RESPONSES, '"response.completed"'), (MESSAGES, '"message_stop"'), (CHAT, "[DONE]")]
+
+
+@pytest.mark.parametrize(("dialect", "end"), CUT, ids=name)
+async def test_a_stream_that_ends_early_is_no_whole_answer(dialect: Dialect, end: str) -> None:
+    shape = Shape(dialect=dialect, stream=True)
+    async with ToyUpstream() as toy:
+        (answer,) = (await run_session(WORDS, toy.base_url, toy, shape, Pace(last=1))).answers
+    body = b": keep-alive\n\n" + answer.body
+    assert dialect.is_whole(body)
+    last = body.rindex(end.encode()) + len(end)
+    assert not any(dialect.is_whole(body[:length]) for length in [*range(0, last, 499), last - 1])
+
+
+@requires_shared
+@pytest.mark.parametrize("dialect", [RESPONSES, Responses(typed=False, ids=False), MESSAGES], ids=name)
+def test_large_transcripts_are_valid_at_every_length(dialect: Dialect) -> None:
+    for file in find_large():
+        session = with_thinking(load_transcript(file, Limits(messages=120, text_chars=20_000)))
+        steps = {*range(0, len(session), 10), len(session) - 1}
+        bodies = [session.envelope(turn, Shape(dialect=dialect)) for turn in steps]
+        found = {dialect.find_violation(body, dialect.headers("k"), STRICT) for body in bodies}
+        assert found == {None}, file
