@@ -3,14 +3,16 @@
 import random
 from dataclasses import dataclass
 
+import aiohttp
 import pytest
 
 from tests.toy.agent import Session, Shape, find_tokens, make_session, with_thinking
 from tests.toy.counting import TokenCounter
+from tests.toy.dialect import Since
 from tests.toy.economics import prefix_reuse, sent_with_opening, summary_budget
 from tests.toy.gateway import make_settings, running_gateway
 from tests.toy.responses import History, Responses
-from tests.toy.running import Run, run_session
+from tests.toy.running import Answer, Pace, Run, ask, run_session
 from tests.toy.upstream import ToyUpstream
 
 # As in test_agent.
@@ -77,19 +79,53 @@ async def test_every_request_is_answered_at_a_fair_price(case: Case) -> None:
     assert run.facts_lost(find_tokens(said, "user", "assistant")) == []
 
 
+def is_named(body: bytes) -> bool:
+    return b'"previous_response_id"' in body
+
+
+def is_untouched(answer: Answer) -> bool:
+    is_clamped = answer.header("x-gateway-max-tokens") is not None
+    return answer.header("x-gateway-plan") == "passthrough" and not is_clamped
+
+
 @pytest.mark.timeout(300)
-async def test_a_window_that_nobody_knows_is_learned_from_its_refusals() -> None:
+async def test_a_named_history_keeps_its_name_until_it_must_be_rewritten() -> None:
+    case = Case(40, 16_000, stream=True, history="previous", thinks=True)
+    run = await play(case)
+    named = [is_named(seen.body) for seen in run.outgoing]
+    assert {answer.header("x-gateway-plan") for answer in run.answers} >= {"passthrough", "pivot"}
+    # The first request has nothing to name.
+    assert named[1:] == [is_untouched(answer) for answer in run.answers[1:]]
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("history", ["references", "previous"])
+async def test_names_that_a_restart_made_us_forget_pass_as_they_came(history: History) -> None:
+    session = with_thinking(make_session(12, 3, "many_users", 500))
+    shape = Shape(dialect=Responses(history=history), max_tokens=1_000)
+    toy = ToyUpstream(window=64_000)
+    async with toy:
+        async with running_gateway(make_settings(toy)) as gateway:
+            first = await run_session(session, gateway.base_url, toy, shape, Pace(last=6))
+        since = Since(turn=5, response_id=first.answers[-1].response_id or "")
+        body = session.request(6, shape, since)
+        async with running_gateway(make_settings(toy)) as gateway, aiohttp.ClientSession() as client:
+            answer = await ask(client, f"{gateway.base_url}/responses", body)
+    assert first.failed == []
+    assert answer.is_whole
+    assert toy.chats[-1].body == body
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("history", ["whole", "previous"])
+async def test_a_window_that_nobody_knows_is_learned_from_its_refusals(history: History) -> None:
     session = make_session(40, 40, "many_users", 500)
+    shape = Shape(dialect=Responses(history=history), max_tokens=1_000, stream=True)
     toy = ToyUpstream(window=16_000)
-    settings = f'store: "memory:"\nupstreams:\n  default: {{base_url: "{toy.base_url}", discover: false}}\n'
-    for history in ("whole", "previous"):
-        toy = ToyUpstream(window=16_000)
-        async with toy:
-            settings = (
-                f'store: "memory:"\nupstreams:\n  default: {{base_url: "{toy.base_url}", discover: false}}\n'
-            )
-            async with running_gateway(settings) as gateway:
-                shape = Shape(dialect=Responses(history=history), max_tokens=1_000, stream=True)
-                run = await run_session(session, gateway.base_url, toy, shape)
-        assert run.failed == []
-        assert 1 <= len([seen for seen in run.seen if seen.status >= 400]) <= 6
+    async with toy:
+        upstream = f'{{base_url: "{toy.base_url}", discover: false}}'
+        settings = f'store: "memory:"\nupstreams: {{default: {upstream}}}\n'
+        async with running_gateway(settings) as gateway:
+            run = await run_session(session, gateway.base_url, toy, shape)
+    assert run.failed == []
+    assert 1 <= len([seen for seen in run.seen if seen.status >= 400]) <= 6

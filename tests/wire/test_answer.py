@@ -242,3 +242,16 @@ def test_recorded_answers_read_the_same_however_they_are_cut_or_packed() -> None
         for encoding, pack in _PACKERS:
             packed = pack(answer.body)
             assert _read(cut_anywhere(packed, 3), answer.content_type, encoding) == whole, answer.file
+
+
+@given(st.integers(1, 40))
+def test_who_listens_is_told_every_event_once(size: int) -> None:
+    told: list[bytes] = []
+    stream = b"".join(b'event: e\ndata: {"n":%d}\n\n' % number for number in range(5))
+    whole = b'{"object":"response"}'
+    for body, kind in ((stream, "text/event-stream"), (whole, "application/json")):
+        reader = AnswerReader(kind, "", lambda event: told.append(event.data))
+        for chunk in cut(body, size):
+            reader.feed(chunk)
+        reader.read()
+    assert told == [*(b'{"n":%d}' % number for number in range(5)), whole]

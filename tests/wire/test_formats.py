@@ -7,6 +7,8 @@ _PATHS = [
     ("/chat/completions", "chat"),
     ("/v1/chat/completions?api-version=1", "chat"),
     ("/v1/responses", "responses"),
+    ("/v1/responses/compact", None),
+    ("/v1/responses/resp_1", None),
     ("/v1/messages?beta=true", "messages"),
     ("/v1/messages/count_tokens", None),
     ("/v1/chat/completions/", None),
