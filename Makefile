@@ -1,8 +1,10 @@
 # make run     start the gateway, e.g. make run ARGS="--upstream http://127.0.0.1:8000/v1"
 # make test    the whole test suite, e.g. make test ARGS="tests/test_tokens.py -x"
 # make check   format, lint, types, import rules; under a minute
+# make test-agents   real agents, installed from npm and PyPI into .agents, at work behind the gateway
 # make bench   speed and economics
 # make lock    renew both lock files
+# make lock-agents   renew the lock files of the agents
 # make clean   caches and builds; `.venv` and your data in `.gateway` stay
 
 PYTHON ?= python3
@@ -13,7 +15,7 @@ SOURCES = gateway tests scripts $(wildcard bench)
 # Nothing is built with dependencies from the network: the lock files hold the build backend, too.
 INSTALL_SELF := $(PIP) install --no-deps --no-build-isolation --editable .
 
-.PHONY: run test check bench lock clean
+.PHONY: run test test-agents install-agents check bench lock lock-agents clean
 .DELETE_ON_ERROR:
 
 run: .venv/runtime.stamp
@@ -21,6 +23,31 @@ run: .venv/runtime.stamp
 
 test: .venv/dev.stamp
 	@$(BIN)/python -m pytest $(ARGS)
+
+# What could not be installed fails on its own there, and the others run.
+test-agents: .venv/dev.stamp
+	@$(MAKE) --no-print-directory --keep-going install-agents || true
+	@$(BIN)/python -m pytest tests/agents -m agents $(ARGS)
+
+# One venv for each Python agent, as they want different versions of the same packages; npm's live together.
+PYTHON_AGENTS := $(patsubst tests/agents/requirements/%.lock,.agents/%.stamp,\
+	$(wildcard tests/agents/requirements/*.lock))
+
+install-agents: $(PYTHON_AGENTS) .agents/npm.stamp
+
+.agents/%.stamp: tests/agents/requirements/%.lock | .venv/dev.stamp
+	@echo "Installing $* into .agents"
+	@rm -rf .agents/$* && $(BIN)/python -m venv .agents/$*
+	@.agents/$*/bin/python -m pip --quiet --disable-pip-version-check install --require-hashes -r $<
+	@touch $@
+
+# Nothing of a package runs while it is installed: the programs come in the packages themselves.
+.agents/npm.stamp: tests/agents/npm/package-lock.json tests/agents/npm/package.json
+	@command -v npm >/dev/null || { echo "npm is missing: agents that come from npm are skipped"; exit 1; }
+	@echo "Installing agents from npm into .agents"
+	@mkdir -p .agents/npm && cp tests/agents/npm/package.json tests/agents/npm/package-lock.json .agents/npm/
+	@cd .agents/npm && npm ci --loglevel=error --ignore-scripts --no-audit --no-fund
+	@touch $@
 
 check: .venv/dev.stamp
 	@$(BIN)/ruff format --check $(SOURCES)
@@ -76,6 +103,16 @@ lock: .venv/runtime.stamp
 	  .venv-lock/bin/python -m pip --quiet install pip-tools; }
 	@$(LOCK) --output-file requirements.lock pyproject.toml
 	@$(LOCK) --extra dev --constraint requirements.lock --output-file requirements-dev.lock pyproject.toml
+
+# One lock for each Python agent from its .in file, and npm's. pip-compile takes minutes for what uv does in one.
+UV = UV_CUSTOM_COMPILE_COMMAND="make lock-agents" .venv-lock/bin/uv pip compile --quiet --upgrade --generate-hashes \
+	--native-tls --python-version 3.11 --no-emit-index-url
+
+lock-agents: .venv/runtime.stamp
+	@test -x .venv-lock/bin/uv || { $(BIN)/python -m venv .venv-lock && \
+	  .venv-lock/bin/python -m pip --quiet install uv; }
+	@for agent in tests/agents/requirements/*.in; do $(UV) $$agent -o $${agent%.in}.lock || exit 1; done
+	@cd tests/agents/npm && npm install --package-lock-only --loglevel=error --ignore-scripts --no-audit --no-fund
 
 clean:
 	@rm -rf build dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
