@@ -26,7 +26,7 @@ test: .venv/dev.stamp
 
 # What could not be installed fails on its own there, and the others run.
 test-agents: .venv/dev.stamp
-	@$(MAKE) --no-print-directory --keep-going install-agents || true
+	@$(MAKE) --no-print-directory --jobs=4 --keep-going install-agents || true
 	@$(BIN)/python -m pytest tests/agents -m agents $(ARGS)
 
 # One venv for each Python agent, as they want different versions of the same packages; npm's live together.

@@ -63,6 +63,7 @@ class Client:
     has_tools: bool = True
     turns: int = 3
     last_command: str | None = None
+    model: str = MODEL
     missing: str | None = None
 
     @property

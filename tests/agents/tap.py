@@ -14,6 +14,7 @@ from typing import Self
 import aiohttp
 from aiohttp import web
 from multidict import CIMultiDict
+from yarl import URL
 
 _HOP_BY_HOP = ("Host", "Content-Length", "Transfer-Encoding", "Connection", "Keep-Alive")
 _UNLIMITED = aiohttp.ClientTimeout(total=None)
@@ -70,7 +71,7 @@ class Tap:
         """Nothing added, nothing followed."""
         return self._client.request(
             tapped.method,
-            root_url + tapped.path,
+            URL(root_url + tapped.path, encoded=True),
             headers=tapped.headers,
             data=io.BytesIO(tapped.body) if tapped.body else None,
             allow_redirects=False,

@@ -21,7 +21,7 @@ import aiohttp
 from tests.agents.client import Client, Command, Place, bare_environment
 from tests.agents.errand import Errand, Request, Size
 from tests.agents.tap import Tap, Tapped
-from tests.toy.gateway import RunningGateway, make_settings, running_gateway
+from tests.toy.gateway import RunningGateway, running_gateway
 from tests.toy.upstream import Seen, ToyUpstream
 
 _PATIENCE_SECONDS = 300
@@ -84,7 +84,7 @@ async def run_trial(client: Client, folder: Path) -> Row:
     toy = ToyUpstream(window=client.window)
     toy.reply = errand.reply
     started = time.monotonic()
-    async with toy, _gateway(toy) as gateway, Tap(gateway.root_url) as tap:
+    async with toy, _gateway(toy, client) as gateway, Tap(gateway.root_url) as tap:
         place = _make_place(folder, tap.root_url)
         client.prepare(place)
         commands = client.commands(place, errand.prompts)
@@ -108,8 +108,13 @@ def _make_errand(client: Client, notes: Path) -> Errand:
     return errand
 
 
-def _gateway(toy: ToyUpstream) -> AbstractAsyncContextManager[RunningGateway]:
-    return running_gateway(make_settings(toy, more="admin: {port: 0}\n"))
+def _gateway(toy: ToyUpstream, client: Client) -> AbstractAsyncContextManager[RunningGateway]:
+    """As an operator would write it: one upstream for all, the model's true window."""
+    return running_gateway(
+        'store: "memory:"\nadmin: {port: 0}\nupstreams:\n'
+        f'  default: {{base_url: "{toy.base_url}", discover: false, formats: [chat, responses, messages]}}\n'
+        f"models:\n  - {{match: {client.model}, context: {client.window}}}\n"
+    )
 
 
 def _make_place(folder: Path, root_url: str) -> Place:

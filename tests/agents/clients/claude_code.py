@@ -2,16 +2,19 @@
 
 from collections.abc import Sequence
 
-from tests.agents.client import KEY, MODEL, Client, Command, Place, npm_program
+from tests.agents.client import KEY, Client, Command, Place, npm_program
 
 _PROGRAM = npm_program("@anthropic-ai/claude-code-linux-x64/claude")
+
+# With a model that it does not know it writes system messages into the history, a beta of 2026.
+_MODEL = "claude-sonnet-4-5"
 
 
 def _commands(place: Place, prompts: Sequence[str]) -> tuple[Command, ...]:
     environment = {
         "ANTHROPIC_BASE_URL": place.root_url,
         "ANTHROPIC_AUTH_TOKEN": KEY,
-        "ANTHROPIC_MODEL": MODEL,
+        "ANTHROPIC_MODEL": _MODEL,
         "DISABLE_AUTOUPDATER": "1",
         "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
         "IS_SANDBOX": "1",
@@ -34,8 +37,9 @@ CLIENT = Client(
     package="@anthropic-ai/claude-code",
     version="2.1.329",
     api="messages",
-    window=64_000,
+    window=48_000,
     program=_PROGRAM,
     commands=_commands,
+    model=_MODEL,
     missing="it speaks Messages only, and the toy upstream does not yet",
 )
