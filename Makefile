@@ -30,23 +30,32 @@ test-agents: .venv/dev.stamp
 	@$(BIN)/python -m pytest tests/agents -m agents $(ARGS)
 
 # One venv for each Python agent, as they want different versions of the same packages; npm's live together.
+# uv installs in seconds what takes pip minutes; where it cannot, pip still may.
 PYTHON_AGENTS := $(patsubst tests/agents/requirements/%.lock,.agents/%.stamp,\
-	$(wildcard tests/agents/requirements/*.lock))
+	$(filter-out %/uv.lock,$(wildcard tests/agents/requirements/*.lock)))
+UV := .agents/uv/bin/uv pip
 
 install-agents: $(PYTHON_AGENTS) .agents/npm.stamp
 
-.agents/%.stamp: tests/agents/requirements/%.lock | .venv/dev.stamp
-	@echo "Installing $* into .agents"
-	@rm -rf .agents/$* && $(BIN)/python -m venv .agents/$*
-	@.agents/$*/bin/python -m pip --quiet --disable-pip-version-check install --require-hashes -r $<
+.agents/uv.stamp: tests/agents/requirements/uv.lock | .venv/dev.stamp
+	@rm -rf .agents/uv && $(BIN)/python -m venv .agents/uv
+	@.agents/uv/bin/python -m pip --quiet --disable-pip-version-check install --require-hashes -r $<
 	@touch $@
 
-# Nothing of a package runs while it is installed: the programs come in the packages themselves.
+.agents/%.stamp: tests/agents/requirements/%.lock .agents/uv.stamp
+	@echo "Installing $* into .agents"
+	@rm -rf .agents/$* && $(BIN)/python -m venv .agents/$*
+	@$(UV) install --quiet --native-tls --require-hashes --python .agents/$*/bin/python -r $< || \
+	  .agents/$*/bin/python -m pip --quiet --disable-pip-version-check install --require-hashes -r $<
+	@touch $@
+
+# Nothing of a package runs while it is installed: the programs come in the packages themselves. Not `npm ci`:
+# it refuses a lock from a registry that lacks an optional package of some other platform.
 .agents/npm.stamp: tests/agents/npm/package-lock.json tests/agents/npm/package.json
 	@command -v npm >/dev/null || { echo "npm is missing: agents that come from npm are skipped"; exit 1; }
 	@echo "Installing agents from npm into .agents"
 	@mkdir -p .agents/npm && cp tests/agents/npm/package.json tests/agents/npm/package-lock.json .agents/npm/
-	@cd .agents/npm && npm ci --loglevel=error --ignore-scripts --no-audit --no-fund
+	@cd .agents/npm && npm install --loglevel=error --ignore-scripts --no-audit --no-fund
 	@touch $@
 
 check: .venv/dev.stamp
@@ -104,14 +113,12 @@ lock: .venv/runtime.stamp
 	@$(LOCK) --output-file requirements.lock pyproject.toml
 	@$(LOCK) --extra dev --constraint requirements.lock --output-file requirements-dev.lock pyproject.toml
 
-# One lock for each Python agent from its .in file, and npm's. pip-compile takes minutes for what uv does in one.
-UV = UV_CUSTOM_COMPILE_COMMAND="make lock-agents" .venv-lock/bin/uv pip compile --quiet --upgrade --generate-hashes \
+# One lock for each Python agent from its .in file, and npm's.
+LOCK_AGENT = UV_CUSTOM_COMPILE_COMMAND="make lock-agents" $(UV) compile --quiet --upgrade --generate-hashes \
 	--native-tls --python-version 3.11 --no-emit-index-url
 
-lock-agents: .venv/runtime.stamp
-	@test -x .venv-lock/bin/uv || { $(BIN)/python -m venv .venv-lock && \
-	  .venv-lock/bin/python -m pip --quiet install uv; }
-	@for agent in tests/agents/requirements/*.in; do $(UV) $$agent -o $${agent%.in}.lock || exit 1; done
+lock-agents: .agents/uv.stamp
+	@for agent in tests/agents/requirements/*.in; do $(LOCK_AGENT) $$agent -o $${agent%.in}.lock || exit 1; done
 	@cd tests/agents/npm && npm install --package-lock-only --loglevel=error --ignore-scripts --no-audit --no-fund
 
 clean:
