@@ -1,8 +1,10 @@
 # make run     start the gateway, e.g. make run ARGS="--upstream http://127.0.0.1:8000/v1"
 # make test    the whole test suite, e.g. make test ARGS="tests/test_tokens.py -x"
 # make check   format, lint, types, import rules; under a minute
+# make test-agents   real agents, installed from npm and PyPI into .agents, at work behind the gateway
 # make bench   speed and economics
 # make lock    renew both lock files
+# make lock-agents   renew the lock files of the agents
 # make clean   caches and builds; `.venv` and your data in `.gateway` stay
 
 PYTHON ?= python3
@@ -13,7 +15,7 @@ SOURCES = gateway tests scripts $(wildcard bench)
 # Nothing is built with dependencies from the network: the lock files hold the build backend, too.
 INSTALL_SELF := $(PIP) install --no-deps --no-build-isolation --editable .
 
-.PHONY: run test check bench lock clean
+.PHONY: run test test-agents install-agents check bench lock lock-agents clean
 .DELETE_ON_ERROR:
 
 run: .venv/runtime.stamp
@@ -21,6 +23,40 @@ run: .venv/runtime.stamp
 
 test: .venv/dev.stamp
 	@$(BIN)/python -m pytest $(ARGS)
+
+# What could not be installed fails on its own there, and the others run.
+test-agents: .venv/dev.stamp
+	@$(MAKE) --no-print-directory --jobs=4 --keep-going install-agents || true
+	@$(BIN)/python -m pytest tests/agents -m agents $(ARGS)
+
+# One venv for each Python agent, as they want different versions of the same packages; npm's live together.
+# uv installs in seconds what takes pip minutes; where it cannot, pip still may.
+PYTHON_AGENTS := $(patsubst tests/agents/requirements/%.lock,.agents/%.stamp,\
+	$(filter-out %/uv.lock,$(wildcard tests/agents/requirements/*.lock)))
+UV := .agents/uv/bin/uv pip
+
+install-agents: $(PYTHON_AGENTS) .agents/npm.stamp
+
+.agents/uv.stamp: tests/agents/requirements/uv.lock | .venv/dev.stamp
+	@rm -rf .agents/uv && $(BIN)/python -m venv .agents/uv
+	@.agents/uv/bin/python -m pip --quiet --disable-pip-version-check install --require-hashes -r $<
+	@touch $@
+
+.agents/%.stamp: tests/agents/requirements/%.lock .agents/uv.stamp
+	@echo "Installing $* into .agents"
+	@rm -rf .agents/$* && $(BIN)/python -m venv .agents/$*
+	@$(UV) install --quiet --native-tls --require-hashes --python .agents/$*/bin/python -r $< || \
+	  .agents/$*/bin/python -m pip --quiet --disable-pip-version-check install --require-hashes -r $<
+	@touch $@
+
+# Nothing of a package runs while it is installed: the programs come in the packages themselves. Not `npm ci`:
+# it refuses a lock from a registry that lacks an optional package of some other platform.
+.agents/npm.stamp: tests/agents/npm/package-lock.json tests/agents/npm/package.json
+	@command -v npm >/dev/null || { echo "npm is missing: agents that come from npm are skipped"; exit 1; }
+	@echo "Installing agents from npm into .agents"
+	@mkdir -p .agents/npm && cp tests/agents/npm/package.json tests/agents/npm/package-lock.json .agents/npm/
+	@cd .agents/npm && npm install --loglevel=error --ignore-scripts --no-audit --no-fund
+	@touch $@
 
 check: .venv/dev.stamp
 	@$(BIN)/ruff format --check $(SOURCES)
@@ -76,6 +112,14 @@ lock: .venv/runtime.stamp
 	  .venv-lock/bin/python -m pip --quiet install pip-tools; }
 	@$(LOCK) --output-file requirements.lock pyproject.toml
 	@$(LOCK) --extra dev --constraint requirements.lock --output-file requirements-dev.lock pyproject.toml
+
+# One lock for each Python agent from its .in file, and npm's.
+LOCK_AGENT = UV_CUSTOM_COMPILE_COMMAND="make lock-agents" $(UV) compile --quiet --upgrade --generate-hashes \
+	--native-tls --python-version 3.11 --no-emit-index-url
+
+lock-agents: .agents/uv.stamp
+	@for agent in tests/agents/requirements/*.in; do $(LOCK_AGENT) $$agent -o $${agent%.in}.lock || exit 1; done
+	@cd tests/agents/npm && npm install --package-lock-only --loglevel=error --ignore-scripts --no-audit --no-fund
 
 clean:
 	@rm -rf build dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache

@@ -1,0 +1,105 @@
+"""A program under trial: how it is started, and in which room. One instance per file in `clients`.
+
+Knows nothing of what the program is asked to do.
+"""
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+Api = Literal["chat", "responses", "messages"]
+_REPOSITORY = Path(__file__).resolve().parents[2]
+# Where `make install-agents` puts everything; ignored by git.
+INSTALLED = _REPOSITORY / ".agents"
+MODEL = "toy-model"
+KEY = "sk-toy"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """What one run may see: a home of its own, a project to work in, and where the gateway listens."""
+
+    home: Path
+    project: Path
+    root_url: str
+
+    @property
+    def base_url(self) -> str:
+        return f"{self.root_url}/v1"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Command:
+    """lines: what is typed into it."""
+
+    arguments: tuple[str, ...]
+    environment: Mapping[str, str] = field(default_factory=dict)
+    lines: tuple[str, ...] = ()
+
+
+Commands = Callable[[Place, Sequence[str]], tuple[Command, ...]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Client:
+    """window: tokens; holds at least twice what the client sends before any work (its floor).
+
+    commands: one after the other, each to end with status 0, for the prompts of a user.
+    prepare: writes the settings file, if it has one. program: what must be there to run it.
+    turns: prompts of the user. last_command: what a client wants the model to call where its work is done.
+    missing: why the gateway, or the toy, cannot serve it yet; None: it runs.
+    """
+
+    name: str
+    package: str
+    version: str
+    api: Api
+    window: int
+    program: Path
+    commands: Commands
+    prepare: Callable[[Place], None] = lambda _: None
+    has_tools: bool = True
+    turns: int = 3
+    last_command: str | None = None
+    model: str = MODEL
+    missing: str | None = None
+
+    @property
+    def needs_npm(self) -> bool:
+        return INSTALLED / "npm" in self.program.parents
+
+
+def npm_program(path: str) -> Path:
+    return INSTALLED / "npm" / "node_modules" / path
+
+
+def python_program(venv: str, name: str = "python") -> Path:
+    return INSTALLED / venv / "bin" / name
+
+
+def run_in_venv(venv: str, program: str, *arguments: str) -> Commands:
+    """A program of ours around an SDK: it runs in the SDK's venv and imports nothing of this repository."""
+    path = _REPOSITORY / "tests" / "agents" / "programs" / program
+    start = (str(python_program(venv)), str(path), *arguments)
+
+    def commands(place: Place, prompts: Sequence[str]) -> tuple[Command, ...]:
+        # The Anthropic SDK adds /v1 itself.
+        url = place.root_url if venv == "anthropic_sdk" else place.base_url
+        environment = {"GATEWAY_URL": url, "GATEWAY_KEY": KEY, "GATEWAY_MODEL": MODEL}
+        return (Command(arguments=(*start, *prompts), environment=environment),)
+
+    return commands
+
+
+def bare_environment(place: Place) -> dict[str, str]:
+    """Nothing of the caller's but the path: no keys, no proxies, no settings."""
+    return {
+        "PATH": os.environ["PATH"],
+        "HOME": str(place.home),
+        "LANG": "C.UTF-8",
+        "TERM": "dumb",
+        "NO_COLOR": "1",
+        "PYTHONUNBUFFERED": "1",
+    }

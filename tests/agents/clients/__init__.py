@@ -1,0 +1,30 @@
+"""The clients that are tried, one file each: the settings that README shows, and the command line."""
+
+from tests.agents.client import Client
+from tests.agents.clients import (
+    aider,
+    anthropic_sdk,
+    claude_code,
+    codex,
+    langchain,
+    mini_swe_agent,
+    openai_agents,
+    openai_sdk,
+    opencode,
+    pydantic_ai,
+    qwen_code,
+)
+
+CLIENTS: tuple[Client, ...] = (
+    opencode.CLIENT,
+    qwen_code.CLIENT,
+    aider.CLIENT,
+    mini_swe_agent.CLIENT,
+    *openai_agents.CLIENTS,
+    *langchain.CLIENTS,
+    pydantic_ai.CLIENT,
+    *openai_sdk.CLIENTS,
+    codex.CLIENT,
+    claude_code.CLIENT,
+    *anthropic_sdk.CLIENTS,
+)

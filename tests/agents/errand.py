@@ -1,0 +1,112 @@
+"""The task that every agent is sent on: read some notes, file by file, over several turns of a user.
+
+An errand plays the model. It counts its own replies, so it does not matter to it what of the history is
+still shown. It knows nothing of windows or the gateway; sizes are handed in.
+"""
+
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.agents.toolbox import Tool, find_tools
+from tests.toy.material import KINDS, make_fact, make_prose, make_tool_text
+from tests.toy.reply import Reply, ToolCall
+
+Request = Mapping[str, object]
+# Every so many steps the model calls two tools at once.
+_PARALLEL_EVERY = 5
+# The file that a client without tools lets the model write.
+REPORT = "report.txt"
+_TITLE = Reply(text="Reading notes")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Size:
+    """turns: prompts of the user; steps: replies with a tool call in each turn, 0 for a client without tools.
+
+    Tokens at the toy's bias 1.0.
+    """
+
+    turns: int
+    steps: int
+    file_tokens: int
+    reply_tokens: int
+
+
+class Errand:
+    """`reply` is what the toy answers. After the last words of a turn the next one begins.
+
+    last_command: what a client wants to be called in place of a last word.
+    """
+
+    def __init__(self, folder: Path, size: Size, last_command: str | None = None) -> None:
+        self.size = size
+        self.folder = folder
+        self.last_command = last_command
+        self.rng = random.Random(7)
+        self.task = make_fact(self.rng)
+        self._step = 0
+        self._turn = 0
+
+    @property
+    def prompts(self) -> Sequence[str]:
+        """What the user says, one per turn. The first holds a fact that must never get lost."""
+        first = (
+            f"Read the notes in {self.folder}, file by file, and report. The task's number is {self.task}."
+        )
+        later = "Go on with the next notes, and report again. This is part {}."
+        return (first, *(later.format(turn + 1) for turn in range(1, self.size.turns)))
+
+    def goodbye(self, turn: int) -> str:
+        """The last words of a turn; a client that has come to its end has shown them."""
+        return f"Part {turn + 1} of the notes is read."
+
+    def write_notes(self) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        rng = random.Random(11)
+        for number in range(self.size.turns * self.size.steps + 1):
+            kind = KINDS[number % len(KINDS)]
+            self._path(number).write_text(make_tool_text(rng, kind, self.size.file_tokens), "utf-8")
+
+    def is_side_call(self, request: Request) -> bool:
+        """A title, a suggestion: a client with tools asks them without."""
+        return bool(self.size.steps) and not find_tools(request)
+
+    def reply(self, request: Request) -> Reply:
+        if self.is_side_call(request):
+            return _TITLE
+        self._step += 1
+        if self._step > self.size.steps:
+            turn, self._turn, self._step = self._turn, self._turn + 1, 0
+            return self._end(turn, find_tools(request))
+        return Reply(text=self._think(), tool_calls=self._calls(find_tools(request)))
+
+    def _think(self) -> str:
+        return make_prose(self.rng, self.size.reply_tokens)
+
+    def _end(self, turn: int, tools: Sequence[Tool]) -> Reply:
+        words = self.goodbye(turn)
+        if not self.size.steps:
+            return Reply(text=f"{self._think()}\n\n{REPORT}\n```\n{self._note()}\n```\n\n{words}")
+        if self.last_command is None:
+            return Reply(text=words)
+        call = tools[0].run("call_end", f"{self.last_command} && echo {words}")
+        return Reply(text=self._think(), tool_calls=(call,))
+
+    def _calls(self, tools: Sequence[Tool]) -> tuple[ToolCall, ...]:
+        """The tools take turns; now and then two are called at once."""
+        number = self._turn * self.size.steps + self._step - 1
+        count = 2 if number % _PARALLEL_EVERY == _PARALLEL_EVERY - 1 else 1
+        return tuple(
+            tools[(number + place) % len(tools)].read(
+                f"call_{number}_{place}", str(self._path(number + place))
+            )
+            for place in range(count)
+        )
+
+    def _note(self) -> str:
+        return make_tool_text(self.rng, self.rng.choice(KINDS), self.size.file_tokens)
+
+    def _path(self, number: int) -> Path:
+        return self.folder / f"note_{number:03}.txt"

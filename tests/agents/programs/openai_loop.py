@@ -1,0 +1,62 @@
+"""An agent loop by hand on the OpenAI SDK: openai_loop.py sync|async|stream|async-stream PROMPT..."""
+
+import asyncio
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+from openai import AsyncOpenAI, OpenAI
+
+_PARAMETERS = {"type": "object", "properties": {"path": {"type": "string"}}, "required": ["path"]}
+_READ = {"name": "read_note", "description": "Read one file.", "parameters": _PARAMETERS}
+_SYSTEM = {"role": "system", "content": "You read notes and report what they say."}
+_ENDPOINT = {"base_url": os.environ["GATEWAY_URL"], "api_key": os.environ["GATEWAY_KEY"]}
+
+
+def _envelope(messages: list[Any]) -> dict[str, Any]:
+    tools = [{"type": "function", "function": _READ}]
+    return {"model": os.environ["GATEWAY_MODEL"], "messages": messages, "tools": tools}
+
+
+def _results(message: Any) -> list[dict[str, str]]:
+    calls = message.tool_calls or []
+    texts = [Path(json.loads(call.function.arguments)["path"]).read_text("utf-8") for call in calls]
+    return [
+        {"role": "tool", "tool_call_id": call.id, "content": text}
+        for call, text in zip(calls, texts, strict=True)
+    ]
+
+
+async def _ask(mode: str, messages: list[Any]) -> Any:
+    envelope = _envelope(messages)
+    match mode:
+        case "sync":
+            return OpenAI(**_ENDPOINT).chat.completions.create(**envelope).choices[0].message
+        case "async":
+            answer = await AsyncOpenAI(**_ENDPOINT).chat.completions.create(**envelope)
+            return answer.choices[0].message
+        case "stream":
+            with OpenAI(**_ENDPOINT).chat.completions.stream(**envelope) as events:
+                return events.get_final_completion().choices[0].message
+        case _:
+            async with AsyncOpenAI(**_ENDPOINT).chat.completions.stream(**envelope) as events:
+                return (await events.get_final_completion()).choices[0].message
+
+
+async def main(mode: str, prompts: list[str]) -> None:
+    messages: list[Any] = [_SYSTEM]
+    for prompt in prompts:
+        messages.append({"role": "user", "content": prompt})
+        while True:
+            message = await _ask(mode, messages)
+            messages.append(message.model_dump(exclude_none=True, exclude={"parsed"}))
+            results = _results(message)
+            if not results:
+                break
+            messages += results
+        print(message.content)
+
+
+asyncio.run(main(sys.argv[1], sys.argv[2:]))

@@ -1,0 +1,47 @@
+"""Which tools of a request can show a file, whatever the API."""
+
+import json
+
+import pytest
+
+from tests.agents.toolbox import find_tools
+
+_SHELL = {
+    "type": "object",
+    "properties": {
+        "command": {"type": "string"},
+        "is_background": {"type": "boolean"},
+        "description": {"type": "string"},
+    },
+    "required": ["command", "is_background", "description"],
+}
+_READER = {"type": "object", "properties": {"filePath": {"type": "string"}, "limit": {"type": "integer"}}}
+
+
+@pytest.mark.parametrize(
+    "tool",
+    [
+        {"type": "function", "function": {"name": "bash", "parameters": _SHELL}},
+        {"type": "function", "name": "bash", "parameters": _SHELL},
+        {"name": "bash", "input_schema": _SHELL},
+    ],
+    ids=["chat", "responses", "messages"],
+)
+def test_a_shell_is_found_in_each_api_and_called_with_all_it_requires(tool: object) -> None:
+    (shell,) = find_tools({"tools": [tool]})
+    call = shell.read("call_1", "/notes/a.txt")
+    wanted = {"command": "cat /notes/a.txt", "is_background": False, "description": "Read notes"}
+    assert (call.id, call.name, json.loads(call.arguments)) == ("call_1", "bash", wanted)
+
+
+def test_a_reader_gets_the_path_alone() -> None:
+    (reader,) = find_tools({"tools": [{"name": "read", "input_schema": _READER}]})
+    assert json.loads(reader.read("call_1", "/notes/a.txt").arguments) == {"filePath": "/notes/a.txt"}
+
+
+@pytest.mark.parametrize(
+    "tools",
+    [None, [], [{"type": "web_search"}], [{"name": "write", "input_schema": _READER}], ["bash"]],
+)
+def test_what_cannot_show_a_file_is_left_alone(tools: object) -> None:
+    assert find_tools({"tools": tools}) == ()

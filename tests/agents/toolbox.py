@@ -1,0 +1,74 @@
+"""How a scripted model reads a file with whatever tools a client offers.
+
+Knows nothing of clients: it goes by the schemas in the request, of any of the three APIs.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from tests.toy.reply import ToolCall
+
+Request = Mapping[str, object]
+Schema = Mapping[str, object]
+_COMMANDS = ("command", "cmd")
+_PATHS = ("file_path", "filePath", "path")
+_FILLERS: Mapping[object, object] = {"boolean": False, "integer": 1, "number": 1, "array": [], "object": {}}
+
+
+@dataclass(frozen=True)
+class Tool:
+    """One that can show a file: `argument` takes its path, or, for a shell, a command that prints it."""
+
+    name: str
+    argument: str
+    schema: Schema
+
+    @property
+    def is_shell(self) -> bool:
+        return self.argument in _COMMANDS
+
+    def read(self, call_id: str, path: str) -> ToolCall:
+        return self.run(call_id, f"cat {path}" if self.is_shell else path)
+
+    def run(self, call_id: str, wish: str) -> ToolCall:
+        arguments = {**self._required(), self.argument: wish}
+        return ToolCall(id=call_id, name=self.name, arguments=json.dumps(arguments))
+
+    def _required(self) -> dict[str, object]:
+        """A harmless value for whatever else the schema insists on."""
+        properties, required = self.schema.get("properties"), self.schema.get("required")
+        if not isinstance(properties, dict) or not isinstance(required, list):
+            return {}
+        return {name: _FILLERS.get(properties.get(name, {}).get("type"), "Read notes") for name in required}
+
+
+def find_tools(request: Request) -> tuple[Tool, ...]:
+    """Shells and readers among the request's tools, in their order."""
+    return tuple(_usable(request))
+
+
+def _usable(request: Request) -> Iterator[Tool]:
+    offered = request.get("tools")
+    for tool in offered if isinstance(offered, list) else ():
+        name, schema = _read_tool(tool)
+        properties = schema.get("properties")
+        known = properties if isinstance(properties, dict) else {}
+        names = _COMMANDS + (_PATHS if "read" in name.lower() else ())
+        argument = next((candidate for candidate in names if candidate in known), None)
+        if name and argument is not None:
+            yield Tool(name, argument, schema)
+
+
+def _read_tool(tool: object) -> tuple[str, Schema]:
+    """Name and schema; Chat nests both in `function`, Messages says `input_schema`."""
+    match tool:
+        case {"function": {"name": str(name), "parameters": dict(schema)}}:
+            return name, schema
+        case {"name": str(name), "parameters": dict(schema)} | {
+            "name": str(name),
+            "input_schema": dict(schema),
+        }:
+            return name, schema
+        case _:
+            return "", {}

@@ -1,0 +1,245 @@
+"""Runs one client on an errand, behind a gateway with a small window, and writes down what happened.
+
+Judges nothing: a row of numbers comes out.
+"""
+
+import asyncio
+import contextlib
+import json
+import os
+import re
+import signal
+import time
+from collections.abc import Mapping
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+
+import aiohttp
+
+from tests.agents.client import Client, Command, Place, bare_environment
+from tests.agents.errand import Errand, Request, Size
+from tests.agents.tap import Tap, Tapped
+from tests.toy.gateway import RunningGateway, running_gateway
+from tests.toy.upstream import Seen, ToyUpstream
+
+_PATIENCE_SECONDS = 300
+# Of the window, for each step: 42 of them make more than three windows, whatever else the client adds.
+_FILE_SHARE, _REPLY_SHARE, _STEPS = 0.05, 0.03, 42
+# A side call that holds so much of a window does not ask for a title; it carries the history.
+_HISTORY_SHARE = 0.25
+_COUNT = re.compile(r"^(gateway_\w+_total)(?:\{(.*)\})? ([0-9.e+]+)$", re.MULTILINE)
+_ENDPOINTS = {"chat": "/v1/chat/completions", "responses": "/v1/responses", "messages": "/v1/messages"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finished:
+    """A process that came to its end. output: both streams, as text."""
+
+    status: int
+    output: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """One run. floor and history are tokens of the first and the longest request, as the client sent them.
+
+    Each side call counts twice: it was repeated in the end.
+    """
+
+    client: Client
+    requests: int
+    side_calls: int
+    floor_tokens: int
+    history_tokens: int
+    summaries: int
+    digests: int
+    prunings: int
+    client_compactions: int
+    refused: tuple[str, ...]
+    touched_side_calls: int  # side calls that did not go out as they came in
+    task_is_known: bool  # the last request that went out still held the task
+    finished: tuple[Finished, ...]
+    missing_words: tuple[str, ...]  # last words of turns that the client never showed
+    seconds: float
+
+    @property
+    def windows(self) -> float:
+        return self.history_tokens / self.client.window
+
+    @property
+    def compactions(self) -> int:
+        return self.summaries + self.digests
+
+    @property
+    def status(self) -> int:
+        """The first that is not 0."""
+        return next((process.status for process in self.finished if process.status), 0)
+
+
+async def run_trial(client: Client, folder: Path) -> Row:
+    """Toy, gateway, tap and client, on real sockets, in a folder of their own."""
+    errand = _make_errand(client, folder / "project" / "notes")
+    toy = ToyUpstream(window=client.window)
+    toy.reply = errand.reply
+    started = time.monotonic()
+    async with toy, _gateway(toy, client) as gateway, Tap(gateway.root_url) as tap:
+        place = _make_place(folder, tap.root_url)
+        client.prepare(place)
+        commands = client.commands(place, errand.prompts)
+        finished = [await _run(command, place) for command in commands]
+        await _repeat_side_calls(tap, errand)
+        counts = await _read_counts(gateway)
+    seconds = time.monotonic() - started
+    _keep(folder, finished)
+    return _Account(client, toy, tap, errand).row(counts, tuple(finished), seconds)
+
+
+def _make_errand(client: Client, notes: Path) -> Errand:
+    size = Size(
+        turns=client.turns,
+        steps=_STEPS // client.turns if client.has_tools else 0,
+        file_tokens=int(_FILE_SHARE * client.window),
+        reply_tokens=int(_REPLY_SHARE * client.window),
+    )
+    errand = Errand(notes, size, client.last_command)
+    errand.write_notes()
+    return errand
+
+
+def _gateway(toy: ToyUpstream, client: Client) -> AbstractAsyncContextManager[RunningGateway]:
+    """As an operator would write it: one upstream for all, the model's true window."""
+    return running_gateway(
+        'store: "memory:"\nadmin: {port: 0}\nupstreams:\n'
+        f'  default: {{base_url: "{toy.base_url}", discover: false, formats: [chat, responses, messages]}}\n'
+        f"models:\n  - {{match: {client.model}, context: {client.window}}}\n"
+    )
+
+
+def _make_place(folder: Path, root_url: str) -> Place:
+    place = Place(home=folder / "home", project=folder / "project", root_url=root_url)
+    place.home.mkdir(parents=True)
+    place.project.mkdir(parents=True, exist_ok=True)
+    return place
+
+
+async def _repeat_side_calls(tap: Tap, errand: Errand) -> None:
+    """Clients ask for titles early; asked now, with summaries in force, they are still nobody's branch."""
+    for tapped in [tapped for tapped in tap.exchanges if _is_side_call(tapped, errand)]:
+        await tap.repeat(tapped)
+
+
+def _is_side_call(tapped: Tapped, errand: Errand) -> bool:
+    is_asked = tapped.method == "POST" and tapped.path.partition("?")[0] in _ENDPOINTS.values()
+    return is_asked and errand.is_side_call(json.loads(tapped.body))
+
+
+async def _run(command: Command, place: Place) -> Finished:
+    """To the end, or killed with all that it started. A second process group must not outlive the test."""
+    process = await asyncio.create_subprocess_exec(
+        *command.arguments,
+        cwd=place.project,
+        env=bare_environment(place) | dict(command.environment),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+        start_new_session=True,
+    )
+    typed = "".join(f"{line}\n" for line in command.lines).encode()
+    try:
+        async with asyncio.timeout(_PATIENCE_SECONDS):
+            output, _ = await process.communicate(typed)
+    except TimeoutError:
+        output = b"(did not come to an end)"
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        await process.wait()
+    return Finished(status=process.returncode or 0, output=output.decode("utf-8", "replace"))
+
+
+def _keep(folder: Path, finished: list[Finished]) -> None:
+    """What the client printed, for whoever looks for the reason of a failure."""
+    (folder / "output.txt").write_text("\n".join(process.output for process in finished), "utf-8")
+
+
+async def _read_counts(gateway: RunningGateway) -> Mapping[str, int]:
+    """The gateway's own metrics, by name and labels."""
+    url = f"http://127.0.0.1:{gateway.handle.admin_port}/metrics"
+    async with aiohttp.ClientSession() as client, client.get(url) as answer:
+        text = await answer.text()
+    return {f"{name}{{{labels}}}": int(float(value)) for name, labels, value in _COUNT.findall(text)}
+
+
+class _Account:
+    """Adds up what tap and toy have seen."""
+
+    def __init__(self, client: Client, toy: ToyUpstream, tap: Tap, errand: Errand) -> None:
+        self.client, self.toy, self.errand = client, toy, errand
+        self.asked = [tapped for tapped in tap.exchanges if self._is_asked(tapped)]
+        self.bodies: list[Request] = [json.loads(tapped.body) for tapped in self.asked]
+
+    def _is_asked(self, tapped: Tapped) -> bool:
+        return tapped.method == "POST" and tapped.path.partition("?")[0] == _ENDPOINTS[self.client.api]
+
+    def row(self, counts: Mapping[str, int], finished: tuple[Finished, ...], seconds: float) -> Row:
+        sizes = [self._tokens(body) for body in self.bodies if not self.errand.is_side_call(body)] or [0]
+        return Row(
+            client=self.client,
+            requests=len(self.asked),
+            side_calls=len(self._side_calls()),
+            floor_tokens=sizes[0],
+            history_tokens=max(sizes),
+            summaries=counts.get('gateway_compactions_total{kind="summary",result="done"}', 0),
+            digests=counts.get('gateway_compactions_total{kind="digest",result="done"}', 0),
+            prunings=counts.get("gateway_prunings_total{}", 0),
+            client_compactions=self._client_compactions(),
+            refused=tuple(self._refused()),
+            touched_side_calls=self._touched_side_calls(),
+            task_is_known=bool(self._sent()) and self.errand.task.encode() in self._sent()[-1].body,
+            finished=finished,
+            missing_words=self._missing_words(finished),
+            seconds=seconds,
+        )
+
+    def _tokens(self, body: Request) -> int:
+        return self.toy.counter.prompt(body)
+
+    def _side_calls(self) -> list[tuple[Tapped, Request]]:
+        both = zip(self.asked, self.bodies, strict=True)
+        return [(tapped, body) for tapped, body in both if self.errand.is_side_call(body)]
+
+    def _touched_side_calls(self) -> int:
+        sent = [_messages(seen.request) for seen in self.toy.chats]
+        return sum(
+            tapped.plan != "passthrough" or _messages(body) not in sent for tapped, body in self._side_calls()
+        )
+
+    def _client_compactions(self) -> int:
+        """A history that became shorter, or a side call that carries one."""
+        lengths = [len(_messages(body)) for body in self.bodies if not self.errand.is_side_call(body)]
+        shrunk = sum(later < earlier for earlier, later in pairwise(lengths))
+        most = _HISTORY_SHARE * self.client.window
+        return shrunk + sum(self._tokens(body) > most for _, body in self._side_calls())
+
+    def _refused(self) -> list[str]:
+        """By whomever: the strict upstream's words, then what the client got."""
+        upstream = [seen.refusal for seen in self.toy.requests if seen.refusal is not None]
+        seen = [f"{tapped.path}: {tapped.status}" for tapped in self.asked if tapped.status != 200]
+        cut = [f"{tapped.path}: broken off" for tapped in self.asked if not tapped.finished]
+        return upstream + seen + cut
+
+    def _sent(self) -> list[Seen]:
+        """The conversation's own requests, as they went upstream."""
+        return [seen for seen in self.toy.chats if not self.errand.is_side_call(seen.request)]
+
+    def _missing_words(self, finished: tuple[Finished, ...]) -> tuple[str, ...]:
+        shown = "".join(process.output for process in finished)
+        goodbyes = map(self.errand.goodbye, range(self.errand.size.turns))
+        return tuple(words for words in goodbyes if words not in shown)
+
+
+def _messages(body: Request) -> list[object]:
+    found = body.get("messages") or body.get("input")
+    return found if isinstance(found, list) else []
