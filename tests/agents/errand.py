@@ -80,7 +80,9 @@ class Errand:
         if self._step > self.size.steps:
             turn, self._turn, self._step = self._turn, self._turn + 1, 0
             return self._end(turn, find_tools(request))
-        return Reply(text=self._think(), tool_calls=self._calls(find_tools(request)))
+        calls = self._calls(find_tools(request))
+        thinking = "Let me think about it." if request.get("thinking") else None
+        return Reply(text=self._think(), tool_calls=calls, thinking=thinking)
 
     def _think(self) -> str:
         return make_prose(self.rng, self.size.reply_tokens)

@@ -21,6 +21,7 @@ import aiohttp
 from tests.agents.client import Client, Command, Place, bare_environment
 from tests.agents.errand import Errand, Request, Size
 from tests.agents.tap import Tap, Tapped
+from tests.toy.dialects import find_dialect
 from tests.toy.gateway import RunningGateway, running_gateway
 from tests.toy.upstream import Seen, ToyUpstream
 
@@ -204,7 +205,9 @@ class _Account:
         )
 
     def _tokens(self, body: Request) -> int:
-        return self.toy.counter.prompt(body)
+        dialect = find_dialect(_ENDPOINTS[self.client.api])
+        assert dialect is not None
+        return dialect.count(self.toy.counter, body)
 
     def _side_calls(self) -> list[tuple[Tapped, Request]]:
         both = zip(self.asked, self.bodies, strict=True)

@@ -11,7 +11,6 @@ CLIENTS = tuple(
         window=16_000,
         program=python_program("anthropic_sdk"),
         commands=run_in_venv("anthropic_sdk", "anthropic_loop.py", mode),
-        missing="it speaks Messages only, and the toy upstream does not yet",
     )
     for mode in ("sync", "async", "stream", "async-stream")
 )

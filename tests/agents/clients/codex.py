@@ -41,5 +41,4 @@ CLIENT = Client(
     program=_PROGRAM,
     commands=_commands,
     prepare=_prepare,
-    missing="it speaks Responses only, and the toy upstream does not yet",
 )
