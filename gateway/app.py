@@ -107,11 +107,8 @@ class Gateway:
         upstreams = Upstreams(settings)
         planner = Planner(self._state, self._sizer)
         pivots = PivotMaker(self._sizer)
-        models = SummaryModels()
-        fitter = SummaryFitter(upstreams, limits, self._sizer, models)
         self._hooks = _make_hooks(settings, self._client)
-        client = SummaryClient(self._client)
-        summariser = Hooked(Summariser(client, fitter, models, self._sizer, pivots), self._hooks)
+        summariser = self._make_summariser(upstreams, limits, pivots)
         digester = Digester(self._sizer, pivots)
         metrics = Metrics()
         self.bus = Bus()
@@ -136,6 +133,12 @@ class Gateway:
         self._admin = AdminServer(settings.admin, [pages, history], _discreet_log())
         self._runner: web.ServerRunner | None = None
         self._telling: asyncio.Task[None] | None = None
+
+    def _make_summariser(self, upstreams: Upstreams, limits: LimitsBook, pivots: PivotMaker) -> Hooked:
+        models = SummaryModels()
+        fitter = SummaryFitter(upstreams, limits, self._sizer, models)
+        client = SummaryClient(self._client)
+        return Hooked(Summariser(client, fitter, models, self._sizer, pivots), self._hooks)
 
     @property
     def admin_port(self) -> int:

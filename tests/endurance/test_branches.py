@@ -328,19 +328,23 @@ async def test_usage_counts_although_the_client_closes_at_the_last_event() -> No
 async def test_the_clients_own_compaction_call_passes_with_the_pivot_and_leaves_the_branch_alone(
     scene: Scene,
 ) -> None:
-    body = scene.body(COMPACTED)
-    messages = body["messages"]
+    turn = COMPACTED
+    main, _ = await scene.send(render(scene.body(turn)))
+    while _sent_tokens(main) > 7_500:  # until it has just been compacted again
+        turn += 1
+        main, _ = await scene.send(render(scene.body(turn)))
+    body = scene.body(turn)
+    messages, before = body["messages"], len(scene.toy.summaries)
     assert isinstance(messages, list)
-    main, _ = await scene.send(render(body))
-    before = len(scene.toy.summaries)
     asking = "You are performing a CONTEXT CHECKPOINT COMPACTION. Create a handoff summary for another LLM."
     # Past the soft line: after any other request a summary would be prepared.
-    said = {"role": "user", "content": asking + " word" * 300}
+    said = {"role": "user", "content": asking + " word" * 4_500}
     own = body | {"messages": [*messages, {"role": "assistant", "content": "Done."}, said]}
     asked, seen = await scene.send(render(own))
     assert asked.header("x-gateway-plan") == "pivot"
+    assert 11_200 < _sent_tokens(asked) < 12_000
     assert seen.request["messages"][-1] == said  # type: ignore[index]
-    again, _ = await scene.send(render(scene.body(COMPACTED + 1)))
+    again, _ = await scene.send(render(scene.body(turn + 1)))
     assert len(scene.toy.summaries) == before
     assert again.header("x-gateway-conversation") == main.header("x-gateway-conversation")
     assert asked.header("x-gateway-conversation") != main.header("x-gateway-conversation")
