@@ -8,6 +8,8 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
+import msgspec
+
 from gateway.core.estimate import Sizes
 from gateway.core.policy import Estimator
 from gateway.core.transcript import Spoken, list_entries
@@ -101,7 +103,11 @@ def _measure_tools(count: Count, raw: bytes) -> Size:
 
 
 def _measure_preamble(count: Count, raw: bytes) -> Size:
-    text = "\n".join(flatten_content(decode_message(raw))[0])
+    """Nothing says that it can be read."""
+    try:
+        text = "\n".join(flatten_content(decode_message(raw))[0])
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        text = raw.decode("utf-8", "replace")
     return Size(FRAME_TOKENS + count(text), len(text))
 
 

@@ -3,10 +3,11 @@ from collections.abc import AsyncIterator
 import pytest
 
 from gateway.core.view import CLEARED_TOKENS, Size
+from gateway.identity import Recognizer
 from gateway.sizes import Sizer, measure_message
 from gateway.tokens import count_by_length
 from gateway.wire.chat_text import read_spoken
-from gateway.wire.formats import MESSAGES
+from gateway.wire.formats import MESSAGES, RESPONSES
 from tests.conversations import JSON, read, render, render_message
 
 _MESSAGES: list[JSON] = [
@@ -37,6 +38,13 @@ async def test_what_is_counted_in_a_thread_counts_the_same(sizer: Sizer) -> None
     sizes = await sizer.measure(read(render(_BIG)), "chars")
     assert [size.tokens for size in sizes.messages] == [14, 10_004]
     assert await sizer.count("z" * 40_000, "chars") == 10_000
+
+
+async def test_instructions_that_cannot_be_read_are_counted_by_their_bytes(sizer: Sizer) -> None:
+    body = b'{"input":"x","instructions":"\xed\xa0\x80"}'
+    received = Recognizer(1 << 20, 1 << 20, 8).recognize("t", RESPONSES, body)
+    sizes = await sizer.measure(received, "tiktoken")
+    assert sizes.environment > 0
 
 
 @pytest.mark.parametrize("length", [4, 4_000_000])

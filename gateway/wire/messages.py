@@ -179,7 +179,8 @@ class _Said:
         self._end_text()
         self._fields.append((b"part", canonical_part(block)))
         self._is_more_than_results = True
-        self._has_media = self._has_media or block.get("type") not in _WORDY
+        kind = block.get("type")
+        self._has_media = self._has_media or not isinstance(kind, str) or kind not in _WORDY
         if isinstance(identity := block.get("id"), str):
             self._hosted.add(identity)
         answered = block.get("tool_use_id")

@@ -27,7 +27,7 @@ def render_summary(pivot: Pivot, next_role: str) -> bytes:
 
 def render_marked(raw: bytes, mark: Mark, placeholder: str) -> bytes:
     """A message with its tool results cleared or cut, each in the container it came in; one without results
-    with its own texts.
+    with its own texts cut.
 
     Attachments go when a result is cleared. What else a message with results says is kept, like every other
     field; nothing to shorten, no byte changes.
@@ -44,7 +44,8 @@ def _shorten_message(content: msgspec.Raw, mark: Mark, placeholder: str) -> msgs
     """The very object where nothing changes."""
     blocks = _read_blocks(content)
     if not any(map(_is_result, blocks)):
-        return _shorten_content(content, mark, placeholder)
+        # A result of a kind that is not known is never cleared: its call would be left without one.
+        return content if mark.keep_chars is None else _shorten_content(content, mark, placeholder)
     shortened = [
         _shorten_result(block, mark, placeholder) if _is_result(block) else block for block in blocks
     ]

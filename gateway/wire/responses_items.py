@@ -14,7 +14,7 @@ from gateway.wire.surrogates import mend_surrogates
 
 Item = dict[str, Any]
 
-_ROLES: Final[dict[object, Role]] = {
+_ROLES: Final[dict[str, Role]] = {
     "system": "system",
     "developer": "system",
     "user": "user",
@@ -61,7 +61,8 @@ def read_role(item: Item) -> Role:
     """Whose it is; "other" for what is of no known kind."""
     kind = read_kind(item)
     if kind == "message":
-        return _ROLES.get(item.get("role"), "other")
+        role = item.get("role")
+        return _ROLES.get(role, "other") if isinstance(role, str) else "other"
     if read_answered(item) is not None:
         return "tool"
     return "assistant" if kind in _MODELS or kind.endswith(("_call", "_call_output")) else "other"

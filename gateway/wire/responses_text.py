@@ -11,7 +11,7 @@ from gateway.wire.canonical import canonical_json, flatten_content
 from gateway.wire.responses_items import Item, decode_items, read_answered, read_kind
 from gateway.wire.words import iter_words
 
-_ATTACHMENTS: Final[dict[object, Attachment]] = {
+_ATTACHMENTS: Final[dict[str, Attachment]] = {
     "input_image": "image",
     "computer_screenshot": "image",
     "input_audio": "audio",
@@ -35,11 +35,11 @@ def read_spoken(raw: bytes) -> Spoken:
     hidden = [word for thought in thoughts for word in _list_thoughts(thought)]
     media_tokens = sum(map(_count_secret, thoughts))
     for part in media:
-        kind = _ATTACHMENTS.get(part.get("type"))
-        if kind is None:
-            hidden.extend(iter_words(part))
+        kind = part.get("type")
+        if isinstance(kind, str) and kind in _ATTACHMENTS:
+            media_tokens += ATTACHMENT_TOKENS[_ATTACHMENTS[kind]]
         else:
-            media_tokens += ATTACHMENT_TOKENS[kind]
+            hidden.extend(iter_words(part))
     if isinstance(item.get("result"), str):
         media_tokens += ATTACHMENT_TOKENS["image"]
     is_result = read_answered(item) is not None

@@ -192,7 +192,21 @@ def test_what_is_no_message_is_unreadable(raw: bytes) -> None:
 
 @pytest.mark.parametrize(
     "content",
-    [None, 1, "", [], [1], ["a"], [{}], [{"type": 1}], [{"type": "text"}], [{"type": "tool_use"}], [[]]],
+    [
+        None,
+        1,
+        "",
+        [],
+        [1],
+        ["a"],
+        [{}],
+        [{"type": 1}],
+        [{"type": []}],
+        [{"type": {}}],
+        [{"type": "text"}],
+        [{"type": "tool_use"}],
+        [[]],
+    ],
 )
 def test_odd_content_is_read_all_the_same(content: object) -> None:
     for role in ("user", "assistant"):

@@ -176,6 +176,14 @@ def test_a_users_own_words_are_cut_where_there_are_no_results(content: Any) -> N
     assert json.dumps(sent).count("AAAA") == json.dumps(content).count("AAAA")
 
 
+@pytest.mark.parametrize(
+    "content", [_LONG, [{"type": "tool_result_of_tomorrow", "tool_use_id": "a", "content": _LONG}, IMAGE]]
+)
+def test_without_a_result_that_is_known_as_one_nothing_is_cleared(content: Any) -> None:
+    raw = json.dumps({"role": "user", "content": content}).encode()
+    assert render_marked(raw, Mark(0), PLACEHOLDER) is raw
+
+
 def test_an_empty_placeholder_leaves_an_empty_list() -> None:
     raw = json.dumps({"role": "user", "content": [result(content=[text_block(_LONG)])]}).encode()
     assert json.loads(render_marked(raw, Mark(0), ""))["content"] == [result(content=[])]

@@ -20,6 +20,8 @@ from gateway.wire.responses_items import (
         ({"role": "user", "content": "x"}, "user"),
         ({"type": "message", "role": "assistant", "content": []}, "assistant"),
         ({"type": "message", "role": "critic"}, "other"),
+        ({"type": "message", "role": []}, "other"),
+        ({"type": "message", "role": {}}, "other"),
         ({"type": "reasoning", "summary": []}, "assistant"),
         ({"type": "function_call", "call_id": "a"}, "assistant"),
         ({"type": "web_search_call"}, "assistant"),

@@ -54,6 +54,12 @@ def test_thoughts_are_counted_and_never_quoted() -> None:
     assert "Hm." not in speak(thought, said)
 
 
+@pytest.mark.parametrize("kind", [[], {}, 1, None])
+def test_a_part_of_no_readable_kind_is_counted_by_its_words(kind: object) -> None:
+    part = {"type": kind, "text": "Look."}
+    assert read_spoken(json.dumps({"role": "user", "content": [part]}).encode()).hidden == "Look."
+
+
 def test_pictures_cost_a_flat_figure_wherever_they_are() -> None:
     url = "data:image/png;base64," + "A" * 9_000
     message = {"role": "user", "content": [{"type": "input_image", "image_url": url}]}
