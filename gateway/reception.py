@@ -90,7 +90,7 @@ class Reception:
 
     async def _recognize(self, admission: Admission, form: WireFormat, body: bytes) -> _Seen:
         owner, upstream = admission.tenant.id, admission.upstream.name
-        recognized = self._remembered.recognize(owner, form, body)
+        recognized = self._remembered.recognize((owner, upstream), form, body)
         received = recognized.received
         if received.body.envelope.is_partial:
             raise Unreadable("a part of the history lies upstream")

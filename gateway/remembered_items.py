@@ -1,5 +1,5 @@
 """What was relayed earlier and may be named instead of said again: answers with all that led to them, and
-single items, by tenant.
+single items, by tenant and upstream: what one upstream keeps another one does not know.
 
 In memory only, bounded in bytes, the least used first out. What is not remembered any more cannot be written
 out: then the request passes as it came.
@@ -26,7 +26,9 @@ _PARTS: Final = 3
 # A chain of names that is longer has gone round in a circle.
 _MOST_ANSWERS: Final = 10_000
 
-Name = tuple[str, str]
+# Tenant and upstream; and a name there.
+Place = tuple[str, str]
+Name = tuple[Place, str]
 
 
 class _Link(msgspec.Struct, frozen=True):
@@ -52,54 +54,55 @@ class RememberedItems:
         self._large_answers: Lru[Name, _Link] = Lru(part)
         self._items: Lru[Name, bytes] = Lru(part)
 
-    def recognize(self, tenant: str, form: WireFormat, data: bytes) -> Recognized:
+    def recognize(self, place: Place, form: WireFormat, data: bytes) -> Recognized:
         """The body as it came where nothing is to be written out, or not all of it is remembered.
 
         Raises Unreadable for a body that is not of the format.
         """
+        tenant, _ = place
         received = self._recognizer.recognize(tenant, form, data)
         history = form.named_history
         if history is None:
             return Recognized(received, None)
         brought = _Link(None, data, ())
         if _names_something(received):
-            expanded = history.expand(data, _Names(self, tenant, history))
+            expanded = history.expand(data, _Names(self, place, history))
             if expanded is None:
                 return Recognized(received, None)
             received = self._recognizer.recognize(tenant, form, expanded.data)
             brought = _Link(expanded.previous, expanded.own, ())
         if not received.body.envelope.is_kept:
             return Recognized(received, None)
-        return Recognized(received, partial(self._note, tenant, brought, history.collect().feed))
+        return Recognized(received, partial(self._note, place, brought, history.collect().feed))
 
-    def read_answer(self, tenant: str, name: str, history: NamedHistory) -> list[bytes] | None:
+    def read_answer(self, place: Place, name: str, history: NamedHistory) -> list[bytes] | None:
         """Everything up to and with an answer, as raw items."""
         links: list[_Link] = []
         at: str | None = name
         while at is not None:
-            link = self._answers.get((tenant, at)) or self._large_answers.get((tenant, at))
+            link = self._answers.get((place, at)) or self._large_answers.get((place, at))
             if link is None or len(links) >= _MOST_ANSWERS:
                 return None
             links.append(link)
             at = link.previous
         return [item for link in reversed(links) for item in (*history.list_items(link.own), *link.items)]
 
-    def read_item(self, tenant: str, name: str) -> bytes | None:
-        return self._items.get((tenant, name))
+    def read_item(self, place: Place, name: str) -> bytes | None:
+        return self._items.get((place, name))
 
     def _note(
-        self, tenant: str, brought: _Link, feed: Callable[[Event], Answered | None], event: Event
+        self, place: Place, brought: _Link, feed: Callable[[Event], Answered | None], event: Event
     ) -> None:
         answered = feed(event)
         if answered is None:
             return
         for name, item in zip(answered.names, answered.items, strict=True):
             if name is not None:
-                self._items.put((tenant, name), item, len(item) + _WEIGHT_BYTES)
+                self._items.put((place, name), item, len(item) + _WEIGHT_BYTES)
         link = msgspec.structs.replace(brought, items=answered.items)
         weight = _WEIGHT_BYTES + len(link.own) + sum(map(len, link.items))
         answers = self._large_answers if weight > _LARGE_BYTES else self._answers
-        answers.put((tenant, answered.name), link, weight)
+        answers.put((place, answered.name), link, weight)
 
 
 def _names_something(received: Received) -> bool:
@@ -108,14 +111,14 @@ def _names_something(received: Received) -> bool:
 
 
 class _Names(msgspec.Struct, frozen=True):
-    """One tenant's."""
+    """One tenant's, at one upstream."""
 
     memory: RememberedItems
-    tenant: str
+    place: Place
     history: NamedHistory
 
     def read_answer(self, name: str) -> list[bytes] | None:
-        return self.memory.read_answer(self.tenant, name, self.history)
+        return self.memory.read_answer(self.place, name, self.history)
 
     def read_item(self, name: str) -> bytes | None:
-        return self.memory.read_item(self.tenant, name)
+        return self.memory.read_item(self.place, name)

@@ -12,16 +12,16 @@ def make_memory(max_bytes: int) -> RememberedItems:
     return RememberedItems(Recognizer(1 << 20, 1 << 20, 8), max_bytes)
 
 
-def write_out(memory: RememberedItems, body: bytes, tenant: str = "t") -> bytes:
+def write_out(memory: RememberedItems, body: bytes, tenant: str = "t", upstream: str = "u") -> bytes:
     """The body as it is understood."""
-    return memory.recognize(tenant, RESPONSES, body).received.body.data
+    return memory.recognize((tenant, upstream), RESPONSES, body).received.body.data
 
 
 def answer(memory: RememberedItems, body: bytes, name: str, tenant: str = "t", text: str = "said") -> bytes:
     """One exchange; the body as it was understood."""
     item = {"type": "message", "id": f"msg_{name}", "role": "assistant", "content": text}
     response = {"object": "response", "id": name, "status": "completed", "output": [item]}
-    recognized = memory.recognize(tenant, RESPONSES, body)
+    recognized = memory.recognize((tenant, "u"), RESPONSES, body)
     assert recognized.note is not None
     recognized.note(Event("", json.dumps(response).encode()))
     return recognized.received.body.data
@@ -63,8 +63,17 @@ def test_nothing_of_one_tenant_is_known_to_another() -> None:
     memory = make_memory(1 << 20)
     answer(memory, _FIRST, "a")
     for body in (go_on("a"), b'{"input":[{"type":"item_reference","id":"msg_a"}]}'):
-        recognized = memory.recognize("u", RESPONSES, body)
+        recognized = memory.recognize(("v", "u"), RESPONSES, body)
         assert recognized.received.body.data is body and recognized.note is None
+
+
+def test_what_one_upstream_keeps_is_unknown_to_another() -> None:
+    """It would have to refuse the name, and cannot read what the other one sealed."""
+    memory = make_memory(1 << 20)
+    answer(memory, _FIRST, "a")
+    for body in (go_on("a"), b'{"input":[{"type":"item_reference","id":"msg_a"}]}'):
+        assert write_out(memory, body, upstream="v") is body
+        assert write_out(memory, body) is not body
 
 
 def test_what_had_to_make_room_breaks_the_chain_and_costs_nothing_else() -> None:
@@ -97,12 +106,12 @@ def test_what_upstream_does_not_keep_is_written_out_and_not_remembered() -> None
     memory = make_memory(1 << 20)
     answer(memory, _FIRST, "a")
     body = go_on("a").replace(b'"model"', b'"store":false,"model"')
-    recognized = memory.recognize("t", RESPONSES, body)
+    recognized = memory.recognize(("t", "u"), RESPONSES, body)
     assert read_input(recognized.received.body.data) == ["first", "said", "on"]
     assert recognized.note is None
 
 
 def test_a_format_that_names_nothing_costs_nothing() -> None:
     body = b'{"messages":[]}'
-    recognized = make_memory(1 << 20).recognize("t", CHAT, body)
+    recognized = make_memory(1 << 20).recognize(("t", "u"), CHAT, body)
     assert recognized.received.body.data is body and recognized.note is None

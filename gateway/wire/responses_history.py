@@ -111,7 +111,10 @@ def _replace_input(data: bytes, fields: Fields, items: list[bytes]) -> list[Edit
 
 def _take_out(data: bytes, value: Slice) -> Edit:
     """A field with its key and one comma. Raises ValueError for a key that is written with escapes."""
-    start = data.rindex(b'"%s"' % _PREVIOUS.encode(), 0, value.start)
+    key = b'"%s"' % _PREVIOUS.encode()
+    start = data.rindex(key, 0, value.start)
+    if data[start + len(key) : value.start].strip(_SPACES) != b":":
+        raise ValueError("these words stand elsewhere, too")
     end = value.end
     while data[end] in _SPACES:
         end += 1

@@ -81,6 +81,7 @@ def test_a_request_that_says_all_itself_is_the_very_same_object(body: bytes) -> 
         b'{"conversation":{"id":"conv_1"},"previous_response_id":"resp_1","input":"x"}',
         b'{"previous_response_id":"resp_1"}',
         b'{"previous_response_id":"resp_1","input":"x","input":"y"}',
+        b'{"user":"previous_response_id","previous\\u005fresponse_id":"resp_1","input":"x"}',
         b'"previous_response_id"',
     ],
 )
