@@ -65,7 +65,7 @@ class RememberedItems:
         if history is None:
             return Recognized(received, None)
         brought = _Link(None, data, ())
-        if _names_something(received):
+        if _names_something(received, history):
             expanded = history.expand(data, _Names(self, place, history))
             if expanded is None:
                 return Recognized(received, None)
@@ -105,9 +105,10 @@ class RememberedItems:
         answers.put((place, answered.name), link, weight)
 
 
-def _names_something(received: Received) -> bool:
-    sealed = (message.is_sealed for message in received.conversation.messages)
-    return received.body.envelope.is_partial or any(sealed)
+def _names_something(received: Received, history: NamedHistory) -> bool:
+    """A name is sealed, but not all that is sealed is a name."""
+    sealed = (at for at, message in enumerate(received.conversation.messages) if message.is_sealed)
+    return received.body.envelope.is_partial or any(history.is_name(received.raw(at)) for at in sealed)
 
 
 class _Names(msgspec.Struct, frozen=True):

@@ -1,8 +1,11 @@
 import json
+from dataclasses import replace
 
 from gateway.identity import Recognizer
 from gateway.remembered_items import RememberedItems
 from gateway.wire.formats import CHAT, RESPONSES
+from gateway.wire.history import Expanded, Names
+from gateway.wire.responses_history import NAMED_HISTORY
 from gateway.wire.sse import Event
 
 _FIRST = b'{"model":"m","input":"first"}'
@@ -109,6 +112,21 @@ def test_what_upstream_does_not_keep_is_written_out_and_not_remembered() -> None
     recognized = memory.recognize(("t", "u"), RESPONSES, body)
     assert read_input(recognized.received.body.data) == ["first", "said", "on"]
     assert recognized.note is None
+
+
+def test_what_upstream_sealed_names_nothing_and_costs_nothing() -> None:
+    expanded: list[bytes] = []
+
+    def expand(data: bytes, names: Names) -> Expanded | None:
+        expanded.append(data)
+        return None
+
+    form = replace(RESPONSES, named_history=replace(NAMED_HISTORY, expand=expand))
+    sealed = b'{"input":[{"type":"compaction","encrypted_content":"x"}]}'
+    named = b'{"input":[{"type":"item_reference","id":"rs_1"}]}'
+    for body in (sealed, named):
+        make_memory(1 << 20).recognize(("t", "u"), form, body)
+    assert expanded == [named]
 
 
 def test_a_format_that_names_nothing_costs_nothing() -> None:

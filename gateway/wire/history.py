@@ -51,9 +51,11 @@ class AnswerItems(Protocol):
 @dataclass(frozen=True, slots=True)
 class NamedHistory:
     """expand: None where a name is unknown; never raises. list_items: of an `own` body.
-    collect: a fresh reader of one answer.
+    collect: a fresh reader of one answer. is_name: is this item, as it stands in a body, nothing but a name?
+    Cheap: a wrong yes costs time.
     """
 
     expand: Callable[[bytes, Names], Expanded | None]
     list_items: Callable[[bytes], list[bytes]]
     collect: Callable[[], AnswerItems]
+    is_name: Callable[[bytes], bool]

@@ -77,9 +77,13 @@ def _expand(data: bytes, names: Names) -> Expanded | None:
     return Expanded(apply_edits(data, edits), None, brought)
 
 
+def may_be_reference(raw: bytes) -> bool:
+    return b'"item_reference"' in raw
+
+
 def _write_out(raw: bytes, names: Names) -> bytes | None:
     """The item itself; what a reference stands for; None where that is unknown."""
-    if b'"item_reference"' not in raw:
+    if not may_be_reference(raw):
         return raw
     item = decode_items(raw)[0]
     if read_kind(item) != "item_reference":
@@ -156,4 +160,6 @@ class ResponseItems:
         return Answered(response.id, tuple(items), tuple(names))
 
 
-NAMED_HISTORY: Final = NamedHistory(expand=expand, list_items=list_items, collect=ResponseItems)
+NAMED_HISTORY: Final = NamedHistory(
+    expand=expand, list_items=list_items, collect=ResponseItems, is_name=may_be_reference
+)

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.wire.history import Answered, Expanded
-from gateway.wire.responses_history import ResponseItems, expand, list_items
+from gateway.wire.responses_history import NAMED_HISTORY, ResponseItems, expand, list_items
 from gateway.wire.sse import Event
 
 _SAID = b'{"type":"message","role":"assistant","id":"msg_1","content":[]}'
@@ -92,6 +92,11 @@ def test_what_is_not_remembered_or_will_not_be_is_left_alone(body: bytes) -> Non
 @given(st.binary(max_size=60).map(lambda noise: b'{"previous_response_id":' + noise))
 def test_no_body_makes_it_fail(body: bytes) -> None:
     assert expand(body, Names()) is None
+
+
+def test_only_a_reference_is_a_name() -> None:
+    assert NAMED_HISTORY.is_name(b'{"type": "item_reference", "id": "msg_1"}')
+    assert not NAMED_HISTORY.is_name(b'{"type":"compaction","encrypted_content":"item_reference="}')
 
 
 def event(kind: str, **fields: object) -> Event:
