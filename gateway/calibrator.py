@@ -37,8 +37,13 @@ class Calibrator:
         return turn.under(await self._book.load(*place, has_long_window=is_long))
 
     async def calibrate(self, turn: Turn, plan: Plan, prompt_tokens: int) -> Expected | None:
-        """By a count of upstream, in an answer or in a refusal. What was expected, if a part was left out."""
+        """By a count of upstream, in an answer or in a refusal. What was expected, if a part was left out.
+
+        Where upstream was asked to leave something out, or has folded it, a count says nothing of the rest.
+        """
         state, conversation = self._state, turn.received.conversation
+        if turn.received.body.envelope.is_trimmed or any(each.is_sealed for each in conversation.messages):
+            return None
         sizes = await self._sizer.measure(turn.received, turn.policy.estimator)
         calibration = await state.load_calibration(turn.owner, turn.meter)
         expected = expect(conversation, sizes, (plan.pivot, plan.batches), turn.own_head, calibration)

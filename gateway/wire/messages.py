@@ -244,6 +244,7 @@ def _read_envelope(fields: EnvelopeFields) -> Envelope:
         preamble_slice=fields.place("system"),
         least_tokens=_read_least(fields.read("thinking")),
         greeting=_find_greeting(texts),
+        is_trimmed=_is_trimmed(fields.read("context_management")),
     )
 
 
@@ -258,6 +259,13 @@ def _find_greeting(texts: list[str]) -> tuple[str, ...]:
     """The short blocks before a long one; none where there is nothing else."""
     lengths = [len(text) <= _LONGEST_GREETING_CHARS for text in texts]
     return tuple(texts[: lengths.index(False)]) if False in lengths else ()
+
+
+def _is_trimmed(management: object) -> bool:
+    """Old thoughts upstream leaves out anyway."""
+    edits = management.get("edits") if isinstance(management, dict) else None
+    kinds = [edit.get("type") for edit in edits if isinstance(edit, dict)] if isinstance(edits, list) else []
+    return any(isinstance(kind, str) and not kind.startswith("clear_thinking") for kind in kinds)
 
 
 def _read_least(thinking: object) -> int:

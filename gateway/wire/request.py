@@ -24,6 +24,7 @@ class Envelope:
     (`system`, `instructions`), empty where there is none; these slices are counted like the one above.
     is_partial: a part of the history lies at the upstream, and only a name of it in the body.
     is_kept: upstream keeps the answer, so that a later request may name it.
+    is_trimmed: upstream was asked to leave out of the history by itself what gets too old.
     greeting: how the client introduces itself before its preamble proper; a summary call says the same.
     """
 
@@ -42,6 +43,7 @@ class Envelope:
     is_partial: bool = False
     greeting: tuple[str, ...] = ()
     is_kept: bool = False
+    is_trimmed: bool = False
 
 
 def never_joins(before: bytes, behind: bytes) -> bool:

@@ -120,5 +120,6 @@ def _read_envelope(fields: EnvelopeFields) -> Envelope:
         preamble=fields.digest("instructions"),
         preamble_slice=fields.place("instructions"),
         is_kept=fields.read("store") is not False,
+        is_trimmed=fields.read("context_management") not in _EMPTY,
         is_partial=any(fields.read(key) is not None for key in ("previous_response_id", "conversation")),
     )

@@ -236,6 +236,22 @@ def test_without_a_thinking_budget_the_reply_may_be_short(thinking: object) -> N
     assert envelope(max_tokens=10, thinking=thinking).least_tokens == 0
 
 
+@pytest.mark.parametrize(
+    ("management", "expected"),
+    [
+        (None, False),
+        ({"edits": []}, False),
+        ({"edits": [{"type": "clear_thinking_20251015", "keep": "all"}]}, False),
+        ({"edits": [{"type": "clear_tool_uses_20250919"}]}, True),
+        ({"edits": [1, {}, {"type": []}, {"type": "compact_20260112"}]}, True),
+        ({"edits": 1}, False),
+        ([], False),
+    ],
+)
+def test_upstream_may_be_asked_to_leave_things_out(management: object, expected: bool) -> None:
+    assert envelope(context_management=management).is_trimmed is expected
+
+
 def test_places_of_the_envelope_are_those_of_its_values() -> None:
     for frame in range(3):
         body = read(render([{"role": "user", "content": "a"}], frame)).body

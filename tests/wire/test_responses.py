@@ -52,6 +52,14 @@ def test_a_history_that_lies_upstream_makes_a_request_partial(field: str) -> Non
     assert parse_body(f'{{{field},"input":"x"}}'.encode()).envelope.is_partial
 
 
+@pytest.mark.parametrize(
+    ("given", "expected"), [("null", False), ("[]", False), ('[{"type":"compaction"}]', True)]
+)
+def test_upstream_may_be_asked_to_leave_things_out(given: str, expected: bool) -> None:
+    body = f'{{"input":"x","context_management":{given}}}'
+    assert parse_body(body.encode()).envelope.is_trimmed is expected
+
+
 def test_a_name_that_is_null_names_nothing() -> None:
     assert not parse_body(
         b'{"previous_response_id":null,"input":"x","conversation":null}'
