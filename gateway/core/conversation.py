@@ -7,8 +7,12 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Final
 
 from gateway.core.message import Message
+
+# A result whose call is farther away, or nowhere, is not looked for any longer.
+_MOST_BETWEEN: Final = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,12 +22,14 @@ class Conversation:
     The leading block is outside the chain: it is always forwarded as sent and may change (it holds the date).
     `opening_end` is the position of the first assistant message, or the length where there is none; it is
     never before the end of a group with a sealed message.
+    late: positions of a call and of its result where the model has said something else in between.
     """
 
     leading: Sequence[Message]
     messages: Sequence[Message]
     chain: Sequence[bytes]
     opening_end: int
+    late: Sequence[tuple[int, int]] = ()
 
     @property
     def key(self) -> bytes:
@@ -45,6 +51,7 @@ def with_messages(before: Conversation, keep: int, added: Sequence[Message]) -> 
     leading = list(before.leading)
     messages = list(before.messages[:keep])
     chain = list(before.chain[: keep + 1])
+    late = [pair for pair in before.late if pair[1] < keep]
     opening_end = before.opening_end if before.opening_end < keep else _find_opening_end(messages)
     for message in added:
         if message.role == "system" and not messages:
@@ -53,10 +60,29 @@ def with_messages(before: Conversation, keep: int, added: Sequence[Message]) -> 
         if opening_end == len(messages) and _is_still_opening(messages[-1] if messages else None, message):
             opening_end += 1
         messages.append(message)
+        if message.results:
+            late += _find_late(messages)
         if message.is_sealed:
             opening_end = len(messages)
         chain.append(hashlib.sha256(chain[-1] + message.digest).digest())
-    return Conversation(leading, messages, chain, opening_end)
+    return Conversation(leading, messages, chain, opening_end, late)
+
+
+def _find_late(messages: Sequence[Message]) -> list[tuple[int, int]]:
+    """The calls that the last message answers late."""
+    position = len(messages) - 1
+    found = (_find_call(messages, position, answered) for answered in messages[position].results)
+    return [(at, position) for at in found if at is not None and count_replies(messages[at:position]) > 1]
+
+
+def _find_call(messages: Sequence[Message], position: int, answered: str) -> int | None:
+    """The nearest call of this id before a position, unless it is answered already: ids may repeat."""
+    for at in range(position - 1, max(-1, position - 1 - _MOST_BETWEEN), -1):
+        if any(call.id == answered for call in messages[at].calls):
+            return at
+        if answered in messages[at].results:
+            return None
+    return None
 
 
 def _find_opening_end(messages: Sequence[Message]) -> int:
@@ -94,6 +120,8 @@ def is_boundary(conversation: Conversation, position: int) -> bool:
         return True
     before, message = messages[position - 1], messages[position]
     if message.results or before.calls or message.role == before.role == "assistant":
+        return False
+    if conversation.late and any(call < position <= result for call, result in conversation.late):
         return False
     return not _is_awaiting(messages, position)
 

@@ -1,3 +1,4 @@
+import random
 from dataclasses import replace
 from typing import Any
 
@@ -189,3 +190,52 @@ def test_no_cut_where_somebody_spoke_before_all_calls_were_answered() -> None:
     talk = [make_message("user"), calls, one, *make_messages("uu"), other, *make_messages("ua")]
     conversation = with_messages(_EMPTY, 0, talk)
     assert [at for at in range(1, 8) if is_boundary(conversation, at)] == [1, 6, 7]
+
+
+def test_a_call_that_is_answered_late_is_not_parted_from_its_result() -> None:
+    """An approval may be given after other things were said."""
+    late = [
+        make_message("user", "a"),
+        make_message("assistant", "b", calls=(Call("x", "t"),)),
+        make_message("user", "c"),
+        make_message("assistant", "d"),
+        make_message("user", "e"),
+        make_message("tool", "f", results=("x",)),
+        make_message("assistant", "g"),
+        make_message("user", "h"),
+    ]
+    whole = with_messages(_EMPTY, 0, late)
+    assert [at for at in range(1, 8) if is_boundary(whole, at)] == [1, 6, 7]
+    assert find_open_group(with_messages(_EMPTY, 0, late[:6])) == 1
+    # The result is gone again: nothing holds them together.
+    assert is_boundary(with_messages(whole, 5, []), 4)
+
+
+def test_an_id_that_is_used_again_holds_nothing_together() -> None:
+    turn = [
+        make_message("user"),
+        make_message("assistant", calls=(Call("x", "t"),)),
+        make_message("tool", results=("x",)),
+    ]
+    orphan = [make_message("assistant"), make_message("user"), make_message("tool", results=("x",))]
+    assert with_messages(_EMPTY, 0, [*turn * 3, *orphan]).late == []
+
+
+@given(st.lists(st.sampled_from(("user", "assistant", "call", "result")), max_size=14), st.randoms())
+def test_no_boundary_parts_a_call_from_its_result(kinds: list[str], chance: random.Random) -> None:
+    built: list[Message] = []
+    waiting: list[str] = []
+    for number, kind in enumerate([*kinds, *["result"] * len(kinds)]):
+        if kind == "call":
+            waiting.append(f"x{number}")
+            built.append(make_message("assistant", calls=(Call(waiting[-1], "t"),)))
+        elif kind == "result" and waiting:
+            answered = waiting.pop(chance.randrange(len(waiting)))
+            built.append(make_message("tool", results=(answered,)))
+        elif kind in ("user", "assistant"):
+            built.append(make_message("user" if kind == "user" else "assistant", str(number)))
+    whole = with_messages(_EMPTY, 0, built)
+    for position in range(1, len(built)):
+        calls = {call.id for message in built[:position] for call in message.calls}
+        answers = {answered for message in built[position:] for answered in message.results}
+        assert not (is_boundary(whole, position) and calls & answers)
