@@ -11,8 +11,8 @@ from typing import Final
 
 from gateway.core.message import Message
 
-# A result whose call is farther away, or nowhere, is not looked for any longer.
-_MOST_BETWEEN: Final = 1_000
+# A call that is farther away, or nowhere, is not looked for: thousands of such results would cost seconds.
+_MOST_BETWEEN: Final = 200
 
 
 @dataclass(frozen=True, slots=True)
