@@ -12,7 +12,7 @@ from tests.toy.messages import Messages
 from tests.toy.running import Run, run_session
 from tests.toy.upstream import ToyUpstream
 
-_TURN_TOKENS = {16_000: 500, 32_000: 750}
+_TURN_TOKENS = {16_000: 500, 32_000: 750, 128_000: 2_500}
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ CASES = [
     for max_tokens, style in _SIZES
     for stream in (True, False)
     for thinks in (True, False)
-]
+] + [Case(150, 128_000, 8_192, stream=True, thinks=True, style="many_users", bias=1.1)]
 
 
 async def play(case: Case, settings: str = "") -> tuple[ToyUpstream, Run]:
