@@ -6,6 +6,7 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from itertools import pairwise
 from pathlib import Path
 
 import aiohttp
@@ -128,7 +129,7 @@ def check(meeting: Meeting, shape: Shape, surprises: int = 1) -> None:
 
 
 ABROAD = [
-    (times, bias, is_known, dialect)
+    pytest.param(times, bias, is_known, dialect, id=f"{times}-{bias}-{is_known}-{dialect.path}")
     for dialect in (RESPONSES, MESSAGES)
     for times, bias, is_known in ((5, 1.6, True), (5, 1.0, False), (20, 1.0, True), (20, 1.6, False))
 ]
@@ -160,6 +161,27 @@ async def test_so_is_it_in_another_format(
         meeting = await meet(toy, session, shape, write_settings(toy, is_known=is_known), caplog)
     # Anthropic's first words name the prompt's limit, and only its next ones that of prompt and reply.
     check(meeting, shape, surprises=2 if dialect is MESSAGES else 1)
+
+
+@pytest.mark.parametrize("times", [5, 20])
+@pytest.mark.parametrize("bias", [1.0, 1.6])
+async def test_a_window_that_no_refusal_names_is_found_in_two_steps(
+    times: int, bias: float, caplog: pytest.LogCaptureFixture
+) -> None:
+    """OpenAI's Responses: a summary may be refused, too, and a digest; nothing is ever sent again as it was.
+
+    Encrypted reasoning takes twice the bytes of what it says.
+    """
+    toy = ToyUpstream(window=WINDOW, bias=bias)
+    session = with_thinking(load_session(int(times * WINDOW / bias / TURN_TOKENS) + 1, "many_users"))
+    shape = Shape(dialect=RESPONSES, max_tokens=2_000)
+    async with toy:
+        meeting = await meet(toy, session, shape, write_settings(toy, is_known=False), caplog)
+    assert all(answer.is_whole for answer in meeting.answers)
+    *first, second = toy.chats
+    sizes = [seen.prompt_tokens for seen in first]
+    assert len(sizes) <= 3 and all(after < before / 2 for before, after in pairwise(sizes))
+    assert second.refusal is None
 
 
 async def test_a_deadline_shorter_than_a_summary_gives_the_digest_and_keeps_the_summary() -> None:

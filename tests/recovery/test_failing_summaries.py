@@ -97,16 +97,7 @@ _BROKEN_ABROAD: Final[dict[str, RawAnswer]] = {
     ),
     MESSAGES.path: _events(_BEGUN, _SAID, {"type": "error", "error": _OVERLOADED}),
 }
-_ABROAD: Final = (
-    "empty",
-    "truncated",
-    "tool call",
-    "filtered",
-    "refusal",
-    "an error in the stream",
-    "401",
-    "500",
-)
+_ABROAD: Final = ("empty", "truncated", "tool call", "filtered", "refusal", "an error in the stream")
 CASES: Final = [
     *((CHAT, failure) for failure in FAILURES),
     *((dialect, failure) for dialect in (RESPONSES, MESSAGES) for failure in _ABROAD),
