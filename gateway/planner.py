@@ -13,6 +13,7 @@ from gateway.core.lines import Lines
 from gateway.core.pivot import Batch, Pivot, find_eligible_batches, find_eligible_pivots, is_on_chain
 from gateway.core.plan import InTokens, Plan, Situation
 from gateway.core.view import View, make_view
+from gateway.core.weights import estimate_view, weigh
 from gateway.sizes import Sizer
 from gateway.state import State
 from gateway.turn import Turn
@@ -83,6 +84,13 @@ class Planner:
             may_digest=may_digest and turn.policy.auto,
             in_tokens=in_tokens if limits is not turn.limits else None,
         )
+
+    async def measure(self, turn: Turn, plan: Plan) -> int:
+        """True tokens of what a plan sends: where nothing was to be decided it holds a figure for show."""
+        situation = await self.gather(turn, may_compact=False)
+        found = situation.in_tokens or situation
+        weights = weigh(situation.conversation, found.sizes, found.known)
+        return estimate_view(situation.conversation, weights, found.known, plan.view).tokens
 
     async def load_in_force(self, turn: Turn) -> tuple[Pivot | None, list[Batch]]:
         """What the nearest head used and what of it still applies, whatever the lines say."""

@@ -46,7 +46,7 @@ class Preparation:
         on, and is there for the next request.
         """
         digests_left = _MOST_DIGESTS
-        headers = {"x-gateway-conversation": turn.conversation} if self._shows_headers else {}
+        headers = self._make_headers(turn)
         if not self._folding.may_ask(turn):
             patience.calls = 0
         while True:
@@ -62,6 +62,15 @@ class Preparation:
                 case DigestFirst(cut=cut):
                     await downstream.wait_for(self._compactor.start_digest(turn, cut), headers)
                     digests_left -= 1
+
+    async def measure(self, turn: Turn, plan: Plan, downstream: Downstream) -> Plan:
+        """The same plan, with what it sends counted: no guess is built on a figure for show."""
+        counting = asyncio.ensure_future(self._planner.measure(turn, plan))
+        await downstream.wait_for(counting, self._make_headers(turn))
+        return replace(plan, sent=counting.result())
+
+    def _make_headers(self, turn: Turn) -> dict[str, str]:
+        return {"x-gateway-conversation": turn.conversation} if self._shows_headers else {}
 
     async def _decide(
         self, turn: Turn, patience: Patience, may_digest: bool

@@ -53,7 +53,8 @@ class Recovery:
 
     async def _retry(self, failed: _Attempt, downstream: Downstream, patience: Patience) -> bool:
         """Has an answer gone downstream?"""
-        turn, plan, overflow = failed.turn, failed.plan, failed.overflow
+        turn, overflow = failed.turn, failed.overflow
+        plan = await self._preparation.measure(turn, failed.plan, downstream)
         for attempt in range(_MOST_RETRIES):
             sent_bytes = self._sender.measure(turn, plan)
             taught = await self._lessons.learn(turn, plan, overflow, sent_bytes, is_first=attempt == 0)

@@ -9,10 +9,10 @@ from tests.toy.counting import TokenCounter
 from tests.toy.economics import prefix_reuse, sent_with_opening, summary_budget
 from tests.toy.gateway import make_settings, running_gateway
 from tests.toy.messages import Messages
-from tests.toy.running import Run, run_session
+from tests.toy.running import Answer, Run, run_session
 from tests.toy.upstream import ToyUpstream
 
-_TURN_TOKENS = {16_000: 500, 32_000: 750}
+_TURN_TOKENS = {16_000: 500, 32_000: 750, 128_000: 2_500}
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ CASES = [
     for max_tokens, style in _SIZES
     for stream in (True, False)
     for thinks in (True, False)
-]
+] + [Case(150, 128_000, 8_192, stream=True, thinks=True, style="many_users", bias=1.1)]
 
 
 async def play(case: Case, settings: str = "") -> tuple[ToyUpstream, Run]:
@@ -87,3 +87,32 @@ async def test_a_window_that_nobody_knows_is_learned_from_its_refusal(how: str, 
     assert run.failed == []
     assert len(run.refusals) == 1
     assert len(run.summaries) >= 1
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(("turns", "window"), [(40, 16_000), (60, 32_000)])
+async def test_instructions_in_between_are_kept_in_place_and_survive_a_compaction(
+    turns: int, window: int
+) -> None:
+    """What Claude Code sends to models that it takes for the newest: system messages among the others."""
+    dialect = Messages(instructs=True)
+    session = with_thinking(make_session(turns, turns, "many_users", _TURN_TOKENS[window]))
+    shape = Shape(dialect=dialect, max_tokens=4_096, stream=True)
+    toy = ToyUpstream(window=window, bias=1.1)
+    async with toy, running_gateway(make_settings(toy)) as gateway:
+        run = await run_session(session, gateway.base_url, toy, shape)
+    assert run.failed == []
+    assert run.refusals == []
+    assert 1 <= len(run.summaries) <= summary_budget(session, TokenCounter(1.1), window, shape)
+    assert all(sent_with_opening(run.prompts, session, shape))
+    untouched = [turn for turn, answer in enumerate(run.answers) if is_untouched(answer)]
+    assert len(untouched) >= 10
+    for turn in untouched:
+        assert run.outgoing[turn].body == session.request(turn, shape)
+    assert b'"thinking":{"type":"adaptive"}' in run.outgoing[-1].body
+    assert b'"role":"system"' in run.outgoing[-1].body
+
+
+def is_untouched(answer: Answer) -> bool:
+    is_clamped = answer.header("x-gateway-max-tokens") is not None
+    return answer.header("x-gateway-plan") == "passthrough" and not is_clamped

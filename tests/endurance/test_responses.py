@@ -16,7 +16,7 @@ from tests.toy.running import Answer, Pace, Run, ask, run_session
 from tests.toy.upstream import ToyUpstream
 
 # As in test_agent.
-TURN_TOKENS = {16_000: 500, 32_000: 750}
+TURN_TOKENS = {16_000: 500, 32_000: 750, 128_000: 2_500}
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ CASES = [
     for stream in (True, False)
     for history in ("whole", "references", "previous")
     for thinks in (True, False)
-]
+] + [Case(150, 128_000, stream=True, history="whole", thinks=True)]
 
 
 async def play(case: Case) -> Run:

@@ -1,13 +1,18 @@
 """An upstream that takes only so many bytes, or pictures, however few tokens they are."""
 
-import json
 from dataclasses import replace
 
 import pytest
 
 from tests.toy.agent import Message, Session, Shape, Turn, make_session
+from tests.toy.chat import CHAT
 from tests.toy.delivery import RawAnswer
+from tests.toy.dialect import Dialect
+from tests.toy.dialects import DIALECTS
 from tests.toy.gateway import running_gateway
+from tests.toy.messages import MESSAGES
+from tests.toy.refusal import Refusal
+from tests.toy.responses import RESPONSES
 from tests.toy.running import Pace, Run, run_session
 from tests.toy.upstream import Seen, ToyUpstream
 
@@ -26,16 +31,27 @@ def refuse_bytes(seen: Seen) -> RawAnswer | None:
     if not seen.is_chat or len(seen.body) <= MOST_BYTES:
         return None
     seen.refusal = "bytes"
-    error = {"error": {"type": "request_too_large", "message": "Request exceeds the maximum size"}}
-    return RawAnswer(status=413, pieces=(json.dumps(error).encode(),))
+    words = "Request exceeds the maximum size"
+    refusal = Refusal(message=words, kind="request_too_large", status=413)
+    return seen.dialect.refuse(refusal) if seen.dialect else None
+
+
+# What a part with a picture says it is, and what a provider says of too many.
+PICTURES = {
+    CHAT.path: (b'"type":"image_url"', f"At most {MOST_PICTURES} image(s) may be provided in one request."),
+    RESPONSES.path: (b'"type":"input_image"', f"Too many images in request. Max is {MOST_PICTURES}."),
+    MESSAGES.path: (b'"type":"image"', f"messages: Too many images and documents: 7 + 0 > {MOST_PICTURES}"),
+}
 
 
 def refuse_pictures(seen: Seen) -> RawAnswer | None:
-    if not seen.is_chat or seen.body.count(b'"image_url"') <= 2 * MOST_PICTURES:
+    if seen.dialect is None:
+        return None
+    kind, words = PICTURES[seen.dialect.path]
+    if seen.body.count(kind) <= MOST_PICTURES:
         return None
     seen.refusal = "pictures"
-    error = {"error": {"message": f"At most {MOST_PICTURES} image(s) may be provided in one request."}}
-    return RawAnswer(status=400, pieces=(json.dumps(error).encode(),))
+    return seen.dialect.refuse(Refusal(message=words))
 
 
 def with_pictures(session: Session) -> Session:
@@ -52,18 +68,18 @@ def show(at: int) -> Message:
     return {"role": "user", "content": parts}
 
 
-async def play(toy: ToyUpstream, session: Session, more: str = "") -> Run:
+async def play(toy: ToyUpstream, session: Session, dialect: Dialect, more: str = "") -> Run:
     async with toy, running_gateway(make_settings(toy, more)) as gateway:
-        return await run_session(session, gateway.base_url, toy, SHAPE)
+        return await run_session(session, gateway.base_url, toy, replace(SHAPE, dialect=dialect))
 
 
+@pytest.mark.parametrize("dialect", DIALECTS, ids=lambda dialect: dialect.path)
 @pytest.mark.parametrize("is_told", [True, False], ids=["configured", "found out"])
-async def test_too_many_bytes_are_folded(is_told: bool) -> None:
+async def test_too_many_bytes_are_folded(is_told: bool, dialect: Dialect) -> None:
     toy = ToyUpstream(window=1_000_000)
     toy.intercept = refuse_bytes
-    run = await play(
-        toy, make_session(60, 3, "one_user", 1_500), f", max_body_bytes: {MOST_BYTES}" if is_told else ""
-    )
+    more = f", max_body_bytes: {MOST_BYTES}" if is_told else ""
+    run = await play(toy, make_session(60, 3, "one_user", 1_500), dialect, more)
     assert run.failed == []
     assert len(run.refusals) == (0 if is_told else 1)
     # Old tool results are most of it: to clear those may do.
@@ -73,12 +89,13 @@ async def test_too_many_bytes_are_folded(is_told: bool) -> None:
     assert len(run.outgoing[-1].body) <= MOST_BYTES
 
 
+@pytest.mark.parametrize("dialect", DIALECTS, ids=lambda dialect: dialect.path)
 @pytest.mark.parametrize("is_told", [True, False], ids=["configured", "found out"])
-async def test_too_many_pictures_are_folded(is_told: bool) -> None:
+async def test_too_many_pictures_are_folded(is_told: bool, dialect: Dialect) -> None:
     toy = ToyUpstream(window=1_000_000)
     toy.intercept = refuse_pictures
     session = with_pictures(make_session(20, 3, "one_user", 300))
-    run = await play(toy, session, f", max_images: {MOST_PICTURES}" if is_told else "")
+    run = await play(toy, session, dialect, f", max_images: {MOST_PICTURES}" if is_told else "")
     assert run.failed == []
     assert len(run.refusals) == (0 if is_told else 1)
     assert 1 <= len(run.summaries) <= 12

@@ -6,17 +6,23 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from itertools import pairwise
 from pathlib import Path
 
 import aiohttp
 import pytest
 
-from tests.toy.agent import Message, Session, Shape, Style, find_tokens, make_session
+from tests.toy.agent import Message, Session, Shape, Style, Turn, find_tokens, make_session, with_thinking
+from tests.toy.chat import CHAT
 from tests.toy.delivery import Delivery, RawAnswer
+from tests.toy.dialect import Dialect
+from tests.toy.economics import sent_with_opening
 from tests.toy.gateway import make_settings, running_gateway
+from tests.toy.messages import MESSAGES
 from tests.toy.reply import Reply
+from tests.toy.responses import RESPONSES
 from tests.toy.running import Answer, ask, wait_until
-from tests.toy.summarising import find_facts
+from tests.toy.summarising import find_facts, read_output_limit
 from tests.toy.upstream import Seen, ToyUpstream
 
 WINDOW = 16_000
@@ -61,9 +67,10 @@ async def meet(
     log.set_level(logging.INFO, "gateway.compactor")
     toy.reply = lambda _: Reply(text="Noted.")
     answers, sent, waits = [], [], []
-    async with running_gateway(settings) as gateway, aiohttp.ClientSession() as client:
+    headers = shape.dialect.headers("sk-toy")
+    async with running_gateway(settings) as gateway, aiohttp.ClientSession(headers=headers) as client:
         for turn in (len(session) - 1, len(session)):
-            url = f"{gateway.base_url}/chat/completions"
+            url = f"{gateway.base_url}{shape.dialect.path}"
             answers.append(await ask(client, url, session.request(turn, shape)))
             sent.append(toy.chats[-1])
             waits.append(count_waits(log))
@@ -102,17 +109,79 @@ async def test_first_contact_with_many_windows_is_answered(
     async with toy:
         settings = write_settings(toy, is_known=is_known)
         meeting = await meet(toy, session, replace(SHAPE, stream=stream), settings, caplog)
+    check(meeting, SHAPE)
+    first, second = meeting.sent
+    assert second.body.startswith(first.body[: end_of_messages(first)])
+
+
+def check(meeting: Meeting, shape: Shape, surprises: int = 1) -> None:
+    """surprises: the window or the tokenizer is unknown."""
+    toy, session = meeting.toy, meeting.session
     assert all(answer.is_whole for answer in meeting.answers)
-    # At most one surprise: the window or the tokenizer is unknown.
-    assert len([seen for seen in toy.requests if seen.refusal is not None]) <= 1
+    assert len([seen for seen in toy.requests if seen.refusal is not None]) <= surprises
     assert 0 < len(toy.summaries) <= MAX_CALLS + 1
-    for seen in meeting.sent:
-        assert read_messages(seen)[: len(session.leading) + 1] == [*session.leading, *session.opening]
+    assert all(sent_with_opening([seen.request for seen in meeting.sent], session, shape))
     assert set(find_tokens(session.facts, "user")) <= meeting.facts_seen
     # The second request waits for nothing, and goes on where the first one ended.
     assert meeting.waited == 0
-    first, second = meeting.sent
-    assert second.body.startswith(first.body[: end_of_messages(first)])
+    first, second = (shape.dialect.items(seen.request) for seen in meeting.sent)
+    assert second[: len(first)] == first
+
+
+ABROAD = [
+    pytest.param(times, bias, is_known, dialect, id=f"{times}-{bias}-{is_known}-{dialect.path}")
+    for dialect in (RESPONSES, MESSAGES)
+    for times, bias, is_known in ((5, 1.6, True), (5, 1.0, False), (20, 1.0, True), (20, 1.6, False))
+]
+
+
+def name_the_window(toy: ToyUpstream) -> None:
+    """In chat's words, as the servers do whose windows nobody knows. OpenAI's own name no number here."""
+
+    def refuse(seen: Seen) -> RawAnswer | None:
+        if seen.dialect is None or "exceeds the context window" not in (seen.refusal or ""):
+            return None
+        output_tokens = read_output_limit(seen.request) or 0
+        return seen.dialect.refuse(CHAT.overflow(toy.window, seen.prompt_tokens, output_tokens))
+
+    toy.intercept = refuse
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(("times", "bias", "is_known", "dialect"), ABROAD)
+async def test_so_is_it_in_another_format(
+    times: int, bias: float, is_known: bool, dialect: Dialect, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Of a model that thinks: its reasoning must stay with what it led to, or go with it."""
+    toy = ToyUpstream(window=WINDOW, bias=bias)
+    name_the_window(toy)
+    session = with_thinking(load_session(int(times * WINDOW / bias / TURN_TOKENS) + 1, "many_users"))
+    shape = Shape(dialect=dialect, max_tokens=2_000, stream=is_known)
+    async with toy:
+        meeting = await meet(toy, session, shape, write_settings(toy, is_known=is_known), caplog)
+    # Anthropic's first words name the prompt's limit, and only its next ones that of prompt and reply.
+    check(meeting, shape, surprises=2 if dialect is MESSAGES else 1)
+
+
+@pytest.mark.parametrize("times", [5, 20])
+@pytest.mark.parametrize("bias", [1.0, 1.6])
+async def test_a_window_that_no_refusal_names_is_found_in_two_steps(
+    times: int, bias: float, caplog: pytest.LogCaptureFixture
+) -> None:
+    """OpenAI's Responses: a summary may be refused, too, and a digest; nothing is ever sent again as it was.
+
+    Encrypted reasoning takes twice the bytes of what it says.
+    """
+    toy = ToyUpstream(window=WINDOW, bias=bias)
+    session = with_thinking(load_session(int(times * WINDOW / bias / TURN_TOKENS) + 1, "many_users"))
+    shape = Shape(dialect=RESPONSES, max_tokens=2_000)
+    async with toy:
+        meeting = await meet(toy, session, shape, write_settings(toy, is_known=False), caplog)
+    assert all(answer.is_whole for answer in meeting.answers)
+    *first, second = toy.chats
+    sizes = [seen.prompt_tokens for seen in first]
+    assert len(sizes) <= 3 and all(after < before / 2 for before, after in pairwise(sizes))
+    assert second.refusal is None
 
 
 async def test_a_deadline_shorter_than_a_summary_gives_the_digest_and_keeps_the_summary() -> None:
@@ -222,6 +291,32 @@ HUGE = {
     "a user's message": (12, [{"role": "assistant", "content": "So?"}, {"role": "user", "content": _WISH}]),
     "behind a long history": (60, make_group([3 * _WINDOW_CHARS])),
 }
+
+
+@pytest.mark.parametrize("is_known", [True, False], ids=["known", "unknown"])
+@pytest.mark.parametrize("dialect", [RESPONSES, MESSAGES], ids=lambda dialect: dialect.path)
+async def test_a_result_larger_than_the_window_is_cut_in_another_format(
+    dialect: Dialect, is_known: bool
+) -> None:
+    toy = ToyUpstream(window=WINDOW)
+    name_the_window(toy)
+    toy.reply = lambda _: Reply(text="Noted.")
+    call, result = make_group([3 * _WINDOW_CHARS])
+    whole, shape = load_session(61, "one_user"), replace(SHAPE, dialect=dialect)
+    session = replace(whole, turns=(*whole.turns[:12], Turn(call, (result,)), *whole.turns[13:14]))
+    async with (
+        toy,
+        running_gateway(write_settings(toy, is_known=is_known)) as gateway,
+        aiohttp.ClientSession(headers=dialect.headers("sk-toy")) as client,
+    ):
+        url = f"{gateway.base_url}{dialect.path}"
+        answers = [await ask(client, url, session.request(turn, shape)) for turn in (13, 14)]
+    assert all(answer.is_whole for answer in answers)
+    assert len([seen for seen in toy.requests if seen.refusal is not None]) <= 1
+    # Sticky: the same items on the following request.
+    first, second = (dialect.items(seen.request) for seen in toy.chats[-2:])
+    assert second[: len(first)] == first
+    assert f"of {3 * _WINDOW_CHARS} characters cut".encode() in toy.chats[-1].body
 
 
 def with_added(session: Session, turn: int, added: Sequence[Message]) -> bytes:

@@ -6,7 +6,7 @@ import json
 import logging
 from collections.abc import Iterator, Mapping
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import aiohttp
@@ -15,9 +15,13 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tests.toy.agent import Message, Shape, make_session
+from tests.toy.chat import CHAT
 from tests.toy.delivery import Delivery, RawAnswer
+from tests.toy.dialect import Dialect
 from tests.toy.gateway import make_settings, running_gateway
-from tests.toy.reply import Reply, ToolCall
+from tests.toy.messages import MESSAGES
+from tests.toy.reply import Reply, ToolCall, render_named
+from tests.toy.responses import RESPONSES
 from tests.toy.running import Answer, ask
 from tests.toy.upstream import Seen, ToyUpstream
 
@@ -75,6 +79,29 @@ FAILURES: Final[dict[str, Reply | RawAnswer]] = {
     "500": _error(500),
     "hang": RawAnswer(delivery=Delivery(never=True)),
 }
+_BEGUN: Final = {"type": "message_start", "message": {"id": "a", "type": "message", "content": []}}
+_SAID: Final = {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": "We did"}}
+_OVERLOADED: Final = {"type": "overloaded_error", "message": "Overloaded"}
+_FAILED: Final = {"status": "failed", "output": [], "error": {"code": "server_error", "message": "no"}}
+
+
+def _events(*values: Mapping[str, object]) -> RawAnswer:
+    return RawAnswer(headers=_SSE, pieces=tuple(map(render_named, values)), length=False)
+
+
+# As each of the other formats says it: the stream was good so far.
+_BROKEN_ABROAD: Final[dict[str, RawAnswer]] = {
+    RESPONSES.path: _events(
+        {"type": "response.output_text.delta", "output_index": 0, "content_index": 0, "delta": "We did"},
+        {"type": "response.failed", "response": _FAILED},
+    ),
+    MESSAGES.path: _events(_BEGUN, _SAID, {"type": "error", "error": _OVERLOADED}),
+}
+_ABROAD: Final = ("empty", "truncated", "tool call", "filtered", "refusal", "an error in the stream")
+CASES: Final = [
+    *((CHAT, failure) for failure in FAILURES),
+    *((dialect, failure) for dialect in (RESPONSES, MESSAGES) for failure in _ABROAD),
+]
 # These say that to ask again is no use.
 ONE_CALL: Final = ("401", "429")
 ROWS: list[str] = []
@@ -88,9 +115,15 @@ def table(request: pytest.FixtureRequest) -> Iterator[None]:
     plugins = request.config.pluginmanager
     reporter, capture = plugins.get_plugin("terminalreporter"), plugins.get_plugin("capturemanager")
     if reporter is not None and capture is not None and ROWS:
-        heading = f"{'failure':24}{'window':14}{'calls':>6}{'stored':>8}{'status':>8}  {'plan':14}log"
+        heading = f"{'failure':40}{'window':14}{'calls':>6}{'stored':>8}{'status':>8}  {'plan':14}log"
         with capture.global_and_fixture_disabled():
             reporter.write_line("\n\n" + "\n".join([heading, *sorted(ROWS)]) + "\n")
+
+
+def find_failure(dialect: Dialect, name: str) -> Reply | RawAnswer:
+    """As the format has it."""
+    failure = FAILURES[name]
+    return _BROKEN_ABROAD.get(dialect.path, failure) if name == "an error in the stream" else failure
 
 
 def fail_with(toy: ToyUpstream, failure: Reply | RawAnswer) -> None:
@@ -101,11 +134,12 @@ def fail_with(toy: ToyUpstream, failure: Reply | RawAnswer) -> None:
         toy.intercept = lambda seen: failure if seen.is_summary else None
 
 
-def choose_body(toy: ToyUpstream, least: float, most: float) -> bytes:
+def choose_body(toy: ToyUpstream, least: float, most: float, dialect: Dialect = CHAT) -> bytes:
     """A request of so many windows."""
+    shape = replace(SHAPE, dialect=dialect)
     for turn in range(len(SESSION)):
-        if least * WINDOW < toy.counter.prompt(dict(SESSION.envelope(turn, SHAPE))) < most * WINDOW:
-            return SESSION.request(turn, SHAPE)
+        if least * WINDOW < dialect.count(toy.counter, SESSION.envelope(turn, shape)) < most * WINDOW:
+            return SESSION.request(turn, shape)
     raise AssertionError("no such turn")
 
 
@@ -117,7 +151,9 @@ class Outcome:
     toy: ToyUpstream
 
 
-async def send(toy: ToyUpstream, body: bytes, times: int, log: pytest.LogCaptureFixture) -> Outcome:
+async def send(
+    toy: ToyUpstream, body: bytes, times: int, log: pytest.LogCaptureFixture, dialect: Dialect = CHAT
+) -> Outcome:
     log.set_level(logging.INFO, "gateway.compactor")
     answers, calls = [], []
     toy.reply = lambda _: Reply(text="Noted.")
@@ -128,10 +164,10 @@ async def send(toy: ToyUpstream, body: bytes, times: int, log: pytest.LogCapture
     async with (
         toy,
         running_gateway(make_settings(toy, more=more)) as gateway,
-        aiohttp.ClientSession() as client,
+        aiohttp.ClientSession(headers=dialect.headers("sk-toy")) as client,
     ):
         for _ in range(times):
-            answers.append(await ask(client, f"{gateway.base_url}/chat/completions", body))
+            answers.append(await ask(client, f"{gateway.base_url}{dialect.path}", body))
             calls.append(len(toy.summaries))
     lines = [record.getMessage() for record in log.records if record.name == "gateway.compactor"]
     return Outcome(answers, calls, lines, toy)
@@ -142,18 +178,24 @@ def note_row(failure: str, window: str, outcome: Outcome) -> None:
     is_stored = any(b"We did" in seen.body for seen in outcome.toy.chats)
     reason = outcome.lines[0].partition(" covers")[0]
     ROWS.append(
-        f"{failure:24}{window:14}{outcome.calls[0]:>6}{'yes' if is_stored else 'no':>8}{answer.status:>8}"
+        f"{failure:40}{window:14}{outcome.calls[0]:>6}{'yes' if is_stored else 'no':>8}{answer.status:>8}"
         f"  {answer.header('x-gateway-plan') or '':14}{reason}"
     )
 
 
-@pytest.mark.parametrize("failure", FAILURES)
-async def test_what_still_fits_goes_on_unchanged(failure: str, caplog: pytest.LogCaptureFixture) -> None:
+def name_case(part: Dialect | str) -> str:
+    return part if isinstance(part, str) else part.path
+
+
+@pytest.mark.parametrize(("dialect", "failure"), CASES, ids=name_case)
+async def test_what_still_fits_goes_on_unchanged(
+    dialect: Dialect, failure: str, caplog: pytest.LogCaptureFixture
+) -> None:
     toy = ToyUpstream(window=WINDOW)
-    fail_with(toy, FAILURES[failure])
-    body = choose_body(toy, 0.82, 0.88)
-    outcome = await send(toy, body, 5, caplog)
-    note_row(failure, "fits", outcome)
+    fail_with(toy, find_failure(dialect, failure))
+    body = choose_body(toy, 0.82, 0.88, dialect)
+    outcome = await send(toy, body, 5, caplog, dialect)
+    note_row(f"{failure} {dialect.path}", "fits", outcome)
     assert {answer.status for answer in outcome.answers} == {200}
     assert {answer.header("x-gateway-plan") for answer in outcome.answers} == {"passthrough"}
     assert [seen.body for seen in toy.chats] == [body] * 5
@@ -164,12 +206,14 @@ async def test_what_still_fits_goes_on_unchanged(failure: str, caplog: pytest.Lo
     assert all(line.startswith("compaction failed: ") for line in outcome.lines)
 
 
-@pytest.mark.parametrize("failure", FAILURES)
-async def test_what_does_not_fit_goes_on_as_a_digest(failure: str, caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize(("dialect", "failure"), CASES, ids=name_case)
+async def test_what_does_not_fit_goes_on_as_a_digest(
+    dialect: Dialect, failure: str, caplog: pytest.LogCaptureFixture
+) -> None:
     toy = ToyUpstream(window=WINDOW)
-    fail_with(toy, FAILURES[failure])
-    outcome = await send(toy, choose_body(toy, 1.2, 1.4), 3, caplog)
-    note_row(failure, "does not fit", outcome)
+    fail_with(toy, find_failure(dialect, failure))
+    outcome = await send(toy, choose_body(toy, 1.2, 1.4, dialect), 3, caplog, dialect)
+    note_row(f"{failure} {dialect.path}", "does not fit", outcome)
     assert {answer.status for answer in outcome.answers} == {200}
     assert {answer.header("x-gateway-plan") for answer in outcome.answers} == {"digest"}
     assert outcome.calls == [1 if failure in ONE_CALL else 2] * 3

@@ -10,7 +10,10 @@ import pytest
 from tests.recovery.dresses import DRESSES, dress_refusals
 from tests.toy import gateway as toy_gateway
 from tests.toy.agent import Shape, find_tokens, make_session
+from tests.toy.chat import CHAT
 from tests.toy.delivery import Delivery, RawAnswer
+from tests.toy.dialect import Dialect
+from tests.toy.dialects import DIALECTS
 from tests.toy.gateway import running_gateway
 from tests.toy.reply import Reply
 from tests.toy.running import Answer, Pace, Run, ask, run_session
@@ -25,6 +28,12 @@ LATE = 50
 SSE = (("Content-Type", "text/event-stream"),)
 ERROR = b'{"error":{"message":"context_length_exceeded","code":"context_length_exceeded"}}'
 EVENT = b"data: " + ERROR + b"\n\n"
+WORN = [
+    (name, stream)
+    for name, dress in DRESSES.items()
+    for stream in (True, False)
+    if stream or not dress.streamed
+]
 
 
 def make_settings(toy: ToyUpstream, more: str = "") -> str:
@@ -33,16 +42,24 @@ def make_settings(toy: ToyUpstream, more: str = "") -> str:
 
 
 async def play(dress: str, *, stream: bool, bias: float) -> Run:
+    """From well below the window to well above it, and in chat from the beginning to the end."""
+    dialect = DRESSES[dress].dialect
+    pace = Pace() if dialect is CHAT else Pace(first=18, last=40)
     toy = ToyUpstream(window=WINDOW, bias=bias)
     dress_refusals(toy, dress)
+    shape = Shape(dialect=dialect, max_tokens=2_000, stream=stream)
     async with toy, running_gateway(make_settings(toy)) as gateway:
-        return await run_session(SESSION, gateway.base_url, toy, Shape(max_tokens=2_000, stream=stream))
+        return await run_session(SESSION, gateway.base_url, toy, shape, pace)
 
 
 async def ask_late(toy: ToyUpstream, settings: str, shape: Shape = SHAPE) -> Answer:
     """One request that is too long, of a conversation that nobody has seen before."""
-    async with running_gateway(settings) as gateway, aiohttp.ClientSession() as client:
-        return await ask(client, f"{gateway.base_url}/chat/completions", SESSION.request(LATE, shape))
+    dialect = shape.dialect
+    async with (
+        running_gateway(settings) as gateway,
+        aiohttp.ClientSession(headers=dialect.headers("sk-toy")) as client,
+    ):
+        return await ask(client, f"{gateway.base_url}{dialect.path}", SESSION.request(LATE, shape))
 
 
 def refused_by(toy: ToyUpstream, answer: RawAnswer) -> None:
@@ -51,8 +68,7 @@ def refused_by(toy: ToyUpstream, answer: RawAnswer) -> None:
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("stream", [True, False], ids=["streamed", "whole"])
-@pytest.mark.parametrize("dress", DRESSES)
+@pytest.mark.parametrize(("dress", "stream"), WORN)
 async def test_an_unknown_window_costs_one_retry_and_no_request(dress: str, stream: bool) -> None:
     run = await play(dress, stream=stream, bias=1.3)
     assert run.failed == []
@@ -61,7 +77,7 @@ async def test_an_unknown_window_costs_one_retry_and_no_request(dress: str, stre
     # The first surprise: the summary, then the retry, within the same client request; none after it.
     assert [seen.is_summary for seen in run.seen[refused[0] :]][:3] == [False, True, False]
     assert run.seen[refused[0] + 2].prompt_tokens < run.seen[refused[0]].prompt_tokens
-    assert len(run.outgoing) == TURNS + 1
+    assert len(run.outgoing) == len(run.answers) + 1
     assert len(run.summaries) <= 8
 
 
@@ -89,12 +105,14 @@ async def test_a_request_that_is_hardly_too_long_is_made_smaller_whatever_the_po
     assert run.refusals and run.failed == []
 
 
+@pytest.mark.parametrize("dialect", DIALECTS, ids=lambda dialect: dialect.path)
 @pytest.mark.parametrize("stream", [True, False], ids=["streamed", "whole"])
-async def test_without_a_summariser_the_digest_takes_the_place(stream: bool) -> None:
+async def test_without_a_summariser_the_digest_takes_the_place(stream: bool, dialect: Dialect) -> None:
     toy = ToyUpstream(window=WINDOW)
     toy.summary_failures = [RawAnswer(status=500, pieces=(b"{}",))] * 9
     async with toy:
-        answer = await ask_late(toy, make_settings(toy), Shape(max_tokens=2_000, stream=stream))
+        shape = Shape(dialect=dialect, max_tokens=2_000, stream=stream)
+        answer = await ask_late(toy, make_settings(toy), shape)
     assert answer.is_whole
     assert answer.header("x-gateway-plan") == "digest"
     assert len(toy.summaries) == 2
@@ -115,13 +133,14 @@ async def test_a_digest_is_sticky_and_a_later_summary_is_made_of_the_originals()
     assert run.facts_lost(find_tokens(said, "user", "assistant")) == []
 
 
-async def test_where_nothing_helps_the_upstreams_own_error_comes_back() -> None:
+@pytest.mark.parametrize("dialect", DIALECTS, ids=lambda dialect: dialect.path)
+async def test_where_nothing_helps_the_upstreams_own_error_comes_back(dialect: Dialect) -> None:
     toy = ToyUpstream(window=WINDOW)
     error = b'{"error": {"message":"prompt is too long: 99999 tokens > 2000 maximum", "x": 1.50}}'
     headers = (("Content-Type", "application/json"), ("X-Id", "7"))
     refused_by(toy, RawAnswer(status=400, headers=headers, pieces=(error,)))
     async with toy:
-        answer = await ask_late(toy, make_settings(toy))
+        answer = await ask_late(toy, make_settings(toy), replace(SHAPE, dialect=dialect))
     assert (answer.status, answer.body, answer.header("x-id")) == (400, error, "7")
     assert 2 <= len(toy.chats) <= 3
     sizes = [len(seen.body) for seen in toy.chats]

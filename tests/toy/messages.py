@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 
 from tests.toy import counting_messages, reply_messages, validity_messages
@@ -22,6 +22,10 @@ _MARK = {"cache_control": {"type": "ephemeral"}}
 _DEFAULT_OUTPUT_TOKENS = 4_096
 _LEAST_THINKING_TOKENS = 1_024
 _VERSION = "anthropic-version"
+_BETA = "anthropic-beta"
+_INSTRUCTIONS_BETA = "mid-conversation-system-2026-04-07"
+# Messages of both sides: each fifth turn.
+_INSTRUCTS_EVERY = 10
 _ERROR_KINDS = {401: "authentication_error", 404: "not_found_error", 413: "request_too_large"}
 
 
@@ -30,26 +34,39 @@ class Messages:
     """marks: `cache_control` on the system prompt and on the newest block, as Claude Code has it.
 
     plain: a text alone is a string instead of a block, so that it cannot have a mark.
+    instructs: now and then a system message stands behind the user's, and how much to think is left to the
+    model, as Claude Code does with models that it takes for the newest.
     """
 
     marks: bool = True
     plain: bool = False
+    instructs: bool = False
     path: str = "/messages"
     output_key: str = "max_tokens"
 
     def headers(self, key: str) -> dict[str, str]:
-        return {"x-api-key": key, _VERSION: "2023-06-01"}
+        beta = {_BETA: _INSTRUCTIONS_BETA} if self.instructs else {}
+        return {"x-api-key": key, _VERSION: "2023-06-01", **beta}
 
     def envelope(self, talk: Talk, fields: Mapping[str, object]) -> Request:
         """Thinking is asked for where the session has it and the output has room for it."""
         leading = [block for message in talk.leading for block in _render_content(message.get("content"))]
-        *earlier, newest = _merge(talk)
+        *earlier, newest = self._instruct(_merge(talk))
         messages = [*map(self._write, earlier), self._write(self._mark(newest))]
         system = self._write(self._mark({"content": leading}))["content"]
         given: Request = {"max_tokens": _DEFAULT_OUTPUT_TOKENS, **fields}
         tools = {"tools": [_flatten(tool) for tool in talk.tools]} if talk.tools else {}
         head = {"model": talk.model, **({"system": system} if system else {}), "messages": messages}
-        return {**head, **tools, **_think(talk, given), **given}
+        thinking = {"thinking": {"type": "adaptive"}} if self.instructs else _think(talk, given)
+        return {**head, **tools, **thinking, **given}
+
+    def _instruct(self, merged: Iterator[Block]) -> Iterator[Block]:
+        """Always at the same places of a history: it only grows."""
+        for index, message in enumerate(merged):
+            yield message
+            if self.instructs and message["role"] == "user" and index % _INSTRUCTS_EVERY == 0:
+                text = f"From now on mind rule {index}: say what you are going to do before you do it."
+                yield {"role": "system", "content": [{"type": "text", "text": text}]}
 
     def _mark(self, message: Block) -> Block:
         blocks = message["content"]
@@ -88,7 +105,8 @@ class Messages:
     def find_violation(self, request: object, headers: Mapping[str, str], rules: Rules) -> Refusal | None:
         if _VERSION not in headers:
             return Refusal(message=f"{_VERSION}: header is required")
-        violation = validity_messages.find_violation(request, rules)
+        may_instruct = rules.later_system or _INSTRUCTIONS_BETA in headers.get(_BETA, "")
+        violation = validity_messages.find_violation(request, replace(rules, later_system=may_instruct))
         return None if violation is None else Refusal(message=violation)
 
     def overflow(self, window: int, prompt_tokens: int, output_tokens: int) -> Refusal:

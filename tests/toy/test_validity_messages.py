@@ -196,3 +196,26 @@ def test_what_claude_code_sends_is_valid() -> None:
     # Its scripted model answered without thinking, though it was asked for.
     asked = [{key: value for key, value in body.items() if key != "thinking"} for body in bodies]
     assert {find_violation(body) for body in asked} == {None}
+
+
+RULE = {"role": "system", "content": [text("Be brief.")]}
+LATER = Rules(later_system=True)
+
+
+@pytest.mark.parametrize("messages", [(USER, RULE), (USER, RULE, YES, USER), (USER, YES, USER, RULE)])
+def test_a_system_message_stands_between_a_question_and_its_answer(messages: tuple[object, ...]) -> None:
+    assert find_violation(request(*messages), LATER) is None
+    assert "Unexpected role 'system'" in (find_violation(request(*messages)) or "")
+
+
+@pytest.mark.parametrize(
+    ("words", "messages"),
+    [
+        ("first message must", (RULE, USER)),
+        ("must follow a user message", (USER, YES, RULE)),
+        ("must follow a user message", (USER, RULE, RULE, YES)),
+        ("followed by an assistant message", (USER, RULE, USER)),
+    ],
+)
+def test_and_nowhere_else(words: str, messages: tuple[object, ...]) -> None:
+    assert words in (find_violation(request(*messages), LATER) or "")

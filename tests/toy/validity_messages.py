@@ -24,6 +24,7 @@ _TOOL_ID = re.compile(r"[a-zA-Z0-9_-]+")
 _THOUGHTS = frozenset({"thinking", "redacted_thinking"})
 _USERS = frozenset({"text", "image", "document", "search_result", "tool_result", "container_upload"})
 _ASSISTANTS = frozenset({"text", "tool_use"}) | _THOUGHTS
+_SYSTEMS = frozenset({"text"})
 # Of tools that Anthropic runs itself: known, not looked into.
 _HOSTED = re.compile(r"server_tool_use|mcp_tool_use|[a-z_]+_tool_result|compaction")
 
@@ -49,9 +50,12 @@ def _violations(request: Block, rules: Rules) -> Iterator[str]:
         yield "messages: at least one message is required"
         return
     for index, message in enumerate(messages):
-        yield from _message(f"messages.{index}", message, index == len(messages) - 1)
+        yield from _message(f"messages.{index}", message, index == len(messages) - 1, rules)
     if messages[0]["role"] != "user":
         yield 'messages: first message must use the "user" role'
+    yield from _instructions(messages)
+    # What follows is about the two that talk.
+    messages = [message for message in messages if message["role"] != "system"]
     blocks = [read_blocks(message.get("content")) for message in messages]
     yield from _calls(messages, blocks)
     if any(block.get("type") == "tool_result" for part in blocks for block in part) and not request.get(
@@ -125,12 +129,21 @@ def _budget(request: Block) -> Iterator[str]:
         yield "`temperature` may only be set to 1 when thinking is enabled."
 
 
-def _message(where: str, message: object, is_last: bool) -> Iterator[str]:
+def _instructions(messages: Sequence[Block]) -> Iterator[str]:
+    """A system message in between stands behind a user's, and before the next reply or at the end."""
+    for index, (before, message) in enumerate(pairwise(messages), start=1):
+        if message["role"] == "system" and before["role"] != "user":
+            yield f"messages.{index}: a system message must follow a user message"
+        if before["role"] == "system" and message["role"] != "assistant":
+            yield f"messages.{index}: a system message must be followed by an assistant message"
+
+
+def _message(where: str, message: object, is_last: bool, rules: Rules) -> Iterator[str]:
     if not isinstance(message, dict):
         yield f"{where}: Input should be a valid dictionary"
         return
     role, content = str(message.get("role")), message.get("content")
-    if role not in {"user", "assistant"}:
+    if role not in {"user", "assistant"} and not (rules.later_system and role == "system"):
         yield f"{where}: Unexpected role {role!r}. Allowed roles are 'user' and 'assistant'."
     for name in sorted(message.keys() - {"role", "content"}):
         yield f"{where}.{name}: Extra inputs are not permitted"
@@ -141,7 +154,7 @@ def _message(where: str, message: object, is_last: bool) -> Iterator[str]:
         yield f"{where}: all messages must have non-empty content {exception}"
     if isinstance(content, str) and content and not content.strip():
         yield "messages: text content blocks must contain non-whitespace text"
-    allowed = _USERS if role == "user" else _ASSISTANTS
+    allowed = {"user": _USERS, "system": _SYSTEMS}.get(role, _ASSISTANTS)
     for index, block in enumerate(content if isinstance(content, list) else ()):
         yield from _block(f"{where}.content.{index}", block, allowed)
 
