@@ -12,12 +12,12 @@ from aiohttp import web
 from gateway.commands import Commands
 from gateway.core.errors import RequestRefused, Unreadable, UpstreamFailed, UpstreamStalled
 from gateway.counting import Counting
+from gateway.dialer import Body, Call
 from gateway.downstream import Answer, Downstream
 from gateway.entrance import Admission, Entrance
 from gateway.incoming import read_body, stream_body
 from gateway.reception import Reception
 from gateway.recovery import Recovery
-from gateway.relay import Body, Call
 from gateway.sender import Sender
 from gateway.settings import Settings
 from gateway.wire.formats import render_error

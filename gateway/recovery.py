@@ -8,13 +8,14 @@ from typing import Final, NamedTuple
 
 from gateway.core.plan import Plan
 from gateway.core.refusal import Overflow, is_window_exceeded
+from gateway.dialer import Call
 from gateway.downstream import Downstream
 from gateway.holding import Care, Held
 from gateway.journal import Journal
 from gateway.lessons import Lessons
 from gateway.patience import Patience
 from gateway.preparation import Preparation
-from gateway.relay import Call, Outcome
+from gateway.relay import Outcome
 from gateway.sender import Sender, Watching
 from gateway.turn import Turn
 

@@ -7,10 +7,11 @@ from aiohttp import hdrs
 from msgspec.structs import replace
 
 from gateway.core.plan import Plan
+from gateway.dialer import Call
 from gateway.downstream import Downstream
 from gateway.holding import Care, Held
 from gateway.lru import Lru
-from gateway.relay import Call, Exchange, Outcome, Relay
+from gateway.relay import Exchange, Outcome, Relay
 from gateway.rewriter import Rewriter
 from gateway.settings import Settings
 from gateway.turn import Turn
