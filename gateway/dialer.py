@@ -46,6 +46,12 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
     headers: CIMultiDict[str]
     body: Body = None
 
+    def with_body(self, body: bytes) -> "Call":
+        """The same call with a plain body: a rewritten one carries no content encoding."""
+        headers = self.headers.copy()
+        headers.popall(hdrs.CONTENT_ENCODING, None)
+        return msgspec.structs.replace(self, body=body, headers=headers)
+
 
 class Dialer:
     def __init__(self, upstreams: Iterable[UpstreamSettings]) -> None:

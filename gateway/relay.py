@@ -20,7 +20,7 @@ from gateway.holding import Care, Held, hold_back, may_be_refusal
 from gateway.loop import refuse_gateway
 from gateway.settings import Settings
 from gateway.upstream import make_response_headers
-from gateway.upstream_body import FOREIGN, read_bounded, read_piece, translate
+from gateway.upstream_body import FOREIGN, read_at_hand, read_bounded, read_piece, translate
 from gateway.watchdog import Watch, Watchdog
 from gateway.wire.answer import AnswerReader, Reading
 from gateway.wire.encoding import DecodeError, Decoder, decode_body, make_decoder
@@ -29,12 +29,6 @@ from gateway.wire.usage_chunk import UsageChunkFilter
 
 _KEPT_ERROR_BYTES: Final = 1 << 16
 _MOST_PLAIN_BYTES: Final = 1 << 20
-
-    def with_body(self, body: bytes) -> "Call":
-        """The same call with a plain body: a rewritten one carries no content encoding."""
-        headers = self.headers.copy()
-        headers.popall(hdrs.CONTENT_ENCODING, None)
-        return msgspec.structs.replace(self, body=body, headers=headers)
 
 
 class Outcome(msgspec.Struct, frozen=True):
@@ -173,6 +167,9 @@ class Relay:
     ) -> None:
         """`chunk`: what is to be passed on first."""
         edit = stream.edit
+        chunk = chunk or read_at_hand(response)
+        if not chunk or edit is not None:
+            downstream.flush()
         while chunk or (chunk := await read_piece(response, watch)):
             stream.feed(chunk)
             if edit is not None:
