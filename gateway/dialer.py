@@ -6,7 +6,7 @@ Works one level below the library's session, which adds, follows, keeps and deco
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Awaitable, Iterable
 from functools import partial
 from typing import Final
 
@@ -72,17 +72,20 @@ class Dialer:
         if self._connector is not None:
             await self._connector.close()
 
-    async def ask(self, call: Call, watch: Watch) -> aiohttp.ClientResponse:
+    def ask(self, call: Call, watch: Watch) -> Awaitable[aiohttp.ClientResponse]:
         """The answer's beginning; its body is still to come. Raises what `upstream_body.FOREIGN` lists."""
+        if call.body is None and call.method in _IDEMPOTENT:
+            return self._ask_twice(call, watch)
+        return self._ask_once(call, watch)
+
+    async def _ask_twice(self, call: Call, watch: Watch) -> aiohttp.ClientResponse:
+        """Again, where it met a pooled connection that the upstream gave up in this moment."""
         try:
             return await self._ask_once(call, watch)
         except aiohttp.ClientConnectorError:
             raise
         except (aiohttp.ClientOSError, aiohttp.ServerDisconnectedError):
-            # A pooled connection that the upstream gave up in this moment.
-            if call.body is not None or call.method not in _IDEMPOTENT:
-                raise
-        return await self._ask_once(call, watch)
+            return await self._ask_once(call, watch)
 
     async def _ask_once(self, call: Call, watch: Watch) -> aiohttp.ClientResponse:
         assert self._connector is not None

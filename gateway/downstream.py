@@ -9,6 +9,7 @@ import math
 import socket
 import struct
 import time
+from collections.abc import Awaitable
 from typing import Final, TypeVar
 
 from aiohttp import HttpVersion11, hdrs, web
@@ -119,13 +120,13 @@ class Downstream:
         assert self.answer is not None
         self.answer.flush()
 
-    async def write(self, chunk: bytes) -> None:
+    def write(self, chunk: bytes) -> Awaitable[None]:
         assert self.answer is not None
-        await self.answer.write(chunk)
+        return self.answer.write(chunk)
 
-    async def end(self) -> None:
+    def end(self) -> Awaitable[None]:
         assert self.answer is not None
-        await self.answer.write_eof()
+        return self.answer.write_eof()
 
     async def reply(self, body: bytes, headers: dict[str, str]) -> None:
         """A whole answer of our own."""

@@ -3,6 +3,7 @@
 DESIGN §4: learn, compact, retry once; then once with the digest; then the upstream's own error, unchanged.
 """
 
+from collections.abc import Awaitable
 from functools import partial
 from typing import Final, NamedTuple
 
@@ -71,11 +72,11 @@ class Recovery:
             overflow = held.overflow
         return False
 
-    async def _send(
+    def _send(
         self, turn: Turn, plan: Plan, call: Call, downstream: Downstream, care: Care
-    ) -> Held | None:
+    ) -> Awaitable[Held | None]:
         observe = partial(self._observe, turn, plan)
-        return await self._sender.send(turn, plan, call, downstream, Watching(observe, care))
+        return self._sender.send(turn, plan, call, downstream, Watching(observe, care))
 
     def _observe(self, turn: Turn, plan: Plan, outcome: Outcome) -> None:
         """One plain call; nothing is awaited any more."""

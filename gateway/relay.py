@@ -96,8 +96,10 @@ class Relay:
 
     async def _carry(self, exchange: Exchange, downstream: Downstream, watch: Watch) -> Carried:
         response = await self._ask(exchange.call, watch)
-        refusal = await _read_refusal(exchange, response, watch)
-        if exchange.without_usage is None or not _names_usage_option(refusal):
+        if exchange.without_usage is None:
+            return Carried(False, await self._pass_on(exchange, response, downstream, watch, b""))
+        refusal = await _read_refusal(response, watch)
+        if not _names_usage_option(refusal):
             return Carried(False, await self._pass_on(exchange, response, downstream, watch, refusal))
         plain = msgspec.structs.replace(exchange, call=exchange.without_usage, without_usage=None)
         response = await self._ask(plain.call, watch)
@@ -232,9 +234,9 @@ class _Stream:
         return self._filter.feed(decoded) if self._filter is not None else decoded
 
 
-async def _read_refusal(exchange: Exchange, response: aiohttp.ClientResponse, watch: Watch) -> bytes:
+async def _read_refusal(response: aiohttp.ClientResponse, watch: Watch) -> bytes:
     """The body of a 400 that an injected option may have caused, read before anything of it is sent."""
-    if exchange.without_usage is None or response.status != 400:
+    if response.status != 400:
         return b""
     return await read_bounded(response, watch, _KEPT_ERROR_BYTES)
 
