@@ -38,7 +38,7 @@ Body = bytes | AsyncIterator[bytes] | None
 
 
 class Call(msgspec.Struct, frozen=True, kw_only=True):
-    """What is sent upstream."""
+    """What is sent upstream. headers: may be shared between calls, so never changed."""
 
     upstream: UpstreamSettings
     method: str
@@ -48,9 +48,16 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
 
     def with_body(self, body: bytes) -> "Call":
         """The same call with a plain body: a rewritten one carries no content encoding."""
+        if hdrs.CONTENT_ENCODING not in self.headers:
+            return msgspec.structs.replace(self, body=body)
         headers = self.headers.copy()
-        headers.popall(hdrs.CONTENT_ENCODING, None)
+        headers.popall(hdrs.CONTENT_ENCODING)
         return msgspec.structs.replace(self, body=body, headers=headers)
+
+    def with_header(self, name: str, value: str) -> "Call":
+        headers = self.headers.copy()
+        headers[name] = value
+        return msgspec.structs.replace(self, headers=headers)
 
 
 class Dialer:

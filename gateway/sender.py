@@ -52,7 +52,7 @@ class Sender:
         )
         if self._must_ask_for_usage(turn):
             asking = call.with_body(self._rewriter.rewrite_with_usage(turn, plan))
-            asking.headers[hdrs.ACCEPT_ENCODING] = "identity"
+            asking = asking.with_header(hdrs.ACCEPT_ENCODING, "identity")
             exchange = replace(exchange, call=asking, without_usage=call)
         carried = await self._relay.carry(exchange, downstream)
         if carried.refused_option:
