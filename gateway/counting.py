@@ -6,10 +6,10 @@ or begun: a count is no turn.
 
 from gateway.core.errors import Unreadable
 from gateway.core.plan import Plan
+from gateway.dialer import Call
 from gateway.entrance import Admission
 from gateway.planner import Planner
 from gateway.reception import Reception
-from gateway.relay import Call
 from gateway.rewriter import Rewriter
 from gateway.wire.formats import WireFormat
 

@@ -9,6 +9,7 @@ import math
 import socket
 import struct
 import time
+from collections.abc import Awaitable
 from typing import Final, TypeVar
 
 from aiohttp import HttpVersion11, hdrs, web
@@ -27,9 +28,31 @@ _LIBRARYS_OWN = (hdrs.DATE, hdrs.SERVER, hdrs.CONTENT_TYPE)
 
 
 class Answer(web.StreamResponse):
-    """A response that carries the headers it was given and none that the library would add."""
+    """A response that carries the headers it was given and none that the library would add.
+
+    Its head leaves with the first piece of its body, or by `flush`.
+    """
+
+    _send_headers_immediately = False
 
     async def _prepare_headers(self) -> None:
+        request, writer, headers = self._req, self._payload_writer, self._headers
+        assert request is not None and writer is not None
+        if request.version != HttpVersion11 or self._must_be_empty_body:
+            await self._prepare_odd_headers()
+            return
+        length = headers.get(hdrs.CONTENT_LENGTH)
+        if length is not None:
+            writer.length = int(length)
+        else:
+            writer.enable_chunking()
+            headers[hdrs.TRANSFER_ENCODING] = "chunked"
+        self._keep_alive = request.keep_alive
+        if not self._keep_alive:
+            headers[hdrs.CONNECTION] = "close"
+
+    async def _prepare_odd_headers(self) -> None:
+        """HTTP/1.0, and answers that have no body: the library knows the rules, and adds too much."""
         headers = self._headers
         added = [name for name in _LIBRARYS_OWN if name not in headers]
         length = headers.get(hdrs.CONTENT_LENGTH) if self.status == 304 else None
@@ -39,6 +62,11 @@ class Answer(web.StreamResponse):
             self._headers[hdrs.CONTENT_LENGTH] = length
         for name in added:
             self._headers.pop(name, None)
+
+    def flush(self) -> None:
+        """Sends the head, if it has not left yet."""
+        if self._payload_writer is not None:
+            self._payload_writer.send_headers()
 
 
 class Downstream:
@@ -80,18 +108,25 @@ class Downstream:
         return work.done()
 
     async def begin(self, status: int, reason: str, headers: CIMultiDict[str]) -> None:
-        """Sends status and headers, unless a keep-alive already did."""
+        """Status and headers, unless a keep-alive already sent some. They leave with the first piece of the
+        body, or by `flush`.
+        """
         if self.answer is None:
-            self.answer = Answer(status=status, reason=reason, headers=headers)
+            self.answer = Answer(status=status, reason=reason, _real_headers=headers)
             await self.answer.prepare(self._request)
 
-    async def write(self, chunk: bytes) -> None:
+    def flush(self) -> None:
+        """Nothing of the body is there yet; a client need not wait for it to see the head."""
         assert self.answer is not None
-        await self.answer.write(chunk)
+        self.answer.flush()
 
-    async def end(self) -> None:
+    def write(self, chunk: bytes) -> Awaitable[None]:
         assert self.answer is not None
-        await self.answer.write_eof()
+        return self.answer.write(chunk)
+
+    def end(self) -> Awaitable[None]:
+        assert self.answer is not None
+        return self.answer.write_eof()
 
     async def reply(self, body: bytes, headers: dict[str, str]) -> None:
         """A whole answer of our own."""

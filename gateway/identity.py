@@ -195,7 +195,9 @@ def _read_messages(
 
 
 def _weigh(messages: Sequence[Message]) -> int:
-    calls = sum(len(message.calls) + len(message.results) for message in messages)
+    calls = 0
+    for message in messages:
+        calls += len(message.calls) + len(message.results)
     return _MESSAGE_WEIGHT_BYTES * len(messages) + _CALL_WEIGHT_BYTES * calls
 
 

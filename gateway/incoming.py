@@ -40,7 +40,7 @@ async def stream_body(request: web.BaseRequest) -> AsyncIterator[bytes] | None:
     """The body as it comes, None where the request has none."""
     if not request.body_exists:
         return None
-    await _let_it_come(request)
+    _let_it_come(request)
     return request.content.iter_any()
 
 
@@ -48,9 +48,10 @@ async def _read_bounded(request: web.BaseRequest, max_bytes: int) -> bytes:
     content = request.content
     if request.content_length is not None and request.content_length > max_bytes:
         raise _too_large(max_bytes)
-    await _let_it_come(request)
+    _let_it_come(request)
     if request.content_length is not None:
-        return await content.read()
+        # Most have come as a whole before anybody asks.
+        return content.read_nowait() if content.is_eof() else await content.read()
     pieces = []
     size = 0
     while True:
@@ -64,7 +65,7 @@ async def _read_bounded(request: web.BaseRequest, max_bytes: int) -> bytes:
     return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
 
-async def _let_it_come(request: web.BaseRequest) -> None:
+def _let_it_come(request: web.BaseRequest) -> None:
     """A client that asks first waits a second or for ever for this line."""
     if request.headers.get("Expect", "").lower() == "100-continue" and request.transport is not None:
         request.transport.write(_CONTINUE)

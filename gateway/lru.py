@@ -1,5 +1,6 @@
 """A dictionary that forgets what was not used for longest, bounded in bytes and, if wanted, in number."""
 
+import math
 from collections import OrderedDict
 from collections.abc import Hashable, Iterator
 from typing import Generic, TypeVar
@@ -13,7 +14,7 @@ class Lru(Generic[K, V]):
 
     def __init__(self, max_bytes: int, max_items: int | None = None) -> None:
         self._max_bytes = max_bytes
-        self._max_items = max_items
+        self._max_items = max_items or math.inf
         self._items: OrderedDict[K, tuple[V, int]] = OrderedDict()
         self.size_bytes = 0
         # How many had to make room so far: whoever remembers that something is absent must know.
@@ -47,14 +48,17 @@ class Lru(Generic[K, V]):
 
     def put(self, key: K, value: V, weight_bytes: int) -> list[V]:
         """Keeps the value and gives back what had to make room."""
-        self.pop(key)
+        items = self._items
+        before = items.pop(key, None)
+        if before is not None:
+            self.size_bytes -= before[1]
         if weight_bytes > self._max_bytes:
             return [value]
-        self._items[key] = (value, weight_bytes)
+        items[key] = (value, weight_bytes)
         self.size_bytes += weight_bytes
-        gone = []
-        while self.size_bytes > self._max_bytes or len(self._items) > (self._max_items or len(self._items)):
-            _, (old, weight) = self._items.popitem(last=False)
+        gone: list[V] = []
+        while self.size_bytes > self._max_bytes or len(items) > self._max_items:
+            _, (old, weight) = items.popitem(last=False)
             self.size_bytes -= weight
             gone.append(old)
             self.evictions += 1

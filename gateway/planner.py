@@ -10,7 +10,14 @@ from gateway.core.bulk import Bulk, is_in_sight, weigh_bulk
 from gateway.core.clamp import choose_output
 from gateway.core.estimate import Estimate, Known, upper_bound_tokens
 from gateway.core.lines import Lines
-from gateway.core.pivot import Batch, Pivot, find_eligible_batches, find_eligible_pivots, is_on_chain
+from gateway.core.pivot import (
+    Batch,
+    Pivot,
+    find_eligible_batches,
+    find_eligible_pivots,
+    is_eligible,
+    is_on_chain,
+)
 from gateway.core.plan import InTokens, Plan, Situation
 from gateway.core.view import View, make_view
 from gateway.core.weights import estimate_view, weigh
@@ -120,10 +127,10 @@ class Planner:
             return None, []
         conversation = turn.received.conversation
         pivot = self._state.read_pivot(head.pivot)
-        batches = self._state.read_batches(head.batches)
+        batches = self._state.read_batches(head.batches) if head.batches else []
         if batches is None or (head.pivot is not None and pivot is None):
             return None
-        if pivot is not None and not find_eligible_pivots(conversation, [pivot]):
+        if pivot is not None and not is_eligible(conversation, pivot):
             return None
         if not all(is_on_chain(conversation, batch.key, batch.length) for batch in batches):
             return None

@@ -6,18 +6,17 @@ Awaits only what downstream is waiting for. Decides nothing itself.
 import logging
 from typing import Final, NamedTuple
 
-import msgspec
 from aiohttp import web
 
 from gateway.commands import Commands
 from gateway.core.errors import RequestRefused, Unreadable, UpstreamFailed, UpstreamStalled
 from gateway.counting import Counting
+from gateway.dialer import Body, Call
 from gateway.downstream import Answer, Downstream
 from gateway.entrance import Admission, Entrance
 from gateway.incoming import read_body, stream_body
 from gateway.reception import Reception
 from gateway.recovery import Recovery
-from gateway.relay import Body, Call
 from gateway.sender import Sender
 from gateway.settings import Settings
 from gateway.wire.formats import render_error
@@ -77,10 +76,9 @@ class Proxy:
         admission = self._entrance.admit(request)
         if admission.form is None:
             call = _make_call(admission, await stream_body(request))
-            call = msgspec.structs.replace(call, headers=call.headers.copy())
             length = request.headers.get("Content-Length")
             if length is not None:
-                call.headers["Content-Length"] = length
+                call = call.with_header("Content-Length", length)
             await self._sender.pass_through(call, downstream)
             return
         incoming = await read_body(request, self._settings.listen.max_body_bytes)

@@ -175,20 +175,20 @@ class Reception:
         A new id for a request that leaves its nearest head's continuation, and for a side call: one with
         other tools over the same history, or the client's own summary of it.
         """
-        own = received.conversation.key.hex()
-        tools = received.body.envelope.tools
+        chain, tools = received.conversation.chain, received.body.envelope.tools
         if head is None:
             # By its opening: the same one after a restart, wherever the conversation stands then.
-            conversation = received.conversation
-            return _make_id(conversation.chain[conversation.opening_end], tools), None
-        fresh = _make_id(received.conversation.key, tools)
+            return _make_id(chain[received.conversation.opening_end], tools), None
+        own = chain[-1].hex()
         is_side_call = head.tools != tools.hex() or purpose == "summary"
         if head.key == own:
-            return (fresh, None) if is_side_call else (head.conversation, head.parent)
+            return (
+                (head.conversation, head.parent) if not is_side_call else (_make_id(chain[-1], tools), None)
+            )
         first = own if is_side_call else claim(head, own)
-        goes_on = first == own or bytes.fromhex(first) in received.conversation.chain
+        goes_on = first == own or bytes.fromhex(first) in chain
         if is_side_call or not goes_on:
-            return fresh, head.conversation
+            return _make_id(chain[-1], tools), head.conversation
         return head.conversation, head.parent
 
 

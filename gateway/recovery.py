@@ -3,18 +3,20 @@
 DESIGN §4: learn, compact, retry once; then once with the digest; then the upstream's own error, unchanged.
 """
 
+from collections.abc import Awaitable
 from functools import partial
 from typing import Final, NamedTuple
 
 from gateway.core.plan import Plan
 from gateway.core.refusal import Overflow, is_window_exceeded
+from gateway.dialer import Call
 from gateway.downstream import Downstream
 from gateway.holding import Care, Held
 from gateway.journal import Journal
 from gateway.lessons import Lessons
 from gateway.patience import Patience
 from gateway.preparation import Preparation
-from gateway.relay import Call, Outcome
+from gateway.relay import Outcome
 from gateway.sender import Sender, Watching
 from gateway.turn import Turn
 
@@ -71,11 +73,11 @@ class Recovery:
             overflow = held.overflow
         return False
 
-    async def _send(
+    def _send(
         self, turn: Turn, plan: Plan, call: Call, downstream: Downstream, care: Care
-    ) -> Held | None:
+    ) -> Awaitable[Held | None]:
         observe = partial(self._observe, turn, plan)
-        return await self._sender.send(turn, plan, call, downstream, Watching(observe, care))
+        return self._sender.send(turn, plan, call, downstream, Watching(observe, care))
 
     def _observe(self, turn: Turn, plan: Plan, outcome: Outcome) -> None:
         """One plain call; nothing is awaited any more."""

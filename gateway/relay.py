@@ -5,60 +5,30 @@ Knows HTTP, not conversations. An answer is never an error, whatever its status;
 
 import math
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Final
 
 import aiohttp
 import msgspec
 from aiohttp import hdrs
-from aiohttp.abc import AbstractStreamWriter
-from aiohttp.payload import Payload
-from multidict import CIMultiDict
-from yarl import URL
 
 from gateway.core.errors import UpstreamFailed
 from gateway.core.refusal import Overflow
+from gateway.dialer import Call, Dialer
 from gateway.downstream import Downstream
 from gateway.holding import Care, Held, hold_back, may_be_refusal
 from gateway.loop import refuse_gateway
-from gateway.settings import Settings, UpstreamSettings
+from gateway.settings import Settings
 from gateway.upstream import make_response_headers
-from gateway.upstream_body import FOREIGN, read_bounded, read_piece, translate
+from gateway.upstream_body import FOREIGN, read_at_hand, read_bounded, read_piece, translate
 from gateway.watchdog import Watch, Watchdog
 from gateway.wire.answer import AnswerReader, Reading
 from gateway.wire.encoding import DecodeError, Decoder, decode_body, make_decoder
 from gateway.wire.sse import Event
 from gateway.wire.usage_chunk import UsageChunkFilter
 
-# One write of this size at a time, so that a large body neither fills the buffer nor holds the loop.
-_WRITE_BYTES: Final = 1 << 18
-_READ_BYTES: Final = 1 << 18
-_HEADER_BYTES: Final = 1 << 16
-_MOST_HEADERS: Final = 256
 _KEPT_ERROR_BYTES: Final = 1 << 16
 _MOST_PLAIN_BYTES: Final = 1 << 20
-# uvicorn closes idle connections after 5 s; reusing one at that moment would fail a POST for nothing.
-_KEEPALIVE_SECONDS: Final = 4.0
-# The library guesses a type for a body that came without one, unless it is told not to.
-_NEVER_ADDED: Final = CIMultiDict({hdrs.CONTENT_TYPE: None})
-
-Body = bytes | AsyncIterator[bytes] | None
-
-
-class Call(msgspec.Struct, frozen=True, kw_only=True):
-    """What is sent upstream."""
-
-    upstream: UpstreamSettings
-    method: str
-    url: URL
-    headers: CIMultiDict[str]
-    body: Body = None
-
-    def with_body(self, body: bytes) -> "Call":
-        """The same call with a plain body: a rewritten one carries no content encoding."""
-        headers = self.headers.copy()
-        headers.popall(hdrs.CONTENT_ENCODING, None)
-        return msgspec.structs.replace(self, body=body, headers=headers)
 
 
 class Outcome(msgspec.Struct, frozen=True):
@@ -96,70 +66,20 @@ class Carried(msgspec.Struct, frozen=True):
     held: Held | None
 
 
-class _BytesBody(Payload):
-    """A body in memory, written piece by piece."""
-
-    _default_content_type = "application/json"
-    _autoclose = True
-
-    def __init__(self, value: bytes, watch: Watch) -> None:
-        super().__init__(value)
-        self._size = len(value)
-        self._watch = watch
-
-    async def write(self, writer: AbstractStreamWriter) -> None:
-        await self.write_with_length(writer, None)
-
-    async def write_with_length(self, writer: AbstractStreamWriter, content_length: int | None) -> None:
-        value = self._value if content_length is None else self._value[:content_length]
-        if len(value) <= _WRITE_BYTES:
-            await writer.write(value)
-            return
-        view = memoryview(value)
-        for start in range(0, len(value), _WRITE_BYTES):
-            await writer.write(view[start : start + _WRITE_BYTES])
-            self._watch.seen_seconds = time.monotonic()
-
-    def decode(self, encoding: str = "utf-8", errors: str = "strict") -> str:
-        return str(self._value, encoding, errors)
-
-
-class _PlainRequest(aiohttp.ClientRequest):
-    """A request that carries the headers it was given and none that the library would add."""
-
-    def update_auto_headers(self, skip_auto_headers: object) -> None:
-        self._skip_auto_headers = _NEVER_ADDED
-
-
 class Relay:
     def __init__(self, settings: Settings) -> None:
         upstreams = settings.upstreams.values()
         self._watchdog = Watchdog(min(upstream.idle_seconds for upstream in upstreams))
-        self._timeouts = {
-            upstream.connect_seconds: aiohttp.ClientTimeout(total=None, sock_connect=upstream.connect_seconds)
-            for upstream in upstreams
-        }
+        self._dialer = Dialer(upstreams)
         self._hold_seconds = settings.keepalive.after_seconds
-        self._session: aiohttp.ClientSession | None = None
 
     async def open(self) -> None:
-        """Every default that a gateway must not have is set here (FACTS §1)."""
-        self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=_KEEPALIVE_SECONDS, ttl_dns_cache=60),
-            cookie_jar=aiohttp.DummyCookieJar(),
-            request_class=_PlainRequest,
-            auto_decompress=False,
-            read_bufsize=_READ_BYTES,
-            max_line_size=_HEADER_BYTES,
-            max_field_size=_HEADER_BYTES,
-            max_headers=_MOST_HEADERS,
-        )
+        await self._dialer.open()
         self._watchdog.start()
 
     async def close(self) -> None:
         await self._watchdog.stop()
-        if self._session is not None:
-            await self._session.close()
+        await self._dialer.close()
 
     async def carry(self, exchange: Exchange, downstream: Downstream) -> Carried:
         """One call and its answer. Raises UpstreamFailed where nothing of an answer was sent downstream yet.
@@ -176,8 +96,10 @@ class Relay:
 
     async def _carry(self, exchange: Exchange, downstream: Downstream, watch: Watch) -> Carried:
         response = await self._ask(exchange.call, watch)
-        refusal = await _read_refusal(exchange, response, watch)
-        if exchange.without_usage is None or not _names_usage_option(refusal):
+        if exchange.without_usage is None:
+            return Carried(False, await self._pass_on(exchange, response, downstream, watch, b""))
+        refusal = await _read_refusal(response, watch)
+        if not _names_usage_option(refusal):
             return Carried(False, await self._pass_on(exchange, response, downstream, watch, refusal))
         plain = msgspec.structs.replace(exchange, call=exchange.without_usage, without_usage=None)
         response = await self._ask(plain.call, watch)
@@ -197,14 +119,9 @@ class Relay:
 
     async def _ask(self, call: Call, watch: Watch) -> aiohttp.ClientResponse:
         """The answer's beginning; `watch` ends it."""
-        assert self._session is not None
         watch.end()
-        body = _BytesBody(call.body, watch) if isinstance(call.body, bytes) else _watched(call.body, watch)
-        timeout = self._timeouts[call.upstream.connect_seconds]
         try:
-            response = await self._session.request(
-                call.method, call.url, headers=call.headers, data=body, allow_redirects=False, timeout=timeout
-            )
+            response = await self._dialer.ask(call, watch)
         except FOREIGN as error:
             translate(error, watch)
         watch.response = response
@@ -252,6 +169,9 @@ class Relay:
     ) -> None:
         """`chunk`: what is to be passed on first."""
         edit = stream.edit
+        chunk = chunk or read_at_hand(response)
+        if not chunk or edit is not None:
+            downstream.flush()
         while chunk or (chunk := await read_piece(response, watch)):
             stream.feed(chunk)
             if edit is not None:
@@ -314,20 +234,9 @@ class _Stream:
         return self._filter.feed(decoded) if self._filter is not None else decoded
 
 
-def _watched(body: AsyncIterator[bytes] | None, watch: Watch) -> AsyncIterator[bytes] | None:
-    """An upload that goes on is a sign of life: upstream is silent because it is still being told."""
-
-    async def pass_on(pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-        async for piece in pieces:
-            watch.seen_seconds = time.monotonic()
-            yield piece
-
-    return None if body is None else pass_on(body)
-
-
-async def _read_refusal(exchange: Exchange, response: aiohttp.ClientResponse, watch: Watch) -> bytes:
+async def _read_refusal(response: aiohttp.ClientResponse, watch: Watch) -> bytes:
     """The body of a 400 that an injected option may have caused, read before anything of it is sent."""
-    if exchange.without_usage is None or response.status != 400:
+    if response.status != 400:
         return b""
     return await read_bounded(response, watch, _KEPT_ERROR_BYTES)
 

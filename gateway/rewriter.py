@@ -46,12 +46,15 @@ class Rewriter:
         return edits
 
     def _render(self, turn: Turn, view: View, plan: Plan) -> dict[int, bytes]:
+        """The messages that are sent shortened, by position."""
+        pivot = view.pivot
+        if not view.marks and (pivot is None or pivot.opening_chars is None):
+            return {}
         placeholders = {mark.position: batch.placeholder for batch in plan.batches for mark in batch.marks}
         rendered = {
             position: self._render_one(turn, position, mark, placeholders[position])
             for position, mark in view.marks.items()
         }
-        pivot = view.pivot
         if pivot is not None and pivot.opening_chars is not None:
             for position in range(pivot.opening_end):
                 rendered[position] = self._render_one(turn, position, Mark(position, pivot.opening_chars), "")

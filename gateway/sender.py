@@ -7,10 +7,11 @@ from aiohttp import hdrs
 from msgspec.structs import replace
 
 from gateway.core.plan import Plan
+from gateway.dialer import Call
 from gateway.downstream import Downstream
 from gateway.holding import Care, Held
 from gateway.lru import Lru
-from gateway.relay import Call, Exchange, Outcome, Relay
+from gateway.relay import Exchange, Outcome, Relay
 from gateway.rewriter import Rewriter
 from gateway.settings import Settings
 from gateway.turn import Turn
@@ -51,7 +52,7 @@ class Sender:
         )
         if self._must_ask_for_usage(turn):
             asking = call.with_body(self._rewriter.rewrite_with_usage(turn, plan))
-            asking.headers[hdrs.ACCEPT_ENCODING] = "identity"
+            asking = asking.with_header(hdrs.ACCEPT_ENCODING, "identity")
             exchange = replace(exchange, call=asking, without_usage=call)
         carried = await self._relay.carry(exchange, downstream)
         if carried.refused_option:

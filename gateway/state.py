@@ -63,8 +63,9 @@ class State:
         """Walks the chain from its end through memory; of several heads at one place, the one of this
         scope.
         """
-        for key in reversed(conversation.chain[1:]):
-            heads = self._heads.get(key)
+        chain = conversation.chain
+        for position in range(len(chain) - 1, 0, -1):
+            heads = self._heads.get(chain[position])
             if heads:
                 return next((head for head in heads if head.scope == scope), heads[0])
         return None
@@ -134,8 +135,9 @@ class State:
 
     def _remember_head(self, head: Head) -> None:
         key = bytes.fromhex(head.key)
-        others = tuple(other for other in self._heads.get(key) or () if other.scope != head.scope)
-        heads = (head, *others)[:_MOST_SCOPES]
+        known = self._heads.get(key)
+        others = [other for other in known if other.scope != head.scope] if known else []
+        heads = (head, *others[: _MOST_SCOPES - 1])
         self._heads.put(key, heads, _HEAD_WEIGHT_BYTES * len(heads))
 
     # Pivots

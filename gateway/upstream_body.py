@@ -17,10 +17,19 @@ FOREIGN: Final = (
 )
 
 
+def read_at_hand(response: aiohttp.ClientResponse) -> bytes:
+    """What has come of the body already. A failure waits for whoever reads on."""
+    content = response.content
+    return content.read_nowait() if content.exception() is None else b""
+
+
 async def read_piece(response: aiohttp.ClientResponse, watch: Watch) -> bytes:
     """What has come of the body; nothing at its end. A sign of life. Raises UpstreamFailed."""
+    content = response.content
+    if content.at_eof():
+        return b""
     try:
-        chunk = await response.content.readany()
+        chunk = await content.readany()
     except FOREIGN as error:
         translate(error, watch)
     watch.seen_seconds = time.monotonic()

@@ -6,7 +6,6 @@ Knows nothing of who sent it or when. Positions count the messages after the lea
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Final
 
 from gateway.core.message import Message
@@ -48,10 +47,9 @@ def with_messages(before: Conversation, keep: int, added: Sequence[Message]) -> 
     """The conversation that shares the first `keep` messages (all leading ones) with `before`, then goes
     on.
     """
-    leading = list(before.leading)
-    messages = list(before.messages[:keep])
-    chain = list(before.chain[: keep + 1])
-    late = [pair for pair in before.late if pair[1] < keep]
+    leading, messages, chain = list(before.leading), list(before.messages), list(before.chain)
+    del messages[keep:], chain[keep + 1 :]
+    late = [pair for pair in before.late if pair[1] < keep] if before.late else []
     opening_end = before.opening_end if before.opening_end < keep else _find_opening_end(messages)
     for message in added:
         if message.role == "system" and not messages:
@@ -151,8 +149,11 @@ def find_reply_end(conversation: Conversation, position: int) -> int:
 
 def count_replies(messages: Sequence[Message]) -> int:
     """How often the model has answered in these messages."""
-    roles = ["", *(message.role for message in messages)]
-    return sum(role == "assistant" != before for before, role in pairwise(roles))
+    count, before = 0, ""
+    for message in messages:
+        count += message.role == "assistant" != before
+        before = message.role
+    return count
 
 
 def find_open_group(conversation: Conversation) -> int:

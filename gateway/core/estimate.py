@@ -117,11 +117,13 @@ def upper_bound_tokens(conversation: Conversation, head: Head | None, body_bytes
     None where there is no such bound: a picture's link is short, the picture is not.
     """
     added = conversation.messages[head.length if head else 0 :]
-    if any(message.has_media for message in added):
-        return None
-    if head is None:
-        return body_bytes + _MESSAGE_OVERHEAD_TOKENS * len(conversation.messages)
-    return head.total_tokens + sum(message.size_bytes + _MESSAGE_OVERHEAD_TOKENS for message in added)
+    added_bytes = 0
+    for message in added:
+        if message.has_media:
+            return None
+        added_bytes += message.size_bytes
+    known = head.total_tokens + added_bytes if head is not None else body_bytes
+    return known + _MESSAGE_OVERHEAD_TOKENS * len(added)
 
 
 def _find_middle(ratios: Sequence[float], before: float) -> float:

@@ -81,14 +81,15 @@ def is_on_chain(conversation: Conversation, key: str, length: int) -> bool:
 
 
 def find_eligible_pivots(conversation: Conversation, pivots: Iterable[Pivot]) -> list[Pivot]:
-    """Those on the chain and before the open group, the one that covers least first."""
-    open_group = find_open_group(conversation)
-    eligible = [
-        pivot
-        for pivot in pivots
-        if pivot.covers <= open_group and is_on_chain(conversation, pivot.key, pivot.covers)
-    ]
+    """The one that covers least first."""
+    eligible = [pivot for pivot in pivots if is_eligible(conversation, pivot)]
     return sorted(eligible, key=lambda pivot: pivot.covers)
+
+
+def is_eligible(conversation: Conversation, pivot: Pivot) -> bool:
+    """On the chain, and before the open group."""
+    is_on = is_on_chain(conversation, pivot.key, pivot.covers)
+    return is_on and pivot.covers <= find_open_group(conversation)
 
 
 def find_eligible_batches(conversation: Conversation, batches: Sequence[Batch]) -> list[Batch]:

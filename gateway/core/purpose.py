@@ -52,6 +52,8 @@ def read_purpose(leading: bytes, newest: bytes, *, is_agent: bool) -> Purpose:
     """leading, newest: how the leading block and the newest user message begin, in raw JSON; empty where
     there is none. A sub-agent's own summary is a summary.
     """
+    if not leading and not newest:
+        return "agent" if is_agent else "main"
     for phrases, purpose in _PHRASES:
         if any(phrase in leading or phrase in newest for phrase in phrases):
             return purpose

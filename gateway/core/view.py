@@ -3,7 +3,7 @@
 Knows raw sizes only; what they are worth at an upstream is `estimate`'s business.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -45,8 +45,10 @@ class View:
         return self.pivot.covers if self.pivot else 0
 
 
-def make_view(pivot: Pivot | None, batches: Iterable[Batch]) -> View:
+def make_view(pivot: Pivot | None, batches: Sequence[Batch]) -> View:
     """The newest batch decides where two mark the same message."""
+    if not batches:
+        return View(pivot, {})
     marks = {mark.position: mark for batch in batches for mark in batch.marks}
     start = pivot.covers if pivot else 0
     return View(pivot, {position: mark for position, mark in marks.items() if position >= start})

@@ -34,13 +34,21 @@ class AnswerReader:
     def __init__(
         self, content_type: str, content_encoding: str, tell: Callable[[Event], None] | None = None
     ) -> None:
-        self._events = AnswerEvents(content_type, content_encoding)
+        self._content = content_type, content_encoding
+        self._made: AnswerEvents | None = None
         self._facts = AnswerFacts()
         self._tell = tell
         self._pending: list[bytes] = []
         self._pending_bytes = 0
         # Uncoded, and all that came so far is pending.
         self._is_plain = not content_encoding
+
+    @property
+    def _events(self) -> AnswerEvents:
+        """Made at first use: most whole answers are read without."""
+        if self._made is None:
+            self._made = AnswerEvents(*self._content)
+        return self._made
 
     def feed(self, chunk: bytes) -> None:
         """Hot: once per read."""

@@ -150,7 +150,9 @@ def parse_continuation(before: RequestBody, keep: int, data: bytes) -> RequestBo
     added = _join(data, split_items(data, shared_end, inside_end), before.joins)
     if added and before.joins(before.raw(keep - 1), data[added[0].start : added[0].end]):
         raise Unreadable("the last message goes on")
-    return RequestBody(data, before.envelope, before.places[:keep] + added, inside_end, before.joins)
+    places = before.places[:keep]
+    places += added
+    return RequestBody(data, before.envelope, places, inside_end, before.joins)
 
 
 def _join(data: bytes, items: list[Slice], joins: Callable[[bytes, bytes], bool]) -> list[Slice]:
