@@ -38,7 +38,7 @@ _TOKEN_FORMS = _forms(
     r"max(?:imum)? model len(?:gth)?(?: (?:of|is))?(?: ?[:=])? ?\(?<context>",  # vLLM
     r"too long and exceeds limit of <context>",  # vLLM
     r"\bn ctx(?: ?[:=])? ?<context>",  # llama.cpp, as a field
-    r"prompt is too long: <prompt> tokens > <input> max",  # Anthropic
+    r"prompt is too long: <prompt> tokens > <context> max",  # Anthropic
     r"max(?:imum)? number of (?:input )?tokens(?: allowed)?(?: is)? ?[(:]?<input>",  # Google
     r"input token count is <prompt> but (?:the )?model only supports up to <input>",  # Vertex
     r"max(?:imum)? (?:allowed )?(?:prompt|input) (?:length|tokens)(?: (?:of|is))?(?: ?[:=])? ?\(?<input>",

@@ -9,7 +9,7 @@ from gateway.core.refusal import Overflow, Refusal, is_window_exceeded, read_ove
 from tests.shared_data import SHARED, requires_shared
 
 _ANTHROPIC = "prompt is too long: 213462 tokens > 200000 maximum"
-_READ = Overflow(input=200_000, used=213_462, prompt_tokens=213_462)
+_READ = Overflow(context=200_000, used=213_462, prompt_tokens=213_462)
 
 
 def _samples() -> Any:

@@ -152,7 +152,7 @@ from gateway.core.refusal import Overflow, Refusal, read_overflow
             "AnthropicException - "
             'b\'{"type":"error","error":{"type":"invalid_request_error","message":"prompt '
             "is too long: 213462 tokens > 200000 maximum\"}}'",
-            Overflow(input=200_000, used=213_462, prompt_tokens=213_462),
+            Overflow(context=200_000, used=213_462, prompt_tokens=213_462),
         ),
         (
             'upstream said {\\"error\\":{\\"message\\":\\"maximum context length is 8192 tokens\\"}}',

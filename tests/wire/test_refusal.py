@@ -13,7 +13,7 @@ from tests.shared_data import SHARED, requires_shared
 from tests.wire.recorded import load_answers
 
 _TEXT = "prompt is too long: 213462 tokens > 200000 maximum"
-_OVERFLOW = Overflow(input=200_000, used=213_462, prompt_tokens=213_462)
+_OVERFLOW = Overflow(context=200_000, used=213_462, prompt_tokens=213_462)
 
 
 def _json(value: object) -> bytes:

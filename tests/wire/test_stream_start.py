@@ -90,7 +90,7 @@ def test_the_first_content_or_the_end_starts_it(first: bytes) -> None:
 def test_an_error_before_the_first_content_is_a_refusal(refusal: bytes) -> None:
     verdict = _feed(*_PREAMBLES, refusal)
     assert isinstance(verdict, Refused)
-    assert read_overflow(verdict.refusal) == Overflow(input=200_000, used=213_462, prompt_tokens=213_462)
+    assert read_overflow(verdict.refusal) == Overflow(context=200_000, used=213_462, prompt_tokens=213_462)
 
 
 def test_an_error_behind_the_first_content_comes_too_late() -> None:
