@@ -1,4 +1,4 @@
-"""Which connection a request goes on (nothing is sent twice, or behind half a body), when its answer leaves."""
+"""Which connection a request goes on (nothing goes twice, or behind half a body); when its answer leaves."""
 
 import asyncio
 
