@@ -22,7 +22,9 @@ _UNLIMITED = aiohttp.ClientTimeout(total=None)
 
 @dataclass(kw_only=True)
 class Tapped:
-    """One exchange. plan: the gateway's own word for what it did; status 0: no answer."""
+    """One exchange. plan: the gateway's own word for what it did; status 0: no answer. broken: the gateway broke
+    its answer off; a client that has read enough may hang up.
+    """
 
     method: str
     path: str
@@ -30,7 +32,7 @@ class Tapped:
     body: bytes
     status: int = 0
     plan: str | None = None
-    finished: bool = False
+    broken: bool = False
 
 
 class Tap:
@@ -86,11 +88,18 @@ class Tap:
             tapped.status, tapped.plan = answer.status, answer.headers.get("x-gateway-plan")
             response = web.StreamResponse(status=answer.status, headers=_end_to_end(answer.headers))
             await response.prepare(request)
-            async for piece in answer.content.iter_any():
+            while piece := await _read(answer, tapped):
                 await response.write(piece)
             await response.write_eof()
-        tapped.finished = True
         return response
+
+
+async def _read(answer: aiohttp.ClientResponse, tapped: Tapped) -> bytes:
+    try:
+        return await answer.content.readany()
+    except (aiohttp.ClientError, OSError):
+        tapped.broken = True
+        raise
 
 
 def _end_to_end(headers: Mapping[str, str]) -> CIMultiDict[str]:

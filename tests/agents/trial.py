@@ -230,7 +230,7 @@ class _Account:
         """By whomever: the strict upstream's words, then what the client got."""
         upstream = [seen.refusal for seen in self.toy.requests if seen.refusal is not None]
         seen = [f"{tapped.path}: {tapped.status}" for tapped in self.asked if tapped.status != 200]
-        cut = [f"{tapped.path}: broken off" for tapped in self.asked if not tapped.finished]
+        cut = [f"{tapped.path}: broken off" for tapped in self.asked if tapped.broken]
         return upstream + seen + cut
 
     def _sent(self) -> list[Seen]:
