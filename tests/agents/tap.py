@@ -22,8 +22,9 @@ _UNLIMITED = aiohttp.ClientTimeout(total=None)
 
 @dataclass(kw_only=True)
 class Tapped:
-    """One exchange. plan: the gateway's own word for what it did; status 0: no answer. broken: the gateway broke
-    its answer off; a client that has read enough may hang up.
+    """One exchange. plan: the gateway's own word for what it did; status 0: no answer.
+
+    broken: the gateway broke its answer off; a client that has read enough may hang up.
     """
 
     method: str
