@@ -21,8 +21,9 @@ INSTALL_SELF := $(PIP) install --no-deps --no-build-isolation --editable .
 run: .venv/runtime.stamp
 	@exec $(BIN)/gateway serve $(ARGS)
 
+# A process per core, each with whole files; four at most, as every one of them runs gateways of its own.
 test: .venv/dev.stamp
-	@$(BIN)/python -m pytest $(ARGS)
+	@$(BIN)/python -m pytest --numprocesses=auto --maxprocesses=4 --dist=loadfile $(ARGS)
 
 # What could not be installed fails on its own there, and the others run.
 test-agents: .venv/dev.stamp

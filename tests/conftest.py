@@ -1,7 +1,36 @@
-"""Settings for the whole suite. Fixtures live beside the tests that use them."""
+"""Settings for the whole suite, and the tables that tests fill in. Other fixtures live beside their tests."""
 
+from collections.abc import Callable
+
+import pytest
+from _pytest.terminal import TerminalReporter
 from hypothesis import settings
 
 # No deadline: two busy cores make any example slow now and then, and a slow example is not a wrong one.
 settings.register_profile("gateway", deadline=None)
 settings.load_profile("gateway")
+
+Note = Callable[[str, str], None]
+_ROW = "row of "
+
+
+@pytest.fixture
+def note_row(record_property: Callable[[str, object], None]) -> Note:
+    """Notes a line of a table, by the table's heading. All are printed in the end, whoever ran the test."""
+
+    def note(heading: str, row: str) -> None:
+        record_property(_ROW + heading, row)
+
+    return note
+
+
+def pytest_terminal_summary(terminalreporter: TerminalReporter) -> None:
+    stats = terminalreporter.stats
+    reports = [report for outcome in ("passed", "failed") for report in stats.get(outcome, ())]
+    noted = [noted for report in reports if report.when == "call" for noted in report.user_properties]
+    tables: dict[str, list[str]] = {}
+    for name, row in noted:
+        if name.startswith(_ROW):
+            tables.setdefault(name.removeprefix(_ROW), []).append(str(row))
+    for heading, rows in sorted(tables.items()):
+        terminalreporter.write_line("\n" + "\n".join([heading, *sorted(rows)]))

@@ -1,10 +1,9 @@
 """What each preset does with the same conversations: one table, worked out by hand from the documents.
 
 Window 100,000, output 8,000, no system prompt, an upstream that counts as we do. A summary takes 1,000,
-the line of `rolling` 50, a placeholder 16 tokens. `pytest tests/test_presets.py -s` prints the table.
+the line of `rolling` 50, a placeholder 16 tokens. The table is printed at the end of the run.
 """
 
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
@@ -15,6 +14,7 @@ from gateway.core.limits import Limits
 from gateway.core.policy import Policy
 from gateway.settings import load_settings
 from gateway.settings.folder import find_config_folder
+from tests.conftest import Note
 from tests.toy.presets import Compacted, Played, Script, make_prose, make_talk, play
 
 PRESETS = sorted(path.stem for path in (find_config_folder() / "presets").glob("*.yaml"))
@@ -25,6 +25,11 @@ SCRIPTS: dict[str, Callable[[], Script]] = {
     "prose": lambda: make_prose(60),
     "talk": lambda: make_talk(24, result=4_700),
 }
+
+
+_HEADING = f"{'':6}{'preset':18}{'first compaction':18}" + "".join(
+    f"{name:>8}" for name in ("times", "calls", "left", "marks", "most", "sent")
+)
 
 
 class Row(NamedTuple):
@@ -114,9 +119,11 @@ def test_every_preset_has_its_rows() -> None:
 
 
 @pytest.mark.parametrize(("script", "preset"), EXPECTED)
-def test_a_preset_does_what_its_document_says(script: str, preset: str, tmp_path: Path) -> None:
+def test_a_preset_does_what_its_document_says(
+    script: str, preset: str, tmp_path: Path, note_row: Note
+) -> None:
     row = make_row(play(load_preset(tmp_path, preset), LIMITS, SCRIPTS[script]()))
-    sys.stdout.write(f"\n{script:6}{preset:18}{_render(row)}")
+    note_row(_HEADING, f"{script:6}{preset:18}{_render(row)}")
     assert row == EXPECTED[script, preset]
 
 

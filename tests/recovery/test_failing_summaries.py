@@ -4,7 +4,7 @@ import asyncio
 import itertools
 import json
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from typing import Final
@@ -14,6 +14,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from tests.conftest import Note
 from tests.toy.agent import Message, Shape, make_session
 from tests.toy.chat import CHAT
 from tests.toy.delivery import Delivery, RawAnswer
@@ -104,20 +105,8 @@ CASES: Final = [
 ]
 # These say that to ask again is no use.
 ONE_CALL: Final = ("401", "429")
-ROWS: list[str] = []
+_HEADING: Final = f"{'failing summary':40}{'window':14}{'calls':>6}{'stored':>8}{'status':>8}  {'plan':14}log"
 _PROBE: Final = Seen(method="POST", path="", headers=(), body=b"{}", started=0.0, is_summary=True)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def table(request: pytest.FixtureRequest) -> Iterator[None]:
-    """failure x what came of it, at the end of the module."""
-    yield
-    plugins = request.config.pluginmanager
-    reporter, capture = plugins.get_plugin("terminalreporter"), plugins.get_plugin("capturemanager")
-    if reporter is not None and capture is not None and ROWS:
-        heading = f"{'failure':40}{'window':14}{'calls':>6}{'stored':>8}{'status':>8}  {'plan':14}log"
-        with capture.global_and_fixture_disabled():
-            reporter.write_line("\n\n" + "\n".join([heading, *sorted(ROWS)]) + "\n")
 
 
 def find_failure(dialect: Dialect, name: str) -> Reply | RawAnswer:
@@ -173,11 +162,11 @@ async def send(
     return Outcome(answers, calls, lines, toy)
 
 
-def note_row(failure: str, window: str, outcome: Outcome) -> None:
+def render_row(failure: str, window: str, outcome: Outcome) -> str:
     answer = outcome.answers[0]
     is_stored = any(b"We did" in seen.body for seen in outcome.toy.chats)
     reason = outcome.lines[0].partition(" covers")[0]
-    ROWS.append(
+    return (
         f"{failure:40}{window:14}{outcome.calls[0]:>6}{'yes' if is_stored else 'no':>8}{answer.status:>8}"
         f"  {answer.header('x-gateway-plan') or '':14}{reason}"
     )
@@ -189,13 +178,13 @@ def name_case(part: Dialect | str) -> str:
 
 @pytest.mark.parametrize(("dialect", "failure"), CASES, ids=name_case)
 async def test_what_still_fits_goes_on_unchanged(
-    dialect: Dialect, failure: str, caplog: pytest.LogCaptureFixture
+    dialect: Dialect, failure: str, caplog: pytest.LogCaptureFixture, note_row: Note
 ) -> None:
     toy = ToyUpstream(window=WINDOW)
     fail_with(toy, find_failure(dialect, failure))
     body = choose_body(toy, 0.82, 0.88, dialect)
     outcome = await send(toy, body, 5, caplog, dialect)
-    note_row(f"{failure} {dialect.path}", "fits", outcome)
+    note_row(_HEADING, render_row(f"{failure} {dialect.path}", "fits", outcome))
     assert {answer.status for answer in outcome.answers} == {200}
     assert {answer.header("x-gateway-plan") for answer in outcome.answers} == {"passthrough"}
     assert [seen.body for seen in toy.chats] == [body] * 5
@@ -208,12 +197,12 @@ async def test_what_still_fits_goes_on_unchanged(
 
 @pytest.mark.parametrize(("dialect", "failure"), CASES, ids=name_case)
 async def test_what_does_not_fit_goes_on_as_a_digest(
-    dialect: Dialect, failure: str, caplog: pytest.LogCaptureFixture
+    dialect: Dialect, failure: str, caplog: pytest.LogCaptureFixture, note_row: Note
 ) -> None:
     toy = ToyUpstream(window=WINDOW)
     fail_with(toy, find_failure(dialect, failure))
     outcome = await send(toy, choose_body(toy, 1.2, 1.4, dialect), 3, caplog, dialect)
-    note_row(f"{failure} {dialect.path}", "does not fit", outcome)
+    note_row(_HEADING, render_row(f"{failure} {dialect.path}", "does not fit", outcome))
     assert {answer.status for answer in outcome.answers} == {200}
     assert {answer.header("x-gateway-plan") for answer in outcome.answers} == {"digest"}
     assert outcome.calls == [1 if failure in ONE_CALL else 2] * 3
