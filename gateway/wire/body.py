@@ -85,6 +85,22 @@ def decode_message(raw: bytes) -> Any:  # noqa: ANN401 - JSON is of any shape
         return msgspec.json.decode(mend_surrogates(raw))
 
 
+def read_message_object(raw: bytes) -> dict[str, Any]:
+    """A message: an object with a role. Raises Unreadable for anything else."""
+    try:
+        message = decode_message(raw)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise Unreadable("message is not JSON we can read") from error
+    if not isinstance(message, dict) or not isinstance(message.get("role"), str):
+        raise Unreadable("message without a role")
+    return message
+
+
+def decode_fields(raw: bytes) -> dict[str, msgspec.Raw]:
+    """The fields of an object, each as it stands there. Raises MsgspecError or UnicodeDecodeError."""
+    return msgspec.json.decode(mend_surrogates(raw), type=dict[str, msgspec.Raw])
+
+
 def split_items(data: bytes, start: int, end: int) -> list[Slice]:
     """The items of the array whose inside lies at `start:end`. Raises Unreadable."""
     inside = data[start:end].lstrip(_SPACES)

@@ -5,8 +5,8 @@ Rules: DESIGN §3. Left out is what real clients add, move or drop between two r
 
 import hashlib
 import re
-from collections.abc import Iterable
-from typing import cast
+from collections.abc import Collection, Iterable, Mapping
+from typing import Final, cast
 
 import msgspec
 
@@ -16,6 +16,8 @@ from gateway.core.errors import Unreadable
 _EPHEMERAL = re.compile(
     r"<(system-reminder|system_reminder|environment_details|environment_context|info-msg)>"
 )
+# Fields that say nothing: null or empty is the same as absent.
+EMPTY: Final[tuple[object, ...]] = (None, "", [], {})
 _IGNORED_PART_KEYS = frozenset({"cache_control", "annotations", "id", "status", "logprobs"})
 
 
@@ -31,8 +33,23 @@ def canonical_json(value: object) -> bytes:
         raise Unreadable("nested too deeply") from error
 
 
-def canonical_arguments(arguments: str) -> bytes:
-    """Tool-call arguments: a JSON text that clients re-space. What is not JSON stands for itself."""
+def encode_value(value: object) -> bytes:
+    """A text as it is, anything else as its canonical JSON."""
+    return value.encode("utf-8", "surrogatepass") if isinstance(value, str) else canonical_json(value)
+
+
+def list_extra_fields(message: Mapping[str, object], ignored: Collection[str]) -> list[tuple[bytes, bytes]]:
+    """What stands beside the fields that a format knows: it may matter."""
+    extra = sorted(key for key in message if key not in ignored and message[key] not in EMPTY)
+    return [(b"field", encode_value(key) + b"=" + canonical_json(message[key])) for key in extra]
+
+
+def canonical_arguments(arguments: object) -> bytes:
+    """Tool-call arguments: a JSON text that clients re-space, or the value itself. A text that is not JSON
+    stands for itself.
+    """
+    if not isinstance(arguments, str):
+        return canonical_json(arguments)
     try:
         return canonical_json(msgspec.json.decode(arguments))
     except (msgspec.MsgspecError, UnicodeEncodeError, RecursionError):

@@ -9,12 +9,15 @@ import msgspec
 
 from gateway.core.errors import Unreadable
 from gateway.core.message import Call, Message, Role, digest_fields
-from gateway.wire.body import decode_message
+from gateway.wire.body import read_message_object
 from gateway.wire.canonical import (
+    EMPTY,
     canonical_arguments,
     canonical_json,
     canonical_part,
+    encode_value,
     flatten_content,
+    list_extra_fields,
     without_ephemeral_blocks,
 )
 from gateway.wire.request import Envelope, EnvelopeFields, RequestBody, split_request
@@ -39,8 +42,6 @@ _IGNORED_KEYS: Final = frozenset(
 )
 # Nothing beyond these: nothing more to look for.
 _USUAL_KEYS: Final = frozenset({"role", "content", "tool_calls", "tool_call_id", "name"})
-# The reply field of non-OpenAI servers that lies beside `content`; null or empty is the same as absent.
-_EMPTY: Final[tuple[object, ...]] = (None, "", [], {})
 
 
 def parse_body(data: bytes) -> RequestBody:
@@ -117,12 +118,7 @@ def _read_calling(calling: _PlainCalling, raw: bytes, key: bytes) -> Message:
 
 
 def _read_any_message(raw: bytes, key: bytes) -> Message:
-    try:
-        message = decode_message(raw)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise Unreadable("message is not JSON we can read") from error
-    if not isinstance(message, dict) or not isinstance(message.get("role"), str):
-        raise Unreadable("message without a role")
+    message = read_message_object(raw)
     role = _ROLES.get(message["role"], "other")
     texts, media = flatten_content(message.get("content"))
     calls = _read_calls(message.get("tool_calls"))
@@ -151,21 +147,24 @@ def _canonical_fields(
         # A dropped block leaves its line end behind: space around what a user says is not what he says.
         text = without_ephemeral_blocks(text).strip()
     name = message["role"] if role == "other" else role
-    fields = [(b"role", _encode(name)), (b"text", _encode(text))]
+    fields = [(b"role", encode_value(name)), (b"text", encode_value(text))]
     fields.extend([(b"part", canonical_part(part)) for part in media])
     for identity, tool, arguments in calls:
-        fields += [(b"call", _encode(identity)), (b"tool", _encode(tool)), (b"arguments", arguments)]
+        fields += [
+            (b"call", encode_value(identity)),
+            (b"tool", encode_value(tool)),
+            (b"arguments", arguments),
+        ]
     if role == "tool":
-        fields.append((b"answers", _encode(message.get("tool_call_id"))))
+        fields.append((b"answers", encode_value(message.get("tool_call_id"))))
     if role in ("user", "system", "other") and message.get("name"):
-        fields.append((b"name", _encode(message["name"])))
+        fields.append((b"name", encode_value(message["name"])))
     if message.keys() <= _USUAL_KEYS:
         return fields
     for key in ("function_call", "refusal"):
-        if message.get(key) not in _EMPTY:
+        if message.get(key) not in EMPTY:
             fields.append((key.encode(), canonical_json(message[key])))
-    extra = sorted(key for key in message if key not in _IGNORED_KEYS and message[key] not in _EMPTY)
-    return fields + [(b"field", _encode(key) + b"=" + canonical_json(message[key])) for key in extra]
+    return fields + list_extra_fields(message, _IGNORED_KEYS)
 
 
 def _read_calls(calls: object) -> list[tuple[str, str, bytes]]:
@@ -177,16 +176,9 @@ def _read_calls(calls: object) -> list[tuple[str, str, bytes]]:
         kind = call.get("type", "function")
         body = call.get(kind if isinstance(kind, str) else "function")
         detail = cast("dict[str, object]", body) if isinstance(body, dict) else {"input": call}
-        arguments = detail.get("arguments", detail.get("input"))
-        canonical = (
-            canonical_arguments(arguments) if isinstance(arguments, str) else canonical_json(arguments)
-        )
+        canonical = canonical_arguments(detail.get("arguments", detail.get("input")))
         found.append((str(call.get("id") or ""), str(detail.get("name") or ""), canonical))
     return found
-
-
-def _encode(value: object) -> bytes:
-    return value.encode("utf-8", "surrogatepass") if isinstance(value, str) else canonical_json(value)
 
 
 def _read_envelope(fields: EnvelopeFields) -> Envelope:

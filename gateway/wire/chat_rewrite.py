@@ -4,7 +4,7 @@ import msgspec
 
 from gateway.core.pivot import Mark, Pivot, list_turns
 from gateway.core.transcript import cut_middle
-from gateway.wire.surrogates import mend_surrogates
+from gateway.wire.body import decode_fields
 
 
 def render_summary(pivot: Pivot, next_role: str) -> bytes:
@@ -18,7 +18,7 @@ def render_marked(raw: bytes, mark: Mark, placeholder: str) -> bytes:
 
     Attachments go when the text is cleared. Every other field is kept; nothing to shorten, no byte changes.
     """
-    message = msgspec.json.decode(mend_surrogates(raw), type=dict[str, msgspec.Raw])
+    message = decode_fields(raw)
     content = msgspec.json.decode(message["content"]) if "content" in message else None
     shortened = _shorten_content(content, mark, placeholder)
     if shortened == content:

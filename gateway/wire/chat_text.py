@@ -3,11 +3,11 @@
 Knows where words are; leaves ids, flags and the bytes of media out.
 """
 
-from gateway.core.attachment import ATTACHMENT_TOKENS, Attachment
+from gateway.core.attachment import Attachment
 from gateway.core.transcript import Spoken
 from gateway.wire.body import decode_message
 from gateway.wire.canonical import flatten_content
-from gateway.wire.words import iter_words
+from gateway.wire.words import weigh_parts
 
 # Sent back with a message and counted upstream, but not part of what it says.
 _HIDDEN_KEYS = ("reasoning_content", "refusal")
@@ -33,27 +33,16 @@ def read_spoken(raw: bytes) -> Spoken:
     message = decode_message(raw)
     texts, media = flatten_content(message.get("content"))
     hidden = [message[key] for key in _HIDDEN_KEYS if isinstance(message.get(key), str)]
-    media_tokens = 0
-    for part in media:
-        kind = _read_attachment(part)
-        if kind is None:
-            hidden.extend(iter_words(part))
-        else:
-            media_tokens += ATTACHMENT_TOKENS[kind]
+    media_tokens, words = weigh_parts(media, _ATTACHMENTS)
     return Spoken(
         role=str(message["role"]),
         text="\n".join(texts),
         calls=tuple(_iter_calls(message)),
         media=len(media),
-        hidden="\n".join(hidden),
+        hidden="\n".join([*hidden, *words]),
         is_result=message["role"] in ("tool", "function"),
         media_tokens=media_tokens,
     )
-
-
-def _read_attachment(part: dict[str, object]) -> Attachment | None:
-    kind = part.get("type")
-    return _ATTACHMENTS.get(kind) if isinstance(kind, str) else None
 
 
 def _iter_calls(message: dict[str, object]) -> list[tuple[str, str]]:

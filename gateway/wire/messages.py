@@ -8,10 +8,16 @@ from typing import Final, Literal
 
 import msgspec
 
-from gateway.core.errors import Unreadable
 from gateway.core.message import Call, Message, Role, digest_fields
-from gateway.wire.body import decode_message
-from gateway.wire.canonical import canonical_json, canonical_part, flatten_content, without_ephemeral_blocks
+from gateway.wire.body import read_message_object
+from gateway.wire.canonical import (
+    canonical_json,
+    canonical_part,
+    encode_value,
+    flatten_content,
+    list_extra_fields,
+    without_ephemeral_blocks,
+)
 from gateway.wire.request import Envelope, EnvelopeFields, RequestBody, split_request
 
 # Claude Code puts the price list's view of a request into its system prompt: a hash of this very body.
@@ -32,7 +38,6 @@ _THINKING: Final = frozenset({"thinking", "redacted_thinking"})
 # Blocks of other types that cost no more tokens than they have bytes. A picture, a file or the name of one
 # does.
 _WORDY: Final = frozenset({"server_tool_use", "mcp_tool_use", "search_result", "compaction"})
-_EMPTY: Final[tuple[object, ...]] = (None, "", [], {})
 
 
 def parse_body(data: bytes) -> RequestBody:
@@ -99,12 +104,7 @@ def read_message(raw: bytes, key: bytes) -> Message:
 
 
 def _read_any_message(raw: bytes, key: bytes) -> Message:
-    try:
-        message = decode_message(raw)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise Unreadable("message is not JSON we can read") from error
-    if not isinstance(message, dict) or not isinstance(message.get("role"), str):
-        raise Unreadable("message without a role")
+    message = read_message_object(raw)
     said = _Said(message["role"], _ROLES.get(message["role"], "other"))
     content = message.get("content")
     for block in content if isinstance(content, list) else [content]:
@@ -118,7 +118,7 @@ class _Said:
 
     def __init__(self, name: str, role: Role) -> None:
         self._role = role
-        self._fields = [(b"role", _encode(name))]
+        self._fields = [(b"role", encode_value(name))]
         self._texts: list[str] = []
         self._calls: list[Call] = []
         self._results: list[str] = []
@@ -133,8 +133,8 @@ class _Said:
         """A call that the client answers, where it is the model's."""
         self._end_text()
         self._fields += [
-            (b"call", _encode(identity)),
-            (b"tool", _encode(tool)),
+            (b"call", encode_value(identity)),
+            (b"tool", encode_value(tool)),
             (b"arguments", canonical_json(value)),
         ]
         if self._role == "assistant":
@@ -145,7 +145,7 @@ class _Said:
     ) -> None:
         self._end_text()
         text = texts[0] if len(texts) == 1 else "".join(texts)
-        self._fields += [(b"answers", _encode(identity)), (b"result", _encode(text))]
+        self._fields += [(b"answers", encode_value(identity)), (b"result", encode_value(text))]
         self._fields += [(b"part", canonical_part(part)) for part in parts]
         if is_error:
             self._fields.append((b"error", b"1"))
@@ -190,8 +190,7 @@ class _Said:
     def add_fields(self, message: dict[str, object]) -> None:
         """What stands beside the content."""
         self._end_text()
-        extra = sorted(key for key in message if key not in _IGNORED_KEYS and message[key] not in _EMPTY)
-        self._fields += [(b"field", _encode(key) + b"=" + canonical_json(message[key])) for key in extra]
+        self._fields += list_extra_fields(message, _IGNORED_KEYS)
 
     def make_message(self, raw: bytes, key: bytes) -> Message:
         self._end_text()
@@ -219,12 +218,8 @@ class _Said:
         if self._role == "user":
             text = without_ephemeral_blocks(text).strip()
         if text:
-            self._fields.append((b"text", _encode(text)))
+            self._fields.append((b"text", encode_value(text)))
             self._is_more_than_results = True
-
-
-def _encode(text: str) -> bytes:
-    return text.encode("utf-8", "surrogatepass")
 
 
 def _read_envelope(fields: EnvelopeFields) -> Envelope:
@@ -250,7 +245,7 @@ def _read_envelope(fields: EnvelopeFields) -> Envelope:
 
 def _digest_system(texts: Iterable[str], others: Iterable[dict[str, object]]) -> bytes:
     """Of what it says, however it is cut into blocks; empty where it says nothing."""
-    said = [(b"text", _encode(text)) for text in texts if text and not text.startswith(_BILLING)]
+    said = [(b"text", encode_value(text)) for text in texts if text and not text.startswith(_BILLING)]
     said += [(b"part", canonical_part(part)) for part in others]
     return digest_fields(said) if said else b""
 

@@ -8,15 +8,15 @@ from typing import Final
 
 import msgspec
 
+from gateway.wire.body import decode_fields
 from gateway.wire.opened import Opened
-from gateway.wire.surrogates import mend_surrogates
 
 _NOTHING: Final = msgspec.Raw(b"null")
 
 
 def open_results(raw: bytes) -> Opened:
     """Of a slice that was read before. Raises MsgspecError, UnicodeDecodeError, RecursionError."""
-    message = msgspec.json.decode(mend_surrogates(raw), type=dict[str, msgspec.Raw])
+    message = decode_fields(raw)
     content = message.get("content", _NOTHING)
     if not bytes(content).startswith(b"["):
         return Opened(raw, ())

@@ -6,7 +6,7 @@ import msgspec
 
 from gateway.core.pivot import Mark, Pivot, list_turns
 from gateway.core.transcript import cut_middle
-from gateway.wire.surrogates import mend_surrogates
+from gateway.wire.body import decode_fields
 
 # "text content blocks must be non-empty", and must say something.
 _NOTHING: Final = "(nothing)"
@@ -32,7 +32,7 @@ def render_marked(raw: bytes, mark: Mark, placeholder: str) -> bytes:
     Attachments go when a result is cleared. What else a message with results says is kept, like every other
     field; nothing to shorten, no byte changes.
     """
-    message = msgspec.json.decode(mend_surrogates(raw), type=Fields)
+    message = decode_fields(raw)
     content = message.get("content", msgspec.Raw(b"null"))
     shortened = _shorten_message(content, mark, placeholder)
     if shortened is content:

@@ -8,10 +8,12 @@ from typing import Final
 from gateway.core.message import Call, Message, digest_fields
 from gateway.wire.body import split_fields_or_text
 from gateway.wire.canonical import (
+    EMPTY,
     canonical_arguments,
-    canonical_json,
     canonical_part,
+    encode_value,
     flatten_content,
+    list_extra_fields,
     without_ephemeral_blocks,
 )
 from gateway.wire.request import Envelope, EnvelopeFields, RequestBody, split_request
@@ -30,8 +32,6 @@ from gateway.wire.responses_items import (
 _IGNORED_KEYS: Final = frozenset(
     {"type", "role", "content", "output", "arguments", "call_id", "id", "status", "phase", "created_by"}
 )
-# Null or empty is the same as absent.
-_EMPTY: Final[tuple[object, ...]] = (None, "", [], {})
 # Here the id is what the item says.
 _NAMED: Final = ("item_reference", "mcp_approval_request")
 _PICTURES: Final = ("image_generation_call",)
@@ -75,7 +75,7 @@ def _identify(item: Item, content: tuple[list[str], list[dict[str, object]]]) ->
         # A dropped block leaves its line end behind: space around what a user says is not what he says.
         text = without_ephemeral_blocks(text).strip()
     name = item.get("role") if kind == "message" and role == "other" else role
-    fields = [(b"kind", _encode(kind)), (b"role", _encode(name)), (b"text", _encode(text))]
+    fields = [(b"kind", encode_value(kind)), (b"role", encode_value(name)), (b"text", encode_value(text))]
     return fields + [(b"part", canonical_part(part)) for part in content[1]]
 
 
@@ -89,21 +89,13 @@ def _identify_rest(
     fields: list[tuple[bytes, bytes]] = []
     identity = item.get("id") if kind in _NAMED else item.get("call_id")
     if identity is not None:
-        fields.append((b"call", _encode(identity)))
+        fields.append((b"call", encode_value(identity)))
     arguments = item.get("arguments")
     if arguments is not None:
-        is_text = isinstance(arguments, str)
-        fields.append(
-            (b"arguments", canonical_arguments(arguments) if is_text else canonical_json(arguments))
-        )
-    fields += [(b"output", _encode(text)) for text in output[0]]
+        fields.append((b"arguments", canonical_arguments(arguments)))
+    fields += [(b"output", encode_value(text)) for text in output[0]]
     fields += [(b"part", canonical_part(part)) for part in output[1]]
-    extra = sorted(key for key in item if key not in _IGNORED_KEYS and item[key] not in _EMPTY)
-    return fields + [(b"field", _encode(key) + b"=" + canonical_json(item[key])) for key in extra]
-
-
-def _encode(value: object) -> bytes:
-    return value.encode("utf-8", "surrogatepass") if isinstance(value, str) else canonical_json(value)
+    return fields + list_extra_fields(item, _IGNORED_KEYS)
 
 
 def _read_envelope(fields: EnvelopeFields) -> Envelope:
@@ -120,6 +112,6 @@ def _read_envelope(fields: EnvelopeFields) -> Envelope:
         preamble=fields.digest("instructions"),
         preamble_slice=fields.place("instructions"),
         is_kept=fields.read("store") is not False,
-        is_trimmed=fields.read("context_management") not in _EMPTY,
+        is_trimmed=fields.read("context_management") not in EMPTY,
         is_partial=any(fields.read(key) is not None for key in ("previous_response_id", "conversation")),
     )

@@ -10,7 +10,7 @@ import msgspec
 
 from gateway.core.errors import Unreadable
 from gateway.core.message import Role
-from gateway.wire.surrogates import mend_surrogates
+from gateway.wire.body import decode_message
 
 Item = dict[str, Any]
 
@@ -22,23 +22,15 @@ _ROLES: Final[dict[str, Role]] = {
 }
 # What the model produces, besides every kind of `..._call`.
 _MODELS: Final = frozenset({"reasoning", "mcp_list_tools", "mcp_approval_request", "item_reference"})
-_decode_items = msgspec.json.Decoder(list[Any]).decode
 
 
 def decode_items(raw: bytes) -> list[Item]:
     """The items of one message's slice; a string is a message of the user's. Raises Unreadable."""
     try:
-        items = _decode(b"[%s]" % raw)
+        items = decode_message(b"[%s]" % raw)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise Unreadable("item is not JSON we can read") from error
     return [_read_item(item) for item in items]
-
-
-def _decode(array: bytes) -> list[Any]:
-    try:
-        return _decode_items(array)
-    except (msgspec.MsgspecError, UnicodeDecodeError):
-        return _decode_items(mend_surrogates(array))
 
 
 def _read_item(item: object) -> Item:

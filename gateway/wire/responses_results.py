@@ -7,8 +7,8 @@ from typing import Final
 
 import msgspec
 
+from gateway.wire.body import decode_fields
 from gateway.wire.opened import Opened
-from gateway.wire.surrogates import mend_surrogates
 
 _KINDS: Final = frozenset(
     {
@@ -21,7 +21,7 @@ _NOTHING: Final = msgspec.Raw(b"null")
 
 def open_results(raw: bytes) -> Opened:
     """Of a slice that was read before. Raises MsgspecError, UnicodeDecodeError, RecursionError."""
-    item = msgspec.json.decode(mend_surrogates(raw), type=dict[str, msgspec.Raw])
+    item = decode_fields(raw)
     kind = msgspec.json.decode(item.get("type", _NOTHING))
     if not isinstance(kind, str) or kind not in _KINDS:
         return Opened(raw, ())

@@ -6,8 +6,8 @@ import msgspec
 
 from gateway.core.pivot import Mark, Pivot, list_turns
 from gateway.core.transcript import cut_middle
+from gateway.wire.body import decode_fields
 from gateway.wire.responses_items import decode_items, read_answered, read_kind
-from gateway.wire.surrogates import mend_surrogates
 
 _PART_TYPES: Final = {"user": "input_text", "assistant": "output_text"}
 # A screenshot can only give way to a screenshot: 32 grey pixels square.
@@ -49,7 +49,7 @@ def render_marked(raw: bytes, mark: Mark, placeholder: str) -> bytes:
         key, shortened = "tools", []
     if shortened == item.get(key):
         return raw
-    fields = msgspec.json.decode(mend_surrogates(raw), type=dict[str, msgspec.Raw])
+    fields = decode_fields(raw)
     fields[key] = msgspec.Raw(msgspec.json.encode(shortened))
     return msgspec.json.encode(fields)
 

@@ -9,7 +9,7 @@ from gateway.core.attachment import ATTACHMENT_TOKENS, Attachment
 from gateway.core.transcript import Spoken
 from gateway.wire.canonical import canonical_json, flatten_content
 from gateway.wire.responses_items import Item, decode_items, read_answered, read_kind
-from gateway.wire.words import iter_words
+from gateway.wire.words import iter_words, weigh_parts
 
 _ATTACHMENTS: Final[dict[str, Attachment]] = {
     "input_image": "image",
@@ -33,13 +33,8 @@ def read_spoken(raw: bytes) -> Spoken:
         thoughts.append(item)
     texts, media = _read_said(item)
     hidden = [word for thought in thoughts for word in _list_thoughts(thought)]
-    media_tokens = sum(map(_count_secret, thoughts))
-    for part in media:
-        kind = part.get("type")
-        if isinstance(kind, str) and kind in _ATTACHMENTS:
-            media_tokens += ATTACHMENT_TOKENS[_ATTACHMENTS[kind]]
-        else:
-            hidden.extend(iter_words(part))
+    media_tokens, words = weigh_parts(media, _ATTACHMENTS)
+    media_tokens += sum(map(_count_secret, thoughts))
     if isinstance(item.get("result"), str):
         media_tokens += ATTACHMENT_TOKENS["image"]
     is_result = read_answered(item) is not None
@@ -49,7 +44,7 @@ def read_spoken(raw: bytes) -> Spoken:
         text="\n".join(texts),
         calls=_read_calls(item),
         media=len(media) + isinstance(item.get("result"), str),
-        hidden="\n".join(hidden),
+        hidden="\n".join([*hidden, *words]),
         is_result=is_result,
         media_tokens=media_tokens,
     )

@@ -1,10 +1,27 @@
-"""The words of a content part that no format names, and what is no word: bytes in base64."""
+"""What content parts other than text weigh: pictures and files flat, what no format names by its words."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
+
+from gateway.core.attachment import ATTACHMENT_TOKENS, Attachment
 
 # No word is that long.
 _BLOB_CHARACTERS: Final = 1_024
+
+
+def weigh_parts(
+    parts: Iterable[Mapping[str, object]], attachments: Mapping[str, Attachment]
+) -> tuple[int, list[str]]:
+    """Flat figures of the parts whose types are attachments, and the words of all others."""
+    tokens = 0
+    words: list[str] = []
+    for part in parts:
+        kind = part.get("type")
+        if isinstance(kind, str) and kind in attachments:
+            tokens += ATTACHMENT_TOKENS[attachments[kind]]
+        else:
+            words.extend(iter_words(part))
+    return tokens, words
 
 
 def iter_words(value: object) -> Iterator[str]:
