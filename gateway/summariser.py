@@ -72,12 +72,12 @@ class Summariser:
             if fitted is None:
                 return Made(rejected, tried, model)
             tried += 1
-            model = fitted.assignment.model
+            model = fitted.assignment.request.model
             try:
                 told = await self._client.ask(fitted.assignment)
             except ModelUnknown as error:
                 rejected = Rejected(str(error))
-                tries += self._models.note_unknown(turn, fitted.meter[1], fitted.assignment.model)
+                tries += self._models.note_unknown(turn, fitted.meter[1], fitted.assignment.request.model)
                 continue
             except UpstreamFailed as error:
                 rejected = Rejected(str(error))

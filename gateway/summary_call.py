@@ -27,21 +27,13 @@ _MOST_ERROR_BYTES: Final = 1 << 16
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Assignment:
-    """What to ask, where. cap, room: tokens of the reply that is wanted, and that fits. greeting: as in
-    SummaryRequest.
-    """
+    """What to ask, and where."""
 
     form: WireFormat
     url: str
     headers: Sequence[tuple[str, str]]
-    model: str
-    system: str
-    output_key: str
-    parts: tuple[str, ...]
-    cap: int
-    room: int
+    request: SummaryRequest
     timeout_seconds: float
-    greeting: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,17 +60,7 @@ class SummaryClient:
         """One call. Raises UpstreamFailed where no answer came, or none in the time allowed; PromptRefused
         where the prompt was too long; ModelUnknown where upstream does not serve the model.
         """
-        body = assignment.form.render_summary_request(
-            SummaryRequest(
-                model=assignment.model,
-                system=assignment.system,
-                parts=assignment.parts,
-                output_key=assignment.output_key,
-                cap=assignment.cap,
-                room=assignment.room,
-                greeting=assignment.greeting,
-            )
-        )
+        body = assignment.form.render_summary_request(assignment.request)
         try:
             async with asyncio.timeout(assignment.timeout_seconds):
                 return await self._exchange(assignment, body)
@@ -94,7 +76,7 @@ class SummaryClient:
         response = await self._client.send(request, stream=True)
         try:
             if response.status_code != 200:
-                raise await _read_failure(response, assignment.model)
+                raise await _read_failure(response, assignment.request.model)
             reader = SummaryReader(assignment.form.read_said, response.headers.get("content-type", ""), "")
             async for chunk in response.aiter_bytes():
                 reader.feed(chunk)

@@ -29,6 +29,7 @@ from gateway.summary_models import SummaryModels
 from gateway.turn import Turn
 from gateway.upstream import Upstreams, make_headers, make_url
 from gateway.wire.formats import FORMATS, WireFormat
+from gateway.wire.summary_request import SummaryRequest
 
 # System prompt and chat template around the parts, in raw tokens.
 _FRAME_TOKENS: Final = 200
@@ -172,14 +173,16 @@ def _make_assignment(
         form=form,
         url=_choose_url(turn, upstream, form),
         headers=_choose_headers(turn, upstream, form),
-        model=model,
-        system=turn.policy.prompts.system,
-        output_key=own or form.output_key,
-        parts=parts,
-        cap=cap,
-        room=room,
+        request=SummaryRequest(
+            model=model,
+            system=turn.policy.prompts.system,
+            parts=parts,
+            output_key=own or form.output_key,
+            cap=cap,
+            room=room,
+            greeting=envelope.greeting if upstream.name == turn.upstream.name else (),
+        ),
         timeout_seconds=turn.policy.summary.timeout_seconds,
-        greeting=envelope.greeting if upstream.name == turn.upstream.name else (),
     )
 
 

@@ -3,6 +3,7 @@
 Knows the format's words. Decides nothing, and never writes a message back from what it has read.
 """
 
+from dataclasses import replace
 from typing import Final, Literal, cast
 
 import msgspec
@@ -22,7 +23,6 @@ from gateway.wire.canonical import (
 )
 from gateway.wire.request import Envelope, EnvelopeFields, RequestBody, split_request
 
-_OUTPUT_KEYS: Final = ("max_completion_tokens", "max_tokens")
 _ROLES: Final[dict[str, Role]] = {
     "system": "system",
     "developer": "system",
@@ -182,16 +182,9 @@ def _read_calls(calls: object) -> list[tuple[str, str, bytes]]:
 
 
 def _read_envelope(fields: EnvelopeFields) -> Envelope:
-    requested_key = next((key for key in _OUTPUT_KEYS if fields.read_count(key) is not None), "")
     options = fields.read("stream_options")
-    return Envelope(
-        model=fields.read_text("model"),
-        is_streaming=fields.read("stream") is True,
-        requested_tokens=fields.read_count(requested_key) if requested_key else None,
-        requested_key=requested_key,
-        requested_slice=fields.place(requested_key) if requested_key else None,
+    return replace(
+        fields.begin_envelope("max_completion_tokens", "max_tokens"),
         wants_usage=isinstance(options, dict) and options.get("include_usage") is True,
         stream_options=fields.place("stream_options"),
-        tools=fields.digest("tools"),
-        tools_slice=fields.place("tools"),
     )

@@ -6,14 +6,11 @@ message that holds the history as data and ends with the instruction (DESIGN §6
 
 import msgspec
 
-from gateway.wire.summary_request import SummaryRequest
-
-# Reasoning models count their thinking against this field: room beyond the summary itself.
-_THINKING_ALLOWANCE_TOKENS = 8_192
+from gateway.wire.summary_request import THINKING_ALLOWANCE_TOKENS, SummaryRequest
 
 
 def render_summary_request(request: SummaryRequest) -> bytes:
-    allowance = _THINKING_ALLOWANCE_TOKENS if request.output_key == "max_completion_tokens" else 0
+    allowance = THINKING_ALLOWANCE_TOKENS if request.output_key == "max_completion_tokens" else 0
     # Anthropic back ends refuse an empty text; document 003 has no system prompt.
     system = [{"role": "system", "content": request.system}] if request.system.strip() else []
     return msgspec.json.encode(

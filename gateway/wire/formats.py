@@ -134,36 +134,33 @@ RESPONSES: Final = WireFormat(
 )
 FORMATS: Final = {form.name: form for form in (CHAT, RESPONSES, MESSAGES)}
 
-_ENDINGS: Final = {
-    "/chat/completions": "chat",
-    "/responses": "responses",
-    "/messages": "messages",
-}
-# Posted there, a request is only counted.
-_COUNTS: Final = {"/messages/count_tokens": "messages"}
-
-
-def read_format(path: str) -> WireFormat | None:
-    """The format of the requests that are posted to a path, None where they are only relayed."""
-    return FORMATS.get(_ENDINGS.get(without_version(path.partition("?")[0]), ""))
-
-
-def read_counted_format(path: str) -> WireFormat | None:
-    """The format of the requests that are posted to a path only to learn how many tokens they hold."""
-    return FORMATS.get(_COUNTS.get(without_version(path.partition("?")[0]), ""))
-
-
-def guess_format(path: str) -> str | None:
-    """The name of the API that a path belongs to: `/messages/count_tokens` goes where `/messages` goes."""
-    plain = without_version(path)
-    return next((name for prefix, name in _ENDINGS.items() if plain.startswith(prefix)), None)
-
 
 def without_version(path: str) -> str:
     """The path after an optional leading /v1."""
     if path.startswith("/v1/"):
         return path[3:]
     return path[3:] if path.startswith("/v1") and path[3:4] in ("", "?") else path
+
+
+_BY_PATH: Final = {without_version(form.path): form for form in FORMATS.values()}
+# Posted there, a request is only counted.
+_COUNTS: Final = {"/messages/count_tokens": MESSAGES}
+
+
+def read_format(path: str) -> WireFormat | None:
+    """The format of the requests that are posted to a path, None where they are only relayed."""
+    return _BY_PATH.get(without_version(path.partition("?")[0]))
+
+
+def read_counted_format(path: str) -> WireFormat | None:
+    """The format of the requests that are posted to a path only to learn how many tokens they hold."""
+    return _COUNTS.get(without_version(path.partition("?")[0]))
+
+
+def guess_format(path: str) -> str | None:
+    """The name of the API that a path belongs to: `/messages/count_tokens` goes where `/messages` goes."""
+    plain = without_version(path)
+    return next((form.name for prefix, form in _BY_PATH.items() if plain.startswith(prefix)), None)
 
 
 def render_error(path: str, error: RequestRefused) -> bytes:

@@ -4,6 +4,7 @@ Knows the format's words. Decides nothing, and never writes a message back from 
 """
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Final, Literal
 
 import msgspec
@@ -223,18 +224,9 @@ class _Said:
 
 
 def _read_envelope(fields: EnvelopeFields) -> Envelope:
-    requested = fields.read_count("max_tokens")
     texts, others = flatten_content(fields.read("system"))
-    return Envelope(
-        model=fields.read_text("model"),
-        is_streaming=fields.read("stream") is True,
-        requested_tokens=requested,
-        requested_key="max_tokens" if requested is not None else "",
-        requested_slice=fields.place("max_tokens") if requested is not None else None,
-        # Streams of this API tell it without being asked.
-        wants_usage=True,
-        tools=fields.digest("tools"),
-        tools_slice=fields.place("tools"),
+    return replace(
+        fields.begin_envelope("max_tokens"),
         preamble=_digest_system(texts, others),
         preamble_slice=fields.place("system"),
         least_tokens=_read_least(fields.read("thinking")),

@@ -19,6 +19,7 @@ class Envelope:
 
     requested_tokens: the reply that is asked for, with the slice of the number, counted from the end of the
     body if it lies behind the messages (negative, as in Python), so that it stays true while they grow.
+    wants_usage: streams tell it; most formats' do without being asked.
     least_tokens: the reply may not be clamped below this (a thinking budget lies inside it).
     tools, preamble: SHA-256 of the tool list and of what stands before the messages in a field of its own
     (`system`, `instructions`), empty where there is none; these slices are counted like the one above.
@@ -33,9 +34,9 @@ class Envelope:
     requested_tokens: int | None
     requested_key: str
     requested_slice: Slice | None
-    wants_usage: bool
     tools: bytes
     tools_slice: Slice | None
+    wants_usage: bool = True
     stream_options: Slice | None = None
     preamble: bytes = b""
     preamble_slice: Slice | None = None
@@ -112,6 +113,19 @@ class EnvelopeFields:
         """SHA-256 of the raw value, empty where there is none or null."""
         raw = self.raw(key)
         return hashlib.sha256(raw).digest() if raw and raw != b"null" else b""
+
+    def begin_envelope(self, *output_keys: str) -> Envelope:
+        """What all formats call by the same names, with the first of these keys that limits the reply."""
+        key = next((key for key in output_keys if self.read_count(key) is not None), "")
+        return Envelope(
+            model=self.read_text("model"),
+            is_streaming=self.read("stream") is True,
+            requested_tokens=self.read_count(key) if key else None,
+            requested_key=key,
+            requested_slice=self.place(key) if key else None,
+            tools=self.digest("tools"),
+            tools_slice=self.place("tools"),
+        )
 
     def place(self, key: str) -> Slice | None:
         """Where it lies, counted as in Envelope."""

@@ -3,6 +3,7 @@
 Knows the format's words. Decides nothing, and never writes an item back from what it has read.
 """
 
+from dataclasses import replace
 from typing import Final
 
 from gateway.core.message import Call, Message, digest_fields
@@ -99,16 +100,8 @@ def _identify_rest(
 
 
 def _read_envelope(fields: EnvelopeFields) -> Envelope:
-    requested = fields.read_count("max_output_tokens")
-    return Envelope(
-        model=fields.read_text("model"),
-        is_streaming=fields.read("stream") is True,
-        requested_tokens=requested,
-        requested_key="max_output_tokens" if requested is not None else "",
-        requested_slice=fields.place("max_output_tokens") if requested is not None else None,
-        wants_usage=True,
-        tools=fields.digest("tools"),
-        tools_slice=fields.place("tools"),
+    return replace(
+        fields.begin_envelope("max_output_tokens"),
         preamble=fields.digest("instructions"),
         preamble_slice=fields.place("instructions"),
         is_kept=fields.read("store") is not False,

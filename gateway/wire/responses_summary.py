@@ -6,15 +6,12 @@ message that holds the history as data and ends with what is wanted (DESIGN §6)
 
 import msgspec
 
-from gateway.wire.summary_request import SummaryRequest
-
-# Models that reason count their thinking against the limit: room beyond the summary itself.
-_THINKING_ALLOWANCE_TOKENS = 8_192
+from gateway.wire.summary_request import THINKING_ALLOWANCE_TOKENS, SummaryRequest
 
 
 def render_summary_request(request: SummaryRequest) -> bytes:
     # Half of what seems left: the prompt was estimated.
-    allowance = max(0, min(_THINKING_ALLOWANCE_TOKENS, (request.room - request.cap) // 2))
+    allowance = max(0, min(THINKING_ALLOWANCE_TOKENS, (request.room - request.cap) // 2))
     instructions = {"instructions": request.system} if request.system.strip() else {}
     content = [{"type": "input_text", "text": "\n\n".join(request.parts)}]
     return msgspec.json.encode(

@@ -1,6 +1,10 @@
 """What a request for a summary says, in the words of no wire format."""
 
 from dataclasses import dataclass
+from typing import Final
+
+# Models that reason count their thinking against the limit: room beyond the summary itself.
+THINKING_ALLOWANCE_TOKENS: Final = 8_192
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
