@@ -19,6 +19,7 @@ from gateway.core.plan import Plan
 from gateway.core.policy import Policy
 from gateway.core.view import Size
 from gateway.identity import Received, Recognizer
+from gateway.rewriter import Rewriter
 from gateway.settings import UpstreamSettings
 from gateway.tenancy import Tenant
 from gateway.turn import Turn
@@ -252,3 +253,17 @@ def make_turn(received: Received, **fields: Any) -> Turn:
         "parent": None,
     }
     return Turn(**(defaults | fields))
+
+
+Rewritten = tuple[Received, Pivot | None, tuple[Batch, ...], bytes]
+
+
+def rewrite(received: Received, pivot: Pivot | None, marks: tuple[Batch, ...]) -> bytes:
+    return Rewriter(1 << 20).rewrite(make_turn(received), make_plan(pivot, marks))
+
+
+def rewrite_somehow(data: st.DataObject, received: Received) -> Rewritten:
+    """With a pivot and marks that may apply to it."""
+    pivot = data.draw(pivots(received.conversation))
+    marks = data.draw(batches(received.conversation))
+    return received, pivot, marks, rewrite(received, pivot, marks)

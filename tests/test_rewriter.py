@@ -7,14 +7,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.core.conversation import find_open_group, is_boundary
-from gateway.core.pivot import Batch, Mark, Pivot
-from gateway.identity import Received
+from gateway.core.pivot import Mark
 from gateway.rewriter import Rewriter
 from gateway.wire.chat_rewrite import render_summary
 from tests.conversations import (
     PLACEHOLDER,
     QUESTION,
     RESUME,
+    Rewritten,
     batches,
     bodies,
     conversations,
@@ -28,6 +28,8 @@ from tests.conversations import (
     render,
     render_body,
     render_message,
+    rewrite,
+    rewrite_somehow,
 )
 from tests.toy.validity import Rules, find_violation
 
@@ -36,20 +38,13 @@ few = settings(max_examples=40)
 _RULES = Rules(later_system=True)
 
 
-def rewrite(received: Received, pivot: Pivot | None, marks: tuple[Batch, ...]) -> bytes:
-    return Rewriter(1 << 20).rewrite(make_turn(received), make_plan(pivot, marks))
-
-
 def read_raws(body: bytes) -> list[bytes]:
     received = read(body)
     return [received.body.raw(index) for index in range(len(received.body.places))]
 
 
-def draw_rewrite(data: st.DataObject) -> tuple[Received, Pivot | None, tuple[Batch, ...], bytes]:
-    received = read(data.draw(bodies(min_turns=1)))
-    pivot = data.draw(pivots(received.conversation))
-    marks = data.draw(batches(received.conversation))
-    return received, pivot, marks, rewrite(received, pivot, marks)
+def draw_rewrite(data: st.DataObject) -> Rewritten:
+    return rewrite_somehow(data, read(data.draw(bodies(min_turns=1))))
 
 
 @few

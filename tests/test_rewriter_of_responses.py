@@ -5,11 +5,14 @@ import json
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.core.pivot import Batch, Pivot
-from gateway.identity import Received, Recognizer
-from gateway.rewriter import Rewriter
+from gateway.identity import Recognizer
 from gateway.wire.formats import RESPONSES
-from tests.conversations import batches, make_plan, make_turn, pivots, render_message
+from tests.conversations import (
+    Rewritten,
+    render_message,
+    rewrite,
+    rewrite_somehow,
+)
 from tests.responses_items import bodies, conversations, frames, read, render_body
 from tests.toy.validity import Rules
 from tests.toy.validity_responses import find_violation
@@ -19,15 +22,8 @@ few = settings(max_examples=60)
 _RULES = Rules(later_system=True, foreign_secrets=True)
 
 
-def rewrite(received: Received, pivot: Pivot | None, marks: tuple[Batch, ...]) -> bytes:
-    return Rewriter(1 << 20).rewrite(make_turn(received), make_plan(pivot, marks))
-
-
-def draw_rewrite(data: st.DataObject) -> tuple[Received, Pivot | None, tuple[Batch, ...], bytes]:
-    received = read(data.draw(bodies(min_turns=1)))
-    pivot = data.draw(pivots(received.conversation))
-    marks = data.draw(batches(received.conversation))
-    return received, pivot, marks, rewrite(received, pivot, marks)
+def draw_rewrite(data: st.DataObject) -> Rewritten:
+    return rewrite_somehow(data, read(data.draw(bodies(min_turns=1))))
 
 
 @few

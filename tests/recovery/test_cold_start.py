@@ -3,7 +3,8 @@
 import asyncio
 import json
 import logging
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import pairwise
@@ -184,18 +185,20 @@ async def test_a_window_that_no_refusal_names_is_found_in_two_steps(
     assert second.refusal is None
 
 
+@asynccontextmanager
+async def impatient_gateway(toy: ToyUpstream) -> AsyncIterator[str]:
+    """Its URL. It waits for a summary shorter than the toy takes for one."""
+    toy.summary_delivery = Delivery(before_headers_seconds=0.5)
+    toy.reply = lambda _: Reply(text="Noted.")
+    more = "policies:\n  default: {summary: {deadline_seconds: 0.1}}\n"
+    async with toy, running_gateway(write_settings(toy, is_known=True, more=more)) as gateway:
+        yield f"{gateway.base_url}/chat/completions"
+
+
 async def test_a_deadline_shorter_than_a_summary_gives_the_digest_and_keeps_the_summary() -> None:
     toy = ToyUpstream(window=WINDOW)
-    toy.summary_delivery = Delivery(before_headers_seconds=0.5)
     session = load_session(30, "one_user")
-    more = "policies:\n  default: {summary: {deadline_seconds: 0.1}}\n"
-    toy.reply = lambda _: Reply(text="Noted.")
-    async with (
-        toy,
-        running_gateway(write_settings(toy, is_known=True, more=more)) as gateway,
-        aiohttp.ClientSession() as client,
-    ):
-        url = f"{gateway.base_url}/chat/completions"
+    async with impatient_gateway(toy) as url, aiohttp.ClientSession() as client:
         first = await ask(client, url, session.request(29, SHAPE))
         assert not toy.summaries[0].finished
         plans = [first.header("x-gateway-plan")]
@@ -215,16 +218,8 @@ async def test_a_summary_that_came_late_is_what_the_next_ones_build_on(
     """It is kept: whoever cannot use the digest finds it."""
     caplog.set_level(logging.INFO, "gateway.compactor")
     toy = ToyUpstream(window=WINDOW)
-    toy.summary_delivery = Delivery(before_headers_seconds=0.5)
     session = load_session(80, "one_user")
-    more = "policies:\n  default: {summary: {deadline_seconds: 0.1}}\n"
-    toy.reply = lambda _: Reply(text="Noted.")
-    async with (
-        toy,
-        running_gateway(write_settings(toy, is_known=True, more=more)) as gateway,
-        aiohttp.ClientSession() as client,
-    ):
-        url = f"{gateway.base_url}/chat/completions"
+    async with impatient_gateway(toy) as url, aiohttp.ClientSession() as client:
         first = await ask(client, url, session.request(79, SHAPE))
         await wait_until(lambda: count_waits(caplog) == 1)
         toy.summary_delivery = Delivery()

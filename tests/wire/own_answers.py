@@ -1,6 +1,8 @@
 """Answers of ours, and what our own reader of answers finds in their bytes."""
 
+import json
 from collections.abc import Callable
+from typing import Any
 
 from gateway.wire.answer_facts import Document
 from gateway.wire.own_answer import OwnAnswer
@@ -26,3 +28,11 @@ def read_events(data: bytes) -> list[Event]:
     events = parser.feed(data)
     assert parser.finish() == []
     return events
+
+
+def read_typed_events(data: bytes) -> list[dict[str, Any]]:
+    """Each event is called what its value says that it is."""
+    events = read_events(data)
+    values = [json.loads(event.data) for event in events]
+    assert [event.name for event in events] == [value["type"] for value in values]
+    return values

@@ -5,14 +5,11 @@ import pytest
 
 from gateway.wire.answer import AnswerReader, Reading
 from gateway.wire.messages_own_answer import render_own_answer
-from tests.wire.own_answers import TEXTS, make_answer, read_events
+from tests.wire.own_answers import TEXTS, make_answer, read_typed_events
 
 
 def read_stream(text: str) -> list[dict[str, Any]]:
-    events = read_events(render_own_answer(make_answer(text, is_streamed=True)))
-    values = [json.loads(event.data) for event in events]
-    assert [event.name for event in events] == [value["type"] for value in values]
-    return values
+    return read_typed_events(render_own_answer(make_answer(text, is_streamed=True)))
 
 
 @pytest.mark.parametrize("is_streamed", [False, True])
@@ -38,7 +35,9 @@ def test_whole_it_is_a_message_of_one_text(text: str) -> None:
 
 @pytest.mark.parametrize("text", TEXTS)
 def test_streamed_it_begins_empty_grows_by_one_text_and_ends(text: str) -> None:
-    start, opened, delta, closed, ending, stop = read_stream(text)
+    start, opened, delta, closed, ending, stop = read_typed_events(
+        render_own_answer(make_answer(text, is_streamed=True))
+    )
     assert (start["message"]["content"], start["message"]["stop_reason"]) == ([], None)
     assert start["message"]["usage"] == {"input_tokens": 0, "output_tokens": 0}
     assert opened == {

@@ -7,19 +7,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.core.pivot import Batch, Mark, Pivot
-from gateway.identity import Received
-from gateway.rewriter import Rewriter
+from gateway.core.pivot import Mark
 from gateway.wire.messages_rewrite import render_marked, render_summary
 from tests.conversations import (
     PLACEHOLDER,
     RESUME,
+    Rewritten,
     batches,
     make_batch,
     make_pivot,
-    make_plan,
-    make_turn,
     pivots,
+    rewrite,
+    rewrite_somehow,
 )
 from tests.messages_conversations import (
     IMAGE,
@@ -43,15 +42,8 @@ _LONG = "word " * 100
 _CLEARED = [text_block(PLACEHOLDER)]
 
 
-def rewrite(received: Received, pivot: Pivot | None, marks: tuple[Batch, ...]) -> bytes:
-    return Rewriter(1 << 20).rewrite(make_turn(received), make_plan(pivot, marks))
-
-
-def draw_rewrite(data: st.DataObject) -> tuple[Received, Pivot | None, tuple[Batch, ...], bytes]:
-    received = read(data.draw(bodies(min_turns=1)))
-    pivot = data.draw(pivots(received.conversation))
-    marks = data.draw(batches(received.conversation))
-    return received, pivot, marks, rewrite(received, pivot, marks)
+def draw_rewrite(data: st.DataObject) -> Rewritten:
+    return rewrite_somehow(data, read(data.draw(bodies(min_turns=1))))
 
 
 @few

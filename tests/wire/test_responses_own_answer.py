@@ -5,7 +5,7 @@ import pytest
 
 from gateway.wire.answer import AnswerReader, Reading
 from gateway.wire.responses_own_answer import render_own_answer
-from tests.wire.own_answers import TEXTS, make_answer, read_events
+from tests.wire.own_answers import TEXTS, make_answer, read_typed_events
 
 _NO_TOKENS = {
     "input_tokens": 0,
@@ -17,10 +17,7 @@ _NO_TOKENS = {
 
 
 def read_stream(text: str) -> list[dict[str, Any]]:
-    events = read_events(render_own_answer(make_answer(text, is_streamed=True)))
-    values = [json.loads(event.data) for event in events]
-    assert [event.name for event in events] == [value["type"] for value in values]
-    return values
+    return read_typed_events(render_own_answer(make_answer(text, is_streamed=True)))
 
 
 @pytest.mark.parametrize("is_streamed", [False, True])
