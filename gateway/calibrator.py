@@ -10,6 +10,9 @@ from gateway.sizes import Sizer
 from gateway.state import State
 from gateway.turn import Turn
 
+# To count more takes longer than a hundred requests.
+_SMALL_BYTES = 32 * 1024
+
 
 class Calibrator:
     def __init__(self, state: State, sizer: Sizer, book: LimitsBook, journal: Journal) -> None:
@@ -19,9 +22,15 @@ class Calibrator:
         self._journal = journal
 
     def wants_look(self, turn: Turn, usage: Usage) -> bool:
-        """Is this answer worth being counted, although no decision needs it?"""
+        """Is this answer worth being counted, although no decision needs it? Far below the lines a small one
+        teaches as much as a large one.
+        """
+        if _is_suspicious(turn, usage.prompt_tokens):
+            return True
+        if len(turn.received.body.data) > _SMALL_BYTES and not turn.is_in_sight(usage.total):
+            return False
         calibration = self._state.read_calibration(turn.owner, turn.meter)
-        return calibration.wants_sample(usage.prompt_tokens) or _is_suspicious(turn, usage.prompt_tokens)
+        return calibration.wants_sample(usage.prompt_tokens)
 
     async def learn(self, turn: Turn, plan: Plan, usage: Usage) -> Turn | None:
         """By an answer. The turn under the limits that it betrays, where upstream left out a part of the

@@ -40,10 +40,6 @@ from gateway.turn import Turn
 log = logging.getLogger("gateway.compactor")
 
 
-# Of the soft line: from here on a head is kept over a restart.
-_IN_SIGHT = 0.25
-
-
 @dataclass(frozen=True, slots=True)
 class _Running:
     tenant: str
@@ -86,11 +82,11 @@ class Compactor:
     def observe(self, turn: Turn, plan: Plan, usage: Usage | None) -> Head:
         """After an answer that upstream gave: records the head, and looks whether the window is filling."""
         head = _make_head(turn, plan, usage)
-        self._state.save_head(head, is_worth_writing=_matters(turn, head))
-        self._state.refresh(plan.pivot, plan.batches)
+        self._state.save_head(head, is_worth_writing=_matters(turn, head) and self._state.is_news(head))
         if plan.new_batch is not None:
             self._state.save_batch(plan.new_batch)
             self._journal.note_pruning(turn, plan.new_batch, plan.sent)
+        self._state.refresh(plan.pivot, plan.batches)
         if usage is not None and self._is_telling(turn, usage):
             self._spawn(self._learn(turn, plan, usage))
         return head
@@ -167,14 +163,10 @@ class Compactor:
 
     async def _compact(self, turn: Turn, instructions: str) -> Outcome:
         """Should we be stopped, the marker brings the work back at the conversation's next request."""
-        conversation = turn.received.conversation
-        head = self._state.find_head(conversation, turn.scope)
-        if head is not None:
-            self._state.save_head(head, is_worth_writing=True)
-        key, length = conversation.key.hex(), len(conversation.messages)
-        self._state.save_marker(_make_marker(turn.owner, key, length, instructions))
+        head = self._state.find_head(turn.received.conversation, turn.scope)
+        marker = self._queue(turn, instructions)
         outcome = await self._fold_by_hand(msgspec.structs.replace(turn, head=head), instructions, head)
-        self._state.drop_marker(key)
+        self._state.drop_marker(marker.key)
         return outcome
 
     async def _obey(self, turn: Turn, instructions: str) -> Outcome:
@@ -249,13 +241,21 @@ class Compactor:
         cut = decide_after(situation, plan, total_tokens)
         if cut is None or self._find_on_chain(turn.owner, turn.received.conversation) is not None:
             return
-        key = turn.received.conversation.key.hex()
-        length = len(turn.received.conversation.messages)
-        self._state.save_marker(_make_marker(turn.owner, key, length, None))
+        marker = self._queue(turn, None)
         # A cancelled task (we are shutting down) leaves its marker behind: it brings the work back.
         order = Order(reason="overflow", calls=turn.policy.summary.max_calls)
         await asyncio.wait((self.start(turn, cut, order),))
-        self._state.drop_marker(key)
+        self._state.drop_marker(marker.key)
+
+    def _queue(self, turn: Turn, instructions: str | None) -> Marker:
+        """With the head that it is found by after a crash: an earlier one would not lead to it."""
+        conversation = turn.received.conversation
+        head = self._state.find_head(conversation, turn.scope)
+        if head is not None:
+            self._state.save_head(head, is_worth_writing=True)
+        marker = _make_marker(turn.owner, conversation.key.hex(), len(conversation.messages), instructions)
+        self._state.save_marker(marker)
+        return marker
 
     def _spawn(self, work: Coroutine[Any, Any, Any]) -> "asyncio.Task[Any]":
         task = asyncio.get_running_loop().create_task(work)
@@ -290,7 +290,7 @@ def _matters(turn: Turn, head: Head) -> bool:
     """
     if head.pivot is not None or head.batches:
         return True
-    return turn.lines is not None and head.total_tokens >= _IN_SIGHT * turn.lines.soft
+    return turn.is_in_sight(head.total_tokens)
 
 
 def _make_head(turn: Turn, plan: Plan, usage: Usage | None) -> Head:

@@ -7,28 +7,31 @@ Works one level below the library's session, which adds, follows, keeps and deco
 import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Iterable
-from functools import partial
+from functools import cached_property, partial
 from typing import Final
 
 import aiohttp
 import msgspec
 from aiohttp import hdrs
+from aiohttp.client_proto import ResponseHandler
+from aiohttp.client_reqrep import ConnectionKey
 from aiohttp.connector import Connection
-from aiohttp.helpers import TimerNoop
 from aiohttp.http import StreamWriter
-from multidict import CIMultiDict
-from yarl import URL
+from aiohttp.http_exceptions import HttpProcessingError
 
+from gateway.request_head import RequestHead
 from gateway.settings import UpstreamSettings
+from gateway.upstream_answer import UpstreamAnswer
 from gateway.watchdog import Watch
 
 # One write of this size at a time, so that a large body neither fills the buffer nor holds the loop.
-_WRITE_BYTES: Final = 1 << 18
+_WRITE_BYTES: Final = 1 << 20
 _READ_BYTES: Final = 1 << 18
 _HEADER_BYTES: Final = 1 << 16
 _MOST_HEADERS: Final = 256
 # uvicorn closes idle connections after 5 s; reusing one at that moment would fail a POST for nothing.
 _KEEPALIVE_SECONDS: Final = 4.0
+_SWITCHING: Final = 101
 # RFC 9110 §9.3.1, §8.6: without a body these say nothing of its length.
 _BODILESS: Final = frozenset({hdrs.METH_GET, hdrs.METH_HEAD, hdrs.METH_OPTIONS, hdrs.METH_TRACE})
 # RFC 9110 §9.2.2: may be sent again where a connection that had been idle broke.
@@ -37,27 +40,24 @@ _IDEMPOTENT: Final = _BODILESS | {hdrs.METH_PUT, hdrs.METH_DELETE}
 Body = bytes | AsyncIterator[bytes] | None
 
 
-class Call(msgspec.Struct, frozen=True, kw_only=True):
-    """What is sent upstream. headers: may be shared between calls, so never changed."""
+class Call(msgspec.Struct, frozen=True):
+    """What is sent upstream."""
 
     upstream: UpstreamSettings
-    method: str
-    url: URL
-    headers: CIMultiDict[str]
+    head: RequestHead
     body: Body = None
 
     def with_body(self, body: bytes) -> "Call":
         """The same call with a plain body: a rewritten one carries no content encoding."""
-        if hdrs.CONTENT_ENCODING not in self.headers:
-            return msgspec.structs.replace(self, body=body)
-        headers = self.headers.copy()
-        headers.popall(hdrs.CONTENT_ENCODING)
-        return msgspec.structs.replace(self, body=body, headers=headers)
+        return Call(self.upstream, self.head.without_header(hdrs.CONTENT_ENCODING), body)
 
-    def with_header(self, name: str, value: str) -> "Call":
-        headers = self.headers.copy()
-        headers[name] = value
-        return msgspec.structs.replace(self, headers=headers)
+
+class _Door(aiohttp.ClientRequest):
+    """What the pool asks of a request is where it goes: one for each upstream, and asked once."""
+
+    @cached_property
+    def connection_key(self) -> ConnectionKey:
+        return super().connection_key
 
 
 class Dialer:
@@ -66,8 +66,7 @@ class Dialer:
             upstream.connect_seconds: aiohttp.ClientTimeout(total=None, sock_connect=upstream.connect_seconds)
             for upstream in upstreams
         }
-        # One for each upstream: what the pool asks of a request is where it goes.
-        self._doors: dict[str, aiohttp.ClientRequest] = {}
+        self._doors: dict[str, _Door] = {}
         self._connector: aiohttp.TCPConnector | None = None
 
     async def open(self) -> None:
@@ -79,13 +78,13 @@ class Dialer:
         if self._connector is not None:
             await self._connector.close()
 
-    def ask(self, call: Call, watch: Watch) -> Awaitable[aiohttp.ClientResponse]:
+    def ask(self, call: Call, watch: Watch) -> Awaitable[UpstreamAnswer]:
         """The answer's beginning; its body is still to come. Raises what `upstream_body.FOREIGN` lists."""
-        if call.body is None and call.method in _IDEMPOTENT:
+        if call.body is None and call.head.method in _IDEMPOTENT:
             return self._ask_twice(call, watch)
         return self._ask_once(call, watch)
 
-    async def _ask_twice(self, call: Call, watch: Watch) -> aiohttp.ClientResponse:
+    async def _ask_twice(self, call: Call, watch: Watch) -> UpstreamAnswer:
         """Again, where it met a pooled connection that the upstream gave up in this moment."""
         try:
             return await self._ask_once(call, watch)
@@ -94,34 +93,32 @@ class Dialer:
         except (aiohttp.ClientOSError, aiohttp.ServerDisconnectedError):
             return await self._ask_once(call, watch)
 
-    async def _ask_once(self, call: Call, watch: Watch) -> aiohttp.ClientResponse:
+    async def _ask_once(self, call: Call, watch: Watch) -> UpstreamAnswer:
         assert self._connector is not None
         door = self._find_door(call)
         timeout = self._timeouts[call.upstream.connect_seconds]
         connection = await self._connector.connect(door, [], timeout)
         try:
-            return await _speak(connection, door, call, watch)
+            return await _speak(connection, call, watch)
         except BaseException:
             # Nobody knows what was said on it; it must not be used again.
             connection.close()
             raise
 
-    def _find_door(self, call: Call) -> aiohttp.ClientRequest:
+    def _find_door(self, call: Call) -> _Door:
         door = self._doors.get(call.upstream.base_url)
         if door is None:
             loop = asyncio.get_running_loop()
-            door = aiohttp.ClientRequest(hdrs.METH_POST, call.url.origin(), loop=loop)
+            door = _Door(hdrs.METH_POST, call.head.url.origin(), loop=loop)
             self._doors[call.upstream.base_url] = door
         return door
 
 
-async def _speak(
-    connection: Connection, door: aiohttp.ClientRequest, call: Call, watch: Watch
-) -> aiohttp.ClientResponse:
+async def _speak(connection: Connection, call: Call, watch: Watch) -> UpstreamAnswer:
     protocol = connection.protocol
     assert protocol is not None
     protocol.set_response_params(
-        skip_payload=call.method == hdrs.METH_HEAD,
+        skip_payload=call.head.method == hdrs.METH_HEAD,
         read_until_eof=True,
         auto_decompress=False,
         read_bufsize=_READ_BYTES,
@@ -129,59 +126,53 @@ async def _speak(
         max_field_size=_HEADER_BYTES,
         max_headers=_MOST_HEADERS,
     )
-    writer = StreamWriter(protocol, door.loop)
-    headers = _frame(call, door.headers[hdrs.HOST])
-    if hdrs.TRANSFER_ENCODING in headers:
-        writer.enable_chunking()
-    await writer.write_headers(f"{call.method} {call.url.raw_path_qs} HTTP/1.1", headers)
-    response = aiohttp.ClientResponse(
-        call.method,
-        call.url,
-        writer=await _write(writer, connection, call.body, watch),
-        continue100=None,
-        timer=TimerNoop(),
-        request_info=door.request_info,
-        traces=[],
-        loop=door.loop,
-        session=None,  # type: ignore[arg-type]  # it wants one only to guess charsets
-        stream_writer=writer,
-    )
+    upload = _send(connection, protocol, call, watch)
     try:
-        return await response.start(connection)
-    except BaseException:
-        response.close()
+        message, content = await protocol.read()
+        while 100 <= message.code < 200 and message.code != _SWITCHING:
+            message, content = await protocol.read()
+    except BaseException as error:
+        if upload is not None:
+            upload.cancel()
+        if isinstance(error, HttpProcessingError):
+            raise aiohttp.ClientPayloadError("no HTTP") from error
         raise
+    return UpstreamAnswer(message, content, connection, upload)
 
 
-def _frame(call: Call, host: str) -> CIMultiDict[str]:
-    """The headers with what only this side of the wire can know: where it goes, where the body ends."""
-    headers = CIMultiDict({hdrs.HOST: host})
-    headers.extend(call.headers)
-    if isinstance(call.body, bytes):
-        headers[hdrs.CONTENT_LENGTH] = str(len(call.body))
-    elif hdrs.CONTENT_LENGTH not in headers:
-        if call.body is not None:
-            headers[hdrs.TRANSFER_ENCODING] = "chunked"
-        elif call.method not in _BODILESS:
-            headers[hdrs.CONTENT_LENGTH] = "0"
-    return headers
-
-
-async def _write(
-    writer: StreamWriter, connection: Connection, body: Body, watch: Watch
+def _send(
+    connection: Connection, protocol: ResponseHandler, call: Call, watch: Watch
 ) -> "asyncio.Task[None] | None":
     """Head and body; the task that goes on with a body which is not there yet, or too large for one write."""
-    if body is None:
-        writer.set_eof()
-        return None
+    transport, head, body = protocol.transport, _frame(call), call.body
+    if transport is None or transport.is_closing():
+        raise aiohttp.ClientConnectionResetError("Cannot write to closing transport")
     if isinstance(body, bytes) and len(body) <= _WRITE_BYTES:
-        await writer.write(body, drain=False)
+        transport.writelines((head, body))
         return None
-    writer.send_headers()
+    transport.write(head)
+    if body is None:
+        return None
+    loop = asyncio.get_running_loop()
+    writer = StreamWriter(protocol, loop)
+    if not isinstance(body, bytes) and hdrs.CONTENT_LENGTH not in call.head.headers:
+        writer.enable_chunking()
     pieces = _cut(body) if isinstance(body, bytes) else body
-    task = asyncio.get_running_loop().create_task(_upload(writer, pieces, watch))
+    task = loop.create_task(_upload(writer, pieces, watch))
     task.add_done_callback(partial(_end_upload, connection))
     return task
+
+
+def _frame(call: Call) -> bytes:
+    """The head with what only this side of the wire can know: where the body ends."""
+    head, body = call.head, call.body
+    if isinstance(body, bytes):
+        return b"%bContent-Length: %d\r\n\r\n" % (head.lines, len(body))
+    if hdrs.CONTENT_LENGTH in head.headers:
+        return head.lines + b"\r\n"
+    if body is not None:
+        return head.lines + b"Transfer-Encoding: chunked\r\n\r\n"
+    return head.lines + (b"\r\n" if head.method in _BODILESS else b"Content-Length: 0\r\n\r\n")
 
 
 async def _cut(body: bytes) -> AsyncIterator[memoryview]:

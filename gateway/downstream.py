@@ -15,6 +15,7 @@ from typing import Final, TypeVar
 from aiohttp import HttpVersion11, hdrs, web
 from multidict import CIMultiDict
 
+from gateway.downstream_answer import Answer
 from gateway.settings import Keepalive
 from gateway.wire.formats import CHAT, WireFormat
 
@@ -22,51 +23,6 @@ T = TypeVar("T")
 
 _SPACE = b" "
 _RESET: Final = struct.pack("ii", 1, 0)
-
-
-_LIBRARYS_OWN = (hdrs.DATE, hdrs.SERVER, hdrs.CONTENT_TYPE)
-
-
-class Answer(web.StreamResponse):
-    """A response that carries the headers it was given and none that the library would add.
-
-    Its head leaves with the first piece of its body, or by `flush`.
-    """
-
-    _send_headers_immediately = False
-
-    async def _prepare_headers(self) -> None:
-        request, writer, headers = self._req, self._payload_writer, self._headers
-        assert request is not None and writer is not None
-        if request.version != HttpVersion11 or self._must_be_empty_body:
-            await self._prepare_odd_headers()
-            return
-        length = headers.get(hdrs.CONTENT_LENGTH)
-        if length is not None:
-            writer.length = int(length)
-        else:
-            writer.enable_chunking()
-            headers[hdrs.TRANSFER_ENCODING] = "chunked"
-        self._keep_alive = request.keep_alive
-        if not self._keep_alive:
-            headers[hdrs.CONNECTION] = "close"
-
-    async def _prepare_odd_headers(self) -> None:
-        """HTTP/1.0, and answers that have no body: the library knows the rules, and adds too much."""
-        headers = self._headers
-        added = [name for name in _LIBRARYS_OWN if name not in headers]
-        length = headers.get(hdrs.CONTENT_LENGTH) if self.status == 304 else None
-        await super()._prepare_headers()
-        if length is not None:
-            # What a GET would have had (RFC 9110 §15.4.5); the library takes it for a mistake.
-            self._headers[hdrs.CONTENT_LENGTH] = length
-        for name in added:
-            self._headers.pop(name, None)
-
-    def flush(self) -> None:
-        """Sends the head, if it has not left yet."""
-        if self._payload_writer is not None:
-            self._payload_writer.send_headers()
 
 
 class Downstream:
@@ -107,13 +63,13 @@ class Downstream:
             patience = self._keepalive.every_seconds
         return work.done()
 
-    async def begin(self, status: int, reason: str, headers: CIMultiDict[str]) -> None:
+    def begin(self, status: int, reason: str, headers: CIMultiDict[str]) -> None:
         """Status and headers, unless a keep-alive already sent some. They leave with the first piece of the
         body, or by `flush`.
         """
         if self.answer is None:
-            self.answer = Answer(status=status, reason=reason, _real_headers=headers)
-            await self.answer.prepare(self._request)
+            self.answer = Answer(status=status, reason=reason, headers=headers)
+            self.answer.begin(self._request)
 
     def flush(self) -> None:
         """Nothing of the body is there yet; a client need not wait for it to see the head."""
@@ -133,7 +89,7 @@ class Downstream:
         ours = CIMultiDict({**self._kind(), **headers})
         if not self._is_streaming:
             ours[hdrs.CONTENT_LENGTH] = str(len(body))
-        await self.begin(200, "OK", ours)
+        self.begin(200, "OK", ours)
         await self.write(body)
         await self.end()
 
@@ -166,7 +122,7 @@ class Downstream:
 
     async def _keep_alive(self, headers: dict[str, str]) -> None:
         if self.answer is None:
-            await self.begin(200, "OK", CIMultiDict({**self._kind(), **headers}))
+            self.begin(200, "OK", CIMultiDict({**self._kind(), **headers}))
             self.is_committed = True
         await self.write(self._form.keepalive if self._is_streaming else _SPACE)
 

@@ -7,15 +7,14 @@ from typing import Final
 
 import msgspec
 from aiohttp import web
-from multidict import CIMultiDict
-from yarl import URL
 
 from gateway.core.errors import RequestRefused
 from gateway.core.purpose import is_agent, read_label
 from gateway.lru import Lru
+from gateway.request_head import RequestHead
 from gateway.settings import UpstreamSettings
 from gateway.tenancy import Tenancy, Tenant
-from gateway.upstream import RawHeaders, Upstreams, make_headers, make_url
+from gateway.upstream import RawHeaders, Upstreams, make_headers, make_target, make_url
 from gateway.wire.formats import WireFormat, read_counted_format, read_format
 
 _BYPASS = "x-gateway-bypass"
@@ -29,7 +28,7 @@ Sameness = tuple[str, str, tuple[tuple[bytes, bytes], ...]]
 
 
 class Admission(msgspec.Struct, frozen=True):
-    """headers: the end-to-end ones, as they go upstream; shared, so never changed. raw_headers: as they came.
+    """head: as it goes upstream. raw_headers: as they came.
 
     session, is_agent: as the client labels it (`core/purpose.py`).
     form: what the path promises of the body; None where it is only relayed, or a pure relay was asked for.
@@ -38,9 +37,7 @@ class Admission(msgspec.Struct, frozen=True):
 
     tenant: Tenant
     upstream: UpstreamSettings
-    method: str
-    url: URL
-    headers: CIMultiDict[str]
+    head: RequestHead
     raw_headers: RawHeaders
     form: WireFormat | None
     session: str | None
@@ -77,9 +74,12 @@ class Entrance:
         return Admission(
             tenant=tenant,
             upstream=upstream,
-            method=request.method,
-            url=make_url(upstream, path),
-            headers=make_headers(request.raw_headers, upstream, path),
+            head=RequestHead(
+                request.method,
+                make_url(upstream, path),
+                make_target(upstream, path),
+                make_headers(request.raw_headers, upstream, path),
+            ),
             raw_headers=request.raw_headers,
             session=read_label(headers.items()),
             is_agent=is_agent(headers),

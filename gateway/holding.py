@@ -9,13 +9,13 @@ import asyncio
 from contextlib import suppress
 from typing import Final, Literal
 
-import aiohttp
 import msgspec
 from aiohttp import hdrs
 from multidict import CIMultiDict
 
 from gateway.core.errors import UpstreamFailed
 from gateway.core.refusal import Overflow, Refusal, read_overflow
+from gateway.upstream_answer import UpstreamAnswer
 from gateway.upstream_body import read_more, read_piece
 from gateway.watchdog import Watch
 from gateway.wire.encoding import DecodeError, decode_body, make_decoder
@@ -50,7 +50,7 @@ class Beginning(msgspec.Struct, frozen=True):
 
 
 async def hold_back(
-    response: aiohttp.ClientResponse, watch: Watch, beginning: bytes, care: Care, patience_seconds: float
+    response: UpstreamAnswer, watch: Watch, beginning: bytes, care: Care, patience_seconds: float
 ) -> Beginning:
     """`beginning`: what was read of the body already. Never raises: a body that breaks off is passed on as
     far as it came, and breaks off there.
@@ -66,13 +66,13 @@ async def hold_back(
     return Beginning(b"".join(pieces), overflow)
 
 
-def may_be_refusal(response: aiohttp.ClientResponse, care: Care) -> bool:
+def may_be_refusal(response: UpstreamAnswer, care: Care) -> bool:
     """Is it worth holding back?"""
     return care != "none" and (response.status >= 400 or (care == "start" and response.status == 200))
 
 
 async def _judge_error(
-    response: aiohttp.ClientResponse, watch: Watch, pieces: list[bytes], care: Care
+    response: UpstreamAnswer, watch: Watch, pieces: list[bytes], care: Care
 ) -> Overflow | None:
     """One without a word may mean anything far below the lines."""
     refusal = await _read_error(response, watch, pieces)
@@ -81,7 +81,7 @@ async def _judge_error(
     return read_overflow(refusal)
 
 
-async def _read_error(response: aiohttp.ClientResponse, watch: Watch, pieces: list[bytes]) -> Refusal | None:
+async def _read_error(response: UpstreamAnswer, watch: Watch, pieces: list[bytes]) -> Refusal | None:
     """None for one that is longer than any error: it is passed on as it comes."""
     await read_more(response, watch, pieces, _MOST_ERROR_BYTES)
     if not response.content.at_eof():
@@ -91,9 +91,7 @@ async def _read_error(response: aiohttp.ClientResponse, watch: Watch, pieces: li
     return read_refusal(response.status, decode_body(body, encoding, _MOST_PLAIN_BYTES) if encoding else body)
 
 
-async def _judge_start(
-    response: aiohttp.ClientResponse, watch: Watch, pieces: list[bytes]
-) -> Overflow | None:
+async def _judge_start(response: UpstreamAnswer, watch: Watch, pieces: list[bytes]) -> Overflow | None:
     decoder = make_decoder(response.headers.get(hdrs.CONTENT_ENCODING, ""), max_feed_bytes=_MOST_PLAIN_BYTES)
     if decoder is None:
         return None

@@ -59,10 +59,13 @@ class Recognizer:
             return received
         number, before, keep = found
         received = _read_rest(before, keep, data)
+        is_same_anchor = received.body.places.continues(before.body.places) and (
+            _power_of(received) == _power_of(before)
+        )
         if not _goes_on(received, before):
             # Another branch: both are kept. (Clients move marks about; that alone makes no other branch.)
             self._keep(received)
-        elif _anchor_of(received) == _anchor_of(before):
+        elif is_same_anchor:
             self._put(number, received)
         else:
             self._forget(number)
@@ -122,8 +125,8 @@ class Recognizer:
 
 def _goes_on(received: Received, before: Received) -> bool:
     """Does it begin with everything that was said before, however that is written now?"""
-    length = len(before.conversation.messages)
-    return received.conversation.chain[length : length + 1] == [before.conversation.key]
+    chain, earlier = received.conversation.chain, before.conversation.chain
+    return chain.continues(earlier) or (len(chain) >= len(earlier) and chain[len(earlier) - 1] == earlier[-1])
 
 
 def _anchor_of(received: Received) -> Anchor:
@@ -186,11 +189,12 @@ def _read_messages(
 ) -> list[Message]:
     """`whose`: tenant and format."""
     tenant, form = whose
+    data, read = body.data, form.read_message
     salt, messages = f"{form.name} {tenant}".encode(), []
-    for index in range(start, len(body.places)):
-        raw = body.raw(index)
+    for place in body.places[start:]:
+        raw = data[place.start : place.end]
         key = message_key(raw, salt)
-        messages.append(seen(key) or form.read_message(raw, key))
+        messages.append(seen(key) or read(raw, key))
     return messages
 
 

@@ -6,10 +6,9 @@ Sends nothing: our own address is recognised by being local, another gateway by 
 import socket
 from urllib.parse import urlsplit
 
-from aiohttp import ClientResponse
-
 from gateway.core.errors import RequestRefused
 from gateway.settings import Listen, UpstreamSettings
+from gateway.upstream_answer import UpstreamAnswer
 
 _TELLTALE = "x-gateway-plan"
 _DEFAULT_PORTS = {"http": 80, "https": 443}
@@ -31,7 +30,7 @@ def is_itself(upstream: UpstreamSettings, listen: Listen, port: int) -> bool:
     return listen.host in ("", "0.0.0.0", "::") and any(_is_local(str(address)) for address in addresses)
 
 
-def refuse_gateway(response: ClientResponse, upstream: UpstreamSettings) -> None:
+def refuse_gateway(response: UpstreamAnswer, upstream: UpstreamSettings) -> None:
     """Raises RequestRefused (508) for an answer that another gateway has worked on already."""
     if _TELLTALE in response.headers:
         message = f"Upstream '{upstream.name}' is a gateway itself; point base_url at the model API."

@@ -4,12 +4,15 @@ Below the lines no message is ever tokenised: no tokenizer makes more tokens tha
 answer counted is known.
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from gateway.core.bulk import Bulk, is_in_sight, weigh_bulk
 from gateway.core.clamp import choose_output
 from gateway.core.estimate import Estimate, Known, upper_bound_tokens
+from gateway.core.head import Head
 from gateway.core.lines import Lines
+from gateway.core.message import Message
 from gateway.core.pivot import (
     Batch,
     Pivot,
@@ -25,7 +28,7 @@ from gateway.sizes import Sizer
 from gateway.state import State
 from gateway.turn import Turn
 
-# Bytes of JSON to a token, for a figure that is shown and decides nothing.
+# Bytes of JSON to a token.
 _ROUGH_BYTES_PER_TOKEN = 3.5
 _NOTHING = View(None, {})
 
@@ -44,11 +47,14 @@ class Planner:
         if (limits.body_bytes or limits.images) and is_in_sight(limits, _bulk(turn)):
             return None
         pivot, batches = in_force
-        lines = turn.lines
-        bound = self._upper_bound(turn, pivot)
+        lines, head = turn.lines, turn.own_head
+        added = turn.received.conversation.messages[head.length if head is not None else 0 :]
+        bound = None
+        if head is not None or pivot is None:
+            bound = upper_bound_tokens(added, head, len(turn.received.body.data))
         if lines is not None and (bound is None or not _is_certainly_below(turn, lines, bound)):
             return None
-        sent = self._rough_tokens(turn)
+        sent = _guess_tokens(added, head, len(turn.received.body.data))
         saved = (pivot.saved_tokens if pivot else 0) + sum(batch.saved_tokens for batch in batches)
         return Plan(
             pivot=pivot,
@@ -136,19 +142,13 @@ class Planner:
             return None
         return pivot, batches
 
-    def _upper_bound(self, turn: Turn, pivot: Pivot | None) -> int | None:
-        head = turn.own_head
-        if head is None and pivot is not None:
-            return None
-        return upper_bound_tokens(turn.received.conversation, head, len(turn.received.body.data))
 
-    def _rough_tokens(self, turn: Turn) -> int:
-        head = turn.own_head
-        if head is None:
-            return int(len(turn.received.body.data) / _ROUGH_BYTES_PER_TOKEN)
-        messages = turn.received.conversation.messages
-        added = sum(message.size_bytes for message in messages[head.length :] if message.role != "assistant")
-        return head.total_tokens + int(added / _ROUGH_BYTES_PER_TOKEN)
+def _guess_tokens(added: Sequence[Message], head: Head | None, body_bytes: int) -> int:
+    """For a figure that is shown and decides nothing."""
+    if head is None:
+        return int(body_bytes / _ROUGH_BYTES_PER_TOKEN)
+    said = sum(message.size_bytes for message in added if message.role != "assistant")
+    return head.total_tokens + int(said / _ROUGH_BYTES_PER_TOKEN)
 
 
 def _find_sticky(turn: Turn, pivots: list[Pivot]) -> Pivot | None:

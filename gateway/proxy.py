@@ -6,14 +6,15 @@ Awaits only what downstream is waiting for. Decides nothing itself.
 import logging
 from typing import Final, NamedTuple
 
-from aiohttp import web
+from aiohttp import hdrs, web
 
 from gateway.commands import Commands
 from gateway.core.errors import RequestRefused, Unreadable, UpstreamFailed, UpstreamStalled
 from gateway.counting import Counting
-from gateway.dialer import Body, Call
-from gateway.downstream import Answer, Downstream
-from gateway.entrance import Admission, Entrance
+from gateway.dialer import Call
+from gateway.downstream import Downstream
+from gateway.downstream_answer import Answer
+from gateway.entrance import Entrance
 from gateway.incoming import read_body, stream_body
 from gateway.reception import Reception
 from gateway.recovery import Recovery
@@ -75,14 +76,14 @@ class Proxy:
     async def _carry(self, request: web.BaseRequest, downstream: Downstream) -> None:
         admission = self._entrance.admit(request)
         if admission.form is None:
-            call = _make_call(admission, await stream_body(request))
-            length = request.headers.get("Content-Length")
+            head, length = admission.head, request.headers.get(hdrs.CONTENT_LENGTH)
             if length is not None:
-                call = call.with_header("Content-Length", length)
+                head = head.with_header(hdrs.CONTENT_LENGTH, length)
+            call = Call(admission.upstream, head, await stream_body(request))
             await self._sender.pass_through(call, downstream)
             return
         incoming = await read_body(request, self._settings.listen.max_body_bytes)
-        call = _make_call(admission, incoming.raw)
+        call = Call(admission.upstream, admission.head, incoming.raw)
         if admission.is_count:
             call = await self._counting.rewrite(admission, admission.form, call, incoming.plain)
             await self._sender.pass_through(call, downstream)
@@ -97,16 +98,6 @@ class Proxy:
             await self._commands.carry(turn, turn.command, downstream)
             return
         await self._recovery.carry(turn, call, downstream)
-
-
-def _make_call(admission: Admission, body: Body) -> Call:
-    return Call(
-        upstream=admission.upstream,
-        method=admission.method,
-        url=admission.url,
-        headers=admission.headers,
-        body=body,
-    )
 
 
 async def _refuse(

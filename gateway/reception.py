@@ -117,7 +117,7 @@ class Reception:
         return Turn(
             tenant=tenant,
             upstream=upstream,
-            url=admission.url,
+            url=admission.head.url,
             raw_headers=admission.raw_headers,
             received=received,
             policy=policy,

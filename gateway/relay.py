@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Final
 
-import aiohttp
 import msgspec
 from aiohttp import hdrs
 
@@ -20,6 +19,7 @@ from gateway.holding import Care, Held, hold_back, may_be_refusal
 from gateway.loop import refuse_gateway
 from gateway.settings import Settings
 from gateway.upstream import make_response_headers
+from gateway.upstream_answer import UpstreamAnswer
 from gateway.upstream_body import FOREIGN, read_at_hand, read_bounded, read_piece, translate
 from gateway.watchdog import Watch, Watchdog
 from gateway.wire.answer import AnswerReader, Reading
@@ -113,11 +113,11 @@ class Relay:
             await downstream.fail(_make_plain(held.body, held.headers), held.status)
             return
         held.headers.update(headers)
-        await downstream.begin(held.status, held.reason, held.headers)
+        downstream.begin(held.status, held.reason, held.headers)
         await downstream.write(held.body)
         await downstream.end()
 
-    async def _ask(self, call: Call, watch: Watch) -> aiohttp.ClientResponse:
+    async def _ask(self, call: Call, watch: Watch) -> UpstreamAnswer:
         """The answer's beginning; `watch` ends it."""
         watch.end()
         try:
@@ -132,7 +132,7 @@ class Relay:
     async def _pass_on(
         self,
         exchange: Exchange,
-        response: aiohttp.ClientResponse,
+        response: UpstreamAnswer,
         downstream: Downstream,
         watch: Watch,
         beginning: bytes,
@@ -149,7 +149,7 @@ class Relay:
             return None
         stream = _Stream(exchange, response, must_decode=downstream.is_committed)
         try:
-            await downstream.begin(response.status, response.reason or "", stream.headers)
+            downstream.begin(response.status, response.reason or "", stream.headers)
             await self._pump(stream, beginning, response, downstream, watch)
         except (UpstreamFailed, DecodeError):
             downstream.abort()
@@ -163,14 +163,14 @@ class Relay:
         self,
         stream: "_Stream",
         chunk: bytes,
-        response: aiohttp.ClientResponse,
+        response: UpstreamAnswer,
         downstream: Downstream,
         watch: Watch,
     ) -> None:
         """`chunk`: what is to be passed on first."""
         edit = stream.edit
         chunk = chunk or read_at_hand(response)
-        if not chunk or edit is not None:
+        if not chunk:
             downstream.flush()
         while chunk or (chunk := await read_piece(response, watch)):
             stream.feed(chunk)
@@ -182,6 +182,8 @@ class Relay:
                 await downstream.write(chunk)
                 watch.seen_seconds = time.monotonic()
                 chunk = b""
+            else:
+                downstream.flush()
         rest = stream.finish_edit()
         if rest:
             await downstream.write(rest)
@@ -190,7 +192,7 @@ class Relay:
 class _Stream:
     """One answer on its way: its headers, the copy that is read, and the one edit that there is."""
 
-    def __init__(self, exchange: Exchange, response: aiohttp.ClientResponse, must_decode: bool) -> None:
+    def __init__(self, exchange: Exchange, response: UpstreamAnswer, must_decode: bool) -> None:
         headers = make_response_headers(response.raw_headers)
         encoding = headers.get(hdrs.CONTENT_ENCODING, "")
         kind = headers.get(hdrs.CONTENT_TYPE, "")
@@ -234,7 +236,7 @@ class _Stream:
         return self._filter.feed(decoded) if self._filter is not None else decoded
 
 
-async def _read_refusal(response: aiohttp.ClientResponse, watch: Watch) -> bytes:
+async def _read_refusal(response: UpstreamAnswer, watch: Watch) -> bytes:
     """The body of a 400 that an injected option may have caused, read before anything of it is sent."""
     if response.status != 400:
         return b""
@@ -254,7 +256,7 @@ def _make_plain(body: bytes, headers: Mapping[str, str]) -> bytes:
         return body
 
 
-def _make_held(response: aiohttp.ClientResponse, body: bytes, overflow: Overflow) -> Held:
+def _make_held(response: UpstreamAnswer, body: bytes, overflow: Overflow) -> Held:
     headers = make_response_headers(response.raw_headers)
     if not response.content.at_eof():
         # A client would wait for ever for the rest of the length that was promised.

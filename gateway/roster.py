@@ -4,7 +4,7 @@ Bounded, in memory only. Holds callers' keys, inside the newest turns, like ever
 """
 
 import time
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -32,40 +32,53 @@ class Sighting(msgspec.Struct, frozen=True):
     seen_seconds: float
 
 
+class _Newest(NamedTuple):
+    """head: what was recorded of the turn's answer."""
+
+    turn: Turn
+    head: Head
+    seen_seconds: float
+
+
 class Roster:
     def __init__(self, bodies_bytes: int, most_bodies: int) -> None:
         """Bounds of the turns that are kept whole; mostly the bodies that recognition keeps anyway."""
-        self._sightings: Lru[str, Sighting] = Lru(_SIGHTINGS_BYTES)
-        self._turns: Lru[str, Turn] = Lru(bodies_bytes, most_bodies)
+        self._newest: Lru[str, _Newest] = Lru(bodies_bytes, most_bodies)
+        # Those whose body had to make room.
+        self._earlier: Lru[str, Sighting] = Lru(_SIGHTINGS_BYTES)
 
     def note(self, turn: Turn, head: Head) -> None:
-        """After an answer. head: what was recorded of it."""
-        seen = Sighting(
-            tenant=turn.tenant.shown,
-            session=turn.session,
-            purpose=turn.purpose,
-            model=turn.model,
-            upstream=turn.upstream.name,
-            head=head,
-            seen_seconds=time.time(),
-        )
-        self._sightings.put(turn.conversation, seen, _SIGHTING_WEIGHT_BYTES)
+        """After an answer. Hot: what operators see is made when they look."""
         received = turn.received
-        self._turns.put(turn.conversation, turn, len(received.body.data) + received.facts_bytes)
+        weight = len(received.body.data) + received.facts_bytes
+        for gone in self._newest.put(turn.conversation, _Newest(turn, head, time.time()), weight):
+            self._earlier.put(gone.turn.conversation, _make_sighting(gone), _SIGHTING_WEIGHT_BYTES)
 
     def list(self, tenant: str | None, most: int) -> list[Sighting]:
         """The newest first; of one tenant, or of all."""
-        found: list[Sighting] = []
-        for sighting in reversed(self._sightings.values()):
-            if tenant in (None, sighting.tenant):
-                found.append(sighting)
-            if len(found) == most:
-                break
-        return found
+        seen = {sighting.head.conversation: sighting for sighting in self._earlier.values()}
+        seen |= {newest.turn.conversation: _make_sighting(newest) for newest in self._newest.values()}
+        found = [sighting for sighting in seen.values() if tenant in (None, sighting.tenant)]
+        return sorted(found, key=lambda sighting: sighting.seen_seconds, reverse=True)[:most]
 
     def read(self, conversation: str) -> Sighting | None:
-        return self._sightings.peek(conversation)
+        newest = self._newest.peek(conversation)
+        return _make_sighting(newest) if newest is not None else self._earlier.peek(conversation)
 
     def read_turn(self, conversation: str) -> Turn | None:
         """None where its body was too large to keep, or others took its place."""
-        return self._turns.peek(conversation)
+        newest = self._newest.peek(conversation)
+        return newest.turn if newest is not None else None
+
+
+def _make_sighting(newest: _Newest) -> Sighting:
+    turn = newest.turn
+    return Sighting(
+        tenant=turn.tenant.shown,
+        session=turn.session,
+        purpose=turn.purpose,
+        model=turn.model,
+        upstream=turn.upstream.name,
+        head=newest.head,
+        seen_seconds=newest.seen_seconds,
+    )

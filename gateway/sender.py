@@ -3,7 +3,6 @@
 from collections.abc import Callable
 
 import msgspec
-from aiohttp import hdrs
 from msgspec.structs import replace
 
 from gateway.core.plan import Plan
@@ -51,8 +50,8 @@ class Sender:
             call=call, headers=headers, observe=watch.observe, care=watch.care, note=turn.note
         )
         if self._must_ask_for_usage(turn):
-            asking = call.with_body(self._rewriter.rewrite_with_usage(turn, plan))
-            asking = asking.with_header(hdrs.ACCEPT_ENCODING, "identity")
+            plain = call.with_body(self._rewriter.rewrite_with_usage(turn, plan))
+            asking = replace(plain, head=plain.head.uncoded)
             exchange = replace(exchange, call=asking, without_usage=call)
         carried = await self._relay.carry(exchange, downstream)
         if carried.refused_option:

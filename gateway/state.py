@@ -15,7 +15,7 @@ from dataclasses import replace
 from gateway.core.by_hand import Folded
 from gateway.core.conversation import Conversation
 from gateway.core.estimate import Calibration, Meter
-from gateway.core.head import Head
+from gateway.core.head import Head, says_more
 from gateway.core.learned import Learned
 from gateway.core.pivot import Batch, Pivot, is_on_chain
 from gateway.core.skeleton import Outlines
@@ -55,6 +55,8 @@ class State:
         # The request that went on first from a head: another one that goes on from there is a branch.
         self._continuations: Lru[str, str] = Lru(_ASKED_BYTES)
         self._unwritten: dict[tuple[str, str], Head] = {}
+        # The newest one of each branch that the store has, or is about to have.
+        self._written: Lru[tuple[str, str], Head] = Lru(max_bytes)
         self._flush: asyncio.TimerHandle | None = None
 
     # Heads
@@ -114,6 +116,11 @@ class State:
         if marker is not None:
             self._waiting.put(marker.key, marker, _marker_weight(marker))
 
+    def is_news(self, head: Head) -> bool:
+        """Does it say more than the one that the store has of its branch?"""
+        before = self._written.get((head.conversation, head.scope))
+        return before is None or says_more(head, before)
+
     def save_head(self, head: Head, *, is_worth_writing: bool) -> None:
         """In memory at once; in the store a moment later, where a restart would miss it."""
         if not head.length:
@@ -122,7 +129,9 @@ class State:
         self._remember_head(head)
         if not is_worth_writing:
             return
-        self._unwritten[head.conversation, head.scope] = head
+        branch = head.conversation, head.scope
+        self._unwritten[branch] = head
+        self._written.put(branch, head, _HEAD_WEIGHT_BYTES)
         if self._flush is None:
             loop = asyncio.get_running_loop()
             self._flush = loop.call_later(_HEADS_LINGER_SECONDS, self.flush_heads)
@@ -183,6 +192,7 @@ class State:
         await self._store.write_durably(
             f"pivot:{pivot.key}", render_record(pivot.owner, pivot), keep_seconds=self._keep_seconds
         )
+        self._note_written(f"pivot:{pivot.key}")
         self._remember_pivot(pivot)
 
     def put_in_force(self, branch: str, pivot: Pivot, head: Head | None) -> None:
@@ -218,8 +228,11 @@ class State:
         written = self._refreshed.get(key)
         if written is not None and now - written < min(_REFRESH_SECONDS, self._keep_seconds / 4):
             return False
-        self._refreshed.put(key, now, _ASKED_WEIGHT_BYTES)
+        self._note_written(key)
         return True
+
+    def _note_written(self, key: str) -> None:
+        self._refreshed.put(key, time.monotonic(), _ASKED_WEIGHT_BYTES)
 
     def _remember_pivot(self, pivot: Pivot) -> None:
         self._pivots.put(bytes.fromhex(pivot.key), pivot, _pivot_weight(pivot))
@@ -255,6 +268,7 @@ class State:
 
     def save_batch(self, batch: Batch) -> None:
         self._remember_batch(batch)
+        self._note_written(f"batch:{batch.key}")
         self._write(batch.owner, f"batch:{batch.key}", batch)
 
     def _remember_batch(self, batch: Batch) -> None:

@@ -20,6 +20,9 @@ from gateway.tenancy import Tenant
 from gateway.upstream import RawHeaders
 from gateway.wire.sse import Event
 
+# Of the soft line.
+_IN_SIGHT = 0.25
+
 
 class Turn(msgspec.Struct, frozen=True, kw_only=True):
     """head: the nearest known one; `own_head`, where its usage counts for this request (same scope).
@@ -101,6 +104,10 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
             purpose=self.purpose,
         )
         return replace(self, limits=limits, lines=choose_lines(self.policy, limits, demand))
+
+    def is_in_sight(self, total_tokens: int) -> bool:
+        """Is the soft line so near that something may be decided in the next turns?"""
+        return self.lines is not None and total_tokens >= _IN_SIGHT * self.lines.soft
 
     @property
     def growth(self) -> float:

@@ -67,6 +67,13 @@ def _make_url(base_url: str, path: str) -> URL:
     return URL(base_url + without_version(path), encoded=True)
 
 
+def make_target(upstream: UpstreamSettings, path: str) -> str:
+    """The same as the request line names it, to the letter."""
+    origin_end = upstream.base_url.find("/", upstream.base_url.index("//") + 2)
+    prefix = upstream.base_url[origin_end:] if origin_end >= 0 else ""
+    return prefix + without_version(path) or "/"
+
+
 def make_headers(raw: RawHeaders, upstream: UpstreamSettings, path: str) -> CIMultiDict[str]:
     """The end-to-end headers of a request, with the upstream's own credential where it has one.
 

@@ -8,9 +8,8 @@ import asyncio
 import time
 from contextlib import suppress
 
-from aiohttp import ClientResponse
-
 from gateway.core.errors import UpstreamStalled
+from gateway.upstream_answer import UpstreamAnswer
 
 _MOST_SECONDS_BETWEEN_SWEEPS = 1.0
 
@@ -25,7 +24,7 @@ class Watch:
         self._idle_seconds = idle_seconds
         self._is_stalled = False
         self._task = task
-        self.response: ClientResponse | None = None
+        self.response: UpstreamAnswer | None = None
         self.seen_seconds = time.monotonic()
 
     def check(self, now_seconds: float) -> None:

@@ -341,7 +341,7 @@ async def test_calibrations_are_kept_for_each_tenant_upstream_model_and_estimato
         assert after.read_calibration(owner, other) == Calibration()
 
 
-async def test_a_refreshed_pivot_lives_on() -> None:
+async def test_a_pivot_that_is_used_after_a_restart_lives_on() -> None:
     now = [0.0]
     store = MemoryStore(clock=lambda: now[0])
     await store.open()
@@ -350,7 +350,7 @@ async def test_a_refreshed_pivot_lives_on() -> None:
     await state.save_pivot(used)
     await state.save_pivot(unused)
     now[0] = 50.0
-    state.refresh(used, ())
+    make_state(store).refresh(used, ())
     now[0] = 70.0
     assert [key for key, _ in await store.scan("pivot:")] == [f"pivot:{used.key}"]
 

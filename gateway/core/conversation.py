@@ -5,17 +5,17 @@ Knows nothing of who sent it or when. Positions count the messages after the lea
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Final
+from itertools import takewhile
+from typing import Final, NamedTuple
 
+from gateway.core.growing import Growing
 from gateway.core.message import Message
 
 # A call that is farther away, or nowhere, is not looked for: thousands of such results would cost seconds.
 _MOST_BETWEEN: Final = 200
 
 
-@dataclass(frozen=True, slots=True)
-class Conversation:
+class Conversation(NamedTuple):
     """`chain[i]` is the running digest over the first `i` messages; `chain[0]` names tenant and format.
 
     The leading block is outside the chain: it is always forwarded as sent and may change (it holds the date).
@@ -25,8 +25,8 @@ class Conversation:
     """
 
     leading: Sequence[Message]
-    messages: Sequence[Message]
-    chain: Sequence[bytes]
+    messages: Growing[Message]
+    chain: Growing[bytes]
     opening_end: int
     late: Sequence[tuple[int, int]] = ()
 
@@ -40,36 +40,42 @@ def begin_conversation(tenant: str, wire_format: str) -> Conversation:
     """The empty conversation: `c0 = H(tenant, wire format)`."""
     name = tenant.encode()
     root = hashlib.sha256(b"%d:%s:%s" % (len(name), name, wire_format.encode())).digest()
-    return Conversation(leading=(), messages=[], chain=[root], opening_end=0)
+    return Conversation(leading=(), messages=Growing([]), chain=Growing([root]), opening_end=0)
 
 
 def with_messages(before: Conversation, keep: int, added: Sequence[Message]) -> Conversation:
     """The conversation that shares the first `keep` messages (all leading ones) with `before`, then goes
     on.
     """
-    leading, messages, chain = list(before.leading), list(before.messages), list(before.chain)
-    del messages[keep:], chain[keep + 1 :]
+    leading = before.leading
+    if not keep:
+        more = list(takewhile(lambda message: message.role == "system", added))
+        leading, added = [*leading, *more], added[len(more) :]
+    messages = before.messages.grow(keep, added)
+    links, link = [], before.chain[keep]
     late = [pair for pair in before.late if pair[1] < keep] if before.late else []
-    opening_end = before.opening_end if before.opening_end < keep else _find_opening_end(messages)
-    for message in added:
-        if message.role == "system" and not messages:
-            leading.append(message)
-            continue
-        if opening_end == len(messages) and _is_still_opening(messages[-1] if messages else None, message):
+    opening_end = _find_opening_end(before, keep)
+    calls: set[str] = set()  # of the newest reply, as far as it lies in what is added
+    role = before.messages[keep - 1].role if keep else ""
+    for position, message in enumerate(added, keep):
+        if opening_end == position and _is_still_opening(messages, position):
             opening_end += 1
-        messages.append(message)
-        if message.results:
-            late += _find_late(messages)
+        if message.role == "assistant" != role:
+            calls.clear()
+        role = message.role
+        calls.update([call.id for call in message.calls])
+        if message.results and not calls.issuperset(message.results):
+            late += _find_late(messages, position)
         if message.is_sealed:
-            opening_end = len(messages)
-        chain.append(hashlib.sha256(chain[-1] + message.digest).digest())
-    return Conversation(leading, messages, chain, opening_end, late)
+            opening_end = position + 1
+        link = hashlib.sha256(link + message.digest).digest()
+        links.append(link)
+    return Conversation(leading, messages, before.chain.grow(keep + 1, links), opening_end, late)
 
 
-def _find_late(messages: Sequence[Message]) -> list[tuple[int, int]]:
-    """The calls that the last message answers late."""
-    position = len(messages) - 1
-    found = (_find_call(messages, position, answered) for answered in messages[position].results)
+def _find_late(messages: Sequence[Message], position: int) -> list[tuple[int, int]]:
+    """The calls that the message at a position answers late."""
+    found = [_find_call(messages, position, answered) for answered in messages[position].results]
     return [(at, position) for at in found if at is not None and count_replies(messages[at:position]) > 1]
 
 
@@ -83,17 +89,23 @@ def _find_call(messages: Sequence[Message], position: int, answered: str) -> int
     return None
 
 
-def _find_opening_end(messages: Sequence[Message]) -> int:
+def _find_opening_end(before: Conversation, keep: int) -> int:
+    """Of its first `keep` messages."""
+    if before.opening_end < keep or keep == len(before.messages):
+        return before.opening_end
+    messages = before.messages[:keep]
     sealed = [position for position, message in enumerate(messages) if message.is_sealed]
     end = sealed[-1] + 1 if sealed else 0
-    while end < len(messages) and _is_still_opening(messages[end - 1] if end else None, messages[end]):
+    while end < len(messages) and _is_still_opening(messages, end):
         end += 1
     return end
 
 
-def _is_still_opening(before: Message | None, message: Message) -> bool:
+def _is_still_opening(messages: Sequence[Message], position: int) -> bool:
     """No reply begins here: at most one goes on that a sealed message is a part of."""
-    return message.role != "assistant" or (before is not None and before.role == "assistant")
+    if messages[position].role != "assistant":
+        return True
+    return position > 0 and messages[position - 1].role == "assistant"
 
 
 def find_fold_start(conversation: Conversation, *, keeps_opening: bool) -> int:

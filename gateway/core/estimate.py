@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from gateway.core.conversation import Conversation
 from gateway.core.head import Head
+from gateway.core.message import Message
 from gateway.core.policy import Estimator
 from gateway.core.view import Size, View
 
@@ -110,13 +110,13 @@ class Estimate:
     unsure: int
 
 
-def upper_bound_tokens(conversation: Conversation, head: Head | None, body_bytes: int) -> int | None:
+def upper_bound_tokens(added: Sequence[Message], head: Head | None, body_bytes: int) -> int | None:
     """No tokenizer makes more tokens than bytes: enough to know that a small step stays below a line.
 
-    `head` must be of the same scope, and what it had in force still is; without one the whole body counts.
-    None where there is no such bound: a picture's link is short, the picture is not.
+    added: messages behind the head, which must be of the same scope, and what it had in force still is;
+    without one all messages, and the whole body counts. None where there is no such bound: a picture's link
+    is short, the picture is not.
     """
-    added = conversation.messages[head.length if head else 0 :]
     added_bytes = 0
     for message in added:
         if message.has_media:

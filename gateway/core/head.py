@@ -6,8 +6,12 @@ Knows no clock and no store. A head is found by the chain of the request that it
 import hashlib
 from dataclasses import dataclass
 
+# Of the tokens known before: less is a small part of what an estimate may be wrong by.
+_NEWS = 0.1
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+
+# Not frozen, though nobody changes one: one is made for every request, and frozen it takes six times as long.
+@dataclass(kw_only=True, slots=True)
 class Head:
     """prompt_tokens, output_tokens: upstream's own, 0 where it told nothing.
 
@@ -31,6 +35,13 @@ class Head:
     @property
     def total_tokens(self) -> int:
         return self.prompt_tokens + self.output_tokens
+
+
+def says_more(head: Head, before: Head) -> bool:
+    """Worth keeping beside an earlier one of its branch? What little was added since can be estimated."""
+    if (head.pivot, head.batches) != (before.pivot, before.batches):
+        return True
+    return abs(head.total_tokens - before.total_tokens) > _NEWS * before.total_tokens
 
 
 def choose_scope(upstream: str, model: str, leading: list[bytes], tools: bytes) -> str:

@@ -5,22 +5,19 @@ Knows nothing of JSON: a wire format reads a raw slice into these facts and neve
 
 import hashlib
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 Role = Literal["system", "user", "assistant", "tool", "other"]
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
+class Call(NamedTuple):
     """A tool call: its id and the tool's name. Ids may repeat between conversations (FACTS §2)."""
 
     id: str
     tool: str
 
 
-@dataclass(frozen=True, slots=True)
-class Message:
+class Message(NamedTuple):
     """Facts of one message.
 
     key: SHA-256 of the raw slice with the tenant mixed in: equal keys are equal bytes.

@@ -59,7 +59,8 @@ class Situation:
     in_tokens: InTokens | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+# Not frozen, for the reason of `Head`.
+@dataclass(kw_only=True, slots=True)
 class Plan:
     """Send this. received, sent: estimated tokens. output: the clamped reply, or None to leave it.
 

@@ -4,11 +4,10 @@ Knows nothing of where in an answer the numbers stand, nor of JSON. The shapes a
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
 
-@dataclass(frozen=True, slots=True)
-class Usage:
+class Usage(NamedTuple):
     """Tokens; cached ones count once, reasoning counts as output."""
 
     prompt_tokens: int

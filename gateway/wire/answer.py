@@ -4,7 +4,7 @@ The answer itself is somebody else's business; nothing here may slow it down or 
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from gateway.core.usage import Usage
 from gateway.wire.answer_events import AnswerEvents
@@ -15,8 +15,7 @@ from gateway.wire.sse import Event
 BATCH_BYTES = 64 * 1024
 
 
-@dataclass(frozen=True, slots=True)
-class Reading:
+class Reading(NamedTuple):
     """`is_complete`: the stream came to its own end, or the one JSON value of the body is whole."""
 
     usage: Usage | None

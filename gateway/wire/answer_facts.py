@@ -67,6 +67,26 @@ class _PlainAnswer(msgspec.Struct, gc=False):
     x_groq: None = None
 
 
+class _EndingChoice(msgspec.Struct, gc=False):
+    finish_reason: str | None = None
+    usage: None = None
+    error: None = None
+
+
+class _EndingChunk(msgspec.Struct, gc=False):
+    """The last chunks of a stream, with nothing odd about them: why it ended, and what was counted."""
+
+    object: Literal["chat.completion.chunk"]
+    choices: list[_EndingChoice]
+    usage: _PlainUsage | None = None
+    error: None = None
+    response: None = None
+    timings: None = None
+    type: None = None
+    x_groq: None = None
+
+
+_decode_ending = msgspec.json.Decoder(_EndingChunk).decode
 _decode_plain = msgspec.json.Decoder(_PlainAnswer).decode
 _decode_dull = msgspec.json.Decoder(_DullDocument).decode
 _decode = msgspec.json.Decoder().decode
@@ -90,26 +110,37 @@ class AnswerFacts:
         return self._usage or self._timings
 
     def note(self, event: Event) -> None:
-        """As `note_documents`, for whom the text does not matter. A nameless event is a whole body."""
-        if event.name == "":
-            self._note_body(event)
-        elif event.name == "error" or not is_dull(event.data):
+        """As `note_documents`, for whom the text does not matter. A nameless event is a whole body.
+
+        Typed readings of the usual forms come first: they say the same at a tenth of the price.
+        """
+        name, data = event
+        if name == "error":
+            self.note_documents(event)
+        elif data == b"[DONE]" and name:
+            self.has_ended = True
+        elif (name != "" and is_dull(data)) or self._note_plain(data, is_body=name == ""):
+            return
+        else:
             self.note_documents(event)
 
-    def _note_body(self, event: Event) -> None:
+    def _note_plain(self, data: bytes, *, is_body: bool) -> bool:
+        """A whole answer, or the end of a stream; False where it is to be looked at."""
         try:
-            answer = _decode_plain(event.data)
+            answer = _decode_plain(data) if is_body else _decode_ending(data)
         except (ValueError, RecursionError):
-            self.note_documents(event)
-            return
-        if not answer.choices:
-            self.note_documents(event)
-            return
-        self.has_document = self.has_ended = True
-        self.finish_reason = answer.choices[0].finish_reason
-        usage = answer.usage
-        output = max(usage.completion_tokens, usage.total_tokens - usage.prompt_tokens)
-        self._usage = Usage(usage.prompt_tokens, output)
+            return False
+        if is_body and not answer.choices:
+            return False
+        self.has_document = True
+        reasons = [choice.finish_reason for choice in answer.choices]
+        reason = next(filter(None, reasons), None)
+        if reason:
+            self.finish_reason = reason
+        self.has_ended = self.has_ended or is_body or bool(reason)
+        if answer.usage is not None:
+            self._usage = _read_plain_usage(answer.usage)
+        return True
 
     def note_documents(self, event: Event) -> list[Document]:
         """The JSON objects of the event, once they are noted. What is no JSON is left unread."""
@@ -143,6 +174,11 @@ class AnswerFacts:
                 return read_usage(self._message_usage)
         readings = map(read_usage, _usage_objects(document))
         return next((usage for usage in readings if usage), None)
+
+
+def _read_plain_usage(usage: _PlainUsage) -> Usage:
+    output = max(usage.completion_tokens, usage.total_tokens - usage.prompt_tokens)
+    return Usage(usage.prompt_tokens, output)
 
 
 def is_dull(data: bytes) -> bool:

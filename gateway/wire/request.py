@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import msgspec
 
 from gateway.core.errors import Unreadable
+from gateway.core.growing import Growing
 from gateway.wire.body import Fields, Slice, split_fields, split_items
 
 
@@ -60,7 +61,7 @@ class RequestBody(msgspec.Struct, frozen=True):
 
     data: bytes
     envelope: Envelope
-    places: list[Slice]
+    places: Growing[Slice]
     inside_end: int
     joins: Callable[[bytes, bytes], bool] = never_joins
 
@@ -146,7 +147,7 @@ def split_request(
     split = split_body(data, array_key)
     array = split.places[array_key]
     fields = EnvelopeFields(split.values, split.places, array, len(data))
-    places = _join(data, split.items, joins)
+    places = Growing(_join(data, split.items, joins))
     return RequestBody(data, read_envelope(fields), places, array.end - 1, joins)
 
 
@@ -162,11 +163,10 @@ def parse_continuation(before: RequestBody, keep: int, data: bytes) -> RequestBo
         raise Unreadable("another envelope")
     inside_end = len(data) - len(tail)
     added = _join(data, split_items(data, shared_end, inside_end), before.joins)
-    if added and before.joins(before.raw(keep - 1), data[added[0].start : added[0].end]):
+    joins = before.joins
+    if added and joins is not never_joins and joins(before.raw(keep - 1), data[slice(*added[0])]):
         raise Unreadable("the last message goes on")
-    places = before.places[:keep]
-    places += added
-    return RequestBody(data, before.envelope, places, inside_end, before.joins)
+    return RequestBody(data, before.envelope, before.places.grow(keep, added), inside_end, before.joins)
 
 
 def _join(data: bytes, items: list[Slice], joins: Callable[[bytes, bytes], bool]) -> list[Slice]:

@@ -1,5 +1,4 @@
 import random
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -141,7 +140,7 @@ def test_a_reply_of_several_messages_is_not_parted() -> None:
 
 
 def test_what_stands_before_a_sealed_message_is_opening() -> None:
-    sealed = replace(make_message("other", "sealed"), is_sealed=True)
+    sealed = make_message("other", "sealed")._replace(is_sealed=True)
     user, answer = make_message("user"), make_message("assistant")
     talk = with_messages(_EMPTY, 0, [user, answer, user, sealed, user, answer, user])
     assert talk.opening_end == 5

@@ -105,7 +105,7 @@ def test_the_upper_bound_lies_above_every_tokenizer_that_makes_no_more_tokens_th
     body: bytes, share: float
 ) -> None:
     received = read(body)
-    bound = upper_bound_tokens(received.conversation, None, len(body))
+    bound = upper_bound_tokens(received.conversation.messages, None, len(body))
     if any(message.has_media for message in received.conversation.messages):
         assert bound is None
     else:
@@ -114,7 +114,7 @@ def test_the_upper_bound_lies_above_every_tokenizer_that_makes_no_more_tokens_th
 
 def test_the_upper_bound_behind_a_head_counts_what_was_added_by_its_bytes() -> None:
     added = sum(message.size_bytes + 16 for message in _CONVERSATION.messages[3:])
-    assert upper_bound_tokens(_CONVERSATION, _HEAD, 10**6) == 740 + added
+    assert upper_bound_tokens(_CONVERSATION.messages[3:], _HEAD, 10**6) == 740 + added
 
 
 @pytest.mark.parametrize(("ratio", "expected"), [(0.19, False), (0.2, True), (8.0, True), (8.1, False)])

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from gateway.core.conversation import Conversation, find_open_group, find_tool_names
 from gateway.core.estimate import Sizes
+from gateway.core.growing import Growing
 from gateway.core.pivot import Mark
 from gateway.core.policy import Pruning
 from gateway.core.prune import Thresholds, choose_results, choose_thresholds
@@ -222,11 +223,11 @@ def test_what_the_model_said_is_no_result_even_where_it_carries_one() -> None:
     ]
     conversation = converse(talk)
     carrying = [
-        replace(message, results=("s",)) if position == 3 else message
+        message._replace(results=("s",)) if position == 3 else message
         for position, message in enumerate(conversation.messages)
     ]
     weights = Weights(Sizes(messages=[Size(400, 1_600)] * 5, environment=0), [400.0] * 5, 0.0, 1.0)
     pruning = Pruning(protect_ratio=1.0, minimum_ratio=1.0, keep_turns=0)
     thresholds = Thresholds(protect=0, minimum=100)
-    loop = replace(conversation, messages=carrying)
+    loop = conversation._replace(messages=Growing(carrying))
     assert choose_results(loop, weights, _NOTHING, pruning, thresholds) == (2,)

@@ -270,6 +270,36 @@ async def test_a_restart_in_mid_session_keeps_pivot_and_summary(tmp_path: Path) 
     )
 
 
+async def test_a_summary_under_way_when_the_process_ended_is_begun_again_by_the_next_request(
+    tmp_path: Path,
+) -> None:
+    """Before that request is answered: nothing but the marker that was left knows of it."""
+    toy = ToyUpstream(window=WINDOW, bias=1.2)
+    toy.summary_delivery = replace(toy.summary_delivery, never=True)
+    session = make_session(150, 7, "one_user", 120)
+    async with toy:
+        settings = make_settings(toy, store=f"disk:{tmp_path / 'state'}")
+        turn = 0
+        async with running_gateway(settings) as gateway:
+            while not toy.summaries:
+                run = await run_session(
+                    session, gateway.base_url, toy, SHAPE, Pace(first=turn, last=turn + 1)
+                )
+                assert run.failed == []
+                turn += 1
+                await asyncio.sleep(0.05)
+        toy.summary_delivery = replace(toy.summary_delivery, never=False)
+        toy.delivery = replace(toy.delivery, never=True)
+        async with running_gateway(settings) as gateway:
+            headers = {"Authorization": "Bearer sk-toy"}
+            async with aiohttp.ClientSession(headers=headers) as client:
+                url = f"{gateway.base_url}/chat/completions"
+                asking = asyncio.create_task(ask(client, url, session.request(turn, SHAPE)))
+                await wait_until(lambda: len(toy.summaries) == 2 and toy.summaries[1].finished)
+                assert len(toy.chats) == turn + 1
+                asking.cancel()
+
+
 async def test_a_client_that_hangs_up_still_gets_its_summary_next_time() -> None:
     toy = ToyUpstream(window=WINDOW, bias=1.0)
     toy.summary_delivery = replace(toy.summary_delivery, before_headers_seconds=0.2)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 from gateway.core.conversation import Conversation
 from gateway.core.estimate import Calibration, Known, Sizes
+from gateway.core.growing import Growing
 from gateway.core.head import Head
 from gateway.core.policy import Estimator
 from gateway.core.view import View, measure
@@ -201,7 +202,7 @@ def _cut(conversation: Conversation, sizes: Sizes, length: int) -> tuple[Convers
     messages, chain = conversation.messages[:length], conversation.chain[: length + 1]
     opening = min(conversation.opening_end, length)
     shown = replace(sizes, messages=sizes.messages[:length])
-    return Conversation(conversation.leading, messages, chain, opening), shown
+    return Conversation(conversation.leading, Growing(messages), Growing(chain), opening), shown
 
 
 def _estimate(

@@ -1,0 +1,65 @@
+"""A list that grows at its end, seen by many, each up to its own length.
+
+A conversation and its continuations hold what they share once: a copy for each turn would touch every object
+of a long history.
+"""
+
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from typing import Generic, TypeVar, overload
+
+T = TypeVar("T")
+
+
+class Growing(Sequence[T], Generic[T]):
+    """The first items of a list that others may have made longer. Never changes; equal to equal items."""
+
+    __slots__ = ("_items", "_length")
+
+    def __init__(self, items: list[T]) -> None:
+        """Takes the list over."""
+        self._items = items
+        self._length = len(items)
+
+    def grow(self, keep: int, added: Sequence[T]) -> "Growing[T]":
+        """The first `keep` items and then those: on the same list, unless somebody went on from here
+        before.
+        """
+        items = self._items
+        if keep != len(items):
+            items = items[:keep]
+        items.extend(added)
+        return Growing(items)
+
+    def continues(self, other: "Growing[T]") -> bool:
+        """Does it hold all of the other, known without a look at any item?"""
+        return self._items is other._items and self._length >= other._length
+
+    def __len__(self) -> int:
+        return self._length
+
+    @overload
+    def __getitem__(self, index: int) -> T: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[T]: ...
+    def __getitem__(self, index: int | slice) -> T | list[T]:
+        length = self._length
+        if isinstance(index, slice):
+            start, stop, step = index.indices(length)
+            return self._items[start:stop] if step == 1 else self._items[:length][index]
+        if index < 0:
+            index += length
+        if not 0 <= index < length:
+            raise IndexError(index)
+        return self._items[index]
+
+    def __iter__(self) -> Iterator[T]:
+        return islice(self._items, self._length)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and self._items[: self._length] == list(other)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"Growing({self._items[: self._length]!r})"
