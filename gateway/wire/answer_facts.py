@@ -76,8 +76,8 @@ class _EndingChoice(msgspec.Struct, gc=False):
 class _EndingChunk(msgspec.Struct, gc=False):
     """The last chunks of a stream, with nothing odd about them: why it ended, and what was counted."""
 
-    object: Literal["chat.completion.chunk"]
     choices: list[_EndingChoice]
+    object: Literal["chat.completion.chunk"] | None = None
     usage: _PlainUsage | None = None
     error: None = None
     response: None = None

@@ -34,14 +34,19 @@ class UsageChunkFilter:
         if self._held:
             return self._filter(data)
         end = _find_end_of_events(data)
-        if not end or _may_have_usage(data[:end]):
+        if not end:
             return self._filter(data)
+        events = data if end == len(data) else data[:end]
+        if _may_have_usage(events):
+            is_amid = self._is_passing or self._is_in_line
+            kept = None if is_amid else _take_out_usage_chunks(events)
+            if kept is None:
+                return self._filter(data)
+            events = kept
         self._begin_event()
         self._is_in_line = False
         self._rest = b""
-        if end == len(data):
-            return data
-        return data[:end] + self._filter(data[end:])
+        return events if end == len(data) else events + self._filter(data[end:])
 
     def finish(self) -> bytes:
         """What is held back, unless it is the usage chunk without its blank line."""
@@ -104,6 +109,19 @@ class UsageChunkFilter:
         self._held.clear()
         self._held_bytes = 0
         self._has_extra = self._is_passing = False
+
+
+def _take_out_usage_chunks(events: bytes) -> bytes | None:
+    """Of whole events, each of one line, those that are no usage chunks; None where they are not so plain."""
+    blocks = events.split(b"\n\n")
+    if b"\r" in events or events.count(b"\n") != 2 * (len(blocks) - 1):
+        return None
+    kept = [
+        block
+        for block in blocks
+        if not (block.startswith(b"data:") and len(block) <= MAX_HELD_BYTES and _is_usage_chunk(block))
+    ]
+    return b"\n\n".join(kept)
 
 
 def _find_end_of_events(data: bytes) -> int:
