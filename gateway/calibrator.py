@@ -71,5 +71,7 @@ def _is_suspicious(turn: Turn, prompt_tokens: int) -> bool:
     head = turn.own_head
     if head is None:
         return False
-    added = turn.received.conversation.messages[head.length :]
-    return is_suspicious(prompt_tokens, head.prompt_tokens, sum(message.size_bytes for message in added))
+    added_bytes = 0
+    for message in turn.received.conversation.messages[head.length :]:
+        added_bytes += message.size_bytes
+    return is_suspicious(prompt_tokens, head.prompt_tokens, added_bytes)

@@ -36,10 +36,10 @@ class Answer(web.StreamResponse):
         """Nothing is sent yet."""
         self._req = request
         self._payload_writer = request._payload_writer
-        self._must_be_empty_body = must_be_empty_body(request.method, self.status)
+        self._must_be_empty_body = must_be_empty_body(request.method, self._status)
         self._keep_alive = request.keep_alive
         headers, version = self._headers, request.version
-        if self.status == _NO_CONTENT:
+        if self._status == _NO_CONTENT:
             # RFC 9110 §8.6.
             headers.popall(hdrs.CONTENT_LENGTH, None)
         if not self._must_be_empty_body and hdrs.CONTENT_LENGTH not in headers:
@@ -65,14 +65,16 @@ class Answer(web.StreamResponse):
             return
         if self._chunks:
             data = b"%x\r\n%b\r\n" % (len(data), data)
-        await self._drain(self._send(data))
+        if self._send(data) > _HIGH_WATER_BYTES:
+            await self._drain()
 
     async def write_eof(self, data: bytes = b"") -> None:
         if self._eof_sent:
             return
         await self.write(data)
         if self._head or self._chunks:
-            await self._drain(self._send(b"0\r\n\r\n" if self._chunks else b""))
+            self._send(b"0\r\n\r\n" if self._chunks else b"")
+            await self._drain()
         self._eof_sent = True
         self._req = self._payload_writer = None
 
@@ -86,15 +88,17 @@ class Answer(web.StreamResponse):
         transport.write(data)
         return transport.get_write_buffer_size()
 
-    async def _drain(self, waiting_bytes: int) -> None:
-        if waiting_bytes > _HIGH_WATER_BYTES and self._payload_writer is not None:
+    async def _drain(self) -> None:
+        if self._payload_writer is not None:
             await self._payload_writer.drain()
 
     def _render_head(self, version: tuple[int, int]) -> bytes:
-        lines = [f"HTTP/{version[0]}.{version[1]} {self.status} {self.reason}\r\n"]
-        lines += [f"{name}: {_without_control(value)}\r\n" for name, value in self._headers.items()]
-        lines.append("\r\n")
-        return "".join(lines).encode("utf-8", "surrogateescape")
+        items = list(self._headers.items())
+        if not "".join([value for _, value in items]).isprintable():
+            items = [(name, _without_control(value)) for name, value in items]
+        lines = [f"{name}: {value}\r\n" for name, value in items]
+        text = f"HTTP/{version[0]}.{version[1]} {self._status} {self._reason}\r\n{''.join(lines)}\r\n"
+        return text.encode("utf-8", "surrogateescape")
 
 
 def _without_control(value: str) -> str:

@@ -126,7 +126,9 @@ class Recognizer:
 def _goes_on(received: Received, before: Received) -> bool:
     """Does it begin with everything that was said before, however that is written now?"""
     chain, earlier = received.conversation.chain, before.conversation.chain
-    return chain.continues(earlier) or (len(chain) >= len(earlier) and chain[len(earlier) - 1] == earlier[-1])
+    if chain.continues(earlier):
+        return True
+    return chain.length >= earlier.length and chain[earlier.length - 1] == earlier[-1]
 
 
 def _anchor_of(received: Received) -> Anchor:
@@ -145,11 +147,11 @@ def _anchor(tenant: str, form: str, data: bytes, power: int) -> Anchor:
 
 def _count_shared(before: RequestBody, data: bytes) -> int:
     """How many of `before`'s messages the data begins with, byte for byte. One memcmp in the usual case."""
-    places = before.places
-    for count in range(len(places), max(len(places) - 3, 0), -1):
+    places, most = before.places, before.places.length
+    for count in range(most, max(most - 3, 0), -1):
         if _begins_alike(before.data, data, places[count - 1].end):
             return count
-    low, high = 0, max(len(places) - 3, 0)
+    low, high = 0, max(most - 3, 0)
     while low < high:
         middle = (low + high + 1) // 2
         if _begins_alike(before.data, data, places[middle - 1].end):

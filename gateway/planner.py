@@ -55,7 +55,9 @@ class Planner:
         if lines is not None and (bound is None or not _is_certainly_below(turn, lines, bound)):
             return None
         sent = _guess_tokens(added, head, len(turn.received.body.data))
-        saved = (pivot.saved_tokens if pivot else 0) + sum(batch.saved_tokens for batch in batches)
+        saved = pivot.saved_tokens if pivot is not None else 0
+        if batches:
+            saved += sum(batch.saved_tokens for batch in batches)
         return Plan(
             pivot=pivot,
             batches=tuple(batches),
@@ -138,7 +140,7 @@ class Planner:
             return None
         if pivot is not None and not is_eligible(conversation, pivot):
             return None
-        if not all(is_on_chain(conversation, batch.key, batch.length) for batch in batches):
+        if batches and not all(is_on_chain(conversation, batch.key, batch.length) for batch in batches):
             return None
         return pivot, batches
 
@@ -147,8 +149,11 @@ def _guess_tokens(added: Sequence[Message], head: Head | None, body_bytes: int) 
     """For a figure that is shown and decides nothing."""
     if head is None:
         return int(body_bytes / _ROUGH_BYTES_PER_TOKEN)
-    said = sum(message.size_bytes for message in added if message.role != "assistant")
-    return head.total_tokens + int(said / _ROUGH_BYTES_PER_TOKEN)
+    said_bytes = 0
+    for message in added:
+        if message.role != "assistant":
+            said_bytes += message.size_bytes
+    return head.total_tokens + int(said_bytes / _ROUGH_BYTES_PER_TOKEN)
 
 
 def _find_sticky(turn: Turn, pivots: list[Pivot]) -> Pivot | None:

@@ -66,10 +66,13 @@ class State:
         scope.
         """
         chain = conversation.chain
-        for position in range(len(chain) - 1, 0, -1):
+        for position in range(chain.length - 1, 0, -1):
             heads = self._heads.get(chain[position])
             if heads:
-                return next((head for head in heads if head.scope == scope), heads[0])
+                newest = heads[0]
+                if newest.scope == scope:
+                    return newest
+                return next((head for head in heads if head.scope == scope), newest)
         return None
 
     def find_past(self, conversation: Conversation, scope: str) -> list[Head]:

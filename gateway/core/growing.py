@@ -12,14 +12,17 @@ T = TypeVar("T")
 
 
 class Growing(Sequence[T], Generic[T]):
-    """The first items of a list that others may have made longer. Never changes; equal to equal items."""
+    """The first items of a list that others may have made longer. Never changes; equal to equal items.
 
-    __slots__ = ("_items", "_length")
+    length: what `len` says, for whoever is in a hurry.
+    """
+
+    __slots__ = ("_items", "length")
 
     def __init__(self, items: list[T]) -> None:
         """Takes the list over."""
         self._items = items
-        self._length = len(items)
+        self.length = len(items)
 
     def grow(self, keep: int, added: Sequence[T]) -> "Growing[T]":
         """The first `keep` items and then those: on the same list, unless somebody went on from here
@@ -33,17 +36,17 @@ class Growing(Sequence[T], Generic[T]):
 
     def continues(self, other: "Growing[T]") -> bool:
         """Does it hold all of the other, known without a look at any item?"""
-        return self._items is other._items and self._length >= other._length
+        return self._items is other._items and self.length >= other.length
 
     def __len__(self) -> int:
-        return self._length
+        return self.length
 
     @overload
     def __getitem__(self, index: int) -> T: ...
     @overload
     def __getitem__(self, index: slice) -> list[T]: ...
     def __getitem__(self, index: int | slice) -> T | list[T]:
-        length = self._length
+        length = self.length
         if isinstance(index, slice):
             start, stop, step = index.indices(length)
             return self._items[start:stop] if step == 1 else self._items[:length][index]
@@ -54,12 +57,12 @@ class Growing(Sequence[T], Generic[T]):
         return self._items[index]
 
     def __iter__(self) -> Iterator[T]:
-        return islice(self._items, self._length)
+        return islice(self._items, self.length)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Sequence) and self._items[: self._length] == list(other)
+        return isinstance(other, Sequence) and self._items[: self.length] == list(other)
 
     __hash__ = None  # type: ignore[assignment]
 
     def __repr__(self) -> str:
-        return f"Growing({self._items[: self._length]!r})"
+        return f"Growing({self._items[: self.length]!r})"

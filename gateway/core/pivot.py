@@ -77,7 +77,8 @@ class Batch:
 
 def is_on_chain(conversation: Conversation, key: str, length: int) -> bool:
     """Does the conversation begin with exactly the `length` messages that the key stands for?"""
-    return length < len(conversation.chain) and conversation.chain[length].hex() == key
+    chain = conversation.chain
+    return length < chain.length and chain[length].hex() == key
 
 
 def find_eligible_pivots(conversation: Conversation, pivots: Iterable[Pivot]) -> list[Pivot]:

@@ -55,8 +55,9 @@ def read_purpose(leading: bytes, newest: bytes, *, is_agent: bool) -> Purpose:
     if not leading and not newest:
         return "agent" if is_agent else "main"
     for phrases, purpose in _PHRASES:
-        if any(phrase in leading or phrase in newest for phrase in phrases):
-            return purpose
+        for phrase in phrases:
+            if phrase in leading or phrase in newest:
+                return purpose
     return "agent" if is_agent else "main"
 
 
