@@ -40,10 +40,15 @@ class UpstreamAnswer:
 
     def _finish(self) -> None:
         """Nobody knows what an upstream makes of the rest of a body that it did not wait for."""
-        if self._upload is not None and not self._upload.done():
+        connection = self._connection
+        if connection is None:
+            return
+        transport = connection.transport
+        is_sending = transport is not None and transport.get_write_buffer_size() > 0
+        if is_sending or (self._upload is not None and not self._upload.done()):
             self._leave()
-        elif self._connection is not None:
-            self._connection.release()
+        else:
+            connection.release()
             self._connection = None
 
     def _leave(self) -> None:
