@@ -82,11 +82,13 @@ class Compactor:
     def observe(self, turn: Turn, plan: Plan, usage: Usage | None) -> Head:
         """After an answer that upstream gave: records the head, and looks whether the window is filling."""
         head = _make_head(turn, plan, usage)
-        self._state.save_head(head, is_worth_writing=_matters(turn, head) and self._state.is_news(head))
+        is_news = _matters(turn, head) and self._state.is_news(head)
+        self._state.save_head(head, is_worth_writing=is_news)
         if plan.new_batch is not None:
             self._state.save_batch(plan.new_batch)
             self._journal.note_pruning(turn, plan.new_batch, plan.sent)
-        self._state.refresh(plan.pivot, plan.batches)
+        if is_news:
+            self._state.refresh(plan.pivot, plan.batches)
         if usage is not None and self._is_telling(turn, usage):
             self._spawn(self._learn(turn, plan, usage))
         return head

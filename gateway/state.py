@@ -55,8 +55,8 @@ class State:
         # The request that went on first from a head: another one that goes on from there is a branch.
         self._continuations: Lru[str, str] = Lru(_ASKED_BYTES)
         self._unwritten: dict[tuple[str, str], Head] = {}
-        # The newest one of each branch that the store has, or is about to have.
-        self._written: Lru[tuple[str, str], Head] = Lru(max_bytes)
+        # The newest one of each branch that the store has, or is about to have, and since when.
+        self._written: Lru[tuple[str, str], tuple[Head, float]] = Lru(max_bytes)
         self._flush: asyncio.TimerHandle | None = None
 
     # Heads
@@ -120,9 +120,9 @@ class State:
             self._waiting.put(marker.key, marker, _marker_weight(marker))
 
     def is_news(self, head: Head) -> bool:
-        """Does it say more than the one that the store has of its branch?"""
-        before = self._written.get((head.conversation, head.scope))
-        return before is None or says_more(head, before)
+        """Does it say more than the one that the store has of its branch? Once a day that one is old."""
+        written = self._written.get((head.conversation, head.scope))
+        return written is None or self._is_old(written[1]) or says_more(head, written[0])
 
     def save_head(self, head: Head, *, is_worth_writing: bool) -> None:
         """In memory at once; in the store a moment later, where a restart would miss it."""
@@ -134,7 +134,7 @@ class State:
             return
         branch = head.conversation, head.scope
         self._unwritten[branch] = head
-        self._written.put(branch, head, _HEAD_WEIGHT_BYTES)
+        self._written.put(branch, (head, time.monotonic()), _HEAD_WEIGHT_BYTES)
         if self._flush is None:
             loop = asyncio.get_running_loop()
             self._flush = loop.call_later(_HEADS_LINGER_SECONDS, self.flush_heads)
@@ -227,12 +227,14 @@ class State:
                 self._write(batch.owner, f"batch:{batch.key}", batch)
 
     def _is_stale(self, key: str) -> bool:
-        now = time.monotonic()
         written = self._refreshed.get(key)
-        if written is not None and now - written < min(_REFRESH_SECONDS, self._keep_seconds / 4):
+        if written is not None and not self._is_old(written):
             return False
         self._note_written(key)
         return True
+
+    def _is_old(self, written_seconds: float) -> bool:
+        return time.monotonic() - written_seconds >= min(_REFRESH_SECONDS, self._keep_seconds / 4)
 
     def _note_written(self, key: str) -> None:
         self._refreshed.put(key, time.monotonic(), _ASKED_WEIGHT_BYTES)

@@ -1,5 +1,6 @@
 """State in front of a store that stays open: what one process knew, the next one finds."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -339,6 +340,37 @@ async def test_calibrations_are_kept_for_each_tenant_upstream_model_and_estimato
     for owner, other in others:
         assert await after.load_calibration(owner, other) == Calibration()
         assert after.read_calibration(owner, other) == Calibration()
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        ({}, False),
+        ({"prompt_tokens": 1_090}, False),
+        ({"prompt_tokens": 1_120}, True),
+        ({"prompt_tokens": 880}, True),
+        ({"pivot": "aa"}, True),
+        ({"batches": ("bb",)}, True),
+        ({"conversation": "other"}, True),
+        ({"scope": "other"}, True),
+    ],
+)
+async def test_a_head_is_news_where_it_says_more_than_the_written_one(change: JSON, expected: bool) -> None:
+    state = make_state(await make_store())
+    written = replace(make_head(talk(2)), prompt_tokens=1_000, output_tokens=0)
+    assert state.is_news(written)
+    state.save_head(written, is_worth_writing=True)
+    assert state.is_news(replace(written, key="00", length=9, **change)) is expected
+
+
+async def test_a_head_that_was_written_long_ago_is_news() -> None:
+    """Or it would be dropped with what else nobody used."""
+    store = MemoryStore()
+    await store.open()
+    state = State(store, keep_seconds=0.0, max_bytes=100_000)
+    head = make_head(talk(2))
+    state.save_head(head, is_worth_writing=True)
+    assert state.is_news(head)
 
 
 async def test_a_pivot_that_is_used_after_a_restart_lives_on() -> None:
