@@ -34,7 +34,7 @@ class Effort:
     many_requests: int
 
 
-_FULL = Effort(scale=1.0, rounds=4, events=800, few_requests=2_000, many_requests=20_000)
+_FULL = Effort(scale=0.5, rounds=6, events=800, few_requests=2_000, many_requests=20_000)
 _QUICK = Effort(scale=0.1, rounds=1, events=200, few_requests=400, many_requests=2_000)
 
 

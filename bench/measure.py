@@ -55,7 +55,11 @@ class Round:
 
 @dataclass(frozen=True)
 class Pair:
-    """Rounds of the bare pass-through and of the gateway, in turn."""
+    """Rounds of the bare pass-through and of the gateway, in turn.
+
+    Ratios are medians over neighbours: a shared machine is slower in one minute than in the next, and two
+    rounds side by side see the same machine.
+    """
 
     bare: Sequence[Round]
     gateway: Sequence[Round]
@@ -70,12 +74,12 @@ class Pair:
 
     @property
     def rate_ratio(self) -> float:
-        return self.gateway_rate / self.bare_rate
+        return median(g.rate / b.rate for b, g in self._neighbours)
 
     @property
     def saturated_ratio(self) -> float:
         """What the ratio of rates would be with a core full of work for each: by CPU per request."""
-        return self.bare_us / self.gateway_us
+        return median(b.cpu_us / g.cpu_us for b, g in self._neighbours)
 
     @property
     def bare_us(self) -> float:
@@ -87,7 +91,11 @@ class Pair:
 
     @property
     def cpu_ratio(self) -> float:
-        return self.gateway_us / self.bare_us
+        return median(g.cpu_us / b.cpu_us for b, g in self._neighbours)
+
+    @property
+    def _neighbours(self) -> list[tuple[Round, Round]]:
+        return list(zip(self.bare, self.gateway, strict=True))
 
     @property
     def own_us(self) -> float:
@@ -105,9 +113,12 @@ class Pair:
 
 
 async def compare(case: Case, bare: Subject, gateway: Subject, rounds: int) -> Pair:
-    """Interleaved, A B A B, so that what else the machine does falls on both."""
-    pairs = [(await run_round(case, bare), await run_round(case, gateway)) for _ in range(rounds)]
-    return Pair([pair[0] for pair in pairs], [pair[1] for pair in pairs])
+    """In turn, A B B A A B, so that what else the machine does falls on both."""
+    done: dict[str, list[Round]] = {bare.name: [], gateway.name: []}
+    for number in range(rounds):
+        for subject in (bare, gateway) if number % 2 == 0 else (gateway, bare):
+            done[subject.name].append(await run_round(case, subject))
+    return Pair(done[bare.name], done[gateway.name])
 
 
 async def run_round(case: Case, subject: Subject) -> Round:

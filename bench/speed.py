@@ -65,7 +65,7 @@ async def print_speed(bare: Subject, gateway: Subject, *, scale: float, rounds: 
         _render(case, await compare(case, bare, gateway, rounds), target)
         for case, target in make_cases(scale)
     ]
-    print_table(f"Speed: growing conversations, medians of {rounds} rounds", _COLUMNS, rows)
+    print_table(f"Speed: growing conversations, medians of {rounds} pairs of rounds", _COLUMNS, rows)
     print("  busy: share of a core; where bare is well below 1, the load was its limit and r/s flatters us.")
     print(
         "  by CPU: what r/s would be with a full core for each. The lower of the two is held to the target."
