@@ -3,14 +3,14 @@
 The library would add some, mend some, and cannot write bytes that are no text (RFC 9110 §5.5 allows them).
 """
 
-import re
 from typing import Final
 
 from aiohttp import HttpVersion10, HttpVersion11, hdrs, web
 from aiohttp.helpers import must_be_empty_body
 from multidict import CIMultiDict
 
-_CONTROL: Final = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
+from gateway.header_text import CONTROL
+
 _NO_CONTENT: Final = 204
 # What the event loop takes before it says that the client does not keep up.
 _HIGH_WATER_BYTES: Final = 1 << 16
@@ -102,5 +102,5 @@ class Answer(web.StreamResponse):
 
 
 def _without_control(value: str) -> str:
-    """RFC 9110 §5.5: a control character would end the line, and a space takes its place."""
-    return value if value.isprintable() else _CONTROL.sub(" ", value)
+    """A space takes the place of each control character (RFC 9110 §5.5)."""
+    return value if value.isprintable() else CONTROL.sub(" ", value)

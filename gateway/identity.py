@@ -59,13 +59,11 @@ class Recognizer:
             return received
         number, before, keep = found
         received = _read_rest(before, keep, data)
-        is_same_anchor = received.body.places.continues(before.body.places) and (
-            _power_of(received) == _power_of(before)
-        )
         if not _goes_on(received, before):
             # Another branch: both are kept. (Clients move marks about; that alone makes no other branch.)
             self._keep(received)
-        elif is_same_anchor:
+        elif received.body.places.continues(before.body.places) and _power_of(received) == _power_of(before):
+            # All that lies before the anchor's end is shared: it is the same one.
             self._put(number, received)
         else:
             self._forget(number)

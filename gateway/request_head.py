@@ -4,16 +4,13 @@ Written out by ourselves, and once for all requests that say the same: bytes tha
 would mend, pass as they came. Knows nothing of bodies.
 """
 
-import re
 from functools import cached_property
-from typing import Final
 
 from aiohttp import hdrs
 from multidict import CIMultiDict
 from yarl import URL
 
-# RFC 9110 §5.5: with these a value could end its line, and begin another header.
-_FORBIDDEN: Final = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
+from gateway.header_text import CONTROL
 
 
 class RequestHead:
@@ -31,10 +28,9 @@ class RequestHead:
         host = self.url.host_port_subcomponent or ""
         lines = [f"{self.method} {self.target} HTTP/1.1", f"{hdrs.HOST}: {host}"]
         lines += [f"{name}: {value}" for name, value in self.headers.items()]
-        encoded = [line.encode("utf-8", "surrogateescape") for line in lines]
-        if any(map(_FORBIDDEN.search, encoded)):
+        if any(map(CONTROL.search, lines)):
             raise ValueError("a control character in a request head")
-        return b"\r\n".join([*encoded, b""])
+        return "\r\n".join([*lines, ""]).encode("utf-8", "surrogateescape")
 
     @cached_property
     def uncoded(self) -> "RequestHead":

@@ -110,19 +110,21 @@ class AnswerFacts:
         return self._usage or self._timings
 
     def note(self, event: Event) -> None:
-        """As `note_documents`, for whom the text does not matter. A nameless event is a whole body.
+        """As `note_documents`, for whom the text does not matter. A nameless event is a whole body."""
+        if not self._note_usual(event):
+            self.note_documents(event)
 
-        Typed readings of the usual forms come first: they say the same at a tenth of the price.
-        """
+    def _note_usual(self, event: Event) -> bool:
+        """By types, which say the same at a tenth of the price; False where it is to be looked at."""
         name, data = event
         if name == "error":
-            self.note_documents(event)
-        elif data == b"[DONE]" and name:
+            return False
+        if name == "":
+            return self._note_plain(data, is_body=True)
+        if data == b"[DONE]":
             self.has_ended = True
-        elif (name != "" and is_dull(data)) or self._note_plain(data, is_body=name == ""):
-            return
-        else:
-            self.note_documents(event)
+            return True
+        return is_dull(data) or self._note_plain(data, is_body=False)
 
     def _note_plain(self, data: bytes, *, is_body: bool) -> bool:
         """A whole answer, or the end of a stream; False where it is to be looked at."""
