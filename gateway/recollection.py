@@ -96,7 +96,8 @@ async def _adopt(
             return None
     tools = received.body.envelope.tools.hex()
     heads = [head for head in state.find_followers(original) if head.tools == tools]
-    latest = heads[-1] if len({head.conversation for head in heads}) == 1 else None
+    is_one = len({head.conversation for head in heads}) == 1
+    latest = max(heads, key=lambda head: head.length) if is_one else None
     head = Head(
         owner=received.tenant,
         key=pivot.key,

@@ -88,7 +88,7 @@ class State:
         return self.find_head(conversation, scope)
 
     def find_followers(self, pivot: Pivot) -> list[Head]:
-        """Heads in memory that were sent with this pivot, under any of its keys; the newest last."""
+        """Heads in memory that were sent with this pivot, under any of its keys; in no order."""
         keys = {
             other.key
             for other in self._pivots.values()

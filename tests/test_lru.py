@@ -8,7 +8,7 @@ _STEPS = st.lists(st.tuples(st.sampled_from(["put", "get", "pop"]), st.integers(
 
 def test_what_was_put_is_found_and_what_was_taken_is_not() -> None:
     lru: Lru[str, int] = Lru(100)
-    assert lru.put("a", 1, 10) == []
+    assert not lru.put("a", 1, 10)
     assert lru.get("a") == 1
     assert lru.pop("a") == 1
     assert lru.get("a") is None
@@ -16,26 +16,26 @@ def test_what_was_put_is_found_and_what_was_taken_is_not() -> None:
     assert lru.size_bytes == 0
 
 
-def test_what_was_not_used_for_longest_goes_first_and_is_given_back() -> None:
+def test_what_was_not_used_goes_first_and_is_given_back() -> None:
     lru: Lru[str, str] = Lru(30)
     for key in "abc":
         lru.put(key, key.upper(), 10)
     lru.get("a")
     assert lru.put("d", "D", 10) == ["B"]
-    assert list(lru) == ["c", "a", "d"]
+    assert set(lru) == {"a", "c", "d"}
 
 
 def test_putting_a_key_again_replaces_its_value_and_its_weight() -> None:
     lru: Lru[str, int] = Lru(30)
     lru.put("a", 1, 30)
-    assert lru.put("a", 2, 10) == []
+    assert not lru.put("a", 2, 10)
     assert (lru.get("a"), lru.size_bytes, len(lru)) == (2, 10, 1)
 
 
 def test_something_heavier_than_all_is_not_kept_and_drives_nothing_out() -> None:
     lru: Lru[str, str] = Lru(30)
     lru.put("a", "A", 10)
-    assert lru.put("b", "B", 31) == ["B"]
+    assert list(lru.put("b", "B", 31)) == ["B"]
     assert "b" not in lru
     assert "a" in lru
 
@@ -67,7 +67,7 @@ def test_the_weight_never_passes_the_bound_and_is_always_the_sum(
 
 def test_the_number_can_be_bounded_too() -> None:
     lru: Lru[int, int] = Lru(1_000, 2)
-    gone = [lru.put(number, number, 1) for number in range(4)]
+    gone = [list(lru.put(number, number, 1)) for number in range(4)]
     assert gone == [[], [], [0], [1]]
     assert list(lru) == [2, 3]
 
@@ -78,3 +78,30 @@ def test_a_look_keeps_nothing_alive() -> None:
     lru.put(2, 2, 1)
     assert (lru.peek(1), lru.peek(3), lru.values()) == (1, None, [1, 2])
     assert lru.put(3, 3, 1) == [1]
+
+
+def test_what_is_used_between_any_two_others_stays() -> None:
+    lru: Lru[int, int] = Lru(1_000, 3)
+    lru.put(-1, -1, 1)
+    for number in range(100):
+        assert lru.get(-1) == -1
+        lru.put(number, number, 1)
+    assert set(lru) == {-1, 98, 99}
+
+
+def test_where_all_were_used_the_oldest_goes_and_the_new_one_stays() -> None:
+    lru: Lru[int, int] = Lru(1_000, 3)
+    for number in range(3):
+        lru.put(number, number, 1)
+        lru.get(number)
+    assert list(lru.put(3, 3, 1)) == [0]
+    assert set(lru) == {1, 2, 3}
+
+
+def test_one_that_grows_past_the_bound_drives_out_others_not_itself() -> None:
+    lru: Lru[str, str] = Lru(30)
+    for key in "abc":
+        lru.put(key, key, 10)
+        lru.get(key)
+    assert list(lru.put("a", "A", 15)) == ["b"]
+    assert (lru.get("a"), lru.size_bytes) == ("A", 25)
