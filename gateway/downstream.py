@@ -13,8 +13,8 @@ from collections.abc import Awaitable
 from typing import Final, TypeVar
 
 from aiohttp import HttpVersion11, hdrs, web
-from multidict import CIMultiDict
 
+from gateway.answer_head import AnswerHead, make_fields
 from gateway.downstream_answer import Answer
 from gateway.settings import Keepalive
 from gateway.wire.formats import CHAT, WireFormat
@@ -63,12 +63,12 @@ class Downstream:
             patience = self._keepalive.every_seconds
         return work.done()
 
-    def begin(self, status: int, reason: str, headers: CIMultiDict[str]) -> None:
+    def begin(self, head: AnswerHead) -> None:
         """Status and headers, unless a keep-alive already sent some. They leave with the first piece of the
         body, or by `flush`.
         """
         if self.answer is None:
-            self.answer = Answer(status=status, reason=reason, headers=headers)
+            self.answer = Answer(head)
             self.answer.begin(self._request)
 
     def flush(self) -> None:
@@ -86,10 +86,8 @@ class Downstream:
 
     async def reply(self, body: bytes, headers: dict[str, str]) -> None:
         """A whole answer of our own."""
-        ours = CIMultiDict({**self._kind(), **headers})
-        if not self._is_streaming:
-            ours[hdrs.CONTENT_LENGTH] = str(len(body))
-        self.begin(200, "OK", ours)
+        length = {} if self._is_streaming else {str(hdrs.CONTENT_LENGTH): str(len(body))}
+        self.begin(AnswerHead(200, "OK", make_fields({**self._kind(), **headers, **length})))
         await self.write(body)
         await self.end()
 
@@ -122,7 +120,7 @@ class Downstream:
 
     async def _keep_alive(self, headers: dict[str, str]) -> None:
         if self.answer is None:
-            self.begin(200, "OK", CIMultiDict({**self._kind(), **headers}))
+            self.begin(AnswerHead(200, "OK", make_fields({**self._kind(), **headers})))
             self.is_committed = True
         await self.write(self._form.keepalive if self._is_streaming else _SPACE)
 

@@ -1,17 +1,22 @@
-"""An answer on its way to the client: it writes itself, and carries the headers it was given and no others.
+"""An answer on its way to the client: it writes itself, and carries the head it was given and no other.
 
-The library would add some, mend some, and cannot write bytes that are no text (RFC 9110 §5.5 allows them).
+The library would add headers, and mend some.
 """
 
 from typing import Final
 
-from aiohttp import HttpVersion10, HttpVersion11, hdrs, web
+from aiohttp import HttpVersion10, HttpVersion11, web
 from aiohttp.helpers import must_be_empty_body
 from multidict import CIMultiDict
 
-from gateway.header_text import CONTROL
+from gateway.answer_head import CONTENT_LENGTH, AnswerHead
 
 _NO_CONTENT: Final = 204
+_CHUNKED: Final = {"Transfer-Encoding": "chunked"}
+_CLOSE: Final = {"Connection": "close"}
+_KEEP_ALIVE: Final = {"Connection": "keep-alive"}
+# For the library, which never looks.
+_NONE: Final = CIMultiDict[str]()
 # What the event loop takes before it says that the client does not keep up.
 _HIGH_WATER_BYTES: Final = 1 << 16
 
@@ -19,11 +24,9 @@ _HIGH_WATER_BYTES: Final = 1 << 16
 class Answer(web.StreamResponse):
     """Its head leaves with the first piece of its body, or by `flush`."""
 
-    def __init__(
-        self, *, status: int, reason: str | None = None, headers: CIMultiDict[str] | None = None
-    ) -> None:
-        reason = _without_control(reason) if reason else reason
-        super().__init__(status=status, reason=reason, _real_headers=headers)
+    def __init__(self, head: AnswerHead) -> None:
+        super().__init__(status=head.status, reason="", _real_headers=_NONE)
+        self._lines = head
         self._head = b""
         self._chunks = False
 
@@ -38,21 +41,21 @@ class Answer(web.StreamResponse):
         self._payload_writer = request._payload_writer
         self._must_be_empty_body = must_be_empty_body(request.method, self._status)
         self._keep_alive = request.keep_alive
-        headers, version = self._headers, request.version
+        head, version = self._lines, request.version
         if self._status == _NO_CONTENT:
             # RFC 9110 §8.6.
-            headers.popall(hdrs.CONTENT_LENGTH, None)
-        if not self._must_be_empty_body and hdrs.CONTENT_LENGTH not in headers:
+            head.drop(CONTENT_LENGTH)
+        if not self._must_be_empty_body and not head.has(CONTENT_LENGTH):
             # RFC 9112 §6.3: without a length chunks tell where it ends, or the connection's end.
             self._chunks = version >= HttpVersion11
             self._keep_alive = self._keep_alive and self._chunks
         if self._chunks:
-            headers[hdrs.TRANSFER_ENCODING] = "chunked"
+            head.add(_CHUNKED)
         if not self._keep_alive:
-            headers[hdrs.CONNECTION] = "close"
+            head.add(_CLOSE)
         elif version == HttpVersion10:
-            headers[hdrs.CONNECTION] = "keep-alive"
-        self._head = self._render_head(version)
+            head.add(_KEEP_ALIVE)
+        self._head = head.render(version)
 
     def flush(self) -> None:
         """Sends the head, if it has not left yet."""
@@ -91,16 +94,3 @@ class Answer(web.StreamResponse):
     async def _drain(self) -> None:
         if self._payload_writer is not None:
             await self._payload_writer.drain()
-
-    def _render_head(self, version: tuple[int, int]) -> bytes:
-        items = list(self._headers.items())
-        if not "".join([value for _, value in items]).isprintable():
-            items = [(name, _without_control(value)) for name, value in items]
-        lines = [f"{name}: {value}\r\n" for name, value in items]
-        text = f"HTTP/{version[0]}.{version[1]} {self._status} {self._reason}\r\n{''.join(lines)}\r\n"
-        return text.encode("utf-8", "surrogateescape")
-
-
-def _without_control(value: str) -> str:
-    """A space takes the place of each control character (RFC 9110 §5.5)."""
-    return value if value.isprintable() else CONTROL.sub(" ", value)

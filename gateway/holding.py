@@ -11,8 +11,8 @@ from typing import Final, Literal
 
 import msgspec
 from aiohttp import hdrs
-from multidict import CIMultiDict
 
+from gateway.answer_head import AnswerHead
 from gateway.core.errors import UpstreamFailed
 from gateway.core.refusal import Overflow, Refusal, read_overflow
 from gateway.upstream_answer import UpstreamAnswer
@@ -35,9 +35,9 @@ Care = Literal["none", "errors", "start"]
 class Held(msgspec.Struct, frozen=True, kw_only=True):
     """An answer that calls the request too large. Nothing of it went downstream."""
 
-    status: int
-    reason: str
-    headers: CIMultiDict[str]
+    head: AnswerHead
+    # Of the body.
+    encoding: str
     body: bytes
     overflow: Overflow
 

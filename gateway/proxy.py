@@ -8,6 +8,7 @@ from typing import Final, NamedTuple
 
 from aiohttp import hdrs, web
 
+from gateway.answer_head import AnswerHead
 from gateway.commands import Commands
 from gateway.core.errors import RequestRefused, Unreadable, UpstreamFailed, UpstreamStalled
 from gateway.counting import Counting
@@ -65,13 +66,13 @@ class Proxy:
             return await _refuse(request, downstream, refused)
         except ConnectionError:
             # Downstream hung up; there is nobody left to tell.
-            return downstream.answer or Answer(status=_HUNG_UP)
+            return downstream.answer or Answer(AnswerHead(_HUNG_UP, "", []))
         except Exception:
             # The one edge: whatever we got wrong must end as an answer, not as a silent connection.
             log.exception("request failed inside the gateway")
             failure = RequestRefused(500, "The gateway failed on this request.", kind="server_error")
             return await _refuse(request, downstream, failure)
-        return downstream.answer or Answer(status=_HUNG_UP)
+        return downstream.answer or Answer(AnswerHead(_HUNG_UP, "", []))
 
     async def _carry(self, request: web.BaseRequest, downstream: Downstream) -> None:
         admission = self._entrance.admit(request)

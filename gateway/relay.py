@@ -5,12 +5,13 @@ Knows HTTP, not conversations. An answer is never an error, whatever its status;
 
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Final
 
 import msgspec
 from aiohttp import hdrs
 
+from gateway.answer_head import CONTENT_ENCODING, CONTENT_LENGTH, AnswerHead
 from gateway.core.errors import UpstreamFailed
 from gateway.core.refusal import Overflow
 from gateway.dialer import Call, Dialer
@@ -18,7 +19,7 @@ from gateway.downstream import Downstream
 from gateway.holding import Care, Held, hold_back, may_be_refusal
 from gateway.loop import refuse_gateway
 from gateway.settings import Settings
-from gateway.upstream import make_response_headers
+from gateway.upstream import make_answer_head
 from gateway.upstream_answer import UpstreamAnswer
 from gateway.upstream_body import FOREIGN, read_at_hand, read_bounded, read_piece, translate
 from gateway.watchdog import Watch, Watchdog
@@ -110,10 +111,10 @@ class Relay:
     async def give_back(self, held: Held, headers: dict[str, str], downstream: Downstream) -> None:
         """An answer that was kept back, as it came."""
         if downstream.is_committed:
-            await downstream.fail(_make_plain(held.body, held.headers), held.status)
+            await downstream.fail(_make_plain(held.body, held.encoding), held.head.status)
             return
-        held.headers.update(headers)
-        downstream.begin(held.status, held.reason, held.headers)
+        held.head.add(headers)
+        downstream.begin(held.head)
         await downstream.write(held.body)
         await downstream.end()
 
@@ -145,11 +146,12 @@ class Relay:
             beginning = held.read
         if downstream.is_committed and response.status != 200:
             body = beginning or await read_bounded(response, watch, _KEPT_ERROR_BYTES)
-            await downstream.fail(_make_plain(body, response.headers), response.status)
+            encoding = response.headers.get(hdrs.CONTENT_ENCODING, "")
+            await downstream.fail(_make_plain(body, encoding), response.status)
             return None
         stream = _Stream(exchange, response, must_decode=downstream.is_committed)
         try:
-            downstream.begin(response.status, response.reason or "", stream.headers)
+            downstream.begin(stream.head)
             await self._pump(stream, beginning, response, downstream, watch)
         except (UpstreamFailed, DecodeError):
             downstream.abort()
@@ -193,7 +195,7 @@ class _Stream:
     """One answer on its way: its headers, the copy that is read, and the one edit that there is."""
 
     def __init__(self, exchange: Exchange, response: UpstreamAnswer, must_decode: bool) -> None:
-        headers = make_response_headers(response.raw_headers)
+        head, headers = _make_head(response), response.headers
         encoding = headers.get(hdrs.CONTENT_ENCODING, "")
         kind = headers.get(hdrs.CONTENT_TYPE, "")
         self._observe = exchange.observe
@@ -209,12 +211,12 @@ class _Stream:
             if must_decode and self._decoder is None:
                 raise UpstreamFailed("an answer in an unknown coding after a keep-alive")
         if self._decoder is not None:
-            headers.popall(hdrs.CONTENT_ENCODING, None)
+            head.drop(CONTENT_ENCODING)
         self._filter = UsageChunkFilter() if takes_out else None
         if takes_out or self._decoder is not None:
-            headers.popall(hdrs.CONTENT_LENGTH, None)
-        headers.update(exchange.headers)
-        self.headers = headers
+            head.drop(CONTENT_LENGTH)
+        head.add(exchange.headers)
+        self.head = head
         self.edit = self._edit if self._filter is not None or self._decoder is not None else None
 
     def feed(self, chunk: bytes) -> None:
@@ -248,23 +250,22 @@ def _names_usage_option(body: bytes) -> bool:
     return b"stream_options" in body or b"include_usage" in body
 
 
-def _make_plain(body: bytes, headers: Mapping[str, str]) -> bytes:
+def _make_plain(body: bytes, encoding: str) -> bytes:
     """With its content encoding taken off, where that can be undone."""
     try:
-        return decode_body(body, headers.get(hdrs.CONTENT_ENCODING, ""), _MOST_PLAIN_BYTES)
+        return decode_body(body, encoding, _MOST_PLAIN_BYTES)
     except DecodeError:
         return body
 
 
 def _make_held(response: UpstreamAnswer, body: bytes, overflow: Overflow) -> Held:
-    headers = make_response_headers(response.raw_headers)
+    head = _make_head(response)
     if not response.content.at_eof():
         # A client would wait for ever for the rest of the length that was promised.
-        headers.popall(hdrs.CONTENT_LENGTH, None)
-    return Held(
-        status=response.status,
-        reason=response.reason or "",
-        headers=headers,
-        body=body,
-        overflow=overflow,
-    )
+        head.drop(CONTENT_LENGTH)
+    encoding = response.headers.get(hdrs.CONTENT_ENCODING, "")
+    return Held(head=head, encoding=encoding, body=body, overflow=overflow)
+
+
+def _make_head(response: UpstreamAnswer) -> AnswerHead:
+    return make_answer_head(response.status, response.reason or "", response.raw_headers)

@@ -4,7 +4,7 @@ The upstream comes from configuration only. End-to-end headers pass as they are;
 where the upstream has a key of its own, every form of the caller's credential do not.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Final
 from urllib.parse import unquote
@@ -12,6 +12,7 @@ from urllib.parse import unquote
 from multidict import CIMultiDict
 from yarl import URL
 
+from gateway.answer_head import AnswerHead
 from gateway.core.errors import RequestRefused
 from gateway.settings import Settings, UpstreamSettings
 from gateway.tenancy import Tenant
@@ -83,7 +84,12 @@ def make_headers(raw: RawHeaders, upstream: UpstreamSettings, path: str) -> CIMu
     dropped = _named_in_connection(raw)
     if key is not None:
         dropped |= _CREDENTIALS
-    headers = CIMultiDict(_keep(raw, _read_request_name, dropped))
+    kept = [
+        (name, value.decode("utf-8", "surrogateescape"))
+        for raw_name, value in raw
+        if (name := _read_request_name(raw_name)) is not None and name.lower() not in dropped
+    ]
+    headers = CIMultiDict(kept)
     if key is not None:
         secret = key.get_secret_value()
         if guess_format(path) == "messages":
@@ -93,34 +99,32 @@ def make_headers(raw: RawHeaders, upstream: UpstreamSettings, path: str) -> CIMu
     return headers
 
 
-def make_response_headers(raw: RawHeaders) -> CIMultiDict[str]:
-    """The end-to-end headers of an answer."""
-    return CIMultiDict(_keep(raw, _read_response_name, _named_in_connection(raw)))
-
-
-def _keep(
-    raw: RawHeaders, read_name: Callable[[bytes], str | None], dropped: frozenset[str]
-) -> list[tuple[str, str]]:
-    """`read_name`: the name of a header that may pass, None for one that never does."""
-    kept = [
-        (name, value.decode("utf-8", "surrogateescape"))
+def make_answer_head(status: int, reason: str, raw: RawHeaders) -> AnswerHead:
+    """With the end-to-end headers of an answer."""
+    fields = [
+        (name, b"%b: %b\r\n" % (raw_name, value))
         for raw_name, value in raw
-        if (name := read_name(raw_name)) is not None
+        if (name := _read_answer_name(raw_name)) is not None
     ]
-    return [pair for pair in kept if pair[0].lower() not in dropped] if dropped else kept
+    dropped = _named_in_connection(raw)
+    if dropped:
+        fields = [field for field in fields if field[0].decode("latin-1") not in dropped]
+    return AnswerHead(status, reason, fields)
 
 
 @lru_cache(maxsize=2_048)
 def _read_request_name(name: bytes) -> str | None:
-    """The same few names come with every request."""
+    """The name of a header that may pass, None for one that never does: the same few come all the time."""
     text = name.decode("utf-8", "surrogateescape")
     return None if text.lower() in _NOT_FORWARDED or text.lower().startswith(_OWN_PREFIX) else text
 
 
 @lru_cache(maxsize=2_048)
-def _read_response_name(name: bytes) -> str | None:
-    text = name.decode("utf-8", "surrogateescape")
-    return None if text.lower() in _HOP_BY_HOP or text.lower().startswith(_OWN_PREFIX) else text
+def _read_answer_name(name: bytes) -> bytes | None:
+    """The same, in lower case."""
+    name = name.lower()
+    text = name.decode("latin-1")
+    return None if text in _HOP_BY_HOP or text.startswith(_OWN_PREFIX) else name
 
 
 def _named_in_connection(raw: RawHeaders) -> frozenset[str]:
