@@ -1,7 +1,7 @@
 """Learns from what upstream counted: how its count compares with ours, and whether it left something out."""
 
 from gateway.core.plan import Plan
-from gateway.core.truncation import Expected, expect, is_suspicious, is_truncated
+from gateway.core.truncation import Expected, expect, had_in_force, is_suspicious, is_truncated
 from gateway.core.usage import Usage
 from gateway.core.view import measure
 from gateway.journal import Journal
@@ -21,11 +21,11 @@ class Calibrator:
         self._book = book
         self._journal = journal
 
-    def wants_look(self, turn: Turn, usage: Usage) -> bool:
+    def wants_look(self, turn: Turn, plan: Plan, usage: Usage) -> bool:
         """Is this answer worth being counted, although no decision needs it? Far below the lines a small one
         teaches as much as a large one.
         """
-        if _is_suspicious(turn, usage.prompt_tokens):
+        if _is_suspicious(turn, plan, usage.prompt_tokens):
             return True
         if len(turn.received.body.data) > _SMALL_BYTES and not turn.is_in_sight(usage.total):
             return False
@@ -58,7 +58,7 @@ class Calibrator:
         expected = expect(conversation, sizes, (plan.pivot, plan.batches), turn.own_head, calibration)
         if expected is not None and is_truncated(prompt_tokens, expected):
             return expected
-        if expected is not None and _is_suspicious(turn, prompt_tokens):
+        if expected is not None and _is_suspicious(turn, plan, prompt_tokens):
             # Not sure enough to act on, too odd to learn from.
             return None
         end = len(conversation.messages)
@@ -67,11 +67,11 @@ class Calibrator:
         return None
 
 
-def _is_suspicious(turn: Turn, prompt_tokens: int) -> bool:
+def _is_suspicious(turn: Turn, plan: Plan, prompt_tokens: int) -> bool:
     head = turn.own_head
-    if head is None:
+    if head is None or not had_in_force(head, plan.pivot, plan.batches):
         return False
     added_bytes = 0
-    for message in turn.received.conversation.messages[head.length :]:
+    for message in turn.received.conversation.messages.since(head.length):
         added_bytes += message.size_bytes
     return is_suspicious(prompt_tokens, head.prompt_tokens, added_bytes)

@@ -89,12 +89,12 @@ class Compactor:
             self._journal.note_pruning(turn, plan.new_batch, plan.sent)
         if is_news:
             self._state.refresh(plan.pivot, plan.batches)
-        if usage is not None and self._is_telling(turn, usage):
+        if usage is not None and self._is_telling(turn, plan, usage):
             self._spawn(self._learn(turn, plan, usage))
         return head
 
-    def _is_telling(self, turn: Turn, usage: Usage) -> bool:
-        return self._calibrator.wants_look(turn, usage) or self._planner.is_near(turn, usage.total)
+    def _is_telling(self, turn: Turn, plan: Plan, usage: Usage) -> bool:
+        return self._calibrator.wants_look(turn, plan, usage) or self._planner.is_near(turn, usage.total)
 
     def start(self, turn: Turn, cut: Cut, order: Order) -> "asyncio.Task[Compaction]":
         """The compaction of this cut, or the one that runs on the chain already."""

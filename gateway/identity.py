@@ -25,6 +25,7 @@ _MESSAGE_WEIGHT_BYTES = 520
 _CALL_WEIGHT_BYTES = 220
 
 Anchor = tuple[str, str, int, bytes]
+_see_nothing: Callable[[bytes], Message | None] = dict[bytes, Message]().get
 
 
 class Received(msgspec.Struct, frozen=True):
@@ -93,7 +94,7 @@ class Recognizer:
 
     def _keep(self, received: Received) -> None:
         body = received.body
-        if not body.places or body.places[-1].end < 1 << _SMALLEST_ANCHOR:
+        if not body.places or body.places.last.end < 1 << _SMALLEST_ANCHOR:
             return
         anchor = _anchor_of(received)
         numbers = self._anchors.setdefault(anchor, [])
@@ -126,7 +127,7 @@ def _goes_on(received: Received, before: Received) -> bool:
     chain, earlier = received.conversation.chain, before.conversation.chain
     if chain.continues(earlier):
         return True
-    return chain.length >= earlier.length and chain[earlier.length - 1] == earlier[-1]
+    return chain.length >= earlier.length and chain[earlier.length - 1] == earlier.last
 
 
 def _anchor_of(received: Received) -> Anchor:
@@ -135,7 +136,7 @@ def _anchor_of(received: Received) -> Anchor:
 
 def _power_of(received: Received) -> int:
     """The largest power of two inside the messages: every continuation holds the same bytes there."""
-    return received.body.places[-1].end.bit_length() - 1
+    return received.body.places.last.end.bit_length() - 1
 
 
 def _anchor(tenant: str, form: str, data: bytes, power: int) -> Anchor:
@@ -176,10 +177,9 @@ def _read_rest(before: Received, keep: int, data: bytes) -> Received:
         keep -= keep > len(body.places) or body.places[keep - 1] != before.body.places[keep - 1]
     old = before.conversation
     kept = keep - len(old.leading)
-    rest = old.messages[kept:]
-    added = _read_messages(
-        (before.tenant, before.form), body, keep, {message.key: message for message in rest}.get
-    )
+    rest = old.messages.since(kept)
+    seen = {message.key: message for message in rest}.get if rest else _see_nothing
+    added = _read_messages((before.tenant, before.form), body, keep, seen)
     weight = before.facts_bytes - _weigh(rest) + _weigh(added)
     return Received(before.tenant, before.form, body, with_messages(old, kept, added), weight)
 
@@ -191,7 +191,7 @@ def _read_messages(
     tenant, form = whose
     data, read = body.data, form.read_message
     salt, messages = f"{form.name} {tenant}".encode(), []
-    for place in body.places[start:]:
+    for place in body.places.since(start):
         raw = data[place.start : place.end]
         key = message_key(raw, salt)
         messages.append(seen(key) or read(raw, key))

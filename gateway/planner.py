@@ -48,7 +48,7 @@ class Planner:
             return None
         pivot, batches = in_force
         lines, head = turn.lines, turn.own_head
-        added = turn.received.conversation.messages[head.length if head is not None else 0 :]
+        added = turn.received.conversation.messages.since(head.length if head is not None else 0)
         bound = None
         if head is not None or pivot is None:
             bound = upper_bound_tokens(added, head, len(turn.received.body.data))

@@ -36,14 +36,14 @@ class Preparation:
         summary = turn.policy.summary
         return Patience(calls=summary.max_calls, ends=time.monotonic() + summary.deadline_seconds)
 
-    async def plan(self, turn: Turn, downstream: Downstream, patience: Patience) -> Plan:
-        """At once below the lines; measured near them, after the compactions that it cannot do without."""
+    def plan_at_once(self, turn: Turn) -> Plan | None:
+        """Below the lines; None near them, where it has to be measured."""
         self._compactor.resume(turn)
-        return self._planner.read_plan(turn) or await self.plan_measured(turn, downstream, patience)
+        return self._planner.read_plan(turn)
 
     async def plan_measured(self, turn: Turn, downstream: Downstream, patience: Patience) -> Plan:
-        """Waits for summaries as long as there is patience, then for a digest. What was not waited for goes
-        on, and is there for the next request.
+        """After the compactions that it cannot do without. Waits for summaries as long as there is patience,
+        then for a digest. What was not waited for goes on, and is there for the next request.
         """
         digests_left = _MOST_DIGESTS
         headers = self._make_headers(turn)

@@ -74,21 +74,31 @@ class Reception:
 
     async def receive(self, admission: Admission, form: WireFormat, body: bytes) -> Turn:
         """Raises Unreadable for a body that is not of the format, or does not say all that was said."""
-        seen = await self._recognize(admission, form, body)
+        seen = self._recognize(admission, form, body)
+        if _is_missing_answers(seen.received.conversation, seen.head):
+            seen = await self._search(seen)
         purpose = _read_purpose(seen.received, is_agent=admission.is_agent)
         command = read_command(seen.received) if seen.policy.commands else None
         claim = self._state.claim_continuation if command is None else self._state.read_continuation
         identity, parent = self._choose_branch(seen.head, seen.received, purpose, claim)
-        return await self._make_turn(admission, seen, _Branch(identity, parent, purpose, command))
+        limits = self._read_limits(admission, seen.received)
+        if limits is None:
+            limits = await self._load_limits(admission, seen.received)
+        return self._make_turn(admission, seen, _Branch(identity, parent, purpose, command), limits)
 
     async def look(self, admission: Admission, form: WireFormat, body: bytes) -> Turn:
         """The same for a request that is no step of its conversation, and leaves no trace in it."""
-        seen = await self._recognize(admission, form, body)
+        seen = self._recognize(admission, form, body)
+        if _is_missing_answers(seen.received.conversation, seen.head):
+            seen = await self._search(seen)
         head = seen.head
         branch = _Branch(head.conversation, head.parent) if head is not None else _Branch("", None)
-        return await self._make_turn(admission, seen, branch)
+        limits = self._read_limits(admission, seen.received)
+        if limits is None:
+            limits = await self._load_limits(admission, seen.received)
+        return self._make_turn(admission, seen, branch, limits)
 
-    async def _recognize(self, admission: Admission, form: WireFormat, body: bytes) -> _Seen:
+    def _recognize(self, admission: Admission, form: WireFormat, body: bytes) -> _Seen:
         owner, upstream = admission.tenant.id, admission.upstream.name
         recognized = self._remembered.recognize((owner, upstream), form, body)
         received = recognized.received
@@ -97,22 +107,23 @@ class Reception:
         policy = self._policies.choose(admission.tenant, upstream, received.body.envelope.model)
         conversation, scope = received.conversation, self._choose_scope(upstream, received)
         head = self._state.find_head(conversation, scope)
-        if _is_missing_answers(conversation, head):
-            head = await self._state.ask_head(owner, conversation, scope) or head
-            if _is_missing_answers(conversation, head):
-                placeholder = policy.pruning.placeholder
-                head = await recall(self._state, received, scope, head, placeholder) or head
         return _Seen(received, policy, scope, head, recognized.note)
 
-    async def _make_turn(self, admission: Admission, seen: _Seen, branch: _Branch) -> Turn:
+    async def _search(self, seen: _Seen) -> _Seen:
+        """For a head that memory does not know: in the store, then behind what the client cleared."""
+        received, scope, head = seen.received, seen.scope, seen.head
+        conversation = received.conversation
+        head = await self._state.ask_head(received.tenant, conversation, scope) or head
+        if _is_missing_answers(conversation, head):
+            placeholder = seen.policy.pruning.placeholder
+            head = await recall(self._state, received, scope, head, placeholder) or head
+        return seen._replace(head=head)
+
+    def _make_turn(self, admission: Admission, seen: _Seen, branch: _Branch, limits: Limits) -> Turn:
         tenant, upstream = admission.tenant, admission.upstream
         received, policy = seen.received, seen.policy
         envelope = received.body.envelope
         head = self._state.read_in_force(branch.identity, received.conversation, seen.head)
-        is_long = has_long_window(envelope.model, admission.raw_headers)
-        limits = self._limits.read(tenant.id, upstream.name, envelope.model, has_long_window=is_long)
-        if limits is None:
-            limits = await self._load_limits(admission, envelope.model, is_long=is_long)
         growth = head.growth_tokens if head is not None else 0.0
         return Turn(
             tenant=tenant,
@@ -145,9 +156,17 @@ class Reception:
             self._scopes.put(key, scope, _SCOPE_WEIGHT_BYTES + 80 * len(leading) + len(envelope.model))
         return scope
 
-    async def _load_limits(self, admission: Admission, model: str, *, is_long: bool) -> Limits:
+    def _read_limits(self, admission: Admission, received: Received) -> Limits | None:
+        """None where they were not looked up lately."""
+        owner, upstream, model = received.tenant, admission.upstream, received.body.envelope.model
+        is_long = has_long_window(model, admission.raw_headers)
+        return self._limits.read(owner, upstream.name, model, has_long_window=is_long)
+
+    async def _load_limits(self, admission: Admission, received: Received) -> Limits:
         """Now and then: reads what was learned, and sees that the upstream is asked about its models."""
-        owner, upstream, headers = admission.tenant.id, admission.upstream, admission.raw_headers
+        owner, upstream, model = received.tenant, admission.upstream, received.body.envelope.model
+        headers = admission.raw_headers
+        is_long = has_long_window(model, headers)
         limits = await self._limits.load(owner, upstream.name, model, has_long_window=is_long)
         self._discovery.notice(owner, upstream, model, headers)
         return limits
@@ -159,13 +178,16 @@ class Reception:
         step = math.ceil(growth / _GROWTH_STEP_TOKENS)
         requested, least = envelope.requested_tokens, envelope.least_tokens
         key = (id(policy), limits.context, limits.input, limits.output, requested, least, step, purpose)
-        if key not in self._lines:
-            if len(self._lines) >= _MOST_LINES:
-                self._lines.clear()
-            rounded = float(step * _GROWTH_STEP_TOKENS)
-            demand = Demand(requested=requested, growth=rounded, least_reply=least, purpose=purpose)
-            self._lines[key] = choose_lines(policy, limits, demand)
-        return self._lines[key]
+        try:
+            return self._lines[key]
+        except KeyError:
+            pass
+        if len(self._lines) >= _MOST_LINES:
+            self._lines.clear()
+        rounded = float(step * _GROWTH_STEP_TOKENS)
+        demand = Demand(requested=requested, growth=rounded, least_reply=least, purpose=purpose)
+        lines = self._lines[key] = choose_lines(policy, limits, demand)
+        return lines
 
     def _choose_branch(
         self, head: Head | None, received: Received, purpose: Purpose, claim: Callable[[Head, str], str]
@@ -179,16 +201,16 @@ class Reception:
         if head is None:
             # By its opening: the same one after a restart, wherever the conversation stands then.
             return _make_id(chain[received.conversation.opening_end], tools), None
-        own = chain[-1].hex()
+        own = chain.last.hex()
         is_side_call = head.tools != tools.hex() or purpose == "summary"
         if head.key == own:
             return (
-                (head.conversation, head.parent) if not is_side_call else (_make_id(chain[-1], tools), None)
+                (head.conversation, head.parent) if not is_side_call else (_make_id(chain.last, tools), None)
             )
         first = own if is_side_call else claim(head, own)
         goes_on = first == own or bytes.fromhex(first) in chain
         if is_side_call or not goes_on:
-            return _make_id(chain[-1], tools), head.conversation
+            return _make_id(chain.last, tools), head.conversation
         return head.conversation, head.parent
 
 
@@ -198,14 +220,14 @@ def _read_purpose(received: Received, *, is_agent: bool) -> Purpose:
     leading = b""
     if not body.envelope.tools:
         leading = body.field(body.envelope.preamble_slice) or (body.raw(0) if conversation.leading else b"")
-    is_asking = bool(conversation.messages) and conversation.messages[-1].role == "user"
+    is_asking = conversation.messages.length > 0 and conversation.messages.last.role == "user"
     newest = body.raw(len(body.places) - 1) if is_asking else b""
     return read_purpose(leading[:LEADING_BYTES], newest[:NEWEST_BYTES], is_agent=is_agent)
 
 
 def _is_missing_answers(conversation: Conversation, head: Head | None) -> bool:
     """Has the model answered between the head and this request, and memory knows nothing of it?"""
-    added = conversation.messages[head.length if head else 0 :]
+    added = conversation.messages.since(head.length if head else 0)
     return count_replies(added) > (1 if head is not None else 0)
 
 

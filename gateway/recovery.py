@@ -44,12 +44,16 @@ class Recovery:
 
     async def carry(self, turn: Turn, call: Call, downstream: Downstream) -> None:
         """Plan, exchange, and what a refusal makes necessary."""
-        patience = self._preparation.begin(turn)
-        plan = await self._preparation.plan(turn, downstream, patience)
+        patience = None
+        plan = self._preparation.plan_at_once(turn)
+        if plan is None:
+            patience = self._preparation.begin(turn)
+            plan = await self._preparation.plan_measured(turn, downstream, patience)
         refused = await self._send(turn, plan, call, downstream, _choose_care(turn, plan))
         if refused is None:
             return
         attempt = _Attempt(turn, plan, call, refused.overflow)
+        patience = patience or self._preparation.begin(turn)
         if not await self._retry(attempt, downstream, patience):
             await self._sender.give_back(turn, plan, refused, downstream)
 

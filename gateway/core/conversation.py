@@ -33,7 +33,7 @@ class Conversation(NamedTuple):
     @property
     def key(self) -> bytes:
         """The chain over everything received."""
-        return self.chain[-1]
+        return self.chain.last
 
 
 def begin_conversation(tenant: str, wire_format: str) -> Conversation:
@@ -63,7 +63,8 @@ def with_messages(before: Conversation, keep: int, added: Sequence[Message]) -> 
         if message.role == "assistant" != role:
             calls.clear()
         role = message.role
-        calls.update([call.id for call in message.calls])
+        for call in message.calls:
+            calls.add(call.id)
         if message.results and not calls.issuperset(message.results):
             late += _find_late(messages, position)
         if message.is_sealed:
@@ -126,14 +127,14 @@ def is_boundary(conversation: Conversation, position: int) -> bool:
     model thought, said and called may be one message or several.
     """
     messages = conversation.messages
-    if position >= len(messages) or position <= 0:
+    if position >= messages.length or position <= 0:
         return True
     before, message = messages[position - 1], messages[position]
     if message.results or before.calls or message.role == before.role == "assistant":
         return False
     if conversation.late and any(call < position <= result for call, result in conversation.late):
         return False
-    return not _is_awaiting(messages, position)
+    return message.role == "assistant" or not _is_awaiting(messages, position)
 
 
 def _is_awaiting(messages: Sequence[Message], position: int) -> bool:
@@ -170,7 +171,7 @@ def count_replies(messages: Sequence[Message]) -> int:
 
 def find_open_group(conversation: Conversation) -> int:
     """Position where the last atomic group begins: the one the model has not answered yet."""
-    position = len(conversation.messages) - 1
+    position = conversation.messages.length - 1
     while position > 0 and not is_boundary(conversation, position):
         position -= 1
     return max(position, 0)

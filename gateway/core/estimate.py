@@ -102,8 +102,7 @@ class Known:
         return self.head is not None or self.calibration.samples > 0
 
 
-@dataclass(frozen=True, slots=True)
-class Estimate:
+class Estimate(NamedTuple):
     """Calibrated tokens, and how much of them may be wrong (`unsure`, tokens)."""
 
     tokens: int

@@ -14,15 +14,23 @@ T = TypeVar("T")
 class Growing(Sequence[T], Generic[T]):
     """The first items of a list that others may have made longer. Never changes; equal to equal items.
 
-    length: what `len` says, for whoever is in a hurry.
+    length, last: what `len` and `[-1]` say, for whoever is in a hurry; an empty one has no `last`.
     """
 
-    __slots__ = ("_items", "length")
+    __slots__ = ("_items", "last", "length")
+
+    last: T
 
     def __init__(self, items: list[T]) -> None:
         """Takes the list over."""
         self._items = items
         self.length = len(items)
+        if items:
+            self.last = items[-1]
+
+    def since(self, start: int) -> list[T]:
+        """The items from a position on, which is not negative."""
+        return self._items[start : self.length]
 
     def grow(self, keep: int, added: Sequence[T]) -> "Growing[T]":
         """The first `keep` items and then those: on the same list, unless somebody went on from here

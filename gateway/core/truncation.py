@@ -56,7 +56,7 @@ def expect(
 
     None where usage cannot be judged: nothing to compare it with, something else in force, media in it.
     """
-    if before is None or not before.prompt_tokens or not _had_in_force(before, *sent):
+    if before is None or not before.prompt_tokens or not had_in_force(before, *sent):
         return None
     if any(message.has_media for message in (*conversation.leading, *conversation.messages)):
         return None
@@ -101,7 +101,8 @@ def _is_same(grown: int, expected: Expected) -> bool:
     return is_much and abs(grown) <= _SAME * expected.before
 
 
-def _had_in_force(head: Head, pivot: Pivot | None, batches: Sequence[Batch]) -> bool:
-    return head.pivot == (pivot.key if pivot else None) and head.batches == tuple(
-        batch.key for batch in batches
-    )
+def had_in_force(head: Head, pivot: Pivot | None, batches: Sequence[Batch]) -> bool:
+    """The same as is sent now? Otherwise what the head tells of tokens says nothing of this answer."""
+    if head.pivot != (pivot.key if pivot is not None else None) or len(head.batches) != len(batches):
+        return False
+    return not batches or head.batches == tuple(batch.key for batch in batches)

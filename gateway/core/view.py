@@ -4,7 +4,6 @@ Knows raw sizes only; what they are worth at an upstream is `estimate`'s busines
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from gateway.core.conversation import Conversation
@@ -32,8 +31,7 @@ class Size(NamedTuple):
         return self.tokens - self.kept
 
 
-@dataclass(frozen=True, slots=True)
-class View:
+class View(NamedTuple):
     """marks: by position; the ones that a pivot covers are ignored."""
 
     pivot: Pivot | None

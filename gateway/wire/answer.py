@@ -4,11 +4,12 @@ The answer itself is somebody else's business; nothing here may slow it down or 
 """
 
 from collections.abc import Callable
+from functools import cached_property
 from typing import NamedTuple
 
 from gateway.core.usage import Usage
 from gateway.wire.answer_events import AnswerEvents
-from gateway.wire.answer_facts import AnswerFacts
+from gateway.wire.answer_facts import AnswerFacts, read_plain_answer
 from gateway.wire.sse import Event
 
 # Parsing in batches costs a third of parsing at every read, and nothing of it is due before the end.
@@ -34,20 +35,21 @@ class AnswerReader:
         self, content_type: str, content_encoding: str, tell: Callable[[Event], None] | None = None
     ) -> None:
         self._content = content_type, content_encoding
-        self._made: AnswerEvents | None = None
-        self._facts = AnswerFacts()
         self._tell = tell
         self._pending: list[bytes] = []
         self._pending_bytes = 0
         # Uncoded, and all that came so far is pending.
         self._is_plain = not content_encoding
 
-    @property
+    # Both are made at first use: most whole answers are read without.
+
+    @cached_property
     def _events(self) -> AnswerEvents:
-        """Made at first use: most whole answers are read without."""
-        if self._made is None:
-            self._made = AnswerEvents(*self._content)
-        return self._made
+        return AnswerEvents(*self._content)
+
+    @cached_property
+    def _facts(self) -> AnswerFacts:
+        return AnswerFacts()
 
     def feed(self, chunk: bytes) -> None:
         """Hot: once per read."""
@@ -60,7 +62,11 @@ class AnswerReader:
         """After the last chunk, also of an answer that broke off."""
         if self._is_plain and self._pending and self._pending[0].startswith(b"{"):
             # The usual whole answer: nothing to decode, to split or to sniff.
-            self._note([Event("", b"".join(self._pending))])
+            body = b"".join(self._pending)
+            plain = read_plain_answer(body) if self._tell is None else None
+            if plain is not None:
+                return Reading(plain.usage, plain.finish_reason, has_error=False, is_complete=True)
+            self._note([Event("", body)])
             return self._render(self._facts.has_document)
         self._note_pending()
         self._note(self._events.finish())

@@ -4,8 +4,8 @@ Reads all shapes that FACTS §4 names: OpenAI chat and its variants, Responses, 
 Knows nothing of transport; text and tool calls are for `summary_answer`.
 """
 
-from collections.abc import Iterator, Mapping
-from typing import Annotated, Literal
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Annotated, Literal, NamedTuple
 
 import msgspec
 
@@ -120,28 +120,34 @@ class AnswerFacts:
         if name == "error":
             return False
         if name == "":
-            return self._note_plain(data, is_body=True)
+            return self._note_plain(data)
         if data == b"[DONE]":
             self.has_ended = True
             return True
-        return is_dull(data) or self._note_plain(data, is_body=False)
+        return is_dull(data) or self._note_ending(data)
 
-    def _note_plain(self, data: bytes, *, is_body: bool) -> bool:
-        """A whole answer, or the end of a stream; False where it is to be looked at."""
+    def _note_plain(self, data: bytes) -> bool:
+        """A whole answer; False where it is to be looked at."""
+        plain = read_plain_answer(data)
+        if plain is None:
+            return False
+        self.has_document = self.has_ended = True
+        self._usage = plain.usage
+        self.finish_reason = plain.finish_reason or self.finish_reason
+        return True
+
+    def _note_ending(self, data: bytes) -> bool:
+        """The end of a stream; False where it is to be looked at."""
         try:
-            answer = _decode_plain(data) if is_body else _decode_ending(data)
+            ending = _decode_ending(data)
         except (ValueError, RecursionError):
             return False
-        if is_body and not answer.choices:
-            return False
         self.has_document = True
-        reasons = [choice.finish_reason for choice in answer.choices]
-        reason = next(filter(None, reasons), None)
-        if reason:
-            self.finish_reason = reason
-        self.has_ended = self.has_ended or is_body or bool(reason)
-        if answer.usage is not None:
-            self._usage = _read_plain_usage(answer.usage)
+        reason = _find_reason(ending.choices)
+        self.finish_reason = reason or self.finish_reason
+        self.has_ended = self.has_ended or reason is not None
+        if ending.usage is not None:
+            self._usage = _read_plain_usage(ending.usage)
         return True
 
     def note_documents(self, event: Event) -> list[Document]:
@@ -176,6 +182,31 @@ class AnswerFacts:
                 return read_usage(self._message_usage)
         readings = map(read_usage, _usage_objects(document))
         return next((usage for usage in readings if usage), None)
+
+
+class PlainAnswer(NamedTuple):
+    """What a chat completion with nothing odd about it says."""
+
+    usage: Usage
+    finish_reason: str | None
+
+
+def read_plain_answer(data: bytes) -> PlainAnswer | None:
+    """Of a whole body; None where it is to be looked at."""
+    try:
+        answer = _decode_plain(data)
+    except (ValueError, RecursionError):
+        return None
+    if not answer.choices:
+        return None
+    return PlainAnswer(_read_plain_usage(answer.usage), _find_reason(answer.choices))
+
+
+def _find_reason(choices: Sequence[_PlainChoice | _EndingChoice]) -> str | None:
+    for choice in choices:
+        if choice.finish_reason:
+            return choice.finish_reason
+    return None
 
 
 def _read_plain_usage(usage: _PlainUsage) -> Usage:

@@ -9,7 +9,7 @@ from typing import Final, Literal, cast
 import msgspec
 
 from gateway.core.errors import Unreadable
-from gateway.core.message import Call, Message, Role, digest_fields
+from gateway.core.message import Call, Message, Role, digest_encoded, digest_fields, make_field_format
 from gateway.wire.body import read_message_object
 from gateway.wire.canonical import (
     EMPTY,
@@ -40,6 +40,9 @@ _IGNORED_KEYS: Final = frozenset(
         *("reasoning_text", "reasoning_opaque", "thought_signature", "extra_content", "provider"),
     }
 )
+_SAID: Final = make_field_format(b"role", b"text")
+_ANSWERS: Final = make_field_format(b"answers")
+_CALLS: Final = make_field_format(b"call", b"tool", b"arguments")
 # Nothing beyond these: nothing more to look for.
 _USUAL_KEYS: Final = frozenset({"role", "content", "tool_calls", "tool_call_id", "name"})
 
@@ -94,27 +97,31 @@ def read_message(raw: bytes, key: bytes) -> Message:
     answered = plain.tool_call_id
     if (plain.role == "tool") != (answered is not None):
         return _read_any_message(raw, key)
-    text = plain.content
-    if plain.role == "user":
+    role, text = plain.role, plain.content
+    if role == "user":
         text = without_ephemeral_blocks(text).strip()
-    fields = [(b"role", plain.role.encode()), (b"text", text.encode("utf-8", "surrogatepass"))]
+    # What msgspec has decoded holds no lone surrogate.
+    name, said = role.encode(), text.encode()
+    encoded = _SAID % (len(name), name, len(said), said)
     if answered is None:
-        return Message(plain.role, key, digest_fields(fields), len(raw))
-    fields.append((b"answers", answered.encode("utf-8", "surrogatepass")))
-    return Message(plain.role, key, digest_fields(fields), len(raw), (), (answered,))
+        return Message(role, key, digest_encoded(encoded), len(raw))
+    whom = answered.encode()
+    return Message(
+        role, key, digest_encoded(encoded + _ANSWERS % (len(whom), whom)), len(raw), (), (answered,)
+    )
 
 
 def _read_calling(calling: _PlainCalling, raw: bytes, key: bytes) -> Message:
-    text = (calling.content or "").encode("utf-8", "surrogatepass")
-    fields = [(b"role", b"assistant"), (b"text", text)]
+    said = calling.content.encode() if calling.content else b""
+    encoded = _SAID % (len(b"assistant"), b"assistant", len(said), said)
+    calls = []
     for call in calling.tool_calls:
-        fields += [
-            (b"call", call.id.encode("utf-8", "surrogatepass")),
-            (b"tool", call.function.name.encode("utf-8", "surrogatepass")),
-            (b"arguments", canonical_arguments(call.function.arguments)),
-        ]
-    calls = tuple([Call(call.id, call.function.name) for call in calling.tool_calls])
-    return Message("assistant", key, digest_fields(fields), len(raw), calls)
+        tool = call.function.name
+        identity, name = call.id.encode(), tool.encode()
+        arguments = canonical_arguments(call.function.arguments)
+        encoded += _CALLS % (len(identity), identity, len(name), name, len(arguments), arguments)
+        calls.append(Call(call.id, tool))
+    return Message("assistant", key, digest_encoded(encoded), len(raw), tuple(calls))
 
 
 def _read_any_message(raw: bytes, key: bytes) -> Message:

@@ -24,19 +24,17 @@ def make_view_edits(
     `render_summary`: makes the messages that stand for what the pivot covers, of it and the role behind it.
     """
     skip = len(conversation.leading)
-    edits = [
-        Edit(*body.places[skip + position], new)
-        for position, new in rendered.items()
-        if position in view.marks or _is_cut_opening(view.pivot, position)
-    ]
-    pivot = view.pivot
-    if pivot is None:
-        return edits
-    messages = conversation.messages
-    next_role = messages[pivot.covers].role if pivot.covers < len(messages) else "none"
-    first = body.places[skip + pivot.opening_end].start
-    last = body.places[skip + pivot.covers - 1].end
-    return [*edits, Edit(first, last, render_summary(pivot, next_role))]
+    pivot, edits = view.pivot, []
+    for position, new in rendered.items():
+        if position in view.marks or _is_cut_opening(pivot, position):
+            edits.append(Edit(*body.places[skip + position], new))
+    if pivot is not None:
+        messages = conversation.messages
+        next_role = messages[pivot.covers].role if pivot.covers < messages.length else "none"
+        first = body.places[skip + pivot.opening_end].start
+        last = body.places[skip + pivot.covers - 1].end
+        edits.append(Edit(first, last, render_summary(pivot, next_role)))
+    return edits
 
 
 def _is_cut_opening(pivot: Pivot | None, position: int) -> bool:

@@ -162,11 +162,12 @@ def parse_continuation(before: RequestBody, keep: int, data: bytes) -> RequestBo
     if not data.endswith(tail) or len(data) - len(tail) < shared_end:
         raise Unreadable("another envelope")
     inside_end = len(data) - len(tail)
-    added = _join(data, split_items(data, shared_end, inside_end), before.joins)
-    joins = before.joins
-    if added and joins is not never_joins and joins(before.raw(keep - 1), data[slice(*added[0])]):
-        raise Unreadable("the last message goes on")
-    return RequestBody(data, before.envelope, before.places.grow(keep, added), inside_end, before.joins)
+    added, joins = split_items(data, shared_end, inside_end), before.joins
+    if joins is not never_joins:
+        added = _join(data, added, joins)
+        if added and joins(before.raw(keep - 1), data[slice(*added[0])]):
+            raise Unreadable("the last message goes on")
+    return RequestBody(data, before.envelope, before.places.grow(keep, added), inside_end, joins)
 
 
 def _join(data: bytes, items: list[Slice], joins: Callable[[bytes, bytes], bool]) -> list[Slice]:
