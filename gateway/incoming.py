@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 
 import msgspec
-from aiohttp import web
+from aiohttp import hdrs, web
 
 from gateway.core.errors import RequestRefused
 from gateway.wire.encoding import DecodeError, decode_body
@@ -25,7 +25,7 @@ async def read_body(request: web.BaseRequest, max_bytes: int) -> Body:
     relayed.
     """
     raw = await _read_bounded(request, max_bytes)
-    encoding = request.headers.get("Content-Encoding", "")
+    encoding = request.headers.get(hdrs.CONTENT_ENCODING, "")
     if not encoding or encoding == "identity":
         return Body(raw, raw)
     try:
@@ -45,11 +45,11 @@ async def stream_body(request: web.BaseRequest) -> AsyncIterator[bytes] | None:
 
 
 async def _read_bounded(request: web.BaseRequest, max_bytes: int) -> bytes:
-    content = request.content
-    if request.content_length is not None and request.content_length > max_bytes:
+    content, length = request.content, request.content_length
+    if length is not None and length > max_bytes:
         raise _too_large(max_bytes)
     _let_it_come(request)
-    if request.content_length is not None:
+    if length is not None:
         # Most have come as a whole before anybody asks.
         return content.read_nowait() if content.is_eof() else await content.read()
     pieces = []
@@ -67,7 +67,7 @@ async def _read_bounded(request: web.BaseRequest, max_bytes: int) -> bytes:
 
 def _let_it_come(request: web.BaseRequest) -> None:
     """A client that asks first waits a second or for ever for this line."""
-    if request.headers.get("Expect", "").lower() == "100-continue" and request.transport is not None:
+    if request.headers.get(hdrs.EXPECT, "").lower() == "100-continue" and request.transport is not None:
         request.transport.write(_CONTINUE)
 
 

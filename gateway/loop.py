@@ -6,11 +6,13 @@ Sends nothing: our own address is recognised by being local, another gateway by 
 import socket
 from urllib.parse import urlsplit
 
+from multidict import istr
+
 from gateway.core.errors import RequestRefused
 from gateway.settings import Listen, UpstreamSettings
 from gateway.upstream_answer import UpstreamAnswer
 
-_TELLTALE = "x-gateway-plan"
+_TELLTALE = istr("x-gateway-plan")
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 
 

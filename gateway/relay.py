@@ -90,19 +90,24 @@ class Relay:
         upstream = exchange.call.upstream
         watch = self._watchdog.begin(upstream.name, upstream.idle_seconds, downstream.task)
         try:
-            return await self._carry(exchange, downstream, watch)
+            if exchange.without_usage is not None:
+                return await self._carry_asking(exchange, exchange.without_usage, downstream, watch)
+            response = await self._ask(exchange.call, watch)
+            return Carried(False, await self._pass_on(exchange, response, downstream, watch, b""))
         finally:
             # A finished answer has given its connection back by now; any other must stop costing money.
             self._watchdog.end(watch)
 
-    async def _carry(self, exchange: Exchange, downstream: Downstream, watch: Watch) -> Carried:
+    async def _carry_asking(
+        self, exchange: Exchange, without_usage: Call, downstream: Downstream, watch: Watch
+    ) -> Carried:
+        """With the injected option, and without it where upstream refuses that."""
         response = await self._ask(exchange.call, watch)
-        if exchange.without_usage is None:
-            return Carried(False, await self._pass_on(exchange, response, downstream, watch, b""))
         refusal = await _read_refusal(response, watch)
         if not _names_usage_option(refusal):
             return Carried(False, await self._pass_on(exchange, response, downstream, watch, refusal))
-        plain = msgspec.structs.replace(exchange, call=exchange.without_usage, without_usage=None)
+        watch.end()
+        plain = msgspec.structs.replace(exchange, call=without_usage, without_usage=None)
         response = await self._ask(plain.call, watch)
         held = await self._pass_on(plain, response, downstream, watch, b"")
         # Refused again: then it was not (only) the option, and nothing is to be remembered.
@@ -120,7 +125,6 @@ class Relay:
 
     async def _ask(self, call: Call, watch: Watch) -> UpstreamAnswer:
         """The answer's beginning; `watch` ends it."""
-        watch.end()
         try:
             response = await self._dialer.ask(call, watch)
         except FOREIGN as error:
