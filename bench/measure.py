@@ -116,27 +116,39 @@ async def compare(case: Case, bare: Subject, gateway: Subject, rounds: int) -> P
     """In turn, A B B A A B, so that what else the machine does falls on both."""
     done: dict[str, list[Round]] = {bare.name: [], gateway.name: []}
     for number in range(rounds):
-        for subject in (bare, gateway) if number % 2 == 0 else (gateway, bare):
-            done[subject.name].append(await run_round(case, subject))
+        order = (bare, gateway) if number % 2 == 0 else (gateway, bare)
+        for subject, round_ in zip(order, await _run_side_by_side(case, order), strict=True):
+            done[subject.name].append(round_)
     return Pair(done[bare.name], done[gateway.name])
 
 
 async def run_round(case: Case, subject: Subject) -> Round:
-    """In waves, as agents come and go: so many conversations at once, then the next ones."""
+    return (await _run_side_by_side(case, (subject,)))[0]
+
+
+async def _run_side_by_side(case: Case, subjects: Sequence[Subject]) -> list[Round]:
+    """The same conversations for each, in waves, as agents come and go: so many at once, then the next ones.
+
+    All are primed before the first one is measured, so that little time lies between two measurements.
+    """
     talks = make_talks(case.shape, case.talks)
-    waves = [talks[start : start + _AT_ONCE] for start in range(0, len(talks), _AT_ONCE)]
-    loads, cpu_seconds = [], 0.0
-    for wave in waves:
-        if case.primed:
+    loads: list[list[Load]] = [[] for _ in subjects]
+    cpu_seconds = [0.0] * len(subjects)
+    for start in range(0, len(talks), _AT_ONCE):
+        wave = talks[start : start + _AT_ONCE]
+        for subject in subjects if case.primed else ():
             await send_turns(subject.port, wave, range(case.primed), case.connections)
             await asyncio.sleep(case.calm_seconds)
             await _wait_for_calm(subject)
-        before = subject.read_cpu_seconds()
-        loads.append(await send_turns(subject.port, wave, _measured(case), case.connections))
-        if wave is waves[-1]:
-            await asyncio.sleep(subject.settle_seconds)
-        cpu_seconds += subject.read_cpu_seconds() - before
-    return Round(_sum_up(loads), cpu_seconds)
+        for at, subject in enumerate(subjects):
+            before = subject.read_cpu_seconds()
+            loads[at].append(await send_turns(subject.port, wave, _measured(case), case.connections))
+            cpu_seconds[at] += subject.read_cpu_seconds() - before
+    before_rest = [subject.read_cpu_seconds() for subject in subjects]
+    await asyncio.sleep(max(subject.settle_seconds for subject in subjects))
+    for at, subject in enumerate(subjects):
+        cpu_seconds[at] += subject.read_cpu_seconds() - before_rest[at]
+    return [Round(_sum_up(own), seconds) for own, seconds in zip(loads, cpu_seconds, strict=True)]
 
 
 async def _wait_for_calm(subject: Subject) -> None:

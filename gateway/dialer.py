@@ -1,4 +1,4 @@
-"""Sends one request on a pooled connection, and waits for the beginning of its answer.
+"""Sends one request on a connection, a new one or a spare one, and waits for the beginning of its answer.
 
 Works one level below the library's session, which adds, follows, keeps and decodes what a gateway must not
 (FACTS §1): here there are no cookies, no redirects and no headers but those that were given.
@@ -6,7 +6,7 @@ Works one level below the library's session, which adds, follows, keeps and deco
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from functools import cached_property, partial
 from typing import Final
 
@@ -21,6 +21,7 @@ from aiohttp.http_exceptions import HttpProcessingError
 
 from gateway.request_head import RequestHead
 from gateway.settings import UpstreamSettings
+from gateway.spares import Spares
 from gateway.upstream_answer import UpstreamAnswer
 from gateway.watchdog import Watch
 
@@ -53,7 +54,7 @@ class Call(msgspec.Struct, frozen=True):
 
 
 class _Door(aiohttp.ClientRequest):
-    """What the pool asks of a request is where it goes: one for each upstream, and asked once."""
+    """What the connector asks of a request is where it goes: one for each upstream, and asked once."""
 
     @cached_property
     def connection_key(self) -> ConnectionKey:
@@ -67,14 +68,14 @@ class Dialer:
             for upstream in upstreams
         }
         self._doors: dict[str, _Door] = {}
+        self._spares = Spares(_KEEPALIVE_SECONDS)
         self._connector: aiohttp.TCPConnector | None = None
 
     async def open(self) -> None:
-        self._connector = aiohttp.TCPConnector(
-            limit=0, keepalive_timeout=_KEEPALIVE_SECONDS, ttl_dns_cache=60
-        )
+        self._connector = aiohttp.TCPConnector(limit=0, force_close=True, ttl_dns_cache=60)
 
     async def close(self) -> None:
+        self._spares.close()
         if self._connector is not None:
             await self._connector.close()
 
@@ -85,7 +86,7 @@ class Dialer:
         return self._ask_once(call, watch)
 
     async def _ask_twice(self, call: Call, watch: Watch) -> UpstreamAnswer:
-        """Again, where it met a pooled connection that the upstream gave up in this moment."""
+        """Again, where it met a spare connection that the upstream gave up in this moment."""
         try:
             return await self._ask_once(call, watch)
         except aiohttp.ClientConnectorError:
@@ -94,16 +95,19 @@ class Dialer:
             return await self._ask_once(call, watch)
 
     async def _ask_once(self, call: Call, watch: Watch) -> UpstreamAnswer:
-        assert self._connector is not None
-        door = self._find_door(call)
-        timeout = self._timeouts[call.upstream.connect_seconds]
-        connection = await self._connector.connect(door, [], timeout)
+        place = call.upstream.base_url
+        connection = self._spares.take(place) or await self._connect(call)
         try:
-            return await _speak(connection, call, watch)
+            return await _speak(connection, call, watch, partial(self._spares.keep, place))
         except BaseException:
             # Nobody knows what was said on it; it must not be used again.
             connection.close()
             raise
+
+    async def _connect(self, call: Call) -> Connection:
+        assert self._connector is not None
+        timeout = self._timeouts[call.upstream.connect_seconds]
+        return await self._connector.connect(self._find_door(call), [], timeout)
 
     def _find_door(self, call: Call) -> _Door:
         door = self._doors.get(call.upstream.base_url)
@@ -114,7 +118,10 @@ class Dialer:
         return door
 
 
-async def _speak(connection: Connection, call: Call, watch: Watch) -> UpstreamAnswer:
+async def _speak(
+    connection: Connection, call: Call, watch: Watch, keep: Callable[[Connection], None]
+) -> UpstreamAnswer:
+    """keep: takes the connection once the answer came to its end."""
     protocol = connection.protocol
     assert protocol is not None
     protocol.set_response_params(
@@ -137,7 +144,7 @@ async def _speak(connection: Connection, call: Call, watch: Watch) -> UpstreamAn
         if isinstance(error, HttpProcessingError):
             raise aiohttp.ClientPayloadError("no HTTP") from error
         raise
-    return UpstreamAnswer(message, content, connection, upload)
+    return UpstreamAnswer(message, content, connection, keep, upload)
 
 
 def _send(

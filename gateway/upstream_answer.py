@@ -1,9 +1,10 @@
 """An upstream's answer: its head, and its body as it comes.
 
-The connection goes back to the pool with the body's last byte; whoever leaves earlier closes it.
+The connection is kept for the next request with the body's last byte; whoever leaves earlier closes it.
 """
 
 import asyncio
+from collections.abc import Callable
 
 import aiohttp
 from aiohttp import StreamReader
@@ -12,13 +13,16 @@ from aiohttp.http_parser import RawResponseMessage
 
 
 class UpstreamAnswer:
-    """`upload`: the task that still sends the request's body, if one does."""
+    """keep: takes the connection after the body's last byte. upload: the task that still sends the request's
+    body, if one does.
+    """
 
     def __init__(
         self,
         message: RawResponseMessage,
         content: StreamReader,
         connection: Connection,
+        keep: Callable[[Connection], None],
         upload: "asyncio.Task[None] | None",
     ) -> None:
         self.status = message.code
@@ -27,6 +31,7 @@ class UpstreamAnswer:
         self.raw_headers = message.raw_headers
         self.content = content
         self._connection: Connection | None = connection
+        self._keep = keep
         self._upload = upload
         content.on_eof(self._finish)
 
@@ -48,8 +53,8 @@ class UpstreamAnswer:
         if is_sending or (self._upload is not None and not self._upload.done()):
             self._leave()
         else:
-            connection.release()
             self._connection = None
+            self._keep(connection)
 
     def _leave(self) -> None:
         if self._upload is not None:
