@@ -1,7 +1,7 @@
 """A dictionary that forgets what has not been used for long, bounded in bytes and, if wanted, in number.
 
-By second chance (Corbató 1968): a use leaves a mark and moves nothing, for a list in the order of use would
-touch its neighbours' memory at every look. Who has a mark when room is needed loses it and goes to the end.
+The order of use is kept to an eighth: who went to the end a short while ago stays where it is, for a move
+touches its neighbours' memory, and most of that is cold.
 """
 
 import math
@@ -13,13 +13,19 @@ K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 
 
-class _Kept(Generic[V]):
-    __slots__ = ("is_used", "value", "weight_bytes")
+# Of the items: how many may be added before a use moves one to the end again.
+_SLACK_SHIFT = 3
 
-    def __init__(self, value: V, weight_bytes: int) -> None:
+
+class _Kept(Generic[V]):
+    """moved: how many had been added when it went to the end."""
+
+    __slots__ = ("moved", "value", "weight_bytes")
+
+    def __init__(self, value: V, weight_bytes: int, moved: int) -> None:
         self.value = value
         self.weight_bytes = weight_bytes
-        self.is_used = False
+        self.moved = moved
 
 
 class Lru(Generic[K, V]):
@@ -29,6 +35,7 @@ class Lru(Generic[K, V]):
         self._max_bytes = max_bytes
         self._max_items = max_items or math.inf
         self._items: OrderedDict[K, _Kept[V]] = OrderedDict()
+        self._added = 0
         self.size_bytes = 0
         # How many had to make room so far: whoever remembers that something is absent must know.
         self.evictions = 0
@@ -44,10 +51,13 @@ class Lru(Generic[K, V]):
 
     def get(self, key: K) -> V | None:
         """The value, which now was used."""
-        found = self._items.get(key)
+        items = self._items
+        found = items.get(key)
         if found is None:
             return None
-        found.is_used = True
+        if self._added - found.moved > len(items) >> _SLACK_SHIFT:
+            found.moved = self._added
+            items.move_to_end(key)
         return found.value
 
     def peek(self, key: K) -> V | None:
@@ -56,25 +66,27 @@ class Lru(Generic[K, V]):
         return found.value if found is not None else None
 
     def values(self) -> list[V]:
-        """In no order."""
+        """Roughly in the order of their use."""
         return [kept.value for kept in self._items.values()]
 
     def put(self, key: K, value: V, weight_bytes: int) -> Sequence[V]:
         """Keeps the value and gives back what had to make room."""
-        kept = self._items.get(key)
-        if kept is not None:
-            size_bytes = self.size_bytes - kept.weight_bytes + weight_bytes
-            if size_bytes <= self._max_bytes:
-                kept.value, kept.weight_bytes, kept.is_used = value, weight_bytes, True
-                self.size_bytes = size_bytes
-                return ()
-            self.pop(key)
+        items = self._items
+        kept = items.get(key)
         if weight_bytes > self._max_bytes:
+            self.pop(key)
             return (value,)
-        gone = self._make_room(weight_bytes)
-        self._items[key] = _Kept(value, weight_bytes)
-        self.size_bytes += weight_bytes
-        return gone
+        if kept is None:
+            self._added += 1
+            items[key] = _Kept(value, weight_bytes, self._added)
+            self.size_bytes += weight_bytes
+        else:
+            self.size_bytes += weight_bytes - kept.weight_bytes
+            kept.value, kept.weight_bytes, kept.moved = value, weight_bytes, self._added
+            items.move_to_end(key)
+        if self.size_bytes <= self._max_bytes and len(items) <= self._max_items:
+            return ()
+        return self._make_room()
 
     def pop(self, key: K) -> V | None:
         found = self._items.pop(key, None)
@@ -83,16 +95,10 @@ class Lru(Generic[K, V]):
         self.size_bytes -= found.weight_bytes
         return found.value
 
-    def _make_room(self, weight_bytes: int) -> Sequence[V]:
-        """For one more of this weight."""
-        items = self._items
+    def _make_room(self) -> list[V]:
         gone: list[V] = []
-        while self.size_bytes + weight_bytes > self._max_bytes or len(items) >= self._max_items:
-            key, kept = items.popitem(last=False)
-            if kept.is_used:
-                kept.is_used = False
-                items[key] = kept
-                continue
+        while self.size_bytes > self._max_bytes or len(self._items) > self._max_items:
+            _, kept = self._items.popitem(last=False)
             self.size_bytes -= kept.weight_bytes
             self.evictions += 1
             gone.append(kept.value)

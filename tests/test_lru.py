@@ -95,7 +95,7 @@ def test_where_all_were_used_the_oldest_goes_and_the_new_one_stays() -> None:
         lru.put(number, number, 1)
         lru.get(number)
     assert list(lru.put(3, 3, 1)) == [0]
-    assert set(lru) == {1, 2, 3}
+    assert list(lru) == [1, 2, 3]
 
 
 def test_one_that_grows_past_the_bound_drives_out_others_not_itself() -> None:
@@ -105,3 +105,25 @@ def test_one_that_grows_past_the_bound_drives_out_others_not_itself() -> None:
         lru.get(key)
     assert list(lru.put("a", "A", 15)) == ["b"]
     assert (lru.get("a"), lru.size_bytes) == ("A", 25)
+
+
+def test_what_is_new_and_in_use_outlives_what_was_used_before() -> None:
+    """However often that was; a round of many that come, are used, and make place for the next ones."""
+    lru: Lru[tuple[int, int], int] = Lru(1_000_000, 280)
+    for round_ in range(4):
+        for number in range(160):
+            lru.put((round_, number), number, 100)
+        for _ in range(3):
+            for number in range(160):
+                assert lru.get((round_, number)) == number
+                lru.put((round_, number), number, 101)
+
+
+@given(st.lists(st.integers(0, 60), max_size=400))
+def test_what_was_used_among_the_last_few_is_there(uses: list[int]) -> None:
+    """Of a cache for forty, with an eighth of slack."""
+    lru: Lru[int, int] = Lru(1_000, 40)
+    for at, key in enumerate(uses):
+        if lru.get(key) is None:
+            lru.put(key, key, 1)
+        assert all(other in lru for other in uses[max(0, at - 33) : at + 1])
