@@ -24,6 +24,7 @@ class AnswerHead:
         self.status = status
         self.reason = reason
         self._fields = fields
+        self._own: list[str] = []
 
     def has(self, name: bytes) -> bool:
         """name: in lower case."""
@@ -34,16 +35,17 @@ class AnswerHead:
         self._fields = [field for field in self._fields if field[0] != name]
 
     def add(self, headers: Mapping[str, str]) -> None:
-        """Of our own, which upstream's never are called."""
-        self._fields += make_fields(headers)
+        """Of our own: never looked for or dropped again."""
+        self._own += [f"{name}: {value}\r\n" for name, value in headers.items()]
 
     def render(self, version: tuple[int, int]) -> bytes:
         """A space takes the place of each control character (RFC 9110 §5.5)."""
         first = f"HTTP/{version[0]}.{version[1]} {self.status} {self.reason}\r\n"
-        lines = [first.encode("utf-8", "surrogateescape"), *[line for _, line in self._fields]]
-        text = b"".join(lines)
-        if len(text) - len(text.translate(None, _CONTROL)) != 2 * len(lines):
-            text = b"".join(map(_without_control, lines))
+        own = "".join([first, *self._own]).encode("utf-8", "surrogateescape")
+        text = b"".join([own, *[line for _, line in self._fields]])
+        if len(text) - len(text.translate(None, _CONTROL)) != 2 * (1 + len(self._own) + len(self._fields)):
+            lines = [line.encode("utf-8", "surrogateescape") for line in (first, *self._own)]
+            text = b"".join(map(_without_control, [*lines, *[line for _, line in self._fields]]))
         return text + b"\r\n"
 
 

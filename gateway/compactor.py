@@ -308,7 +308,7 @@ def _make_head(turn: Turn, plan: Plan, usage: Usage | None) -> Head:
         output_tokens=usage.output_tokens if usage is not None else 0,
         growth_tokens=smoothed_growth(turn.own_head, total) if usage is not None else turn.growth,
         pivot=plan.pivot.key if plan.pivot else None,
-        batches=tuple([batch.key for batch in plan.batches]),
+        batches=tuple([batch.key for batch in plan.batches]) if plan.batches else (),
         conversation=turn.conversation,
         parent=turn.parent,
     )

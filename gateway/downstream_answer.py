@@ -74,7 +74,8 @@ class Answer(web.StreamResponse):
     async def write_eof(self, data: bytes = b"") -> None:
         if self._eof_sent:
             return
-        await self.write(data)
+        if data:
+            await self.write(data)
         if self._head or self._chunks:
             self._send(b"0\r\n\r\n" if self._chunks else b"")
             await self._drain()

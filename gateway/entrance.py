@@ -23,6 +23,7 @@ _KEPT_BYTES: Final = 1 << 20
 _KEPT_WEIGHT_BYTES: Final = 6_000
 # The one header that differs from turn to turn, and says nothing here.
 _LENGTH: Final = b"content-length"
+_LENGTH_BYTES: Final = len(_LENGTH)
 
 # Method, path, and the headers in one piece: dozens of small ones would be compared one by one.
 Sameness = tuple[str, str, bytes]
@@ -56,7 +57,7 @@ class Entrance:
     def admit(self, request: web.BaseRequest) -> Admission:
         """Raises RequestRefused: 401 for a stranger, 400 for a path that climbs, 426 for a WebSocket."""
         raw = request.raw_headers
-        same = [pair for pair in raw if len(pair[0]) != len(_LENGTH) or pair[0].lower() != _LENGTH]
+        same = [pair for pair in raw if len(pair[0]) != _LENGTH_BYTES or pair[0].lower() != _LENGTH]
         key = (request.method, request.raw_path, _encode(same))
         admission = self._kept.get(key)
         if admission is None:

@@ -180,7 +180,9 @@ def _read_rest(before: Received, keep: int, data: bytes) -> Received:
     rest = old.messages.since(kept)
     seen = {message.key: message for message in rest}.get if rest else _see_nothing
     added = _read_messages((before.tenant, before.form), body, keep, seen)
-    weight = before.facts_bytes - _weigh(rest) + _weigh(added)
+    weight = before.facts_bytes + _weigh(added)
+    if rest:
+        weight -= _weigh(rest)
     return Received(before.tenant, before.form, body, with_messages(old, kept, added), weight)
 
 

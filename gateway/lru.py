@@ -9,6 +9,8 @@ from collections import OrderedDict
 from collections.abc import Hashable, Iterator, Sequence
 from typing import Generic, TypeVar
 
+import msgspec
+
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 
@@ -17,15 +19,12 @@ V = TypeVar("V")
 _SLACK_SHIFT = 3
 
 
-class _Kept(Generic[V]):
+class _Kept(msgspec.Struct, Generic[V]):
     """moved: how many had been added when it went to the end."""
 
-    __slots__ = ("moved", "value", "weight_bytes")
-
-    def __init__(self, value: V, weight_bytes: int, moved: int) -> None:
-        self.value = value
-        self.weight_bytes = weight_bytes
-        self.moved = moved
+    value: V
+    weight_bytes: int
+    moved: int
 
 
 class Lru(Generic[K, V]):
@@ -36,6 +35,7 @@ class Lru(Generic[K, V]):
         self._max_items = max_items or math.inf
         self._items: OrderedDict[K, _Kept[V]] = OrderedDict()
         self._added = 0
+        self._slack = 0
         self.size_bytes = 0
         # How many had to make room so far: whoever remembers that something is absent must know.
         self.evictions = 0
@@ -51,13 +51,12 @@ class Lru(Generic[K, V]):
 
     def get(self, key: K) -> V | None:
         """The value, which now was used."""
-        items = self._items
-        found = items.get(key)
+        found = self._items.get(key)
         if found is None:
             return None
-        if self._added - found.moved > len(items) >> _SLACK_SHIFT:
+        if self._added - found.moved > self._slack:
             found.moved = self._added
-            items.move_to_end(key)
+            self._items.move_to_end(key)
         return found.value
 
     def peek(self, key: K) -> V | None:
@@ -79,13 +78,18 @@ class Lru(Generic[K, V]):
         if kept is None:
             self._added += 1
             items[key] = _Kept(value, weight_bytes, self._added)
+            self._slack = len(items) >> _SLACK_SHIFT
             self.size_bytes += weight_bytes
         else:
             self.size_bytes += weight_bytes - kept.weight_bytes
-            kept.value, kept.weight_bytes, kept.moved = value, weight_bytes, self._added
-            items.move_to_end(key)
+            kept.value, kept.weight_bytes = value, weight_bytes
+            if self._added - kept.moved > self._slack:
+                kept.moved = self._added
+                items.move_to_end(key)
         if self.size_bytes <= self._max_bytes and len(items) <= self._max_items:
             return ()
+        # What was just put is not what goes.
+        items.move_to_end(key)
         return self._make_room()
 
     def pop(self, key: K) -> V | None:

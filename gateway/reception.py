@@ -3,7 +3,9 @@
 import hashlib
 import math
 from collections.abc import Callable
-from typing import Final, NamedTuple
+from typing import Final
+
+import msgspec
 
 from gateway.commands import read_command
 from gateway.core.beta import has_long_window
@@ -36,7 +38,7 @@ _SCOPES_BYTES: Final = 1 << 18
 _SCOPE_WEIGHT_BYTES: Final = 500
 
 
-class _Seen(NamedTuple):
+class _Seen(msgspec.Struct, frozen=True):
     """What is known of a request by itself: head is the nearest one. note: as in Turn."""
 
     received: Received
@@ -46,7 +48,7 @@ class _Seen(NamedTuple):
     note: Callable[[Event], None] | None
 
 
-class _Branch(NamedTuple):
+class _Branch(msgspec.Struct, frozen=True):
     """The conversation's id and its parent's, and what the request is for in it."""
 
     identity: str
@@ -117,7 +119,7 @@ class Reception:
         if _is_missing_answers(conversation, head):
             placeholder = seen.policy.pruning.placeholder
             head = await recall(self._state, received, scope, head, placeholder) or head
-        return seen._replace(head=head)
+        return msgspec.structs.replace(seen, head=head)
 
     def _make_turn(self, admission: Admission, seen: _Seen, branch: _Branch, limits: Limits) -> Turn:
         tenant, upstream = admission.tenant, admission.upstream

@@ -4,7 +4,7 @@ Bounded, in memory only. Holds callers' keys, inside the newest turns, like ever
 """
 
 import time
-from typing import Final, NamedTuple
+from typing import Final
 
 import msgspec
 
@@ -32,7 +32,7 @@ class Sighting(msgspec.Struct, frozen=True):
     seen_seconds: float
 
 
-class _Newest(NamedTuple):
+class _Newest(msgspec.Struct, frozen=True):
     """head: what was recorded of the turn's answer."""
 
     turn: Turn

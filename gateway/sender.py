@@ -78,12 +78,9 @@ class Sender:
 
 
 def _plan_headers(turn: Turn, plan: Plan) -> dict[str, str]:
-    names = [name for name, used in (("pivot", plan.pivot), ("pruned", plan.batches)) if used]
-    if plan.pivot is not None and plan.pivot.is_digest:
-        names = ["digest"]
     headers = {
         "x-gateway-conversation": turn.conversation,
-        "x-gateway-plan": "+".join(names) or "passthrough",
+        "x-gateway-plan": _name_plan(plan),
         "x-gateway-tokens": f"received={plan.received}, sent={plan.sent}",
     }
     if plan.output is not None:
@@ -91,3 +88,11 @@ def _plan_headers(turn: Turn, plan: Plan) -> dict[str, str]:
     if plan.warning is not None:
         headers["x-gateway-warning"] = plan.warning
     return headers
+
+
+def _name_plan(plan: Plan) -> str:
+    if plan.pivot is None:
+        return "pruned" if plan.batches else "passthrough"
+    if plan.pivot.is_digest:
+        return "digest"
+    return "pivot+pruned" if plan.batches else "pivot"

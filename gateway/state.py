@@ -52,8 +52,6 @@ class State:
         self._asked_pivots: Lru[tuple[str, str], int] = Lru(_ASKED_BYTES)
         # When the records in use were last written anew.
         self._refreshed: Lru[str, float] = Lru(_ASKED_BYTES)
-        # The request that went on first from a head: another one that goes on from there is a branch.
-        self._continuations: Lru[str, str] = Lru(_ASKED_BYTES)
         self._unwritten: dict[tuple[str, str], Head] = {}
         # The newest one of each branch that the store has, or is about to have, and since when.
         self._written: Lru[tuple[str, str], tuple[Head, float]] = Lru(max_bytes)
@@ -99,14 +97,13 @@ class State:
 
     def claim_continuation(self, head: Head, key: str) -> str:
         """The chain of the request that went on from this head first: this one, if none did before."""
-        first = self._continuations.get(head.key)
-        if first is None:
-            self._continuations.put(head.key, key, _ASKED_WEIGHT_BYTES)
-        return first or key
+        if head.followed_by is None:
+            head.followed_by = key
+        return head.followed_by
 
     def read_continuation(self, head: Head, key: str) -> str:
         """The same for one that goes on nowhere, and leaves the place to the next one."""
-        return self._continuations.get(head.key) or key
+        return head.followed_by or key
 
     async def _load_head(self, owner: str, conversation: Conversation) -> None:
         keys = [f"head:{key.hex()}" for key in reversed(conversation.chain[1:])]
@@ -148,8 +145,7 @@ class State:
     def _remember_head(self, head: Head) -> None:
         key = bytes.fromhex(head.key)
         known = self._heads.get(key)
-        others = [other for other in known if other.scope != head.scope] if known else []
-        heads = (head, *others[: _MOST_SCOPES - 1])
+        heads = (head, *_beside(head, known)) if known else (head,)
         self._heads.put(key, heads, _HEAD_WEIGHT_BYTES * len(heads))
 
     # Pivots
@@ -363,6 +359,14 @@ class State:
 
     def _write(self, owner: str, key: str, record: object) -> None:
         self._store.write(key, render_record(owner, record), keep_seconds=self._keep_seconds)
+
+
+def _beside(head: Head, known: Sequence[Head]) -> list[Head]:
+    """Those of other scopes. One of its own gives way to it; who went on from there, did so all the same."""
+    for other in known:
+        if other.scope == head.scope:
+            head.followed_by = head.followed_by or other.followed_by
+    return [other for other in known if other.scope != head.scope][: _MOST_SCOPES - 1]
 
 
 def _with_pivot(head: Head, pivot: Pivot) -> Head:

@@ -106,7 +106,7 @@ def make_answer_head(status: int, reason: str, raw: RawHeaders) -> AnswerHead:
         for raw_name, value in raw
         if (name := _read_answer_name(raw_name)) is not None
     ]
-    dropped = _named_in_connection(raw)
+    dropped = _named_in_connection(raw) if len(fields) < len(raw) else _NOTHING
     if dropped:
         fields = [field for field in fields if field[0].decode("latin-1") not in dropped]
     return AnswerHead(status, reason, fields)

@@ -36,9 +36,9 @@ def test_names_are_found_and_dropped_whatever_their_case_and_number() -> None:
     assert not head.has(CONTENT_LENGTH)
     head.add({"X-Gateway-Plan": "pivot", "x": "ü"})
     assert head.render((1, 1)).split(b"\r\n")[1:] == [
-        b"X: 1",
         b"X-Gateway-Plan: pivot",
         "x: ü".encode(),
+        b"X: 1",
         b"",
         b"",
     ]

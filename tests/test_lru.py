@@ -48,6 +48,14 @@ def test_something_heavier_than_all_still_replaces_what_had_its_key() -> None:
     assert lru.size_bytes == 0
 
 
+def test_what_was_just_put_again_is_not_what_makes_room_for_itself() -> None:
+    lru: Lru[int, str] = Lru(100)
+    for number in range(64):
+        lru.put(number, "light", 1)
+    gone = lru.put(60, "heavy", 99)
+    assert (len(gone), lru.get(60), lru.size_bytes) == (62, "heavy", 100)
+
+
 @given(_STEPS, st.integers(0, 100))
 def test_the_weight_never_passes_the_bound_and_is_always_the_sum(
     steps: list[tuple[str, int, int]], max_bytes: int

@@ -175,6 +175,15 @@ async def test_the_first_to_go_on_from_a_head_claims_it_and_others_are_branches(
     assert state.claim_continuation(head, "first") == "first"
 
 
+async def test_a_head_that_takes_the_place_of_another_one_is_followed_by_the_same() -> None:
+    state = make_state(await make_store())
+    first, again = make_head(talk(1)), make_head(talk(1))
+    state.save_head(first, is_worth_writing=False)
+    state.claim_continuation(first, "first")
+    state.save_head(again, is_worth_writing=False)
+    assert state.claim_continuation(again, "second") == "first"
+
+
 async def test_who_only_asks_where_it_would_go_on_leaves_the_place_to_the_next_one() -> None:
     state = make_state(await make_store())
     head = make_head(talk(1))

@@ -55,6 +55,8 @@ class Growing(Sequence[T], Generic[T]):
     def __getitem__(self, index: slice) -> list[T]: ...
     def __getitem__(self, index: int | slice) -> T | list[T]:
         length = self.length
+        if index.__class__ is int and 0 <= index < length:
+            return self._items[index]
         if isinstance(index, slice):
             start, stop, step = index.indices(length)
             return self._items[start:stop] if step == 1 else self._items[:length][index]

@@ -10,13 +10,14 @@ from dataclasses import dataclass
 _NEWS = 0.1
 
 
-# Not frozen, though nobody changes one: one is made for every request, and frozen it takes six times as long.
+# Not frozen: one is made for every request, and frozen it takes six times as long.
 @dataclass(kw_only=True, slots=True)
 class Head:
     """prompt_tokens, output_tokens: upstream's own, 0 where it told nothing.
 
     scope: (upstream, model, leading block, tools) as one digest; usage counts for an equal scope only.
     pivot, batches: keys of what was in force. growth_tokens: recent growth per turn.
+    followed_by: the chain of the request that went on from here first; another one is a branch. Set once.
     """
 
     owner: str
@@ -31,6 +32,7 @@ class Head:
     batches: tuple[str, ...]
     conversation: str
     parent: str | None
+    followed_by: str | None = None
 
     @property
     def total_tokens(self) -> int:
@@ -41,7 +43,8 @@ def says_more(head: Head, before: Head) -> bool:
     """Worth keeping beside an earlier one of its branch? What little was added since can be estimated."""
     if (head.pivot, head.batches) != (before.pivot, before.batches):
         return True
-    return abs(head.total_tokens - before.total_tokens) > _NEWS * before.total_tokens
+    known_tokens = before.total_tokens
+    return abs(head.total_tokens - known_tokens) > _NEWS * known_tokens
 
 
 def choose_scope(upstream: str, model: str, leading: list[bytes], tools: bytes) -> str:

@@ -5,7 +5,8 @@ The answer itself is somebody else's business; nothing here may slow it down or 
 
 from collections.abc import Callable
 from functools import cached_property
-from typing import NamedTuple
+
+import msgspec
 
 from gateway.core.usage import Usage
 from gateway.wire.answer_events import AnswerEvents
@@ -16,7 +17,7 @@ from gateway.wire.sse import Event
 BATCH_BYTES = 64 * 1024
 
 
-class Reading(NamedTuple):
+class Reading(msgspec.Struct, frozen=True):
     """`is_complete`: the stream came to its own end, or the one JSON value of the body is whole."""
 
     usage: Usage | None

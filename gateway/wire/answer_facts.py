@@ -5,7 +5,7 @@ Knows nothing of transport; text and tool calls are for `summary_answer`.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, Literal
 
 import msgspec
 
@@ -184,7 +184,7 @@ class AnswerFacts:
         return next((usage for usage in readings if usage), None)
 
 
-class PlainAnswer(NamedTuple):
+class PlainAnswer(msgspec.Struct, frozen=True):
     """What a chat completion with nothing odd about it says."""
 
     usage: Usage

@@ -5,7 +5,7 @@ Knows JSON's outermost two levels only: an object, and the one array in it that 
 
 import re
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import msgspec
 
@@ -19,7 +19,7 @@ _fields_decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _items_decoder = msgspec.json.Decoder(list[msgspec.Raw])
 
 
-class Slice(NamedTuple):
+class Slice(msgspec.Struct, frozen=True, gc=False):
     """A half-open range of bytes."""
 
     start: int

@@ -27,7 +27,8 @@ def make_view_edits(
     pivot, edits = view.pivot, []
     for position, new in rendered.items():
         if position in view.marks or _is_cut_opening(pivot, position):
-            edits.append(Edit(*body.places[skip + position], new))
+            place = body.places[skip + position]
+            edits.append(Edit(place.start, place.end, new))
     if pivot is not None:
         messages = conversation.messages
         next_role = messages[pivot.covers].role if pivot.covers < messages.length else "none"

@@ -165,7 +165,7 @@ def parse_continuation(before: RequestBody, keep: int, data: bytes) -> RequestBo
     added, joins = split_items(data, shared_end, inside_end), before.joins
     if joins is not never_joins:
         added = _join(data, added, joins)
-        if added and joins(before.raw(keep - 1), data[slice(*added[0])]):
+        if added and joins(before.raw(keep - 1), data[added[0].start : added[0].end]):
             raise Unreadable("the last message goes on")
     return RequestBody(data, before.envelope, before.places.grow(keep, added), inside_end, joins)
 
