@@ -82,7 +82,8 @@ class Compactor:
     def observe(self, turn: Turn, plan: Plan, usage: Usage | None) -> Head:
         """After an answer that upstream gave: records the head, and looks whether the window is filling."""
         head = _make_head(turn, plan, usage)
-        is_news = _matters(turn, head) and self._state.is_news(head)
+        line_tokens = turn.lines.soft if turn.lines is not None else 0
+        is_news = _matters(turn, head) and self._state.is_news(head, line_tokens)
         self._state.save_head(head, is_worth_writing=is_news)
         if plan.new_batch is not None:
             self._state.save_batch(plan.new_batch)

@@ -116,10 +116,12 @@ class State:
         if marker is not None:
             self._waiting.put(marker.key, marker, _marker_weight(marker))
 
-    def is_news(self, head: Head) -> bool:
-        """Does it say more than the one that the store has of its branch? Once a day that one is old."""
+    def is_news(self, head: Head, line_tokens: int = 0) -> bool:
+        """Does it say more than the one that the store has of its branch (`says_more`)? Once a day that one
+        is old.
+        """
         written = self._written.get((head.conversation, head.scope))
-        return written is None or self._is_old(written[1]) or says_more(head, written[0])
+        return written is None or self._is_old(written[1]) or says_more(head, written[0], line_tokens)
 
     def save_head(self, head: Head, *, is_worth_writing: bool) -> None:
         """In memory at once; in the store a moment later, where a restart would miss it."""

@@ -372,6 +372,14 @@ async def test_a_head_is_news_where_it_says_more_than_the_written_one(change: JS
     assert state.is_news(replace(written, key="00", length=9, **change)) is expected
 
 
+async def test_a_step_that_is_short_beside_the_way_to_the_line_is_no_news() -> None:
+    state = make_state(await make_store())
+    written = replace(make_head(talk(2)), prompt_tokens=1_000, output_tokens=0)
+    state.save_head(written, is_worth_writing=True)
+    later = replace(written, prompt_tokens=1_400)
+    assert [state.is_news(later, line) for line in (0, 3_900, 4_100)] == [True, True, False]
+
+
 async def test_a_head_that_was_written_long_ago_is_news() -> None:
     """Or it would be dropped with what else nobody used."""
     store = MemoryStore()

@@ -6,7 +6,8 @@ Knows no clock and no store. A head is found by the chain of the request that it
 import hashlib
 from dataclasses import dataclass
 
-# Of the tokens known before: less is a small part of what an estimate may be wrong by.
+# Of the tokens known before, or of the line they are on their way to: less is a small part of what an estimate
+# may be wrong by.
 _NEWS = 0.1
 
 
@@ -39,12 +40,15 @@ class Head:
         return self.prompt_tokens + self.output_tokens
 
 
-def says_more(head: Head, before: Head) -> bool:
-    """Worth keeping beside an earlier one of its branch? What little was added since can be estimated."""
+def says_more(head: Head, before: Head, line_tokens: int) -> bool:
+    """Worth keeping beside an earlier one of its branch? What little was added since can be estimated.
+
+    line_tokens: where something is to be decided, 0 if nowhere.
+    """
     if (head.pivot, head.batches) != (before.pivot, before.batches):
         return True
     known_tokens = before.total_tokens
-    return abs(head.total_tokens - known_tokens) > _NEWS * known_tokens
+    return abs(head.total_tokens - known_tokens) > _NEWS * max(known_tokens, line_tokens)
 
 
 def choose_scope(upstream: str, model: str, leading: list[bytes], tools: bytes) -> str:
