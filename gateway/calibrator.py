@@ -21,13 +21,13 @@ class Calibrator:
         self._book = book
         self._journal = journal
 
-    def wants_look(self, turn: Turn, plan: Plan, usage: Usage) -> bool:
+    def wants_look(self, turn: Turn, plan: Plan, usage: Usage, *, in_sight: bool) -> bool:
         """Is this answer worth being counted, although no decision needs it? Far below the lines a small one
-        teaches as much as a large one.
+        teaches as much as a large one. in_sight: are the lines near?
         """
         if _is_suspicious(turn, plan, usage.prompt_tokens):
             return True
-        if len(turn.received.body.data) > _SMALL_BYTES and not turn.is_in_sight(usage.total):
+        if len(turn.received.body.data) > _SMALL_BYTES and not in_sight:
             return False
         calibration = self._state.read_calibration(turn.owner, turn.meter)
         return calibration.wants_sample(usage.prompt_tokens)

@@ -81,21 +81,23 @@ class Compactor:
 
     def observe(self, turn: Turn, plan: Plan, usage: Usage | None) -> Head:
         """After an answer that upstream gave: records the head, and looks whether the window is filling."""
-        head = _make_head(turn, plan, usage)
-        line_tokens = turn.lines.soft if turn.lines is not None else 0
-        is_news = _matters(turn, head) and self._state.is_news(head, line_tokens)
+        head, lines = _make_head(turn, plan, usage), turn.lines
+        in_sight = turn.is_in_sight(head.total_tokens)
+        # Nothing would be lost with others.
+        matters = in_sight or head.pivot is not None or bool(head.batches)
+        is_news = matters and self._state.is_news(head, lines.soft if lines is not None else 0)
         self._state.save_head(head, is_worth_writing=is_news)
         if plan.new_batch is not None:
             self._state.save_batch(plan.new_batch)
             self._journal.note_pruning(turn, plan.new_batch, plan.sent)
         if is_news:
             self._state.refresh(plan.pivot, plan.batches)
-        if usage is not None and self._is_telling(turn, plan, usage):
+        if usage is not None and (
+            self._calibrator.wants_look(turn, plan, usage, in_sight=in_sight)
+            or self._planner.is_near(turn, head.total_tokens)
+        ):
             self._spawn(self._learn(turn, plan, usage))
         return head
-
-    def _is_telling(self, turn: Turn, plan: Plan, usage: Usage) -> bool:
-        return self._calibrator.wants_look(turn, plan, usage) or self._planner.is_near(turn, usage.total)
 
     def start(self, turn: Turn, cut: Cut, order: Order) -> "asyncio.Task[Compaction]":
         """The compaction of this cut, or the one that runs on the chain already."""
@@ -285,15 +287,6 @@ def _make_marker(owner: str, key: str, length: int, instructions: str | None) ->
         created_seconds=time.time(),
         instructions=instructions or "",
     )
-
-
-def _matters(turn: Turn, head: Head) -> bool:
-    """Would anything be lost with this head? Not before something is in force, or the lines come into
-    sight.
-    """
-    if head.pivot is not None or head.batches:
-        return True
-    return turn.is_in_sight(head.total_tokens)
 
 
 def _make_head(turn: Turn, plan: Plan, usage: Usage | None) -> Head:

@@ -50,7 +50,7 @@ class Call(msgspec.Struct, frozen=True):
 
     def with_body(self, body: bytes) -> "Call":
         """The same call with a plain body: a rewritten one carries no content encoding."""
-        return Call(self.upstream, self.head.without_header(hdrs.CONTENT_ENCODING), body)
+        return Call(self.upstream, self.head.plain, body)
 
 
 class _Door(aiohttp.ClientRequest):
@@ -96,7 +96,9 @@ class Dialer:
 
     async def _ask_once(self, call: Call, watch: Watch) -> UpstreamAnswer:
         place = call.upstream.base_url
-        connection = self._spares.take(place) or await self._connect(call)
+        connection = self._spares.take(place)
+        if connection is None:
+            connection = await self._connect(call)
         try:
             return await _speak(connection, call, watch, partial(self._spares.keep, place))
         except BaseException:

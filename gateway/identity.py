@@ -10,8 +10,10 @@ import msgspec
 
 from gateway.core.conversation import Conversation, begin_conversation, with_messages
 from gateway.core.errors import Unreadable
+from gateway.core.growing import Growing
 from gateway.core.message import Message
 from gateway.lru import Lru
+from gateway.wire.body import Slice
 from gateway.wire.formats import WireFormat
 from gateway.wire.request import RequestBody, message_key, parse_continuation
 
@@ -60,11 +62,10 @@ class Recognizer:
             return received
         number, before, keep = found
         received = _read_rest(before, keep, data)
-        if not _goes_on(received, before):
+        if not _goes_on(received.conversation.chain, before.conversation.chain):
             # Another branch: both are kept. (Clients move marks about; that alone makes no other branch.)
             self._keep(received)
-        elif received.body.places.continues(before.body.places) and _power_of(received) == _power_of(before):
-            # All that lies before the anchor's end is shared: it is the same one.
+        elif _has_anchor_of(received.body.places, before.body.places):
             self._put(number, received)
         else:
             self._forget(number)
@@ -122,12 +123,16 @@ class Recognizer:
             self._anchors.pop(anchor, None)
 
 
-def _goes_on(received: Received, before: Received) -> bool:
+def _goes_on(chain: Growing[bytes], earlier: Growing[bytes]) -> bool:
     """Does it begin with everything that was said before, however that is written now?"""
-    chain, earlier = received.conversation.chain, before.conversation.chain
     if chain.continues(earlier):
         return True
     return chain.length >= earlier.length and chain[earlier.length - 1] == earlier.last
+
+
+def _has_anchor_of(places: Growing[Slice], earlier: Growing[Slice]) -> bool:
+    """All that lies before the anchor's end is shared: it is the same one."""
+    return places.continues(earlier) and places.last.end.bit_length() == earlier.last.end.bit_length()
 
 
 def _anchor_of(received: Received) -> Anchor:

@@ -1,7 +1,7 @@
 """The body of a request: read whole where it has to be understood, streamed through where not."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 
 import msgspec
 from aiohttp import hdrs, web
@@ -20,12 +20,26 @@ class Body(msgspec.Struct, frozen=True):
     plain: bytes
 
 
-async def read_body(request: web.BaseRequest, max_bytes: int) -> Body:
+class Coming(msgspec.Struct, frozen=True):
+    """What the headers say of the body. encoding: empty where it has none. waits: its client sends it once it
+    is asked for.
+    """
+
+    encoding: str
+    waits: bool
+
+
+def read_coming(headers: Mapping[str, str]) -> Coming:
+    waits = headers.get(hdrs.EXPECT, "").lower() == "100-continue"
+    return Coming(headers.get(hdrs.CONTENT_ENCODING, ""), waits)
+
+
+async def read_body(request: web.BaseRequest, coming: Coming, max_bytes: int) -> Body:
     """Raises RequestRefused (413). A body whose encoding we cannot undo stays as it came: unreadable, so
     relayed.
     """
-    raw = await _read_bounded(request, max_bytes)
-    encoding = request.headers.get(hdrs.CONTENT_ENCODING, "")
+    raw = await _read_bounded(request, coming, max_bytes)
+    encoding = coming.encoding
     if not encoding or encoding == "identity":
         return Body(raw, raw)
     try:
@@ -36,19 +50,21 @@ async def read_body(request: web.BaseRequest, max_bytes: int) -> Body:
         return Body(raw, raw)
 
 
-async def stream_body(request: web.BaseRequest) -> AsyncIterator[bytes] | None:
+async def stream_body(request: web.BaseRequest, coming: Coming) -> AsyncIterator[bytes] | None:
     """The body as it comes, None where the request has none."""
     if not request.body_exists:
         return None
-    _let_it_come(request)
+    if coming.waits:
+        _let_it_come(request)
     return request.content.iter_any()
 
 
-async def _read_bounded(request: web.BaseRequest, max_bytes: int) -> bytes:
+async def _read_bounded(request: web.BaseRequest, coming: Coming, max_bytes: int) -> bytes:
     content, length = request.content, request.content_length
     if length is not None and length > max_bytes:
         raise _too_large(max_bytes)
-    _let_it_come(request)
+    if coming.waits:
+        _let_it_come(request)
     if length is not None:
         # Most have come as a whole before anybody asks.
         return content.read_nowait() if content.is_eof() else await content.read()
@@ -67,7 +83,7 @@ async def _read_bounded(request: web.BaseRequest, max_bytes: int) -> bytes:
 
 def _let_it_come(request: web.BaseRequest) -> None:
     """A client that asks first waits a second or for ever for this line."""
-    if request.headers.get(hdrs.EXPECT, "").lower() == "100-continue" and request.transport is not None:
+    if request.transport is not None:
         request.transport.write(_CONTINUE)
 
 

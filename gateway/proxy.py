@@ -80,10 +80,10 @@ class Proxy:
             head, length = admission.head, request.headers.get(hdrs.CONTENT_LENGTH)
             if length is not None:
                 head = head.with_header(hdrs.CONTENT_LENGTH, length)
-            call = Call(admission.upstream, head, await stream_body(request))
+            call = Call(admission.upstream, head, await stream_body(request, admission.coming))
             await self._sender.pass_through(call, downstream)
             return
-        incoming = await read_body(request, self._settings.listen.max_body_bytes)
+        incoming = await read_body(request, admission.coming, self._settings.listen.max_body_bytes)
         call = Call(admission.upstream, admission.head, incoming.raw)
         if admission.is_count:
             call = await self._counting.rewrite(admission, admission.form, call, incoming.plain)

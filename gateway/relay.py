@@ -190,7 +190,7 @@ class Relay:
                 chunk = b""
             else:
                 downstream.flush()
-        rest = stream.finish_edit()
+        rest = stream.finish_edit() if edit is not None else b""
         if rest:
             await downstream.write(rest)
 
@@ -206,8 +206,11 @@ class _Stream:
         self._observe = exchange.observe
         self._reader = AnswerReader(kind, encoding, exchange.note) if exchange.observe is not None else None
         # Some servers stream as application/json; what they stream has no length.
-        is_stream = "event-stream" in kind.lower() or hdrs.CONTENT_LENGTH not in headers
-        takes_out = exchange.without_usage is not None and response.status < 300 and is_stream
+        takes_out = (
+            exchange.without_usage is not None
+            and response.status < 300
+            and ("event-stream" in kind.lower() or hdrs.CONTENT_LENGTH not in headers)
+        )
         self._decoder: Decoder | None = None
         if encoding and (takes_out or must_decode):
             self._decoder = make_decoder(encoding)
@@ -222,11 +225,8 @@ class _Stream:
             head.drop(CONTENT_LENGTH)
         head.add(exchange.headers)
         self.head = head
+        self.feed = self._reader.feed if self._reader is not None else _see_nothing
         self.edit = self._edit if self._filter is not None or self._decoder is not None else None
-
-    def feed(self, chunk: bytes) -> None:
-        if self._reader is not None:
-            self._reader.feed(chunk)
 
     def report(self, status: int) -> None:
         if self._observe is not None and self._reader is not None:
@@ -241,6 +241,10 @@ class _Stream:
     def _edit(self, chunk: bytes) -> bytes:
         decoded = self._decoder.feed(chunk) if self._decoder is not None else chunk
         return self._filter.feed(decoded) if self._filter is not None else decoded
+
+
+def _see_nothing(chunk: bytes) -> None:
+    """Of an answer that nobody wants to know of."""
 
 
 async def _read_refusal(response: UpstreamAnswer, watch: Watch) -> bytes:

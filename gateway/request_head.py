@@ -33,6 +33,15 @@ class RequestHead:
         return "\r\n".join([*lines, ""]).encode("utf-8", "surrogateescape")
 
     @cached_property
+    def plain(self) -> "RequestHead":
+        """The same for a body without content encoding; itself where it has none."""
+        if hdrs.CONTENT_ENCODING not in self.headers:
+            return self
+        headers = self.headers.copy()
+        headers.popall(hdrs.CONTENT_ENCODING)
+        return RequestHead(self.method, self.url, self.target, headers)
+
+    @cached_property
     def uncoded(self) -> "RequestHead":
         """The same, asking for an answer that we can edit as it comes."""
         return self.with_header(hdrs.ACCEPT_ENCODING, "identity")
@@ -40,12 +49,4 @@ class RequestHead:
     def with_header(self, name: str, value: str) -> "RequestHead":
         headers = self.headers.copy()
         headers[name] = value
-        return RequestHead(self.method, self.url, self.target, headers)
-
-    def without_header(self, name: str) -> "RequestHead":
-        """Itself where there is none."""
-        if name not in self.headers:
-            return self
-        headers = self.headers.copy()
-        headers.popall(name)
         return RequestHead(self.method, self.url, self.target, headers)

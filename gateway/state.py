@@ -207,7 +207,7 @@ class State:
 
     def read_in_force(self, branch: str, conversation: Conversation, head: Head | None) -> Head | None:
         """The head, with a pivot made by hand where it does not know of it yet."""
-        made = self._by_hand.peek(branch)
+        made = self._by_hand.peek(branch) if self._by_hand.size_bytes else None
         if made is None or head is None or not is_on_chain(conversation, made.key, made.covers):
             return head
         known = self.read_pivot(head.pivot)
@@ -292,7 +292,7 @@ class State:
 
     def take_marker(self, key: str) -> Marker | None:
         """One that waits for its chain's next request; whoever takes it sees to it."""
-        marker = self._waiting.pop(key)
+        marker = self._waiting.pop(key) if self._waiting.size_bytes else None
         if marker is not None:
             self.drop_marker(key)
         return marker

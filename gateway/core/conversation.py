@@ -92,7 +92,7 @@ def _find_call(messages: Sequence[Message], position: int, answered: str) -> int
 
 def _find_opening_end(before: Conversation, keep: int) -> int:
     """Of its first `keep` messages."""
-    if before.opening_end < keep or keep == len(before.messages):
+    if before.opening_end < keep or keep == before.messages.length:
         return before.opening_end
     messages = before.messages[:keep]
     sealed = [position for position, message in enumerate(messages) if message.is_sealed]

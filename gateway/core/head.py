@@ -6,8 +6,8 @@ Knows no clock and no store. A head is found by the chain of the request that it
 import hashlib
 from dataclasses import dataclass
 
-# Of the tokens known before, or of the line they are on their way to: less is a small part of what an estimate
-# may be wrong by.
+# Of the tokens known before, or of the line they are on their way to: less is a small part of what an
+# estimate may be wrong by.
 _NEWS = 0.1
 
 
