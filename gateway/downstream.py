@@ -76,27 +76,33 @@ class Downstream:
         assert self.answer is not None
         self.answer.flush()
 
-    def write(self, chunk: bytes) -> Awaitable[None]:
+    def send(self, chunk: bytes) -> bool:
+        """A piece of the body. Does the client not keep up, so that more should wait for `drain`?"""
         assert self.answer is not None
-        return self.answer.write(chunk)
+        return self.answer.send(chunk)
 
-    def end(self) -> Awaitable[None]:
+    async def finish(self, rest: bytes = b"") -> None:
+        """What is left of the body, and its end. Waits until it is on its way."""
         assert self.answer is not None
-        return self.answer.write_eof()
+        if self.answer.finish(rest):
+            await self.answer.drain()
+
+    def drain(self) -> Awaitable[None]:
+        assert self.answer is not None
+        return self.answer.drain()
 
     async def reply(self, body: bytes, headers: dict[str, str]) -> None:
         """A whole answer of our own."""
         length = {} if self._is_streaming else {str(hdrs.CONTENT_LENGTH): str(len(body))}
         self.begin(AnswerHead(200, "OK", make_fields({**self._kind(), **headers, **length})))
-        await self.write(body)
-        await self.end()
+        await self.finish(body)
 
     async def fail(self, upstream_body: bytes, status: int) -> None:
         """After a commit: the error as an event of the stream, then a connection that breaks, so that it
         counts.
         """
         if self._is_streaming and self.answer is not None:
-            await self.answer.write(self._form.render_stream_error(upstream_body, status))
+            self.answer.send(self._form.render_stream_error(upstream_body, status))
             await asyncio.sleep(0)
             self._break(is_flushed=True)
         else:
@@ -122,7 +128,8 @@ class Downstream:
         if self.answer is None:
             self.begin(AnswerHead(200, "OK", make_fields({**self._kind(), **headers})))
             self.is_committed = True
-        await self.write(self._form.keepalive if self._is_streaming else _SPACE)
+        if self.send(self._form.keepalive if self._is_streaming else _SPACE):
+            await self.drain()
 
     def _kind(self) -> dict[str, str]:
         return {hdrs.CONTENT_TYPE: "text/event-stream" if self._is_streaming else "application/json"}

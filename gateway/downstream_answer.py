@@ -12,6 +12,7 @@ from multidict import CIMultiDict
 from gateway.answer_head import CONTENT_LENGTH, AnswerHead
 
 _NO_CONTENT: Final = 204
+_LAST_CHUNK: Final = b"0\r\n\r\n"
 _CHUNKED: Final = {"Transfer-Encoding": "chunked"}
 _CLOSE: Final = {"Connection": "close"}
 _KEEP_ALIVE: Final = {"Connection": "keep-alive"}
@@ -62,24 +63,30 @@ class Answer(web.StreamResponse):
         if self._head:
             self._send(b"")
 
-    async def write(self, data: bytes) -> None:  # type: ignore[override]
-        """Waits while the client does not keep up. Raises ConnectionError where it has gone."""
-        if not data or self._must_be_empty_body:
-            return
+    def send(self, data: bytes) -> bool:
+        """Does the client not keep up, so that more should wait for `drain`? Raises ConnectionError where it
+        has gone.
+        """
+        data = self._frame(data)
+        return bool(data) and self._send(data) > _HIGH_WATER_BYTES
+
+    def finish(self, data: bytes = b"") -> bool:
+        """The same for the last piece, with what tells that it is the last."""
+        data = self._frame(data)
         if self._chunks:
-            data = b"%x\r\n%b\r\n" % (len(data), data)
-        if self._send(data) > _HIGH_WATER_BYTES:
-            await self._drain()
+            data += _LAST_CHUNK
+        self._eof_sent = True
+        return bool(data or self._head) and self._send(data) > _HIGH_WATER_BYTES
+
+    async def drain(self) -> None:
+        """Waits until the client keeps up. Raises ConnectionError where it has gone."""
+        if self._payload_writer is not None:
+            await self._payload_writer.drain()
 
     async def write_eof(self, data: bytes = b"") -> None:
-        if self._eof_sent:
-            return
-        if data:
-            await self.write(data)
-        if self._head or self._chunks:
-            self._send(b"0\r\n\r\n" if self._chunks else b"")
-            await self._drain()
-        self._eof_sent = True
+        """The library asks for it when the handler is done."""
+        if not self._eof_sent:
+            self.finish(data)
         self._req = self._payload_writer = None
 
     def _send(self, data: bytes) -> int:
@@ -92,6 +99,7 @@ class Answer(web.StreamResponse):
         transport.write(data)
         return transport.get_write_buffer_size()
 
-    async def _drain(self) -> None:
-        if self._payload_writer is not None:
-            await self._payload_writer.drain()
+    def _frame(self, data: bytes) -> bytes:
+        if not data or self._must_be_empty_body:
+            return b""
+        return b"%x\r\n%b\r\n" % (len(data), data) if self._chunks else data

@@ -34,6 +34,15 @@ def read_coming(headers: Mapping[str, str]) -> Coming:
     return Coming(headers.get(hdrs.CONTENT_ENCODING, ""), waits)
 
 
+def take_body(request: web.BaseRequest, coming: Coming, max_bytes: int) -> Body | None:
+    """What most bodies are: all there, and not encoded. None for one that `read_body` is needed for."""
+    content, length = request.content, request.content_length
+    if length is None or length > max_bytes or coming.encoding or not content.is_eof():
+        return None
+    raw = content.read_nowait()
+    return Body(raw, raw)
+
+
 async def read_body(request: web.BaseRequest, coming: Coming, max_bytes: int) -> Body:
     """Raises RequestRefused (413). A body whose encoding we cannot undo stays as it came: unreadable, so
     relayed.
@@ -66,8 +75,7 @@ async def _read_bounded(request: web.BaseRequest, coming: Coming, max_bytes: int
     if coming.waits:
         _let_it_come(request)
     if length is not None:
-        # Most have come as a whole before anybody asks.
-        return content.read_nowait() if content.is_eof() else await content.read()
+        return await content.read()
     pieces = []
     size = 0
     while True:

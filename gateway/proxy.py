@@ -16,7 +16,7 @@ from gateway.dialer import Call
 from gateway.downstream import Downstream
 from gateway.downstream_answer import Answer
 from gateway.entrance import Entrance
-from gateway.incoming import read_body, stream_body
+from gateway.incoming import read_body, stream_body, take_body
 from gateway.reception import Reception
 from gateway.recovery import Recovery
 from gateway.sender import Sender
@@ -83,7 +83,8 @@ class Proxy:
             call = Call(admission.upstream, head, await stream_body(request, admission.coming))
             await self._sender.pass_through(call, downstream)
             return
-        incoming = await read_body(request, admission.coming, self._settings.listen.max_body_bytes)
+        coming, max_bytes = admission.coming, self._settings.listen.max_body_bytes
+        incoming = take_body(request, coming, max_bytes) or await read_body(request, coming, max_bytes)
         call = Call(admission.upstream, admission.head, incoming.raw)
         if admission.is_count:
             call = await self._counting.rewrite(admission, admission.form, call, incoming.plain)

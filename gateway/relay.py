@@ -120,8 +120,7 @@ class Relay:
             return
         held.head.add(headers)
         downstream.begin(held.head)
-        await downstream.write(held.body)
-        await downstream.end()
+        await downstream.finish(held.body)
 
     async def _ask(self, call: Call, watch: Watch) -> UpstreamAnswer:
         """The answer's beginning; `watch` ends it."""
@@ -159,8 +158,6 @@ class Relay:
             await self._pump(stream, beginning, response, downstream, watch)
         except (UpstreamFailed, DecodeError):
             downstream.abort()
-        else:
-            await downstream.end()
         finally:
             stream.report(response.status)
         return None
@@ -173,8 +170,8 @@ class Relay:
         downstream: Downstream,
         watch: Watch,
     ) -> None:
-        """`chunk`: what is to be passed on first."""
-        edit = stream.edit
+        """`chunk`: what is to be passed on first. The last piece and the end leave together."""
+        edit, content = stream.edit, response.content
         chunk = chunk or read_at_hand(response)
         if not chunk:
             downstream.flush()
@@ -182,17 +179,24 @@ class Relay:
             stream.feed(chunk)
             if edit is not None:
                 chunk = edit(chunk)
-            if chunk:
+            if content.at_eof():
+                break
+            if not chunk:
+                downstream.flush()
+            elif downstream.send(chunk):
                 # While downstream does not read, upstream is not the one who is silent.
                 watch.seen_seconds = math.inf
-                await downstream.write(chunk)
+                await downstream.drain()
                 watch.seen_seconds = time.monotonic()
-                chunk = b""
-            else:
-                downstream.flush()
-        rest = stream.finish_edit() if edit is not None else b""
-        if rest:
-            await downstream.write(rest)
+            chunk = b""
+        if edit is not None:
+            try:
+                chunk += stream.finish_edit()
+            except DecodeError:
+                downstream.send(chunk)
+                raise
+        watch.seen_seconds = math.inf
+        await downstream.finish(chunk)
 
 
 class _Stream:

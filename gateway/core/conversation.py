@@ -5,8 +5,9 @@ Knows nothing of who sent it or when. Positions count the messages after the lea
 
 import hashlib
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import takewhile
-from typing import Final, NamedTuple
+from typing import Final
 
 from gateway.core.growing import Growing
 from gateway.core.message import Message
@@ -15,7 +16,9 @@ from gateway.core.message import Message
 _MOST_BETWEEN: Final = 200
 
 
-class Conversation(NamedTuple):
+# Not frozen, for the reason of `Head`, and no tuple: its fields are looked at some thirty times a turn.
+@dataclass(slots=True)
+class Conversation:
     """`chain[i]` is the running digest over the first `i` messages; `chain[0]` names tenant and format.
 
     The leading block is outside the chain: it is always forwarded as sent and may change (it holds the date).
@@ -60,12 +63,12 @@ def with_messages(before: Conversation, keep: int, added: Sequence[Message]) -> 
     for position, message in enumerate(added, keep):
         if opening_end == position and _is_still_opening(messages, position):
             opening_end += 1
-        if message.role == "assistant" != role:
+        before_role, role, results = role, message.role, message.results
+        if role == "assistant" != before_role:
             calls.clear()
-        role = message.role
         for call in message.calls:
             calls.add(call.id)
-        if message.results and not calls.issuperset(message.results):
+        if results and not calls.issuperset(results):
             late += _find_late(messages, position)
         if message.is_sealed:
             opening_end = position + 1

@@ -229,5 +229,5 @@ def test_what_the_model_said_is_no_result_even_where_it_carries_one() -> None:
     weights = Weights(Sizes(messages=[Size(400, 1_600)] * 5, environment=0), [400.0] * 5, 0.0, 1.0)
     pruning = Pruning(protect_ratio=1.0, minimum_ratio=1.0, keep_turns=0)
     thresholds = Thresholds(protect=0, minimum=100)
-    loop = conversation._replace(messages=Growing(carrying))
+    loop = replace(conversation, messages=Growing(carrying))
     assert choose_results(loop, weights, _NOTHING, pruning, thresholds) == (2,)
