@@ -82,6 +82,10 @@ class Pair:
         return median(b.cpu_us / g.cpu_us for b, g in self._neighbours)
 
     @property
+    def least_ratio(self) -> float:
+        return min(self.rate_ratio, self.saturated_ratio)
+
+    @property
     def bare_us(self) -> float:
         return median(round_.cpu_us for round_ in self.bare)
 
