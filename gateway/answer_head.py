@@ -40,12 +40,12 @@ class AnswerHead:
 
     def render(self, version: tuple[int, int]) -> bytes:
         """A space takes the place of each control character (RFC 9110 §5.5)."""
-        first = f"HTTP/{version[0]}.{version[1]} {self.status} {self.reason}\r\n"
-        own = "".join([first, *self._own]).encode("utf-8", "surrogateescape")
-        text = b"".join([own, *[line for _, line in self._fields]])
-        if len(text) - len(text.translate(None, _CONTROL)) != 2 * (1 + len(self._own) + len(self._fields)):
-            lines = [line.encode("utf-8", "surrogateescape") for line in (first, *self._own)]
-            text = b"".join(map(_without_control, [*lines, *[line for _, line in self._fields]]))
+        own = [f"HTTP/{version[0]}.{version[1]} {self.status} {self.reason}\r\n", *self._own]
+        fields = [line for _, line in self._fields]
+        text = b"".join(["".join(own).encode("utf-8", "surrogateescape"), *fields])
+        if len(text) - len(text.translate(None, _CONTROL)) != 2 * (len(own) + len(fields)):
+            lines = [line.encode("utf-8", "surrogateescape") for line in own]
+            text = b"".join(map(_without_control, [*lines, *fields]))
         return text + b"\r\n"
 
 

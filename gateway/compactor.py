@@ -83,7 +83,7 @@ class Compactor:
         """After an answer that upstream gave: records the head, and looks whether the window is filling."""
         head, lines = _make_head(turn, plan, usage), turn.lines
         in_sight = turn.is_in_sight(head.total_tokens)
-        # Nothing would be lost with others.
+        # With nothing in force and the lines out of sight, nothing would be lost with it.
         matters = in_sight or head.pivot is not None or bool(head.batches)
         is_news = matters and self._state.is_news(head, lines.soft if lines is not None else 0)
         self._state.save_head(head, is_worth_writing=is_news)
@@ -302,7 +302,7 @@ def _make_head(turn: Turn, plan: Plan, usage: Usage | None) -> Head:
         output_tokens=usage.output_tokens if usage is not None else 0,
         growth_tokens=smoothed_growth(turn.own_head, total) if usage is not None else turn.growth,
         pivot=plan.pivot.key if plan.pivot else None,
-        batches=tuple([batch.key for batch in plan.batches]) if plan.batches else (),
+        batches=tuple([batch.key for batch in plan.batches]),
         conversation=turn.conversation,
         parent=turn.parent,
     )

@@ -10,7 +10,6 @@ from aiohttp import web
 
 from gateway.core.errors import RequestRefused
 from gateway.core.purpose import is_agent, read_label
-from gateway.incoming import Coming, read_coming
 from gateway.lru import Lru
 from gateway.request_head import RequestHead
 from gateway.settings import UpstreamSettings
@@ -47,7 +46,6 @@ class Admission(msgspec.Struct, frozen=True):
     session: str | None
     is_agent: bool
     is_count: bool
-    coming: Coming
 
 
 class Entrance:
@@ -90,5 +88,4 @@ class Entrance:
             is_agent=is_agent(headers),
             form=counted or (read_format(path) if is_read else None),
             is_count=counted is not None,
-            coming=read_coming(headers),
         )

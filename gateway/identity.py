@@ -132,16 +132,16 @@ def _goes_on(chain: Growing[bytes], earlier: Growing[bytes]) -> bool:
 
 def _has_anchor_of(places: Growing[Slice], earlier: Growing[Slice]) -> bool:
     """All that lies before the anchor's end is shared: it is the same one."""
-    return places.continues(earlier) and places.last.end.bit_length() == earlier.last.end.bit_length()
+    return places.continues(earlier) and _power_of(places) == _power_of(earlier)
 
 
 def _anchor_of(received: Received) -> Anchor:
-    return _anchor(received.tenant, received.form.name, received.body.data, _power_of(received))
+    return _anchor(received.tenant, received.form.name, received.body.data, _power_of(received.body.places))
 
 
-def _power_of(received: Received) -> int:
+def _power_of(places: Growing[Slice]) -> int:
     """The largest power of two inside the messages: every continuation holds the same bytes there."""
-    return received.body.places.last.end.bit_length() - 1
+    return places.last.end.bit_length() - 1
 
 
 def _anchor(tenant: str, form: str, data: bytes, power: int) -> Anchor:
@@ -185,9 +185,7 @@ def _read_rest(before: Received, keep: int, data: bytes) -> Received:
     rest = old.messages.since(kept)
     seen = {message.key: message for message in rest}.get if rest else _see_nothing
     added = _read_messages((before.tenant, before.form), body, keep, seen)
-    weight = before.facts_bytes + _weigh(added)
-    if rest:
-        weight -= _weigh(rest)
+    weight = before.facts_bytes - _weigh(rest) + _weigh(added)
     return Received(before.tenant, before.form, body, with_messages(old, kept, added), weight)
 
 

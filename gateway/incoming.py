@@ -1,7 +1,7 @@
 """The body of a request: read whole where it has to be understood, streamed through where not."""
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 
 import msgspec
 from aiohttp import hdrs, web
@@ -20,35 +20,23 @@ class Body(msgspec.Struct, frozen=True):
     plain: bytes
 
 
-class Coming(msgspec.Struct, frozen=True):
-    """What the headers say of the body. encoding: empty where it has none. waits: its client sends it once it
-    is asked for.
-    """
-
-    encoding: str
-    waits: bool
-
-
-def read_coming(headers: Mapping[str, str]) -> Coming:
-    waits = headers.get(hdrs.EXPECT, "").lower() == "100-continue"
-    return Coming(headers.get(hdrs.CONTENT_ENCODING, ""), waits)
-
-
-def take_body(request: web.BaseRequest, coming: Coming, max_bytes: int) -> Body | None:
+def take_body(request: web.BaseRequest, max_bytes: int) -> Body | None:
     """What most bodies are: all there, and not encoded. None for one that `read_body` is needed for."""
     content, length = request.content, request.content_length
-    if length is None or length > max_bytes or coming.encoding or not content.is_eof():
+    if length is None or length > max_bytes or not content.is_eof():
+        return None
+    if hdrs.CONTENT_ENCODING in request.headers:
         return None
     raw = content.read_nowait()
     return Body(raw, raw)
 
 
-async def read_body(request: web.BaseRequest, coming: Coming, max_bytes: int) -> Body:
+async def read_body(request: web.BaseRequest, max_bytes: int) -> Body:
     """Raises RequestRefused (413). A body whose encoding we cannot undo stays as it came: unreadable, so
     relayed.
     """
-    raw = await _read_bounded(request, coming, max_bytes)
-    encoding = coming.encoding
+    raw = await _read_bounded(request, max_bytes)
+    encoding = request.headers.get(hdrs.CONTENT_ENCODING, "")
     if not encoding or encoding == "identity":
         return Body(raw, raw)
     try:
@@ -59,21 +47,19 @@ async def read_body(request: web.BaseRequest, coming: Coming, max_bytes: int) ->
         return Body(raw, raw)
 
 
-async def stream_body(request: web.BaseRequest, coming: Coming) -> AsyncIterator[bytes] | None:
+async def stream_body(request: web.BaseRequest) -> AsyncIterator[bytes] | None:
     """The body as it comes, None where the request has none."""
     if not request.body_exists:
         return None
-    if coming.waits:
-        _let_it_come(request)
+    _let_it_come(request)
     return request.content.iter_any()
 
 
-async def _read_bounded(request: web.BaseRequest, coming: Coming, max_bytes: int) -> bytes:
+async def _read_bounded(request: web.BaseRequest, max_bytes: int) -> bytes:
     content, length = request.content, request.content_length
     if length is not None and length > max_bytes:
         raise _too_large(max_bytes)
-    if coming.waits:
-        _let_it_come(request)
+    _let_it_come(request)
     if length is not None:
         return await content.read()
     pieces = []
@@ -91,7 +77,7 @@ async def _read_bounded(request: web.BaseRequest, coming: Coming, max_bytes: int
 
 def _let_it_come(request: web.BaseRequest) -> None:
     """A client that asks first waits a second or for ever for this line."""
-    if request.transport is not None:
+    if request.headers.get(hdrs.EXPECT, "").lower() == "100-continue" and request.transport is not None:
         request.transport.write(_CONTINUE)
 
 

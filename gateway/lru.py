@@ -35,6 +35,7 @@ class Lru(Generic[K, V]):
         self._max_items = max_items or math.inf
         self._items: OrderedDict[K, _Kept[V]] = OrderedDict()
         self._added = 0
+        # An eighth of the items there were when the last one was added.
         self._slack = 0
         self.size_bytes = 0
         # How many had to make room so far: whoever remembers that something is absent must know.

@@ -80,11 +80,11 @@ class Proxy:
             head, length = admission.head, request.headers.get(hdrs.CONTENT_LENGTH)
             if length is not None:
                 head = head.with_header(hdrs.CONTENT_LENGTH, length)
-            call = Call(admission.upstream, head, await stream_body(request, admission.coming))
+            call = Call(admission.upstream, head, await stream_body(request))
             await self._sender.pass_through(call, downstream)
             return
-        coming, max_bytes = admission.coming, self._settings.listen.max_body_bytes
-        incoming = take_body(request, coming, max_bytes) or await read_body(request, coming, max_bytes)
+        max_bytes = self._settings.listen.max_body_bytes
+        incoming = take_body(request, max_bytes) or await read_body(request, max_bytes)
         call = Call(admission.upstream, admission.head, incoming.raw)
         if admission.is_count:
             call = await self._counting.rewrite(admission, admission.form, call, incoming.plain)

@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 from aiohttp import hdrs
 
-from gateway.answer_head import CONTENT_ENCODING, CONTENT_LENGTH
+from gateway.answer_head import CONTENT_ENCODING, CONTENT_LENGTH, AnswerHead
 from gateway.core.errors import UpstreamFailed
 from gateway.core.refusal import Overflow
 from gateway.dialer import Call, Dialer
@@ -203,8 +203,7 @@ class _Stream:
     """One answer on its way: its headers, the copy that is read, and the one edit that there is."""
 
     def __init__(self, exchange: Exchange, response: UpstreamAnswer, must_decode: bool) -> None:
-        head = make_answer_head(response.status, response.reason or "", response.raw_headers)
-        headers = response.headers
+        head, headers = _make_head(response), response.headers
         encoding = headers.get(hdrs.CONTENT_ENCODING, "")
         kind = headers.get(hdrs.CONTENT_TYPE, "")
         self._observe = exchange.observe
@@ -272,9 +271,13 @@ def _make_plain(body: bytes, encoding: str) -> bytes:
 
 
 def _make_held(response: UpstreamAnswer, body: bytes, overflow: Overflow) -> Held:
-    head = make_answer_head(response.status, response.reason or "", response.raw_headers)
+    head = _make_head(response)
     if not response.content.at_eof():
         # A client would wait for ever for the rest of the length that was promised.
         head.drop(CONTENT_LENGTH)
     encoding = response.headers.get(hdrs.CONTENT_ENCODING, "")
     return Held(head=head, encoding=encoding, body=body, overflow=overflow)
+
+
+def _make_head(response: UpstreamAnswer) -> AnswerHead:
+    return make_answer_head(response.status, response.reason or "", response.raw_headers)

@@ -31,11 +31,11 @@ class Spares:
 
     def keep(self, place: str, connection: Connection) -> None:
         """After an answer that came to its end; one that cannot be used again is closed."""
-        protocol = connection.protocol
-        if self._is_closed or protocol is None or protocol.should_close:
+        now = time.monotonic()
+        if self._is_closed or not self._is_usable(connection, now):
             connection.close()
             return
-        self._waiting[place].append((connection, time.monotonic()))
+        self._waiting[place].append((connection, now))
         if self._sweep is None:
             self._sweep = asyncio.get_running_loop().call_later(self._keep_seconds, self._close_old)
 

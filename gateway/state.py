@@ -146,8 +146,14 @@ class State:
 
     def _remember_head(self, head: Head) -> None:
         key = bytes.fromhex(head.key)
-        known = self._heads.get(key)
-        heads = (head, *_beside(head, known)) if known else (head,)
+        others = []
+        for other in self._heads.get(key) or ():
+            if other.scope != head.scope:
+                others.append(other)
+            elif head.followed_by is None:
+                # It gives way; who went on from there did so all the same.
+                head.followed_by = other.followed_by
+        heads = (head, *others[: _MOST_SCOPES - 1])
         self._heads.put(key, heads, _HEAD_WEIGHT_BYTES * len(heads))
 
     # Pivots
@@ -207,7 +213,7 @@ class State:
 
     def read_in_force(self, branch: str, conversation: Conversation, head: Head | None) -> Head | None:
         """The head, with a pivot made by hand where it does not know of it yet."""
-        made = self._by_hand.peek(branch) if self._by_hand.size_bytes else None
+        made = self._by_hand.peek(branch)
         if made is None or head is None or not is_on_chain(conversation, made.key, made.covers):
             return head
         known = self.read_pivot(head.pivot)
@@ -292,7 +298,7 @@ class State:
 
     def take_marker(self, key: str) -> Marker | None:
         """One that waits for its chain's next request; whoever takes it sees to it."""
-        marker = self._waiting.pop(key) if self._waiting.size_bytes else None
+        marker = self._waiting.pop(key)
         if marker is not None:
             self.drop_marker(key)
         return marker
@@ -361,14 +367,6 @@ class State:
 
     def _write(self, owner: str, key: str, record: object) -> None:
         self._store.write(key, render_record(owner, record), keep_seconds=self._keep_seconds)
-
-
-def _beside(head: Head, known: Sequence[Head]) -> list[Head]:
-    """Those of other scopes. One of its own gives way to it; who went on from there, did so all the same."""
-    for other in known:
-        if other.scope == head.scope:
-            head.followed_by = head.followed_by or other.followed_by
-    return [other for other in known if other.scope != head.scope][: _MOST_SCOPES - 1]
 
 
 def _with_pivot(head: Head, pivot: Pivot) -> Head:

@@ -10,7 +10,7 @@ import pytest
 from aiohttp import web
 
 from gateway.core.errors import RequestRefused
-from gateway.incoming import Body, read_body, read_coming, stream_body, take_body
+from gateway.incoming import Body, read_body, stream_body, take_body
 
 MOST_BYTES = 200_000
 TEXT = b'{"messages": []}' * 10
@@ -52,10 +52,7 @@ async def read_all(*pieces: bytes) -> Body | RequestRefused:
 
     async def read(request: web.BaseRequest) -> None:
         try:
-            coming = read_coming(request.headers)
-            found.append(
-                take_body(request, coming, MOST_BYTES) or await read_body(request, coming, MOST_BYTES)
-            )
+            found.append(take_body(request, MOST_BYTES) or await read_body(request, MOST_BYTES))
         except RequestRefused as error:
             found.append(error)
 
@@ -131,7 +128,7 @@ async def test_a_client_that_asks_first_is_answered() -> None:
     head, _, body = whole.partition(b"\r\n\r\n")
 
     async def read(incoming: web.BaseRequest) -> None:
-        assert (await read_body(incoming, read_coming(incoming.headers), MOST_BYTES)).raw == TEXT
+        assert (await read_body(incoming, MOST_BYTES)).raw == TEXT
 
     async with serving(read) as port:
         assert (await send(port, head + b"\r\n\r\n", body)).startswith(
@@ -143,7 +140,7 @@ async def test_a_client_that_asks_first_is_answered() -> None:
 async def test_a_client_that_asks_first_is_not_invited_to_send_too_much() -> None:
     async def read(incoming: web.BaseRequest) -> None:
         with pytest.raises(RequestRefused):
-            await read_body(incoming, read_coming(incoming.headers), MOST_BYTES)
+            await read_body(incoming, MOST_BYTES)
 
     head = request(b"x" * (MOST_BYTES + 1), "Expect: 100-continue").partition(b"\r\n\r\n")[0]
     async with serving(read) as port:
@@ -154,7 +151,7 @@ async def test_a_body_that_is_only_relayed_comes_as_it_comes() -> None:
     found: list[bytes | None] = []
 
     async def read(incoming: web.BaseRequest) -> None:
-        body = await stream_body(incoming, read_coming(incoming.headers))
+        body = await stream_body(incoming)
         found.append(None if body is None else b"".join([piece async for piece in body]))
 
     async with serving(read) as port:

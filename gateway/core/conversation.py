@@ -63,12 +63,12 @@ def with_messages(before: Conversation, keep: int, added: Sequence[Message]) -> 
     for position, message in enumerate(added, keep):
         if opening_end == position and _is_still_opening(messages, position):
             opening_end += 1
-        before_role, role, results = role, message.role, message.results
-        if role == "assistant" != before_role:
+        if message.role == "assistant" != role:
             calls.clear()
+        role = message.role
         for call in message.calls:
             calls.add(call.id)
-        if results and not calls.issuperset(results):
+        if message.results and not calls.issuperset(message.results):
             late += _find_late(messages, position)
         if message.is_sealed:
             opening_end = position + 1

@@ -55,6 +55,7 @@ class Growing(Sequence[T], Generic[T]):
     def __getitem__(self, index: slice) -> list[T]: ...
     def __getitem__(self, index: int | slice) -> T | list[T]:
         length = self.length
+        # Nearly always: not a function is called for it.
         if index.__class__ is int and 0 <= index < length:
             return self._items[index]
         if isinstance(index, slice):
