@@ -4,12 +4,10 @@ The data port answers `/healthz` and `/readyz` by itself; everything else is the
 """
 
 import asyncio
+import json
 import logging
-import socket
-from contextlib import suppress
 
 import httpx2 as httpx
-from aiohttp import web
 
 from gateway import __version__
 from gateway.admin import AdminServer
@@ -25,6 +23,8 @@ from gateway.core.policy import Estimator
 from gateway.counting import Counting
 from gateway.digester import Digester
 from gateway.discovery import Discovery
+from gateway.downstream_answer import Answer
+from gateway.downstream_request import Request
 from gateway.entrance import Entrance
 from gateway.event_stream import EventStream
 from gateway.folding import Folding
@@ -35,10 +35,12 @@ from gateway.identity import Recognizer
 from gateway.journal import Journal
 from gateway.lessons import Lessons
 from gateway.limits import LimitsBook
+from gateway.listener import Listener
 from gateway.loop import is_itself
 from gateway.metrics import Metrics
 from gateway.model_lists import ModelLists
 from gateway.model_table import ModelTable
+from gateway.own_answer import send_own
 from gateway.own_call import open_client
 from gateway.pivots import PivotMaker
 from gateway.planner import Planner
@@ -70,16 +72,10 @@ from gateway.wire.formats import render_error
 log = logging.getLogger("gateway.app")
 
 SERVICE = "context-window-gateway"
-# Headers of agents carry turn metadata and cookies; 8,190 bytes (the library's default) is not enough.
-_HEADER_BYTES = 1 << 16
-_MOST_HEADERS = 256
-_READ_BYTES = 1 << 18
 # Counts of forty thousand messages: all that hundreds of conversations near their lines hold.
 _SIZES_BYTES = 16 << 20
 # Beside the state, in the same directory.
 _SHELF_NAME = "originals"
-# What is still open after draining has had its time.
-_CLOSE_SECONDS = 0.1
 
 
 class Gateway:
@@ -87,10 +83,6 @@ class Gateway:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._is_draining = False
-        self._open = 0
-        self._idle = asyncio.Event()
-        self.port = 0
         self._tokenizer = Tokenizer()
         self._store: Store = open_store(settings.store)
         retention = settings.retention
@@ -131,7 +123,7 @@ class Gateway:
         pages = AdminPages(metrics, EventStream(self.bus), roster, self._state, self._compactor)
         history = HistoryPages(roster, self._chronicle, self._archive)
         self._admin = AdminServer(settings.admin, [pages, history], _discreet_log())
-        self._runner: web.ServerRunner | None = None
+        self._listener = Listener(self._answer)
         self._telling: asyncio.Task[None] | None = None
 
     def _make_summariser(self, upstreams: Upstreams, limits: LimitsBook, pivots: PivotMaker) -> Hooked:
@@ -139,6 +131,10 @@ class Gateway:
         fitter = SummaryFitter(upstreams, limits, self._sizer, models)
         client = SummaryClient(self._client)
         return Hooked(Summariser(client, fitter, models, self._sizer, pivots), self._hooks)
+
+    @property
+    def port(self) -> int:
+        return self._listener.port
 
     @property
     def admin_port(self) -> int:
@@ -150,23 +146,8 @@ class Gateway:
         await self._shelf.open()
         await asyncio.to_thread(self._tokenizer.load)
         await self._relay.open()
-        server = web.Server(
-            self._answer,
-            handler_cancellation=True,
-            auto_decompress=False,
-            access_log=None,
-            logger=_discreet_log(),
-            max_line_size=_HEADER_BYTES,
-            max_field_size=_HEADER_BYTES,
-            max_headers=_MOST_HEADERS,
-            read_bufsize=_READ_BYTES,
-        )
-        self._runner = web.ServerRunner(server, handle_signals=False, shutdown_timeout=_CLOSE_SECONDS)
-        await self._runner.setup()
         listen = self._settings.listen
-        site = web.TCPSite(self._runner, listen.host, listen.port, backlog=1024)
-        await site.start()
-        self.port = _bound_port(site)
+        await self._listener.open(listen.host, listen.port)
         await asyncio.to_thread(self._refuse_itself)
         self._telling = asyncio.create_task(self._hooks.listen(self.bus))
         await self._admin.open()
@@ -181,10 +162,8 @@ class Gateway:
 
     async def stop(self) -> None:
         """Drains: no new work, time for what is open, then everything that was queued is written."""
-        self._is_draining = True
-        if self._runner is not None:
-            await self._wait_for_open_requests()
-            await self._runner.cleanup()
+        await self._listener.drain(self._settings.drain_seconds)
+        await self._listener.close()
         await self._admin.close()
         await self._compactor.close()
         if self._telling is not None:
@@ -200,32 +179,19 @@ class Gateway:
         await self._shelf.close()
         self._sizer.close()
 
-    async def _wait_for_open_requests(self) -> None:
-        if not self._open:
-            return
-        self._idle.clear()
-        with suppress(TimeoutError):
-            await asyncio.wait_for(self._idle.wait(), self._settings.drain_seconds)
-
-    async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
-        path = request.raw_path
+    async def _answer(self, request: Request) -> Answer | None:
+        path = request.head.target
         if path == "/healthz":
-            return web.json_response({"status": "ok", "service": SERVICE, "version": __version__})
+            return _tell(request, 200, status="ok", service=SERVICE, version=__version__)
         if path == "/readyz":
-            state = "draining" if self._is_draining else "ready"
-            return web.json_response({"status": state}, status=503 if self._is_draining else 200)
-        if self._is_draining:
+            if self._listener.is_draining:
+                return _tell(request, 503, status="draining")
+            return _tell(request, 200, status="ready")
+        if request.is_late:
             error = RequestRefused(503, "The gateway is shutting down; try again.", kind="server_error")
-            body = render_error(path, error)
-            headers = {"Retry-After": "1", "Connection": "close"}
-            return web.Response(status=503, body=body, content_type="application/json", headers=headers)
-        self._open += 1
-        try:
-            return await self._proxy.answer(request)
-        finally:
-            self._open -= 1
-            if not self._open:
-                self._idle.set()
+            headers = {"Retry-After": "1"}
+            return send_own(request, 503, render_error(path, error), headers)
+        return await self._proxy.answer(request)
 
 
 async def start_gateway(settings: Settings) -> Gateway:
@@ -276,9 +242,5 @@ def _without_quotes(record: logging.LogRecord) -> bool:
     return True
 
 
-def _bound_port(site: web.TCPSite) -> int:
-    server = site._server
-    assert isinstance(server, asyncio.Server) or hasattr(server, "sockets")
-    sockets: list[socket.socket] = list(server.sockets)  # type: ignore[union-attr]
-    port: int = sockets[0].getsockname()[1]
-    return port
+def _tell(request: Request, code: int, **facts: str) -> Answer:
+    return send_own(request, code, json.dumps(facts).encode())

@@ -12,10 +12,11 @@ import time
 from collections.abc import Awaitable
 from typing import Final, TypeVar
 
-from aiohttp import HttpVersion11, hdrs, web
+from aiohttp import HttpVersion11, hdrs
 
 from gateway.answer_head import AnswerHead, make_fields
 from gateway.downstream_answer import Answer
+from gateway.downstream_request import Request
 from gateway.settings import Keepalive
 from gateway.wire.formats import CHAT, WireFormat
 
@@ -26,7 +27,7 @@ _RESET: Final = struct.pack("ii", 1, 0)
 
 
 class Downstream:
-    def __init__(self, request: web.BaseRequest, keepalive: Keepalive) -> None:
+    def __init__(self, request: Request, keepalive: Keepalive) -> None:
         self._request = request
         self._keepalive = keepalive
         self._form = CHAT
@@ -38,7 +39,9 @@ class Downstream:
     @property
     def task(self) -> "asyncio.Task[None]":
         """The handler's own task: what a watchdog wakes."""
-        return self._request.task
+        task = self._request.task
+        assert task is not None
+        return task
 
     def speak(self, form: WireFormat, *, is_streaming: bool) -> None:
         """Known only once the body has been read."""
@@ -68,8 +71,7 @@ class Downstream:
         body, or by `flush`.
         """
         if self.answer is None:
-            self.answer = Answer(head)
-            self.answer.begin(self._request)
+            self.answer = Answer(head, self._request)
 
     def flush(self) -> None:
         """Nothing of the body is there yet; a client need not wait for it to see the head."""
@@ -113,10 +115,10 @@ class Downstream:
         self._break(is_flushed=False)
 
     def _break(self, *, is_flushed: bool) -> None:
-        transport = self._request.transport
+        transport = self._request.connection.transport
         if transport is None:
             return
-        if self._request.version < HttpVersion11:
+        if self._request.head.version < HttpVersion11:
             # Without chunks a FIN would be the clean end of any answer: break with a RST.
             transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
         if is_flushed:

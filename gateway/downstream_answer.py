@@ -1,62 +1,54 @@
 """An answer on its way to the client: it writes itself, and carries the head it was given and no other.
 
-The library would add headers, and mend some.
+A library would add headers, and mend some.
 """
 
+from collections.abc import Awaitable
 from typing import Final
 
-from aiohttp import HttpVersion10, HttpVersion11, web
+from aiohttp import HttpVersion10, HttpVersion11
 from aiohttp.helpers import must_be_empty_body
-from multidict import CIMultiDict
 
 from gateway.answer_head import CONTENT_LENGTH, AnswerHead
+from gateway.downstream_request import Request
 
 _NO_CONTENT: Final = 204
 _LAST_CHUNK: Final = b"0\r\n\r\n"
 _CHUNKED: Final = {"Transfer-Encoding": "chunked"}
 _CLOSE: Final = {"Connection": "close"}
 _KEEP_ALIVE: Final = {"Connection": "keep-alive"}
-# For the library, which never looks.
-_NONE: Final = CIMultiDict[str]()
 # What the event loop takes before it says that the client does not keep up.
 _HIGH_WATER_BYTES: Final = 1 << 16
 
 
-class Answer(web.StreamResponse):
-    """Its head leaves with the first piece of its body, or by `flush`."""
+class Answer:
+    """Its head leaves with the first piece of its body, or by `flush`.
 
-    def __init__(self, head: AnswerHead) -> None:
-        super().__init__(status=head.status, reason="", _real_headers=_NONE)
-        self._lines = head
-        self._head = b""
-        self._chunks = False
+    keeps_alive: may the connection carry another request behind it? is_whole: has its end been sent?
+    """
 
-    async def prepare(self, request: web.BaseRequest) -> None:
-        """The library asks for it once more when the handler is done."""
-        if self._req is None and not self._eof_sent:
-            self.begin(request)
-
-    def begin(self, request: web.BaseRequest) -> None:
+    def __init__(self, head: AnswerHead, request: Request) -> None:
         """Nothing is sent yet."""
-        self._req = request
-        self._payload_writer = request._payload_writer
-        self._must_be_empty_body = must_be_empty_body(request.method, self._status)
-        self._keep_alive = request.keep_alive
-        head, version = self._lines, request.version
-        if self._status == _NO_CONTENT:
+        line = request.head
+        self._connection = request.connection
+        self._is_bodiless = must_be_empty_body(line.method, head.status)
+        self._is_chunked = False
+        self.keeps_alive = line.keeps_alive and not request.connection.is_last
+        self.is_whole = False
+        if head.status == _NO_CONTENT:
             # RFC 9110 §8.6.
             head.drop(CONTENT_LENGTH)
-        if not self._must_be_empty_body and not head.has(CONTENT_LENGTH):
+        if not self._is_bodiless and not head.has(CONTENT_LENGTH):
             # RFC 9112 §6.3: without a length chunks tell where it ends, or the connection's end.
-            self._chunks = version >= HttpVersion11
-            self._keep_alive = self._keep_alive and self._chunks
-        if self._chunks:
+            self._is_chunked = line.version >= HttpVersion11
+            self.keeps_alive = self.keeps_alive and self._is_chunked
+        if self._is_chunked:
             head.add(_CHUNKED)
-        if not self._keep_alive:
+        if not self.keeps_alive:
             head.add(_CLOSE)
-        elif version == HttpVersion10:
+        elif line.version == HttpVersion10:
             head.add(_KEEP_ALIVE)
-        self._head = head.render(version)
+        self._head = head.render(line.version)
 
     def flush(self) -> None:
         """Sends the head, if it has not left yet."""
@@ -73,25 +65,18 @@ class Answer(web.StreamResponse):
     def finish(self, data: bytes = b"") -> bool:
         """The same for the last piece, with what tells that it is the last."""
         data = self._frame(data)
-        if self._chunks:
+        if self._is_chunked:
             data += _LAST_CHUNK
-        self._eof_sent = True
+        self.is_whole = True
         return bool(data or self._head) and self._send(data) > _HIGH_WATER_BYTES
 
-    async def drain(self) -> None:
+    def drain(self) -> Awaitable[None]:
         """Waits until the client keeps up. Raises ConnectionError where it has gone."""
-        if self._payload_writer is not None:
-            await self._payload_writer.drain()
-
-    async def write_eof(self, data: bytes = b"") -> None:
-        """The library asks for it when the handler is done."""
-        if not self._eof_sent:
-            self.finish(data)
-        self._req = self._payload_writer = None
+        return self._connection.drain()
 
     def _send(self, data: bytes) -> int:
         """Bytes that wait to be sent now."""
-        transport = self._req.transport if self._req is not None else None
+        transport = self._connection.transport
         if transport is None or transport.is_closing():
             raise ConnectionResetError("downstream has gone")
         if self._head:
@@ -100,6 +85,6 @@ class Answer(web.StreamResponse):
         return transport.get_write_buffer_size()
 
     def _frame(self, data: bytes) -> bytes:
-        if not data or self._must_be_empty_body:
+        if not data or self._is_bodiless:
             return b""
-        return b"%x\r\n%b\r\n" % (len(data), data) if self._chunks else data
+        return b"%x\r\n%b\r\n" % (len(data), data) if self._is_chunked else data

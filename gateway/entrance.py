@@ -6,10 +6,10 @@ Agents send the same headers over and over: what was made of them is remembered.
 from typing import Final
 
 import msgspec
-from aiohttp import web
 
 from gateway.core.errors import RequestRefused
 from gateway.core.purpose import is_agent, read_label
+from gateway.downstream_request import RequestLine, Sameness
 from gateway.lru import Lru
 from gateway.request_head import RequestHead
 from gateway.settings import UpstreamSettings
@@ -21,13 +21,6 @@ _BYPASS = "x-gateway-bypass"
 # What is remembered holds callers' keys, like every request that is under way: in memory only, and not many.
 _KEPT_BYTES: Final = 1 << 20
 _KEPT_WEIGHT_BYTES: Final = 6_000
-# The one header that differs from turn to turn, and says nothing here.
-_LENGTH: Final = b"content-length"
-_LENGTH_BYTES: Final = len(_LENGTH)
-
-# Method, path, and the headers in one piece: dozens of small ones would be compared one by one.
-Sameness = tuple[str, str, bytes]
-_encode = msgspec.msgpack.Encoder().encode
 
 
 class Admission(msgspec.Struct, frozen=True):
@@ -54,36 +47,33 @@ class Entrance:
         self._upstreams = upstreams
         self._kept: Lru[Sameness, Admission] = Lru(_KEPT_BYTES)
 
-    def admit(self, request: web.BaseRequest) -> Admission:
+    def admit(self, line: RequestLine) -> Admission:
         """Raises RequestRefused: 401 for a stranger, 400 for a path that climbs, 426 for a WebSocket."""
-        raw = request.raw_headers
-        same = [pair for pair in raw if len(pair[0]) != _LENGTH_BYTES or pair[0].lower() != _LENGTH]
-        key = (request.method, request.raw_path, _encode(same))
-        admission = self._kept.get(key)
+        admission = self._kept.get(line.sameness)
         if admission is None:
-            admission = self._read(request)
-            size = len(request.raw_path) + sum(len(name) + len(value) for name, value in raw)
-            self._kept.put(key, admission, _KEPT_WEIGHT_BYTES + 4 * size)
+            admission = self._read(line)
+            size = len(line.target) + sum(len(name) + len(value) for name, value in line.raw_headers)
+            self._kept.put(line.sameness, admission, _KEPT_WEIGHT_BYTES + 4 * size)
         return admission
 
-    def _read(self, request: web.BaseRequest) -> Admission:
-        path, headers = request.raw_path, request.headers
+    def _read(self, line: RequestLine) -> Admission:
+        path, headers = line.target, line.headers
         if headers.get("Upgrade", "").lower() == "websocket":
             raise RequestRefused(426, "WebSocket is not spoken here; use HTTP.")
         tenant = self._tenancy.identify(headers)
         upstream = self._upstreams.choose(tenant, path)
-        is_read = request.method == "POST" and headers.get(_BYPASS) != "1"
+        is_read = line.method == "POST" and headers.get(_BYPASS) != "1"
         counted = read_counted_format(path) if is_read else None
         return Admission(
             tenant=tenant,
             upstream=upstream,
             head=RequestHead(
-                request.method,
+                line.method,
                 make_url(upstream, path),
                 make_target(upstream, path),
-                make_headers(request.raw_headers, upstream, path),
+                make_headers(line.raw_headers, upstream, path),
             ),
-            raw_headers=request.raw_headers,
+            raw_headers=line.raw_headers,
             session=read_label(headers.items()),
             is_agent=is_agent(headers),
             form=counted or (read_format(path) if is_read else None),

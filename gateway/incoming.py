@@ -4,9 +4,10 @@ import asyncio
 from collections.abc import AsyncIterator
 
 import msgspec
-from aiohttp import hdrs, web
+from aiohttp import StreamReader, hdrs
 
 from gateway.core.errors import RequestRefused
+from gateway.downstream_request import Request
 from gateway.wire.encoding import DecodeError, decode_body
 
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
@@ -20,23 +21,21 @@ class Body(msgspec.Struct, frozen=True):
     plain: bytes
 
 
-def take_body(request: web.BaseRequest, max_bytes: int) -> Body | None:
+def take_body(request: Request, max_bytes: int) -> Body | None:
     """What most bodies are: all there, and not encoded. None for one that `read_body` is needed for."""
-    content, length = request.content, request.content_length
-    if length is None or length > max_bytes or not content.is_eof():
+    raw = request.body
+    if raw is None or len(raw) > max_bytes or hdrs.CONTENT_ENCODING in request.head.headers:
         return None
-    if hdrs.CONTENT_ENCODING in request.headers:
-        return None
-    raw = content.read_nowait()
     return Body(raw, raw)
 
 
-async def read_body(request: web.BaseRequest, max_bytes: int) -> Body:
+async def read_body(request: Request, max_bytes: int) -> Body:
     """Raises RequestRefused (413). A body whose encoding we cannot undo stays as it came: unreadable, so
     relayed.
     """
+    request.head.is_read_whole = True
     raw = await _read_bounded(request, max_bytes)
-    encoding = request.headers.get(hdrs.CONTENT_ENCODING, "")
+    encoding = request.head.headers.get(hdrs.CONTENT_ENCODING, "")
     if not encoding or encoding == "identity":
         return Body(raw, raw)
     try:
@@ -47,19 +46,22 @@ async def read_body(request: web.BaseRequest, max_bytes: int) -> Body:
         return Body(raw, raw)
 
 
-async def stream_body(request: web.BaseRequest) -> AsyncIterator[bytes] | None:
-    """The body as it comes, None where the request has none."""
-    if not request.body_exists:
-        return None
-    _let_it_come(request)
-    return request.content.iter_any()
+def stream_body(request: Request) -> bytes | AsyncIterator[bytes] | None:
+    """The body, as it comes where it is not there yet; None where the request has none."""
+    content = request.content
+    if content is None:
+        return request.body
+    _let_it_come(request, content)
+    return content.iter_any()
 
 
-async def _read_bounded(request: web.BaseRequest, max_bytes: int) -> bytes:
-    content, length = request.content, request.content_length
+async def _read_bounded(request: Request, max_bytes: int) -> bytes:
+    content, length = request.content, request.length
     if length is not None and length > max_bytes:
         raise _too_large(max_bytes)
-    _let_it_come(request)
+    if content is None:
+        return request.body or b""
+    _let_it_come(request, content)
     if length is not None:
         return await content.read()
     pieces = []
@@ -75,10 +77,11 @@ async def _read_bounded(request: web.BaseRequest, max_bytes: int) -> bytes:
     return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
 
-def _let_it_come(request: web.BaseRequest) -> None:
+def _let_it_come(request: Request, content: StreamReader) -> None:
     """A client that asks first waits a second or for ever for this line."""
-    if request.headers.get(hdrs.EXPECT, "").lower() == "100-continue" and request.transport is not None:
-        request.transport.write(_CONTINUE)
+    transport = request.connection.transport
+    if request.head.asks_first and transport is not None and not content.is_eof():
+        transport.write(_CONTINUE)
 
 
 def _too_large(max_bytes: int) -> RequestRefused:

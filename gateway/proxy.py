@@ -4,19 +4,20 @@ Awaits only what downstream is waiting for. Decides nothing itself.
 """
 
 import logging
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
-from aiohttp import hdrs, web
+from aiohttp import hdrs
 
-from gateway.answer_head import AnswerHead
 from gateway.commands import Commands
 from gateway.core.errors import RequestRefused, Unreadable, UpstreamFailed, UpstreamStalled
 from gateway.counting import Counting
 from gateway.dialer import Call
 from gateway.downstream import Downstream
 from gateway.downstream_answer import Answer
+from gateway.downstream_request import Request
 from gateway.entrance import Entrance
 from gateway.incoming import read_body, stream_body, take_body
+from gateway.own_answer import send_own
 from gateway.reception import Reception
 from gateway.recovery import Recovery
 from gateway.sender import Sender
@@ -24,9 +25,6 @@ from gateway.settings import Settings
 from gateway.wire.formats import render_error
 
 log = logging.getLogger("gateway.proxy")
-
-# What nginx calls a client that closed its connection; nobody reads it.
-_HUNG_UP: Final = 499
 
 
 class Ways(NamedTuple):
@@ -51,8 +49,10 @@ class Proxy:
         self._reception = reception
         self._commands, self._counting, self._recovery, self._sender = ways
 
-    async def answer(self, request: web.BaseRequest) -> web.StreamResponse:
-        """Every request of the data port ends here. Raises nothing but a cancelled handler."""
+    async def answer(self, request: Request) -> Answer | None:
+        """Every request of the data port ends here; None where nobody is left to answer. Raises nothing but
+        a cancelled handler.
+        """
         downstream = Downstream(request, self._settings.keepalive)
         try:
             await self._carry(request, downstream)
@@ -65,22 +65,22 @@ class Proxy:
             refused = RequestRefused(status, message, kind="upstream_error")
             return await _refuse(request, downstream, refused)
         except ConnectionError:
-            # Downstream hung up; there is nobody left to tell.
-            return downstream.answer or Answer(AnswerHead(_HUNG_UP, "", []))
+            # Downstream hung up.
+            return downstream.answer
         except Exception:
             # The one edge: whatever we got wrong must end as an answer, not as a silent connection.
             log.exception("request failed inside the gateway")
             failure = RequestRefused(500, "The gateway failed on this request.", kind="server_error")
             return await _refuse(request, downstream, failure)
-        return downstream.answer or Answer(AnswerHead(_HUNG_UP, "", []))
+        return downstream.answer
 
-    async def _carry(self, request: web.BaseRequest, downstream: Downstream) -> None:
-        admission = self._entrance.admit(request)
+    async def _carry(self, request: Request, downstream: Downstream) -> None:
+        admission = self._entrance.admit(request.head)
         if admission.form is None:
-            head, length = admission.head, request.headers.get(hdrs.CONTENT_LENGTH)
-            if length is not None:
-                head = head.with_header(hdrs.CONTENT_LENGTH, length)
-            call = Call(admission.upstream, head, await stream_body(request))
+            head, body = admission.head, stream_body(request)
+            if request.length is not None and not isinstance(body, bytes):
+                head = head.with_header(hdrs.CONTENT_LENGTH, str(request.length))
+            call = Call(admission.upstream, head, body)
             await self._sender.pass_through(call, downstream)
             return
         max_bytes = self._settings.listen.max_body_bytes
@@ -102,17 +102,15 @@ class Proxy:
         await self._recovery.carry(turn, call, downstream)
 
 
-async def _refuse(
-    request: web.BaseRequest, downstream: Downstream, error: RequestRefused
-) -> web.StreamResponse:
+async def _refuse(request: Request, downstream: Downstream, error: RequestRefused) -> Answer | None:
     """An error of ours, in the client's wire format; after a keep-alive as its stream takes it; in the
     middle of an answer there is only the broken connection.
     """
-    body = render_error(request.path, error)
+    body = render_error(request.head.target, error)
     if downstream.answer is not None:
         if downstream.is_committed:
             await downstream.fail(body, error.status)
         else:
             downstream.abort()
         return downstream.answer
-    return web.Response(status=error.status, body=body, content_type="application/json")
+    return send_own(request, error.status, body)

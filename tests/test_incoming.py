@@ -7,28 +7,30 @@ from contextlib import asynccontextmanager
 
 import brotli
 import pytest
-from aiohttp import web
 
 from gateway.core.errors import RequestRefused
+from gateway.downstream_answer import Answer
+from gateway.downstream_request import Request
 from gateway.incoming import Body, read_body, stream_body, take_body
+from gateway.listener import Listener
+from gateway.own_answer import send_own
 
 MOST_BYTES = 200_000
 TEXT = b'{"messages": []}' * 10
 
 
 @asynccontextmanager
-async def serving(read: Callable[[web.BaseRequest], Awaitable[object]]) -> AsyncIterator[int]:
-    async def answer(request: web.BaseRequest) -> web.StreamResponse:
+async def serving(read: Callable[[Request], Awaitable[object]]) -> AsyncIterator[int]:
+    async def answer(request: Request) -> Answer:
         await read(request)
-        return web.Response()
+        return send_own(request, 200, b"{}")
 
-    runner = web.ServerRunner(web.Server(answer, auto_decompress=False), shutdown_timeout=0.1)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    listener = Listener(answer)
+    await listener.open("127.0.0.1", 0)
     try:
-        yield runner.addresses[0][1]
+        yield listener.port
     finally:
-        await runner.cleanup()
+        await listener.close()
 
 
 async def send(port: int, *pieces: bytes) -> bytes:
@@ -50,7 +52,7 @@ async def read_all(*pieces: bytes) -> Body | RequestRefused:
     """What `read_body` makes of a request in these pieces."""
     found: list[Body | RequestRefused] = []
 
-    async def read(request: web.BaseRequest) -> None:
+    async def read(request: Request) -> None:
         try:
             found.append(take_body(request, MOST_BYTES) or await read_body(request, MOST_BYTES))
         except RequestRefused as error:
@@ -127,7 +129,7 @@ async def test_a_client_that_asks_first_is_answered() -> None:
     whole = request(TEXT, "Expect: 100-Continue")
     head, _, body = whole.partition(b"\r\n\r\n")
 
-    async def read(incoming: web.BaseRequest) -> None:
+    async def read(incoming: Request) -> None:
         assert (await read_body(incoming, MOST_BYTES)).raw == TEXT
 
     async with serving(read) as port:
@@ -138,7 +140,7 @@ async def test_a_client_that_asks_first_is_answered() -> None:
 
 
 async def test_a_client_that_asks_first_is_not_invited_to_send_too_much() -> None:
-    async def read(incoming: web.BaseRequest) -> None:
+    async def read(incoming: Request) -> None:
         with pytest.raises(RequestRefused):
             await read_body(incoming, MOST_BYTES)
 
@@ -150,9 +152,11 @@ async def test_a_client_that_asks_first_is_not_invited_to_send_too_much() -> Non
 async def test_a_body_that_is_only_relayed_comes_as_it_comes() -> None:
     found: list[bytes | None] = []
 
-    async def read(incoming: web.BaseRequest) -> None:
-        body = await stream_body(incoming)
-        found.append(None if body is None else b"".join([piece async for piece in body]))
+    async def read(incoming: Request) -> None:
+        body = stream_body(incoming)
+        if body is not None and not isinstance(body, bytes):
+            body = b"".join([piece async for piece in body])
+        found.append(body)
 
     async with serving(read) as port:
         await send(port, request(TEXT)[:-3], TEXT[-3:])

@@ -474,5 +474,5 @@ def test_what_is_prepared_folds_something_worth_it(situation: Situation, total: 
     lines = choose_lines(situation.policy, situation.limits, Demand(requested=situation.requested))
     assert situation.may_compact and lines is not None
     assert cut.start < cut.covers <= len(situation.conversation.messages)
-    assert cut.folded - min(cut.cap, 0.9 * cut.folded) >= 0.1 * lines.hard
+    assert cut.folded - min(cut.cap, 0.9 * cut.folded) >= 0.05 * lines.hard
     assert cut.base == plan.pivot

@@ -1,0 +1,382 @@
+"""What clients send, however it is cut, comes out as requests, one after the other, each with its answer."""
+
+import asyncio
+import json
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gateway.answer_head import AnswerHead
+from gateway.core.errors import RequestRefused
+from gateway.downstream_answer import Answer
+from gateway.downstream_connection import DownstreamConnection
+from gateway.downstream_request import Request
+from gateway.incoming import read_body, stream_body, take_body
+from gateway.listener import Listener
+from gateway.own_answer import send_own
+
+MOST_BYTES = 1 << 24
+SLOW_SECONDS = 5
+Seen = tuple[str, str, bytes | None, str]
+
+
+class Guide:
+    """Notes what requests were; `/whole` is read first, `/stream` as it comes, `/unread` not at all."""
+
+    def __init__(self) -> None:
+        self.seen: list[Seen] = []
+        self._busy: set[DownstreamConnection] = set()
+
+    async def answer(self, request: Request) -> Answer:
+        line = request.head
+        assert request.connection not in self._busy, "one after the other"
+        self._busy.add(request.connection)
+        await asyncio.sleep(0)
+        body: bytes | None = None
+        if line.target == "/whole":
+            body = (take_body(request, MOST_BYTES) or await read_body(request, MOST_BYTES)).raw
+        elif line.target == "/stream":
+            stream = stream_body(request)
+            body = stream if isinstance(stream, bytes | None) else b"".join([piece async for piece in stream])
+        self._busy.discard(request.connection)
+        self.seen.append((line.method, line.target, body, line.headers.get("X-Name", "")))
+        return send_own(request, 200, json.dumps(line.headers.get("X-Name", "")).encode())
+
+
+class Line(asyncio.Transport):
+    """A connection in memory: what was written, and whether more may come."""
+
+    def __init__(self, connection: DownstreamConnection) -> None:
+        super().__init__()
+        self._connection = connection
+        self.written = b""
+        self.is_paused = self.is_closed = False
+        connection.connection_made(self)
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        self.written += data
+
+    def get_write_buffer_size(self) -> int:
+        return 0
+
+    def pause_reading(self) -> None:
+        self.is_paused = True
+
+    def resume_reading(self) -> None:
+        self.is_paused = False
+
+    def is_closing(self) -> bool:
+        return self.is_closed
+
+    def close(self) -> None:
+        if not self.is_closed:
+            self.is_closed = True
+            asyncio.get_running_loop().call_soon(self._connection.connection_lost, None)
+
+    abort = close
+
+
+def sized(name: str, target: str, body: bytes, *headers: str) -> tuple[bytes, Seen]:
+    lines = [
+        f"POST {target} HTTP/1.1",
+        "Host: a",
+        f"X-Name: {name}",
+        f"content-length: {len(body)}",
+        *headers,
+    ]
+    sent = "\r\n".join(lines).encode() + b"\r\n\r\n" + body
+    # A body of no bytes that is only relayed is none.
+    seen = None if target == "/unread" or (target == "/stream" and not body) else body
+    return sent, ("POST", target, seen, name)
+
+
+def chunked(name: str, target: str, body: bytes) -> tuple[bytes, Seen]:
+    head = f"POST {target} HTTP/1.1\r\nHost: a\r\nX-Name: {name}\r\nTransfer-Encoding: chunked\r\n\r\n"
+    pieces = [body[at : at + 100] for at in range(0, len(body), 100)]
+    framed = b"".join(b"%x\r\n%b\r\n" % (len(piece), piece) for piece in pieces)
+    return head.encode() + framed + b"0\r\n\r\n", (
+        "POST",
+        target,
+        None if target == "/unread" else body,
+        name,
+    )
+
+
+def bare(name: str, target: str) -> tuple[bytes, Seen]:
+    seen = b"" if target == "/whole" else None
+    head = f"GET {target} HTTP/1.1\r\nHost: a\r\nX-Name: {name}\r\n\r\n"
+    return head.encode(), ("GET", target, seen, name)
+
+
+names = st.sampled_from(["a", "b"])
+targets = st.sampled_from(["/whole", "/stream", "/unread"])
+bodies = st.one_of(
+    st.binary(max_size=40),
+    st.builds(lambda byte, size: bytes([byte]) * size, st.integers(0, 255), st.integers(0, 3_000)),
+    # A body that looks like the next request.
+    st.builds(lambda name, target, body: sized(name, target, body)[0], names, targets, st.binary(max_size=9)),
+)
+requests = st.one_of(
+    st.builds(sized, names, targets, bodies),
+    st.builds(sized, names, targets, bodies),
+    st.builds(sized, names, targets, bodies, st.just("Expect: 100-continue")),
+    st.builds(chunked, names, targets, bodies),
+    st.builds(bare, names, targets),
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(requests, min_size=1, max_size=8), st.data())
+async def test_any_requests_in_any_pieces_come_out_in_order(
+    wanted: list[tuple[bytes, Seen]], data: st.DataObject
+) -> None:
+    sent = b"".join(part for part, _ in wanted)
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(sent)), max_size=12), label="cuts"))
+    waits = data.draw(st.lists(st.integers(0, 6), min_size=len(cuts) + 1, max_size=len(cuts) + 1))
+    guide, keeper = Guide(), Listener(Guide().answer)
+    line = Line(connection := DownstreamConnection(asyncio.get_running_loop(), guide.answer, keeper))
+    for start, end, wait in zip([0, *cuts], [*cuts, len(sent)], waits, strict=True):
+        if start < end:
+            connection.data_received(sent[start:end])
+        for _ in range(wait):
+            await asyncio.sleep(0)
+    async with asyncio.timeout(SLOW_SECONDS):
+        while len(guide.seen) < len(wanted) or connection.is_open:
+            await asyncio.sleep(0)
+    assert guide.seen == [seen for _, seen in wanted]
+    answers = line.written.replace(b"HTTP/1.1 100 Continue\r\n\r\n", b"").split(b"HTTP/1.1 200 OK\r\n")[1:]
+    assert [json.loads(answer.partition(b"\r\n\r\n")[2]) for answer in answers] == [s[3] for _, s in wanted]
+    assert not line.is_closed
+    assert not line.is_paused
+
+
+@asynccontextmanager
+async def listening(
+    answer: Callable[[Request], Awaitable[Answer | None]], idle_seconds: float = 60
+) -> AsyncIterator[Listener]:
+    listener = Listener(answer, idle_seconds)
+    await listener.open("127.0.0.1", 0)
+    try:
+        yield listener
+    finally:
+        await listener.close()
+
+
+class Client:
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader = reader
+        self._writer = writer
+
+    async def send(self, data: bytes) -> None:
+        self._writer.write(data)
+        await self._writer.drain()
+
+    async def read_head(self) -> bytes:
+        async with asyncio.timeout(SLOW_SECONDS):
+            return await self._reader.readuntil(b"\r\n\r\n")
+
+    async def read_answer(self) -> bytes:
+        """Head and body of the next one, which tells its length."""
+        head = await self.read_head()
+        async with asyncio.timeout(SLOW_SECONDS):
+            length = int(head.lower().partition(b"content-length: ")[2].partition(b"\r\n")[0])
+            return head + await self._reader.readexactly(length)
+
+    async def read_rest(self) -> bytes:
+        async with asyncio.timeout(SLOW_SECONDS):
+            return await self._reader.read()
+
+
+@asynccontextmanager
+async def calling(listener: Listener) -> AsyncIterator[Client]:
+    reader, writer = await asyncio.open_connection("127.0.0.1", listener.port)
+    try:
+        yield Client(reader, writer)
+    finally:
+        writer.transport.abort()
+
+
+@pytest.mark.parametrize("target", ["/whole", "/stream", "/unread"])
+@pytest.mark.parametrize("size", [300_000, 5_000_000])
+async def test_large_bodies_read_or_not_leave_the_connection_usable(target: str, size: int) -> None:
+    guide = Guide()
+    async with listening(guide.answer) as listener, calling(listener) as client:
+        for _ in range(3):
+            await client.send(sized("n", target, b"x" * size)[0])
+            assert (await client.read_answer()).startswith(b"HTTP/1.1 200 OK")
+    wanted = None if target == "/unread" else b"x" * size
+    assert [seen[2] for seen in guide.seen] == [wanted] * 3
+
+
+async def test_who_asks_before_each_body_is_told_to_go_on_each_time() -> None:
+    guide = Guide()
+    async with listening(guide.answer) as listener, calling(listener) as client:
+        for body in (b"a" * 10, b"b" * 20, b"c" * 30):
+            sent = sized("n", "/whole", body, "Expect: 100-continue")[0]
+            await client.send(sent[: -len(body)])
+            assert await client.read_head() == b"HTTP/1.1 100 Continue\r\n\r\n"
+            await client.send(body)
+            assert (await client.read_answer()).startswith(b"HTTP/1.1 200 OK")
+    assert [seen[2] for seen in guide.seen] == [b"a" * 10, b"b" * 20, b"c" * 30]
+
+
+async def test_many_may_be_sent_ahead() -> None:
+    guide = Guide()
+    async with listening(guide.answer) as listener, calling(listener) as client:
+        wanted = [sized(f"{number}", "/whole", b"y" * 20_000) for number in range(100)]
+        wanted += [bare(f"{number}", "/whole") for number in range(100)]
+        wanted += [chunked(f"{number}", "/whole", b"z" * 2_000) for number in range(100)]
+        async with asyncio.TaskGroup() as group:
+            group.create_task(client.send(b"".join(sent for sent, _ in wanted)))
+            for _ in wanted:
+                assert (await client.read_answer()).startswith(b"HTTP/1.1 200 OK")
+    assert guide.seen == [seen for _, seen in wanted]
+
+
+@pytest.mark.parametrize(
+    "junk",
+    [
+        b"hello\r\n\r\n",
+        b"POST / HTTP/1.1\r\n\r\n",
+        b"POST / HTTP/1.1\nHost: a\n\n",
+        b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: sk-LEAKME\r\n\r\n",
+        b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\nContent-Length: 4\r\n\r\n",
+        b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n",
+        b"POST / HTTP/1.1\r\nHost: a\r\nX: " + b"x" * 70_000 + b"\r\n\r\n",
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
+    ],
+)
+@pytest.mark.parametrize("is_first", [True, False])
+async def test_what_is_no_http_is_refused_as_clients_know_errors(
+    junk: bytes, is_first: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    guide = Guide()
+    async with listening(guide.answer) as listener, calling(listener) as client:
+        if not is_first:
+            await client.send(sized("n", "/whole", b"x")[0])
+            await client.read_answer()
+        await client.send(junk)
+        head, _, body = (await client.read_rest()).partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 400 Bad Request")
+    assert b"connection: close" in head.lower()
+    assert json.loads(body)["error"]["type"] == "invalid_request_error"
+    assert len(guide.seen) == (not is_first)
+    assert "LEAKME" not in caplog.text
+
+
+@pytest.mark.parametrize("target", ["/whole", "/stream"])
+async def test_a_chunk_that_is_none_ends_the_wait_for_it(target: str) -> None:
+    broken: list[RequestRefused] = []
+
+    async def answer(request: Request) -> Answer:
+        try:
+            return await Guide().answer(request)
+        except RequestRefused as error:
+            broken.append(error)
+            return send_own(request, 400, b"{}")
+
+    async with listening(answer) as listener, calling(listener) as client:
+        head = f"POST {target} HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n"
+        await client.send(head.encode())
+        await asyncio.sleep(0.05)
+        await client.send(b"no size\r\n")
+        assert (await client.read_rest()).startswith(b"HTTP/1.1 400")
+    assert len(broken) == 1
+
+
+async def test_half_an_answer_is_broken_off() -> None:
+    async def answer(request: Request) -> Answer:
+        half = Answer(AnswerHead(200, "OK", []), request)
+        half.send(b"half")
+        return half
+
+    async with listening(answer) as listener, calling(listener) as client:
+        await client.send(bare("n", "/")[0])
+        try:
+            assert not (await client.read_rest()).endswith(b"0\r\n\r\n")
+        except ConnectionResetError:
+            pass
+
+
+async def test_who_hangs_up_ends_the_answer() -> None:
+    ended = asyncio.Event()
+
+    async def answer(request: Request) -> Answer | None:
+        try:
+            await asyncio.sleep(60)
+        finally:
+            ended.set()
+        return None
+
+    async with listening(answer) as listener:
+        async with calling(listener) as client:
+            await client.send(bare("n", "/")[0])
+            await asyncio.sleep(0.05)
+            assert not ended.is_set()
+        await asyncio.wait_for(ended.wait(), SLOW_SECONDS)
+
+
+@pytest.mark.parametrize("is_known", [True, False])
+async def test_draining_waits_for_what_has_begun_to_come_and_closes_behind_it(is_known: bool) -> None:
+    guide, late = Guide(), list[bool]()
+
+    async def answer(request: Request) -> Answer:
+        late.append(request.is_late)
+        return await guide.answer(request)
+
+    async with listening(answer) as listener, calling(listener) as client, calling(listener) as other:
+        sent = sized("n", "/whole", b"x" * 1_000)[0]
+        if is_known:
+            # That such a body is read whole shows with the first one that does not come in one piece.
+            await client.send(sent[:-10])
+            await asyncio.sleep(0.05)
+            await client.send(sent[-10:] + sent[:-10])
+        else:
+            await client.send(sent + sent[:-10])
+        await other.send(sent)
+        assert b"connection: close" not in (await client.read_answer() + await other.read_answer()).lower()
+        draining = asyncio.create_task(listener.drain(SLOW_SECONDS))
+        await asyncio.sleep(0.05)
+        assert not draining.done()
+        await other.send(sent)
+        assert b"Connection: close" in await other.read_answer()
+        await client.send(sent[-10:])
+        assert b"Connection: close" in await client.read_answer()
+        assert await client.read_rest() == b""
+        await asyncio.wait_for(draining, SLOW_SECONDS)
+    assert late == ([False, False, True, False] if is_known else [False, False, False, True])
+
+
+async def test_draining_does_not_wait_for_ever() -> None:
+    async def answer(request: Request) -> Answer | None:
+        await asyncio.sleep(60)
+        return None
+
+    async with listening(answer) as listener, calling(listener) as client:
+        await client.send(bare("n", "/")[0])
+        await asyncio.sleep(0.05)
+        await asyncio.wait_for(listener.drain(0.05), SLOW_SECONDS)
+        await asyncio.wait_for(listener.close(), SLOW_SECONDS)
+        assert await client.read_rest() == b""
+
+
+async def test_connections_that_nobody_uses_are_closed() -> None:
+    guide = Guide()
+    async with (
+        listening(guide.answer, idle_seconds=0.3) as listener,
+        calling(listener) as silent,
+        calling(listener) as used,
+    ):
+        for _ in range(5):
+            await used.send(bare("n", "/")[0])
+            await used.read_answer()
+            await asyncio.sleep(0.1)
+        async with asyncio.timeout(0.2):
+            assert await silent.read_rest() == b""
+        await used.send(bare("n", "/")[0])
+        await used.read_answer()
