@@ -6,13 +6,11 @@ in the stream, or a broken connection, never a clean end (DESIGN §7).
 
 import asyncio
 import math
-import socket
-import struct
 import time
 from collections.abc import Awaitable
-from typing import Final, TypeVar
+from typing import TypeVar
 
-from aiohttp import HttpVersion11, hdrs
+from aiohttp import hdrs
 
 from gateway.answer_head import AnswerHead, make_fields
 from gateway.downstream_answer import Answer
@@ -23,7 +21,6 @@ from gateway.wire.formats import CHAT, WireFormat
 T = TypeVar("T")
 
 _SPACE = b" "
-_RESET: Final = struct.pack("ii", 1, 0)
 
 
 class Downstream:
@@ -106,25 +103,13 @@ class Downstream:
         if self._is_streaming and self.answer is not None:
             self.answer.send(self._form.render_stream_error(upstream_body, status))
             await asyncio.sleep(0)
-            self._break(is_flushed=True)
+            self._request.connection.break_off(is_flushed=True)
         else:
-            self._break(is_flushed=False)
+            self.abort()
 
     def abort(self) -> None:
         """No clean end for an answer that had none."""
-        self._break(is_flushed=False)
-
-    def _break(self, *, is_flushed: bool) -> None:
-        transport = self._request.connection.transport
-        if transport is None:
-            return
-        if self._request.head.version < HttpVersion11:
-            # Without chunks a FIN would be the clean end of any answer: break with a RST.
-            transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
-        if is_flushed:
-            transport.close()
-        else:
-            transport.abort()
+        self._request.connection.break_off()
 
     async def _keep_alive(self, headers: dict[str, str]) -> None:
         if self.answer is None:

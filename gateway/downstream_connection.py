@@ -6,6 +6,8 @@ is not parsed again (`repeated_head.py`).
 
 import asyncio
 import logging
+import socket
+import struct
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable
@@ -14,8 +16,8 @@ from typing import Final, Protocol
 
 from aiohttp import HttpVersion11, StreamReader, hdrs
 from aiohttp.base_protocol import BaseProtocol
-from aiohttp.http_exceptions import HttpProcessingError
-from aiohttp.http_parser import HttpRequestParser, RawRequestMessage
+from aiohttp.http_exceptions import BadHttpMessage, HttpProcessingError
+from aiohttp.http_parser import HttpParser, HttpRequestParser, RawRequestMessage
 from aiohttp.streams import EMPTY_PAYLOAD
 from aiohttp.tcp_helpers import tcp_keepalive
 
@@ -40,6 +42,9 @@ _MOST_AHEAD: Final = 32
 # RFC 9112 §9.6: if closed at once, what the client still sends would reset the answer on its way.
 _LINGER_SECONDS: Final = 10.0
 _HEAD_END: Final = b"\r\n\r\n"
+# A petabyte, less one byte: beyond it the library's parser takes some numbers for "no body".
+_MOST_LENGTH_DIGITS: Final = 15
+_RESET: Final = struct.pack("ii", 1, 0)
 
 Handler = Callable[[Request], Awaitable[Answer | None]]
 # What the library's parser made of a request; None of what is no HTTP.
@@ -72,7 +77,7 @@ class DownstreamConnection(BaseProtocol):
         # What becomes of the bytes that come next.
         self._take: Callable[[bytes], None] = self._begin
         self._known: RepeatedHead | None = None
-        # A body that comes in whole, as far as it has come, and what it is the body of.
+        # The request under way; its body, as far as it has come, if it is to be whole.
         self._line: RequestLine | None = None
         self._pieces: list[bytes] = []
         self._missing_bytes = 0
@@ -94,14 +99,17 @@ class DownstreamConnection(BaseProtocol):
     def connection_lost(self, exc: BaseException | None) -> None:
         gone = ConnectionResetError("downstream has gone")
         super().connection_lost(exc or gone)
-        self._keeper.dismiss(self)
         self._take = _ignore
         self._parser = None
+        if self._task is None:
+            self._keeper.dismiss(self)
+        else:
+            # Known until what it holds has been given back.
+            self._task.add_done_callback(lambda _: self._keeper.dismiss(self))
+            self._cancel()
         if self._content is not None and not self._content.is_eof():
             self._content.set_exception(gone)
         self._content = None
-        if self._task is not None:
-            self._task.cancel()
         self._close_request()
 
     def data_received(self, data: bytes) -> None:
@@ -139,12 +147,29 @@ class DownstreamConnection(BaseProtocol):
             self.transport.close()
 
     def abort(self) -> "asyncio.Task[None] | None":
-        """At once. The task that ends now, if one does."""
-        if self._task is not None:
-            self._task.cancel()
-        if self.transport is not None:
-            self.transport.abort()
+        """At once, unless all that is left is to reach the client. The task that ends now, if one does."""
+        if self.is_open:
+            self._cancel()
+            self.break_off()
         return self._task
+
+    def break_off(self, *, is_flushed: bool = False) -> None:
+        """No clean end for an answer that has none. is_flushed: behind what has been sent."""
+        transport = self.transport
+        if transport is None:
+            return
+        if self._line is not None and self._line.version < HttpVersion11:
+            # Without chunks a FIN would be the clean end of any answer: break with a RST.
+            transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+        if is_flushed:
+            transport.close()
+        else:
+            transport.abort()
+
+    def _cancel(self) -> None:
+        """Once: whatever cleans up is not to be disturbed."""
+        if self._task is not None and not self._task.cancelling():
+            self._task.cancel()
 
     # What becomes of bytes, by what came before them.
 
@@ -195,7 +220,7 @@ class DownstreamConnection(BaseProtocol):
         """Everything from here on, where only the parser can tell what ends where."""
         assert self._parser is not None
         try:
-            messages, is_upgraded, _ = self._parser.feed_data(data)
+            messages, is_upgraded = _feed(self._parser, data)
         except HttpProcessingError as error:
             _log_kind(error)
             self._take = _ignore
@@ -220,7 +245,7 @@ class DownstreamConnection(BaseProtocol):
         head, end, rest = data.partition(_HEAD_END)
         head += end
         try:
-            messages, is_upgraded, _ = parser.feed_data(head)
+            messages, is_upgraded = _feed(parser, head)
         except HttpProcessingError as error:
             _log_kind(error)
             self._refuse()
@@ -268,6 +293,9 @@ class DownstreamConnection(BaseProtocol):
         assert self._parser is not None
         self._parser.message_consumed()
         line = RequestLine(message)
+        if message.upgrade or (self._take is _ignore and not self._parsed):
+            # Behind an offer of another protocol the parser loses its place.
+            line.keeps_alive = False
         body = content if content is not EMPTY_PAYLOAD else None
         self._open_request()
         self._answer(line, _read_length(line), content=body)
@@ -279,19 +307,23 @@ class DownstreamConnection(BaseProtocol):
         body: bytes | None = None,
         content: StreamReader | None = None,
     ) -> None:
-        self._content = content
+        self._line, self._content = line, content
         request = Request(line, self, length, body, content, self._is_late)
         request.task = self._task = self._loop.create_task(self._serve(request))
 
     async def _serve(self, request: Request) -> None:
         answer, content, is_read = None, request.content, False
         try:
-            with suppress(ConnectionError):
-                answer = await self._handler(request)
+            answer = await self._handler(request)
             self._close_request()
             if answer is not None and answer.is_whole:
                 is_read = content is None or content.is_eof() or await _read_out(content)
+        except ConnectionError:
+            # Downstream has gone.
+            answer = None
         finally:
+            # An error holds the frame that it passed through, and all that is in it.
+            request.task = None
             self._close_request()
             self._go_on(answer, is_read=is_read)
 
@@ -301,8 +333,7 @@ class DownstreamConnection(BaseProtocol):
         if self.transport is None or self.transport.is_closing():
             return
         if answer is None or not answer.is_whole:
-            # Half an answer must never look like a whole one.
-            self.transport.abort()
+            self.break_off()
         elif not answer.keeps_alive or not is_read or (self._take is _ignore and not self._parsed):
             self.transport.close()
         elif self._parser is not None:
@@ -317,7 +348,7 @@ class DownstreamConnection(BaseProtocol):
             if self._ahead:
                 data, self._ahead = self._ahead, b""
                 self._begin(data)
-            if self._buffer_paused:
+            if self._buffer_paused and len(self._ahead) <= _AHEAD_BYTES:
                 self._resume_reading_for_buffer()
 
     def _refuse(self) -> None:
@@ -355,6 +386,17 @@ class DownstreamConnection(BaseProtocol):
 
 def _ignore(data: bytes) -> None:
     """Nothing that comes now is a request of ours."""
+
+
+def _feed(
+    parser: HttpParser[RawRequestMessage], data: bytes
+) -> tuple[list[tuple[RawRequestMessage, StreamReader]], bool]:
+    """The requests whose heads are complete now; does another protocol follow? Raises HttpProcessingError."""
+    messages, is_upgraded, _ = parser.feed_data(data)
+    for message, _ in messages:
+        if len(message.headers.get(hdrs.CONTENT_LENGTH, "")) > _MOST_LENGTH_DIGITS:
+            raise BadHttpMessage("a length beyond reason")
+    return list(messages), is_upgraded
 
 
 def _read_length(line: RequestLine) -> int | None:

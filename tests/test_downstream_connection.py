@@ -1,9 +1,11 @@
 """What clients send, however it is cut, comes out as requests, one after the other, each with its answer."""
 
 import asyncio
+import gc
 import json
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
+import weakref
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 
 import pytest
@@ -54,11 +56,13 @@ class Line(asyncio.Transport):
         super().__init__()
         self._connection = connection
         self.written = b""
+        self.answered = 0
         self.is_paused = self.is_closed = False
         connection.connection_made(self)
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         self.written += data
+        self.answered += bytes(data).startswith(b"HTTP/1.1 200 OK")
 
     def get_write_buffer_size(self) -> int:
         return 0
@@ -289,18 +293,122 @@ async def test_a_chunk_that_is_none_ends_the_wait_for_it(target: str) -> None:
     assert len(broken) == 1
 
 
-async def test_half_an_answer_is_broken_off() -> None:
+@pytest.mark.parametrize("is_given_up", [True, False])
+async def test_half_an_answer_is_broken_off(is_given_up: bool) -> None:
     async def answer(request: Request) -> Answer:
         half = Answer(AnswerHead(200, "OK", []), request)
         half.send(b"half")
+        await asyncio.sleep(0.05 if is_given_up else 60)
         return half
+
+    async with listening(answer) as listener, calling(listener) as client, calling(listener) as older:
+        await client.send(bare("n", "/")[0])
+        await older.send(b"GET / HTTP/1.0\r\nHost: a\r\n\r\n")
+        assert b"200 OK" in await client.read_head() and b"200 OK" in await older.read_head()
+        if not is_given_up:
+            await listener.close()
+        assert not (await client.read_rest()).endswith(b"0\r\n\r\n")
+        # Without chunks only a reset tells that it is not whole.
+        with pytest.raises(ConnectionResetError):
+            await older.read_rest()
+
+
+async def test_a_slow_reader_gets_its_answer_though_the_port_closes() -> None:
+    async def answer(request: Request) -> Answer:
+        return send_own(request, 200, b"x" * 10_000_000)
 
     async with listening(answer) as listener, calling(listener) as client:
         await client.send(bare("n", "/")[0])
-        try:
-            assert not (await client.read_rest()).endswith(b"0\r\n\r\n")
-        except ConnectionResetError:
-            pass
+        await client.read_head()
+        await listener.drain(SLOW_SECONDS)
+        await listener.close()
+        await asyncio.sleep(0.1)
+        assert len(await client.read_rest()) == 10_000_000
+
+
+class Held:
+    """Something that a handler holds."""
+
+
+@pytest.fixture
+def uncollected() -> Iterator[None]:
+    """Nothing goes but what nobody refers to."""
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+
+
+@pytest.mark.usefixtures("uncollected")
+async def test_who_hangs_up_in_mid_upload_leaves_nothing_behind() -> None:
+    held: list[weakref.ref[Held]] = []
+
+    async def answer(request: Request) -> Answer | None:
+        own = Held()
+        held.append(weakref.ref(own))
+        await read_body(request, MOST_BYTES)
+        return None
+
+    async with listening(answer) as listener:
+        for target in ("/whole", "/other"):
+            async with calling(listener) as client:
+                await client.send(sized("n", target, b"x" * 1_000_000)[0][:-10])
+                await asyncio.sleep(0.1)
+        await asyncio.sleep(0.1)
+    assert [reference() for reference in held] == [None, None]
+
+
+OFFER = "Connection: Upgrade\r\nUpgrade: "
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        f"GET / HTTP/1.1\r\nHost: a\r\n{OFFER}websocket\r\n\r\n",
+        "CONNECT a:80 HTTP/1.1\r\nHost: a\r\n\r\n",
+        f"POST / HTTP/1.1\r\nHost: a\r\n{OFFER}h2c\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+    ],
+)
+async def test_behind_an_offer_of_another_protocol_the_connection_ends_and_says_so(head: str) -> None:
+    async with listening(Guide().answer) as listener, calling(listener) as client:
+        await client.send(head.encode() + bare("n", "/")[0])
+        answers = await client.read_rest()
+    assert answers.count(b"HTTP/1.1 200 OK") == 1
+    assert b"Connection: close" in answers
+
+
+@pytest.mark.parametrize("length", [str(2**64 - 1), "9" * 16, "0" * 5_000 + "5"])
+@pytest.mark.parametrize("cut", [10, 10_000])
+@pytest.mark.parametrize("before", [b"", sized("n", "/whole", b"x")[0]])
+async def test_a_length_beyond_reason_is_no_http(length: str, cut: int, before: bytes) -> None:
+    guide = Guide()
+    async with listening(guide.answer) as listener, calling(listener) as client:
+        head = f"POST /unread HTTP/1.1\r\nHost: a\r\nContent-Length: {length}\r\n\r\n".encode()
+        await client.send(before + head[:cut])
+        await asyncio.sleep(0.05)
+        await client.send(head[cut:])
+        assert b"HTTP/1.1 400" in await client.read_rest()
+        await asyncio.wait_for(listener.drain(SLOW_SECONDS), 1)
+    assert len(guide.seen) == bool(before)
+
+
+async def test_what_is_sent_ahead_is_bounded() -> None:
+    sent = bare("n", "/")[0]
+    many = sent * (100_000 // len(sent))
+    fed = 0
+
+    async def answer(request: Request) -> Answer:
+        await asyncio.sleep(0)
+        return send_own(request, 200, b"{}")
+
+    line = Line(connection := DownstreamConnection(asyncio.get_running_loop(), answer, Listener(answer)))
+    for _ in range(20_000):
+        if not line.is_paused:
+            connection.data_received(many)
+            fed += len(many)
+        await asyncio.sleep(0)
+        assert fed - line.answered * len(sent) < 600_000
+    assert fed > 600_000
 
 
 async def test_who_hangs_up_ends_the_answer() -> None:
