@@ -5,7 +5,6 @@ is not parsed again (`repeated_head.py`).
 """
 
 import asyncio
-import logging
 import socket
 import struct
 import time
@@ -16,39 +15,30 @@ from typing import Final, Protocol
 
 from aiohttp import HttpVersion11, StreamReader, hdrs
 from aiohttp.base_protocol import BaseProtocol
-from aiohttp.http_exceptions import BadHttpMessage, HttpProcessingError
-from aiohttp.http_parser import HttpParser, HttpRequestParser, RawRequestMessage
+from aiohttp.http_parser import RawRequestMessage
 from aiohttp.streams import EMPTY_PAYLOAD
 from aiohttp.tcp_helpers import tcp_keepalive
 
 from gateway.core.errors import RequestRefused
 from gateway.downstream_answer import Answer
 from gateway.downstream_request import Request, RequestLine
+from gateway.head_parser import MOST_AHEAD, READ_BYTES, make_parser, parse
 from gateway.own_answer import make_own_head
 from gateway.repeated_head import RepeatedHead, learn_head
 from gateway.wire.formats import render_error
 
-log = logging.getLogger("gateway.http")
-
-# Headers of agents carry turn metadata and cookies; 8,190 bytes (the library's default) is not enough.
-_HEADER_BYTES: Final = 1 << 16
-_MOST_HEADERS: Final = 256
-_READ_BYTES: Final = 1 << 18
 # Up to here a body is taken in before the request is looked at, where that would wait for all of it anyway.
 _WHOLE_BYTES: Final = 1 << 20
-# What may come ahead of the answer to the request before, in bytes and in requests.
+# What may come ahead of the answer to the request before.
 _AHEAD_BYTES: Final = 1 << 18
-_MOST_AHEAD: Final = 32
 # RFC 9112 §9.6: if closed at once, what the client still sends would reset the answer on its way.
 _LINGER_SECONDS: Final = 10.0
 _HEAD_END: Final = b"\r\n\r\n"
-# A petabyte, less one byte: beyond it the library's parser takes some numbers for "no body".
-_MOST_LENGTH_DIGITS: Final = 15
 _RESET: Final = struct.pack("ii", 1, 0)
 
 Handler = Callable[[Request], Awaitable[Answer | None]]
-# What the library's parser made of a request; None of what is no HTTP.
-Parsed = tuple[RawRequestMessage, StreamReader] | None
+# What the library's parser made of a request, or of what is none.
+Parsed = tuple[RawRequestMessage, StreamReader] | RequestRefused
 
 
 class Keeper(Protocol):
@@ -220,20 +210,20 @@ class DownstreamConnection(BaseProtocol):
         """Everything from here on, where only the parser can tell what ends where."""
         assert self._parser is not None
         try:
-            messages, is_upgraded = _feed(self._parser, data)
-        except HttpProcessingError as error:
-            _log_kind(error)
+            messages, is_upgraded = parse(self._parser, data)
+        except RequestRefused as error:
             self._take = _ignore
-            for content in (self._content, *[parsed[1] for parsed in self._parsed if parsed]):
+            waiting = [parsed[1] for parsed in self._parsed if not isinstance(parsed, RequestRefused)]
+            for content in (self._content, *waiting):
                 if content is not None and not content.is_eof():
-                    content.set_exception(_no_http())
-            self._parsed.append(None)
+                    content.set_exception(error)
+            self._parsed.append(error)
         else:
             self._parsed.extend(messages)
             if is_upgraded:
                 # What follows is another protocol, and not spoken here.
                 self._take = _ignore
-        if len(self._parsed) >= _MOST_AHEAD and not self._buffer_paused:
+        if len(self._parsed) >= MOST_AHEAD and not self._buffer_paused:
             self._pause_reading_for_buffer()
         self._answer_parsed()
 
@@ -241,14 +231,13 @@ class DownstreamConnection(BaseProtocol):
 
     def _read_head(self, data: bytes) -> None:
         """A new one. What tells its length, or has no body, is understood here; the parser has the others."""
-        parser = self._make_parser()
+        parser = make_parser(self, self._loop)
         head, end, rest = data.partition(_HEAD_END)
         head += end
         try:
-            messages, is_upgraded = _feed(parser, head)
-        except HttpProcessingError as error:
-            _log_kind(error)
-            self._refuse()
+            messages, is_upgraded = parse(parser, head)
+        except RequestRefused as error:
+            self._refuse(error)
             return
         if end and len(messages) == 1 and not is_upgraded and not messages[0][0].chunked:
             line = RequestLine(messages[0][0])
@@ -276,7 +265,7 @@ class DownstreamConnection(BaseProtocol):
             self._take, self._line = self._collect, line
         else:
             self._take = self._pass_on
-            content = StreamReader(self, _READ_BYTES, loop=self._loop)
+            content = StreamReader(self, READ_BYTES, loop=self._loop)
             self._answer(line, length, content=content)
         if data:
             self._take(data)
@@ -286,8 +275,8 @@ class DownstreamConnection(BaseProtocol):
         if self._task is not None or not self._parsed:
             return
         parsed = self._parsed.popleft()
-        if parsed is None:
-            self._refuse()
+        if isinstance(parsed, RequestRefused):
+            self._refuse(parsed)
             return
         message, content = parsed
         assert self._parser is not None
@@ -337,10 +326,10 @@ class DownstreamConnection(BaseProtocol):
         elif not answer.keeps_alive or not is_read or (self._take is _ignore and not self._parsed):
             self.transport.close()
         elif self._parser is not None:
-            if self._buffer_paused and len(self._parsed) < _MOST_AHEAD // 2:
+            if self._buffer_paused and len(self._parsed) < MOST_AHEAD // 2:
                 # Still paused while it reads what it has kept.
                 self._take(b"")
-                if len(self._parsed) < _MOST_AHEAD:
+                if len(self._parsed) < MOST_AHEAD:
                     self._resume_reading_for_buffer()
             self._answer_parsed()
         else:
@@ -351,12 +340,14 @@ class DownstreamConnection(BaseProtocol):
             if self._buffer_paused and len(self._ahead) <= _AHEAD_BYTES:
                 self._resume_reading_for_buffer()
 
-    def _refuse(self) -> None:
+    def _refuse(self, error: RequestRefused) -> None:
         """Of what is no HTTP nobody knows where the next request begins."""
         self._take = _ignore
         if self.transport is not None and not self.transport.is_closing():
-            body = render_error("", _no_http())
-            head = make_own_head(400, {hdrs.CONTENT_LENGTH: str(len(body)), hdrs.CONNECTION: "close"})
+            body = render_error("", error)
+            head = make_own_head(
+                error.status, {hdrs.CONTENT_LENGTH: str(len(body)), hdrs.CONNECTION: "close"}
+            )
             self.transport.write(head.render(HttpVersion11) + body)
             self.transport.close()
 
@@ -371,32 +362,9 @@ class DownstreamConnection(BaseProtocol):
             self.idle_since = time.monotonic()
             self._keeper.count(-1)
 
-    def _make_parser(self) -> HttpRequestParser:
-        return HttpRequestParser(
-            self,
-            self._loop,
-            _READ_BYTES,
-            max_line_size=_HEADER_BYTES,
-            max_field_size=_HEADER_BYTES,
-            max_headers=_MOST_HEADERS,
-            auto_decompress=False,
-            max_msg_queue_size=_MOST_AHEAD,
-        )
-
 
 def _ignore(data: bytes) -> None:
     """Nothing that comes now is a request of ours."""
-
-
-def _feed(
-    parser: HttpParser[RawRequestMessage], data: bytes
-) -> tuple[list[tuple[RawRequestMessage, StreamReader]], bool]:
-    """The requests whose heads are complete now; does another protocol follow? Raises HttpProcessingError."""
-    messages, is_upgraded, _ = parser.feed_data(data)
-    for message, _ in messages:
-        if len(message.headers.get(hdrs.CONTENT_LENGTH, "")) > _MOST_LENGTH_DIGITS:
-            raise BadHttpMessage("a length beyond reason")
-    return list(messages), is_upgraded
 
 
 def _read_length(line: RequestLine) -> int | None:
@@ -414,12 +382,3 @@ async def _read_out(content: StreamReader) -> bool:
             while not content.at_eof():
                 await content.readany()
     return content.at_eof()
-
-
-def _no_http() -> RequestRefused:
-    return RequestRefused(400, "The request is not valid HTTP.")
-
-
-def _log_kind(error: HttpProcessingError) -> None:
-    """Its text quotes the line that could not be read: keys are in those."""
-    log.info("%s on a connection", type(error).__name__)
