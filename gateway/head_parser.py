@@ -11,7 +11,7 @@ from aiohttp.http_parser import HttpParser, HttpRequestParser, RawRequestMessage
 
 from gateway.core.errors import RequestRefused
 
-log = logging.getLogger("gateway.http")
+log = logging.getLogger("gateway.head_parser")
 
 # What a stream of a body holds before its sender has to wait.
 READ_BYTES: Final = 1 << 18

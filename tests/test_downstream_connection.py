@@ -4,6 +4,7 @@ import asyncio
 import gc
 import json
 import logging
+import re
 import weakref
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
@@ -271,6 +272,7 @@ async def test_what_is_no_http_is_refused_as_clients_know_errors(
     assert json.loads(body)["error"]["type"] == "invalid_request_error"
     assert len(guide.seen) == (not is_first)
     assert "LEAKME" not in caplog.text
+    assert re.search(r"^INFO .* (Bad|Invalid|Line)\w+ on a connection$", caplog.text, re.MULTILINE)
 
 
 @pytest.mark.parametrize("target", ["/whole", "/stream"])
