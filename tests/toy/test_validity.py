@@ -117,3 +117,9 @@ def test_no_json_object_is_no_request() -> None:
 def test_the_scripted_agent_never_breaks_a_rule(style: Style) -> None:
     session = make_session(30, 5, style)
     assert {find_violation(session.envelope(turn, PLAIN)) for turn in range(30)} == {None}
+
+
+@pytest.mark.parametrize("role", [[], {}, 5, None])
+def test_a_role_that_is_none_is_a_violation_like_any_other(role: object) -> None:
+    violation = find_violation(request({"role": role, "content": "Look."}))
+    assert violation is not None and violation.startswith("Invalid value: ")

@@ -188,6 +188,11 @@ def test_nothing_that_is_json_breaks_the_check(blocks: list[object], fields: dic
             assert find_violation(request(*messages, **fields)) != ""
 
 
+@pytest.mark.parametrize("kind", [[], {}, 5])
+def test_a_tool_of_no_kind_is_a_violation_like_any_other(kind: object) -> None:
+    assert find_violation(request(USER, tools=[{"type": kind}])) == "tools.0.name: Field required"
+
+
 @requires_shared
 def test_what_claude_code_sends_is_valid() -> None:
     files = sorted((SHARED / "data" / "captures").glob("*/*_messages.json"))

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 Message = Mapping[str, object]
-_LEADING = frozenset({"system", "developer"})
-_ROLES = _LEADING | {"user", "assistant", "tool", "function"}
+_LEADING = ("system", "developer")
+_ROLES = (*_LEADING, "user", "assistant", "tool", "function")
 
 
 @dataclass(frozen=True, kw_only=True)

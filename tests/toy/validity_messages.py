@@ -106,7 +106,7 @@ def _tools(request: Block) -> Iterator[str]:
     if request.get("tool_choice") is not None and not tools:
         yield "tool_choice: `tool_choice` may only be specified while providing `tools`."
     for index, tool in enumerate(tools if isinstance(tools, list) else ()):
-        is_own = isinstance(tool, dict) and tool.get("type") in {None, "custom"}
+        is_own = isinstance(tool, dict) and tool.get("type") in (None, "custom")
         if not isinstance(tool, dict) or not tool.get("name"):
             yield f"tools.{index}.name: Field required"
         elif is_own and not isinstance(tool.get("input_schema"), dict):
