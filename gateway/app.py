@@ -189,8 +189,7 @@ class Gateway:
             return _tell(request, 200, status="ready")
         if request.is_late:
             error = RequestRefused(503, "The gateway is shutting down; try again.", kind="server_error")
-            headers = {"Retry-After": "1"}
-            return send_own(request, 503, render_error(path, error), headers)
+            return send_own(request, error.status, render_error(path, error), {"Retry-After": "1"})
         return await self._proxy.answer(request)
 
 

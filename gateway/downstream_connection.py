@@ -175,33 +175,37 @@ class DownstreamConnection(BaseProtocol):
 
     def _collect(self, data: bytes) -> None:
         """A body that comes in whole."""
-        missing = self._missing_bytes - len(data)
-        self._pieces.append(data if missing >= 0 else data[:missing])
-        self._missing_bytes = missing
-        if missing > 0:
+        own, rest = self._cut_body(data)
+        self._pieces.append(own)
+        if self._missing_bytes:
             return
         body = self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)
         self._pieces = []
         assert self._line is not None
         self._take = self._hold
         self._answer(self._line, len(body), body)
-        if missing < 0:
-            self._hold(data[missing:])
+        self._hold(rest)
 
     def _pass_on(self, data: bytes) -> None:
         """A body that is read while it comes."""
         assert self._content is not None
-        missing = self._missing_bytes - len(data)
-        self._missing_bytes = missing
-        self._content.feed_data(data if missing >= 0 else data[:missing])
-        if missing <= 0:
+        own, rest = self._cut_body(data)
+        self._content.feed_data(own)
+        if not self._missing_bytes:
             self._take = self._hold
             self._content.feed_eof()
-        if missing < 0:
-            self._hold(data[missing:])
+            self._hold(rest)
+
+    def _cut_body(self, data: bytes) -> tuple[bytes, bytes]:
+        """What is still the body's, and what comes behind it."""
+        missing = self._missing_bytes
+        self._missing_bytes = max(missing - len(data), 0)
+        return data[:missing], data[missing:]
 
     def _hold(self, data: bytes) -> None:
         """Ahead of the answer that the client has to wait for."""
+        if not data:
+            return
         self._ahead += data
         if len(self._ahead) > _AHEAD_BYTES and not self._buffer_paused:
             self._pause_reading_for_buffer()
@@ -218,11 +222,15 @@ class DownstreamConnection(BaseProtocol):
                 if content is not None and not content.is_eof():
                     content.set_exception(error)
             self._parsed.append(error)
+            self._answer_parsed()
         else:
-            self._parsed.extend(messages)
-            if is_upgraded:
-                # What follows is another protocol, and not spoken here.
-                self._take = _ignore
+            self._queue(messages, is_upgraded=is_upgraded)
+
+    def _queue(self, messages: list[tuple[RawRequestMessage, StreamReader]], *, is_upgraded: bool) -> None:
+        self._parsed.extend(messages)
+        if is_upgraded:
+            # What follows is another protocol, and not spoken here.
+            self._take = _ignore
         if len(self._parsed) >= MOST_AHEAD and not self._buffer_paused:
             self._pause_reading_for_buffer()
         self._answer_parsed()
@@ -244,9 +252,8 @@ class DownstreamConnection(BaseProtocol):
             self._known = learn_head(line, head)
             self._begin_body(line, _read_length(line), rest)
             return
-        self._parser, self._take = parser, _ignore if is_upgraded else self._parse
-        self._parsed.extend(messages)
-        self._answer_parsed()
+        self._parser, self._take = parser, self._parse
+        self._queue(messages, is_upgraded=is_upgraded)
         if rest:
             self._take(rest)
 
@@ -256,8 +263,7 @@ class DownstreamConnection(BaseProtocol):
         if not length:
             self._take = self._hold
             self._answer(line, length)
-            if data:
-                self._hold(data)
+            self._hold(data)
             return
         self._missing_bytes = length
         is_read_whole = line.is_read_whole and length <= _WHOLE_BYTES and not line.asks_first
@@ -345,9 +351,7 @@ class DownstreamConnection(BaseProtocol):
         self._take = _ignore
         if self.transport is not None and not self.transport.is_closing():
             body = render_error("", error)
-            head = make_own_head(
-                error.status, {hdrs.CONTENT_LENGTH: str(len(body)), hdrs.CONNECTION: "close"}
-            )
+            head = make_own_head(error.status, len(body), {hdrs.CONNECTION: "close"})
             self.transport.write(head.render(HttpVersion11) + body)
             self.transport.close()
 

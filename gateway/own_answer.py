@@ -13,13 +13,17 @@ from gateway.downstream_request import Request
 
 def send_own(request: Request, status: int, body: bytes, headers: Mapping[str, str] | None = None) -> Answer:
     """Raises ConnectionError where the client has gone."""
-    head = make_own_head(status, {hdrs.CONTENT_LENGTH: str(len(body)), **(headers or {})})
-    answer = Answer(head, request)
+    answer = Answer(make_own_head(status, len(body), headers or {}), request)
     answer.finish(body)
     return answer
 
 
-def make_own_head(status: int, headers: Mapping[str, str]) -> AnswerHead:
-    """Who writes an answer dates it (RFC 9110 §6.6.1)."""
-    own = {hdrs.CONTENT_TYPE: "application/json", hdrs.DATE: formatdate(usegmt=True), **headers}
+def make_own_head(status: int, length: int, headers: Mapping[str, str]) -> AnswerHead:
+    """Who writes an answer dates it (RFC 9110 §6.6.1). length: of the body, in bytes."""
+    own = {
+        hdrs.CONTENT_TYPE: "application/json",
+        hdrs.DATE: formatdate(usegmt=True),
+        hdrs.CONTENT_LENGTH: str(length),
+        **headers,
+    }
     return AnswerHead(status, HTTPStatus(status).phrase, make_fields(own))

@@ -50,8 +50,8 @@ class Proxy:
         self._commands, self._counting, self._recovery, self._sender = ways
 
     async def answer(self, request: Request) -> Answer | None:
-        """Every request of the data port ends here; None where nobody is left to answer. Raises nothing but
-        a cancelled handler.
+        """Every request of the data port ends here. Raises ConnectionError where downstream hung up, and
+        nothing else but a cancelled handler.
         """
         downstream = Downstream(request, self._settings.keepalive)
         try:
@@ -65,8 +65,7 @@ class Proxy:
             refused = RequestRefused(status, message, kind="upstream_error")
             return await _refuse(request, downstream, refused)
         except ConnectionError:
-            # Downstream hung up.
-            return downstream.answer
+            raise
         except Exception:
             # The one edge: whatever we got wrong must end as an answer, not as a silent connection.
             log.exception("request failed inside the gateway")

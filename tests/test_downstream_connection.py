@@ -21,6 +21,7 @@ from gateway.downstream_request import Request
 from gateway.incoming import read_body, stream_body, take_body
 from gateway.listener import Listener
 from gateway.own_answer import send_own
+from tests.wire_through.raw import Connection, connecting
 
 MOST_BYTES = 1 << 24
 SLOW_SECONDS = 5
@@ -171,74 +172,58 @@ async def listening(
         await listener.close()
 
 
-class Client:
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._reader = reader
-        self._writer = writer
-
-    async def send(self, data: bytes) -> None:
-        self._writer.write(data)
-        await self._writer.drain()
-
-    async def read_head(self) -> bytes:
-        async with asyncio.timeout(SLOW_SECONDS):
-            return await self._reader.readuntil(b"\r\n\r\n")
-
-    async def read_answer(self) -> bytes:
-        """Head and body of the next one, which tells its length."""
-        head = await self.read_head()
-        async with asyncio.timeout(SLOW_SECONDS):
-            length = int(head.lower().partition(b"content-length: ")[2].partition(b"\r\n")[0])
-            return head + await self._reader.readexactly(length)
-
-    async def read_rest(self) -> bytes:
-        async with asyncio.timeout(SLOW_SECONDS):
-            return await self._reader.read()
+async def read_head(client: Connection) -> bytes:
+    async with asyncio.timeout(SLOW_SECONDS):
+        return await client.reader.readuntil(b"\r\n\r\n")
 
 
-@asynccontextmanager
-async def calling(listener: Listener) -> AsyncIterator[Client]:
-    reader, writer = await asyncio.open_connection("127.0.0.1", listener.port)
-    try:
-        yield Client(reader, writer)
-    finally:
-        writer.transport.abort()
+async def read_answer(client: Connection) -> bytes:
+    """Head and body of the next one, which tells its length."""
+    head = await read_head(client)
+    async with asyncio.timeout(SLOW_SECONDS):
+        length = int(head.lower().partition(b"content-length: ")[2].partition(b"\r\n")[0])
+        return head + await client.reader.readexactly(length)
+
+
+async def read_rest(client: Connection) -> bytes:
+    async with asyncio.timeout(SLOW_SECONDS):
+        return await client.reader.read()
 
 
 @pytest.mark.parametrize("target", ["/whole", "/stream", "/unread"])
 @pytest.mark.parametrize("size", [300_000, 5_000_000])
 async def test_large_bodies_read_or_not_leave_the_connection_usable(target: str, size: int) -> None:
     guide = Guide()
-    async with listening(guide.answer) as listener, calling(listener) as client:
+    async with listening(guide.answer) as listener, connecting(listener.port) as client:
         for _ in range(3):
             await client.send(sized("n", target, b"x" * size)[0])
-            assert (await client.read_answer()).startswith(b"HTTP/1.1 200 OK")
+            assert (await read_answer(client)).startswith(b"HTTP/1.1 200 OK")
     wanted = None if target == "/unread" else b"x" * size
     assert [seen[2] for seen in guide.seen] == [wanted] * 3
 
 
 async def test_who_asks_before_each_body_is_told_to_go_on_each_time() -> None:
     guide = Guide()
-    async with listening(guide.answer) as listener, calling(listener) as client:
+    async with listening(guide.answer) as listener, connecting(listener.port) as client:
         for body in (b"a" * 10, b"b" * 20, b"c" * 30):
             sent = sized("n", "/whole", body, "Expect: 100-continue")[0]
             await client.send(sent[: -len(body)])
-            assert await client.read_head() == b"HTTP/1.1 100 Continue\r\n\r\n"
+            assert await read_head(client) == b"HTTP/1.1 100 Continue\r\n\r\n"
             await client.send(body)
-            assert (await client.read_answer()).startswith(b"HTTP/1.1 200 OK")
+            assert (await read_answer(client)).startswith(b"HTTP/1.1 200 OK")
     assert [seen[2] for seen in guide.seen] == [b"a" * 10, b"b" * 20, b"c" * 30]
 
 
 async def test_many_may_be_sent_ahead() -> None:
     guide = Guide()
-    async with listening(guide.answer) as listener, calling(listener) as client:
+    async with listening(guide.answer) as listener, connecting(listener.port) as client:
         wanted = [sized(f"{number}", "/whole", b"y" * 20_000) for number in range(100)]
         wanted += [bare(f"{number}", "/whole") for number in range(100)]
         wanted += [chunked(f"{number}", "/whole", b"z" * 2_000) for number in range(100)]
         async with asyncio.TaskGroup() as group:
             group.create_task(client.send(b"".join(sent for sent, _ in wanted)))
             for _ in wanted:
-                assert (await client.read_answer()).startswith(b"HTTP/1.1 200 OK")
+                assert (await read_answer(client)).startswith(b"HTTP/1.1 200 OK")
     assert guide.seen == [seen for _, seen in wanted]
 
 
@@ -261,12 +246,12 @@ async def test_what_is_no_http_is_refused_as_clients_know_errors(
 ) -> None:
     caplog.set_level(logging.DEBUG)
     guide = Guide()
-    async with listening(guide.answer) as listener, calling(listener) as client:
+    async with listening(guide.answer) as listener, connecting(listener.port) as client:
         if not is_first:
             await client.send(sized("n", "/whole", b"x")[0])
-            await client.read_answer()
+            await read_answer(client)
         await client.send(junk)
-        head, _, body = (await client.read_rest()).partition(b"\r\n\r\n")
+        head, _, body = (await read_rest(client)).partition(b"\r\n\r\n")
     assert head.startswith(b"HTTP/1.1 400 Bad Request")
     assert b"connection: close" in head.lower()
     assert json.loads(body)["error"]["type"] == "invalid_request_error"
@@ -286,12 +271,12 @@ async def test_a_chunk_that_is_none_ends_the_wait_for_it(target: str) -> None:
             broken.append(error)
             return send_own(request, 400, b"{}")
 
-    async with listening(answer) as listener, calling(listener) as client:
+    async with listening(answer) as listener, connecting(listener.port) as client:
         head = f"POST {target} HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n"
         await client.send(head.encode())
         await asyncio.sleep(0.05)
         await client.send(b"no size\r\n")
-        assert (await client.read_rest()).startswith(b"HTTP/1.1 400")
+        assert (await read_rest(client)).startswith(b"HTTP/1.1 400")
     assert len(broken) == 1
 
 
@@ -305,31 +290,35 @@ async def test_half_an_answer_is_broken_off(is_given_up: bool) -> None:
         await is_over.wait()
         return half
 
-    async with listening(answer) as listener, calling(listener) as client, calling(listener) as older:
+    async with (
+        listening(answer) as listener,
+        connecting(listener.port) as client,
+        connecting(listener.port) as older,
+    ):
         await client.send(bare("n", "/")[0])
         await older.send(b"GET / HTTP/1.0\r\nHost: a\r\n\r\n")
-        assert b"200 OK" in await client.read_head() and b"200 OK" in await older.read_head()
+        assert b"200 OK" in await read_head(client) and b"200 OK" in await read_head(older)
         if is_given_up:
             is_over.set()
         else:
             await listener.close()
-        assert not (await client.read_rest()).endswith(b"0\r\n\r\n")
+        assert not (await read_rest(client)).endswith(b"0\r\n\r\n")
         # Without chunks only a reset tells that it is not whole.
         with pytest.raises(ConnectionResetError):
-            await older.read_rest()
+            await read_rest(older)
 
 
 async def test_a_slow_reader_gets_its_answer_though_the_port_closes() -> None:
     async def answer(request: Request) -> Answer:
         return send_own(request, 200, b"x" * 10_000_000)
 
-    async with listening(answer) as listener, calling(listener) as client:
+    async with listening(answer) as listener, connecting(listener.port) as client:
         await client.send(bare("n", "/")[0])
-        await client.read_head()
+        await read_head(client)
         await listener.drain(SLOW_SECONDS)
         await listener.close()
         await asyncio.sleep(0.1)
-        assert len(await client.read_rest()) == 10_000_000
+        assert len(await read_rest(client)) == 10_000_000
 
 
 async def until(condition: Callable[[], bool]) -> None:
@@ -365,7 +354,7 @@ async def test_who_hangs_up_in_mid_upload_leaves_nothing_behind() -> None:
 
     async with listening(answer) as listener:
         for target in ("/whole", "/other"):
-            async with calling(listener) as client:
+            async with connecting(listener.port) as client:
                 begun.clear()
                 await client.send(sized("n", target, b"x" * 1_000_000)[0][:-10])
                 await asyncio.wait_for(begun.wait(), SLOW_SECONDS)
@@ -384,9 +373,9 @@ OFFER = "Connection: Upgrade\r\nUpgrade: "
     ],
 )
 async def test_behind_an_offer_of_another_protocol_the_connection_ends_and_says_so(head: str) -> None:
-    async with listening(Guide().answer) as listener, calling(listener) as client:
+    async with listening(Guide().answer) as listener, connecting(listener.port) as client:
         await client.send(head.encode() + bare("n", "/")[0])
-        answers = await client.read_rest()
+        answers = await read_rest(client)
     assert answers.count(b"HTTP/1.1 200 OK") == 1
     assert b"Connection: close" in answers
 
@@ -396,12 +385,12 @@ async def test_behind_an_offer_of_another_protocol_the_connection_ends_and_says_
 @pytest.mark.parametrize("before", [b"", sized("n", "/whole", b"x")[0]])
 async def test_a_length_beyond_reason_is_no_http(length: str, cut: int, before: bytes) -> None:
     guide = Guide()
-    async with listening(guide.answer) as listener, calling(listener) as client:
+    async with listening(guide.answer) as listener, connecting(listener.port) as client:
         head = f"POST /unread HTTP/1.1\r\nHost: a\r\nContent-Length: {length}\r\n\r\n".encode()
         await client.send(before + head[:cut])
         await asyncio.sleep(0.05)
         await client.send(head[cut:])
-        assert b"HTTP/1.1 400" in await client.read_rest()
+        assert b"HTTP/1.1 400" in await read_rest(client)
         await asyncio.wait_for(listener.drain(SLOW_SECONDS), 1)
     assert len(guide.seen) == bool(before)
 
@@ -437,7 +426,7 @@ async def test_who_hangs_up_ends_the_answer() -> None:
         return None
 
     async with listening(answer) as listener:
-        async with calling(listener) as client:
+        async with connecting(listener.port) as client:
             await client.send(bare("n", "/")[0])
             await asyncio.wait_for(begun.wait(), SLOW_SECONDS)
             assert not ended.is_set()
@@ -453,7 +442,11 @@ async def test_draining_waits_for_what_has_begun_to_come_and_closes_behind_it(is
         connections.append(request.connection)
         return await guide.answer(request)
 
-    async with listening(answer) as listener, calling(listener) as client, calling(listener) as other:
+    async with (
+        listening(answer) as listener,
+        connecting(listener.port) as client,
+        connecting(listener.port) as other,
+    ):
         sent = sized("n", "/whole", b"x" * 1_000)[0]
         if is_known:
             # That such a body is read whole shows with the first one that does not come in one piece.
@@ -462,19 +455,19 @@ async def test_draining_waits_for_what_has_begun_to_come_and_closes_behind_it(is
             await client.send(sent[-10:] + sent[:-10])
         else:
             await client.send(sent + sent[:-10])
-        answered = await client.read_answer()
+        answered = await read_answer(client)
         await other.send(sent)
-        answered += await other.read_answer()
+        answered += await read_answer(other)
         assert b"connection: close" not in answered.lower()
         await until(lambda: connections[0].is_open)
         draining = asyncio.create_task(listener.drain(SLOW_SECONDS))
         await asyncio.sleep(0.05)
         assert not draining.done()
         await other.send(sent)
-        assert b"Connection: close" in await other.read_answer()
+        assert b"Connection: close" in await read_answer(other)
         await client.send(sent[-10:])
-        assert b"Connection: close" in await client.read_answer()
-        assert await client.read_rest() == b""
+        assert b"Connection: close" in await read_answer(client)
+        assert await read_rest(client) == b""
         await asyncio.wait_for(draining, SLOW_SECONDS)
     # One that is to be read whole is looked at when it is.
     assert late[-2:] == ([True, False] if is_known else [False, True])
@@ -486,25 +479,25 @@ async def test_draining_does_not_wait_for_ever() -> None:
         await asyncio.sleep(60)
         return None
 
-    async with listening(answer) as listener, calling(listener) as client:
+    async with listening(answer) as listener, connecting(listener.port) as client:
         await client.send(bare("n", "/")[0])
         await asyncio.sleep(0.05)
         await asyncio.wait_for(listener.drain(0.05), SLOW_SECONDS)
         await asyncio.wait_for(listener.close(), SLOW_SECONDS)
-        assert await client.read_rest() == b""
+        assert await read_rest(client) == b""
 
 
 async def test_connections_that_nobody_uses_are_closed() -> None:
     guide = Guide()
     async with (
         listening(guide.answer, idle_seconds=1) as listener,
-        calling(listener) as silent,
-        calling(listener) as used,
+        connecting(listener.port) as silent,
+        connecting(listener.port) as used,
     ):
         for _ in range(12):
             await used.send(bare("n", "/")[0])
-            await used.read_answer()
+            await read_answer(used)
             await asyncio.sleep(0.1)
-        assert await silent.read_rest() == b""
+        assert await read_rest(silent) == b""
         await used.send(bare("n", "/")[0])
-        await used.read_answer()
+        await read_answer(used)
