@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Final
 
 from bench.table import print_table
-from gateway.core.digest import make_digest
-from gateway.core.facts import find_facts
-from gateway.core.keepsakes import HEADING, find_counting, find_missing, with_list
-from gateway.core.transcript import Spoken
+from gateway.core.digest.fact_list import HEADING, find_counting, find_missing, with_list
+from gateway.core.digest.facts import find_facts
+from gateway.core.digest.render import make_digest
+from gateway.core.history.transcript import Spoken
 from gateway.wire.chat_text import read_spoken
 
 _SHARED: Final = Path(os.environ.get("GATEWAY_SHARED") or Path(__file__).resolve().parents[2] / "shared")

@@ -11,7 +11,7 @@ import msgspec
 from aiohttp import web
 
 from gateway.compactor import Compactor
-from gateway.core.command import LONGEST_INSTRUCTIONS_CHARS
+from gateway.core.compaction.command import LONGEST_INSTRUCTIONS_CHARS
 from gateway.event_stream import EventStream
 from gateway.metrics import CONTENT_TYPE, Metrics
 from gateway.roster import Roster, Sighting

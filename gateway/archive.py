@@ -16,8 +16,8 @@ from typing import Final
 import msgspec
 
 from gateway.backlog import Backlog
-from gateway.core.cut import Cut
-from gateway.core.pivot import Batch, Pivot, is_on_chain
+from gateway.core.compaction.cut import Cut
+from gateway.core.history.pivot import Batch, Pivot, is_on_chain
 from gateway.identity import Received
 from gateway.lru import Lru
 from gateway.store import Store, StoreError

@@ -1,9 +1,9 @@
 """Learns from what upstream counted: how its count compares with ours, and whether it left something out."""
 
-from gateway.core.plan import Plan
-from gateway.core.truncation import Expected, expect, had_in_force, is_suspicious, is_truncated
-from gateway.core.usage import Usage
-from gateway.core.view import measure
+from gateway.core.compaction.plan import Plan
+from gateway.core.history.view import measure
+from gateway.core.sizing.truncation import Expected, expect, had_in_force, is_suspicious, is_truncated
+from gateway.core.sizing.usage import Usage
 from gateway.journal import Journal
 from gateway.limits import LimitsBook
 from gateway.sizes import Sizer

@@ -7,8 +7,8 @@ import time
 from typing import Final
 
 from gateway.compactor import Compactor
-from gateway.core.by_hand import UnderWay
-from gateway.core.command import describe, may_be_command, read_compact
+from gateway.core.compaction.command import describe, may_be_command, read_compact
+from gateway.core.compaction.manual import UnderWay
 from gateway.downstream import Downstream
 from gateway.identity import Received
 from gateway.settings import Settings

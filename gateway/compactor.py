@@ -14,7 +14,8 @@ from typing import Any
 import msgspec
 
 from gateway.calibrator import Calibrator
-from gateway.core.by_hand import (
+from gateway.core.compaction.cut import Cut
+from gateway.core.compaction.manual import (
     Failed,
     Folded,
     NothingToFold,
@@ -23,12 +24,11 @@ from gateway.core.by_hand import (
     choose_rest,
     measure_fold,
 )
-from gateway.core.conversation import Conversation, find_open_group
-from gateway.core.cut import Cut
-from gateway.core.head import Head, smoothed_growth
-from gateway.core.pivot import is_on_chain
-from gateway.core.plan import Plan, Situation, decide_after
-from gateway.core.usage import Usage
+from gateway.core.compaction.plan import Plan, Situation, decide_after
+from gateway.core.history.conversation import Conversation, find_open_group
+from gateway.core.history.head import Head, smoothed_growth
+from gateway.core.history.pivot import is_on_chain
+from gateway.core.sizing.usage import Usage
 from gateway.folding import Compaction, Folding
 from gateway.journal import Journal
 from gateway.order import Order

@@ -4,8 +4,8 @@ What is in force for the conversation is applied to the body before it goes on. 
 or begun: a count is no turn.
 """
 
+from gateway.core.compaction.plan import Plan
 from gateway.core.errors import Unreadable
-from gateway.core.plan import Plan
 from gateway.dialer import Call
 from gateway.entrance import Admission
 from gateway.planner import Planner

@@ -3,12 +3,12 @@
 import asyncio
 from typing import Final
 
-from gateway.core.cut import Cut
-from gateway.core.digest import make_digest
-from gateway.core.pivot import Pivot
-from gateway.core.plan import Situation
-from gateway.core.summary import Accepted
-from gateway.core.weights import weigh
+from gateway.core.compaction.cut import Cut
+from gateway.core.compaction.plan import Situation
+from gateway.core.compaction.summary import Accepted
+from gateway.core.digest.render import make_digest
+from gateway.core.history.pivot import Pivot
+from gateway.core.sizing.weights import weigh
 from gateway.pivots import PivotMaker
 from gateway.sizes import Sizer
 from gateway.spoken import read_folded

@@ -8,7 +8,7 @@ from typing import Final
 import msgspec
 
 from gateway.core.errors import RequestRefused
-from gateway.core.purpose import is_agent, read_label
+from gateway.core.history.purpose import is_agent, read_label
 from gateway.downstream_request import RequestLine, Sameness
 from gateway.lru import Lru
 from gateway.request_head import RequestHead
@@ -26,7 +26,7 @@ _KEPT_WEIGHT_BYTES: Final = 6_000
 class Admission(msgspec.Struct, frozen=True):
     """head: as it goes upstream. raw_headers: as they came.
 
-    session, is_agent: as the client labels it (`core/purpose.py`).
+    session, is_agent: as the client labels it (`core/history/purpose.py`).
     form: what the path promises of the body; None where it is only relayed, or a pure relay was asked for.
     is_count: the answer is to say how many tokens it holds, and nothing more.
     """

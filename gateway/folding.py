@@ -7,13 +7,13 @@ in a row is left alone for a while.
 import time
 from dataclasses import dataclass, replace
 
-from gateway.core.breaker import Breaker
-from gateway.core.cut import Cut
-from gateway.core.pivot import Pivot
-from gateway.core.plan import Situation
-from gateway.core.summary import Rejected
-from gateway.core.view import make_view
-from gateway.core.weights import estimate_view, weigh
+from gateway.core.compaction.breaker import Breaker
+from gateway.core.compaction.cut import Cut
+from gateway.core.compaction.plan import Situation
+from gateway.core.compaction.summary import Rejected
+from gateway.core.history.pivot import Pivot
+from gateway.core.history.view import make_view
+from gateway.core.sizing.weights import estimate_view, weigh
 from gateway.digester import Digester
 from gateway.hooked import Hooked
 from gateway.journal import Journal

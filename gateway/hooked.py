@@ -1,8 +1,8 @@
 """Asks the hooks, then the summariser."""
 
-from gateway.core.cut import Cut
-from gateway.core.plan import Situation
-from gateway.core.summary import Rejected
+from gateway.core.compaction.cut import Cut
+from gateway.core.compaction.plan import Situation
+from gateway.core.compaction.summary import Rejected
 from gateway.hooks import Hooks, PreCompact
 from gateway.order import Order
 from gateway.summariser import Made, Summariser

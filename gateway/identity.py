@@ -8,10 +8,10 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from gateway.core.conversation import Conversation, begin_conversation, with_messages
 from gateway.core.errors import Unreadable
-from gateway.core.growing import Growing
-from gateway.core.message import Message
+from gateway.core.history.conversation import Conversation, begin_conversation, with_messages
+from gateway.core.history.message import Message
+from gateway.core.history.shared_list import Growing
 from gateway.lru import Lru
 from gateway.wire.body import Slice
 from gateway.wire.formats import WireFormat

@@ -10,10 +10,10 @@ from gateway.archive import Archive
 from gateway.bus import Bus
 from gateway.chronicle import Chronicle
 from gateway.compaction_log import DONE, Entry
-from gateway.core.cut import Cut
-from gateway.core.pivot import Batch, Pivot
-from gateway.core.plan import Plan
-from gateway.core.refusal import Overflow
+from gateway.core.compaction.cut import Cut
+from gateway.core.compaction.plan import Plan
+from gateway.core.history.pivot import Batch, Pivot
+from gateway.core.refusal.overflow import Overflow
 from gateway.events import Compacted, CompactionFailed, Kind, Overflowed, Pruned, make_boundary
 from gateway.metrics import Metrics
 from gateway.order import DIGEST, Order

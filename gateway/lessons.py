@@ -9,10 +9,10 @@ from dataclasses import replace
 from typing import Final
 
 from gateway.calibrator import Calibrator
-from gateway.core.limits import Limits
-from gateway.core.plan import Plan
-from gateway.core.refusal import Overflow
-from gateway.core.usage import Usage
+from gateway.core.compaction.plan import Plan
+from gateway.core.limits.model_limits import Limits
+from gateway.core.refusal.overflow import Overflow
+from gateway.core.sizing.usage import Usage
 from gateway.limits import LimitsBook
 from gateway.turn import Turn
 

@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Final
 
-from gateway.core.learned import Learned
-from gateway.core.limits import Limits, Sources, choose_limits
+from gateway.core.limits.learned import Learned
+from gateway.core.limits.model_limits import Limits, Sources, choose_limits
 from gateway.model_lists import ModelLists, choose_viewer
 from gateway.model_table import ModelTable
 from gateway.settings import Settings

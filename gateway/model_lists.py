@@ -8,7 +8,7 @@ import hashlib
 from collections.abc import Mapping
 from typing import Final
 
-from gateway.core.limits import Limits
+from gateway.core.limits.model_limits import Limits
 from gateway.lru import Lru
 from gateway.settings import UpstreamSettings
 

@@ -12,7 +12,7 @@ from importlib.resources import files
 
 import msgspec
 
-from gateway.core.limits import Limits
+from gateway.core.limits.model_limits import Limits
 
 # Of the lookup rule in `_source`. Bedrock writes region and vendor before a model's name.
 _REGION = re.compile(r"(?:us-gov|us|eu|apac|jp|au|ca|sa|global)\.(?=.)")

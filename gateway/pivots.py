@@ -3,12 +3,12 @@
 import time
 from typing import Final
 
-from gateway.core.conversation import find_fold_start
-from gateway.core.cut import Cut
-from gateway.core.pivot import Mark, Pivot
-from gateway.core.plan import Situation
-from gateway.core.summary import Accepted
-from gateway.core.view import shown_tokens
+from gateway.core.compaction.cut import Cut
+from gateway.core.compaction.plan import Situation
+from gateway.core.compaction.summary import Accepted
+from gateway.core.history.conversation import find_fold_start
+from gateway.core.history.pivot import Mark, Pivot
+from gateway.core.history.view import shown_tokens
 from gateway.sizes import Sizer
 from gateway.turn import Turn
 

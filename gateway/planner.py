@@ -7,13 +7,11 @@ answer counted is known.
 from collections.abc import Sequence
 from dataclasses import replace
 
-from gateway.core.bulk import Bulk, is_in_sight, weigh_bulk
-from gateway.core.clamp import choose_output
-from gateway.core.estimate import Estimate, Known, upper_bound_tokens
-from gateway.core.head import Head
-from gateway.core.lines import Lines
-from gateway.core.message import Message
-from gateway.core.pivot import (
+from gateway.core.compaction.clamp import choose_output
+from gateway.core.compaction.plan import InTokens, Plan, Situation
+from gateway.core.history.head import Head
+from gateway.core.history.message import Message
+from gateway.core.history.pivot import (
     Batch,
     Pivot,
     find_eligible_batches,
@@ -21,9 +19,11 @@ from gateway.core.pivot import (
     is_eligible,
     is_on_chain,
 )
-from gateway.core.plan import InTokens, Plan, Situation
-from gateway.core.view import View, make_view
-from gateway.core.weights import estimate_view, weigh
+from gateway.core.history.view import View, make_view
+from gateway.core.limits.thresholds import Lines
+from gateway.core.sizing.estimate import Estimate, Known, upper_bound_tokens
+from gateway.core.sizing.payload import Bulk, is_in_sight, weigh_bulk
+from gateway.core.sizing.weights import estimate_view, weigh
 from gateway.sizes import Sizer
 from gateway.state import State
 from gateway.turn import Turn

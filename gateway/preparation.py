@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Final
 
 from gateway.compactor import Compactor
-from gateway.core.plan import CompactFirst, DigestFirst, Plan, decide
+from gateway.core.compaction.plan import CompactFirst, DigestFirst, Plan, decide
 from gateway.downstream import Downstream
 from gateway.folding import Folding
 from gateway.order import Order

@@ -8,14 +8,13 @@ from typing import Final
 import msgspec
 
 from gateway.commands import read_command
-from gateway.core.beta import has_long_window
-from gateway.core.conversation import Conversation, count_replies
 from gateway.core.errors import Unreadable
-from gateway.core.head import Head, choose_scope
-from gateway.core.limits import Limits
-from gateway.core.lines import Demand, Lines, choose_lines
+from gateway.core.history.conversation import Conversation, count_replies
+from gateway.core.history.head import Head, choose_scope
+from gateway.core.history.purpose import LEADING_BYTES, NEWEST_BYTES, Purpose, read_purpose
+from gateway.core.limits.model_limits import Limits, has_long_window
+from gateway.core.limits.thresholds import Demand, Lines, choose_lines
 from gateway.core.policy import Policy
-from gateway.core.purpose import LEADING_BYTES, NEWEST_BYTES, Purpose, read_purpose
 from gateway.discovery import Discovery
 from gateway.entrance import Admission
 from gateway.identity import Received, leading_digests

@@ -9,10 +9,7 @@ import logging
 from functools import lru_cache
 from typing import Final
 
-from gateway.core.conversation import find_open_group
-from gateway.core.head import Head
-from gateway.core.pivot import Pivot
-from gateway.core.skeleton import (
+from gateway.core.history.cleared_results import (
     PLACEHOLDERS,
     Outline,
     Outlines,
@@ -25,6 +22,9 @@ from gateway.core.skeleton import (
     rekey,
     with_outline,
 )
+from gateway.core.history.conversation import find_open_group
+from gateway.core.history.head import Head
+from gateway.core.history.pivot import Pivot
 from gateway.identity import Received
 from gateway.state import State
 from gateway.store import StoreError

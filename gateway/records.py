@@ -11,12 +11,12 @@ import msgspec
 from pydantic import TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
 
-from gateway.core.by_hand import Folded
-from gateway.core.estimate import Calibration
-from gateway.core.head import Head
-from gateway.core.learned import Learned
-from gateway.core.pivot import Batch, Pivot
-from gateway.core.skeleton import Outlines
+from gateway.core.compaction.manual import Folded
+from gateway.core.history.cleared_results import Outlines
+from gateway.core.history.head import Head
+from gateway.core.history.pivot import Batch, Pivot
+from gateway.core.limits.learned import Learned
+from gateway.core.sizing.estimate import Calibration
 
 R = TypeVar("R", Head, Pivot, Batch, Outlines, "Marker", Calibration, Learned, Folded)
 

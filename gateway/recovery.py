@@ -7,8 +7,8 @@ from collections.abc import Awaitable
 from functools import partial
 from typing import Final, NamedTuple
 
-from gateway.core.plan import Plan
-from gateway.core.refusal import Overflow, is_window_exceeded
+from gateway.core.compaction.plan import Plan
+from gateway.core.refusal.overflow import Overflow, is_window_exceeded
 from gateway.dialer import Call
 from gateway.downstream import Downstream
 from gateway.holding import Care, Held

@@ -13,7 +13,7 @@ from aiohttp import hdrs
 
 from gateway.answer_head import CONTENT_ENCODING, CONTENT_LENGTH, AnswerHead
 from gateway.core.errors import UpstreamFailed
-from gateway.core.refusal import Overflow
+from gateway.core.refusal.overflow import Overflow
 from gateway.dialer import Call, Dialer
 from gateway.downstream import Downstream
 from gateway.holding import Care, Held, hold_back, may_be_refusal

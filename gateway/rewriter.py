@@ -5,9 +5,9 @@ Rendered marks are remembered, so that a shortened message is parsed once in its
 
 from functools import partial
 
-from gateway.core.pivot import Mark, Pivot
-from gateway.core.plan import Plan
-from gateway.core.view import View
+from gateway.core.compaction.plan import Plan
+from gateway.core.history.pivot import Mark, Pivot
+from gateway.core.history.view import View
 from gateway.lru import Lru
 from gateway.turn import Turn
 from gateway.wire.edits import make_output_edit, make_view_edits

@@ -8,8 +8,8 @@ from typing import Final
 
 import msgspec
 
-from gateway.core.head import Head
-from gateway.core.purpose import Purpose
+from gateway.core.history.head import Head
+from gateway.core.history.purpose import Purpose
 from gateway.lru import Lru
 from gateway.turn import Turn
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import msgspec
 from msgspec.structs import replace
 
-from gateway.core.plan import Plan
+from gateway.core.compaction.plan import Plan
 from gateway.dialer import Call
 from gateway.downstream import Downstream
 from gateway.holding import Care, Held

@@ -1,7 +1,7 @@
 """What was said in the messages that a cut folds: the originals that the client just sent (DESIGN §6)."""
 
-from gateway.core.cut import Cut
-from gateway.core.transcript import Spoken
+from gateway.core.compaction.cut import Cut
+from gateway.core.history.transcript import Spoken
 from gateway.turn import Turn
 
 

@@ -12,13 +12,13 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 
-from gateway.core.by_hand import Folded
-from gateway.core.conversation import Conversation
-from gateway.core.estimate import Calibration, Meter
-from gateway.core.head import Head, says_more
-from gateway.core.learned import Learned
-from gateway.core.pivot import Batch, Pivot, is_on_chain
-from gateway.core.skeleton import Outlines
+from gateway.core.compaction.manual import Folded
+from gateway.core.history.cleared_results import Outlines
+from gateway.core.history.conversation import Conversation
+from gateway.core.history.head import Head, says_more
+from gateway.core.history.pivot import Batch, Pivot, is_on_chain
+from gateway.core.limits.learned import Learned
+from gateway.core.sizing.estimate import Calibration, Meter
 from gateway.lru import Lru
 from gateway.records import Marker, parse_record, render_record
 from gateway.store import Store

@@ -7,13 +7,13 @@ import asyncio
 from dataclasses import dataclass
 from typing import Final
 
-from gateway.core.cut import SMALLER_SHARE, Cut
+from gateway.core.compaction.cut import SMALLER_SHARE, Cut
+from gateway.core.compaction.plan import Situation
+from gateway.core.compaction.summary import Accepted, Answer, Bounds, Rejected, judge_summary, strip_thinking
+from gateway.core.digest.fact_list import find_missing, with_list
 from gateway.core.errors import ModelUnknown, UpstreamFailed
-from gateway.core.keepsakes import find_missing, with_list
-from gateway.core.pivot import Pivot
-from gateway.core.plan import Situation
-from gateway.core.refusal import Overflow
-from gateway.core.summary import Accepted, Answer, Bounds, Rejected, judge_summary, strip_thinking
+from gateway.core.history.pivot import Pivot
+from gateway.core.refusal.overflow import Overflow
 from gateway.pivots import PivotMaker
 from gateway.sizes import Sizer
 from gateway.summary_call import PromptRefused, SummaryClient

@@ -10,9 +10,9 @@ from typing import Final
 
 import httpx2 as httpx
 
+from gateway.core.compaction.summary import Answer
 from gateway.core.errors import ModelUnknown, UpstreamFailed
-from gateway.core.refusal import Overflow, read_overflow
-from gateway.core.summary import Answer
+from gateway.core.refusal.overflow import Overflow, read_overflow
 from gateway.own_call import CALL_ERRORS, make_own_headers
 from gateway.wire.formats import WireFormat
 from gateway.wire.model_refusal import STATUSES, is_model_unknown

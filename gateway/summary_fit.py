@@ -9,16 +9,23 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from gateway.core.beta import has_long_window
-from gateway.core.cut import Cut
-from gateway.core.estimate import is_plausible_ratio
-from gateway.core.fold import Attempt, History, Quoting, find_chunks, find_whole, from_originals, shrink_cut
-from gateway.core.limits import Limits
-from gateway.core.plan import Situation
+from gateway.core.compaction.chunks import (
+    Attempt,
+    History,
+    Quoting,
+    find_chunks,
+    find_whole,
+    from_originals,
+    shrink_cut,
+)
+from gateway.core.compaction.cut import Cut
+from gateway.core.compaction.plan import Situation
+from gateway.core.history.transcript import Spoken, render_earlier_summary, render_transcript
+from gateway.core.limits.model_limits import Limits, has_long_window
 from gateway.core.policy import Policy
-from gateway.core.refusal import Overflow
-from gateway.core.transcript import Spoken, render_earlier_summary, render_transcript
-from gateway.core.weights import Weights, weigh
+from gateway.core.refusal.overflow import Overflow
+from gateway.core.sizing.estimate import is_plausible_ratio
+from gateway.core.sizing.weights import Weights, weigh
 from gateway.limits import LimitsBook
 from gateway.lru import Lru
 from gateway.settings import UpstreamSettings

@@ -7,13 +7,12 @@ import msgspec
 from msgspec.structs import replace
 from yarl import URL
 
-from gateway.core.beta import has_long_window
-from gateway.core.estimate import Meter
-from gateway.core.head import Head
-from gateway.core.limits import Limits
-from gateway.core.lines import Demand, Lines, choose_lines
+from gateway.core.history.head import Head
+from gateway.core.history.purpose import Purpose
+from gateway.core.limits.model_limits import Limits, has_long_window
+from gateway.core.limits.thresholds import Demand, Lines, choose_lines
 from gateway.core.policy import Policy
-from gateway.core.purpose import Purpose
+from gateway.core.sizing.estimate import Meter
 from gateway.identity import Received
 from gateway.settings import UpstreamSettings
 from gateway.tenancy import Tenant

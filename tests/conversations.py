@@ -11,13 +11,13 @@ from typing import Any
 from hypothesis import strategies as st
 from yarl import URL
 
-from gateway.core.conversation import Conversation, find_open_group, is_boundary
-from gateway.core.estimate import Sizes
-from gateway.core.limits import Limits
-from gateway.core.pivot import Batch, Mark, Pivot
-from gateway.core.plan import Plan
+from gateway.core.compaction.plan import Plan
+from gateway.core.history.conversation import Conversation, find_open_group, is_boundary
+from gateway.core.history.pivot import Batch, Mark, Pivot
+from gateway.core.history.view import Size
+from gateway.core.limits.model_limits import Limits
 from gateway.core.policy import Policy
-from gateway.core.view import Size
+from gateway.core.sizing.estimate import Sizes
 from gateway.identity import Received, Recognizer
 from gateway.rewriter import Rewriter
 from gateway.settings import UpstreamSettings

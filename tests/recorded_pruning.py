@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from gateway.core.pivot import Mark
+from gateway.core.history.pivot import Mark
 from tests.conversations import JSON
 
 

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from gateway.archive import Archive
-from gateway.core.cut import Cut
-from gateway.core.pivot import Mark
+from gateway.core.compaction.cut import Cut
+from gateway.core.history.pivot import Mark
 from gateway.core.policy import Originals, Policy
 from gateway.store import Store, StoreError
 from gateway.store.disk import DiskStore

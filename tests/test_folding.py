@@ -5,13 +5,13 @@ from typing import Any, cast
 from gateway.archive import Archive
 from gateway.bus import Bus
 from gateway.chronicle import Chronicle
-from gateway.core.cut import Cut
-from gateway.core.estimate import Calibration, Known
-from gateway.core.limits import Limits
-from gateway.core.pivot import Pivot
-from gateway.core.plan import Situation
+from gateway.core.compaction.cut import Cut
+from gateway.core.compaction.plan import Situation
+from gateway.core.history.pivot import Pivot
+from gateway.core.history.view import View
+from gateway.core.limits.model_limits import Limits
 from gateway.core.policy import Policy
-from gateway.core.view import View
+from gateway.core.sizing.estimate import Calibration, Known
 from gateway.digester import Digester
 from gateway.folding import Folding
 from gateway.hooked import Hooked

@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
-from gateway.core.estimate import Calibration, Known
-from gateway.core.limits import Limits
-from gateway.core.pivot import Mark, Pivot
-from gateway.core.plan import Plan, Situation, decide
+from gateway.core.compaction.plan import Plan, Situation, decide
+from gateway.core.history.pivot import Mark, Pivot
+from gateway.core.history.view import View
+from gateway.core.limits.model_limits import Limits
 from gateway.core.policy import Policy
-from gateway.core.view import View
+from gateway.core.sizing.estimate import Calibration, Known
 from gateway.identity import Received, Recognizer
 from gateway.rewriter import Rewriter
 from gateway.wire.formats import FORMATS

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 from pydantic import SecretStr
 
-from gateway.core.limits import Limits
+from gateway.core.limits.model_limits import Limits
 from gateway.limits import LimitsBook
 from gateway.model_lists import ModelLists
 from gateway.model_table import ModelTable

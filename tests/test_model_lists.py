@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from pydantic import SecretStr
 
-from gateway.core.limits import Limits
+from gateway.core.limits.model_limits import Limits
 from gateway.model_lists import ModelLists, choose_viewer
 from gateway.settings import load_settings
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.core.limits import Limits
+from gateway.core.limits.model_limits import Limits
 from gateway.model_table import ModelTable, make_names, parse_table
 
 _TABLE = ModelTable.load()

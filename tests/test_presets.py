@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import pytest
 
-from gateway.core.limits import Limits
+from gateway.core.limits.model_limits import Limits
 from gateway.core.policy import Policy
 from gateway.settings import load_settings
 from gateway.settings.folder import find_config_folder

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.core.head import Head
-from gateway.core.pivot import Pivot
-from gateway.core.skeleton import PLACEHOLDERS
+from gateway.core.history.cleared_results import PLACEHOLDERS
+from gateway.core.history.head import Head
+from gateway.core.history.pivot import Pivot
 from gateway.identity import Received
 from gateway.recollection import recall, remember
 from gateway.state import State

@@ -5,13 +5,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.core.by_hand import Folded
-from gateway.core.estimate import Calibration
-from gateway.core.head import Head
-from gateway.core.learned import Learned
-from gateway.core.limits import Limits
-from gateway.core.pivot import Batch, Mark, Pivot
-from gateway.core.skeleton import Outline, Outlines
+from gateway.core.compaction.manual import Folded
+from gateway.core.history.cleared_results import Outline, Outlines
+from gateway.core.history.head import Head
+from gateway.core.history.pivot import Batch, Mark, Pivot
+from gateway.core.limits.learned import Learned
+from gateway.core.limits.model_limits import Limits
+from gateway.core.sizing.estimate import Calibration
 from gateway.records import VERSION, Marker, parse_record, render_record
 
 _HEAD = Head(

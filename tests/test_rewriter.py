@@ -6,8 +6,8 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.core.conversation import find_open_group, is_boundary
-from gateway.core.pivot import Mark
+from gateway.core.history.conversation import find_open_group, is_boundary
+from gateway.core.history.pivot import Mark
 from gateway.rewriter import Rewriter
 from gateway.wire.chat_rewrite import render_summary
 from tests.conversations import (

@@ -2,7 +2,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from gateway.core.view import CLEARED_TOKENS, Size
+from gateway.core.history.view import CLEARED_TOKENS, Size
 from gateway.identity import Recognizer
 from gateway.sizes import Sizer, measure_message
 from gateway.tokens import count_by_length

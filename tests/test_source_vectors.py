@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from gateway.core.conversation import Conversation
-from gateway.core.estimate import Calibration, Known, Sizes
-from gateway.core.limits import Limits
-from gateway.core.pivot import Pivot, find_eligible_pivots
-from gateway.core.plan import Plan, Situation, decide, decide_after
+from gateway.core.compaction.plan import Plan, Situation, decide, decide_after
+from gateway.core.history.conversation import Conversation
+from gateway.core.history.pivot import Pivot, find_eligible_pivots
+from gateway.core.history.view import FRAME_TOKENS, Size, View
+from gateway.core.limits.model_limits import Limits
 from gateway.core.policy import Policy
-from gateway.core.view import FRAME_TOKENS, Size, View
+from gateway.core.sizing.estimate import Calibration, Known, Sizes
 from gateway.rewriter import Rewriter
 from tests.conversations import JSON, converse, make_batch, make_pivot, make_turn, read, render
 from tests.recorded_pruning import RecordedPruning

@@ -5,13 +5,13 @@ from typing import Any
 
 import pytest
 
-from gateway.core.by_hand import Folded
-from gateway.core.conversation import Conversation
-from gateway.core.estimate import Calibration, Meter
-from gateway.core.head import Head
-from gateway.core.learned import Learned
-from gateway.core.limits import Limits
-from gateway.core.pivot import Mark
+from gateway.core.compaction.manual import Folded
+from gateway.core.history.conversation import Conversation
+from gateway.core.history.head import Head
+from gateway.core.history.pivot import Mark
+from gateway.core.limits.learned import Learned
+from gateway.core.limits.model_limits import Limits
+from gateway.core.sizing.estimate import Calibration, Meter
 from gateway.records import Marker, render_record
 from gateway.state import State
 from gateway.store.fault import StoreError

@@ -2,10 +2,10 @@
 
 from dataclasses import replace
 
-from gateway.core.cut import Cut
-from gateway.core.fold import Quoting
+from gateway.core.compaction.chunks import Quoting
+from gateway.core.compaction.cut import Cut
+from gateway.core.history.transcript import Spoken
 from gateway.core.policy import Policy, Prompts, Summary
-from gateway.core.transcript import Spoken
 from gateway.summary_fit import make_parts
 from tests.conversations import converse, make_pivot
 

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field, SecretStr
 
-from gateway.core.limits import Limits
+from gateway.core.limits.model_limits import Limits
 from gateway.settings.policy_schema import PolicySection
 from gateway.settings.section import Section
 

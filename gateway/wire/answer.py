@@ -8,7 +8,7 @@ from functools import cached_property
 
 import msgspec
 
-from gateway.core.usage import Usage
+from gateway.core.sizing.usage import Usage
 from gateway.wire.answer_events import AnswerEvents
 from gateway.wire.answer_facts import AnswerFacts, read_plain_answer
 from gateway.wire.sse import Event

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from gateway.core.usage import Usage, merge_usage, read_timings, read_usage
+from gateway.core.sizing.usage import Usage, merge_usage, read_timings, read_usage
 from gateway.wire.sse import Event
 
 _TypeOfDelta = Literal[

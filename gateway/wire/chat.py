@@ -9,7 +9,7 @@ from typing import Final, Literal, cast
 import msgspec
 
 from gateway.core.errors import Unreadable
-from gateway.core.message import Call, Message, Role, digest_encoded, digest_fields, make_field_format
+from gateway.core.history.message import Call, Message, Role, digest_encoded, digest_fields, make_field_format
 from gateway.wire.body import read_message_object
 from gateway.wire.canonical import (
     EMPTY,

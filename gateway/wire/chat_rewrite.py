@@ -2,8 +2,8 @@
 
 import msgspec
 
-from gateway.core.pivot import Mark, Pivot, list_turns
-from gateway.core.transcript import cut_middle
+from gateway.core.history.pivot import Mark, Pivot, list_turns
+from gateway.core.history.transcript import cut_middle
 from gateway.wire.body import decode_fields
 
 

@@ -3,8 +3,8 @@
 Knows where words are; leaves ids, flags and the bytes of media out.
 """
 
-from gateway.core.attachment import Attachment
-from gateway.core.transcript import Spoken
+from gateway.core.history.transcript import Spoken
+from gateway.core.sizing.attachments import Attachment
 from gateway.wire.body import decode_message
 from gateway.wire.canonical import flatten_content
 from gateway.wire.words import weigh_parts

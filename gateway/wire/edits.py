@@ -5,9 +5,9 @@ Carries out a view. Every message that is kept leaves byte-identical and in orde
 
 from collections.abc import Callable, Mapping
 
-from gateway.core.conversation import Conversation
-from gateway.core.pivot import Pivot
-from gateway.core.view import View
+from gateway.core.history.conversation import Conversation
+from gateway.core.history.pivot import Pivot
+from gateway.core.history.view import View
 from gateway.wire.request import RequestBody
 from gateway.wire.splice import Edit
 

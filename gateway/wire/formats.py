@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from gateway.core.errors import RequestRefused
-from gateway.core.message import Message
-from gateway.core.pivot import Mark, Pivot
-from gateway.core.transcript import Spoken
+from gateway.core.history.message import Message
+from gateway.core.history.pivot import Mark, Pivot
+from gateway.core.history.transcript import Spoken
 from gateway.wire import (
     chat,
     chat_own_answer,

@@ -9,7 +9,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from gateway.core.message import Call, Message, Role, digest_fields
+from gateway.core.history.message import Call, Message, Role, digest_fields
 from gateway.wire.body import read_message_object
 from gateway.wire.canonical import (
     canonical_json,

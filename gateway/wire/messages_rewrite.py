@@ -4,8 +4,8 @@ from typing import Final
 
 import msgspec
 
-from gateway.core.pivot import Mark, Pivot, list_turns
-from gateway.core.transcript import cut_middle
+from gateway.core.history.pivot import Mark, Pivot, list_turns
+from gateway.core.history.transcript import cut_middle
 from gateway.wire.body import decode_fields
 
 # "text content blocks must be non-empty", and must say something.

@@ -6,8 +6,8 @@ Knows where words are; leaves ids, flags and the bytes of media out.
 from dataclasses import replace
 from typing import Final
 
-from gateway.core.attachment import ATTACHMENT_TOKENS, Attachment
-from gateway.core.transcript import Spoken
+from gateway.core.history.transcript import Spoken
+from gateway.core.sizing.attachments import ATTACHMENT_TOKENS, Attachment
 from gateway.wire.body import decode_message
 from gateway.wire.canonical import canonical_json
 from gateway.wire.words import iter_words

@@ -12,7 +12,7 @@ from typing import Final
 
 import msgspec
 
-from gateway.core.limits import Limits, is_plausible
+from gateway.core.limits.model_limits import Limits, is_plausible
 
 MOST_BYTES: Final = 8 << 20
 _MOST_MODELS: Final = 20_000

@@ -11,7 +11,7 @@ from itertools import islice
 
 import msgspec
 
-from gateway.core.refusal import Refusal, is_window_exceeded
+from gateway.core.refusal.overflow import Refusal, is_window_exceeded
 from gateway.wire.answer_facts import Document, has_error, read_documents
 from gateway.wire.content import finish_reasons, has_content
 from gateway.wire.sse import Event

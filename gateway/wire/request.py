@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import msgspec
 
 from gateway.core.errors import Unreadable
-from gateway.core.growing import Growing
+from gateway.core.history.shared_list import Growing
 from gateway.wire.body import Fields, Slice, split_fields, split_items
 
 

@@ -6,7 +6,7 @@ Knows the format's words. Decides nothing, and never writes an item back from wh
 from dataclasses import replace
 from typing import Final
 
-from gateway.core.message import Call, Message, digest_fields
+from gateway.core.history.message import Call, Message, digest_fields
 from gateway.wire.body import split_fields_or_text
 from gateway.wire.canonical import (
     EMPTY,

@@ -9,7 +9,7 @@ from typing import Any, Final
 import msgspec
 
 from gateway.core.errors import Unreadable
-from gateway.core.message import Role
+from gateway.core.history.message import Role
 from gateway.wire.body import decode_message
 
 Item = dict[str, Any]

@@ -5,8 +5,8 @@ Knows where words are; leaves ids, flags and the bytes of media out.
 
 from typing import Final
 
-from gateway.core.attachment import ATTACHMENT_TOKENS, Attachment
-from gateway.core.transcript import Spoken
+from gateway.core.history.transcript import Spoken
+from gateway.core.sizing.attachments import ATTACHMENT_TOKENS, Attachment
 from gateway.wire.canonical import canonical_json, flatten_content
 from gateway.wire.responses_items import Item, decode_items, read_answered, read_kind
 from gateway.wire.words import iter_words, weigh_parts

@@ -6,8 +6,8 @@ Whatever a format's digest leaves out or evens out, its skeleton does too: the s
 import msgspec
 
 from gateway.core.errors import Unreadable
-from gateway.core.message import Message
-from gateway.core.skeleton import Skeleton, digest_result
+from gateway.core.history.cleared_results import Skeleton, digest_result
+from gateway.core.history.message import Message
 from gateway.wire.canonical import canonical_part, flatten_content
 from gateway.wire.formats import WireFormat
 

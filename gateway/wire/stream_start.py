@@ -7,7 +7,7 @@ nothing of why it is asked, and does not keep the bytes.
 from dataclasses import dataclass
 from typing import Final
 
-from gateway.core.refusal import Refusal
+from gateway.core.refusal.overflow import Refusal
 from gateway.wire.answer_events import AnswerEvents
 from gateway.wire.content import finish_reasons, has_content, is_silent
 from gateway.wire.refusal import documents_of, read_event_refusal, read_full_window, read_refusal

@@ -6,7 +6,7 @@ Reasoning is not text. Whether a text will do as a summary is for `core` to say.
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from gateway.core.usage import Usage
+from gateway.core.sizing.usage import Usage
 from gateway.wire.answer import is_complete
 from gateway.wire.answer_events import AnswerEvents
 from gateway.wire.answer_facts import AnswerFacts, Document

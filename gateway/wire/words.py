@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
-from gateway.core.attachment import ATTACHMENT_TOKENS, Attachment
+from gateway.core.sizing.attachments import ATTACHMENT_TOKENS, Attachment
 
 # No word is that long.
 _BLOB_CHARACTERS: Final = 1_024

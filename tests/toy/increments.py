@@ -10,13 +10,13 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from gateway.core.conversation import Conversation
-from gateway.core.estimate import Calibration, Known, Sizes
-from gateway.core.growing import Growing
-from gateway.core.head import Head
+from gateway.core.history.conversation import Conversation
+from gateway.core.history.head import Head
+from gateway.core.history.shared_list import Growing
+from gateway.core.history.view import View, measure
 from gateway.core.policy import Estimator
-from gateway.core.view import View, measure
-from gateway.core.weights import estimate_view, weigh
+from gateway.core.sizing.estimate import Calibration, Known, Sizes
+from gateway.core.sizing.weights import estimate_view, weigh
 from gateway.identity import Received, Recognizer
 from gateway.sizes import Sizer
 from gateway.wire.formats import CHAT

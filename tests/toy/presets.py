@@ -7,14 +7,14 @@ summary takes `SUMMARY_TOKENS`.
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from gateway.core.conversation import Conversation
-from gateway.core.cut import Cut
-from gateway.core.estimate import Calibration, Known, Sizes
-from gateway.core.limits import Limits
-from gateway.core.pivot import Batch, Pivot, find_eligible_batches, find_eligible_pivots
-from gateway.core.plan import CompactFirst, DigestFirst, Plan, Situation, decide, decide_after
+from gateway.core.compaction.cut import Cut
+from gateway.core.compaction.plan import CompactFirst, DigestFirst, Plan, Situation, decide, decide_after
+from gateway.core.history.conversation import Conversation
+from gateway.core.history.pivot import Batch, Pivot, find_eligible_batches, find_eligible_pivots
+from gateway.core.history.view import FRAME_TOKENS, Size, View
+from gateway.core.limits.model_limits import Limits
 from gateway.core.policy import Policy
-from gateway.core.view import FRAME_TOKENS, Size, View
+from gateway.core.sizing.estimate import Calibration, Known, Sizes
 from tests.conversations import JSON, converse
 
 SUMMARY_TOKENS = 1_000

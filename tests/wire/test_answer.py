@@ -9,7 +9,7 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.core.usage import Usage
+from gateway.core.sizing.usage import Usage
 from gateway.wire.answer import AnswerReader, Reading
 from tests.shared_data import requires_shared
 from tests.wire.recorded import USAGE_FLAGS, cut, cut_anywhere, load_answers

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.core.errors import Unreadable
-from gateway.core.message import Call
+from gateway.core.history.message import Call
 from gateway.wire.chat import parse_body, read_message
 from gateway.wire.request import RequestBody, message_key, parse_continuation
 from tests.conversations import JSON, bodies, conversations, frames, render, render_message, texts

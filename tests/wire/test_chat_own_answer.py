@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from gateway.core.usage import Usage
+from gateway.core.sizing.usage import Usage
 from gateway.wire.chat_own_answer import render_own_answer
 from gateway.wire.chat_reply import read_said
 from gateway.wire.own_answer import OwnAnswer

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from gateway.core.pivot import Mark
-from gateway.core.view import make_view
+from gateway.core.history.pivot import Mark
+from gateway.core.history.view import make_view
 from gateway.wire.chat import parse_body
 from gateway.wire.chat_rewrite import render_marked, render_summary
 from gateway.wire.edits import make_output_edit, make_view_edits

@@ -1,7 +1,7 @@
 import pytest
 from hypothesis import given
 
-from gateway.core.transcript import Spoken
+from gateway.core.history.transcript import Spoken
 from gateway.wire.chat import read_message
 from gateway.wire.chat_text import read_spoken
 from tests.conversations import JSON, conversations, render_message

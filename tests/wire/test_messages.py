@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.core.conversation import Conversation, is_boundary
 from gateway.core.errors import Unreadable
-from gateway.core.message import Call, Message
+from gateway.core.history.conversation import Conversation, is_boundary
+from gateway.core.history.message import Call, Message
 from gateway.identity import Recognizer
 from gateway.rewriter import Rewriter
 from gateway.wire import messages as wire

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.core.summary import Answer, is_complete
-from gateway.core.usage import Usage
+from gateway.core.compaction.summary import Answer, is_complete
+from gateway.core.sizing.usage import Usage
 from gateway.wire.answer import AnswerReader
 from gateway.wire.messages_reply import read_said
 from gateway.wire.stream_start import Refused, Started, StreamStart

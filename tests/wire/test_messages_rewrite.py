@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.core.pivot import Mark
+from gateway.core.history.pivot import Mark
 from gateway.wire.messages_rewrite import render_marked, render_summary
 from tests.conversations import (
     PLACEHOLDER,

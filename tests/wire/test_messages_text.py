@@ -1,7 +1,7 @@
 import pytest
 from hypothesis import given
 
-from gateway.core.transcript import Spoken, list_entries
+from gateway.core.history.transcript import Spoken, list_entries
 from gateway.wire.messages import read_message
 from gateway.wire.messages_text import read_spoken
 from tests.conversations import render_message

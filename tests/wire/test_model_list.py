@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.core.limits import Limits
+from gateway.core.limits.model_limits import Limits
 from gateway.wire.model_list import MOST_BYTES, parse_model_list
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.core.refusal import Overflow, Refusal, read_overflow
+from gateway.core.refusal.overflow import Overflow, Refusal, read_overflow
 from gateway.wire.refusal import read_event_refusal, read_full_window, read_refusal
 from gateway.wire.sse import Event
 from tests.shared_data import SHARED, requires_shared

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from gateway.core.conversation import Conversation, find_open_group, find_tool_names
 from gateway.core.errors import Unreadable
-from gateway.core.message import Call, Message
+from gateway.core.history.conversation import Conversation, find_open_group, find_tool_names
+from gateway.core.history.message import Call, Message
 from gateway.wire.request import message_key
 from gateway.wire.responses import parse_body, read_message
 from tests.responses_items import JSON, read, render

@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 
-from gateway.core.pivot import Mark
+from gateway.core.history.pivot import Mark
 from gateway.wire.responses_rewrite import BLANK_PICTURE, render_marked, render_summary
 from tests.conversations import PLACEHOLDER, RESUME, make_pivot
 from tests.responses_items import JSON, read, render

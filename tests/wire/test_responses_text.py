@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from gateway.core.transcript import render_transcript
+from gateway.core.history.transcript import render_transcript
 from gateway.wire.responses_text import read_spoken
 from tests.responses_items import JSON
 

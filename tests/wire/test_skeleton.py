@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.core.skeleton import (
+from gateway.core.history.cleared_results import (
     PLACEHOLDERS,
     Outlines,
     Skeleton,

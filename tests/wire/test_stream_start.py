@@ -4,7 +4,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from gateway.core.refusal import Overflow, Refusal, read_overflow
+from gateway.core.refusal.overflow import Overflow, Refusal, read_overflow
 from gateway.wire.stream_start import MAX_START_BYTES, Pending, Refused, Started, StreamStart, Verdict
 from tests.shared_data import requires_shared
 from tests.wire.recorded import cut, cut_anywhere, load_answers

@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from gateway.core.usage import Usage
+from gateway.core.sizing.usage import Usage
 from gateway.wire.chat_reply import read_said
 from gateway.wire.summary_answer import MAX_TEXT_CHARACTERS, SummaryAnswer, SummaryReader
 from tests.shared_data import requires_shared

@@ -1,0 +1,130 @@
+"""A history that one call cannot hold is folded in chunks of whole groups."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.core.compaction.chunks import (
+    CHUNKED,
+    WHOLE,
+    History,
+    Quoting,
+    find_chunks,
+    find_whole,
+    shrink_cut,
+)
+from gateway.core.compaction.cut import Cut
+from gateway.core.history.conversation import is_boundary
+from gateway.core.history.transcript import Spoken, render_transcript
+from gateway.core.history.view import Size
+from gateway.core.sizing.estimate import Sizes
+from gateway.core.sizing.weights import Weights
+from tests.conversations import JSON, conversations, converse
+
+
+def make_weights(count: int) -> Weights:
+    sizes = Sizes(messages=[Size(10, 40)] * count, environment=0)
+    return Weights(sizes, [10.0] * count, 0.0, 1.0)
+
+
+def make_cut(start: int, covers: int) -> Cut:
+    return Cut(base=None, start=start, covers=covers, folded=10 * (covers - start), cap=5, opening_chars=None)
+
+
+def make_history(messages: list[JSON], chars: int = 40) -> History:
+    conversation = converse(messages)
+    count = len(conversation.messages)
+    covers = max((at for at in range(1, count + 1) if is_boundary(conversation, at)), default=count)
+    spoken = [
+        Spoken(message.role, "x " * (chars // 2), (), 0, is_result=message.role == "tool")
+        for message in conversation.messages[:covers]
+    ]
+    return History(conversation, make_cut(0, covers), spoken, [Size(chars // 2, chars)] * covers)
+
+
+def make_chain(turns: int) -> list[JSON]:
+    """Each turn: a call and its result."""
+    call = {"id": "a", "type": "function", "function": {"name": "look", "arguments": "{}"}}
+    turn: list[JSON] = [
+        {"role": "assistant", "content": "Now.", "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "a", "content": "seen"},
+    ]
+    return [{"role": "user", "content": "Go."}, *(turn * turns)]
+
+
+ROOMS = st.floats(-1_000, 100_000)
+
+
+@given(conversations(min_turns=1), ROOMS, st.integers(0, 9), st.sampled_from([0, 40, 9_000]))
+def test_a_chunk_ends_at_a_boundary_inside_the_cut(
+    messages: list[JSON], room: float, calls: int, chars: int
+) -> None:
+    history = make_history(messages, chars)
+    attempts = [*find_whole(history, room), *find_chunks(history, room, calls)]
+    for attempt in attempts:
+        part = shrink_cut(make_weights(len(history.conversation.messages)), history.cut, attempt.covers)
+        assert 0 < part.covers <= history.cut.covers
+        assert is_boundary(history.conversation, part.covers)
+        assert part.folded == 10 * part.covers
+
+
+@given(conversations(min_turns=1), ROOMS, st.integers(1, 9))
+def test_each_chunk_is_no_larger_than_the_one_tried_before(
+    messages: list[JSON], room: float, calls: int
+) -> None:
+    ends = [attempt.covers for attempt in find_chunks(make_history(messages), room, calls)]
+    assert ends and ends == sorted(ends, reverse=True)
+
+
+def test_what_certainly_fits_is_tried_whole_and_unshortened_first() -> None:
+    history = make_history(make_chain(10))
+    assert [attempt.quoting for attempt in find_whole(history, 10_000)] == list(WHOLE)
+
+
+def test_what_is_many_times_too_large_is_never_tried_whole() -> None:
+    assert list(find_whole(make_history(make_chain(400)), 1_000)) == []
+
+
+def test_the_fewer_calls_are_left_the_briefer_it_is_quoted() -> None:
+    history = make_history(make_chain(100), chars=10_000)
+    chosen = [next(find_chunks(history, 20_000, calls)).quoting for calls in (100, 20, 8, 1)]
+    levels = [CHUNKED.index(quoting) for quoting in chosen]
+    assert levels == sorted(levels)
+    assert (chosen[0], chosen[-1]) == (Quoting(2_000), CHUNKED[-1])
+
+
+def test_where_all_of_it_fits_the_calls_that_are_left_so_many_chunks_fold_it() -> None:
+    history = make_history(make_chain(200), chars=1_000)
+    covers = calls = 0
+    while covers < history.cut.covers:
+        cut = make_cut(covers, history.cut.covers)
+        rest = History(history.conversation, cut, history.spoken[covers:], history.sizes[covers:])
+        covers = next(find_chunks(rest, 20_000, 8 - calls)).covers
+        calls += 1
+    assert calls <= 8
+
+
+def test_the_briefest_quotation_leaves_results_out_and_keeps_what_people_said() -> None:
+    spoken = [
+        Spoken("user", "Keep the key.", (), 0),
+        Spoken("assistant", "", (("look", '{"at":1}'),), 0),
+        Spoken("tool", "seen", (), 0, is_result=True),
+    ]
+    brief = CHUNKED[-1]
+    assert render_transcript(spoken, brief.tool_chars, brief.text_chars) == (
+        "<conversation>\n[user]: Keep the key.\n\n[assistant calls look]\n</conversation>"
+    )
+
+
+def test_levels_grow_stricter_and_cut_what_people_say_last() -> None:
+    limits = [quoting.tool_chars for quoting in CHUNKED if quoting.tool_chars is not None]
+    assert limits == sorted(limits, reverse=True)
+    assert all(quoting.text_chars is None for quoting in (*WHOLE, *CHUNKED[:3]))
+
+
+def test_each_result_of_a_message_is_quoted_up_to_the_limit() -> None:
+    one = Spoken("tool", "x" * 4_000, (), 0, is_result=True)
+    message = Spoken("tool", "x" * 4_000, (), 0, is_result=True, more=(one,))
+    history = make_history(make_chain(1))
+    long = History(history.conversation, make_cut(0, 1), [message], [Size(2_000, 4_000)])
+    rooms = [next(iter(find_whole(long, room)), None) for room in (2_100, 1_200, 400)]
+    assert [found and found.quoting.tool_chars for found in rooms] == [None, 2_000, 500]

@@ -1,0 +1,176 @@
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gateway.core.compaction.cut import Cut, Parts, choose_cut, is_worthwhile
+from gateway.core.history.conversation import Conversation, find_open_group, is_boundary
+from gateway.core.history.view import Size
+from gateway.core.limits.model_limits import Limits
+from gateway.core.limits.thresholds import Demand, Lines, choose_lines
+from gateway.core.policy import Keep, Policy
+from gateway.core.sizing.estimate import Sizes
+from gateway.core.sizing.weights import Weights
+from tests.conversations import JSON, bodies, converse, make_pivot, pivots, read
+
+
+def make_talk(turns: int) -> list[JSON]:
+    messages: list[JSON] = [{"role": "user", "content": "Fix it."}]
+    for at in range(turns):
+        call = {"id": f"c{at}", "function": {"name": "look"}}
+        messages += [
+            {"role": "assistant", "tool_calls": [call]},
+            {"role": "tool", "tool_call_id": f"c{at}", "content": "x"},
+        ]
+    return messages
+
+
+# Whole conversations are slow to draw.
+few = settings(max_examples=40)
+_CONVERSATION = converse(make_talk(10))
+_SIZES = [Size(100, 400), *[Size(10, 40), Size(990, 3_960)] * 10]
+
+
+def lines_at(window: int) -> Lines:
+    lines = choose_lines(Policy(), Limits(context=window), Demand())
+    assert lines is not None
+    return lines
+
+
+def weigh(sizes: list[Size], environment: int = 0, ratio: float = 1.0) -> Weights:
+    whole = Sizes(messages=sizes, environment=environment)
+    return Weights(whole, [size.tokens * ratio for size in sizes], environment * ratio, ratio)
+
+
+def cut(window: int = 16_000, keep: Keep | None = None, ratio: float = 1.0, **parts: Any) -> Cut | None:
+    whole = Parts(**({"base": None, "must_keep": find_open_group(_CONVERSATION)} | parts))
+    return choose_cut(_CONVERSATION, weigh(_SIZES, 0, ratio), lines_at(window), keep or Keep(), whole)
+
+
+def test_the_tail_takes_whole_groups_while_they_fit() -> None:
+    # tail = 1,800 of a 16K window: one group of 1,000; the opening ends at 1.
+    assert cut() == Cut(base=None, start=1, covers=19, folded=9_000, cap=1_600, opening_chars=None)
+    # 24K: tail = 2,700, two groups.
+    found = cut(24_000)
+    assert found is not None and (found.covers, found.folded) == (17, 8_000)
+
+
+def test_sizes_are_true_tokens() -> None:
+    found = cut(ratio=0.5)
+    assert found is not None and (found.covers, found.folded) == (15, 3_500)
+
+
+def test_a_new_cut_updates_the_summary_before_it() -> None:
+    base = make_pivot(_CONVERSATION, 9, tokens=300)
+    found = cut(base=base)
+    assert found is not None
+    assert (found.base, found.start, found.covers, found.folded) == (base, 9, 19, 5_300)
+
+
+def test_without_the_opening_everything_is_folded_from_the_start() -> None:
+    found = cut(keep=Keep(opening=False))
+    assert found is not None and (found.start, found.opening_chars, found.folded) == (0, None, 9_100)
+
+
+def test_a_number_of_messages_may_be_kept_but_no_group_is_split_for_it() -> None:
+    found = cut(keep=Keep(tail_messages=10))
+    assert found is not None and found.covers == 11
+    odd = cut(keep=Keep(tail_messages=9))
+    assert odd is not None and odd.covers == 11
+
+
+def test_messages_that_leave_no_room_to_grow_are_cut_down_to_the_target() -> None:
+    """Otherwise each request would compact once more."""
+    # 16K: the target of 6,000, less opening and summary, is 4,300; half the way to 12,000 makes 7,300.
+    assert (kept := cut(keep=Keep(tail_messages=14))) is not None and kept.covers == 7
+    # Eight groups of 1,000 are too much: as many as 4,300 has room for.
+    found = cut(keep=Keep(tail_messages=16))
+    assert found is not None and found.covers == 13
+
+
+def test_nothing_to_fold_is_no_cut() -> None:
+    assert cut(1_000_000) is None
+    assert cut(base=make_pivot(_CONVERSATION, 19)) is None
+    assert cut(24_000, keep=Keep(tail_messages=99)) is None
+
+
+def test_the_open_group_stays_whatever_its_size() -> None:
+    found = cut(4_000)
+    assert found is not None and found.covers == find_open_group(_CONVERSATION)
+
+
+def test_an_opening_beyond_its_share_is_cut_and_the_summary_gives_way_last() -> None:
+    sizes = [Size(9_000, 36_000), *_SIZES[1:]]
+    parts = Parts(base=None, must_keep=19)
+    found = choose_cut(_CONVERSATION, weigh(sizes), lines_at(16_000), Keep(), parts)
+    assert found is not None and (found.opening_chars, found.cap) == (8_192, 1_600)
+    tight = choose_cut(_CONVERSATION, weigh(sizes, 11_000), lines_at(16_000), Keep(), parts)
+    assert tight is not None and (tight.opening_chars, tight.cap) == (1_024, 320)
+
+
+@pytest.mark.parametrize(
+    ("folded", "cap", "minimum", "expected"),
+    [
+        (1_000, 400, 600, True),
+        (1_000, 400, 601, False),
+        (100, 4_096, 10, True),
+        (100, 4_096, 11, False),
+    ],
+)
+def test_a_cut_is_worthwhile_if_it_frees_enough_even_with_the_longest_summary(
+    folded: int, cap: int, minimum: float, expected: bool
+) -> None:
+    made = Cut(base=None, start=0, covers=1, folded=folded, cap=cap, opening_chars=None)
+    assert is_worthwhile(made, minimum) == expected
+
+
+def test_what_the_conversation_will_still_grow_is_taken_off_the_tail() -> None:
+    # 24K: tail = 2,700; with 1,000 to come only one group of 1,000 stays.
+    found = cut(24_000, lead=1_000)
+    assert found is not None and found.covers == 19
+
+
+def draw_case(data: st.DataObject) -> tuple[Conversation, Weights, Lines, Parts]:
+    conversation = read(data.draw(bodies(min_turns=2, max_turns=8))).conversation
+    count = len(conversation.messages)
+    size = st.builds(Size, st.integers(0, 5_000), st.integers(0, 20_000))
+    sizes = data.draw(st.lists(size, min_size=count, max_size=count))
+    base = data.draw(pivots(conversation))
+    must_keep = data.draw(st.sampled_from([find_open_group(conversation), count]))
+    weights = weigh(sizes, data.draw(st.integers(0, 20_000)), data.draw(st.floats(0.2, 8.0)))
+    parts = Parts(base=base, must_keep=must_keep, lead=data.draw(st.sampled_from([0, 500])))
+    return conversation, weights, lines_at(data.draw(st.integers(4_000, 100_000))), parts
+
+
+@few
+@given(st.data(), st.booleans(), st.integers(0, 6))
+def test_a_cut_lies_between_groups_keeps_the_open_one_and_says_something_smaller(
+    data: st.DataObject, opening: bool, tail_messages: int
+) -> None:
+    conversation, weights, lines, parts = draw_case(data)
+    keep = Keep(opening=opening, tail_messages=tail_messages)
+    found = choose_cut(conversation, weights, lines, keep, parts)
+    base, count = parts.base, len(conversation.messages)
+    if found is None:
+        return
+    assert is_boundary(conversation, found.covers)
+    assert found.start < found.covers <= parts.must_keep
+    assert found.start >= (base.covers if base else 0)
+    assert found.start >= (conversation.opening_end if opening else 0)
+    assert count - found.covers >= min(tail_messages, count - parts.must_keep)
+    assert 0 < found.cap <= lines.summary
+    assert opening or found.opening_chars is None
+
+
+@few
+@given(st.data())
+def test_where_the_fixed_parts_leave_room_the_cut_brings_the_array_to_its_target(data: st.DataObject) -> None:
+    conversation, weights, lines, parts = draw_case(data)
+    found = choose_cut(conversation, weights, lines, Keep(), parts)
+    if found is None or found.covers == parts.must_keep:
+        return
+    opening = sum(weights.messages[: conversation.opening_end])
+    tail = sum(weights.messages[found.covers :])
+    kept = weights.environment + min(opening, lines.opening) + found.cap + tail
+    assert kept + parts.lead <= lines.target + 1

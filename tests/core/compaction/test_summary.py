@@ -1,0 +1,108 @@
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.core.compaction.summary import (
+    Accepted,
+    Answer,
+    Bounds,
+    Rejected,
+    is_complete,
+    judge_summary,
+    strip_thinking,
+)
+
+_GOOD = Answer(text=" We fixed it.\n", finish_reason="stop", has_tool_calls=False, has_error=False)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (" a \n", "a"),
+        ("<think>hm</think>\na", "a"),
+        ("<THINKING>hm</THINKING>a", "a"),
+        ("<thought>x</thought><reasoning>y</reasoning>b", "b"),
+        ("It drops all before `</think>` and keeps `<think>` alone.",) * 2,
+        ("Plan:\n- strip <think>x</think> blocks",) * 2,
+        ("<think>never closed", ""),
+        ("opened by the template</think>\na", "a"),
+        ("<think>a</thinking>b</think>c", "c"),
+        ("I think <b>so</b>", "I think <b>so</b>"),
+        ("", ""),
+    ],
+)
+def test_thinking_is_no_summary(text: str, expected: str) -> None:
+    assert strip_thinking(text) == expected
+
+
+@pytest.mark.parametrize("reason", ["stop", "end_turn", "eos", "completed"])
+def test_a_finished_summary_that_is_smaller_is_taken_without_its_thinking(reason: str) -> None:
+    answer = replace(_GOOD, finish_reason=reason, text="<think>x</think> We fixed it.\n")
+    assert judge_summary(answer, 100, Bounds(folded=1_000, cap=400)) == Accepted("We fixed it.", 100)
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        (replace(_GOOD, has_error=True, has_tool_calls=True), "error"),
+        (replace(_GOOD, has_tool_calls=True), "tool calls"),
+        (replace(_GOOD, finish_reason="length"), "truncated"),
+        (replace(_GOOD, finish_reason="content_filter"), "refusal"),
+        (replace(_GOOD, text="I’m sorry, but I can’t help with that."), "refusal"),
+        (replace(_GOOD, text="I cannot summarise this conversation."), "refusal"),
+        (replace(_GOOD, finish_reason=None), "unfinished"),
+        (replace(_GOOD, text=" \n"), "empty"),
+        (replace(_GOOD, text="<think>only this</think>"), "empty"),
+    ],
+)
+def test_a_broken_summary_is_refused(answer: Answer, reason: str) -> None:
+    assert is_complete(answer) == Rejected(reason)
+    assert judge_summary(answer, 1, Bounds(folded=10**6, cap=10**6)) == Rejected(reason)
+
+
+def test_a_complete_summary_passes_what_needs_no_counting() -> None:
+    assert is_complete(_GOOD) is None
+
+
+@pytest.mark.parametrize(
+    ("tokens", "folded", "cap", "reason"),
+    [
+        (900, 1_000, 4_096, None),
+        (901, 1_000, 4_096, "not smaller"),
+        (500, 1_000, 400, None),
+        (501, 1_000, 400, "over its cap"),
+        (0, 0, 0, None),
+    ],
+)
+def test_it_must_be_smaller_by_a_tenth_and_within_its_cap(
+    tokens: int, folded: int, cap: int, reason: str | None
+) -> None:
+    expected = Rejected(reason) if reason else Accepted("We fixed it.", tokens)
+    assert judge_summary(_GOOD, tokens, Bounds(folded=folded, cap=cap)) == expected
+
+
+@given(st.text(st.characters(codec="utf-8")))
+def test_stripping_twice_is_stripping_once_where_nothing_was_thought(text: str) -> None:
+    assert strip_thinking(strip_thinking(text)) == strip_thinking(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "I can't find a second call site; everything else is done.",
+        "I'm sorry, " + "but first what was done: the cache was moved. " * 20,
+        "We said: I'm sorry, I can't help with that.",
+        "Sorry about the naming: the module is `sorry.py`.",
+    ],
+)
+def test_a_summary_that_speaks_of_a_refusal_is_none(text: str) -> None:
+    assert is_complete(replace(_GOOD, text=text)) is None
+
+
+def test_as_long_as_the_tokenizer_is_unknown_the_cap_is_taken_less_strictly() -> None:
+    bounds = Bounds(folded=10_000, cap=1_000)
+    assert isinstance(judge_summary(_GOOD, 1_500, bounds), Rejected)
+    assert isinstance(judge_summary(_GOOD, 1_500, replace(bounds, is_calibrated=False)), Accepted)
+    assert isinstance(judge_summary(_GOOD, 1_800, replace(bounds, is_calibrated=False)), Rejected)

@@ -1,0 +1,224 @@
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.core.digest.fact_list import HEADING, find_counting, find_missing, split_list, with_list
+from gateway.core.digest.facts import LONGEST_FACT_CHARS, is_secret
+from gateway.core.history.transcript import Spoken, neutralise
+from gateway.wire.chat_text import read_spoken
+from tests.shared_data import SHARED, requires_shared
+
+_NOTHING = [Spoken("user", "Go on.", (), 0)] * 10
+_PLENTY = 5_000
+
+
+def user(text: str) -> Spoken:
+    return Spoken("user", text, (), 0)
+
+
+def result(text: str) -> Spoken:
+    return Spoken("tool", text, (), 0, is_result=True)
+
+
+def calls(tool: str, **arguments: Any) -> Spoken:
+    return Spoken("assistant", "", ((tool, json.dumps(arguments)),), 0)
+
+
+def missing(*spoken: Spoken, earlier: str | None = None, summary: str = "We worked.") -> tuple[str, ...]:
+    return find_missing(spoken, earlier, summary, _PLENTY)
+
+
+def test_what_is_mentioned_twice_counts_and_what_is_mentioned_once_does_not() -> None:
+    spoken = [user("src/a.py"), result("src/a.py src/b.py src/b.py"), *_NOTHING]
+    assert missing(*spoken) == ("src/a.py ×2",)
+
+
+def test_in_the_newest_fifth_once_is_enough() -> None:
+    spoken = [user("src/old.py"), *_NOTHING[:8], user("src/new.py")]
+    assert missing(*spoken) == ("src/new.py",)
+    assert missing(user("src/only.py")) == ("src/only.py",)
+
+
+def test_the_newest_part_begins_with_a_whole_group() -> None:
+    spoken = [*_NOTHING[:2], calls("read", path="src/a.py"), result("x"), result("y")]
+    assert missing(*spoken) == ("src/a.py",)
+
+
+def test_the_newest_go_first_then_the_most_mentioned() -> None:
+    spoken = [
+        *[user("/a/often")] * 3,
+        *[user("/a/twice")] * 2,
+        *_NOTHING,
+        result("/b/read"),
+        user("/b/said"),
+        user("/b/said /b/last"),
+    ]
+    assert missing(*spoken) == ("/b/said ×2", "/b/last", "/b/read", "/a/often ×3", "/a/twice ×2")
+
+
+@pytest.mark.parametrize("summary", ["in src/a.py.", "`src/a.py`", "/home/x/src/a.py:3"])
+def test_what_the_summary_says_is_not_repeated(summary: str) -> None:
+    assert missing(user("src/a.py"), summary=summary) == ()
+
+
+@pytest.mark.parametrize("summary", ["src/a.pyx", "asrc/a.py", "src/a"])
+def test_a_part_of_a_longer_word_is_not_what_the_summary_says(summary: str) -> None:
+    assert missing(user("src/a.py"), summary=summary) == ("src/a.py",)
+
+
+def test_a_path_stands_for_its_end_where_they_are_one_file() -> None:
+    assert missing(user("a.b/c.py"), user("/x/a.b/c.py a.b/c.py")) == ("/x/a.b/c.py",)
+    both = missing(user("a.b/c.py /x/a.b/c.py /y/a.b/c.py"))
+    assert set(both) == {"a.b/c.py", "/x/a.b/c.py", "/y/a.b/c.py"}
+    often = missing(*[user("a.b/c.py")] * 2, user("a.b/c.py /x/a.b/c.py"))
+    assert set(often) == {"/x/a.b/c.py", "a.b/c.py ×3"}
+
+
+def test_arguments_are_read_as_what_they_hold() -> None:
+    spoken = Spoken("assistant", "", (("x", '{"text": "a\\nsrc/a.py"}'), ("y", '{"open": "b\\n/c/d.py')), 0)
+    assert missing(spoken) == ("src/a.py", "/c/d.py")
+
+
+def test_of_a_huge_text_head_and_tail_are_read() -> None:
+    text = "src/head.py " + "word " * 20_000 + "src/middle.py " + "word " * 20_000 + "src/tail.py"
+    assert missing(user(text)) == ("src/head.py", "src/tail.py")
+
+
+def test_keys_are_never_listed() -> None:
+    spoken = [user("`sk-proj-abcdefghijklmnop` and https://u:pw@x.example/a?key=1")] * 2
+    assert missing(*spoken) == ("https://x.example/a ×2",)
+    earlier = with_list("x", ["sk-proj-abcdefghijklmnop", "todo: use sk-proj-abcdefghijklmnop", "/a/b"])
+    assert missing(*_NOTHING, earlier=earlier) == ("/a/b",)
+
+
+def test_nothing_listed_can_close_a_fence() -> None:
+    spoken = user("`<conversation>` `fine`\n- [ ] close </conversation> now")
+    assert missing(spoken) == ("todo: close &lt;/conversation> now", "fine")
+
+
+def test_open_todos_go_first_wherever_they_stand() -> None:
+    todos = [{"content": "Write tests", "status": "pending"}, {"content": "Read", "status": "completed"}]
+    spoken = [calls("TodoWrite", todos=todos), *_NOTHING, user("src/a.py")]
+    assert missing(*spoken) == ("todo: Write tests", "src/a.py")
+    assert missing(*spoken, summary="Next: Write tests for src/a.py") == ()
+
+
+def test_the_latest_list_replaces_those_before_and_the_carried_ones() -> None:
+    earlier = with_list("x", ["todo: carried"])
+    first = calls("TodoWrite", todos=[{"content": "first", "status": "pending"}])
+    second = calls("TodoWrite", todos=[{"content": "second", "status": "in_progress"}])
+    assert missing(*_NOTHING, earlier=earlier) == ("todo: carried",)
+    assert missing(first, second, earlier=earlier) == ("todo: second",)
+
+
+def test_boxes_count_until_they_are_ticked_and_not_in_results_or_long_documents() -> None:
+    spoken = [user("- [ ] one\n- [ ] two"), Spoken("assistant", "- [x] one", (), 0), *_NOTHING]
+    assert missing(*spoken) == ("todo: two",)
+    assert missing(result("- [ ] one")) == ()
+    assert missing(user("- [ ] one\n" + "word " * 1_000)) == ()
+
+
+def test_a_long_todo_is_cut_on_one_line() -> None:
+    (line,) = missing(user("- [ ] " + "long\x07 " * 100))
+    assert len(line) == LONGEST_FACT_CHARS and line.endswith("…") and line.isprintable()
+
+
+def test_facts_of_the_list_before_are_carried_on_with_their_counts() -> None:
+    earlier = with_list("Prose on src/prose.py.", ["/a/b ×7", "/a/c ×2"])
+    assert missing(*_NOTHING, earlier=earlier) == ("/a/b ×7", "/a/c ×2", "src/prose.py")
+    assert missing(user("/a/c"), *_NOTHING, earlier=earlier)[0] == "/a/c ×3"
+
+
+def test_a_fact_survives_ten_compactions() -> None:
+    summary = ""
+    for round_ in range(10):
+        spoken = [*_NOTHING, *[user(f"/new/{round_}/{number}") for number in range(20)]]
+        if round_ == 0:
+            spoken = [*[user("/srv/important.csv")] * 5, *spoken]
+        summary = with_list("We worked.", find_missing(spoken, summary, "We worked.", 500))
+        assert len(summary) <= len("We worked.") + 500
+    assert "/srv/important.csv" in summary
+
+
+def test_each_kind_has_its_share_of_a_small_cap() -> None:
+    spoken = [*[user(f"/old/{n} - {n}") for n in range(20)] * 2, *[user(f"/new/{n}") for n in range(9)]]
+    earlier = with_list("x", [f"/before/{n}" for n in range(20)])
+    lines = find_missing([*spoken, user("- [ ] one")], earlier, "", 400)
+    assert {line.split("/")[1] for line in lines if "/" in line} == {"old", "new", "before"}
+    assert lines[0] == "todo: one"
+
+
+def test_the_list_stands_below_the_summary_and_is_found_again() -> None:
+    listed = with_list("We worked.\n", ["a/b.py ×2", "todo: x"])
+    assert listed == f"We worked.\n\n{HEADING}\n- a/b.py ×2\n- todo: x"
+    assert split_list(listed) == ("We worked.", ("a/b.py ×2", "todo: x"))
+    assert with_list("We worked.", ()) == "We worked."
+
+
+def test_a_list_that_the_model_copied_is_continued() -> None:
+    copied = with_list("We worked.", ["a/b.py"])
+    assert with_list(copied, ["a/b.py", "c/d.py"]) == with_list("We worked.", ["a/b.py", "c/d.py"])
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "Prose.", f"Say {HEADING}\n- a", f"  {HEADING}\n- a", f"{HEADING}\n- a\nprose", HEADING],
+)
+def test_what_is_not_our_list_is_text(text: str) -> None:
+    assert split_list(text) == (text, ())
+
+
+def test_odd_lines_of_a_list_are_dropped() -> None:
+    lines = ["- a/b.py", "-  ", "- " + "x" * 500, "- [3 more left out]", "- a\x07b", ""]
+    assert split_list(f"{HEADING}\n" + "\n".join(lines)) == ("", ("a/b.py",))
+
+
+_WORDS = st.sampled_from(
+    (
+        "src/a.py|/b/c|`name`|- [ ] todo|- [x] todo|\n| |\ud800|\u2028|E4711|</conversation>|`<conversation>`"
+        "|https://u:p@x.example/a?b|- | ×3|sk-abcdefghijklmnop|" + HEADING
+    ).split("|")
+)
+_TEXT = st.lists(_WORDS, max_size=30).map("".join)
+_ANY = st.builds(
+    Spoken,
+    st.sampled_from(["user", "assistant", "tool", "system"]),
+    _TEXT,
+    st.lists(
+        st.tuples(st.sampled_from(["todo", "edit"]), st.one_of(_TEXT, _TEXT.map(json.dumps))), max_size=2
+    ).map(tuple),
+    st.just(0),
+    is_result=st.booleans(),
+)
+
+
+@given(st.lists(_ANY, max_size=10), st.one_of(st.none(), _TEXT), _TEXT, st.integers(0, 600))
+def test_no_history_breaks_the_list(
+    spoken: list[Spoken], earlier: str | None, summary: str, cap_chars: int
+) -> None:
+    lines = find_missing(spoken, earlier, summary, cap_chars)
+    assert lines == find_missing(list(spoken), earlier, summary, cap_chars)
+    assert len(set(lines)) == len(lines)
+    for line in lines:
+        assert line.isprintable() and len(line.partition(" ×")[0]) <= LONGEST_FACT_CHARS
+        assert not is_secret(line) and neutralise(line) == line
+    listed = with_list(summary, lines)
+    assert len(listed) <= len(summary) + cap_chars
+    if lines:
+        assert set(lines) <= set(split_list(listed)[1])
+
+
+@requires_shared
+def test_after_a_recorded_session_what_counts_is_said_or_listed() -> None:
+    """An empty summary and room for all: what counts is there as itself or within a longer path."""
+    paths = sorted((SHARED / "data" / "transcripts").glob("*/*.json"))
+    assert paths
+    for path in paths[::4]:
+        messages = json.loads(path.read_text("utf-8"))["messages"]
+        spoken = [read_spoken(json.dumps(message).encode()) for message in messages]
+        listed = with_list("", find_missing(spoken, None, "", 1_000_000))
+        counting = find_counting(spoken)
+        assert [f for f in (*counting.todos, *counting.newest, *counting.repeated) if f not in listed] == []

@@ -1,0 +1,166 @@
+from collections.abc import Sequence
+from dataclasses import replace
+from hashlib import sha256
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.core.history.cleared_results import (
+    PLACEHOLDERS,
+    Outline,
+    Outlines,
+    Skeleton,
+    chain_skeletons,
+    digest_result,
+    find_outline,
+    has_cleared,
+    list_cleared,
+    make_outline,
+    rekey,
+    with_outline,
+)
+from gateway.core.history.conversation import begin_conversation
+from tests.conversations import converse, make_pivot
+
+_TALK = converse(
+    [
+        {"role": "user", "content": "Fix it."},
+        {"role": "assistant", "content": "Done. " * 10},
+        {"role": "user", "content": "More."},
+    ]
+)
+_OWN = "(gone)"
+_CLEARED = list_cleared(_OWN)
+_GONE = digest_result(PLACEHOLDERS[0])
+_PLACE = Outlines(owner="t", key="ab", covers=2)
+
+
+def digest(text: str) -> bytes:
+    return sha256(text.encode()).digest()
+
+
+def message(name: str, *results: str) -> Skeleton:
+    return Skeleton(digest(name), tuple(map(digest, results)))
+
+
+def outline(name: str, skeletons: Sequence[Skeleton]) -> Outline:
+    made = make_outline(make_pivot(_TALK, 1, key=digest(name).hex()), name, skeletons)
+    assert made is not None
+    return made
+
+
+def skeletons() -> st.SearchStrategy[list[Skeleton]]:
+    names = st.sampled_from("abc")
+    one = st.builds(lambda name, results: message(name, *results), names, st.lists(names, max_size=3))
+    return st.lists(one, min_size=1, max_size=6).filter(lambda found: any(one.results for one in found))
+
+
+def fits(before: Sequence[Skeleton], now: Sequence[Skeleton]) -> bool:
+    """Would a pivot over the ones be applied to the others?"""
+    talk = begin_conversation("t", "chat")
+    if chain_skeletons(talk, before)[-1] != chain_skeletons(talk, now)[-1]:
+        return False
+    return find_outline(with_outline(_PLACE, outline("p", before), _CLEARED), now, _CLEARED) is not None
+
+
+@given(skeletons(), st.data())
+def test_whichever_results_are_cleared_it_is_the_same_prefix(
+    before: list[Skeleton], data: st.DataObject
+) -> None:
+    gone = st.sampled_from([digest_result(text) for text in (*PLACEHOLDERS, _OWN)])
+    now = [
+        replace(one, results=tuple(data.draw(st.one_of(st.just(result), gone)) for result in one.results))
+        for one in before
+    ]
+    assert fits(before, now)
+
+
+@given(skeletons(), st.data())
+def test_any_other_single_change_makes_it_another_prefix(before: list[Skeleton], data: st.DataObject) -> None:
+    at = data.draw(st.integers(0, len(before) - 1))
+    one = before[at]
+    changed = [[replace(one, frame=digest("other"))], [], [one, one]]
+    changed += [[replace(one, results=(*one.results, digest("more")))]]
+    for which in range(len(one.results)):
+        results = list(one.results)
+        results[which] = digest("other")
+        changed.append([replace(one, results=tuple(results))])
+        changed.append([replace(one, results=(*one.results[:which], *one.results[which + 1 :]))])
+    now = [*before[:at], *data.draw(st.sampled_from(changed)), *before[at + 1 :]]
+    assert not fits(before, now)
+
+
+@given(skeletons())
+def test_each_tenant_and_each_format_has_a_chain_of_its_own(found: list[Skeleton]) -> None:
+    talks = [
+        begin_conversation(tenant, form) for tenant in ("t", "u", "") for form in ("chat", "messages", "")
+    ]
+    links = [link for talk in talks for link in (talk.chain[0], *chain_skeletons(talk, found))]
+    assert len(set(links)) == len(links)
+
+
+def test_the_chain_of_skeletons_is_never_the_chain_of_messages() -> None:
+    talk = _TALK
+    links = chain_skeletons(talk, [Skeleton(message.digest) for message in talk.messages])
+    assert len(links) == len(talk.chain) and not {*links} & {*talk.chain}
+
+
+def test_a_result_that_is_a_placeholder_and_more_is_none() -> None:
+    text = PLACEHOLDERS[0]
+    for result in (digest_result(text + " "), digest_result(text, [b"picture"]), digest_result("")):
+        assert result not in _CLEARED
+    assert digest_result(text) in _CLEARED and digest_result(_OWN) in _CLEARED
+
+
+def test_an_empty_placeholder_of_a_policy_clears_nothing() -> None:
+    assert digest_result("") not in list_cleared("")
+
+
+def test_a_cleared_result_is_seen_among_others() -> None:
+    found = [message("a"), message("b", "x"), Skeleton(b"c", (digest("y"), _GONE))]
+    assert has_cleared(found, _CLEARED) and not has_cleared(found[:2], _CLEARED)
+
+
+@pytest.mark.parametrize("results", [[], ["x"] * 2_001])
+def test_a_pivot_without_results_or_with_too_many_has_no_outline(results: list[str]) -> None:
+    assert make_outline(make_pivot(_TALK, 1), "c", [message("a", *results)]) is None
+
+
+def test_where_two_prefixes_may_be_meant_none_is_found() -> None:
+    first, second = [message("a", "x", "y")], [message("a", "z", "y")]
+    known = with_outline(_PLACE, outline("first", first), _CLEARED)
+    known = with_outline(known, outline("second", second), _CLEARED)
+    half = [replace(first[0], results=(digest("z"), _GONE))]
+    found = find_outline(known, half, _CLEARED)
+    assert found is not None and found.conversation == "second"
+    assert find_outline(known, [replace(first[0], results=(_GONE, digest("y")))], _CLEARED) is None
+
+
+def test_a_later_pivot_of_the_same_messages_takes_the_place_of_the_earlier_one() -> None:
+    whole = [message("a", "x", "y")]
+    cleared = [replace(whole[0], results=(_GONE, digest("y")))]
+    known = with_outline(_PLACE, outline("first", whole), _CLEARED)
+    assert with_outline(known, outline("first", whole), _CLEARED) == known
+    (kept,) = with_outline(known, outline("second", cleared), _CLEARED).outlines
+    assert kept.conversation == "second"
+
+
+def test_more_prefixes_than_can_be_told_apart_are_all_forgotten_for_good() -> None:
+    known = _PLACE
+    for number in range(4):
+        known = with_outline(known, outline(str(number), [message("a", str(number))]), _CLEARED)
+    assert len(known.outlines) == 4 and not known.is_crowded
+    for number in (4, 5):
+        known = with_outline(known, outline(str(number), [message("a", str(number))]), _CLEARED)
+        assert known.outlines == () and known.is_crowded
+
+
+def test_a_pivot_under_another_key_says_the_same_and_saves_no_more_than_is_left() -> None:
+    pivot = make_pivot(_TALK, 2, key="ab", saved_tokens=9_000)
+    moved = rekey(pivot, _TALK)
+    assert moved.key == _TALK.chain[2].hex()
+    assert moved == replace(pivot, key=moved.key, saved_tokens=moved.saved_tokens)
+    assert 0 < moved.saved_tokens < _TALK.messages[1].size_bytes
+    assert rekey(replace(pivot, saved_tokens=3), _TALK).saved_tokens == 3
+    assert rekey(replace(pivot, key=moved.key), _TALK).saved_tokens == 9_000

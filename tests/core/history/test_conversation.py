@@ -1,0 +1,240 @@
+import random
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.core.history.conversation import (
+    begin_conversation,
+    count_replies,
+    find_fold_start,
+    find_open_group,
+    find_reply_end,
+    find_tool_names,
+    is_boundary,
+    with_messages,
+)
+from gateway.core.history.message import Call, Message, Role
+
+_EMPTY = begin_conversation("t", "chat")
+_ROLES: tuple[Role, ...] = ("system", "user", "assistant", "tool", "other")
+
+
+def make_message(role: Role, text: str = "", **fields: Any) -> Message:
+    name = f"{role}:{text}".encode()
+    results = ("a",) if role == "tool" else ()
+    return Message(role=role, key=name, digest=name, size_bytes=9, **({"results": results} | fields))
+
+
+def make_messages(letters: str) -> list[Message]:
+    """s, u, a, t, o: a message of that role."""
+    return [make_message(next(role for role in _ROLES if role[0] == letter)) for letter in letters]
+
+
+def messages() -> st.SearchStrategy[list[Message]]:
+    return st.lists(st.builds(make_message, st.sampled_from(_ROLES), st.sampled_from("xyz")), max_size=9)
+
+
+@pytest.mark.parametrize(
+    ("letters", "leading", "opening_end", "open_group"),
+    [
+        ("", 0, 0, 0),
+        ("s", 1, 0, 0),
+        ("u", 0, 1, 0),
+        ("ssu", 2, 1, 0),
+        ("suu", 1, 2, 1),
+        ("susu", 1, 3, 2),
+        ("a", 0, 0, 0),
+        ("sat", 1, 0, 0),
+        ("uatt", 0, 1, 1),
+        ("uattu", 0, 1, 4),
+        ("uattat", 0, 1, 4),
+        ("uatts", 0, 1, 4),
+        ("uoua", 0, 3, 3),
+        ("t", 0, 1, 0),
+    ],
+)
+def test_where_the_leading_block_the_opening_and_the_open_group_end(
+    letters: str, leading: int, opening_end: int, open_group: int
+) -> None:
+    conversation = with_messages(_EMPTY, 0, make_messages(letters))
+    assert len(conversation.leading) == leading
+    assert conversation.opening_end == opening_end
+    assert find_open_group(conversation) == open_group
+    assert len(conversation.chain) == len(conversation.messages) + 1
+
+
+@given(messages(), messages(), st.data())
+def test_going_on_from_any_place_is_reading_it_whole(
+    first: list[Message], added: list[Message], data: st.DataObject
+) -> None:
+    before = with_messages(_EMPTY, 0, first)
+    keep = data.draw(st.integers(0, len(before.messages)))
+    whole = with_messages(_EMPTY, 0, [*before.leading, *before.messages[:keep], *added])
+    assert with_messages(before, keep, added) == whole
+
+
+@given(messages(), messages())
+def test_a_longer_chain_begins_with_the_shorter_one_and_then_never_meets_it(
+    first: list[Message], added: list[Message]
+) -> None:
+    before = with_messages(_EMPTY, 0, first)
+    after = with_messages(before, len(before.messages), added)
+    assert after.chain[: len(before.chain)] == before.chain
+    assert len(set(after.chain)) == len(after.chain)
+
+
+@given(messages(), messages())
+def test_chains_are_equal_only_for_equal_messages(one: list[Message], other: list[Message]) -> None:
+    a, b = with_messages(_EMPTY, 0, one), with_messages(_EMPTY, 0, other)
+    assert (a.key == b.key) == (list(a.messages) == list(b.messages))
+
+
+@pytest.mark.parametrize(
+    ("tenant", "wire_format"),
+    [("u", "chat"), ("t", "messages"), ("t:", "chat"), ("", "t:chat"), ("tc", "hat")],
+)
+def test_every_tenant_and_format_has_a_chain_of_its_own(tenant: str, wire_format: str) -> None:
+    assert begin_conversation(tenant, wire_format).key != _EMPTY.key
+
+
+def test_the_leading_block_is_outside_of_the_chain_and_a_later_system_message_is_not() -> None:
+    user, system = make_message("user"), make_message("system")
+    plain = with_messages(_EMPTY, 0, [user])
+    assert with_messages(_EMPTY, 0, [system, user]).chain == plain.chain
+    assert with_messages(_EMPTY, 0, [user, system]).chain != plain.chain
+
+
+@given(messages())
+def test_the_open_group_is_the_last_boundary(added: list[Message]) -> None:
+    conversation = with_messages(_EMPTY, 0, added)
+    open_group = find_open_group(conversation)
+    assert open_group == 0 or is_boundary(conversation, open_group)
+    inside = range(open_group + 1, len(conversation.messages))
+    assert not any(is_boundary(conversation, position) for position in inside)
+    assert is_boundary(conversation, len(conversation.messages))
+
+
+def test_a_result_is_named_after_the_call_in_its_own_group() -> None:
+    def call(tool: str) -> Message:
+        return make_message("assistant", tool, calls=(Call("a", tool), Call("b", "other")))
+
+    talk = [make_message("user"), call("look"), *make_messages("tt"), call("skill"), *make_messages("tut")]
+    names = find_tool_names(with_messages(_EMPTY, 0, talk))
+    assert names == [(), (), ("look",), ("look",), (), ("skill",), (), ()]
+
+
+def test_a_reply_of_several_messages_is_not_parted() -> None:
+    thought, said = make_messages("aa")
+    asked = [make_message("assistant", tool, calls=(Call(tool, tool),)) for tool in ("look", "read")]
+    done = [make_message("tool", tool, results=(tool,)) for tool in ("look", "read")]
+    talk = with_messages(
+        _EMPTY, 0, [make_message("user"), thought, said, *asked, *done, make_message("user")]
+    )
+    assert [is_boundary(talk, position) for position in range(9)] == [True, True, *[False] * 5, True, True]
+    assert find_reply_end(talk, 1) == 5
+    assert find_reply_end(talk, 0) == 0
+    assert count_replies(talk.messages) == 1
+    assert count_replies([*talk.messages, thought]) == 2
+
+
+def test_what_stands_before_a_sealed_message_is_opening() -> None:
+    sealed = make_message("other", "sealed")._replace(is_sealed=True)
+    user, answer = make_message("user"), make_message("assistant")
+    talk = with_messages(_EMPTY, 0, [user, answer, user, sealed, user, answer, user])
+    assert talk.opening_end == 5
+    shorter = with_messages(talk, 3, [answer])
+    assert shorter.opening_end == 1
+
+
+def make_sealed(role: Role) -> Message:
+    return make_message(role, "sealed", is_sealed=True)
+
+
+def test_a_reply_that_a_sealed_message_is_a_part_of_is_opening() -> None:
+    sealed = make_sealed("assistant")
+    talk = [*make_messages("ua"), sealed, *make_messages("atuat")]
+    conversation = with_messages(_EMPTY, 0, talk)
+    # u a [sealed] a t u | a t
+    assert conversation.opening_end == 6
+    assert find_fold_start(conversation, keeps_opening=True) == 6
+    assert find_fold_start(conversation, keeps_opening=False) == 5
+
+
+def test_without_an_opening_everything_that_is_not_sealed_may_be_folded() -> None:
+    assert find_fold_start(with_messages(_EMPTY, 0, make_messages("uuat")), keeps_opening=False) == 0
+    sealed = with_messages(_EMPTY, 0, [*make_messages("u"), make_sealed("other"), *make_messages("uat")])
+    assert find_fold_start(sealed, keeps_opening=False) == 2
+    assert find_fold_start(sealed, keeps_opening=True) == 3
+
+
+@given(messages(), messages(), st.sampled_from(_ROLES[1:]), st.data())
+def test_nothing_sealed_is_ever_folded(
+    before: list[Message], behind: list[Message], role: Role, data: st.DataObject
+) -> None:
+    conversation = with_messages(_EMPTY, 0, [*before, make_sealed(role), *behind])
+    keep = data.draw(st.integers(0, len(conversation.messages)))
+    again = with_messages(conversation, keep, conversation.messages[keep:])
+    assert again == conversation
+    for keeps_opening in (True, False):
+        start = find_fold_start(conversation, keeps_opening=keeps_opening)
+        assert not any(message.is_sealed for message in conversation.messages[start:])
+        assert is_boundary(conversation, start) or not keeps_opening or start == conversation.opening_end
+
+
+def test_no_cut_where_somebody_spoke_before_all_calls_were_answered() -> None:
+    calls = make_message("assistant", calls=(Call("a", "look"), Call("b", "look")))
+    one, other = (make_message("tool", answered, results=(answered,)) for answered in "ab")
+    talk = [make_message("user"), calls, one, *make_messages("uu"), other, *make_messages("ua")]
+    conversation = with_messages(_EMPTY, 0, talk)
+    assert [at for at in range(1, 8) if is_boundary(conversation, at)] == [1, 6, 7]
+
+
+def test_a_call_that_is_answered_late_is_not_parted_from_its_result() -> None:
+    """An approval may be given after other things were said."""
+    late = [
+        make_message("user", "a"),
+        make_message("assistant", "b", calls=(Call("x", "t"),)),
+        make_message("user", "c"),
+        make_message("assistant", "d"),
+        make_message("user", "e"),
+        make_message("tool", "f", results=("x",)),
+        make_message("assistant", "g"),
+        make_message("user", "h"),
+    ]
+    whole = with_messages(_EMPTY, 0, late)
+    assert [at for at in range(1, 8) if is_boundary(whole, at)] == [1, 6, 7]
+    assert find_open_group(with_messages(_EMPTY, 0, late[:6])) == 1
+    # The result is gone again: nothing holds them together.
+    assert is_boundary(with_messages(whole, 5, []), 4)
+
+
+def test_an_id_that_is_used_again_holds_nothing_together() -> None:
+    turn = [
+        make_message("user"),
+        make_message("assistant", calls=(Call("x", "t"),)),
+        make_message("tool", results=("x",)),
+    ]
+    orphan = [make_message("assistant"), make_message("user"), make_message("tool", results=("x",))]
+    assert with_messages(_EMPTY, 0, [*turn * 3, *orphan]).late == []
+
+
+@given(st.lists(st.sampled_from(("user", "assistant", "call", "result")), max_size=14), st.randoms())
+def test_no_boundary_parts_a_call_from_its_result(kinds: list[str], chance: random.Random) -> None:
+    built: list[Message] = []
+    waiting: list[str] = []
+    for number, kind in enumerate([*kinds, *["result"] * len(kinds)]):
+        if kind == "call":
+            waiting.append(f"x{number}")
+            built.append(make_message("assistant", calls=(Call(waiting[-1], "t"),)))
+        elif kind == "result" and waiting:
+            answered = waiting.pop(chance.randrange(len(waiting)))
+            built.append(make_message("tool", results=(answered,)))
+        elif kind in ("user", "assistant"):
+            built.append(make_message("user" if kind == "user" else "assistant", str(number)))
+    whole = with_messages(_EMPTY, 0, built)
+    for position in range(1, len(built)):
+        calls = {call.id for message in built[:position] for call in message.calls}
+        answers = {answered for message in built[position:] for answered in message.results}
+        assert not (is_boundary(whole, position) and calls & answers)

@@ -1,0 +1,53 @@
+from dataclasses import replace
+
+import pytest
+
+from gateway.core.history.head import Head, choose_scope, smoothed_growth
+
+_HEAD = Head(
+    owner="t",
+    key="00",
+    length=1,
+    scope="s",
+    tools="",
+    prompt_tokens=1_000,
+    output_tokens=100,
+    growth_tokens=0.0,
+    pivot=None,
+    batches=(),
+    conversation="c",
+    parent=None,
+)
+
+
+@pytest.mark.parametrize(
+    ("growth", "total", "expected"),
+    [(0.0, 1_500, 400.0), (200.0, 1_500, 300.0), (200.0, 1_100, 200.0), (200.0, 500, 200.0), (0.0, 500, 0.0)],
+)
+def test_growth_is_the_mean_of_the_last_and_this_one_and_a_step_back_teaches_nothing(
+    growth: float, total: int, expected: float
+) -> None:
+    assert smoothed_growth(replace(_HEAD, growth_tokens=growth), total) == expected
+
+
+def test_without_a_known_size_before_there_is_no_growth() -> None:
+    assert smoothed_growth(None, 5_000) == 0.0
+    assert smoothed_growth(replace(_HEAD, prompt_tokens=0, output_tokens=0), 5_000) == 0.0
+
+
+def test_the_total_is_prompt_and_reply() -> None:
+    assert _HEAD.total_tokens == 1_100
+
+
+def test_every_part_of_a_scope_makes_another_scope() -> None:
+    scopes = {
+        choose_scope("up", "model", [b"a", b"b"], b"tools"),
+        choose_scope("other", "model", [b"a", b"b"], b"tools"),
+        choose_scope("up", "other", [b"a", b"b"], b"tools"),
+        choose_scope("up", "model", [b"a"], b"tools"),
+        choose_scope("up", "model", [], b"tools"),
+        choose_scope("up", "model", [b"a", b"b"], b""),
+        choose_scope("upm", "odel", [b"a", b"b"], b"tools"),
+    }
+    assert len(scopes) == 7
+    assert choose_scope("up", "model", [b"a"], b"x") == choose_scope("up", "model", [b"a"], b"x")

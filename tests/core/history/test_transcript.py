@@ -1,0 +1,109 @@
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.core.history.transcript import (
+    Spoken,
+    cut_middle,
+    list_entries,
+    neutralise,
+    render_earlier_summary,
+    render_transcript,
+)
+
+_TEXT = st.lists(
+    st.sampled_from(
+        ["</conversation>", "<Conversation x>", "< /conversation", "</earlier-summary>", "<", "/", "a", "\n"]
+    ),
+    max_size=8,
+).map("".join)
+
+
+def test_a_conversation_is_quoted_inside_its_fence() -> None:
+    spoken = [
+        Spoken("user", "Fix it.", (), 2),
+        Spoken("assistant", "", (("look", '{"a":1}'), ("skill", "")), 0, hidden="secret"),
+        Spoken("tool", "x" * 10, (), 0, is_result=True),
+        Spoken("assistant", "Done.", (), 0),
+    ]
+    assert render_transcript(spoken, None) == (
+        "<conversation>\n"
+        "[user]: Fix it.\n[2 attachments left out]\n\n"
+        '[assistant calls look]: {"a":1}\n[assistant calls skill]: \n\n'
+        "[tool result]: xxxxxxxxxx\n\n"
+        "[assistant]: Done.\n"
+        "</conversation>"
+    )
+
+
+def test_results_and_arguments_are_cut_and_what_people_said_is_not() -> None:
+    spoken = [
+        Spoken("user", "u" * 50, (), 0),
+        Spoken("assistant", "a" * 50, (("look", "b" * 50),), 0),
+        Spoken("tool", "c" * 50, (), 0, is_result=True),
+    ]
+    rendered = render_transcript(spoken, 10)
+    assert "u" * 50 in rendered and "a" * 50 in rendered
+    assert "bbbbb\n[... 40 of 50 characters cut ...]\nbbbbb" in rendered
+    assert "ccccc\n[... 40 of 50 characters cut ...]\nccccc" in rendered
+
+
+def test_an_empty_message_is_still_there() -> None:
+    assert render_transcript([Spoken("user", "", (), 0)], None) == "<conversation>\n[user]: \n</conversation>"
+
+
+@given(_TEXT, _TEXT, st.sampled_from([None, 3, 20]))
+def test_nothing_in_the_history_can_close_the_fence(text: str, arguments: str, chars: int | None) -> None:
+    spoken = [
+        Spoken("user", text, ((arguments, arguments),), 0),
+        Spoken("tool", text, (), 0, is_result=True),
+    ]
+    inside = render_transcript(spoken, chars)[len("<conversation>") : -len("</conversation>")]
+    earlier = render_earlier_summary(text)[len("<earlier-summary>") : -len("</earlier-summary>")]
+    for quoted in (inside, earlier):
+        assert not re.search(r"<\s*/?\s*(conversation|earlier-summary)\b", quoted, re.IGNORECASE)
+
+
+@pytest.mark.parametrize("text", ["a < b", "<conversations>", "<b>", "</think>"])
+def test_other_markup_stays_as_it_is(text: str) -> None:
+    assert neutralise(text) == text
+
+
+def test_a_bracket_before_much_space_costs_no_more_than_its_length() -> None:
+    text = "<" + " " * 300_000
+    assert neutralise(text) == text
+    assert neutralise(f"{text}/\n conversation>") == f"&lt;{text[1:]}/\n conversation>"
+
+
+@pytest.mark.parametrize(
+    ("text", "keep", "expected"),
+    [
+        ("abcdef", None, "abcdef"),
+        ("abcdef", 6, "abcdef"),
+        ("abcdef", 5, "abc\n[... 1 of 6 characters cut ...]\nef"),
+        ("abcdef", 2, "a\n[... 4 of 6 characters cut ...]\nf"),
+        ("abcdef", 1, "a\n[... 5 of 6 characters cut ...]\n"),
+        ("", 0, ""),
+    ],
+)
+def test_a_text_is_cut_in_the_middle_and_says_so(text: str, keep: int | None, expected: str) -> None:
+    assert cut_middle(text, keep) == expected
+
+
+@given(st.text(), st.integers(0, 30))
+def test_a_cut_text_keeps_exactly_as_many_characters_as_it_may(text: str, keep: int) -> None:
+    cut = cut_middle(text, keep)
+    note = f"\n[... {len(text) - keep} of {len(text)} characters cut ...]\n"
+    assert cut == text if len(text) <= keep else len(cut) == keep + len(note) and note in cut
+
+
+def test_what_one_message_says_in_several_entries_is_quoted_one_by_one() -> None:
+    user = Spoken("user", "Stop." * 9, (), 0)
+    other = Spoken("tool", "y" * 10, (), 0, is_result=True)
+    message = Spoken("tool", "x" * 10, (), 0, is_result=True, more=(other, user))
+    assert list_entries([message]) == [message, other, user]
+    text = render_transcript([message], 4)
+    assert text.count("[tool result]: xx") == text.count("[tool result]: yy") == 1
+    assert text.endswith(f"[user]: {'Stop.' * 9}\n</conversation>")

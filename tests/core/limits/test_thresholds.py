@@ -1,0 +1,312 @@
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.core.limits.model_limits import Limits
+from gateway.core.limits.thresholds import Demand, Lines, choose_lines, is_overflow, usable_tokens
+from gateway.core.policy import Keep, Policy, Trigger
+from gateway.core.sizing.usage import Usage
+from tests.shared_data import SHARED, requires_shared
+
+_ADAPTIVE = Policy()
+_SOURCE = Policy(trigger=Trigger(formula="source"))
+_MONOTONIC = ("hard", "soft", "tail", "opening", "summary")
+
+_windows = st.one_of(st.integers(4_000, 2_000_000), st.integers(4_000, 140_000), st.integers(77_900, 100_100))
+_optional = st.one_of(st.none(), st.integers(0, 3_000_000))
+
+
+@st.composite
+def limits(draw: st.DrawFn) -> Limits:
+    """A window from 4K to 2M, known by its context, its input limit, or both."""
+    context, limit = draw(_windows), draw(_windows)
+    known = draw(st.sampled_from(["context", "input", "both"]))
+    return Limits(
+        context=None if known == "input" else context,
+        input=None if known == "context" else min(limit, context) if known == "both" else limit,
+        output=draw(_optional),
+    )
+
+
+def demands() -> st.SearchStrategy[Demand]:
+    return st.builds(
+        Demand,
+        requested=_optional,
+        growth=st.floats(0, 1e7, allow_nan=False),
+        floor=st.integers(0, 3_000_000),
+    )
+
+
+def lines_at(window: int, policy: Policy = _ADAPTIVE, **demand: float) -> Lines:
+    lines = choose_lines(policy, Limits(context=window), Demand(**demand))  # type: ignore[arg-type]
+    assert lines is not None
+    return lines
+
+
+@pytest.mark.parametrize("unlimited", [Limits(), Limits(output=4_096), Limits(context=0, input=0)])
+def test_where_nothing_is_known_nothing_limits(unlimited: Limits) -> None:
+    assert choose_lines(_ADAPTIVE, unlimited, Demand()) is None
+
+
+# Worked by hand from DESIGN §4: no reply asked for, no growth, no floor.
+@pytest.mark.parametrize(
+    ("window", "hard", "soft", "target", "tail", "opening", "summary"),
+    [
+        (16_000, 12_000, 11_200, 6_000, 1_800, 2_400, 1_600),
+        (32_000, 24_000, 22_400, 12_000, 3_600, 4_800, 3_200),
+        (128_000, 92_000, 85_600, 46_000, 13_800, 19_200, 4_096),
+        (200_000, 150_000, 140_000, 75_000, 20_000, 30_000, 4_096),
+        (1_000_000, 750_000, 700_000, 375_000, 20_000, 150_000, 4_096),
+    ],
+)
+def test_the_lines_of_the_usual_windows(
+    window: int, hard: int, soft: int, target: int, tail: int, opening: int, summary: int
+) -> None:
+    assert lines_at(window) == Lines(
+        window=window,
+        context=window,
+        hard=hard,
+        soft=soft,
+        target=target,
+        tail=tail,
+        opening=opening,
+        summary=summary,
+    )
+
+
+# FACTS §2: where clients compact by themselves. Ours must come first.
+@pytest.mark.parametrize(
+    ("window", "clients"),
+    [
+        (128_000, [95_000, 96_000, 102_000, 102_000, 104_000, 107_000, 115_000]),
+        (200_000, [160_000, 160_000, 162_000, 167_000, 167_000, 168_000, 180_000]),
+    ],
+)
+@pytest.mark.parametrize("requested", [None, 4_096, 32_000])
+def test_the_hard_line_lies_below_every_clients_own(
+    window: int, clients: list[int], requested: int | None
+) -> None:
+    lines = choose_lines(_ADAPTIVE, Limits(context=window), Demand(requested=requested))
+    assert lines is not None and lines.hard < min(clients)
+
+
+def test_the_reserve_is_taken_off_where_it_is_more_than_a_quarter() -> None:
+    # reserve = min(max(20,000, 8,000), 20,000, 0.25 x 48,000 = 12,000) = 12,000
+    assert lines_at(48_000, requested=20_000).hard == 36_000
+    wide = replace(_ADAPTIVE, trigger=Trigger(hard_ratio=0.95))
+    # reserve = min(max(requested, 8,000), 20,000): 60,000 - 8,000, - 12,000, - 15,000 (a quarter)
+    hard = [lines_at(60_000, wide, requested=requested).hard for requested in (1, 12_000, 32_000)]
+    assert hard == [52_000, 48_000, 45_000]
+
+
+def test_an_input_limit_makes_the_window() -> None:
+    lines = choose_lines(_ADAPTIVE, Limits(context=400_000, input=272_000, output=128_000), Demand())
+    # window = min(400,000, 272,000 + 20,000); hard = min(219,000, 272,000, 256,000)
+    assert lines is not None and (lines.window, lines.context, lines.hard) == (292_000, 400_000, 219_000)
+    small = choose_lines(_ADAPTIVE, Limits(input=8_000), Demand())
+    # reserve = 0.25 x 8,000; window = 10,000; hard = min(7,500, 8,000)
+    assert small is not None and (small.window, small.context, small.hard) == (10_000, None, 7_500)
+
+
+def test_growth_brings_the_soft_line_down_by_two_turns_but_not_below_a_quarter_of_the_window() -> None:
+    soft = [lines_at(200_000, growth=growth).soft for growth in (0, 1_000, 10_000, 20_000, 1e9)]
+    assert soft == [140_000, 140_000, 130_000, 110_000, 100_000]
+
+
+def test_a_floor_lifts_the_target_half_way() -> None:
+    targets = [lines_at(200_000, floor=floor).target for floor in (0, 50_000, 150_000, 999_999)]
+    assert targets == [75_000, 100_000, 150_000, 150_000]
+
+
+def test_the_source_formula_is_its_own_line() -> None:
+    known = Limits(context=200_000, output=64_000)
+    lines = choose_lines(_SOURCE, known, Demand(growth=9_000, requested=7))
+    assert lines is not None and (lines.hard, lines.soft) == (168_000, 168_000)
+    capped = choose_lines(_SOURCE, Limits(context=400_000, input=272_000, output=8_000), Demand())
+    assert capped is not None and capped.hard == 272_000
+
+
+def test_a_window_that_the_source_formula_leaves_nothing_of_keeps_a_quarter() -> None:
+    lines = choose_lines(_SOURCE, Limits(context=4_096), Demand())
+    assert lines is not None and lines.hard == 1_024
+
+
+@given(limits(), demands(), st.sampled_from([_ADAPTIVE, _SOURCE]))
+def test_all_lines_are_positive_and_in_order(limits: Limits, demand: Demand, policy: Policy) -> None:
+    lines = choose_lines(policy, limits, demand)
+    assert lines is not None
+    assert 0 < lines.soft <= lines.hard < lines.window
+    assert 0 < lines.target <= lines.hard
+    assert min(lines.tail, lines.opening, lines.summary) > 0
+    assert lines.window <= (limits.context or lines.window)
+
+
+@given(_windows, st.integers(1, 5_000), _optional, st.floats(0, 1e7), _optional)
+def test_no_line_falls_when_the_window_grows(
+    window: int, more: int, requested: int | None, growth: float, output: int | None
+) -> None:
+    demand = Demand(requested=requested, growth=growth)
+    for step in (1, 3, more):
+        small = choose_lines(_ADAPTIVE, Limits(context=window, output=output), demand)
+        large = choose_lines(_ADAPTIVE, Limits(context=window + step, output=output), demand)
+        assert small is not None and large is not None
+        for line in _MONOTONIC:
+            assert getattr(small, line) <= getattr(large, line), line
+
+
+@pytest.mark.parametrize("growth", [0.0, 50.0, 5_000.0, 1e9])
+def test_no_line_falls_by_a_token_where_the_client_margin_begins(growth: float) -> None:
+    windows = [*range(77_900, 78_200), *range(99_900, 100_100)]
+    lines = [lines_at(window, growth=growth) for window in windows]
+    for line in _MONOTONIC:
+        values = [getattr(each, line) for each in lines]
+        assert values == sorted(values), line
+
+
+@given(limits(), demands())
+def test_a_policy_without_a_tail_keeps_none(limits: Limits, demand: Demand) -> None:
+    policy = replace(_SOURCE, keep=Keep(tail_tokens=0, tail_ratio=0.0, opening=False))
+    lines = choose_lines(policy, limits, demand)
+    assert lines is not None and lines.tail == 0
+
+
+_UTILIZATION = Policy(
+    trigger=Trigger(
+        formula="ratio", hard_ratio=0.95, soft_ratio=0.8, reserve_minimum=16_384, reserve_maximum=16_384
+    ),
+    keep=Keep(tail_window=0.4),
+)
+
+
+# ratio x window - reserve; the reserve is 16,384, and a quarter of the window where that is less.
+@pytest.mark.parametrize(
+    ("window", "hard", "soft", "tail"),
+    [(200_000, 173_616, 143_616, 80_000), (16_000, 11_200, 8_800, 6_400), (4_000, 2_800, 2_200, 1_600)],
+)
+def test_lines_by_ratio_are_parts_of_the_window_less_the_reserve(
+    window: int, hard: int, soft: int, tail: int
+) -> None:
+    lines = lines_at(window, _UTILIZATION)
+    assert (lines.hard, lines.soft, lines.tail) == (hard, soft, tail)
+
+
+def test_a_ratio_loses_no_token_to_binary_fractions() -> None:
+    trigger = Trigger(formula="ratio", hard_ratio=0.9, soft_ratio=0.9, reserve_ratio=0.0)
+    for window in range(4_000, 2_000_000, 9_970):
+        assert lines_at(window, Policy(trigger=trigger)).hard == window * 9 // 10
+
+
+def test_a_line_that_counts_as_full_itself_lies_one_token_lower() -> None:
+    source = replace(_SOURCE.trigger, at_line=True)
+    assert lines_at(100_000, Policy(trigger=source)).hard == 67_999
+    assert lines_at(100_000, _SOURCE).hard == 68_000
+
+
+def test_headroom_below_an_input_limit() -> None:
+    limits = Limits(context=400_000, input=272_000, output=128_000)
+    for reserve, hard in ((0, 272_000), (None, 252_000), (50_000, 222_000)):
+        trigger = replace(_SOURCE.trigger, input_reserve=reserve)
+        lines = choose_lines(Policy(trigger=trigger), limits, Demand())
+        assert lines is not None and lines.hard == hard
+
+
+@given(limits(), demands(), st.floats(0.01, 1.0), st.floats(0.01, 1.0), st.booleans())
+def test_lines_by_ratio_are_positive_and_in_order(
+    limits: Limits, demand: Demand, hard: float, soft: float, at_line: bool
+) -> None:
+    trigger = Trigger(formula="ratio", hard_ratio=hard, soft_ratio=soft, at_line=at_line)
+    lines = choose_lines(Policy(trigger=trigger), limits, demand)
+    assert lines is not None
+    assert 1 <= lines.soft <= lines.hard < lines.window
+
+
+@given(st.integers(4_096, 2_000_000), st.one_of(st.none(), st.integers(1, 64_000)))
+def test_a_clients_own_summary_is_let_pass_as_long_as_it_fits(window: int, requested: int | None) -> None:
+    known = Limits(context=window)
+    usual = choose_lines(_ADAPTIVE, known, Demand(requested=requested))
+    own = choose_lines(_ADAPTIVE, known, Demand(requested=requested, purpose="summary"))
+    assert usual is not None and own is not None
+    assert usual.hard <= own.hard == own.soft < own.window
+    assert own.hard >= 0.75 * window
+
+
+@pytest.mark.parametrize(
+    ("window", "least_gets"), [(200_000, 0), (16_000, 1_000), (15_000, 1_250), (14_999, 0)]
+)
+def test_a_reply_that_may_not_be_short_has_its_room_unless_it_asks_for_a_third(
+    window: int, least_gets: int
+) -> None:
+    plain, lines = lines_at(window), lines_at(window, least_reply=5_000)
+    assert plain.hard - lines.hard == plain.soft - lines.soft == least_gets
+
+
+_CAP = 32_000
+_CURRENT = Trigger(input_reserve=None, at_line=True)
+
+
+def read_cases() -> list[dict[str, Any]]:
+    cases: list[dict[str, Any]] = json.loads((SHARED / "data" / "vectors.json").read_text("utf-8"))[
+        "is_overflow"
+    ]["cases"]
+    return cases
+
+
+def read_tokens(case: dict[str, Any]) -> Usage:
+    tokens = case["tokens"]
+    return Usage(tokens["input"] + tokens["cache_read"] + tokens["cache_write"], tokens["output"])
+
+
+@requires_shared
+def test_the_source_formula_decides_as_recorded() -> None:
+    decided = [case for case in read_cases() if case["seed_formula"] is not None]
+    assert decided
+    for case in decided:
+        limits = Limits(**case["limit"])
+        # The recorded formula has no cap on the output; ours (DESIGN §4) has one.
+        cap = max(_CAP, limits.output or 0)
+        trigger = Trigger(output_cap=cap)
+        assert is_overflow(read_tokens(case), limits, trigger) == case["seed_formula"], case["name"]
+
+
+@requires_shared
+def test_the_later_formula_with_headroom_in_both_branches_decides_as_recorded() -> None:
+    decided = [case for case in read_cases() if case["auto"]]
+    assert decided
+    for case in decided:
+        trigger = replace(_CURRENT, input_reserve=case.get("reserved"))
+        assert is_overflow(read_tokens(case), Limits(**case["limit"]), trigger) == case["current"], case[
+            "name"
+        ]
+
+
+@pytest.mark.parametrize(
+    ("limits", "usable"),
+    [
+        (Limits(), None),
+        (Limits(input=5), None),
+        (Limits(context=0, input=5), None),
+        (Limits(context=100_000), 68_000),
+        (Limits(context=100_000, output=0), 68_000),
+        (Limits(context=100_000, output=8_000), 92_000),
+        (Limits(context=100_000, output=64_000), 68_000),
+        (Limits(context=100_000, input=50_000, output=8_000), 50_000),
+        (Limits(context=100_000, input=0, output=8_000), 92_000),
+    ],
+)
+def test_what_is_usable(limits: Limits, usable: int | None) -> None:
+    assert usable_tokens(limits, Trigger()) == usable
+
+
+def test_exactly_full_is_not_over() -> None:
+    limits = Limits(context=100_000, output=8_000)
+    assert not is_overflow(Usage(90_000, 2_000), limits, Trigger())
+    assert is_overflow(Usage(90_000, 2_001), limits, Trigger())
+
+
+@given(st.integers(0, 10**9), st.integers(0, 10**9))
+def test_without_a_context_limit_nothing_overflows(prompt: int, output: int) -> None:
+    assert not is_overflow(Usage(prompt, output), Limits(input=10), Trigger())
