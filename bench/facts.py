@@ -18,7 +18,7 @@ from gateway.core.digest.fact_list import HEADING, find_counting, find_missing, 
 from gateway.core.digest.facts import find_facts
 from gateway.core.digest.render import make_digest
 from gateway.core.history.transcript import Spoken
-from gateway.wire.chat_text import read_spoken
+from gateway.wire.formats.chat.text import read_spoken
 
 _SHARED: Final = Path(os.environ.get("GATEWAY_SHARED") or Path(__file__).resolve().parents[2] / "shared")
 _PIECES: Final = 11

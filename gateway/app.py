@@ -67,7 +67,7 @@ from gateway.tenancy import Tenancy
 from gateway.tokens import Tokenizer, count_by_length, count_by_length_up
 from gateway.upstream import Upstreams
 from gateway.webhook import Webhook
-from gateway.wire.formats import render_error
+from gateway.wire.formats.registry import render_error
 
 log = logging.getLogger("gateway.app")
 

@@ -14,7 +14,7 @@ from gateway.identity import Received
 from gateway.settings import Settings
 from gateway.turn import Turn
 from gateway.wire.canonical import without_ephemeral_blocks
-from gateway.wire.own_answer import OwnAnswer
+from gateway.wire.local_response import OwnAnswer
 
 # Of the chain: a request that is sent again gets the same answer by the same name.
 _ID_DIGITS: Final = 24

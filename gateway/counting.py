@@ -11,7 +11,7 @@ from gateway.entrance import Admission
 from gateway.planner import Planner
 from gateway.reception import Reception
 from gateway.rewriter import Rewriter
-from gateway.wire.formats import WireFormat
+from gateway.wire.formats.registry import WireFormat
 
 
 class Counting:

@@ -20,7 +20,7 @@ from gateway.model_lists import choose_viewer
 from gateway.own_call import CALL_ERRORS, make_own_headers
 from gateway.settings import UpstreamSettings
 from gateway.upstream import RawHeaders, make_headers, make_url
-from gateway.wire.encoding import decode_body
+from gateway.wire.content_encoding import decode_body
 from gateway.wire.model_list import MOST_BYTES, parse_model_list
 
 log = logging.getLogger("gateway.discovery")

@@ -16,7 +16,7 @@ from gateway.answer_head import AnswerHead, make_fields
 from gateway.downstream_answer import Answer
 from gateway.downstream_request import Request
 from gateway.settings import Keepalive
-from gateway.wire.formats import CHAT, WireFormat
+from gateway.wire.formats.registry import CHAT, WireFormat
 
 T = TypeVar("T")
 

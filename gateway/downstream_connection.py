@@ -25,7 +25,7 @@ from gateway.downstream_request import Request, RequestLine
 from gateway.head_parser import MOST_AHEAD, READ_BYTES, make_parser, parse
 from gateway.own_answer import make_own_head
 from gateway.repeated_head import RepeatedHead, learn_head
-from gateway.wire.formats import render_error
+from gateway.wire.formats.registry import render_error
 
 # Up to here a body is taken in before the request is looked at, where that would wait for all of it anyway.
 _WHOLE_BYTES: Final = 1 << 20

@@ -15,7 +15,7 @@ from gateway.request_head import RequestHead
 from gateway.settings import UpstreamSettings
 from gateway.tenancy import Tenancy, Tenant
 from gateway.upstream import RawHeaders, Upstreams, make_headers, make_target, make_url
-from gateway.wire.formats import WireFormat, read_counted_format, read_format
+from gateway.wire.formats.registry import WireFormat, read_counted_format, read_format
 
 _BYPASS = "x-gateway-bypass"
 # What is remembered holds callers' keys, like every request that is under way: in memory only, and not many.

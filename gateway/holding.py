@@ -18,9 +18,9 @@ from gateway.core.refusal.overflow import Overflow, Refusal, read_overflow
 from gateway.upstream_answer import UpstreamAnswer
 from gateway.upstream_body import read_more, read_piece
 from gateway.watchdog import Watch
-from gateway.wire.encoding import DecodeError, decode_body, make_decoder
-from gateway.wire.refusal import read_refusal
-from gateway.wire.stream_start import PENDING, Refused, StreamStart, Verdict
+from gateway.wire.content_encoding import DecodeError, decode_body, make_decoder
+from gateway.wire.response.refusal import read_refusal
+from gateway.wire.response.stream_start import PENDING, Refused, StreamStart, Verdict
 
 # An error may quote the whole prompt.
 _MOST_ERROR_BYTES: Final = 1 << 20

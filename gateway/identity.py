@@ -14,7 +14,7 @@ from gateway.core.history.message import Message
 from gateway.core.history.shared_list import Growing
 from gateway.lru import Lru
 from gateway.wire.body import Slice
-from gateway.wire.formats import WireFormat
+from gateway.wire.formats.registry import WireFormat
 from gateway.wire.request import RequestBody, message_key, parse_continuation
 
 # Bodies are found again by 64 bytes that lie before a power of two: equal ones agree in all of them.

@@ -8,7 +8,7 @@ from aiohttp import StreamReader, hdrs
 
 from gateway.core.errors import RequestRefused
 from gateway.downstream_request import Request
-from gateway.wire.encoding import DecodeError, decode_body
+from gateway.wire.content_encoding import DecodeError, decode_body
 
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 _INLINE_BYTES = 64 * 1024

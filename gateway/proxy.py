@@ -22,7 +22,7 @@ from gateway.reception import Reception
 from gateway.recovery import Recovery
 from gateway.sender import Sender
 from gateway.settings import Settings
-from gateway.wire.formats import render_error
+from gateway.wire.formats.registry import render_error
 
 log = logging.getLogger("gateway.proxy")
 

@@ -25,7 +25,7 @@ from gateway.recollection import recall
 from gateway.remembered_items import RememberedItems
 from gateway.state import State
 from gateway.turn import Turn
-from gateway.wire.formats import WireFormat
+from gateway.wire.formats.registry import WireFormat
 from gateway.wire.request import Envelope
 from gateway.wire.sse import Event
 

@@ -29,7 +29,7 @@ from gateway.identity import Received
 from gateway.state import State
 from gateway.store import StoreError
 from gateway.turn import Turn
-from gateway.wire.skeleton import read_skeleton
+from gateway.wire.result_hashes import read_skeleton
 
 log = logging.getLogger("gateway.compactor")
 

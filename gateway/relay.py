@@ -23,10 +23,10 @@ from gateway.upstream import make_answer_head
 from gateway.upstream_answer import UpstreamAnswer
 from gateway.upstream_body import FOREIGN, read_at_hand, read_bounded, read_piece, translate
 from gateway.watchdog import Watch, Watchdog
-from gateway.wire.answer import AnswerReader, Reading
-from gateway.wire.encoding import DecodeError, Decoder, decode_body, make_decoder
+from gateway.wire.content_encoding import DecodeError, Decoder, decode_body, make_decoder
+from gateway.wire.response.reader import AnswerReader, Reading
+from gateway.wire.response.usage_chunk import UsageChunkFilter
 from gateway.wire.sse import Event
-from gateway.wire.usage_chunk import UsageChunkFilter
 
 _KEPT_ERROR_BYTES: Final = 1 << 16
 _MOST_PLAIN_BYTES: Final = 1 << 20

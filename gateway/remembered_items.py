@@ -13,9 +13,9 @@ import msgspec
 
 from gateway.identity import Received, Recognizer
 from gateway.lru import Lru
-from gateway.wire.formats import WireFormat
-from gateway.wire.history import Answered, NamedHistory
+from gateway.wire.formats.registry import WireFormat
 from gateway.wire.sse import Event
+from gateway.wire.stored_history import Answered, NamedHistory
 
 # Of one answer, and of one item, beside their bytes.
 _WEIGHT_BYTES: Final = 300

@@ -10,10 +10,8 @@ from gateway.core.history.pivot import Mark, Pivot
 from gateway.core.history.view import View
 from gateway.lru import Lru
 from gateway.turn import Turn
-from gateway.wire.edits import make_output_edit, make_view_edits
-from gateway.wire.formats import WireFormat
-from gateway.wire.splice import Edit, apply_edits
-from gateway.wire.usage_option import make_usage_edit
+from gateway.wire.edits import Edit, apply_edits, make_output_edit, make_usage_edit, make_view_edits
+from gateway.wire.formats.registry import WireFormat
 
 _WEIGHT_BYTES = 300
 

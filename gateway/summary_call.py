@@ -14,10 +14,9 @@ from gateway.core.compaction.summary import Answer
 from gateway.core.errors import ModelUnknown, UpstreamFailed
 from gateway.core.refusal.overflow import Overflow, read_overflow
 from gateway.own_call import CALL_ERRORS, make_own_headers
-from gateway.wire.formats import WireFormat
-from gateway.wire.model_refusal import STATUSES, is_model_unknown
-from gateway.wire.refusal import read_refusal
-from gateway.wire.summary_answer import SummaryReader
+from gateway.wire.formats.registry import WireFormat
+from gateway.wire.response.refusal import STATUSES, is_model_unknown, read_refusal
+from gateway.wire.response.summary_reply import SummaryReader
 from gateway.wire.summary_request import SummaryRequest
 
 _MAY_BE_TOO_LONG: Final = (400, 413, 422)

@@ -35,7 +35,7 @@ from gateway.summary_call import Assignment
 from gateway.summary_models import SummaryModels
 from gateway.turn import Turn
 from gateway.upstream import Upstreams, make_headers, make_url
-from gateway.wire.formats import FORMATS, WireFormat
+from gateway.wire.formats.registry import FORMATS, WireFormat
 from gateway.wire.summary_request import SummaryRequest
 
 # System prompt and chat template around the parts, in raw tokens.

@@ -16,7 +16,7 @@ from gateway.answer_head import AnswerHead
 from gateway.core.errors import RequestRefused
 from gateway.settings import Settings, UpstreamSettings
 from gateway.tenancy import Tenant
-from gateway.wire.formats import guess_format, without_version
+from gateway.wire.formats.registry import guess_format, without_version
 
 RawHeaders = Sequence[tuple[bytes, bytes]]
 

@@ -23,7 +23,7 @@ from gateway.rewriter import Rewriter
 from gateway.settings import UpstreamSettings
 from gateway.tenancy import Tenant
 from gateway.turn import Turn
-from gateway.wire.formats import CHAT
+from gateway.wire.formats.registry import CHAT
 
 JSON = dict[str, Any]
 

@@ -9,7 +9,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from gateway.identity import Received, Recognizer
-from gateway.wire.formats import MESSAGES
+from gateway.wire.formats.registry import MESSAGES
 from tests.conversations import render_message, texts
 from tests.toy.seal import sign
 

@@ -6,7 +6,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from gateway.identity import Received, Recognizer
-from gateway.wire.formats import RESPONSES
+from gateway.wire.formats.registry import RESPONSES
 from tests.conversations import render_message, texts
 
 JSON = dict[str, Any]

@@ -13,8 +13,8 @@ import pytest
 from msgspec.structs import replace
 
 from gateway.commands import read_command
-from gateway.wire.chat_reply import read_said
-from gateway.wire.summary_answer import SummaryReader
+from gateway.wire.formats.chat.reply import read_said
+from gateway.wire.response.summary_reply import SummaryReader
 from tests.conversations import JSON, read, render
 from tests.toy.agent import Message, Session, Shape, Turn, make_session
 from tests.toy.delivery import Delivery, RawAnswer

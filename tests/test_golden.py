@@ -20,7 +20,7 @@ from gateway.core.policy import Policy
 from gateway.core.sizing.estimate import Calibration, Known
 from gateway.identity import Received, Recognizer
 from gateway.rewriter import Rewriter
-from gateway.wire.formats import FORMATS
+from gateway.wire.formats.registry import FORMATS
 from tests.conversations import make_batch, make_pivot, make_turn, measure_sizes
 
 _GOLDEN = Path(__file__).parent / "golden"

@@ -3,10 +3,10 @@ from dataclasses import replace
 
 from gateway.identity import Recognizer
 from gateway.remembered_items import RememberedItems
-from gateway.wire.formats import CHAT, RESPONSES
-from gateway.wire.history import Expanded, Names
-from gateway.wire.responses_history import NAMED_HISTORY
+from gateway.wire.formats.registry import CHAT, RESPONSES
+from gateway.wire.formats.responses.history import NAMED_HISTORY
 from gateway.wire.sse import Event
+from gateway.wire.stored_history import Expanded, Names
 
 _FIRST = b'{"model":"m","input":"first"}'
 

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.identity import Recognizer
-from gateway.wire.formats import RESPONSES
+from gateway.wire.formats.registry import RESPONSES
 from tests.conversations import (
     Rewritten,
     render_message,

@@ -6,8 +6,8 @@ from gateway.core.history.view import CLEARED_TOKENS, Size
 from gateway.identity import Recognizer
 from gateway.sizes import Sizer, measure_message
 from gateway.tokens import count_by_length
-from gateway.wire.chat_text import read_spoken
-from gateway.wire.formats import MESSAGES, RESPONSES
+from gateway.wire.formats.chat.text import read_spoken
+from gateway.wire.formats.registry import MESSAGES, RESPONSES
 from tests.conversations import JSON, read, render, render_message
 
 _MESSAGES: list[JSON] = [

@@ -1,15 +1,40 @@
-"""The edits that make an outgoing body of a received one, in any wire format.
+"""Replacing slices of a body and leaving every other byte where it is."""
 
-Carries out a view. Every message that is kept leaves byte-identical and in order (DESIGN §5).
-"""
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final, NamedTuple
 
-from collections.abc import Callable, Mapping
+import msgspec
 
 from gateway.core.history.conversation import Conversation
 from gateway.core.history.pivot import Pivot
 from gateway.core.history.view import View
 from gateway.wire.request import RequestBody
-from gateway.wire.splice import Edit
+
+
+class Edit(NamedTuple):
+    """Replace `start:end` of the body by `new`. An empty range inserts."""
+
+    start: int
+    end: int
+    new: bytes
+
+
+def apply_edits(data: bytes, edits: Iterable[Edit]) -> bytes:
+    """The body with all edits applied. Edits must not overlap; their order does not matter."""
+    pieces: list[bytes | memoryview] = []
+    view = memoryview(data)
+    at = 0
+    for edit in sorted(edits):
+        if edit.start < at:
+            raise ValueError("edits overlap")
+        pieces += [view[at : edit.start], edit.new]
+        at = edit.end
+    if not pieces:
+        return data
+    return b"".join([*pieces, view[at:]])
+
+
+# JOINED: The edits that make an outgoing body of a received one, in any wire format.
 
 
 def make_view_edits(
@@ -48,3 +73,32 @@ def make_output_edit(body: RequestBody, output_tokens: int) -> Edit:
     if place is None:
         raise ValueError("no number to replace")
     return Edit(body.absolute(place.start), body.absolute(place.end), b"%d" % output_tokens)
+
+
+# JOINED: Asks for usage in a stream whose client did not. Only Chat Completions has to be asked.
+
+_INCLUDE_USAGE: Final = b'{"include_usage":true}'
+
+
+def make_usage_edit(body: RequestBody) -> Edit:
+    """Asks for usage in a stream, whatever the options were before."""
+    place = body.envelope.stream_options
+    if place is None:
+        end = body.data.rindex(b"}")
+        return Edit(end, end, b',"stream_options":' + _INCLUDE_USAGE)
+    start, end = body.absolute(place.start), body.absolute(place.end)
+    return Edit(start, end, _with_usage(body.data[start:end]))
+
+
+def _with_usage(options: bytes) -> bytes:
+    """The options with `include_usage` on, every other byte where it was; whatever is no object is
+    replaced.
+    """
+    try:
+        fields = msgspec.json.decode(options, type=dict[str, msgspec.Raw])
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return _INCLUDE_USAGE
+    if "include_usage" in fields:
+        # It said no: the one field is written anew, with the raw bytes of the others.
+        return msgspec.json.encode({**fields, "include_usage": True})
+    return _INCLUDE_USAGE[:-1] + (b"," if fields else b"") + options.lstrip()[1:]

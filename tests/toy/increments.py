@@ -19,7 +19,7 @@ from gateway.core.sizing.estimate import Calibration, Known, Sizes
 from gateway.core.sizing.weights import estimate_view, weigh
 from gateway.identity import Received, Recognizer
 from gateway.sizes import Sizer
-from gateway.wire.formats import CHAT
+from gateway.wire.formats.registry import CHAT
 from tests.shared_data import SHARED
 from tests.toy.agent import Message
 from tests.toy.counting import TokenCounter

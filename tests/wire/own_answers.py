@@ -4,10 +4,10 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from gateway.wire.answer_facts import Document
-from gateway.wire.own_answer import OwnAnswer
+from gateway.wire.local_response import OwnAnswer
+from gateway.wire.response.facts import Document
+from gateway.wire.response.summary_reply import Said, SummaryAnswer, SummaryReader
 from gateway.wire.sse import Event, SseParser
-from gateway.wire.summary_answer import Said, SummaryAnswer, SummaryReader
 
 TEXTS = ("Done.", 'Zeilen\n\ndata: "é" \u2028 日本語 😀 \\', "x" * 70_000)
 

@@ -4,7 +4,7 @@ import pytest
 
 from gateway.core.errors import RequestRefused
 from gateway.wire.errors import render_stream_error
-from gateway.wire.formats import render_error
+from gateway.wire.formats.registry import render_error
 
 _REFUSED = RequestRefused(413, 'Too "large".', code="request_too_large")
 

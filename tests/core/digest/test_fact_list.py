@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from gateway.core.digest.fact_list import HEADING, find_counting, find_missing, split_list, with_list
 from gateway.core.digest.facts import LONGEST_FACT_CHARS, is_secret
 from gateway.core.history.transcript import Spoken, neutralise
-from gateway.wire.chat_text import read_spoken
+from gateway.wire.formats.chat.text import read_spoken
 from tests.shared_data import SHARED, requires_shared
 
 _NOTHING = [Spoken("user", "Go on.", (), 0)] * 10

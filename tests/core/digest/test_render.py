@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from gateway.core.digest.fact_list import HEADING, split_list, with_list
 from gateway.core.digest.render import LEAST_DIGEST_CHARS, make_digest
 from gateway.core.history.transcript import Spoken, neutralise
-from gateway.wire.chat_text import read_spoken
+from gateway.wire.formats.chat.text import read_spoken
 from tests.shared_data import SHARED, requires_shared
 
 _TITLES = [

@@ -1,0 +1,84 @@
+"""Has the model begun to answer? Tells documents that carry something of an answer from those that do not.
+
+Reads chat completions (whole and streamed), Responses and Anthropic Messages, like `answer_facts`. Knows
+nothing of errors.
+"""
+
+from gateway.wire.response.facts import Document, choices_of, read_finish_reason
+
+# What a delta or message may hold without saying anything.
+_SILENT_KEYS = frozenset({"role", "name", "id", "object", "type", "provider_specific_fields"})
+_SILENT_TYPES = frozenset(
+    {
+        *("message_start", "ping", "keepalive", "keep-alive", "heartbeat"),
+        *("response.created", "response.queued", "response.in_progress"),
+    }
+)
+_BLOCK_VALUES = ("text", "thinking", "partial_json", "data", "signature", "citation")
+
+
+def has_content(document: Document) -> bool:
+    """Text, reasoning, a tool call, a refusal by the model, or anything else that a client would show."""
+    if any(_has_choice_content(choice) for choice in choices_of(document)):
+        return True
+    match document:
+        case {"type": "content_block_start", "content_block": dict(block)}:
+            return _is_saying(block)
+        case {"type": "content_block_delta", "delta": dict(delta)}:
+            return _has_block_value(delta)
+        case {"type": "message", "content": list(blocks)}:
+            return any(isinstance(block, dict) and _is_saying(block) for block in blocks)
+        case {"object": "response", "output": output}:
+            return bool(output)
+        case {"type": str(kind)}:
+            # Responses names an event for every item and delta: one of these means that the model is at work.
+            return kind.startswith("response.") and kind not in _SILENT_TYPES and not _is_terminal(kind)
+    return False
+
+
+def is_silent(document: Document) -> bool:
+    """Of a known kind, without content: the beginning of a stream, a sign of life, or usage."""
+    kind = document.get("type")
+    if isinstance(kind, str) and kind in _SILENT_TYPES:
+        return True
+    is_known = isinstance(document.get("choices"), list) or kind in (
+        "content_block_start",
+        "content_block_delta",
+        "content_block_stop",
+        "message_delta",
+    )
+    return is_known and not has_content(document) and read_finish_reason(document) is None
+
+
+def finish_reasons(document: Document) -> list[str]:
+    """Why the reply ended: the API's word, and that of the provider behind a router."""
+    reasons = [
+        read_finish_reason(document),
+        *(choice.get("native_finish_reason") for choice in choices_of(document)),
+    ]
+    return [reason for reason in reasons if isinstance(reason, str) and reason]
+
+
+def _has_choice_content(choice: Document) -> bool:
+    parts = [choice.get("delta"), choice.get("message")]
+    if choice.get("text"):
+        return True
+    return any(
+        bool(value) and key not in _SILENT_KEYS
+        for part in parts
+        if isinstance(part, dict)
+        for key, value in part.items()
+    )
+
+
+def _is_saying(block: Document) -> bool:
+    """A block of Anthropic's. Texts begin empty; a tool call is one from its beginning."""
+    return block.get("type") not in ("text", "thinking") or _has_block_value(block)
+
+
+def _has_block_value(block: Document) -> bool:
+    return any(block.get(key) for key in _BLOCK_VALUES)
+
+
+def _is_terminal(kind: str) -> bool:
+    return kind in ("response.completed", "response.incomplete", "response.failed", "response.cancelled")

@@ -1,0 +1,91 @@
+"""The bytes of an answer, streamed or not, compressed or not, into events.
+
+A body that is not a stream is one event. Knows nothing of what the events say.
+"""
+
+from gateway.wire.content_encoding import DecodeError, Decoder, make_decoder
+from gateway.wire.sse import BlockSplitter, Event, read_event
+
+# A chat answer that is one JSON value and longer than this is not read at all.
+MAX_BODY_BYTES = 16 * 1024 * 1024
+_BLANK = b" \t\r\n"
+_STREAM_STARTS = (b"data:", b"event:", b":", b"id:", b"retry:")
+_LONGEST_START = max(map(len, _STREAM_STARTS))
+
+
+class AnswerEvents:
+    """Memory stays bounded for a stream of any length. Never raises: what cannot be read ends it."""
+
+    def __init__(self, content_type: str, content_encoding: str) -> None:
+        self._says_stream = "event-stream" in content_type.lower()
+        self._decoder: Decoder | None = make_decoder(content_encoding, max_feed_bytes=MAX_BODY_BYTES)
+        self._start: bytes | None = b""  # until it is known what the body is
+        self._splitter: BlockSplitter | None = None
+        self._body: list[bytes] = []
+        self._body_bytes = 0
+
+    @property
+    def is_stream(self) -> bool:
+        return self._splitter is not None
+
+    def feed(self, chunk: bytes) -> list[Event]:
+        if self._decoder is None:
+            return []
+        try:
+            plain = self._decoder.feed(chunk)
+        except DecodeError:
+            self._decoder = None
+            return []
+        return self._take(plain)
+
+    def finish(self) -> list[Event]:
+        """The events that are still due; a whole body that is not a stream is one, without a name."""
+        events: list[Event] = []
+        if self._start is not None:
+            start, self._start = self._start, None
+            events = self._take_as(_is_stream_start(start, says_stream=self._says_stream), start)
+        if self._splitter is not None:
+            return events + _read_events(self._splitter.finish())
+        return [Event("", b"".join(self._body))] if self._body else []
+
+    def _take(self, plain: bytes) -> list[Event]:
+        if self._start is None:
+            return self._take_as(self._splitter is not None, plain)
+        # Keep-alives may put any number of blanks before the answer. A BOM is skipped like them.
+        start = (self._start + plain).lstrip(b"\xef\xbb\xbf" + _BLANK)
+        if len(start) < _LONGEST_START:
+            self._start = start
+            return []
+        self._start = None
+        return self._take_as(_is_stream_start(start, says_stream=self._says_stream), start)
+
+    def _take_as(self, is_stream: bool, plain: bytes) -> list[Event]:
+        if is_stream:
+            self._splitter = self._splitter or BlockSplitter()
+            return _read_events(self._splitter.feed(plain))
+        self._body_bytes += len(plain)
+        if self._body_bytes > MAX_BODY_BYTES:
+            self._decoder = None
+            self._body.clear()
+        elif plain:
+            self._body.append(plain)
+        return []
+
+
+def _is_stream_start(start: bytes, *, says_stream: bool) -> bool:
+    """Some servers stream as application/json, or send JSON errors as an event stream: the bytes decide."""
+    if start.startswith((b"{", b"[")):
+        return False
+    return says_stream or start.startswith(_STREAM_STARTS)
+
+
+def _read_events(blocks: list[bytes]) -> list[Event]:
+    events = map(_read_event, blocks)
+    return [event for event in events if event is not None]
+
+
+def _read_event(block: bytes) -> Event | None:
+    if block.startswith(b"error:"):
+        # llama.cpp before 2025 sent its errors in a field of that name.
+        return Event("error", block.removeprefix(b"error:").strip())
+    return read_event(block)

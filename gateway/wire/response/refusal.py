@@ -1,0 +1,179 @@
+"""The bytes of an error answer, in every dress that upstreams give it, into what it says.
+
+Reads OpenAI's and Anthropic's error objects, FastAPI's `detail`, Bedrock, MiniMax, routers that nest the
+error of another one as a string, HTML and plain text, whole or as an event of a stream. Takes the fields that
+hold an upstream's own words only: validation errors echo the request beside them. What the words mean is for
+`core.refusal`.
+"""
+
+from collections.abc import Iterator, Mapping
+from itertools import islice
+from typing import Final
+
+import msgspec
+
+from gateway.core.refusal.overflow import Refusal, is_window_exceeded
+from gateway.wire.response.content import finish_reasons, has_content
+from gateway.wire.response.facts import Document, has_error, read_documents
+from gateway.wire.sse import Event
+
+_GOOD_STATUSES = range(200, 400)
+_MOST_TEXTS = 24
+_DEEPEST = 8
+_LARGEST_NUMBER = 10**12  # a code, or a number of tokens
+# Beginning and end of a body that is no JSON, each of this many bytes: more than `core.refusal` reads.
+_READ_BYTES = 32 * 1024
+# Most trusted first; compared in lower case. AWS writes `Message`, MiniMax `base_resp.status_msg`.
+_KEYS = (
+    *("message", "msg", "error", "detail", "details", "errors", "error_message", "errormessage"),
+    *("status_msg", "error_msg", "errmsg", "error_description", "fault", "faultstring", "exception"),
+    *("code", "type", "__type", "error_code", "error_type", "status", "status_code"),
+    *("metadata", "raw", "response", "innererror", "base_resp", "choices", "reason", "description", "title"),
+)
+# llama.cpp gives its numbers as fields of their own.
+_NUMBER_KEYS = ("n_prompt_tokens", "n_ctx")
+_decode = msgspec.json.Decoder().decode
+
+
+def read_refusal(status: int, body: bytes) -> Refusal | None:
+    """Of a whole body, decoded. None where it is no error: a good status, and nothing in the body against it.
+
+    A good status with an error in the body keeps its status. Never raises.
+    """
+    if status not in _GOOD_STATUSES:
+        return Refusal(status, _read_texts(body), is_empty=not body.strip())
+    documents = read_documents(body) or []
+    texts = [text for document in documents if _is_error(document) for text in _texts_of(document)]
+    if texts or any(map(_is_error, documents)):
+        return Refusal(status, tuple(texts[:_MOST_TEXTS]))
+    return _read_full_window(documents)
+
+
+def read_event_refusal(event: Event) -> Refusal | None:
+    """Of one event of a stream. None where it is no error. Never raises."""
+    documents = documents_of(event)
+    if event.name == "error":
+        return Refusal(200, _read_texts(event.data))
+    for document in documents:
+        if _is_error(document):
+            return Refusal(200, tuple(islice(_texts_of(document), _MOST_TEXTS)))
+    return None
+
+
+def read_full_window(event: Event) -> Refusal | None:
+    """Of an event that ends a reply because the window is full, and holds nothing of the reply itself."""
+    return _read_full_window(documents_of(event))
+
+
+def documents_of(event: Event) -> list[Document]:
+    """The JSON objects of an event, also where a server puts no blank lines between its events."""
+    documents = read_documents(event.data)
+    if documents is None:
+        return [document for line in event.data.split(b"\n") for document in read_documents(line) or ()]
+    return documents
+
+
+def _read_full_window(documents: list[Document]) -> Refusal | None:
+    if any(map(has_content, documents)):
+        return None
+    reasons = (reason for document in documents for reason in finish_reasons(document))
+    reason = next(filter(is_window_exceeded, reasons), None)
+    return Refusal(200, (reason,)) if reason else None
+
+
+def _is_error(document: Document) -> bool:
+    if has_error(document):
+        return True
+    if document.get("type") in ("response.failed", "response.error"):
+        return True
+    if "choices" in document or "usage" in document:
+        return _has_minimax_error(document)
+    says_so = isinstance(document.get("message"), str) and ("code" in document or "__type" in document)
+    return says_so or bool(document.get("errors") or document.get("detail")) or _has_minimax_error(document)
+
+
+def _has_minimax_error(document: Document) -> bool:
+    state = document.get("base_resp")
+    return isinstance(state, dict) and state.get("status_code") not in (None, 0)
+
+
+def _read_texts(body: bytes) -> tuple[str, ...]:
+    value = _parse(body)
+    if value is None:
+        text = _bounded(body).decode("utf-8", "replace").strip()
+        return (text,) if text else ()
+    return tuple(islice(_texts_of(value), _MOST_TEXTS))
+
+
+def _parse(body: bytes) -> object:
+    try:
+        return _decode(body)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _bounded(body: bytes) -> bytes:
+    return body if len(body) <= 2 * _READ_BYTES else body[:_READ_BYTES] + b"\n" + body[-_READ_BYTES:]
+
+
+def _texts_of(value: object, depth: int = 0) -> Iterator[str]:
+    """Every text behind a key that we know, nearest first."""
+    if depth > _DEEPEST:
+        return
+    if isinstance(value, str):
+        yield from _texts_of_string(value, depth)
+    elif _is_number(value):
+        yield str(value)
+    elif isinstance(value, list):
+        for item in value[:_MOST_TEXTS]:
+            yield from _texts_of(item, depth + 1)
+    elif isinstance(value, Mapping):
+        yield from _texts_of_object(value, depth)
+
+
+def _texts_of_string(value: str, depth: int) -> Iterator[str]:
+    """A string may be a whole JSON document of another upstream."""
+    nested = _parse(value.encode("utf-8", "replace")) if value.lstrip()[:1] in ("{", "[") else None
+    if nested is not None and (texts := list(islice(_texts_of(nested, depth + 1), _MOST_TEXTS))):
+        yield from texts
+    elif value.strip():
+        yield value
+
+
+def _texts_of_object(value: Mapping[object, object], depth: int) -> Iterator[str]:
+    by_name = {str(key).lower(): item for key, item in value.items()}
+    for key in _KEYS:
+        if key in by_name:
+            yield from _texts_of(by_name[key], depth + 1)
+    for key in _NUMBER_KEYS:
+        if _is_number(by_name.get(key)):
+            yield f"{key}: {by_name[key]}"
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and abs(value) <= _LARGEST_NUMBER
+
+
+# JOINED: Does an error answer say that a model is not to be had?
+
+# Gateways and clouds say it with any of these.
+STATUSES: Final = frozenset({400, 403, 404, 422})
+_CODES: Final = frozenset({"model_not_found", "model_not_available", "invalid_model"})
+_PHRASES: Final = (
+    *("not found", "not exist", "not a valid", "invalid model", "unknown model", "no such model"),
+    *("not supported", "unsupported", "not available", "unavailable", "access"),
+)
+
+
+def is_model_unknown(status: int, body: bytes, model: str) -> bool:
+    """Any 404; otherwise a code that says so, or a text that names the model and what is wrong with it.
+
+    Never raises. Where it is wrong, another model is asked the same.
+    """
+    if status not in STATUSES:
+        return False
+    refusal = read_refusal(status, body)
+    texts = [text.lower() for text in refusal.texts] if refusal is not None else []
+    if status == 404 or _CODES.intersection(texts):
+        return True
+    return any(model.lower() in text and any(phrase in text for phrase in _PHRASES) for text in texts)

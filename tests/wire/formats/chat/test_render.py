@@ -1,0 +1,243 @@
+"""Each edit by itself; what must hold for all of them together is in tests/test_rewriter.py."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from gateway.core.history.pivot import Mark
+from gateway.core.history.view import make_view
+from gateway.core.sizing.usage import Usage
+from gateway.wire.edits import apply_edits, make_output_edit, make_usage_edit, make_view_edits
+from gateway.wire.formats.chat.render import (
+    render_marked,
+    render_own_answer,
+    render_summary,
+    render_summary_request,
+)
+from gateway.wire.formats.chat.reply import read_said
+from gateway.wire.formats.chat.request import parse_body
+from gateway.wire.local_response import OwnAnswer
+from gateway.wire.response.summary_reply import SummaryAnswer
+from gateway.wire.summary_request import SummaryRequest
+from tests.conversations import JSON, PLACEHOLDER, make_pivot, read, render, render_message
+from tests.toy.validity import find_violation
+from tests.wire.own_answers import TEXTS, make_answer, read_back
+
+_TALK: list[JSON] = [
+    {"role": "user", "content": "Fix it."},
+    {"role": "assistant", "content": "Done."},
+    {"role": "user", "content": "More."},
+]
+
+
+def mark(message: JSON | bytes, keep_chars: int | None) -> bytes:
+    raw = message if isinstance(message, bytes) else render_message(message)
+    return render_marked(raw, Mark(0, keep_chars), PLACEHOLDER)
+
+
+def test_a_cleared_string_stays_a_string_and_cleared_parts_stay_parts() -> None:
+    parts = [{"type": "text", "text": "a"}, {"type": "image_url", "image_url": {"url": "data:,x"}}]
+    for content, expected in (("a", PLACEHOLDER), (parts, [{"type": "text", "text": PLACEHOLDER}])):
+        message = {"role": "tool", "content": content, "tool_call_id": "a"}
+        assert json.loads(mark(message, None)) == {**message, "content": expected}
+
+
+@pytest.mark.parametrize("content", [b"null", b'""', b"7", b"{}"])
+def test_whatever_was_there_a_cleared_message_has_a_text(content: bytes) -> None:
+    raw = b'{"role":"tool","content":' + content + b"}"
+    assert json.loads(mark(raw, None))["content"] == PLACEHOLDER
+    assert json.loads(mark(b'{"role":"tool"}', None))["content"] == PLACEHOLDER
+
+
+def test_unknown_fields_of_a_shortened_message_keep_their_bytes() -> None:
+    raw = b'{"role":"tool", "content":"abc", "x": 1.10, "y": 123456789012345678901234567890, "z": "\\u00e9"}'
+    shortened = mark(raw, None)
+    for value in (b"1.10", b"123456789012345678901234567890", b'"\\u00e9"'):
+        assert value in shortened
+
+
+def test_texts_are_cut_in_the_middle_and_say_so_and_attachments_stay() -> None:
+    image = {"type": "image_url", "image_url": {"url": "data:,x"}}
+    long, short = (
+        {"type": "text", "text": "a" * 9 + "b" * 9, "cache_control": {}},
+        {"type": "text", "text": "c"},
+    )
+    cut = "aa\n[... 14 of 18 characters cut ...]\nbb"
+    shortened = json.loads(mark({"role": "tool", "content": [long, image, short]}, 4))
+    assert shortened["content"] == [{**long, "text": cut}, image, short]
+    assert json.loads(mark({"role": "tool", "content": "a" * 9 + "b" * 9}, 4))["content"] == cut
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b'{ "role" : "tool", "content" : "short" }',
+        b'{ "role" : "tool", "content" : [ {"type":"text","text":"short"}, 7 ] }',
+        b'{ "role" : "tool", "content" : null }',
+    ],
+)
+def test_a_message_with_nothing_to_cut_stays_as_its_bytes(raw: bytes) -> None:
+    assert mark(raw, 100) == raw
+
+
+def test_a_message_that_the_client_has_cleared_stays_as_its_bytes() -> None:
+    raw = b'{ "role" : "tool", "content" : "' + PLACEHOLDER.encode() + b'" }'
+    assert mark(raw, None) == raw
+
+
+def test_roles_alternate_around_a_summary() -> None:
+    conversation = read(render(_TALK)).conversation
+    led, asked = make_pivot(conversation, 2), make_pivot(conversation, 2, opening_end=0)
+
+    def roles(rendered: bytes) -> list[str]:
+        return [message["role"] for message in json.loads(b"[" + rendered + b"]")]
+
+    assert roles(render_summary(led, "user")) == ["assistant"]
+    assert roles(render_summary(led, "assistant")) == ["assistant", "user"]
+    assert roles(render_summary(led, "system")) == ["assistant", "user"]
+    assert roles(render_summary(asked, "user")) == ["user", "assistant"]
+    assert roles(render_summary(asked, "assistant")) == ["user", "assistant", "user"]
+
+
+def test_a_pivot_that_covers_everything_is_followed_by_the_resume_text() -> None:
+    received = read(render(_TALK))
+    view = make_view(make_pivot(received.conversation, 3), ())
+    sent = apply_edits(
+        received.body.data, make_view_edits(received.body, received.conversation, view, {}, render_summary)
+    )
+    assert [message["role"] for message in json.loads(sent)["messages"]] == ["user", "assistant", "user"]
+
+
+def test_where_nothing_is_to_be_resumed_a_neutral_text_keeps_the_roles_apart() -> None:
+    silent = make_pivot(read(render(_TALK)).conversation, 2, resume="")
+    messages = json.loads(b"[" + render_summary(silent, "assistant") + b"]")
+    assert messages[-1] == {"role": "user", "content": "(end of the summary)"}
+    assert json.loads(b"[" + render_summary(silent, "user") + b"]") == messages[:-1]
+
+
+def test_only_what_the_view_names_is_replaced() -> None:
+    received = read(render(_TALK))
+    edits = make_view_edits(
+        received.body, received.conversation, make_view(None, ()), {0: b"{}", 1: b"{}"}, render_summary
+    )
+    assert edits == []
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (b'{"messages":[]}', b'{"messages":[],"stream_options":{"include_usage":true}}'),
+        (b'{"messages":[]} \n', b'{"messages":[],"stream_options":{"include_usage":true}} \n'),
+        (
+            b'{"stream_options":null,"messages":[]}',
+            b'{"stream_options":{"include_usage":true},"messages":[]}',
+        ),
+        (b'{"messages":[],"stream_options":{}}', b'{"messages":[],"stream_options":{"include_usage":true}}'),
+        (
+            b'{"messages":[],"stream_options":{"x":1,"include_usage":false}, "y": 1.10}',
+            b'{"messages":[],"stream_options":{"x":1,"include_usage":true}, "y": 1.10}',
+        ),
+        (
+            b'{"messages":[{"role":"user","content":"}"}],"a":{}}',
+            b'{"messages":[{"role":"user","content":"}"}],"a":{},"stream_options":{"include_usage":true}}',
+        ),
+    ],
+)
+def test_usage_is_asked_for_and_no_other_byte_changes(before: bytes, after: bytes) -> None:
+    assert apply_edits(before, [make_usage_edit(parse_body(before))]) == after
+
+
+def test_the_reply_is_replaced_where_its_number_stands() -> None:
+    body = parse_body(b'{"max_tokens": 32000, "messages":[], "n": 32000}')
+    assert apply_edits(body.data, [make_output_edit(body, 1_024)]) == body.data.replace(b"32000", b"1024", 1)
+
+
+def test_a_reply_that_nobody_asked_for_cannot_be_replaced() -> None:
+    with pytest.raises(ValueError, match="no number"):
+        make_output_edit(parse_body(b'{"messages":[]}'), 1_024)
+
+
+_REQUEST = SummaryRequest(
+    model="toy",
+    system="You summarise.",
+    parts=("What did we do?", '<conversation>\n"é"\n</conversation>', "Now write."),
+    output_key="max_tokens",
+    cap=4_000,
+    room=30_000,
+)
+
+
+def test_the_call_is_two_messages_and_no_tools() -> None:
+    assert json.loads(render_summary_request(_REQUEST)) == {
+        "model": "toy",
+        "messages": [
+            {"role": "system", "content": "You summarise."},
+            {
+                "role": "user",
+                "content": 'What did we do?\n\n<conversation>\n"é"\n</conversation>\n\nNow write.',
+            },
+        ],
+        "max_tokens": 4_000,
+        "stream": True,
+        "stream_options": {"include_usage": True},
+    }
+
+
+def test_without_a_system_prompt_it_is_one_message() -> None:
+    call = json.loads(render_summary_request(replace(_REQUEST, system=" ")))
+    assert [message["role"] for message in call["messages"]] == ["user"]
+    assert find_violation(call) is None
+
+
+@pytest.mark.parametrize("key", ["max_tokens", "max_completion_tokens"])
+def test_the_call_is_valid(key: str) -> None:
+    request = replace(_REQUEST, output_key=key)
+    assert find_violation(json.loads(render_summary_request(request))) is None
+
+
+@pytest.mark.parametrize(
+    ("room", "expected"), [(30_000, 12_192), (10_000, 10_000), (4_000, 4_000), (100, 4_000)]
+)
+def test_a_model_that_counts_its_thinking_gets_room_for_it_as_far_as_there_is(
+    room: int, expected: int
+) -> None:
+    request = replace(_REQUEST, output_key="max_completion_tokens", room=room)
+    assert json.loads(render_summary_request(request))["max_completion_tokens"] == expected
+
+
+@pytest.mark.parametrize("is_streamed", [False, True])
+@pytest.mark.parametrize("text", TEXTS)
+def test_it_is_read_as_a_whole_answer_without_usage(text: str, is_streamed: bool) -> None:
+    answer = make_answer(text, is_streamed=is_streamed)
+    no_usage: Usage | None = None
+    expected = SummaryAnswer(
+        text, "stop", has_tool_calls=False, has_error=False, is_complete=True, usage=no_usage
+    )
+    assert read_back(render_own_answer(answer), read_said, is_streamed=is_streamed) == expected
+
+
+def test_whole_it_is_a_chat_completion() -> None:
+    answer: OwnAnswer = make_answer("Done.", is_streamed=False)
+    message = {"role": "assistant", "content": "Done.", "refusal": None}
+    assert json.loads(render_own_answer(answer)) == {
+        "id": "chatcmpl-abc",
+        "object": "chat.completion",
+        "created": 1_700_000_000,
+        "model": "toy",
+        "choices": [{"index": 0, "message": message, "logprobs": None, "finish_reason": "stop"}],
+    }
+
+
+def test_streamed_it_is_role_text_end_and_done() -> None:
+    lines = render_own_answer(make_answer("Done.", is_streamed=True)).decode().split("\n\n")
+    assert lines[-2:] == ["data: [DONE]", ""]
+    chunks = [json.loads(line.removeprefix("data: ")) for line in lines[:-2]]
+    assert [(c["choices"][0]["delta"], c["choices"][0]["finish_reason"]) for c in chunks] == [
+        ({"role": "assistant", "content": ""}, None),
+        ({"content": "Done."}, None),
+        ({}, "stop"),
+    ]
+    assert {(c["id"], c["object"], c["model"]) for c in chunks} == {
+        ("chatcmpl-abc", "chat.completion.chunk", "toy")
+    }

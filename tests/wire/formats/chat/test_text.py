@@ -1,0 +1,110 @@
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+
+from gateway.core.history.transcript import Spoken
+from gateway.wire.formats.chat.request import read_message
+from gateway.wire.formats.chat.text import open_results, read_spoken
+from tests.conversations import JSON, conversations, render_message
+
+
+@pytest.mark.parametrize(
+    ("message", "expected"),
+    [
+        ({"role": "user", "content": "a"}, Spoken("user", "a", (), 0)),
+        (
+            {"role": "user", "content": [{"type": "text", "text": "a"}, "b", {"type": "image_url"}]},
+            Spoken("user", "a\nb", (), 1, media_tokens=1_000),
+        ),
+        (
+            {
+                "role": "user",
+                "content": [
+                    {"type": "image_url", "image_url": {"url": "data:image/png;base64," + "QUJD" * 9_000}},
+                    {"type": "input_audio", "input_audio": {"data": "QUJD" * 9_000, "format": "wav"}},
+                    {"type": "file", "file": {"file_data": "data:application/pdf;base64," + "QUJD" * 9_000}},
+                ],
+            },
+            Spoken("user", "", (), 3, media_tokens=1_000 + 1_200 + 6_000),
+        ),
+        (
+            {
+                "role": "assistant",
+                "content": [{"type": "thinking", "thinking": "hm, a b", "n": [{"m": "c"}]}],
+            },
+            Spoken("assistant", "", (), 1, "thinking\nhm, a b\nc"),
+        ),
+        (
+            {"role": "user", "content": [{"type": "new", "a": "data:x/y;base64,QQ==", "b": "QUJD" * 256}]},
+            Spoken("user", "", (), 1, "new"),
+        ),
+        (
+            {"role": "user", "content": [{"type": ["odd"], "a": "漢" * 2_000}]},
+            Spoken("user", "", (), 1, "odd\n" + "漢" * 2_000),
+        ),
+        ({"role": "assistant", "content": None}, Spoken("assistant", "", (), 0)),
+        ({"role": "assistant"}, Spoken("assistant", "", (), 0)),
+        (
+            {"role": "assistant", "content": "a", "reasoning_content": "hm", "refusal": "no"},
+            Spoken("assistant", "a", (), 0, "hm\nno"),
+        ),
+        (
+            {"role": "assistant", "tool_calls": [{"id": "1", "function": {"name": "f", "arguments": "{}"}}]},
+            Spoken("assistant", "", (("f", "{}"),), 0),
+        ),
+        (
+            {"role": "assistant", "tool_calls": [{"type": "custom", "custom": {"name": "f", "input": "x"}}]},
+            Spoken("assistant", "", (("f", "x"),), 0),
+        ),
+        (
+            {"role": "assistant", "tool_calls": [{"type": None, "function": {"name": "f"}}]},
+            Spoken("assistant", "", (("f", ""),), 0),
+        ),
+        ({"role": "assistant", "tool_calls": [{"type": "new"}, 7]}, Spoken("assistant", "", (("", ""),), 0)),
+        (
+            {"role": "assistant", "function_call": {"name": "f", "arguments": "{}"}},
+            Spoken("assistant", "", (("f", "{}"),), 0),
+        ),
+        (
+            {"role": "tool", "tool_call_id": "1", "content": "a"},
+            Spoken("tool", "a", (), 0, is_result=True),
+        ),
+        ({"role": "function", "name": "f", "content": "a"}, Spoken("function", "a", (), 0, is_result=True)),
+        ({"role": "wizard", "content": "a"}, Spoken("wizard", "a", (), 0)),
+    ],
+)
+def test_every_message_says_what_stands_in_it(message: JSON, expected: Spoken) -> None:
+    assert read_spoken(render_message(message)) == expected
+
+
+@given(conversations())
+def test_what_can_be_read_as_facts_can_be_read_as_text(messages: list[JSON]) -> None:
+    for message in messages:
+        raw = render_message(message)
+        facts, spoken = read_message(raw, b"t"), read_spoken(raw)
+        assert spoken.is_result == bool(facts.results)
+        assert len(spoken.calls) == len(facts.calls)
+        assert facts.has_media == (spoken.media > 0)
+
+
+_PARTS = [{"type": "text", "text": "a"}, {"type": "image_url", "image_url": {"url": "data:,x"}}]
+
+
+@pytest.mark.parametrize("content", ["a", "", None, 7, _PARTS])
+def test_the_content_is_taken_out_and_the_rest_is_kept(content: Any) -> None:
+    message = {"role": "tool", "content": content, "tool_call_id": "a", "x-unknown": 1}
+    opened = open_results(json.dumps(message).encode())
+    assert opened.contents == (content,)
+    assert json.loads(opened.frame) == {**message, "content": ""}
+
+
+def test_a_result_without_a_content_is_like_one_that_has_none() -> None:
+    opened = open_results(b'{"role":"tool"}')
+    assert opened == (b'{"role":"tool","content":""}', (None,))
+
+
+def test_every_other_value_stays_as_it_was_written() -> None:
+    opened = open_results(b'{ "n": 1.10, "content": "a", "big": 123456789012345678901234 }')
+    assert opened.frame == b'{"n":1.10,"content":"","big":123456789012345678901234}'

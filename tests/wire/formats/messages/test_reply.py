@@ -1,0 +1,118 @@
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.core.compaction.summary import Answer, is_complete
+from gateway.core.sizing.usage import Usage
+from gateway.wire.formats.messages.reply import read_said
+from gateway.wire.response.reader import AnswerReader
+from gateway.wire.response.stream_start import Refused, Started, StreamStart
+from gateway.wire.response.summary_reply import Said, SummaryAnswer, SummaryReader
+from tests.messages_conversations import JSON, text_block, use
+
+_USAGE: JSON = {"input_tokens": 4, "cache_creation_input_tokens": 100, "cache_read_input_tokens": 1_000}
+
+
+def delta(index: int, kind: str, **value: str) -> JSON:
+    return {"type": "content_block_delta", "index": index, "delta": {"type": kind, **value}}
+
+
+def begin(index: int, block: JSON) -> JSON:
+    return {"type": "content_block_start", "index": index, "content_block": block}
+
+
+def stream(*events: JSON, reason: str = "end_turn") -> bytes:
+    start = {"type": "message_start", "message": {"role": "assistant", "content": [], "usage": _USAGE}}
+    ending = {"type": "message_delta", "delta": {"stop_reason": reason}, "usage": {"output_tokens": 7}}
+    everything: list[JSON] = [start, {"type": "ping"}, *events, ending, {"type": "message_stop"}]
+    return b"".join(f"event: {event['type']}\ndata: {json.dumps(event)}\n\n".encode() for event in everything)
+
+
+_STREAM = stream(
+    begin(0, {"type": "thinking", "thinking": "", "signature": ""}),
+    delta(0, "thinking_delta", thinking="hm"),
+    delta(0, "signature_delta", signature="s"),
+    begin(1, text_block("")),
+    delta(1, "text_delta", text="We "),
+    delta(1, "text_delta", text="looked."),
+)
+
+
+def read_all(data: bytes, at: int = 0, kind: str = "text/event-stream") -> SummaryAnswer:
+    reader = SummaryReader(read_said, kind, "")
+    reader.feed(data[:at])
+    reader.feed(data[at:])
+    return reader.read()
+
+
+@given(st.integers(0, len(_STREAM)))
+def test_the_text_of_a_stream_is_read_without_its_thoughts_however_it_is_cut(at: int) -> None:
+    read = read_all(_STREAM, at)
+    assert (read.text, read.finish_reason, read.is_complete) == ("We looked.", "end_turn", True)
+    assert not read.has_tool_calls and not read.has_error
+    assert read.usage == Usage(1_104, 7)
+
+
+def test_a_whole_message_is_read_too() -> None:
+    message = {
+        "type": "message",
+        "content": [{"type": "thinking", "thinking": "hm"}, text_block("We looked.")],
+        "stop_reason": "end_turn",
+        "usage": _USAGE | {"output_tokens": 7},
+    }
+    read = read_all(json.dumps(message).encode(), kind="application/json")
+    assert (read.text, read.finish_reason, read.usage) == ("We looked.", "end_turn", Usage(1_104, 7))
+
+
+def test_a_tool_call_shows_wherever_it_begins() -> None:
+    assert read_all(stream(begin(0, use()))).has_tool_calls
+    assert read_said({"type": "message", "content": [use()]}) == Said("", True, True)
+    assert read_said({"type": "ping"}) == Said("", False, False)
+
+
+@pytest.mark.parametrize(
+    ("reason", "rejected"),
+    [
+        ("end_turn", None),
+        ("max_tokens", "truncated"),
+        ("stop_sequence", "truncated"),
+        ("pause_turn", "truncated"),
+        ("model_context_window_exceeded", "truncated"),
+        ("refusal", "refusal"),
+    ],
+)
+def test_only_a_reply_that_ended_by_itself_will_do(reason: str, rejected: str | None) -> None:
+    read = read_all(
+        stream(begin(0, text_block("")), delta(0, "text_delta", text="We looked."), reason=reason)
+    )
+    answer = Answer(
+        text=read.text, finish_reason=read.finish_reason, has_tool_calls=False, has_error=read.has_error
+    )
+    found = is_complete(answer)
+    assert (found.reason if found else None) == rejected
+
+
+def test_an_error_in_the_stream_is_seen() -> None:
+    error = {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}
+    data = _STREAM.split(b"event: message_delta")[0] + f"event: error\ndata: {json.dumps(error)}\n\n".encode()
+    assert read_all(data).has_error
+    reader = AnswerReader("text/event-stream", "")
+    reader.feed(data)
+    assert reader.read().has_error and not reader.read().is_complete
+
+
+def test_a_stream_starts_with_its_first_content_and_a_refusal_before_it_is_known() -> None:
+    error = {"type": "invalid_request_error", "message": "prompt is too long: 213462 tokens > 200000 maximum"}
+    data = f"event: error\ndata: {json.dumps({'type': 'error', 'error': error})}\n\n".encode()
+    assert isinstance(StreamStart().feed(_STREAM), Started)
+    found = StreamStart().feed(_STREAM.split(b"event: content_block_start")[0] + data)
+    assert isinstance(found, Refused)
+
+
+def test_usage_holds_all_three_counters_of_the_input() -> None:
+    reader = AnswerReader("text/event-stream", "")
+    reader.feed(_STREAM)
+    read = reader.read()
+    assert (read.usage, read.finish_reason, read.is_complete) == (Usage(1_104, 7), "end_turn", True)

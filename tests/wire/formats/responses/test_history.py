@@ -1,0 +1,144 @@
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.wire.formats.responses.history import NAMED_HISTORY, ResponseItems, expand, list_items
+from gateway.wire.sse import Event
+from gateway.wire.stored_history import Answered, Expanded
+
+_SAID = b'{"type":"message","role":"assistant","id":"msg_1","content":[]}'
+_ASKED = b'{"role":"user","content":"first"}'
+
+
+class Names:
+    """Knows one answer and one item."""
+
+    def read_answer(self, name: str) -> list[bytes] | None:
+        return [_ASKED, _SAID] if name == "resp_1" else None
+
+    def read_item(self, name: str) -> bytes | None:
+        return _SAID if name == "msg_1" else None
+
+
+def write_out(body: bytes) -> Expanded:
+    expanded = expand(body, Names())
+    assert expanded is not None
+    return expanded
+
+
+def list_own(body: bytes) -> list[bytes]:
+    own = write_out(body).own
+    assert own is not None
+    return list_items(own)
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        (
+            b'{"model":"m","previous_response_id":"resp_1","input":"go on"}',
+            b'{"model":"m","input":[%s,%s,{"role":"user","content":"go on"}]}',
+        ),
+        (
+            b'{"input": [ {"role":"user","content":"x"} ] , "previous_response_id" : "resp_1" }',
+            b'{"input": [%s,%s,{"role":"user","content":"x"}]  }',
+        ),
+        (b'{"previous_response_id":"resp_1" , "input":[]}', b'{ "input":[%s,%s]}'),
+    ],
+)
+def test_what_an_answer_stands_for_is_written_out(body: bytes, expected: bytes) -> None:
+    expanded = write_out(body)
+    assert expanded.data == expected % (_ASKED, _SAID)
+    assert expanded.previous == "resp_1"
+
+
+def test_what_the_request_brought_is_what_it_will_be_remembered_by() -> None:
+    named = b'{"previous_response_id":"resp_1","input":"go on"}'
+    assert list_own(named) == [b'{"role":"user","content":"go on"}']
+    body = b'{"input":[{"type":"item_reference","id":"msg_1"},{"role":"user","content":"x"}]}'
+    expanded = write_out(body)
+    assert list_own(body) == [_SAID, b'{"role":"user","content":"x"}']
+    assert expanded.data == body.replace(b'{"type":"item_reference","id":"msg_1"}', _SAID)
+    assert expanded.previous is None
+
+
+@pytest.mark.parametrize("body", [b'{"input":"x","store":true}', b'{"input":"\\"previous_response_id\\""}'])
+def test_a_request_that_says_all_itself_is_the_very_same_object(body: bytes) -> None:
+    expanded = write_out(body)
+    assert expanded.data is body and expanded.previous is None
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"previous_response_id":"resp_2","input":"x"}',
+        b'{"previous_response_id":7,"input":"x"}',
+        b'{"input":[{"type":"item_reference","id":"msg_2"}]}',
+        b'{"input":[{"type":"item_reference"}]}',
+        b'{"conversation":"conv_1","input":"x"}',
+        b'{"conversation":{"id":"conv_1"},"previous_response_id":"resp_1","input":"x"}',
+        b'{"previous_response_id":"resp_1"}',
+        b'{"previous_response_id":"resp_1","input":"x","input":"y"}',
+        b'{"user":"previous_response_id","previous\\u005fresponse_id":"resp_1","input":"x"}',
+        b'"previous_response_id"',
+    ],
+)
+def test_what_is_not_remembered_or_will_not_be_is_left_alone(body: bytes) -> None:
+    assert expand(body, Names()) is None
+
+
+@given(st.binary(max_size=60).map(lambda noise: b'{"previous_response_id":' + noise))
+def test_no_body_makes_it_fail(body: bytes) -> None:
+    assert expand(body, Names()) is None
+
+
+def test_only_a_reference_is_a_name() -> None:
+    assert NAMED_HISTORY.is_name(b'{"type": "item_reference", "id": "msg_1"}')
+    assert not NAMED_HISTORY.is_name(b'{"type":"compaction","encrypted_content":"item_reference="}')
+
+
+def event(kind: str, **fields: object) -> Event:
+    return Event(kind, json.dumps({"type": kind, **fields}).encode())
+
+
+_ITEMS: list[dict[str, object]] = [
+    {"type": "reasoning", "id": "rs_1", "summary": []},
+    {"type": "message", "id": "msg_1"},
+]
+_RESPONSE = {"object": "response", "id": "resp_9", "status": "completed", "output": _ITEMS}
+_ENCODED = tuple(json.dumps(item).encode() for item in _ITEMS)
+_EXPECTED = Answered("resp_9", _ENCODED, ("rs_1", "msg_1"))
+
+
+def test_items_are_collected_from_a_stream_as_each_is_done() -> None:
+    items = ResponseItems()
+    told = [
+        event("response.created", response={**_RESPONSE, "status": "in_progress", "output": []}),
+        event("response.output_text.delta", delta="response.completed"),
+        *(event("response.output_item.done", item=item) for item in _ITEMS),
+    ]
+    assert [items.feed(one) for one in told] == [None] * 4
+    assert items.feed(event("response.completed", response={**_RESPONSE, "output": []})) == _EXPECTED
+
+
+def test_a_whole_answer_and_a_last_event_hold_them_all() -> None:
+    assert ResponseItems().feed(Event("", json.dumps(_RESPONSE).encode())) == _EXPECTED
+    assert ResponseItems().feed(event("response.completed", response=_RESPONSE)) == _EXPECTED
+
+
+@pytest.mark.parametrize(
+    "one",
+    [
+        event("response.failed", response={**_RESPONSE, "status": "failed"}),
+        Event("", json.dumps({**_RESPONSE, "status": "queued"}).encode()),
+        Event("", b'{"error":{}}'),
+        Event("", b"<html>"),
+        Event("", b"["),
+        Event("response.completed", b"response.completed"),
+        event("response.output_item.done"),
+    ],
+)
+def test_what_is_no_whole_answer_leaves_nothing(one: Event) -> None:
+    assert ResponseItems().feed(one) is None

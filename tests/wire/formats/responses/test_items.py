@@ -1,0 +1,117 @@
+import pytest
+
+from gateway.core.errors import Unreadable
+from gateway.wire.formats.responses.items import (
+    Item,
+    decode_items,
+    is_sealed,
+    joins,
+    read_answered,
+    read_call,
+    read_role,
+)
+
+
+@pytest.mark.parametrize(
+    ("item", "role"),
+    [
+        ({"role": "developer", "content": "x"}, "system"),
+        ({"type": "message", "role": "system", "content": "x"}, "system"),
+        ({"role": "user", "content": "x"}, "user"),
+        ({"type": "message", "role": "assistant", "content": []}, "assistant"),
+        ({"type": "message", "role": "critic"}, "other"),
+        ({"type": "message", "role": []}, "other"),
+        ({"type": "message", "role": {}}, "other"),
+        ({"type": "reasoning", "summary": []}, "assistant"),
+        ({"type": "function_call", "call_id": "a"}, "assistant"),
+        ({"type": "web_search_call"}, "assistant"),
+        ({"type": "mcp_list_tools"}, "assistant"),
+        ({"type": "mcp_approval_request", "id": "a"}, "assistant"),
+        ({"type": "mcp_approval_response", "approval_request_id": "a"}, "tool"),
+        ({"type": "custom_tool_call_output", "call_id": "a"}, "tool"),
+        ({"type": "tool_search_output", "call_id": "a"}, "tool"),
+        ({"type": "shell_call_output"}, "assistant"),
+        ({"type": "item_reference", "id": "a"}, "assistant"),
+        ({"type": "compaction", "encrypted_content": "x"}, "other"),
+        ({"type": "compaction_trigger"}, "other"),
+        ({"type": "of_tomorrow"}, "other"),
+    ],
+)
+def test_whose_an_item_is(item: Item, role: str) -> None:
+    assert read_role(item) == role
+
+
+@pytest.mark.parametrize(
+    ("item", "call"),
+    [
+        ({"type": "function_call", "call_id": "a", "name": "look"}, ("a", "look")),
+        ({"type": "custom_tool_call", "call_id": "a", "name": "patch"}, ("a", "patch")),
+        ({"type": "local_shell_call", "call_id": "a"}, ("a", "local_shell")),
+        ({"type": "computer_call", "call_id": "a"}, ("a", "computer")),
+        ({"type": "of_tomorrow_call", "call_id": "a"}, ("a", "of_tomorrow")),
+        ({"type": "mcp_approval_request", "id": "a", "name": "look"}, ("a", "look")),
+        # Upstream answers these itself.
+        ({"type": "web_search_call", "id": "ws_1"}, None),
+        ({"type": "tool_search_call", "call_id": None}, None),
+        ({"type": "function_call_output", "call_id": "a"}, None),
+        ({"role": "assistant", "content": "x"}, None),
+    ],
+)
+def test_which_calls_the_client_must_answer(item: Item, call: tuple[str, str] | None) -> None:
+    assert read_call(item) == call
+
+
+def test_an_answer_names_its_call() -> None:
+    assert read_answered({"type": "shell_call_output", "call_id": "a"}) == "a"
+    assert read_answered({"type": "mcp_approval_response", "approval_request_id": "b"}) == "b"
+    assert read_answered({"type": "shell_call", "call_id": "a"}) is None
+
+
+@pytest.mark.parametrize(
+    ("kind", "expected"),
+    [
+        ("compaction", True),
+        ("compaction_summary", True),
+        ("context_compaction", True),
+        ("item_reference", True),
+        ("compaction_trigger", False),
+        ("reasoning", False),
+    ],
+)
+def test_what_only_upstream_can_read(kind: str, expected: bool) -> None:
+    assert is_sealed({"type": kind}) is expected
+
+
+_THOUGHT = b'{"summary":[],"type":"reasoning"}'
+
+
+@pytest.mark.parametrize(
+    ("before", "behind", "expected"),
+    [
+        (_THOUGHT, b'{"type":"function_call","call_id":"a"}', True),
+        (_THOUGHT, b'{"role":"assistant","content":"x"}', True),
+        (_THOUGHT, b'{"type":"of_tomorrow"}', True),
+        (_THOUGHT, _THOUGHT, True),
+        (_THOUGHT + b", " + _THOUGHT, b'{"type":"web_search_call"}', True),
+        (_THOUGHT, b'{"role":"user","content":"x"}', False),
+        (_THOUGHT, b'{"type":"function_call_output","call_id":"a"}', False),
+        (_THOUGHT, b'{"type":"compaction"}', False),
+        (b'{"role":"user","content":"\\"reasoning\\""}', _THOUGHT, False),
+        (b'{"role":"user","content":"reasoning"}', _THOUGHT, False),
+        (_THOUGHT + b',{"role":"assistant","content":"x"}', b'{"type":"function_call"}', False),
+    ],
+)
+def test_reasoning_and_the_item_that_the_model_made_next_are_one(
+    before: bytes, behind: bytes, expected: bool
+) -> None:
+    assert joins(before, behind) is expected
+
+
+def test_a_string_is_a_message_of_the_users() -> None:
+    assert decode_items(b'"a\\ud800"')[0]["role"] == "user"
+
+
+@pytest.mark.parametrize("raw", [b"1", b"null", b"[]", b"{}", b'{"type":7}', b'{"type":""', b"{" * 9_999])
+def test_what_is_no_item_is_unreadable(raw: bytes) -> None:
+    with pytest.raises(Unreadable):
+        decode_items(raw)

@@ -1,0 +1,89 @@
+import json
+from collections.abc import Mapping
+
+import pytest
+
+from gateway.wire.formats.responses.reply import read_said
+from gateway.wire.response.summary_reply import Said, SummaryAnswer, SummaryReader
+
+_MESSAGE = {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "So far."}]}
+_CALL = {"type": "function_call", "call_id": "a", "name": "look", "arguments": "{}"}
+_THOUGHT = {"type": "reasoning", "summary": [{"type": "summary_text", "text": "Hm."}]}
+
+
+def make_response(*output: object, **fields: object) -> dict[str, object]:
+    usage = {"input_tokens": 90, "output_tokens": 5, "total_tokens": 95}
+    return {
+        "object": "response",
+        "id": "resp_1",
+        "status": "completed",
+        "output": list(output),
+        "usage": usage,
+    } | fields
+
+
+def stream(*events: Mapping[str, object]) -> bytes:
+    return b"".join(f"event: {event['type']}\ndata: {json.dumps(event)}\n\n".encode() for event in events)
+
+
+def summarise(body: bytes, kind: str = "text/event-stream") -> SummaryAnswer:
+    reader = SummaryReader(read_said, kind, "")
+    reader.feed(body)
+    return reader.read()
+
+
+def end(kind: str, *output: object, **fields: object) -> dict[str, object]:
+    return {"type": f"response.{kind}", "response": make_response(*output, status=kind, **fields)}
+
+
+@pytest.mark.parametrize(
+    ("document", "said"),
+    [
+        ({"type": "response.output_text.delta", "delta": "a"}, Said("a", False, False)),
+        ({"type": "response.reasoning_summary_text.delta", "delta": "a"}, Said("", False, False)),
+        ({"type": "response.output_item.done", "item": _MESSAGE}, Said("So far.", True, False)),
+        ({"type": "response.output_item.added", "item": _CALL}, Said("", True, True)),
+        (make_response(_THOUGHT, _MESSAGE), Said("So far.", True, False)),
+        ({"type": "response.created", "response": {"output": []}}, Said("", True, False)),
+        ({"type": "keepalive"}, Said("", False, False)),
+    ],
+)
+def test_what_one_object_says(document: Mapping[str, object], said: Said) -> None:
+    assert read_said(document) == said
+
+
+def test_a_text_is_taken_once_however_often_it_is_said() -> None:
+    answer = summarise(
+        stream(
+            {"type": "response.output_text.delta", "delta": "So "},
+            {"type": "response.output_text.delta", "delta": "far."},
+            {"type": "response.output_text.done", "text": "So far."},
+            {"type": "response.output_item.done", "item": _MESSAGE},
+            end("completed", _MESSAGE),
+        )
+    )
+    assert (answer.text, answer.finish_reason, answer.is_complete) == ("So far.", "completed", True)
+    assert answer.usage is not None and answer.usage.prompt_tokens == 90
+
+
+def test_a_stream_without_deltas_and_a_whole_body_say_it_too() -> None:
+    assert summarise(stream(end("completed", _THOUGHT, _MESSAGE))).text == "So far."
+    assert summarise(json.dumps(make_response(_MESSAGE)).encode(), "application/json").text == "So far."
+
+
+def test_what_was_cut_or_failed_says_so() -> None:
+    cut = summarise(stream(end("incomplete", _MESSAGE, incomplete_details={"reason": "max_output_tokens"})))
+    assert cut.finish_reason == "max_output_tokens"
+    assert summarise(stream(end("failed", error={"code": "server_error", "message": "no"}))).has_error
+    assert summarise(stream(end("completed", _CALL))).has_tool_calls
+
+
+def test_cached_tokens_are_a_part_of_the_input() -> None:
+    usage = {
+        "input_tokens": 90,
+        "input_tokens_details": {"cached_tokens": 80},
+        "output_tokens": 5,
+        "total_tokens": 95,
+    }
+    told = summarise(stream(end("completed", _MESSAGE, usage=usage))).usage
+    assert told is not None and (told.prompt_tokens, told.output_tokens) == (90, 5)

@@ -1,0 +1,141 @@
+import json
+from typing import Any
+
+import pytest
+
+from gateway.core.history.transcript import render_transcript
+from gateway.wire.formats.responses.text import open_results, read_spoken
+from tests.responses_items import JSON
+from tests.shared_data import SHARED, requires_shared
+
+
+def speak(*items: JSON) -> str:
+    return render_transcript([read_spoken(b",".join(json.dumps(item).encode() for item in items))])
+
+
+@pytest.mark.parametrize(
+    ("item", "line"),
+    [
+        ({"role": "user", "content": "Look."}, "[user]: Look."),
+        (
+            {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "Done."}]},
+            "[assistant]: Done.",
+        ),
+        (
+            {"type": "function_call", "call_id": "a", "name": "look", "arguments": '{"a":1}'},
+            '[assistant calls look]: {"a":1}',
+        ),
+        (
+            {"type": "custom_tool_call", "call_id": "a", "name": "patch", "input": "*** Begin"},
+            "[assistant calls patch]: *** Begin",
+        ),
+        (
+            {"type": "local_shell_call", "call_id": "a", "action": {"command": ["ls"]}},
+            '[assistant calls local_shell]: {"action":{"command":["ls"]}}',
+        ),
+        ({"type": "function_call_output", "call_id": "a", "output": "found"}, "[tool result]: found"),
+        (
+            {"type": "shell_call_output", "call_id": "a", "output": [{"stdout": "one", "stderr": "two"}]},
+            "[tool result]: one\ntwo",
+        ),
+    ],
+)
+def test_an_item_says_what_a_person_would_read(item: JSON, line: str) -> None:
+    assert line in speak(item)
+
+
+def test_thoughts_are_counted_and_never_quoted() -> None:
+    thought = {
+        "type": "reasoning",
+        "summary": [{"type": "summary_text", "text": "Hm."}],
+        "encrypted_content": "x" * 600,
+    }
+    said = {"role": "assistant", "content": "Done."}
+    spoken = read_spoken(json.dumps(thought).encode() + b"," + json.dumps(said).encode())
+    assert (spoken.text, spoken.hidden, spoken.media_tokens) == ("Done.", "Hm.", 100)
+    assert "Hm." not in speak(thought, said)
+
+
+@pytest.mark.parametrize("kind", [[], {}, 1, None])
+def test_a_part_of_no_readable_kind_is_counted_by_its_words(kind: object) -> None:
+    part = {"type": kind, "text": "Look."}
+    assert read_spoken(json.dumps({"role": "user", "content": [part]}).encode()).hidden == "Look."
+
+
+def test_pictures_cost_a_flat_figure_wherever_they_are() -> None:
+    url = "data:image/png;base64," + "A" * 9_000
+    message = {"role": "user", "content": [{"type": "input_image", "image_url": url}]}
+    screen = {
+        "type": "computer_call_output",
+        "call_id": "a",
+        "output": {"type": "computer_screenshot", "image_url": url},
+    }
+    drawn = {"type": "image_generation_call", "id": "ig_1", "result": "A" * 9_000}
+    spoken = [read_spoken(json.dumps(item).encode()) for item in (message, screen, drawn)]
+    assert [one.media for one in spoken] == [1, 1, 1]
+    assert all(0 < one.media_tokens < 2_000 and len(one.hidden) < 100 for one in spoken)
+
+
+def test_a_file_that_upstream_answered_itself_is_read_like_a_call() -> None:
+    item = {
+        "type": "mcp_call",
+        "id": "m",
+        "name": "look",
+        "arguments": "{}",
+        "output": "found",
+        "server_label": "s",
+    }
+    spoken = read_spoken(json.dumps(item).encode())
+    assert (spoken.calls, spoken.text, spoken.is_result) == ((("look", "{}"),), "found", False)
+
+
+_PARTS = [{"type": "input_text", "text": "a"}]
+_SHELL = [{"stdout": "a", "stderr": "", "outcome": {"type": "exit", "exit_code": 0}}]
+
+
+@pytest.mark.parametrize(
+    ("kind", "output"),
+    [
+        ("function_call_output", "a"),
+        ("function_call_output", _PARTS),
+        ("function_call_output", None),
+        ("custom_tool_call_output", "a"),
+        ("local_shell_call_output", '{"output":"a"}'),
+        ("shell_call_output", _SHELL),
+        ("apply_patch_call_output", "Done."),
+    ],
+)
+def test_the_output_is_taken_out_and_the_rest_is_kept(kind: str, output: Any) -> None:
+    item = {"type": kind, "call_id": "a", "output": output, "status": "completed"}
+    opened = open_results(json.dumps(item).encode())
+    assert opened.contents == (output,)
+    assert json.loads(opened.frame) == {**item, "output": ""}
+
+
+@pytest.mark.parametrize(
+    "item",
+    [
+        {"type": "computer_call_output", "call_id": "a", "output": {"type": "computer_screenshot"}},
+        {"type": "mcp_call", "id": "a", "output": "text"},
+        {"type": "message", "role": "user", "content": "output"},
+        {"role": "user", "content": "no type at all"},
+        {"type": 7, "output": "a"},
+        {"type": ["function_call_output"], "output": "a"},
+    ],
+)
+def test_of_every_other_item_nothing_is_taken_out(item: Any) -> None:
+    raw = json.dumps(item).encode()
+    assert open_results(raw) == (raw, ())
+
+
+@requires_shared
+def test_of_recorded_requests_nothing_but_outputs_is_taken_out() -> None:
+    taken = 0
+    for path in sorted((SHARED / "data/captures").glob("*/*_responses.json")):
+        items = json.loads(path.read_text("utf-8"))["body"]["input"]
+        for item in items if isinstance(items, list) else ():
+            opened = open_results(json.dumps(item).encode())
+            frame = json.loads(opened.frame)
+            taken += len(opened.contents)
+            assert {**frame, "output": opened.contents[0]} == item if opened.contents else frame == item
+    assert taken

@@ -1,0 +1,257 @@
+import gzip
+import json
+import zlib
+from collections.abc import Callable, Iterable
+
+import brotli
+import pytest
+import zstandard
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.core.sizing.usage import Usage
+from gateway.wire.response.reader import AnswerReader, Reading
+from tests.shared_data import requires_shared
+from tests.wire.recorded import USAGE_FLAGS, cut, cut_anywhere, load_answers
+
+SSE = "text/event-stream; charset=utf-8"
+JSON = "application/json"
+_USAGE = {"prompt_tokens": 10, "completion_tokens": 3, "total_tokens": 13}
+_PACKERS: list[tuple[str, Callable[[bytes], bytes]]] = [
+    ("gzip", gzip.compress),
+    ("deflate", zlib.compress),
+    ("br", brotli.compress),
+    ("zstd", zstandard.compress),
+]
+
+
+def _read(chunks: Iterable[bytes], content_type: str = SSE, encoding: str = "") -> Reading:
+    reader = AnswerReader(content_type, encoding)
+    for chunk in chunks:
+        reader.feed(chunk)
+    return reader.read()
+
+
+def _stream(*documents: object, done: bool = False) -> bytes:
+    events = [b"data: " + json.dumps(document).encode() + b"\n\n" for document in documents]
+    return b"".join(events) + (b"data: [DONE]\n\n" if done else b"")
+
+
+def _text(finish: str | None = None, **more: object) -> dict[str, object]:
+    choice = {"index": 0, "delta": {"content": "x"}, "finish_reason": finish}
+    return {"object": "chat.completion.chunk", "choices": [choice], "usage": None, **more}
+
+
+@pytest.mark.parametrize(
+    "last",
+    [
+        _text(usage=_USAGE),
+        {"choices": [], "usage": _USAGE},
+        {"choices": [{"index": 0, "delta": {}, "usage": _USAGE}]},
+        _text(x_groq={"usage": _USAGE}),
+        _text(timings={"prompt_n": 4, "cache_n": 6, "predicted_n": 3}),
+        {"type": "response.completed", "response": {"usage": {"input_tokens": 10, "output_tokens": 3}}},
+    ],
+)
+def test_usage_is_found_in_all_its_places(last: object) -> None:
+    assert _read([_stream(_text(), last)]).usage == Usage(10, 3)
+
+
+def test_the_last_usage_counts_and_null_is_none() -> None:
+    early = {"prompt_tokens": 10, "completion_tokens": 1}
+    stream = _stream(_text(usage=early), _text("stop", usage=_USAGE), _text())
+    assert _read([stream]).usage == Usage(10, 3)
+
+
+def test_usage_is_preferred_to_timings_wherever_they_stand() -> None:
+    stream = _stream(_text(usage=_USAGE), _text(timings={"prompt_n": 1, "predicted_n": 1}))
+    assert _read([stream]).usage == Usage(10, 3)
+
+
+def test_anthropic_says_it_in_two_halves() -> None:
+    start = {"type": "message_start", "message": {"usage": {"input_tokens": 4, "cache_read_input_tokens": 6}}}
+    delta = {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": "hi"}}
+    end = {"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": {"output_tokens": 3}}
+    whole = _stream(start, delta, end, {"type": "message_stop"})
+    assert _read([whole]) == Reading(Usage(10, 3), "end_turn", has_error=False, is_complete=True)
+    assert _read([_stream(start, delta)]) == Reading(Usage(10, 0), None, has_error=False, is_complete=False)
+
+
+@pytest.mark.parametrize(
+    ("response", "reason"),
+    [
+        ({"status": "completed", "incomplete_details": None}, "completed"),
+        (
+            {"status": "incomplete", "incomplete_details": {"reason": "max_output_tokens"}},
+            "max_output_tokens",
+        ),
+        ({"status": "in_progress"}, None),
+    ],
+)
+def test_responses_say_why_they_ended(response: dict[str, object], reason: str | None) -> None:
+    reading = _read([_stream({"type": "response.x", "response": response})])
+    assert (reading.finish_reason, reading.is_complete) == (reason, reason is not None)
+    assert _read([json.dumps({"object": "response", **response}).encode()], JSON).finish_reason == reason
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        b'data: {"error": {"message": "no"}}\n\n',
+        b'data: {"error": "no"}\n\n',
+        b"event: error\ndata: no json\n\n",
+        b'event: error\ndata: {"type":"error","error":{"type":"overloaded_error"}}\n\n',
+        b'data: {"type":"error","code":"x"}\n\n',
+        b'data: {"object":"error","message":"no"}\n\n',
+        b'data: {"type":"response.failed","response":{"status":"failed","error":{"code":"x"}}}\n\n',
+        b'data: {"choices":[{"index":0,"delta":{},"error":{"code":502},"finish_reason":"error"}]}\n\n',
+        b'error: {"code":500}\n\n',
+        b'{"error":{"message":"no"}}',
+        b'[{"error":{"message":"no"}}]',
+    ],
+)
+def test_errors_are_seen_in_all_their_forms(error: bytes) -> None:
+    assert _read([error]).has_error
+    assert _read([b": hello\n\n" if error[0] not in b"{[" else b"  ", error]).has_error
+
+
+def test_text_that_speaks_of_errors_is_none() -> None:
+    document = {
+        "choices": [{"index": 0, "delta": {"content": '"error": {"usage": 1} [DONE]'}}],
+        "error": None,
+    }
+    assert _read([_stream(document)]) == Reading(None, None, has_error=False, is_complete=False)
+
+
+def test_a_stream_is_complete_once_it_says_so() -> None:
+    assert not _read([_stream(_text())]).is_complete
+    assert _read([_stream(_text(), done=True)]).is_complete
+    assert _read([_stream(_text("stop"))]) == Reading(None, "stop", has_error=False, is_complete=True)
+    assert _read([_stream(_text("stop"), _text(None))]).finish_reason == "stop"
+
+
+def test_a_json_answer_is_complete_once_it_parses() -> None:
+    body = json.dumps({"choices": [{"finish_reason": "stop"}], "usage": _USAGE}).encode()
+    expected = Reading(Usage(10, 3), "stop", has_error=False, is_complete=True)
+    assert _read([body], JSON) == expected
+    assert _read([b" \n" * 100_000, b" ", body], JSON) == expected
+    assert _read([body], SSE) == expected
+    assert not _read([body[:-1]], JSON).is_complete
+    assert not _read([json.dumps({"a": [{}, {}]}, indent=1).encode()[:-2]], JSON).is_complete
+
+
+@pytest.mark.parametrize("content_type", [JSON, "", "text/plain"])
+@pytest.mark.parametrize("start", [b"", b": hi\n\n", b"\xef\xbb\xbf", b"\n\n", b"event: x\n"])
+def test_a_stream_under_another_name_is_still_one(content_type: str, start: bytes) -> None:
+    stream = start + _stream(_text(), _text("stop", usage=_USAGE))
+    assert _read([stream], content_type).usage == Usage(10, 3)
+    assert _read(cut(stream, 1), content_type).usage == Usage(10, 3)
+
+
+def test_a_server_that_puts_no_blank_lines_is_understood() -> None:
+    stream = _stream(_text(), _text("stop", usage=_USAGE), done=True).replace(b"\n\n", b"\n")
+    assert _read([stream]) == Reading(Usage(10, 3), "stop", has_error=False, is_complete=True)
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        b'{"usage": NaN}',
+        b'{"usage":"\\ud800"}',
+        b"[" * 100_000,
+        b'{"usage":\xff}',
+        b"7",
+        b'{"choices":7}',
+        b"",
+    ],
+)
+def test_what_cannot_be_read_is_left_unread(odd: bytes) -> None:
+    stream = b"data: " + odd + b"\n\n" + _stream(_text("stop", usage=_USAGE))
+    assert _read([stream]) == Reading(Usage(10, 3), "stop", has_error=False, is_complete=True)
+    assert _read([odd], JSON).usage is None
+
+
+@pytest.mark.parametrize(("encoding", "pack"), _PACKERS)
+def test_a_compressed_answer_that_breaks_off_keeps_what_was_read(
+    encoding: str, pack: Callable[[bytes], bytes]
+) -> None:
+    stream = _stream(
+        *[_text(usage={"prompt_tokens": 1 + i, "noise": zlib.crc32(b"%d" % i)}) for i in range(6_000)]
+    )
+    body = pack(stream)
+    reading = _read(cut(body[: len(body) // 2], 10_000), SSE, encoding)
+    assert reading.usage is not None
+    assert not reading.is_complete
+
+
+def test_broken_or_unknown_codings_read_nothing_and_raise_nothing() -> None:
+    nothing = Reading(None, None, has_error=False, is_complete=False)
+    stream = _stream(_text("stop", usage=_USAGE))
+    for encoding in ("gzip", "deflate", "br", "zstd", "rot13"):
+        assert _read([stream, stream], SSE, encoding) == nothing
+
+
+def test_a_long_stream_is_not_kept() -> None:
+    reader = AnswerReader(SSE, "")
+    event = _stream(_text())
+    for _ in range(2000):
+        reader.feed(event * 10)
+    kept = sum(map(len, reader._pending))
+    assert kept <= 64 * 1024
+    assert reader.read().usage is None
+
+
+@given(st.lists(st.one_of(st.binary(max_size=40), st.sampled_from([b"data: ", b"\n\n", b'{"usage":', b"}"]))))
+def test_whatever_comes_nothing_is_raised(chunks: list[bytes]) -> None:
+    for encoding in ("", "gzip"):
+        for content_type in (SSE, JSON):
+            _read(chunks, content_type, encoding)
+
+
+_JSON_VALUES = st.recursive(
+    st.one_of(st.none(), st.booleans(), st.integers(), st.text(max_size=3)),
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=3),
+        st.dictionaries(
+            st.sampled_from(
+                ["usage", "choices", "error", "type", "message", "response", "delta", "prompt_tokens"]
+            ),
+            inner,
+        ),
+    ),
+)
+
+
+@given(_JSON_VALUES)
+def test_whatever_shape_a_document_has_nothing_is_raised(document: object) -> None:
+    _read([_stream(document)])
+    _read([json.dumps(document).encode()], JSON)
+
+
+@requires_shared
+def test_recorded_answers_read_the_same_however_they_are_cut_or_packed() -> None:
+    for answer in load_answers():
+        whole = _read([answer.body], answer.content_type)
+        assert whole.is_complete, answer.file
+        assert whole.finish_reason, answer.file
+        assert not whole.has_error, answer.file
+        if answer.flags & USAGE_FLAGS or not answer.is_stream:
+            assert whole.usage, answer.file
+        for chunks in (cut(answer.body, 1), cut(answer.body, 7), cut_anywhere(answer.body, 2)):
+            assert _read(chunks, answer.content_type) == whole, answer.file
+        for encoding, pack in _PACKERS:
+            packed = pack(answer.body)
+            assert _read(cut_anywhere(packed, 3), answer.content_type, encoding) == whole, answer.file
+
+
+@given(st.integers(1, 40))
+def test_who_listens_is_told_every_event_once(size: int) -> None:
+    told: list[bytes] = []
+    stream = b"".join(b'event: e\ndata: {"n":%d}\n\n' % number for number in range(5))
+    whole = b'{"object":"response"}'
+    for body, kind in ((stream, "text/event-stream"), (whole, "application/json")):
+        reader = AnswerReader(kind, "", lambda event: told.append(event.data))
+        for chunk in cut(body, size):
+            reader.feed(chunk)
+        reader.read()
+    assert told == [*(b'{"n":%d}' % number for number in range(5)), whole]

@@ -1,0 +1,307 @@
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.core.refusal.overflow import Overflow, Refusal, read_overflow
+from gateway.wire.response.refusal import is_model_unknown, read_event_refusal, read_full_window, read_refusal
+from gateway.wire.sse import Event
+from tests.shared_data import SHARED, requires_shared
+from tests.wire.recorded import load_answers
+
+_TEXT = "prompt is too long: 213462 tokens > 200000 maximum"
+_OVERFLOW = Overflow(context=200_000, used=213_462, prompt_tokens=213_462)
+
+
+def _json(value: object) -> bytes:
+    return json.dumps(value).encode()
+
+
+def _openai(text: str) -> bytes:
+    error = {"message": text, "type": "invalid_request_error", "param": "messages", "code": None}
+    return _json({"error": error})
+
+
+# Each is a whole body that says the text.
+_DRESSES: dict[str, Callable[[str], bytes]] = {
+    "plain": str.encode,
+    "html": lambda text: f"<html><head><title>{text}</title></head><body>nginx</body></html>".encode(),
+    "string": _json,
+    "openai": _openai,
+    "openai_code": lambda text: _json({"error": {"message": "Bad Request", "code": text, "type": None}}),
+    "openai_text": lambda text: _json({"error": text}),
+    "anthropic": lambda text: _json(
+        {"type": "error", "error": {"type": "invalid_request_error", "message": text}, "request_id": "req_1"}
+    ),
+    "fastapi": lambda text: _json({"detail": text}),
+    "fastapi_object": lambda text: _json({"detail": {"error": {"message": text}}}),
+    "fastapi_list": lambda text: _json({"detail": [{"type": "value_error", "loc": ["body"], "msg": text}]}),
+    "message": lambda text: _json({"message": text, "code": "InvalidParameter"}),
+    "bedrock": lambda text: _json({"__type": "ValidationException", "message": text}),
+    "fault": lambda text: _json({"fault": {"faultstring": text}}),
+    "aws": lambda text: _json({"Message": text, "code": 1}),
+    "errors": lambda text: _json({"success": False, "errors": [{"code": 5021, "message": text}]}),
+    "vllm": lambda text: _json({"object": "error", "message": text, "type": "BadRequestError", "code": 400}),
+    "google": lambda text: _json([{"error": {"code": 400, "message": text, "status": "INVALID_ARGUMENT"}}]),
+    "minimax": lambda text: _json(
+        {"choices": None, "base_resp": {"status_code": 2013, "status_msg": text}, "id": "0"}
+    ),
+    "openrouter": lambda text: _json(
+        {
+            "error": {
+                "message": "Provider returned error",
+                "code": 400,
+                "metadata": {"raw": _openai(text).decode(), "provider_name": "DeepInfra"},
+            }
+        }
+    ),
+    "nested_message": lambda text: _json({"error": {"message": _openai(text).decode()}}),
+    "broken": lambda text: _openai(text)[:-9],
+}
+_GOOD_STATUS_DRESSES = sorted(set(_DRESSES) - {"plain", "html", "string", "broken", "aws", "fault"})
+
+
+def _read(status: int, body: bytes) -> Overflow | None:
+    refusal = read_refusal(status, body)
+    return read_overflow(refusal) if refusal is not None else None
+
+
+def _samples() -> Any:
+    return json.loads((SHARED / "data" / "overflow_errors.json").read_text("utf-8"))
+
+
+@requires_shared
+@pytest.mark.parametrize("dress", sorted(_DRESSES))
+@pytest.mark.parametrize("status", [400, 413, 422])
+def test_every_recorded_overflow_is_seen_in_every_dress(dress: str, status: int) -> None:
+    for text in (text for provider in _samples()["positive"].values() for text in provider):
+        assert _read(status, _DRESSES[dress](text)) == read_overflow(Refusal(400, (text,))), text
+
+
+@requires_shared
+@pytest.mark.parametrize("dress", _GOOD_STATUS_DRESSES)
+def test_every_recorded_overflow_is_seen_behind_a_good_status_and_in_a_stream(dress: str) -> None:
+    for text in (text for provider in _samples()["positive"].values() for text in provider):
+        expected = read_overflow(Refusal(400, (text,)))
+        body = _DRESSES[dress](text)
+        assert expected is not None
+        assert _read(200, body) == expected, text
+        for name in ("message", "error"):
+            refusal = read_event_refusal(Event(name, body))
+            assert refusal is not None
+            assert read_overflow(refusal) == expected, text
+
+
+@requires_shared
+@pytest.mark.parametrize("dress", sorted(_DRESSES))
+@pytest.mark.parametrize("status", [200, 400, 401, 413, 422, 429, 500, 529])
+def test_no_recorded_other_error_is_taken_for_one_in_any_dress(dress: str, status: int) -> None:
+    for text in _samples()["negative"]:
+        assert _read(status, _DRESSES[dress](text)) is None, text
+        refusal = read_event_refusal(Event("error", _DRESSES[dress](text)))
+        assert refusal is not None
+        assert read_overflow(refusal) is None, text
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b'{"error":{"message":"%s","code":400}}',
+        b'{"type":"error","error":{"type":"invalid_request_error","message":"%s"}}',
+        b'{"type":"error","code":"x","message":"%s","param":null,"sequence_number":2}',
+        b'{"type":"response.failed","response":{"status":"failed","error":{"code":"x","message":"%s"}}}',
+        b'{"object":"error","message":"%s"}',
+        b'{"choices":[{"delta":{"content":""},"error":{"message":"%s"},"finish_reason":"error"}]}',
+        b'{"id":"1","choices":[]}\n{"error":{"message":"%s"}}',
+    ],
+)
+def test_an_event_that_is_an_error_is_read(data: bytes) -> None:
+    refusal = read_event_refusal(Event("message", data % _TEXT.encode()))
+    assert refusal is not None
+    assert refusal.status == 200
+    assert read_overflow(refusal) == _OVERFLOW
+
+
+def test_an_event_named_error_may_be_plain_text() -> None:
+    refusal = read_event_refusal(Event("error", _TEXT.encode()))
+    assert refusal == Refusal(200, (_TEXT,))
+
+
+def test_the_numbers_that_are_fields_are_read() -> None:
+    error = {
+        "code": 400,
+        "message": "the request exceeds the available context size, try increasing it",
+        "type": "exceed_context_size_error",
+        "n_prompt_tokens": 9000,
+        "n_ctx": 4096,
+    }
+    expected = Overflow(context=4096, used=9000, prompt_tokens=9000)
+    assert _read(400, _json({"error": error})) == expected
+    assert _read(500, _json({"error": error})) == expected
+
+
+def test_texts_come_in_order_of_trust() -> None:
+    body = _json({"error": {"type": "t", "code": "c", "param": "p", "message": "m"}, "request_id": "r"})
+    assert read_refusal(400, body) == Refusal(400, ("m", "c", "t"))
+
+
+def test_what_a_validation_error_echoes_of_the_request_is_not_read() -> None:
+    request = {"messages": [{"role": "user", "content": _TEXT, "message": [_TEXT]}]}
+    detail = {"type": "missing", "loc": ["body", "model"], "msg": "Field required", "input": request}
+    assert read_refusal(422, _json({"detail": [detail]})) == Refusal(422, ("Field required", "missing"))
+    flagged = {"error": {"message": "flagged", "code": 403, "metadata": {"flagged_input": _TEXT}}}
+    assert read_refusal(403, _json(flagged)) == Refusal(403, ("flagged", "403"))
+
+
+def test_an_echo_that_was_cut_off_is_not_read_either() -> None:
+    request = {
+        "messages": [{"role": "user", "content": f'he said "{_TEXT}", {{"message": "{_TEXT}"}} ' * 900}]
+    }
+    detail = {"type": "missing", "loc": ["body", "model"], "msg": "Field required", "input": request}
+    whole = _json({"detail": [detail]})
+    assert len(whole) > 65_536
+    assert _read(422, whole[:65_536]) is None
+    assert _read(422, whole[:3_000]) is None
+
+
+def test_a_rate_limit_of_a_provider_behind_a_router_is_none() -> None:
+    raw = '{"error":{"message":"Too many tokens","code":"rate_limit_exceeded"}}'
+    error = {"message": "Provider returned error", "code": 400, "metadata": {"raw": raw}}
+    assert _read(200, _json({"error": error})) is None
+    assert _read(200, _json({"error": {"message": _TEXT, "code": 429}})) is None
+
+
+@pytest.mark.parametrize("body", [b"", b"  \n"])
+def test_an_answer_without_a_body_says_so(body: bytes) -> None:
+    assert read_refusal(413, body) == Refusal(413, (), is_empty=True)
+    assert _read(413, body) == Overflow()
+    assert read_refusal(200, body) is None
+
+
+@pytest.mark.parametrize("body", [b"{}", b"[]", b"null", b'{"error":{}}', b'{"ok":false}'])
+def test_an_answer_that_says_nothing_known_is_no_overflow(body: bytes) -> None:
+    assert _read(400, body) is None
+
+
+def test_a_field_that_we_do_not_know_may_be_the_users_and_is_not_read() -> None:
+    assert read_refusal(400, _json({"payload": {"text": _TEXT}, "code": 7})) == Refusal(400, ("7",))
+
+
+def test_a_completion_that_speaks_of_overflows_is_none() -> None:
+    message = {"role": "assistant", "content": _TEXT, "refusal": None}
+    choice = {"index": 0, "message": message, "finish_reason": "stop"}
+    body = {"object": "chat.completion", "choices": [choice], "usage": {"prompt_tokens": 1}, "error": None}
+    assert read_refusal(200, _json(body)) is None
+    assert read_refusal(200, _json(body | {"base_resp": {"status_code": 0, "status_msg": ""}})) is None
+    assert read_refusal(200, _TEXT.encode()) is None
+    assert read_event_refusal(Event("message", _json(body))) is None
+
+
+@requires_shared
+def test_no_recorded_answer_is_a_refusal() -> None:
+    for answer in load_answers():
+        if not answer.is_stream:
+            assert read_refusal(200, answer.body) is None, answer.file
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        {"choices": [{"message": {"content": ""}, "finish_reason": "model_context_window_exceeded"}]},
+        {"choices": [{"delta": {}, "finish_reason": "model_context_window_exceeded"}]},
+        {"type": "message", "content": [], "stop_reason": "model_context_window_exceeded"},
+        {"type": "message_delta", "delta": {"stop_reason": "model_context_window_exceeded"}},
+    ],
+)
+def test_a_reply_that_is_empty_because_the_window_is_full_is_a_refusal(document: dict[str, Any]) -> None:
+    refusal = Refusal(200, ("model_context_window_exceeded",))
+    assert read_refusal(200, _json(document)) == refusal
+    assert read_full_window(Event("message", _json(document))) == refusal
+    assert read_overflow(refusal) == Overflow()
+
+
+def test_half_a_reply_because_the_window_is_full_is_a_reply() -> None:
+    choice = {"message": {"content": "half"}, "finish_reason": "model_context_window_exceeded"}
+    assert read_refusal(200, _json({"choices": [choice]})) is None
+
+
+_VALUES: st.SearchStrategy[object] = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text() | st.just('{"error":"{}"}'),
+    lambda inner: (
+        st.lists(inner, max_size=4)
+        | st.dictionaries(
+            st.sampled_from(["error", "message", "code", "detail", "choices", "type", "raw", "x"]),
+            inner,
+            max_size=4,
+        )
+    ),
+    max_leaves=20,
+)
+
+
+@given(st.integers(100, 599), _VALUES | st.binary())
+def test_any_body_is_read_without_a_failure(status: int, value: object) -> None:
+    body = value if isinstance(value, bytes) else _json(value)
+    refusal = read_refusal(status, body)
+    read_event_refusal(Event("message", body))
+    assert (refusal is not None) or 200 <= status < 400
+    if refusal is not None:
+        assert refusal.status == status
+        read_overflow(refusal)
+
+
+def test_deep_and_wide_errors_stay_bounded() -> None:
+    deep: object = _TEXT
+    for _ in range(200):
+        deep = {"error": deep}
+    wide = {"errors": [{"message": f"m{i}"} for i in range(10_000)]}
+    assert len(read_refusal(400, _json(wide)).texts) <= 24  # type: ignore[union-attr]
+    assert read_refusal(400, _json(deep)) is not None
+    assert read_refusal(400, b"[" * 1_000_000) is not None
+    huge = read_refusal(400, b"x" * 10_000_000)
+    assert huge is not None
+    assert sum(map(len, huge.texts)) < 100_000
+
+
+def error(message: str, code: str | None = None) -> bytes:
+    return json.dumps({"error": {"message": message, "type": "invalid_request_error", "code": code}}).encode()
+
+
+@pytest.mark.parametrize(
+    ("status", "body"),
+    [
+        (404, error("The model `mini` does not exist or you do not have access to it.", "model_not_found")),
+        (404, b'{"type":"error","error":{"type":"not_found_error","message":"model: mini"}}'),
+        (404, b""),
+        (404, b"<html>nothing here</html>"),
+        (400, error("mini is not a valid model ID")),
+        (400, error("Invalid model name passed in model=mini")),
+        (403, error("Project p does not have access to model MINI", "model_not_found")),
+        (422, b'{"detail": "Unknown model: mini"}'),
+    ],
+)
+def test_a_model_that_is_not_served_is_recognised(status: int, body: bytes) -> None:
+    assert is_model_unknown(status, body, "mini")
+
+
+@pytest.mark.parametrize(
+    ("status", "body"),
+    [
+        (400, error("This model's maximum context length is 8192 tokens.", "context_length_exceeded")),
+        (400, error("'temperature' is not supported by this endpoint")),
+        (400, b""),
+        (401, error("The model `mini` does not exist", "model_not_found")),
+        (429, error("mini is not available: rate limit")),
+        (500, error("mini not found")),
+    ],
+)
+def test_what_is_said_of_something_else_is_not(status: int, body: bytes) -> None:
+    assert not is_model_unknown(status, body, "mini")
+
+
+@given(st.sampled_from([400, 403, 404, 422]), st.binary(max_size=300), st.text(max_size=20))
+def test_no_body_breaks_it(status: int, body: bytes, model: str) -> None:
+    assert is_model_unknown(status, body, model) in (True, False)

@@ -1,0 +1,84 @@
+import json
+
+import pytest
+
+from gateway.core.sizing.usage import Usage
+from gateway.wire.formats.chat.reply import read_said
+from gateway.wire.response.summary_reply import MAX_TEXT_CHARACTERS, SummaryAnswer, SummaryReader
+from tests.shared_data import requires_shared
+from tests.wire.recorded import cut, load_answers
+
+
+def _read(*chunks: bytes, content_type: str = "text/event-stream") -> SummaryAnswer:
+    reader = SummaryReader(read_said, content_type, "")
+    for chunk in chunks:
+        reader.feed(chunk)
+    return reader.read()
+
+
+def _stream(*choices: object) -> bytes:
+    return b"".join(b"data: " + json.dumps({"choices": [choice]}).encode() + b"\n\n" for choice in choices)
+
+
+def _delta(**delta: object) -> dict[str, object]:
+    return {"index": 0, "delta": delta}
+
+
+def test_the_text_is_joined_and_reasoning_is_left_out() -> None:
+    stream = _stream(
+        _delta(role="assistant", content=""),
+        _delta(reasoning_content="hm", reasoning="hm", content=None),
+        _delta(content="Hello "),
+        _delta(content=[{"type": "thinking", "text": "hm"}, {"type": "text", "text": "wor"}]),
+        {"index": 1, "delta": {"content": "another"}},
+        {"index": 0, "delta": {"content": "ld"}, "finish_reason": "stop"},
+    )
+    usage = b'data: {"choices":[],"usage":{"prompt_tokens":5,"completion_tokens":2}}\n\n'
+    expected = SummaryAnswer(
+        "Hello world", "stop", has_tool_calls=False, has_error=False, is_complete=True, usage=Usage(5, 2)
+    )
+    assert _read(stream, usage) == expected
+    assert _read(*cut(stream + usage, 1)) == expected
+
+
+@pytest.mark.parametrize(
+    "content", ["Hello", [{"type": "text", "text": "Hel"}, {"type": "text", "text": "lo"}]]
+)
+def test_an_answer_that_is_not_streamed_is_read_too(content: object) -> None:
+    body = {"choices": [{"message": {"content": content}, "finish_reason": "length"}]}
+    answer = _read(json.dumps(body).encode(), content_type="application/json")
+    assert (answer.text, answer.finish_reason, answer.is_complete) == ("Hello", "length", True)
+
+
+def test_a_message_repeated_behind_its_deltas_counts_once() -> None:
+    assert _read(_stream(_delta(content="a"), {"index": 0, "message": {"content": "a"}})).text == "a"
+
+
+def test_tool_calls_are_seen() -> None:
+    assert _read(_stream(_delta(tool_calls=[{"index": 0}]))).has_tool_calls
+    assert _read(_stream(_delta(function_call={"name": "f"}))).has_tool_calls
+    assert _read(b'{"choices":[{"message":{"content":null,"tool_calls":[{"id":"a"}]}}]}').has_tool_calls
+    assert not _read(_stream(_delta(content="a", tool_calls=[], function_call=None))).has_tool_calls
+
+
+def test_errors_are_seen() -> None:
+    assert _read(_stream(_delta(content="a")), b'data: {"error":{"message":"no"}}\n\n').has_error
+    assert _read(b'{"error":{"message":"no"}}').has_error
+
+
+def test_a_stream_that_breaks_off_is_not_complete() -> None:
+    answer = _read(_stream(_delta(content="a")), b'data: {"choices":[{"delta":{"content":"b')
+    assert (answer.text, answer.is_complete) == ("a", False)
+
+
+def test_a_text_beyond_the_bound_is_cut_and_is_an_error() -> None:
+    answer = _read(*[_stream(_delta(content="x" * 300_000))] * 4)
+    assert (len(answer.text), answer.has_error) == (MAX_TEXT_CHARACTERS, True)
+
+
+@requires_shared
+def test_recorded_answers_give_their_text_or_their_calls() -> None:
+    for answer in load_answers():
+        read = _read(answer.body, content_type=answer.content_type)
+        assert read.text or read.has_tool_calls, answer.file
+        assert read == _read(*cut(answer.body, 7), content_type=answer.content_type)

@@ -1,0 +1,155 @@
+"""What a message's skeleton takes in and leaves out; of conversations that differ in one place."""
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.core.history.cleared_results import (
+    PLACEHOLDERS,
+    Outlines,
+    Skeleton,
+    chain_skeletons,
+    find_outline,
+    list_cleared,
+    make_outline,
+    with_outline,
+)
+from gateway.wire.canonical import flatten_content
+from gateway.wire.result_hashes import read_skeleton
+from tests.conversations import JSON, conversations, make_pivot, read, render, render_body, render_message
+
+_CLEARED = list_cleared("")
+
+
+def read_all(body: bytes, tenant: str = "t") -> tuple[list[bytes], list[Skeleton]]:
+    received = read(body, tenant)
+    messages = received.conversation.messages
+    found = [read_skeleton(received.form, message, received.raw(at)) for at, message in enumerate(messages)]
+    skeletons = [skeleton for skeleton in found if skeleton is not None]
+    assert len(skeletons) == len(found)
+    return chain_skeletons(received.conversation, skeletons), skeletons
+
+
+def fits(before: Sequence[JSON], now: Sequence[JSON], tenant: str = "t") -> bool:
+    """Would a pivot over all of the ones be applied to the others?"""
+    chain, skeletons = read_all(render(before))
+    received = read(render(before)).conversation
+    outline = make_outline(make_pivot(received, len(skeletons)), "c", skeletons)
+    now_chain, now_skeletons = read_all(render(now, 1), tenant)
+    if outline is None or now_chain[-1] != chain[-1]:
+        return False
+    known = Outlines(owner="t", key=chain[-1].hex(), covers=len(skeletons))
+    return find_outline(with_outline(known, outline, _CLEARED), now_skeletons, _CLEARED) is not None
+
+
+def with_results() -> st.SearchStrategy[list[JSON]]:
+    return conversations(min_turns=1, max_turns=3).filter(
+        lambda found: any(one["role"] == "tool" for one in found)
+    )
+
+
+def text_of(message: JSON) -> str:
+    return "".join(flatten_content(message.get("content"))[0])
+
+
+@given(with_results(), st.data())
+def test_a_conversation_fits_whichever_of_its_results_are_cleared(
+    messages: list[JSON], data: st.DataObject
+) -> None:
+    text = data.draw(st.sampled_from(PLACEHOLDERS))
+    forms = st.sampled_from([text, [{"type": "text", "text": text, "cache_control": {"type": "ephemeral"}}]])
+    now = [
+        {**message, "content": data.draw(forms)}
+        if message["role"] == "tool" and data.draw(st.booleans())
+        else message
+        for message in messages
+    ]
+    assert fits(messages, now)
+    assert not fits(messages, now, tenant="u")
+
+
+def list_changes(message: JSON) -> list[list[JSON]]:
+    """Each is something else in place of the message, and none is a result that was cleared."""
+    text = text_of(message)
+    image = {"type": "image_url", "image_url": {"url": "data:image/png;base64,BBBB"}}
+    changes: list[list[JSON]] = [
+        [],
+        [message, message],
+        [{**message, "content": f"{text}, changed"}],
+        [{**message, "content": [{"type": "text", "text": text}, image]}],
+        [{**message, "content": f"{PLACEHOLDERS[0]} "}],
+        [{**message, "content": [{"type": "text", "text": PLACEHOLDERS[0]}, image]}],
+        [{**message, "x-unknown": 1}],
+    ]
+    if message["role"] == "tool":
+        changes.append([{**message, "tool_call_id": "look:9"}])
+    else:
+        changes.append([{**message, "content": PLACEHOLDERS[0]}])
+    for call in message.get("tool_calls", ())[:1]:
+        for function in ({"name": "other"}, {"arguments": "{}"}):
+            changed = {**call, "function": {**call["function"], **function}}
+            changes.append([{**message, "tool_calls": [changed, *message["tool_calls"][1:]]}])
+    return changes
+
+
+@given(with_results(), st.data())
+def test_any_other_change_makes_it_another_conversation(messages: list[JSON], data: st.DataObject) -> None:
+    # The leading block is outside every chain: it may change.
+    leading = len(read(render(messages)).conversation.leading)
+    results = [at for at, message in enumerate(messages) if message["role"] == "tool"]
+    at = data.draw(st.one_of(st.sampled_from(results), st.integers(leading, len(messages) - 1)))
+    for change in list_changes(messages[at]):
+        assert not fits(messages, [*messages[:at], *change, *messages[at + 1 :]]), change
+
+
+_GROUP: list[JSON] = [
+    {"role": "user", "content": "Fix it."},
+    {
+        "role": "assistant",
+        "content": None,
+        "tool_calls": [{"id": "a", "type": "function", "function": {"name": "look", "arguments": "[1]"}}],
+    },
+    {"role": "tool", "tool_call_id": "a", "content": "text"},
+    {"role": "user", "content": "More."},
+]
+
+
+@pytest.mark.parametrize("at", range(len(_GROUP)))
+def test_not_one_field_may_change_beside_a_cleared_result(at: int) -> None:
+    cleared = [{**one, "content": PLACEHOLDERS[0]} if one["role"] == "tool" else one for one in _GROUP]
+    assert fits(_GROUP, cleared)
+    for change in list_changes(cleared[at]):
+        assert not fits(_GROUP, [*cleared[:at], *change, *cleared[at + 1 :]]), change
+
+
+@given(with_results())
+def test_a_conversation_fits_itself_however_it_is_written(messages: list[JSON]) -> None:
+    chain, skeletons = read_all(render(messages))
+    again = render_body([render_message(message, 3) for message in messages], 2)
+    assert read_all(again) == (chain, skeletons)
+
+
+def test_what_is_no_result_keeps_its_own_digest() -> None:
+    received = read(render([{"role": "user", "content": "Fix it."}]))
+    (message,) = received.conversation.messages
+    assert read_skeleton(received.form, message, received.raw(0)) == Skeleton(message.digest)
+
+
+@pytest.mark.parametrize("content", ['"\\ud83d half"', "null", "7", '[{"type":"text","text":"\\ud83d"}]'])
+def test_odd_contents_can_be_taken_out(content: str) -> None:
+    raw = b'{"role":"tool","tool_call_id":"a","content":%s,"big":12345678901234567890123}' % content.encode()
+    plain: dict[str, Any] = {"role": "tool", "tool_call_id": "a", "content": "text"}
+    big = json.dumps(plain).encode()[:-1] + b',"big":12345678901234567890123}'
+    user = render_message({"role": "user", "content": "Fix it."})
+    odd, usual = (read_all(render_body([user, one]))[0] for one in (raw, big))
+    assert odd == usual
+
+
+def test_a_slice_that_cannot_be_taken_apart_has_no_skeleton() -> None:
+    received = read(render([{"role": "tool", "tool_call_id": "a", "content": "text"}]))
+    (message,) = received.conversation.messages
+    assert read_skeleton(received.form, message, b"[]") is None
