@@ -15,7 +15,7 @@ from gateway.core.compaction.command import LONGEST_INSTRUCTIONS_CHARS
 from gateway.event_stream import EventStream
 from gateway.metrics import CONTENT_TYPE, Metrics
 from gateway.roster import Roster, Sighting
-from gateway.state import State
+from gateway.state.state import State
 
 Page = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 

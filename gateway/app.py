@@ -57,7 +57,7 @@ from gateway.roster import Roster
 from gateway.sender import Sender
 from gateway.settings import Settings
 from gateway.sizes import Count, Sizer
-from gateway.state import State
+from gateway.state.state import State
 from gateway.store import Store, open_bounded_store, open_store
 from gateway.summariser import Summariser
 from gateway.summary_call import SummaryClient

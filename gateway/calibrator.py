@@ -7,7 +7,7 @@ from gateway.core.sizing.usage import Usage
 from gateway.journal import Journal
 from gateway.limits import LimitsBook
 from gateway.sizes import Sizer
-from gateway.state import State
+from gateway.state.state import State
 from gateway.turn import Turn
 
 # To count more takes longer than a hundred requests.

@@ -33,8 +33,8 @@ from gateway.folding import Compaction, Folding
 from gateway.journal import Journal
 from gateway.order import Order
 from gateway.planner import Planner
-from gateway.records import Marker
-from gateway.state import State
+from gateway.state.records import Marker
+from gateway.state.state import State
 from gateway.turn import Turn
 
 log = logging.getLogger("gateway.compactor")

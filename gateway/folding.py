@@ -21,7 +21,7 @@ from gateway.lru import Lru
 from gateway.order import DIGEST, Order
 from gateway.planner import Planner
 from gateway.recollection import remember
-from gateway.state import State
+from gateway.state.state import State
 from gateway.store import StoreError
 from gateway.summariser import Made
 from gateway.turn import Turn

@@ -15,7 +15,7 @@ from gateway.core.limits.model_limits import Limits, Sources, choose_limits
 from gateway.model_lists import ModelLists, choose_viewer
 from gateway.model_table import ModelTable
 from gateway.settings import Settings
-from gateway.state import State
+from gateway.state.state import State
 
 log = logging.getLogger("gateway.limits")
 

@@ -23,7 +23,7 @@ from gateway.lru import Lru
 from gateway.policies import Policies
 from gateway.recollection import recall
 from gateway.remembered_items import RememberedItems
-from gateway.state import State
+from gateway.state.state import State
 from gateway.turn import Turn
 from gateway.wire.formats.registry import WireFormat
 from gateway.wire.request import Envelope

@@ -26,7 +26,7 @@ from gateway.core.history.conversation import find_open_group
 from gateway.core.history.head import Head
 from gateway.core.history.pivot import Pivot
 from gateway.identity import Received
-from gateway.state import State
+from gateway.state.state import State
 from gateway.store import StoreError
 from gateway.turn import Turn
 from gateway.wire.result_hashes import read_skeleton

@@ -17,7 +17,7 @@ from gateway.model_lists import ModelLists
 from gateway.model_table import ModelTable
 from gateway.own_call import open_client
 from gateway.settings import ModelRule, UpstreamSettings, load_settings
-from gateway.state import State
+from gateway.state.state import State
 from gateway.store.memory import MemoryStore
 from gateway.wire.model_list import MOST_BYTES
 from tests.store.clock import Clock

@@ -18,7 +18,7 @@ from gateway.hooked import Hooked
 from gateway.journal import Journal
 from gateway.metrics import Metrics
 from gateway.planner import Planner
-from gateway.state import State
+from gateway.state.state import State
 from gateway.store.memory import MemoryStore
 from gateway.turn import Turn
 from tests.conversations import make_pivot, make_turn, measure_sizes, read, render

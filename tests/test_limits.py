@@ -11,7 +11,7 @@ from gateway.limits import LimitsBook
 from gateway.model_lists import ModelLists
 from gateway.model_table import ModelTable
 from gateway.settings import ModelRule, Settings, UpstreamSettings, load_settings
-from gateway.state import State
+from gateway.state.state import State
 from gateway.store.memory import MemoryStore
 from tests.store.clock import Clock
 

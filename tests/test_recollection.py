@@ -11,7 +11,7 @@ from gateway.core.history.head import Head
 from gateway.core.history.pivot import Pivot
 from gateway.identity import Received
 from gateway.recollection import recall, remember
-from gateway.state import State
+from gateway.state.state import State
 from gateway.store import StoreError
 from gateway.store.memory import MemoryStore
 from tests.conversations import JSON, conversations, make_pivot, make_turn, read, render

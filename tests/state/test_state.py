@@ -12,8 +12,8 @@ from gateway.core.history.pivot import Mark
 from gateway.core.limits.learned import Learned
 from gateway.core.limits.model_limits import Limits
 from gateway.core.sizing.estimate import Calibration, Meter
-from gateway.records import Marker, render_record
-from gateway.state import State
+from gateway.state.records import Marker, render_record
+from gateway.state.state import State
 from gateway.store.fault import StoreError
 from gateway.store.memory import MemoryStore
 from tests.conversations import JSON, converse, make_batch, make_pivot

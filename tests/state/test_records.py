@@ -12,7 +12,7 @@ from gateway.core.history.pivot import Batch, Mark, Pivot
 from gateway.core.limits.learned import Learned
 from gateway.core.limits.model_limits import Limits
 from gateway.core.sizing.estimate import Calibration
-from gateway.records import VERSION, Marker, parse_record, render_record
+from gateway.state.records import VERSION, Marker, parse_record, render_record
 
 _HEAD = Head(
     owner="t",

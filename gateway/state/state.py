@@ -20,7 +20,7 @@ from gateway.core.history.pivot import Batch, Pivot, is_on_chain
 from gateway.core.limits.learned import Learned
 from gateway.core.sizing.estimate import Calibration, Meter
 from gateway.lru import Lru
-from gateway.records import Marker, parse_record, render_record
+from gateway.state.records import Marker, parse_record, render_record
 from gateway.store import Store
 
 # Heads are written a moment later, only the newest of each conversation: a lost one costs an estimate.
