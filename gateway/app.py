@@ -45,7 +45,6 @@ from gateway.own_call import open_client
 from gateway.pivots import PivotMaker
 from gateway.planner import Planner
 from gateway.plugin import load_plugins
-from gateway.policies import Policies
 from gateway.preparation import Preparation
 from gateway.proxy import Proxy, Ways
 from gateway.reception import Reception
@@ -63,7 +62,7 @@ from gateway.summariser import Summariser
 from gateway.summary_call import SummaryClient
 from gateway.summary_fit import SummaryFitter
 from gateway.summary_models import SummaryModels
-from gateway.tenancy import Tenancy
+from gateway.tenants import Policies, Tenancy
 from gateway.tokens import Tokenizer, count_by_length, count_by_length_up
 from gateway.upstream import Upstreams
 from gateway.webhook import Webhook

@@ -19,7 +19,7 @@ from aiohttp.connector import Connection
 from aiohttp.http import StreamWriter
 from aiohttp.http_exceptions import HttpProcessingError
 
-from gateway.request_head import RequestHead
+from gateway.headers import RequestHead
 from gateway.settings import UpstreamSettings
 from gateway.spares import Spares
 from gateway.upstream_answer import UpstreamAnswer

@@ -14,12 +14,13 @@ from typing import Final
 import httpx2 as httpx
 
 from gateway.core.errors import UpstreamFailed
+from gateway.headers import RawHeaders, make_headers
 from gateway.limits import LimitsBook
 from gateway.lru import Lru
 from gateway.model_lists import choose_viewer
 from gateway.own_call import CALL_ERRORS, make_own_headers
 from gateway.settings import UpstreamSettings
-from gateway.upstream import RawHeaders, make_headers, make_url
+from gateway.upstream import make_url
 from gateway.wire.content_encoding import decode_body
 from gateway.wire.model_list import MOST_BYTES, parse_model_list
 

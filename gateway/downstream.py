@@ -12,9 +12,9 @@ from typing import TypeVar
 
 from aiohttp import hdrs
 
-from gateway.answer_head import AnswerHead, make_fields
 from gateway.downstream_answer import Answer
 from gateway.downstream_request import Request
+from gateway.headers import AnswerHead, make_fields
 from gateway.settings import Keepalive
 from gateway.wire.formats.registry import CHAT, WireFormat
 

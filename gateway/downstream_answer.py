@@ -9,8 +9,8 @@ from typing import Final
 from aiohttp import HttpVersion10, HttpVersion11
 from aiohttp.helpers import must_be_empty_body
 
-from gateway.answer_head import CONTENT_LENGTH, AnswerHead
 from gateway.downstream_request import Request
+from gateway.headers import CONTENT_LENGTH, AnswerHead
 
 _NO_CONTENT: Final = 204
 _LAST_CHUNK: Final = b"0\r\n\r\n"

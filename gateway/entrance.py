@@ -10,11 +10,11 @@ import msgspec
 from gateway.core.errors import RequestRefused
 from gateway.core.history.purpose import is_agent, read_label
 from gateway.downstream_request import RequestLine, Sameness
+from gateway.headers import RawHeaders, RequestHead, make_headers
 from gateway.lru import Lru
-from gateway.request_head import RequestHead
 from gateway.settings import UpstreamSettings
-from gateway.tenancy import Tenancy, Tenant
-from gateway.upstream import RawHeaders, Upstreams, make_headers, make_target, make_url
+from gateway.tenants import Tenancy, Tenant
+from gateway.upstream import Upstreams, make_target, make_url
 from gateway.wire.formats.registry import WireFormat, read_counted_format, read_format
 
 _BYPASS = "x-gateway-bypass"

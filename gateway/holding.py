@@ -12,9 +12,9 @@ from typing import Final, Literal
 import msgspec
 from aiohttp import hdrs
 
-from gateway.answer_head import AnswerHead
 from gateway.core.errors import UpstreamFailed
 from gateway.core.refusal.overflow import Overflow, Refusal, read_overflow
+from gateway.headers import AnswerHead
 from gateway.upstream_answer import UpstreamAnswer
 from gateway.upstream_body import read_more, read_piece
 from gateway.watchdog import Watch

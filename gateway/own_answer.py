@@ -6,9 +6,9 @@ from http import HTTPStatus
 
 from aiohttp import hdrs
 
-from gateway.answer_head import AnswerHead, make_fields
 from gateway.downstream_answer import Answer
 from gateway.downstream_request import Request
+from gateway.headers import AnswerHead, make_fields
 
 
 def send_own(request: Request, status: int, body: bytes, headers: Mapping[str, str] | None = None) -> Answer:

@@ -20,10 +20,10 @@ from gateway.entrance import Admission
 from gateway.identity import Received, leading_digests
 from gateway.limits import LimitsBook
 from gateway.lru import Lru
-from gateway.policies import Policies
 from gateway.recollection import recall
 from gateway.remembered_items import RememberedItems
 from gateway.state.state import State
+from gateway.tenants import Policies
 from gateway.turn import Turn
 from gateway.wire.formats.registry import WireFormat
 from gateway.wire.request import Envelope

@@ -11,15 +11,14 @@ from typing import Final
 import msgspec
 from aiohttp import hdrs
 
-from gateway.answer_head import CONTENT_ENCODING, CONTENT_LENGTH, AnswerHead
 from gateway.core.errors import UpstreamFailed
 from gateway.core.refusal.overflow import Overflow
 from gateway.dialer import Call, Dialer
 from gateway.downstream import Downstream
+from gateway.headers import CONTENT_ENCODING, CONTENT_LENGTH, AnswerHead, make_answer_head
 from gateway.holding import Care, Held, hold_back, may_be_refusal
 from gateway.loop import refuse_gateway
 from gateway.settings import Settings
-from gateway.upstream import make_answer_head
 from gateway.upstream_answer import UpstreamAnswer
 from gateway.upstream_body import FOREIGN, read_at_hand, read_bounded, read_piece, translate
 from gateway.watchdog import Watch, Watchdog

@@ -26,6 +26,7 @@ from gateway.core.policy import Policy
 from gateway.core.refusal.overflow import Overflow
 from gateway.core.sizing.estimate import is_plausible_ratio
 from gateway.core.sizing.weights import Weights, weigh
+from gateway.headers import make_headers
 from gateway.limits import LimitsBook
 from gateway.lru import Lru
 from gateway.settings import UpstreamSettings
@@ -34,7 +35,7 @@ from gateway.spoken import read_folded
 from gateway.summary_call import Assignment
 from gateway.summary_models import SummaryModels
 from gateway.turn import Turn
-from gateway.upstream import Upstreams, make_headers, make_url
+from gateway.upstream import Upstreams, make_url
 from gateway.wire.formats.registry import FORMATS, WireFormat
 from gateway.wire.summary_request import SummaryRequest
 

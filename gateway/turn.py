@@ -13,10 +13,10 @@ from gateway.core.limits.model_limits import Limits, has_long_window
 from gateway.core.limits.thresholds import Demand, Lines, choose_lines
 from gateway.core.policy import Policy
 from gateway.core.sizing.estimate import Meter
+from gateway.headers import RawHeaders
 from gateway.identity import Received
 from gateway.settings import UpstreamSettings
-from gateway.tenancy import Tenant
-from gateway.upstream import RawHeaders
+from gateway.tenants import Tenant
 from gateway.wire.sse import Event
 
 # Of the soft line.

@@ -4,35 +4,18 @@ The upstream comes from configuration only. End-to-end headers pass as they are;
 where the upstream has a key of its own, every form of the caller's credential do not.
 """
 
-from collections.abc import Sequence
 from functools import lru_cache
 from typing import Final
 from urllib.parse import unquote
 
-from multidict import CIMultiDict
 from yarl import URL
 
-from gateway.answer_head import AnswerHead
 from gateway.core.errors import RequestRefused
 from gateway.settings import Settings, UpstreamSettings
-from gateway.tenancy import Tenant
+from gateway.tenants import Tenant
 from gateway.wire.formats.registry import guess_format, without_version
 
-RawHeaders = Sequence[tuple[bytes, bytes]]
-
-# RFC 9110 §7.6.1, and what the client library writes by itself.
-_HOP_BY_HOP: Final = frozenset(
-    {
-        *("connection", "keep-alive", "proxy-authenticate", "proxy-authorization", "proxy-connection"),
-        *("te", "trailer", "transfer-encoding", "upgrade"),
-    }
-)
-_REQUEST_ONLY: Final = frozenset({"host", "content-length", "expect"})
-_NOT_FORWARDED: Final = _HOP_BY_HOP | _REQUEST_ONLY
-_CREDENTIALS: Final = frozenset({"authorization", "x-api-key", "api-key"})
-_NOTHING: Final[frozenset[str]] = frozenset()
 _LONGEST_KEPT_PATH: Final = 256
-_OWN_PREFIX: Final = "x-gateway-"
 
 
 class Upstreams:
@@ -73,71 +56,6 @@ def make_target(upstream: UpstreamSettings, path: str) -> str:
     origin_end = upstream.base_url.find("/", upstream.base_url.index("//") + 2)
     prefix = upstream.base_url[origin_end:] if origin_end >= 0 else ""
     return prefix + without_version(path) or "/"
-
-
-def make_headers(raw: RawHeaders, upstream: UpstreamSettings, path: str) -> CIMultiDict[str]:
-    """The end-to-end headers of a request, with the upstream's own credential where it has one.
-
-    Anthropic's paths take it as `x-api-key`, all others as a bearer token.
-    """
-    key = upstream.api_key
-    dropped = _named_in_connection(raw)
-    if key is not None:
-        dropped |= _CREDENTIALS
-    kept = [
-        (name, value.decode("utf-8", "surrogateescape"))
-        for raw_name, value in raw
-        if (name := _read_request_name(raw_name)) is not None and name.lower() not in dropped
-    ]
-    headers = CIMultiDict(kept)
-    if key is not None:
-        secret = key.get_secret_value()
-        if guess_format(path) == "messages":
-            headers["x-api-key"] = secret
-        else:
-            headers["Authorization"] = f"Bearer {secret}"
-    return headers
-
-
-def make_answer_head(status: int, reason: str, raw: RawHeaders) -> AnswerHead:
-    """With the end-to-end headers of an answer."""
-    fields = [
-        (name, b"%b: %b\r\n" % (raw_name, value))
-        for raw_name, value in raw
-        if (name := _read_answer_name(raw_name)) is not None
-    ]
-    dropped = _named_in_connection(raw) if len(fields) < len(raw) else _NOTHING
-    if dropped:
-        fields = [field for field in fields if field[0].decode("latin-1") not in dropped]
-    return AnswerHead(status, reason, fields)
-
-
-@lru_cache(maxsize=2_048)
-def _read_request_name(name: bytes) -> str | None:
-    """The name of a header that may pass, None for one that never does: the same few come all the time."""
-    text = name.decode("utf-8", "surrogateescape")
-    return None if text.lower() in _NOT_FORWARDED or text.lower().startswith(_OWN_PREFIX) else text
-
-
-@lru_cache(maxsize=2_048)
-def _read_answer_name(name: bytes) -> bytes | None:
-    """The same, in lower case."""
-    name = name.lower()
-    text = name.decode("latin-1")
-    return None if text in _HOP_BY_HOP or text.startswith(_OWN_PREFIX) else name
-
-
-def _named_in_connection(raw: RawHeaders) -> frozenset[str]:
-    """Headers that the sender declares hop-by-hop (RFC 9110 §7.6.1)."""
-    values = [value for name, value in raw if len(name) == 10 and name.lower() == b"connection"]
-    return _read_connection(values[0] if len(values) == 1 else b",".join(values)) if values else _NOTHING
-
-
-@lru_cache(maxsize=256)
-def _read_connection(value: bytes) -> frozenset[str]:
-    """The names in a Connection header; `keep-alive` and `close` are no headers of ours to drop."""
-    named = {part.strip().lower() for part in value.decode("latin-1").split(",")}
-    return frozenset(named - {"keep-alive", "close", ""})
 
 
 def _climbs(path: str) -> bool:

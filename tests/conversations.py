@@ -21,7 +21,7 @@ from gateway.core.sizing.estimate import Sizes
 from gateway.identity import Received, Recognizer
 from gateway.rewriter import Rewriter
 from gateway.settings import UpstreamSettings
-from gateway.tenancy import Tenant
+from gateway.tenants import Tenant
 from gateway.turn import Turn
 from gateway.wire.formats.registry import CHAT
 

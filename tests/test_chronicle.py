@@ -3,7 +3,7 @@
 from gateway.chronicle import Chronicle
 from gateway.compaction_log import Entry
 from gateway.store.memory import MemoryStore
-from gateway.tenancy import Tenant
+from gateway.tenants import Tenant
 from gateway.turn import Turn
 from tests.conversations import make_turn, read, render
 

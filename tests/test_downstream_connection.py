@@ -13,11 +13,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.answer_head import AnswerHead
 from gateway.core.errors import RequestRefused
 from gateway.downstream_answer import Answer
 from gateway.downstream_connection import DownstreamConnection
 from gateway.downstream_request import Request
+from gateway.headers import AnswerHead
 from gateway.incoming import read_body, stream_body, take_body
 from gateway.listener import Listener
 from gateway.own_answer import send_own

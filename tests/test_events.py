@@ -9,7 +9,7 @@ import pytest
 
 from gateway.bus import Bus
 from gateway.events import Event, Lost, Pruned, make_boundary, read_name, render_event
-from gateway.tenancy import Tenant
+from gateway.tenants import Tenant
 from tests.toy.agent import Shape, make_session
 from tests.toy.delivery import RawAnswer
 from tests.toy.gateway import RunningGateway, make_settings, running_gateway

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from gateway.core.policy import Policy, Summary
 from gateway.summary_models import SummaryModels, choose_summary_model
-from gateway.tenancy import Tenant
+from gateway.tenants import Tenant
 from gateway.turn import Turn
 from tests.conversations import make_turn, read, render
 

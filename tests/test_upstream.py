@@ -9,9 +9,10 @@ from multidict import CIMultiDict
 from pydantic import SecretStr
 
 from gateway.core.errors import RequestRefused
+from gateway.headers import make_answer_head, make_headers
 from gateway.settings import UpstreamSettings
 from gateway.settings.schema import WIRE_FORMATS, WireFormat
-from gateway.upstream import make_answer_head, make_headers, make_url
+from gateway.upstream import make_url
 
 
 def upstream(
