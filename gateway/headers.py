@@ -1,8 +1,8 @@
 """The heads of requests and responses, as bytes: which headers pass, and how they are written.
 
-End-to-end headers pass as they are; hop-by-hop headers, ours and, where the upstream has a key of its own, every
-form of the caller's credential do not. Knows nothing of bodies. No library would write bytes that are not
-text, and RFC 9110 §5.5 allows them in values.
+End-to-end headers pass as they are; hop-by-hop headers, ours and, where the upstream has a key of its own,
+every form of the caller's credential do not. Knows nothing of bodies.
+No library would write bytes that are not text, and RFC 9110 §5.5 allows them in values.
 """
 
 import re

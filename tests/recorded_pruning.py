@@ -3,7 +3,7 @@
 from typing import Any
 
 from gateway.core.history.pivot import Mark
-from tests.conversations import JSON
+from tests.builders.chat import JSON
 
 
 class RecordedPruning:

@@ -15,7 +15,7 @@ from gateway.store.disk import DiskStore
 from gateway.store.memory import MemoryStore
 from gateway.taken import Taken
 from gateway.turn import Turn
-from tests.conversations import JSON, make_batch, make_pivot, make_turn, read, render, render_message
+from tests.builders.chat import JSON, make_batch, make_pivot, make_turn, read, render, render_message
 
 _TALK: list[JSON] = [
     {"role": "user", "content": "Fix it."},

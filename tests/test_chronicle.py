@@ -5,7 +5,7 @@ from gateway.compaction_log import Entry
 from gateway.store.memory import MemoryStore
 from gateway.tenants import Tenant
 from gateway.turn import Turn
-from tests.conversations import make_turn, read, render
+from tests.builders.chat import make_turn, read, render
 
 _BODY = render([{"role": "user", "content": "Fix it."}])
 

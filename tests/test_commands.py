@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from gateway.commands import read_command
 from gateway.wire.formats.chat.reply import read_said
 from gateway.wire.response.summary_reply import SummaryReader
-from tests.conversations import JSON, read, render
+from tests.builders.chat import JSON, read, render
 from tests.toy.agent import Message, Session, Shape, Turn, make_session
 from tests.toy.delivery import Delivery, RawAnswer
 from tests.toy.gateway import RunningGateway, make_settings, running_gateway

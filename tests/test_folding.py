@@ -21,7 +21,7 @@ from gateway.planner import Planner
 from gateway.state.state import State
 from gateway.store.memory import MemoryStore
 from gateway.turn import Turn
-from tests.conversations import make_pivot, make_turn, measure_sizes, read, render
+from tests.builders.chat import make_pivot, make_turn, measure_sizes, read, render
 
 _BODY = read(
     render(

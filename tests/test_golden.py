@@ -21,7 +21,7 @@ from gateway.core.sizing.estimate import Calibration, Known
 from gateway.identity import Received, Recognizer
 from gateway.rewriter import Rewriter
 from gateway.wire.formats.registry import FORMATS
-from tests.conversations import make_batch, make_pivot, make_turn, measure_sizes
+from tests.builders.chat import make_batch, make_pivot, make_turn, measure_sizes
 
 _GOLDEN = Path(__file__).parent / "golden"
 _EXAMPLES = sorted(path.name for path in _GOLDEN.iterdir())

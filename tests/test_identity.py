@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from gateway.core.errors import Unreadable
 from gateway.identity import Received, Recognizer, leading_digests
 from gateway.wire.formats.registry import CHAT, MESSAGES
-from tests import messages_conversations
-from tests.conversations import JSON, bodies, conversations, frames, read, render, render_message, texts
+from tests.builders import messages as messages_conversations
+from tests.builders.chat import JSON, bodies, conversations, frames, read, render, render_message, texts
 from tests.shared_data import SHARED, requires_shared
 
 

@@ -14,7 +14,7 @@ from gateway.recollection import recall, remember
 from gateway.state.state import State
 from gateway.store import StoreError
 from gateway.store.memory import MemoryStore
-from tests.conversations import JSON, conversations, make_pivot, make_turn, read, render
+from tests.builders.chat import JSON, conversations, make_pivot, make_turn, read, render
 
 _CLEARED = PLACEHOLDERS[0]
 _OWN = "(gone, ünlike others)"

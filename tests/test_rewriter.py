@@ -10,7 +10,7 @@ from gateway.core.history.conversation import find_open_group, is_boundary
 from gateway.core.history.pivot import Mark
 from gateway.rewriter import Rewriter
 from gateway.wire.formats.chat.render import render_summary
-from tests.conversations import (
+from tests.builders.chat import (
     PLACEHOLDER,
     QUESTION,
     RESUME,

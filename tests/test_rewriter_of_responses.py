@@ -7,13 +7,13 @@ from hypothesis import strategies as st
 
 from gateway.identity import Recognizer
 from gateway.wire.formats.registry import RESPONSES
-from tests.conversations import (
+from tests.builders.chat import (
     Rewritten,
     render_message,
     rewrite,
     rewrite_somehow,
 )
-from tests.responses_items import bodies, conversations, frames, read, render_body
+from tests.builders.responses import bodies, conversations, frames, read, render_body
 from tests.toy.validity import Rules
 from tests.toy.validity_responses import find_violation
 

@@ -8,7 +8,7 @@ from gateway.sizes import Sizer, measure_message
 from gateway.tokens import count_by_length
 from gateway.wire.formats.chat.text import read_spoken
 from gateway.wire.formats.registry import MESSAGES, RESPONSES
-from tests.conversations import JSON, read, render, render_message
+from tests.builders.chat import JSON, read, render, render_message
 
 _MESSAGES: list[JSON] = [
     {"role": "system", "content": "x" * 400},

@@ -18,7 +18,7 @@ from gateway.core.limits.model_limits import Limits
 from gateway.core.policy import Policy
 from gateway.core.sizing.estimate import Calibration, Known, Sizes
 from gateway.rewriter import Rewriter
-from tests.conversations import JSON, converse, make_batch, make_pivot, make_turn, read, render
+from tests.builders.chat import JSON, converse, make_batch, make_pivot, make_turn, read, render
 from tests.recorded_pruning import RecordedPruning
 from tests.shared_data import SHARED, requires_shared
 from tests.test_presets import load_preset

@@ -7,7 +7,7 @@ from gateway.core.compaction.cut import Cut
 from gateway.core.history.transcript import Spoken
 from gateway.core.policy import Policy, Prompts, Summary
 from gateway.summary_fit import make_parts
-from tests.conversations import converse, make_pivot
+from tests.builders.chat import converse, make_pivot
 
 _POLICY = Policy(prompts=Prompts(question="What?", instruction="Say it."))
 _SPOKEN = [

@@ -8,7 +8,7 @@ from gateway.core.policy import Policy, Summary
 from gateway.summary_models import SummaryModels, choose_summary_model
 from gateway.tenants import Tenant
 from gateway.turn import Turn
-from tests.conversations import make_turn, read, render
+from tests.builders.chat import make_turn, read, render
 
 _MAPPED = replace(Policy(), summary=Summary(model_map=(("toy", "small"),)))
 

@@ -16,7 +16,7 @@ from gateway.state.records import Marker, render_record
 from gateway.state.state import State
 from gateway.store.fault import StoreError
 from gateway.store.memory import MemoryStore
-from tests.conversations import JSON, converse, make_batch, make_pivot
+from tests.builders.chat import JSON, converse, make_batch, make_pivot
 
 _TURN: list[JSON] = [{"role": "assistant", "content": "Done."}, {"role": "user", "content": "More."}]
 _TALK: list[JSON] = [{"role": "user", "content": "Fix it."}, *_TURN * 5]

@@ -15,7 +15,7 @@ from gateway.core.history.view import FRAME_TOKENS, Size, View
 from gateway.core.limits.model_limits import Limits
 from gateway.core.policy import Policy
 from gateway.core.sizing.estimate import Calibration, Known, Sizes
-from tests.conversations import JSON, converse
+from tests.builders.chat import JSON, converse
 
 SUMMARY_TOKENS = 1_000
 # Of a line that says that something is missing.

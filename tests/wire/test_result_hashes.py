@@ -20,7 +20,7 @@ from gateway.core.history.cleared_results import (
 )
 from gateway.wire.canonical import flatten_content
 from gateway.wire.result_hashes import read_skeleton
-from tests.conversations import JSON, conversations, make_pivot, read, render, render_body, render_message
+from tests.builders.chat import JSON, conversations, make_pivot, read, render, render_body, render_message
 
 _CLEARED = list_cleared("")
 

@@ -18,7 +18,7 @@ from gateway.core.history.transcript import Spoken, render_transcript
 from gateway.core.history.view import Size
 from gateway.core.sizing.estimate import Sizes
 from gateway.core.sizing.weights import Weights
-from tests.conversations import JSON, conversations, converse
+from tests.builders.chat import JSON, conversations, converse
 
 
 def make_weights(count: int) -> Weights:

@@ -12,7 +12,7 @@ from gateway.core.limits.thresholds import Demand, Lines, choose_lines
 from gateway.core.policy import Keep, Policy
 from gateway.core.sizing.estimate import Sizes
 from gateway.core.sizing.weights import Weights
-from tests.conversations import JSON, bodies, converse, make_pivot, pivots, read
+from tests.builders.chat import JSON, bodies, converse, make_pivot, pivots, read
 
 
 def make_talk(turns: int) -> list[JSON]:

@@ -11,7 +11,7 @@ from gateway.core.history.view import Size, View
 from gateway.core.limits.model_limits import Limits
 from gateway.core.policy import Keep, Policy
 from gateway.core.sizing.estimate import Calibration, Known
-from tests.conversations import JSON, bodies, make_pivot, measure_sizes, read
+from tests.builders.chat import JSON, bodies, make_pivot, measure_sizes, read
 from tests.core.compaction.test_plan import situate
 
 few = settings(max_examples=60)

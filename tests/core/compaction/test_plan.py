@@ -14,7 +14,7 @@ from gateway.core.limits.model_limits import Limits
 from gateway.core.limits.thresholds import Demand, choose_lines
 from gateway.core.policy import Keep, Policy, Pruning, Summary, Trigger
 from gateway.core.sizing.estimate import Calibration, Known, Sizes
-from tests.conversations import JSON, bodies, converse, make_batch, make_pivot, read
+from tests.builders.chat import JSON, bodies, converse, make_batch, make_pivot, read
 
 # Whole conversations are slow to draw.
 few = settings(max_examples=40)

@@ -14,7 +14,7 @@ from gateway.core.history.view import FRAME_TOKENS, Size, View, make_view
 from gateway.core.policy import Pruning
 from gateway.core.sizing.estimate import Sizes
 from gateway.core.sizing.weights import Weights
-from tests.conversations import JSON, bodies, converse, make_batch, make_pivot, read
+from tests.builders.chat import JSON, bodies, converse, make_batch, make_pivot, read
 from tests.recorded_pruning import RecordedPruning
 from tests.shared_data import SHARED, requires_shared
 

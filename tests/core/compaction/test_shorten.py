@@ -8,7 +8,7 @@ from gateway.core.history.pivot import Mark
 from gateway.core.history.view import Size, View, make_view, shown_tokens
 from gateway.core.sizing.estimate import Sizes
 from gateway.core.sizing.weights import Weights
-from tests.conversations import bodies, converse, make_batch, make_pivot, read
+from tests.builders.chat import bodies, converse, make_batch, make_pivot, read
 
 _NOTHING = View(None, {})
 _TALK: list[dict[str, Any]] = [

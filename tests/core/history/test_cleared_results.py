@@ -21,7 +21,7 @@ from gateway.core.history.cleared_results import (
     with_outline,
 )
 from gateway.core.history.conversation import begin_conversation
-from tests.conversations import converse, make_pivot
+from tests.builders.chat import converse, make_pivot
 
 _TALK = converse(
     [

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from gateway.core.history.conversation import find_open_group, is_boundary
 from gateway.core.history.pivot import Mark, find_eligible_batches, find_eligible_pivots, is_on_chain
-from tests.conversations import JSON, bodies, converse, make_batch, make_pivot, read
+from tests.builders.chat import JSON, bodies, converse, make_batch, make_pivot, read
 
 _TALK: list[JSON] = [
     {"role": "user", "content": "a"},

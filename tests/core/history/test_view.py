@@ -12,7 +12,7 @@ from gateway.core.history.view import (
     measure_range,
     shown_tokens,
 )
-from tests.conversations import bodies, converse, make_batch, make_pivot, pivots, read
+from tests.builders.chat import bodies, converse, make_batch, make_pivot, pivots, read
 
 _TALK = [
     {"role": "user", "content": "a"},

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from gateway.core.history.head import Head
 from gateway.core.sizing.estimate import Calibration, is_plausible_ratio, upper_bound_tokens
-from tests.conversations import bodies, converse, read
+from tests.builders.chat import bodies, converse, read
 
 _NEW = Calibration()
 _CONVERSATION = converse(

@@ -9,7 +9,7 @@ from gateway.core.history.pivot import Mark
 from gateway.core.history.view import Size
 from gateway.core.sizing.estimate import Calibration, Sizes
 from gateway.core.sizing.truncation import Expected, expect, is_truncated
-from tests.conversations import converse, make_batch, make_pivot
+from tests.builders.chat import converse, make_batch, make_pivot
 
 _CONVERSATION = converse(
     [{"role": role, "content": "a"} for role in ("user", "assistant") * 2]

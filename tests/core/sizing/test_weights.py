@@ -15,7 +15,7 @@ from gateway.core.sizing.weights import (
     find_steps,
     find_telling,
 )
-from tests.conversations import converse
+from tests.builders.chat import converse
 
 _CONVERSATION = converse(
     [{"role": role, "content": "a"} for role in ("user", "assistant") * 3]

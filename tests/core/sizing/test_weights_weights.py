@@ -11,7 +11,7 @@ from gateway.core.history.view import Size, View, make_view
 from gateway.core.sizing import weights
 from gateway.core.sizing.estimate import Calibration, Estimate, Known, Sizes
 from gateway.core.sizing.weights import weigh
-from tests.conversations import JSON, bodies, converse, make_batch, make_pivot, measure_sizes, read
+from tests.builders.chat import JSON, bodies, converse, make_batch, make_pivot, measure_sizes, read
 
 _NOTHING = View(None, {})
 _TALK: list[JSON] = [

@@ -20,7 +20,7 @@ from gateway.wire.formats.chat.request import parse_body
 from gateway.wire.local_response import OwnAnswer
 from gateway.wire.response.summary_reply import SummaryAnswer
 from gateway.wire.summary_request import SummaryRequest
-from tests.conversations import JSON, PLACEHOLDER, make_pivot, read, render, render_message
+from tests.builders.chat import JSON, PLACEHOLDER, make_pivot, read, render, render_message
 from tests.toy.validity import find_violation
 from tests.wire.own_answers import TEXTS, make_answer, read_back
 

@@ -9,7 +9,7 @@ from gateway.core.errors import Unreadable
 from gateway.core.history.message import Call
 from gateway.wire.formats.chat.request import parse_body, read_message
 from gateway.wire.request import RequestBody, message_key, parse_continuation
-from tests.conversations import JSON, bodies, conversations, frames, render, render_message, texts
+from tests.builders.chat import JSON, bodies, conversations, frames, render, render_message, texts
 
 _USER: JSON = {"role": "user", "content": "Look."}
 _CALLS: list[JSON] = [

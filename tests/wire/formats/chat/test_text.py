@@ -7,7 +7,7 @@ from hypothesis import given
 from gateway.core.history.transcript import Spoken
 from gateway.wire.formats.chat.request import read_message
 from gateway.wire.formats.chat.text import open_results, read_spoken
-from tests.conversations import JSON, conversations, render_message
+from tests.builders.chat import JSON, conversations, render_message
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from gateway.wire.formats.messages.render import (
 )
 from gateway.wire.response.reader import AnswerReader, Reading
 from gateway.wire.summary_request import SummaryRequest
-from tests.conversations import (
+from tests.builders.chat import (
     PLACEHOLDER,
     RESUME,
     Rewritten,
@@ -30,7 +30,7 @@ from tests.conversations import (
     rewrite,
     rewrite_somehow,
 )
-from tests.messages_conversations import (
+from tests.builders.messages import (
     IMAGE,
     JSON,
     MARK,

@@ -10,7 +10,7 @@ from gateway.wire.formats.messages.reply import read_said
 from gateway.wire.response.reader import AnswerReader
 from gateway.wire.response.stream_start import Refused, Started, StreamStart
 from gateway.wire.response.summary_reply import Said, SummaryAnswer, SummaryReader
-from tests.messages_conversations import JSON, text_block, use
+from tests.builders.messages import JSON, text_block, use
 
 _USAGE: JSON = {"input_tokens": 4, "cache_creation_input_tokens": 100, "cache_read_input_tokens": 1_000}
 

@@ -15,8 +15,8 @@ from gateway.wire.formats.messages import request as wire
 from gateway.wire.formats.messages.request import parse_body, read_message
 from gateway.wire.formats.registry import MESSAGES
 from gateway.wire.request import Envelope, message_key
-from tests.conversations import make_plan, make_turn, render_message
-from tests.messages_conversations import (
+from tests.builders.chat import make_plan, make_turn, render_message
+from tests.builders.messages import (
     IMAGE,
     JSON,
     MARK,

@@ -4,8 +4,8 @@ from hypothesis import given
 from gateway.core.history.transcript import Spoken, list_entries
 from gateway.wire.formats.messages.request import read_message
 from gateway.wire.formats.messages.text import read_spoken
-from tests.conversations import render_message
-from tests.messages_conversations import IMAGE, JSON, MARK, conversations, result, text_block, thought, use
+from tests.builders.chat import render_message
+from tests.builders.messages import IMAGE, JSON, MARK, conversations, result, text_block, thought, use
 
 
 def user(*blocks: object) -> JSON:

@@ -5,8 +5,8 @@ import pytest
 
 from gateway.core.history.pivot import Mark
 from gateway.wire.formats.responses.render import BLANK_PICTURE, render_marked, render_summary
-from tests.conversations import PLACEHOLDER, RESUME, make_pivot
-from tests.responses_items import JSON, read, render
+from tests.builders.chat import PLACEHOLDER, RESUME, make_pivot
+from tests.builders.responses import JSON, read, render
 
 _SCREEN = {"type": "computer_screenshot", "image_url": "data:image/png;base64," + "A" * 400}
 

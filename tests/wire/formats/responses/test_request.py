@@ -10,7 +10,7 @@ from gateway.core.history.conversation import Conversation, find_open_group, fin
 from gateway.core.history.message import Call, Message
 from gateway.wire.formats.responses.request import parse_body, read_message
 from gateway.wire.request import message_key
-from tests.responses_items import JSON, read, render
+from tests.builders.responses import JSON, read, render
 from tests.shared_data import SHARED, requires_shared
 
 _CLIENTS = ("codex", "codex-sub", "opencode-responses", "aisdk-responses", "py-agents", "py-pyd", "py-lc")

@@ -5,7 +5,7 @@ import pytest
 
 from gateway.core.history.transcript import render_transcript
 from gateway.wire.formats.responses.text import open_results, read_spoken
-from tests.responses_items import JSON
+from tests.builders.responses import JSON
 from tests.shared_data import SHARED, requires_shared
 
 

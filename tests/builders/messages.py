@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from gateway.identity import Received, Recognizer
 from gateway.wire.formats.registry import MESSAGES
-from tests.conversations import render_message, texts
+from tests.builders.chat import render_message, texts
 from tests.toy.seal import sign
 
 JSON = dict[str, Any]

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from gateway.identity import Received, Recognizer
 from gateway.wire.formats.registry import RESPONSES
-from tests.conversations import render_message, texts
+from tests.builders.chat import render_message, texts
 
 JSON = dict[str, Any]
 
