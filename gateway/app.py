@@ -23,8 +23,10 @@ from gateway.core.policy import Estimator
 from gateway.counting import Counting
 from gateway.digester import Digester
 from gateway.discovery import Discovery
-from gateway.downstream_answer import Answer
-from gateway.downstream_request import Request
+from gateway.downstream.local_response import send_own
+from gateway.downstream.request import Request
+from gateway.downstream.response import Answer
+from gateway.downstream.server import Listener
 from gateway.entrance import Entrance
 from gateway.event_stream import EventStream
 from gateway.folding import Folding
@@ -35,12 +37,10 @@ from gateway.identity import Recognizer
 from gateway.journal import Journal
 from gateway.lessons import Lessons
 from gateway.limits import LimitsBook
-from gateway.listener import Listener
 from gateway.loop import is_itself
 from gateway.metrics import Metrics
 from gateway.model_lists import ModelLists
 from gateway.model_table import ModelTable
-from gateway.own_answer import send_own
 from gateway.own_call import open_client
 from gateway.pivots import PivotMaker
 from gateway.planner import Planner

@@ -9,7 +9,7 @@ from typing import Final
 from gateway.compactor import Compactor
 from gateway.core.compaction.command import describe, may_be_command, read_compact
 from gateway.core.compaction.manual import UnderWay
-from gateway.downstream import Downstream
+from gateway.downstream.responder import Downstream
 from gateway.identity import Received
 from gateway.settings import Settings
 from gateway.turn import Turn

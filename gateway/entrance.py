@@ -9,7 +9,7 @@ import msgspec
 
 from gateway.core.errors import RequestRefused
 from gateway.core.history.purpose import is_agent, read_label
-from gateway.downstream_request import RequestLine, Sameness
+from gateway.downstream.request import RequestLine, Sameness
 from gateway.headers import RawHeaders, RequestHead, make_headers
 from gateway.lru import Lru
 from gateway.settings import UpstreamSettings

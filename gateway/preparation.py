@@ -7,7 +7,7 @@ from typing import Final
 
 from gateway.compactor import Compactor
 from gateway.core.compaction.plan import CompactFirst, DigestFirst, Plan, decide
-from gateway.downstream import Downstream
+from gateway.downstream.responder import Downstream
 from gateway.folding import Folding
 from gateway.order import Order
 from gateway.patience import Patience

@@ -12,12 +12,12 @@ from gateway.commands import Commands
 from gateway.core.errors import RequestRefused, Unreadable, UpstreamFailed, UpstreamStalled
 from gateway.counting import Counting
 from gateway.dialer import Call
-from gateway.downstream import Downstream
-from gateway.downstream_answer import Answer
-from gateway.downstream_request import Request
+from gateway.downstream.body import read_body, stream_body, take_body
+from gateway.downstream.local_response import send_own
+from gateway.downstream.request import Request
+from gateway.downstream.responder import Downstream
+from gateway.downstream.response import Answer
 from gateway.entrance import Entrance
-from gateway.incoming import read_body, stream_body, take_body
-from gateway.own_answer import send_own
 from gateway.reception import Reception
 from gateway.recovery import Recovery
 from gateway.sender import Sender

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 from gateway.core.compaction.plan import Plan
 from gateway.core.refusal.overflow import Overflow, is_window_exceeded
 from gateway.dialer import Call
-from gateway.downstream import Downstream
+from gateway.downstream.responder import Downstream
 from gateway.holding import Care, Held
 from gateway.journal import Journal
 from gateway.lessons import Lessons

@@ -14,7 +14,7 @@ from aiohttp import hdrs
 from gateway.core.errors import UpstreamFailed
 from gateway.core.refusal.overflow import Overflow
 from gateway.dialer import Call, Dialer
-from gateway.downstream import Downstream
+from gateway.downstream.responder import Downstream
 from gateway.headers import CONTENT_ENCODING, CONTENT_LENGTH, AnswerHead, make_answer_head
 from gateway.holding import Care, Held, hold_back, may_be_refusal
 from gateway.loop import refuse_gateway

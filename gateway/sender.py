@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from gateway.core.compaction.plan import Plan
 from gateway.dialer import Call
-from gateway.downstream import Downstream
+from gateway.downstream.responder import Downstream
 from gateway.holding import Care, Held
 from gateway.lru import Lru
 from gateway.relay import Exchange, Outcome, Relay

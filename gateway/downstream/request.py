@@ -8,7 +8,7 @@ from aiohttp import StreamReader, hdrs
 from aiohttp.http_parser import RawRequestMessage
 
 if TYPE_CHECKING:
-    from gateway.downstream_connection import DownstreamConnection
+    from gateway.downstream.connection import DownstreamConnection
 
 # The one header that differs from turn to turn, and says nothing of who asks for what.
 _LENGTH: Final = b"content-length"

@@ -6,8 +6,8 @@ from http import HTTPStatus
 
 from aiohttp import hdrs
 
-from gateway.downstream_answer import Answer
-from gateway.downstream_request import Request
+from gateway.downstream.request import Request
+from gateway.downstream.response import Answer
 from gateway.headers import AnswerHead, make_fields
 
 

@@ -1,7 +1,7 @@
 """A client's connection: bytes in, requests out, one answered after the other.
 
 The library parses heads and chunks. A body that tells its length is counted here, and a head that comes again
-is not parsed again (`repeated_head.py`).
+is not parsed again (`downstream/repeated_head.py`).
 """
 
 import asyncio
@@ -20,11 +20,11 @@ from aiohttp.streams import EMPTY_PAYLOAD
 from aiohttp.tcp_helpers import tcp_keepalive
 
 from gateway.core.errors import RequestRefused
-from gateway.downstream_answer import Answer
-from gateway.downstream_request import Request, RequestLine
-from gateway.head_parser import MOST_AHEAD, READ_BYTES, make_parser, parse
-from gateway.own_answer import make_own_head
-from gateway.repeated_head import RepeatedHead, learn_head
+from gateway.downstream.head_parser import MOST_AHEAD, READ_BYTES, make_parser, parse
+from gateway.downstream.local_response import make_own_head
+from gateway.downstream.repeated_head import RepeatedHead, learn_head
+from gateway.downstream.request import Request, RequestLine
+from gateway.downstream.response import Answer
 from gateway.wire.formats.registry import render_error
 
 # Up to here a body is taken in before the request is looked at, where that would wait for all of it anyway.

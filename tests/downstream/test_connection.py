@@ -14,13 +14,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.core.errors import RequestRefused
-from gateway.downstream_answer import Answer
-from gateway.downstream_connection import DownstreamConnection
-from gateway.downstream_request import Request
+from gateway.downstream.body import read_body, stream_body, take_body
+from gateway.downstream.connection import DownstreamConnection
+from gateway.downstream.local_response import send_own
+from gateway.downstream.request import Request
+from gateway.downstream.response import Answer
+from gateway.downstream.server import Listener
 from gateway.headers import AnswerHead
-from gateway.incoming import read_body, stream_body, take_body
-from gateway.listener import Listener
-from gateway.own_answer import send_own
 from tests.wire_through.raw import Connection, connecting
 
 MOST_BYTES = 1 << 24

@@ -9,7 +9,7 @@ from typing import Final
 from aiohttp import HttpVersion10, HttpVersion11
 from aiohttp.helpers import must_be_empty_body
 
-from gateway.downstream_request import Request
+from gateway.downstream.request import Request
 from gateway.headers import CONTENT_LENGTH, AnswerHead
 
 _NO_CONTENT: Final = 204

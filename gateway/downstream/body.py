@@ -7,7 +7,7 @@ import msgspec
 from aiohttp import StreamReader, hdrs
 
 from gateway.core.errors import RequestRefused
-from gateway.downstream_request import Request
+from gateway.downstream.request import Request
 from gateway.wire.content_encoding import DecodeError, decode_body
 
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"

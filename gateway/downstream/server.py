@@ -7,7 +7,7 @@ import asyncio
 import time
 from typing import Final
 
-from gateway.downstream_connection import DownstreamConnection, Handler
+from gateway.downstream.connection import DownstreamConnection, Handler
 
 _BACKLOG: Final = 1_024
 # Longer than any proxy in front keeps one.

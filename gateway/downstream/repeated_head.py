@@ -7,7 +7,7 @@ stands for all that are equal, byte for byte; nothing else is recognised.
 import re
 from typing import Final
 
-from gateway.downstream_request import RequestLine
+from gateway.downstream.request import RequestLine
 
 _LENGTH_LINE: Final = re.compile(rb"\r\ncontent-length:[ \t]*([0-9]+)", re.IGNORECASE)
 # A terabyte, less one byte.

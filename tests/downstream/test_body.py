@@ -9,11 +9,11 @@ import brotli
 import pytest
 
 from gateway.core.errors import RequestRefused
-from gateway.downstream_answer import Answer
-from gateway.downstream_request import Request
-from gateway.incoming import Body, read_body, stream_body, take_body
-from gateway.listener import Listener
-from gateway.own_answer import send_own
+from gateway.downstream.body import Body, read_body, stream_body, take_body
+from gateway.downstream.local_response import send_own
+from gateway.downstream.request import Request
+from gateway.downstream.response import Answer
+from gateway.downstream.server import Listener
 
 MOST_BYTES = 200_000
 TEXT = b'{"messages": []}' * 10

@@ -12,8 +12,8 @@ from typing import TypeVar
 
 from aiohttp import hdrs
 
-from gateway.downstream_answer import Answer
-from gateway.downstream_request import Request
+from gateway.downstream.request import Request
+from gateway.downstream.response import Answer
 from gateway.headers import AnswerHead, make_fields
 from gateway.settings import Keepalive
 from gateway.wire.formats.registry import CHAT, WireFormat

@@ -8,8 +8,8 @@ from aiohttp.http_parser import HttpRequestParser
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.downstream_request import RequestLine
-from gateway.repeated_head import RepeatedHead, learn_head
+from gateway.downstream.repeated_head import RepeatedHead, learn_head
+from gateway.downstream.request import RequestLine
 
 HEAD = b"POST /v1/x HTTP/1.1\r\nHost: a\r\nContent-Length: %b\r\nAuthorization: Bearer k\r\n\r\n"
 
