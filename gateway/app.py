@@ -37,11 +37,9 @@ from gateway.identity import Recognizer
 from gateway.journal import Journal
 from gateway.lessons import Lessons
 from gateway.limits import LimitsBook
-from gateway.loop import is_itself
 from gateway.metrics import Metrics
 from gateway.model_lists import ModelLists
 from gateway.model_table import ModelTable
-from gateway.own_call import open_client
 from gateway.pivots import PivotMaker
 from gateway.planner import Planner
 from gateway.plugin import load_plugins
@@ -64,7 +62,9 @@ from gateway.summary_fit import SummaryFitter
 from gateway.summary_models import SummaryModels
 from gateway.tenants import Policies, Tenancy
 from gateway.tokens import Tokenizer, count_by_length, count_by_length_up
-from gateway.upstream import Upstreams
+from gateway.upstream.internal_client import open_client
+from gateway.upstream.loop_guard import is_itself
+from gateway.upstream.target import Upstreams
 from gateway.webhook import Webhook
 from gateway.wire.formats.registry import render_error
 

@@ -6,11 +6,11 @@ or begun: a count is no turn.
 
 from gateway.core.compaction.plan import Plan
 from gateway.core.errors import Unreadable
-from gateway.dialer import Call
 from gateway.entrance import Admission
 from gateway.planner import Planner
 from gateway.reception import Reception
 from gateway.rewriter import Rewriter
+from gateway.upstream.client import Call
 from gateway.wire.formats.registry import WireFormat
 
 

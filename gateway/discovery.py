@@ -18,9 +18,9 @@ from gateway.headers import RawHeaders, make_headers
 from gateway.limits import LimitsBook
 from gateway.lru import Lru
 from gateway.model_lists import choose_viewer
-from gateway.own_call import CALL_ERRORS, make_own_headers
 from gateway.settings import UpstreamSettings
-from gateway.upstream import make_url
+from gateway.upstream.internal_client import CALL_ERRORS, make_own_headers
+from gateway.upstream.target import make_url
 from gateway.wire.content_encoding import decode_body
 from gateway.wire.model_list import MOST_BYTES, parse_model_list
 

@@ -14,7 +14,7 @@ from gateway.headers import RawHeaders, RequestHead, make_headers
 from gateway.lru import Lru
 from gateway.settings import UpstreamSettings
 from gateway.tenants import Tenancy, Tenant
-from gateway.upstream import Upstreams, make_target, make_url
+from gateway.upstream.target import Upstreams, make_target, make_url
 from gateway.wire.formats.registry import WireFormat, read_counted_format, read_format
 
 _BYPASS = "x-gateway-bypass"

@@ -11,7 +11,6 @@ from aiohttp import hdrs
 from gateway.commands import Commands
 from gateway.core.errors import RequestRefused, Unreadable, UpstreamFailed, UpstreamStalled
 from gateway.counting import Counting
-from gateway.dialer import Call
 from gateway.downstream.body import read_body, stream_body, take_body
 from gateway.downstream.local_response import send_own
 from gateway.downstream.request import Request
@@ -22,6 +21,7 @@ from gateway.reception import Reception
 from gateway.recovery import Recovery
 from gateway.sender import Sender
 from gateway.settings import Settings
+from gateway.upstream.client import Call
 from gateway.wire.formats.registry import render_error
 
 log = logging.getLogger("gateway.proxy")

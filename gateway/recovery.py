@@ -9,9 +9,7 @@ from typing import Final, NamedTuple
 
 from gateway.core.compaction.plan import Plan
 from gateway.core.refusal.overflow import Overflow, is_window_exceeded
-from gateway.dialer import Call
 from gateway.downstream.responder import Downstream
-from gateway.holding import Care, Held
 from gateway.journal import Journal
 from gateway.lessons import Lessons
 from gateway.patience import Patience
@@ -19,6 +17,8 @@ from gateway.preparation import Preparation
 from gateway.relay import Outcome
 from gateway.sender import Sender, Watching
 from gateway.turn import Turn
+from gateway.upstream.client import Call
+from gateway.upstream.refusal_probe import Care, Held
 
 # Once with a summary, once with a digest.
 _MOST_RETRIES: Final = 2

@@ -13,15 +13,15 @@ from aiohttp import hdrs
 
 from gateway.core.errors import UpstreamFailed
 from gateway.core.refusal.overflow import Overflow
-from gateway.dialer import Call, Dialer
 from gateway.downstream.responder import Downstream
 from gateway.headers import CONTENT_ENCODING, CONTENT_LENGTH, AnswerHead, make_answer_head
-from gateway.holding import Care, Held, hold_back, may_be_refusal
-from gateway.loop import refuse_gateway
 from gateway.settings import Settings
-from gateway.upstream_answer import UpstreamAnswer
-from gateway.upstream_body import FOREIGN, read_at_hand, read_bounded, read_piece, translate
-from gateway.watchdog import Watch, Watchdog
+from gateway.upstream.body import FOREIGN, read_at_hand, read_bounded, read_piece, translate
+from gateway.upstream.client import Call, Dialer
+from gateway.upstream.idle_timeout import Watch, Watchdog
+from gateway.upstream.loop_guard import refuse_gateway
+from gateway.upstream.refusal_probe import Care, Held, hold_back, may_be_refusal
+from gateway.upstream.response import UpstreamAnswer
 from gateway.wire.content_encoding import DecodeError, Decoder, decode_body, make_decoder
 from gateway.wire.response.reader import AnswerReader, Reading
 from gateway.wire.response.usage_chunk import UsageChunkFilter

@@ -6,14 +6,14 @@ import msgspec
 from msgspec.structs import replace
 
 from gateway.core.compaction.plan import Plan
-from gateway.dialer import Call
 from gateway.downstream.responder import Downstream
-from gateway.holding import Care, Held
 from gateway.lru import Lru
 from gateway.relay import Exchange, Outcome, Relay
 from gateway.rewriter import Rewriter
 from gateway.settings import Settings
 from gateway.turn import Turn
+from gateway.upstream.client import Call
+from gateway.upstream.refusal_probe import Care, Held
 
 _REFUSERS_BYTES = 1 << 18
 _REFUSER_WEIGHT_BYTES = 256

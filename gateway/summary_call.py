@@ -13,7 +13,7 @@ import httpx2 as httpx
 from gateway.core.compaction.summary import Answer
 from gateway.core.errors import ModelUnknown, UpstreamFailed
 from gateway.core.refusal.overflow import Overflow, read_overflow
-from gateway.own_call import CALL_ERRORS, make_own_headers
+from gateway.upstream.internal_client import CALL_ERRORS, make_own_headers
 from gateway.wire.formats.registry import WireFormat
 from gateway.wire.response.refusal import STATUSES, is_model_unknown, read_refusal
 from gateway.wire.response.summary_reply import SummaryReader

@@ -35,7 +35,7 @@ from gateway.spoken import read_folded
 from gateway.summary_call import Assignment
 from gateway.summary_models import SummaryModels
 from gateway.turn import Turn
-from gateway.upstream import Upstreams, make_url
+from gateway.upstream.target import Upstreams, make_url
 from gateway.wire.formats.registry import FORMATS, WireFormat
 from gateway.wire.summary_request import SummaryRequest
 

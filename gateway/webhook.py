@@ -17,8 +17,8 @@ import msgspec
 
 from gateway.core.errors import HookFailed
 from gateway.hooks import PreCompact, Say, SessionStart
-from gateway.own_call import CALL_ERRORS
 from gateway.settings import HookTarget
+from gateway.upstream.internal_client import CALL_ERRORS
 
 _MOST_ANSWER_BYTES: Final = 1 << 16
 

@@ -15,10 +15,10 @@ from gateway.discovery import Discovery
 from gateway.limits import LimitsBook
 from gateway.model_lists import ModelLists
 from gateway.model_table import ModelTable
-from gateway.own_call import open_client
 from gateway.settings import ModelRule, UpstreamSettings, load_settings
 from gateway.state.state import State
 from gateway.store.memory import MemoryStore
+from gateway.upstream.internal_client import open_client
 from gateway.wire.model_list import MOST_BYTES
 from tests.store.clock import Clock
 from tests.toy.delivery import Delivery, RawAnswer

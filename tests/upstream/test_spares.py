@@ -6,7 +6,7 @@ import aiohttp
 from aiohttp.connector import Connection
 from yarl import URL
 
-from gateway.spares import Spares
+from gateway.upstream.spares import Spares
 
 PLACE = "http://upstream/v1"
 

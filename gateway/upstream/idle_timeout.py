@@ -9,7 +9,7 @@ import time
 from contextlib import suppress
 
 from gateway.core.errors import UpstreamStalled
-from gateway.upstream_answer import UpstreamAnswer
+from gateway.upstream.response import UpstreamAnswer
 
 _MOST_SECONDS_BETWEEN_SWEEPS = 1.0
 

@@ -21,9 +21,9 @@ from aiohttp.http_exceptions import HttpProcessingError
 
 from gateway.headers import RequestHead
 from gateway.settings import UpstreamSettings
-from gateway.spares import Spares
-from gateway.upstream_answer import UpstreamAnswer
-from gateway.watchdog import Watch
+from gateway.upstream.idle_timeout import Watch
+from gateway.upstream.response import UpstreamAnswer
+from gateway.upstream.spares import Spares
 
 # One write of this size at a time, so that a large body neither fills the buffer nor holds the loop.
 _WRITE_BYTES: Final = 1 << 20

@@ -8,8 +8,8 @@ from typing import Final, NoReturn
 import aiohttp
 
 from gateway.core.errors import UpstreamFailed
-from gateway.upstream_answer import UpstreamAnswer
-from gateway.watchdog import Watch
+from gateway.upstream.idle_timeout import Watch
+from gateway.upstream.response import UpstreamAnswer
 
 # What the library and the system raise where upstream, or the way there, is at fault; and a cancelled wait.
 FOREIGN: Final = (

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import pytest
 
 from gateway.core.errors import UpstreamStalled
-from gateway.watchdog import Watch, Watchdog
+from gateway.upstream.idle_timeout import Watch, Watchdog
 
 IDLE_SECONDS = 0.1
 

@@ -15,9 +15,9 @@ from aiohttp import hdrs
 from gateway.core.errors import UpstreamFailed
 from gateway.core.refusal.overflow import Overflow, Refusal, read_overflow
 from gateway.headers import AnswerHead
-from gateway.upstream_answer import UpstreamAnswer
-from gateway.upstream_body import read_more, read_piece
-from gateway.watchdog import Watch
+from gateway.upstream.body import read_more, read_piece
+from gateway.upstream.idle_timeout import Watch
+from gateway.upstream.response import UpstreamAnswer
 from gateway.wire.content_encoding import DecodeError, decode_body, make_decoder
 from gateway.wire.response.refusal import read_refusal
 from gateway.wire.response.stream_start import PENDING, Refused, StreamStart, Verdict

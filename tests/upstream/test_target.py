@@ -12,7 +12,7 @@ from gateway.core.errors import RequestRefused
 from gateway.headers import make_answer_head, make_headers
 from gateway.settings import UpstreamSettings
 from gateway.settings.schema import WIRE_FORMATS, WireFormat
-from gateway.upstream import make_url
+from gateway.upstream.target import make_url
 
 
 def upstream(

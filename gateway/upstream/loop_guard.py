@@ -10,7 +10,7 @@ from multidict import istr
 
 from gateway.core.errors import RequestRefused
 from gateway.settings import Listen, UpstreamSettings
-from gateway.upstream_answer import UpstreamAnswer
+from gateway.upstream.response import UpstreamAnswer
 
 _TELLTALE = istr("x-gateway-plan")
 _DEFAULT_PORTS = {"http": 80, "https": 443}
