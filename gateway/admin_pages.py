@@ -11,10 +11,10 @@ import msgspec
 from aiohttp import web
 
 from gateway.compactor import Compactor
+from gateway.conversations.registry import Roster, Sighting
 from gateway.core.compaction.command import LONGEST_INSTRUCTIONS_CHARS
 from gateway.event_stream import EventStream
 from gateway.metrics import CONTENT_TYPE, Metrics
-from gateway.roster import Roster, Sighting
 from gateway.state.state import State
 
 Page = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]

@@ -18,6 +18,9 @@ from gateway.calibrator import Calibrator
 from gateway.chronicle import Chronicle
 from gateway.commands import Commands
 from gateway.compactor import Compactor
+from gateway.conversations.recognizer import Recognizer
+from gateway.conversations.registry import Roster
+from gateway.conversations.stored_responses import RememberedItems
 from gateway.core.errors import RequestRefused
 from gateway.core.policy import Estimator
 from gateway.counting import Counting
@@ -33,7 +36,6 @@ from gateway.folding import Folding
 from gateway.history_pages import HistoryPages
 from gateway.hooked import Hooked
 from gateway.hooks import Hooks
-from gateway.identity import Recognizer
 from gateway.journal import Journal
 from gateway.lessons import Lessons
 from gateway.limits import LimitsBook
@@ -48,9 +50,7 @@ from gateway.proxy import Proxy, Ways
 from gateway.reception import Reception
 from gateway.recovery import Recovery
 from gateway.relay import Relay
-from gateway.remembered_items import RememberedItems
 from gateway.rewriter import Rewriter
-from gateway.roster import Roster
 from gateway.sender import Sender
 from gateway.settings import Settings
 from gateway.sizes import Count, Sizer

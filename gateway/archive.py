@@ -16,13 +16,13 @@ from typing import Final
 import msgspec
 
 from gateway.backlog import Backlog
+from gateway.conversations.recognizer import Received
+from gateway.conversations.turn import Turn
 from gateway.core.compaction.cut import Cut
 from gateway.core.history.pivot import Batch, Pivot, is_on_chain
-from gateway.identity import Received
 from gateway.lru import Lru
 from gateway.store import Store, StoreError
 from gateway.taken import Kind, Original, Taken, parse_taken, render_taken
-from gateway.turn import Turn
 
 log = logging.getLogger("gateway.archive")
 

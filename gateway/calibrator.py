@@ -1,5 +1,6 @@
 """Learns from what upstream counted: how its count compares with ours, and whether it left something out."""
 
+from gateway.conversations.turn import Turn
 from gateway.core.compaction.plan import Plan
 from gateway.core.history.view import measure
 from gateway.core.sizing.truncation import Expected, expect, had_in_force, is_suspicious, is_truncated
@@ -8,7 +9,6 @@ from gateway.journal import Journal
 from gateway.limits import LimitsBook
 from gateway.sizes import Sizer
 from gateway.state.state import State
-from gateway.turn import Turn
 
 # To count more takes longer than a hundred requests.
 _SMALL_BYTES = 32 * 1024

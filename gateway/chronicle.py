@@ -7,9 +7,9 @@ from typing import Final
 
 from gateway.backlog import Backlog
 from gateway.compaction_log import CompactionLog, Entry, parse_log, render_log
+from gateway.conversations.turn import Turn
 from gateway.lru import Lru
 from gateway.store import Store
-from gateway.turn import Turn
 
 _MEMORY_BYTES: Final = 1 << 20
 _ENTRY_BYTES: Final = 600

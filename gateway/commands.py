@@ -7,12 +7,12 @@ import time
 from typing import Final
 
 from gateway.compactor import Compactor
+from gateway.conversations.recognizer import Received
+from gateway.conversations.turn import Turn
 from gateway.core.compaction.command import describe, may_be_command, read_compact
 from gateway.core.compaction.manual import UnderWay
 from gateway.downstream.responder import Downstream
-from gateway.identity import Received
 from gateway.settings import Settings
-from gateway.turn import Turn
 from gateway.wire.canonical import without_ephemeral_blocks
 from gateway.wire.local_response import OwnAnswer
 

@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from gateway.calibrator import Calibrator
+from gateway.conversations.turn import Turn
 from gateway.core.compaction.cut import Cut
 from gateway.core.compaction.manual import (
     Failed,
@@ -35,7 +36,6 @@ from gateway.order import Order
 from gateway.planner import Planner
 from gateway.state.records import Marker
 from gateway.state.state import State
-from gateway.turn import Turn
 
 log = logging.getLogger("gateway.compactor")
 

@@ -3,6 +3,7 @@
 import asyncio
 from typing import Final
 
+from gateway.conversations.turn import Turn
 from gateway.core.compaction.cut import Cut
 from gateway.core.compaction.plan import Situation
 from gateway.core.compaction.summary import Accepted
@@ -12,7 +13,6 @@ from gateway.core.sizing.weights import weigh
 from gateway.pivots import PivotMaker
 from gateway.sizes import Sizer
 from gateway.spoken import read_folded
-from gateway.turn import Turn
 
 # A first guess; what it really takes is counted, and the digest made again within its cap.
 _CHARS_PER_TOKEN: Final = 3.0

@@ -7,6 +7,8 @@ in a row is left alone for a while.
 import time
 from dataclasses import dataclass, replace
 
+from gateway.conversations.cleared_results import remember
+from gateway.conversations.turn import Turn
 from gateway.core.compaction.breaker import Breaker
 from gateway.core.compaction.cut import Cut
 from gateway.core.compaction.plan import Situation
@@ -20,11 +22,9 @@ from gateway.journal import Journal
 from gateway.lru import Lru
 from gateway.order import DIGEST, Order
 from gateway.planner import Planner
-from gateway.recollection import remember
 from gateway.state.state import State
 from gateway.store import StoreError
 from gateway.summariser import Made
-from gateway.turn import Turn
 
 _BREAKERS_BYTES = 1 << 18
 _BREAKER_WEIGHT_BYTES = 256

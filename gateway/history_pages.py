@@ -14,7 +14,7 @@ from gateway.admin_pages import Page, render_time, say_unknown
 from gateway.archive import Archive
 from gateway.chronicle import Chronicle
 from gateway.compaction_log import Entry
-from gateway.roster import Roster
+from gateway.conversations.registry import Roster
 from gateway.taken import Taken
 
 _CONVERSATION: Final = re.compile(r"[0-9a-f]{1,64}")

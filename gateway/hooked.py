@@ -1,12 +1,12 @@
 """Asks the hooks, then the summariser."""
 
+from gateway.conversations.turn import Turn
 from gateway.core.compaction.cut import Cut
 from gateway.core.compaction.plan import Situation
 from gateway.core.compaction.summary import Rejected
 from gateway.hooks import Hooks, PreCompact
 from gateway.order import Order
 from gateway.summariser import Made, Summariser
-from gateway.turn import Turn
 
 VETOED = Rejected("vetoed", is_summarisers=False)
 

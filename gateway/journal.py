@@ -10,6 +10,7 @@ from gateway.archive import Archive
 from gateway.bus import Bus
 from gateway.chronicle import Chronicle
 from gateway.compaction_log import DONE, Entry
+from gateway.conversations.turn import Turn
 from gateway.core.compaction.cut import Cut
 from gateway.core.compaction.plan import Plan
 from gateway.core.history.pivot import Batch, Pivot
@@ -18,7 +19,6 @@ from gateway.events import Compacted, CompactionFailed, Kind, Overflowed, Pruned
 from gateway.metrics import Metrics
 from gateway.order import DIGEST, Order
 from gateway.summariser import Made
-from gateway.turn import Turn
 
 _compactor: Final = logging.getLogger("gateway.compactor")
 _recovery: Final = logging.getLogger("gateway.recovery")

@@ -9,12 +9,12 @@ from dataclasses import replace
 from typing import Final
 
 from gateway.calibrator import Calibrator
+from gateway.conversations.turn import Turn
 from gateway.core.compaction.plan import Plan
 from gateway.core.limits.model_limits import Limits
 from gateway.core.refusal.overflow import Overflow
 from gateway.core.sizing.usage import Usage
 from gateway.limits import LimitsBook
-from gateway.turn import Turn
 
 # Of what was refused: certainly smaller, and far enough below that an estimate a little off still fits.
 _SMALLER: Final = 0.9

@@ -3,6 +3,7 @@
 import time
 from typing import Final
 
+from gateway.conversations.turn import Turn
 from gateway.core.compaction.cut import Cut
 from gateway.core.compaction.plan import Situation
 from gateway.core.compaction.summary import Accepted
@@ -10,7 +11,6 @@ from gateway.core.history.conversation import find_fold_start
 from gateway.core.history.pivot import Mark, Pivot
 from gateway.core.history.view import shown_tokens
 from gateway.sizes import Sizer
-from gateway.turn import Turn
 
 # What the inserted messages cost beyond their texts, in raw tokens.
 _INSERTED_TOKENS: Final = 12

@@ -7,6 +7,7 @@ answer counted is known.
 from collections.abc import Sequence
 from dataclasses import replace
 
+from gateway.conversations.turn import Turn
 from gateway.core.compaction.clamp import choose_output
 from gateway.core.compaction.plan import InTokens, Plan, Situation
 from gateway.core.history.head import Head
@@ -26,7 +27,6 @@ from gateway.core.sizing.payload import Bulk, is_in_sight, weigh_bulk
 from gateway.core.sizing.weights import estimate_view, weigh
 from gateway.sizes import Sizer
 from gateway.state.state import State
-from gateway.turn import Turn
 
 # Bytes of JSON to a token.
 _ROUGH_BYTES_PER_TOKEN = 3.5

@@ -6,6 +6,8 @@ from dataclasses import replace
 from typing import Final
 
 from gateway.compactor import Compactor
+from gateway.conversations.registry import Roster
+from gateway.conversations.turn import Turn
 from gateway.core.compaction.plan import CompactFirst, DigestFirst, Plan, decide
 from gateway.downstream.responder import Downstream
 from gateway.folding import Folding
@@ -13,9 +15,7 @@ from gateway.order import Order
 from gateway.patience import Patience
 from gateway.planner import Planner
 from gateway.relay import Outcome
-from gateway.roster import Roster
 from gateway.settings import Settings
-from gateway.turn import Turn
 
 # One digest does what can be done; a second one would only quote less of the same.
 _MOST_DIGESTS: Final = 1

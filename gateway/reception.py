@@ -8,6 +8,10 @@ from typing import Final
 import msgspec
 
 from gateway.commands import read_command
+from gateway.conversations.cleared_results import recall
+from gateway.conversations.recognizer import Received, leading_digests
+from gateway.conversations.stored_responses import RememberedItems
+from gateway.conversations.turn import Turn
 from gateway.core.errors import Unreadable
 from gateway.core.history.conversation import Conversation, count_replies
 from gateway.core.history.head import Head, choose_scope
@@ -17,14 +21,10 @@ from gateway.core.limits.thresholds import Demand, Lines, choose_lines
 from gateway.core.policy import Policy
 from gateway.discovery import Discovery
 from gateway.entrance import Admission
-from gateway.identity import Received, leading_digests
 from gateway.limits import LimitsBook
 from gateway.lru import Lru
-from gateway.recollection import recall
-from gateway.remembered_items import RememberedItems
 from gateway.state.state import State
 from gateway.tenants import Policies
-from gateway.turn import Turn
 from gateway.wire.formats.registry import WireFormat
 from gateway.wire.request import Envelope
 from gateway.wire.sse import Event

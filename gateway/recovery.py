@@ -7,6 +7,7 @@ from collections.abc import Awaitable
 from functools import partial
 from typing import Final, NamedTuple
 
+from gateway.conversations.turn import Turn
 from gateway.core.compaction.plan import Plan
 from gateway.core.refusal.overflow import Overflow, is_window_exceeded
 from gateway.downstream.responder import Downstream
@@ -16,7 +17,6 @@ from gateway.patience import Patience
 from gateway.preparation import Preparation
 from gateway.relay import Outcome
 from gateway.sender import Sender, Watching
-from gateway.turn import Turn
 from gateway.upstream.client import Call
 from gateway.upstream.refusal_probe import Care, Held
 

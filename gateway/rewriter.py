@@ -5,11 +5,11 @@ Rendered marks are remembered, so that a shortened message is parsed once in its
 
 from functools import partial
 
+from gateway.conversations.turn import Turn
 from gateway.core.compaction.plan import Plan
 from gateway.core.history.pivot import Mark, Pivot
 from gateway.core.history.view import View
 from gateway.lru import Lru
-from gateway.turn import Turn
 from gateway.wire.edits import Edit, apply_edits, make_output_edit, make_usage_edit, make_view_edits
 from gateway.wire.formats.registry import WireFormat
 

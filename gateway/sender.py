@@ -5,13 +5,13 @@ from collections.abc import Callable
 import msgspec
 from msgspec.structs import replace
 
+from gateway.conversations.turn import Turn
 from gateway.core.compaction.plan import Plan
 from gateway.downstream.responder import Downstream
 from gateway.lru import Lru
 from gateway.relay import Exchange, Outcome, Relay
 from gateway.rewriter import Rewriter
 from gateway.settings import Settings
-from gateway.turn import Turn
 from gateway.upstream.client import Call
 from gateway.upstream.refusal_probe import Care, Held
 

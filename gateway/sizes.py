@@ -10,11 +10,11 @@ from functools import partial
 
 import msgspec
 
+from gateway.conversations.recognizer import Received
 from gateway.core.history.transcript import Spoken, list_entries
 from gateway.core.history.view import CLEARED_TOKENS, FRAME_TOKENS, Size
 from gateway.core.policy import Estimator
 from gateway.core.sizing.estimate import Sizes
-from gateway.identity import Received
 from gateway.lru import Lru
 from gateway.wire.body import Slice, decode_message
 from gateway.wire.canonical import flatten_content

@@ -1,8 +1,8 @@
 """What was said in the messages that a cut folds: the originals that the client just sent (DESIGN §6)."""
 
+from gateway.conversations.turn import Turn
 from gateway.core.compaction.cut import Cut
 from gateway.core.history.transcript import Spoken
-from gateway.turn import Turn
 
 
 def read_folded(turn: Turn, cut: Cut) -> list[Spoken]:

@@ -7,6 +7,7 @@ import asyncio
 from dataclasses import dataclass
 from typing import Final
 
+from gateway.conversations.turn import Turn
 from gateway.core.compaction.cut import SMALLER_SHARE, Cut
 from gateway.core.compaction.plan import Situation
 from gateway.core.compaction.summary import Accepted, Answer, Bounds, Rejected, judge_summary, strip_thinking
@@ -19,7 +20,6 @@ from gateway.sizes import Sizer
 from gateway.summary_call import PromptRefused, SummaryClient
 from gateway.summary_fit import NO_LIMIT, Fitted, SummaryFitter, Wish
 from gateway.summary_models import SummaryModels
-from gateway.turn import Turn
 
 # One retry (DESIGN §6); where the first may not have fitted after all, with at most this share of its prompt.
 _TRIES: Final = 2

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+from gateway.conversations.turn import Turn
 from gateway.core.compaction.chunks import (
     Attempt,
     History,
@@ -34,7 +35,6 @@ from gateway.sizes import Sizer
 from gateway.spoken import read_folded
 from gateway.summary_call import Assignment
 from gateway.summary_models import SummaryModels
-from gateway.turn import Turn
 from gateway.upstream.target import Upstreams, make_url
 from gateway.wire.formats.registry import FORMATS, WireFormat
 from gateway.wire.summary_request import SummaryRequest

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from fnmatch import fnmatchcase
 from typing import Final
 
+from gateway.conversations.turn import Turn
 from gateway.core.policy import Summary
-from gateway.turn import Turn
 
 log = logging.getLogger("gateway.summary_models")
 

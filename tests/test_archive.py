@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from gateway.archive import Archive
+from gateway.conversations.turn import Turn
 from gateway.core.compaction.cut import Cut
 from gateway.core.history.pivot import Mark
 from gateway.core.policy import Originals, Policy
@@ -14,7 +15,6 @@ from gateway.store import Store, StoreError
 from gateway.store.disk import DiskStore
 from gateway.store.memory import MemoryStore
 from gateway.taken import Taken
-from gateway.turn import Turn
 from tests.builders.chat import JSON, make_batch, make_pivot, make_turn, read, render, render_message
 
 _TALK: list[JSON] = [

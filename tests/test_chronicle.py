@@ -2,9 +2,9 @@
 
 from gateway.chronicle import Chronicle
 from gateway.compaction_log import Entry
+from gateway.conversations.turn import Turn
 from gateway.store.memory import MemoryStore
 from gateway.tenants import Tenant
-from gateway.turn import Turn
 from tests.builders.chat import make_turn, read, render
 
 _BODY = render([{"role": "user", "content": "Fix it."}])

@@ -5,6 +5,7 @@ from typing import Any, cast
 from gateway.archive import Archive
 from gateway.bus import Bus
 from gateway.chronicle import Chronicle
+from gateway.conversations.turn import Turn
 from gateway.core.compaction.cut import Cut
 from gateway.core.compaction.plan import Situation
 from gateway.core.history.pivot import Pivot
@@ -20,7 +21,6 @@ from gateway.metrics import Metrics
 from gateway.planner import Planner
 from gateway.state.state import State
 from gateway.store.memory import MemoryStore
-from gateway.turn import Turn
 from tests.builders.chat import make_pivot, make_turn, measure_sizes, read, render
 
 _BODY = read(

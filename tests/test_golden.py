@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 
+from gateway.conversations.recognizer import Received, Recognizer
 from gateway.core.compaction.plan import Plan, Situation, decide
 from gateway.core.history.pivot import Mark, Pivot
 from gateway.core.history.view import View
 from gateway.core.limits.model_limits import Limits
 from gateway.core.policy import Policy
 from gateway.core.sizing.estimate import Calibration, Known
-from gateway.identity import Received, Recognizer
 from gateway.rewriter import Rewriter
 from gateway.wire.formats.registry import FORMATS
 from tests.builders.chat import make_batch, make_pivot, make_turn, measure_sizes

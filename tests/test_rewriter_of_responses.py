@@ -5,7 +5,7 @@ import json
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.identity import Recognizer
+from gateway.conversations.recognizer import Recognizer
 from gateway.wire.formats.registry import RESPONSES
 from tests.builders.chat import (
     Rewritten,

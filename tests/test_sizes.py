@@ -2,8 +2,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from gateway.conversations.recognizer import Recognizer
 from gateway.core.history.view import CLEARED_TOKENS, Size
-from gateway.identity import Recognizer
 from gateway.sizes import Sizer, measure_message
 from gateway.tokens import count_by_length
 from gateway.wire.formats.chat.text import read_spoken

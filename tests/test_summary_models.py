@@ -4,10 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gateway.conversations.turn import Turn
 from gateway.core.policy import Policy, Summary
 from gateway.summary_models import SummaryModels, choose_summary_model
 from gateway.tenants import Tenant
-from gateway.turn import Turn
 from tests.builders.chat import make_turn, read, render
 
 _MAPPED = replace(Policy(), summary=Summary(model_map=(("toy", "small"),)))

@@ -11,6 +11,8 @@ from typing import Any
 from hypothesis import strategies as st
 from yarl import URL
 
+from gateway.conversations.recognizer import Received, Recognizer
+from gateway.conversations.turn import Turn
 from gateway.core.compaction.plan import Plan
 from gateway.core.history.conversation import Conversation, find_open_group, is_boundary
 from gateway.core.history.pivot import Batch, Mark, Pivot
@@ -18,11 +20,9 @@ from gateway.core.history.view import Size
 from gateway.core.limits.model_limits import Limits
 from gateway.core.policy import Policy
 from gateway.core.sizing.estimate import Sizes
-from gateway.identity import Received, Recognizer
 from gateway.rewriter import Rewriter
 from gateway.settings import UpstreamSettings
 from gateway.tenants import Tenant
-from gateway.turn import Turn
 from gateway.wire.formats.registry import CHAT
 
 JSON = dict[str, Any]

@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from gateway.conversations.recognizer import Received, Recognizer
 from gateway.core.history.conversation import Conversation
 from gateway.core.history.head import Head
 from gateway.core.history.shared_list import Growing
@@ -17,7 +18,6 @@ from gateway.core.history.view import View, measure
 from gateway.core.policy import Estimator
 from gateway.core.sizing.estimate import Calibration, Known, Sizes
 from gateway.core.sizing.weights import estimate_view, weigh
-from gateway.identity import Received, Recognizer
 from gateway.sizes import Sizer
 from gateway.wire.formats.registry import CHAT
 from tests.shared_data import SHARED

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gateway.conversations.recognizer import Recognizer
 from gateway.core.errors import Unreadable
 from gateway.core.history.conversation import Conversation, is_boundary
 from gateway.core.history.message import Call, Message
-from gateway.identity import Recognizer
 from gateway.rewriter import Rewriter
 from gateway.wire.formats.messages import request as wire
 from gateway.wire.formats.messages.request import parse_body, read_message

@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from gateway.identity import Received, Recognizer
+from gateway.conversations.recognizer import Received, Recognizer
 from gateway.lru import Lru
 from gateway.wire.formats.registry import WireFormat
 from gateway.wire.sse import Event

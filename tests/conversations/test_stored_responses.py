@@ -1,8 +1,8 @@
 import json
 from dataclasses import replace
 
-from gateway.identity import Recognizer
-from gateway.remembered_items import RememberedItems
+from gateway.conversations.recognizer import Recognizer
+from gateway.conversations.stored_responses import RememberedItems
 from gateway.wire.formats.registry import CHAT, RESPONSES
 from gateway.wire.formats.responses.history import NAMED_HISTORY
 from gateway.wire.sse import Event

@@ -9,6 +9,8 @@ import logging
 from functools import lru_cache
 from typing import Final
 
+from gateway.conversations.recognizer import Received
+from gateway.conversations.turn import Turn
 from gateway.core.history.cleared_results import (
     PLACEHOLDERS,
     Outline,
@@ -25,10 +27,8 @@ from gateway.core.history.cleared_results import (
 from gateway.core.history.conversation import find_open_group
 from gateway.core.history.head import Head
 from gateway.core.history.pivot import Pivot
-from gateway.identity import Received
 from gateway.state.state import State
 from gateway.store import StoreError
-from gateway.turn import Turn
 from gateway.wire.result_hashes import read_skeleton
 
 log = logging.getLogger("gateway.compactor")

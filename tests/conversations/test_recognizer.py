@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gateway.conversations.recognizer import Received, Recognizer, leading_digests
 from gateway.core.errors import Unreadable
-from gateway.identity import Received, Recognizer, leading_digests
 from gateway.wire.formats.registry import CHAT, MESSAGES
 from tests.builders import messages as messages_conversations
 from tests.builders.chat import JSON, bodies, conversations, frames, read, render, render_message, texts

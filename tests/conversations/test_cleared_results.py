@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gateway.conversations.cleared_results import recall, remember
+from gateway.conversations.recognizer import Received
 from gateway.core.history.cleared_results import PLACEHOLDERS
 from gateway.core.history.head import Head
 from gateway.core.history.pivot import Pivot
-from gateway.identity import Received
-from gateway.recollection import recall, remember
 from gateway.state.state import State
 from gateway.store import StoreError
 from gateway.store.memory import MemoryStore

@@ -7,6 +7,7 @@ import msgspec
 from msgspec.structs import replace
 from yarl import URL
 
+from gateway.conversations.recognizer import Received
 from gateway.core.history.head import Head
 from gateway.core.history.purpose import Purpose
 from gateway.core.limits.model_limits import Limits, has_long_window
@@ -14,7 +15,6 @@ from gateway.core.limits.thresholds import Demand, Lines, choose_lines
 from gateway.core.policy import Policy
 from gateway.core.sizing.estimate import Meter
 from gateway.headers import RawHeaders
-from gateway.identity import Received
 from gateway.settings import UpstreamSettings
 from gateway.tenants import Tenant
 from gateway.wire.sse import Event

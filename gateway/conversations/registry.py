@@ -8,10 +8,10 @@ from typing import Final
 
 import msgspec
 
+from gateway.conversations.turn import Turn
 from gateway.core.history.head import Head
 from gateway.core.history.purpose import Purpose
 from gateway.lru import Lru
-from gateway.turn import Turn
 
 # Some two thousand conversations.
 _SIGHTINGS_BYTES: Final = 2 << 20
