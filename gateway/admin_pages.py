@@ -14,7 +14,7 @@ from gateway.compactor import Compactor
 from gateway.conversations.registry import Roster, Sighting
 from gateway.core.compaction.command import LONGEST_INSTRUCTIONS_CHARS
 from gateway.event_stream import EventStream
-from gateway.metrics import CONTENT_TYPE, Metrics
+from gateway.reporting.metrics import CONTENT_TYPE, Metrics
 from gateway.state.state import State
 
 Page = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]

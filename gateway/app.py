@@ -12,10 +12,7 @@ import httpx2 as httpx
 from gateway import __version__
 from gateway.admin import AdminServer
 from gateway.admin_pages import AdminPages
-from gateway.archive import Archive
-from gateway.bus import Bus
 from gateway.calibrator import Calibrator
-from gateway.chronicle import Chronicle
 from gateway.commands import Commands
 from gateway.compactor import Compactor
 from gateway.conversations.recognizer import Recognizer
@@ -25,7 +22,6 @@ from gateway.core.errors import RequestRefused
 from gateway.core.policy import Estimator
 from gateway.counting import Counting
 from gateway.digester import Digester
-from gateway.discovery import Discovery
 from gateway.downstream.local_response import send_own
 from gateway.downstream.request import Request
 from gateway.downstream.response import Answer
@@ -36,12 +32,11 @@ from gateway.folding import Folding
 from gateway.history_pages import HistoryPages
 from gateway.hooked import Hooked
 from gateway.hooks import Hooks
-from gateway.journal import Journal
 from gateway.lessons import Lessons
-from gateway.limits import LimitsBook
-from gateway.metrics import Metrics
-from gateway.model_lists import ModelLists
-from gateway.model_table import ModelTable
+from gateway.limits.book import LimitsBook
+from gateway.limits.discovery import Discovery
+from gateway.limits.model_lists import ModelLists
+from gateway.limits.model_table import ModelTable
 from gateway.pivots import PivotMaker
 from gateway.planner import Planner
 from gateway.plugin import load_plugins
@@ -50,6 +45,11 @@ from gateway.proxy import Proxy, Ways
 from gateway.reception import Reception
 from gateway.recovery import Recovery
 from gateway.relay import Relay
+from gateway.reporting.compaction_log import Chronicle
+from gateway.reporting.events import Bus
+from gateway.reporting.journal import Journal
+from gateway.reporting.metrics import Metrics
+from gateway.reporting.originals import Archive
 from gateway.rewriter import Rewriter
 from gateway.sender import Sender
 from gateway.settings import Settings

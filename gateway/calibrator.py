@@ -5,8 +5,8 @@ from gateway.core.compaction.plan import Plan
 from gateway.core.history.view import measure
 from gateway.core.sizing.truncation import Expected, expect, had_in_force, is_suspicious, is_truncated
 from gateway.core.sizing.usage import Usage
-from gateway.journal import Journal
-from gateway.limits import LimitsBook
+from gateway.limits.book import LimitsBook
+from gateway.reporting.journal import Journal
 from gateway.sizes import Sizer
 from gateway.state.state import State
 

@@ -31,9 +31,9 @@ from gateway.core.history.head import Head, smoothed_growth
 from gateway.core.history.pivot import is_on_chain
 from gateway.core.sizing.usage import Usage
 from gateway.folding import Compaction, Folding
-from gateway.journal import Journal
 from gateway.order import Order
 from gateway.planner import Planner
+from gateway.reporting.journal import Journal
 from gateway.state.records import Marker
 from gateway.state.state import State
 

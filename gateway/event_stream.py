@@ -5,8 +5,7 @@ from typing import Final
 
 from aiohttp import web
 
-from gateway.bus import Bus, Subscription
-from gateway.events import read_name, render_event
+from gateway.reporting.events import Bus, Subscription, read_name, render_event
 
 # Proxies end what is silent for 30 s and more.
 _ALIVE_SECONDS: Final = 15.0

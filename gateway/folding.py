@@ -18,10 +18,10 @@ from gateway.core.history.view import make_view
 from gateway.core.sizing.weights import estimate_view, weigh
 from gateway.digester import Digester
 from gateway.hooked import Hooked
-from gateway.journal import Journal
 from gateway.lru import Lru
 from gateway.order import DIGEST, Order
 from gateway.planner import Planner
+from gateway.reporting.journal import Journal
 from gateway.state.state import State
 from gateway.store import StoreError
 from gateway.summariser import Made

@@ -11,11 +11,9 @@ import msgspec
 from aiohttp import web
 
 from gateway.admin_pages import Page, render_time, say_unknown
-from gateway.archive import Archive
-from gateway.chronicle import Chronicle
-from gateway.compaction_log import Entry
 from gateway.conversations.registry import Roster
-from gateway.taken import Taken
+from gateway.reporting.compaction_log import Chronicle, Entry
+from gateway.reporting.originals import Archive, Taken
 
 _CONVERSATION: Final = re.compile(r"[0-9a-f]{1,64}")
 _DIGEST: Final = re.compile(r"[0-9a-f]{64}")

@@ -10,9 +10,8 @@ from typing import Literal, Protocol
 
 import msgspec
 
-from gateway.bus import Bus
 from gateway.core.errors import HookFailed
-from gateway.events import Compacted, Trigger
+from gateway.reporting.events import Bus, Compacted, Trigger
 
 log = logging.getLogger("gateway.hooks")
 

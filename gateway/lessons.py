@@ -14,7 +14,7 @@ from gateway.core.compaction.plan import Plan
 from gateway.core.limits.model_limits import Limits
 from gateway.core.refusal.overflow import Overflow
 from gateway.core.sizing.usage import Usage
-from gateway.limits import LimitsBook
+from gateway.limits.book import LimitsBook
 
 # Of what was refused: certainly smaller, and far enough below that an estimate a little off still fits.
 _SMALLER: Final = 0.9

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from gateway.events import Trigger
+from gateway.reporting.events import Trigger
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -19,9 +19,9 @@ from gateway.core.history.purpose import LEADING_BYTES, NEWEST_BYTES, Purpose, r
 from gateway.core.limits.model_limits import Limits, has_long_window
 from gateway.core.limits.thresholds import Demand, Lines, choose_lines
 from gateway.core.policy import Policy
-from gateway.discovery import Discovery
 from gateway.entrance import Admission
-from gateway.limits import LimitsBook
+from gateway.limits.book import LimitsBook
+from gateway.limits.discovery import Discovery
 from gateway.lru import Lru
 from gateway.state.state import State
 from gateway.tenants import Policies

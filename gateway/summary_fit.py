@@ -28,7 +28,7 @@ from gateway.core.refusal.overflow import Overflow
 from gateway.core.sizing.estimate import is_plausible_ratio
 from gateway.core.sizing.weights import Weights, weigh
 from gateway.headers import make_headers
-from gateway.limits import LimitsBook
+from gateway.limits.book import LimitsBook
 from gateway.lru import Lru
 from gateway.settings import UpstreamSettings
 from gateway.sizes import Sizer

@@ -7,9 +7,8 @@ from typing import Any
 import aiohttp
 from aiohttp import web
 
-from gateway.bus import Bus
 from gateway.event_stream import EventStream
-from gateway.events import Pruned
+from gateway.reporting.events import Bus, Pruned
 from tests.toy.agent import Shape, make_session
 from tests.toy.gateway import RunningGateway, make_settings, running_gateway
 from tests.toy.running import Pace, run_session

@@ -2,9 +2,6 @@
 
 from typing import Any, cast
 
-from gateway.archive import Archive
-from gateway.bus import Bus
-from gateway.chronicle import Chronicle
 from gateway.conversations.turn import Turn
 from gateway.core.compaction.cut import Cut
 from gateway.core.compaction.plan import Situation
@@ -16,9 +13,12 @@ from gateway.core.sizing.estimate import Calibration, Known
 from gateway.digester import Digester
 from gateway.folding import Folding
 from gateway.hooked import Hooked
-from gateway.journal import Journal
-from gateway.metrics import Metrics
 from gateway.planner import Planner
+from gateway.reporting.compaction_log import Chronicle
+from gateway.reporting.events import Bus
+from gateway.reporting.journal import Journal
+from gateway.reporting.metrics import Metrics
+from gateway.reporting.originals import Archive
 from gateway.state.state import State
 from gateway.store.memory import MemoryStore
 from tests.builders.chat import make_pivot, make_turn, measure_sizes, read, render

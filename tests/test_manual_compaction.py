@@ -6,7 +6,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from gateway.events import CompactBoundary, Compacted, CompactionFailed
+from gateway.reporting.events import CompactBoundary, Compacted, CompactionFailed
 from tests.toy.agent import Session, make_session
 from tests.toy.delivery import Delivery
 from tests.toy.gateway import RunningGateway, make_settings, running_gateway

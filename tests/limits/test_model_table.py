@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.core.limits.model_limits import Limits
-from gateway.model_table import ModelTable, make_names, parse_table
+from gateway.limits.model_table import ModelTable, make_names, parse_table
 
 _TABLE = ModelTable.load()
 _GPT_4O = Limits(context=128_000, output=16_384)

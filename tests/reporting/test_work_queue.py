@@ -5,7 +5,7 @@ import logging
 
 import pytest
 
-from gateway.backlog import Backlog
+from gateway.reporting.work_queue import Backlog
 
 
 class Worker:

@@ -5,7 +5,7 @@ from dataclasses import replace
 from pydantic import SecretStr
 
 from gateway.core.limits.model_limits import Limits
-from gateway.model_lists import ModelLists, choose_viewer
+from gateway.limits.model_lists import ModelLists, choose_viewer
 from gateway.settings import load_settings
 
 SMALL, LARGE = {"m": Limits(context=4_096)}, {"m": Limits(context=8_192)}

@@ -6,18 +6,16 @@ import logging
 import time
 from typing import Final
 
-from gateway.archive import Archive
-from gateway.bus import Bus
-from gateway.chronicle import Chronicle
-from gateway.compaction_log import DONE, Entry
 from gateway.conversations.turn import Turn
 from gateway.core.compaction.cut import Cut
 from gateway.core.compaction.plan import Plan
 from gateway.core.history.pivot import Batch, Pivot
 from gateway.core.refusal.overflow import Overflow
-from gateway.events import Compacted, CompactionFailed, Kind, Overflowed, Pruned, make_boundary
-from gateway.metrics import Metrics
 from gateway.order import DIGEST, Order
+from gateway.reporting.compaction_log import DONE, Chronicle, Entry
+from gateway.reporting.events import Bus, Compacted, CompactionFailed, Kind, Overflowed, Pruned, make_boundary
+from gateway.reporting.metrics import Metrics
+from gateway.reporting.originals import Archive
 from gateway.summariser import Made
 
 _compactor: Final = logging.getLogger("gateway.compactor")

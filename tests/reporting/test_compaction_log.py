@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.compaction_log import CompactionLog, Entry, parse_log, render_log
+from gateway.reporting.compaction_log import CompactionLog, Entry, parse_log, render_log
 from tests.toy.agent import Shape, make_session
 from tests.toy.delivery import RawAnswer
 from tests.toy.gateway import RunningGateway, make_settings, running_gateway

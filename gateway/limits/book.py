@@ -12,8 +12,8 @@ from typing import Final
 
 from gateway.core.limits.learned import Learned
 from gateway.core.limits.model_limits import Limits, Sources, choose_limits
-from gateway.model_lists import ModelLists, choose_viewer
-from gateway.model_table import ModelTable
+from gateway.limits.model_lists import ModelLists, choose_viewer
+from gateway.limits.model_table import ModelTable
 from gateway.settings import Settings
 from gateway.state.state import State
 

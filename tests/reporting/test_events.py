@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from gateway.bus import Bus
-from gateway.events import Event, Lost, Pruned, make_boundary, read_name, render_event
+from gateway.reporting.events import Bus, Event, Lost, Pruned, make_boundary, read_name, render_event
 from gateway.tenants import Tenant
 from tests.toy.agent import Shape, make_session
 from tests.toy.delivery import RawAnswer

@@ -1,8 +1,6 @@
-"""Keeps what was taken out of what is sent, as it was received, for operators to read (document 000 §5.2).
+"""Messages that were taken out of what is sent, together: folded by one compaction, or marked by one batch.
 
-In a store of its own, bounded in bytes, where the oldest goes first: state neither waits for it nor makes
-room for it. Addressed by content, the tenant included: a message is one record however often it is taken
-out, and equal messages of two tenants are two.
+Names them, and holds none of their words.
 """
 
 import asyncio
@@ -11,18 +9,55 @@ import logging
 import time
 import zlib
 from collections.abc import Iterator, Sequence
-from typing import Final
+from typing import Final, Literal
 
 import msgspec
 
-from gateway.backlog import Backlog
 from gateway.conversations.recognizer import Received
 from gateway.conversations.turn import Turn
 from gateway.core.compaction.cut import Cut
 from gateway.core.history.pivot import Batch, Pivot, is_on_chain
 from gateway.lru import Lru
+from gateway.reporting.work_queue import Backlog
 from gateway.store import Store, StoreError
-from gateway.taken import Kind, Original, Taken, parse_taken, render_taken
+
+Kind = Literal["summary", "digest", "prune"]
+
+
+class Original(msgspec.Struct, frozen=True, array_like=True):
+    """position: as in a conversation, its leading block aside. digest: what the archive keeps it under."""
+
+    position: int
+    size_bytes: int
+    digest: str
+
+
+class Taken(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """originals: in the order of the conversation."""
+
+    version: Literal[1] = 1
+    owner: str
+    created_seconds: float
+    kind: Kind
+    originals: Sequence[Original]
+
+
+_decoder: Final = msgspec.json.Decoder(Taken)
+
+
+def render_taken(taken: Taken) -> bytes:
+    return msgspec.json.encode(taken)
+
+
+def parse_taken(data: bytes) -> Taken | None:
+    """None for anything that is not whole."""
+    try:
+        return _decoder.decode(data)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return None
+
+
+# JOINED: Keeps what was taken out of what is sent, as it was received, for operators to read (
 
 log = logging.getLogger("gateway.archive")
 

@@ -1,8 +1,7 @@
 """Logs of conversations, kept by one process and found by the next."""
 
-from gateway.chronicle import Chronicle
-from gateway.compaction_log import Entry
 from gateway.conversations.turn import Turn
+from gateway.reporting.compaction_log import Chronicle, Entry
 from gateway.store.memory import MemoryStore
 from gateway.tenants import Tenant
 from tests.builders.chat import make_turn, read, render

@@ -11,10 +11,10 @@ from dataclasses import dataclass, replace
 import pytest
 from pydantic import SecretStr
 
-from gateway.discovery import Discovery
-from gateway.limits import LimitsBook
-from gateway.model_lists import ModelLists
-from gateway.model_table import ModelTable
+from gateway.limits.book import LimitsBook
+from gateway.limits.discovery import Discovery
+from gateway.limits.model_lists import ModelLists
+from gateway.limits.model_table import ModelTable
 from gateway.settings import ModelRule, UpstreamSettings, load_settings
 from gateway.state.state import State
 from gateway.store.memory import MemoryStore

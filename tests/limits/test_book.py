@@ -7,9 +7,9 @@ import pytest
 from pydantic import SecretStr
 
 from gateway.core.limits.model_limits import Limits
-from gateway.limits import LimitsBook
-from gateway.model_lists import ModelLists
-from gateway.model_table import ModelTable
+from gateway.limits.book import LimitsBook
+from gateway.limits.model_lists import ModelLists
+from gateway.limits.model_table import ModelTable
 from gateway.settings import ModelRule, Settings, UpstreamSettings, load_settings
 from gateway.state.state import State
 from gateway.store.memory import MemoryStore

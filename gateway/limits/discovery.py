@@ -15,9 +15,9 @@ import httpx2 as httpx
 
 from gateway.core.errors import UpstreamFailed
 from gateway.headers import RawHeaders, make_headers
-from gateway.limits import LimitsBook
+from gateway.limits.book import LimitsBook
+from gateway.limits.model_lists import choose_viewer
 from gateway.lru import Lru
-from gateway.model_lists import choose_viewer
 from gateway.settings import UpstreamSettings
 from gateway.upstream.internal_client import CALL_ERRORS, make_own_headers
 from gateway.upstream.target import make_url
