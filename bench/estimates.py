@@ -10,8 +10,8 @@ from statistics import median, quantiles
 
 from bench.table import print_table, render_target
 from gateway.core.policy import Estimator
-from gateway.sizes import Count, Sizer
-from gateway.tokens import Tokenizer, count_by_length
+from gateway.planning.message_sizes import Count, Sizer
+from gateway.planning.tokenizer import Tokenizer, count_by_length
 from tests.toy.increments import (
     Increment,
     calibrated_errors,

@@ -12,7 +12,6 @@ import httpx2 as httpx
 from gateway import __version__
 from gateway.admin import AdminServer
 from gateway.admin_pages import AdminPages
-from gateway.calibrator import Calibrator
 from gateway.commands import Commands
 from gateway.compactor import Compactor
 from gateway.conversations.recognizer import Recognizer
@@ -32,14 +31,17 @@ from gateway.folding import Folding
 from gateway.history_pages import HistoryPages
 from gateway.hooked import Hooked
 from gateway.hooks import Hooks
-from gateway.lessons import Lessons
+from gateway.hooks.plugin import load_plugins
+from gateway.hooks.webhook import Webhook
 from gateway.limits.book import LimitsBook
 from gateway.limits.discovery import Discovery
 from gateway.limits.model_lists import ModelLists
 from gateway.limits.model_table import ModelTable
 from gateway.pivots import PivotMaker
-from gateway.planner import Planner
-from gateway.plugin import load_plugins
+from gateway.planning.learning import Calibrator, Lessons
+from gateway.planning.message_sizes import Count, Sizer
+from gateway.planning.planner import Planner
+from gateway.planning.tokenizer import Tokenizer, count_by_length, count_by_length_up
 from gateway.preparation import Preparation
 from gateway.proxy import Proxy, Ways
 from gateway.reception import Reception
@@ -53,7 +55,6 @@ from gateway.reporting.originals import Archive
 from gateway.rewriter import Rewriter
 from gateway.sender import Sender
 from gateway.settings import Settings
-from gateway.sizes import Count, Sizer
 from gateway.state.state import State
 from gateway.store import Store, open_bounded_store, open_store
 from gateway.summariser import Summariser
@@ -61,11 +62,9 @@ from gateway.summary_call import SummaryClient
 from gateway.summary_fit import SummaryFitter
 from gateway.summary_models import SummaryModels
 from gateway.tenants import Policies, Tenancy
-from gateway.tokens import Tokenizer, count_by_length, count_by_length_up
 from gateway.upstream.internal_client import open_client
 from gateway.upstream.loop_guard import is_itself
 from gateway.upstream.target import Upstreams
-from gateway.webhook import Webhook
 from gateway.wire.formats.registry import render_error
 
 log = logging.getLogger("gateway.app")

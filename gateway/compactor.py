@@ -13,7 +13,6 @@ from typing import Any
 
 import msgspec
 
-from gateway.calibrator import Calibrator
 from gateway.conversations.turn import Turn
 from gateway.core.compaction.cut import Cut
 from gateway.core.compaction.manual import (
@@ -32,7 +31,8 @@ from gateway.core.history.pivot import is_on_chain
 from gateway.core.sizing.usage import Usage
 from gateway.folding import Compaction, Folding
 from gateway.order import Order
-from gateway.planner import Planner
+from gateway.planning.learning import Calibrator
+from gateway.planning.planner import Planner
 from gateway.reporting.journal import Journal
 from gateway.state.records import Marker
 from gateway.state.state import State

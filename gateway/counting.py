@@ -7,7 +7,7 @@ or begun: a count is no turn.
 from gateway.core.compaction.plan import Plan
 from gateway.core.errors import Unreadable
 from gateway.entrance import Admission
-from gateway.planner import Planner
+from gateway.planning.planner import Planner
 from gateway.reception import Reception
 from gateway.rewriter import Rewriter
 from gateway.upstream.client import Call

@@ -11,7 +11,7 @@ from gateway.core.digest.render import make_digest
 from gateway.core.history.pivot import Pivot
 from gateway.core.sizing.weights import weigh
 from gateway.pivots import PivotMaker
-from gateway.sizes import Sizer
+from gateway.planning.message_sizes import Sizer
 from gateway.spoken import read_folded
 
 # A first guess; what it really takes is counted, and the digest made again within its cap.

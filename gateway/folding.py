@@ -20,7 +20,7 @@ from gateway.digester import Digester
 from gateway.hooked import Hooked
 from gateway.lru import Lru
 from gateway.order import DIGEST, Order
-from gateway.planner import Planner
+from gateway.planning.planner import Planner
 from gateway.reporting.journal import Journal
 from gateway.state.state import State
 from gateway.store import StoreError

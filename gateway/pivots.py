@@ -10,7 +10,7 @@ from gateway.core.compaction.summary import Accepted
 from gateway.core.history.conversation import find_fold_start
 from gateway.core.history.pivot import Mark, Pivot
 from gateway.core.history.view import shown_tokens
-from gateway.sizes import Sizer
+from gateway.planning.message_sizes import Sizer
 
 # What the inserted messages cost beyond their texts, in raw tokens.
 _INSERTED_TOKENS: Final = 12

@@ -13,7 +13,7 @@ from gateway.downstream.responder import Downstream
 from gateway.folding import Folding
 from gateway.order import Order
 from gateway.patience import Patience
-from gateway.planner import Planner
+from gateway.planning.planner import Planner
 from gateway.relay import Outcome
 from gateway.settings import Settings
 

@@ -11,8 +11,8 @@ from gateway.conversations.turn import Turn
 from gateway.core.compaction.plan import Plan
 from gateway.core.refusal.overflow import Overflow, is_window_exceeded
 from gateway.downstream.responder import Downstream
-from gateway.lessons import Lessons
 from gateway.patience import Patience
+from gateway.planning.learning import Lessons
 from gateway.preparation import Preparation
 from gateway.relay import Outcome
 from gateway.reporting.journal import Journal

@@ -16,7 +16,7 @@ from gateway.core.errors import ModelUnknown, UpstreamFailed
 from gateway.core.history.pivot import Pivot
 from gateway.core.refusal.overflow import Overflow
 from gateway.pivots import PivotMaker
-from gateway.sizes import Sizer
+from gateway.planning.message_sizes import Sizer
 from gateway.summary_call import PromptRefused, SummaryClient
 from gateway.summary_fit import NO_LIMIT, Fitted, SummaryFitter, Wish
 from gateway.summary_models import SummaryModels

@@ -30,8 +30,8 @@ from gateway.core.sizing.weights import Weights, weigh
 from gateway.headers import make_headers
 from gateway.limits.book import LimitsBook
 from gateway.lru import Lru
+from gateway.planning.message_sizes import Sizer
 from gateway.settings import UpstreamSettings
-from gateway.sizes import Sizer
 from gateway.spoken import read_folded
 from gateway.summary_call import Assignment
 from gateway.summary_models import SummaryModels

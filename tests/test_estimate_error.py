@@ -5,8 +5,8 @@ from statistics import median
 
 import pytest
 
-from gateway.sizes import Sizer
-from gateway.tokens import Tokenizer, count_by_length
+from gateway.planning.message_sizes import Sizer
+from gateway.planning.tokenizer import Tokenizer, count_by_length
 from tests.shared_data import requires_shared
 from tests.toy.increments import (
     calibrated_errors,

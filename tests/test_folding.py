@@ -13,7 +13,7 @@ from gateway.core.sizing.estimate import Calibration, Known
 from gateway.digester import Digester
 from gateway.folding import Folding
 from gateway.hooked import Hooked
-from gateway.planner import Planner
+from gateway.planning.planner import Planner
 from gateway.reporting.compaction_log import Chronicle
 from gateway.reporting.events import Bus
 from gateway.reporting.journal import Journal

@@ -18,7 +18,7 @@ from gateway.core.history.view import View, measure
 from gateway.core.policy import Estimator
 from gateway.core.sizing.estimate import Calibration, Known, Sizes
 from gateway.core.sizing.weights import estimate_view, weigh
-from gateway.sizes import Sizer
+from gateway.planning.message_sizes import Sizer
 from gateway.wire.formats.registry import CHAT
 from tests.shared_data import SHARED
 from tests.toy.agent import Message

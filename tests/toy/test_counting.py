@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.tokens import Tokenizer
+from gateway.planning.tokenizer import Tokenizer
 from tests.shared_data import SHARED, requires_shared
 from tests.toy.agent import PLAIN, make_session
 from tests.toy.counting import TokenCounter, count_text

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.tokens import Tokenizer, count_by_length, count_by_length_up
+from gateway.planning.tokenizer import Tokenizer, count_by_length, count_by_length_up
 
 _TOKENIZER = Tokenizer()
 
@@ -67,7 +67,7 @@ def test_the_other_count_rounds_as_javascript_does(length: int, tokens: int) -> 
 def test_loading_needs_no_network() -> None:
     program = """
 import sys
-from gateway.tokens import Tokenizer
+from gateway.planning.tokenizer import Tokenizer
 
 def refuse(event, _):
     assert not event.startswith("socket."), event

@@ -25,7 +25,7 @@ from gateway.core.limits.thresholds import Lines
 from gateway.core.sizing.estimate import Estimate, Known, upper_bound_tokens
 from gateway.core.sizing.payload import Bulk, is_in_sight, weigh_bulk
 from gateway.core.sizing.weights import estimate_view, weigh
-from gateway.sizes import Sizer
+from gateway.planning.message_sizes import Sizer
 from gateway.state.state import State
 
 # Bytes of JSON to a token.

@@ -13,7 +13,7 @@ import pytest
 from aiohttp import web
 
 from gateway.hooks import Hooks, PreCompact, Say
-from gateway.plugin import Plugin, load_plugins
+from gateway.hooks.plugin import Plugin, load_plugins
 from tests.test_manual_compaction import finished, identity_of, play, post
 from tests.toy.agent import Shape, make_session
 from tests.toy.gateway import RunningGateway, make_settings, running_gateway

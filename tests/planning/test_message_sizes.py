@@ -4,8 +4,8 @@ import pytest
 
 from gateway.conversations.recognizer import Recognizer
 from gateway.core.history.view import CLEARED_TOKENS, Size
-from gateway.sizes import Sizer, measure_message
-from gateway.tokens import count_by_length
+from gateway.planning.message_sizes import Sizer, measure_message
+from gateway.planning.tokenizer import count_by_length
 from gateway.wire.formats.chat.text import read_spoken
 from gateway.wire.formats.registry import MESSAGES, RESPONSES
 from tests.builders.chat import JSON, read, render, render_message
