@@ -10,7 +10,7 @@ from typing import Annotated, Any, Final
 import msgspec
 from aiohttp import web
 
-from gateway.compactor import Compactor
+from gateway.compaction.compactor import Compactor
 from gateway.conversations.registry import Roster, Sighting
 from gateway.core.compaction.command import LONGEST_INSTRUCTIONS_CHARS
 from gateway.event_stream import EventStream

@@ -13,23 +13,25 @@ from gateway import __version__
 from gateway.admin import AdminServer
 from gateway.admin_pages import AdminPages
 from gateway.commands import Commands
-from gateway.compactor import Compactor
+from gateway.compaction.compactor import Compactor
+from gateway.compaction.job import Folding
+from gateway.compaction.pivots import Digester, PivotMaker
+from gateway.compaction.summarizer import Hooked, Summariser
+from gateway.compaction.summary_client import SummaryClient, SummaryModels
+from gateway.compaction.summary_prompt import SummaryFitter
 from gateway.conversations.recognizer import Recognizer
 from gateway.conversations.registry import Roster
 from gateway.conversations.stored_responses import RememberedItems
 from gateway.core.errors import RequestRefused
 from gateway.core.policy import Estimator
 from gateway.counting import Counting
-from gateway.digester import Digester
 from gateway.downstream.local_response import send_own
 from gateway.downstream.request import Request
 from gateway.downstream.response import Answer
 from gateway.downstream.server import Listener
 from gateway.entrance import Entrance
 from gateway.event_stream import EventStream
-from gateway.folding import Folding
 from gateway.history_pages import HistoryPages
-from gateway.hooked import Hooked
 from gateway.hooks import Hooks
 from gateway.hooks.plugin import load_plugins
 from gateway.hooks.webhook import Webhook
@@ -37,7 +39,6 @@ from gateway.limits.book import LimitsBook
 from gateway.limits.discovery import Discovery
 from gateway.limits.model_lists import ModelLists
 from gateway.limits.model_table import ModelTable
-from gateway.pivots import PivotMaker
 from gateway.planning.learning import Calibrator, Lessons
 from gateway.planning.message_sizes import Count, Sizer
 from gateway.planning.planner import Planner
@@ -57,10 +58,6 @@ from gateway.sender import Sender
 from gateway.settings import Settings
 from gateway.state.state import State
 from gateway.store import Store, open_bounded_store, open_store
-from gateway.summariser import Summariser
-from gateway.summary_call import SummaryClient
-from gateway.summary_fit import SummaryFitter
-from gateway.summary_models import SummaryModels
 from gateway.tenants import Policies, Tenancy
 from gateway.upstream.internal_client import open_client
 from gateway.upstream.loop_guard import is_itself

@@ -6,7 +6,7 @@ Nothing of it goes upstream but the summary. What is a command is `core.command`
 import time
 from typing import Final
 
-from gateway.compactor import Compactor
+from gateway.compaction.compactor import Compactor
 from gateway.conversations.recognizer import Received
 from gateway.conversations.turn import Turn
 from gateway.core.compaction.command import describe, may_be_command, read_compact

@@ -4,7 +4,7 @@ import asyncio
 import time
 from dataclasses import dataclass
 
-from gateway.folding import Compaction
+from gateway.compaction.job import Compaction
 
 
 @dataclass(slots=True)

@@ -5,12 +5,12 @@ import time
 from dataclasses import replace
 from typing import Final
 
-from gateway.compactor import Compactor
+from gateway.compaction.compactor import Compactor
+from gateway.compaction.job import Folding
 from gateway.conversations.registry import Roster
 from gateway.conversations.turn import Turn
 from gateway.core.compaction.plan import CompactFirst, DigestFirst, Plan, decide
 from gateway.downstream.responder import Downstream
-from gateway.folding import Folding
 from gateway.order import Order
 from gateway.patience import Patience
 from gateway.planning.planner import Planner

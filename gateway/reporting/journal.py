@@ -6,6 +6,7 @@ import logging
 import time
 from typing import Final
 
+from gateway.compaction.summarizer import Made
 from gateway.conversations.turn import Turn
 from gateway.core.compaction.cut import Cut
 from gateway.core.compaction.plan import Plan
@@ -16,7 +17,6 @@ from gateway.reporting.compaction_log import DONE, Chronicle, Entry
 from gateway.reporting.events import Bus, Compacted, CompactionFailed, Kind, Overflowed, Pruned, make_boundary
 from gateway.reporting.metrics import Metrics
 from gateway.reporting.originals import Archive
-from gateway.summariser import Made
 
 _compactor: Final = logging.getLogger("gateway.compactor")
 _recovery: Final = logging.getLogger("gateway.recovery")

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from gateway.compaction.summary_client import choose_summary_model
 from gateway.core.policy import Keep, Policy, Prompts, Pruning, Summary, Trigger
 from gateway.settings import Settings, SettingsError, load_settings
-from gateway.summary_models import choose_summary_model
 
 _CONTRACT = """\
 listen: {host: 127.0.0.1, port: 8080, max_body_bytes: 67108864}

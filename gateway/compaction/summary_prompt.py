@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+from gateway.compaction.summary_client import Assignment, SummaryModels
 from gateway.conversations.turn import Turn
 from gateway.core.compaction.chunks import (
     Attempt,
@@ -32,9 +33,6 @@ from gateway.limits.book import LimitsBook
 from gateway.lru import Lru
 from gateway.planning.message_sizes import Sizer
 from gateway.settings import UpstreamSettings
-from gateway.spoken import read_folded
-from gateway.summary_call import Assignment
-from gateway.summary_models import SummaryModels
 from gateway.upstream.target import Upstreams, make_url
 from gateway.wire.formats.registry import FORMATS, WireFormat
 from gateway.wire.summary_request import SummaryRequest
@@ -242,3 +240,12 @@ def _choose_headers(turn: Turn, upstream: UpstreamSettings, form: WireFormat) ->
 def _choose_url(turn: Turn, upstream: UpstreamSettings, form: WireFormat) -> str:
     is_own = upstream.name == turn.upstream.name
     return str(turn.url if is_own else make_url(upstream, form.path))
+
+
+# JOINED: What was said in the messages that a cut folds: the originals that the client just se
+
+
+def read_folded(turn: Turn, cut: Cut) -> list[Spoken]:
+    """Never placeholders. Parses each of them: call it in a thread."""
+    read_spoken = turn.received.form.read_spoken
+    return [read_spoken(turn.received.raw(position)) for position in range(cut.start, cut.covers)]

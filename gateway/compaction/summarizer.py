@@ -7,6 +7,9 @@ import asyncio
 from dataclasses import dataclass
 from typing import Final
 
+from gateway.compaction.pivots import PivotMaker
+from gateway.compaction.summary_client import PromptRefused, SummaryClient, SummaryModels
+from gateway.compaction.summary_prompt import NO_LIMIT, Fitted, SummaryFitter, Wish
 from gateway.conversations.turn import Turn
 from gateway.core.compaction.cut import SMALLER_SHARE, Cut
 from gateway.core.compaction.plan import Situation
@@ -15,11 +18,9 @@ from gateway.core.digest.fact_list import find_missing, with_list
 from gateway.core.errors import ModelUnknown, UpstreamFailed
 from gateway.core.history.pivot import Pivot
 from gateway.core.refusal.overflow import Overflow
-from gateway.pivots import PivotMaker
+from gateway.hooks import Hooks, PreCompact
+from gateway.order import Order
 from gateway.planning.message_sizes import Sizer
-from gateway.summary_call import PromptRefused, SummaryClient
-from gateway.summary_fit import NO_LIMIT, Fitted, SummaryFitter, Wish
-from gateway.summary_models import SummaryModels
 
 # One retry (DESIGN §6); where the first may not have fitted after all, with at most this share of its prompt.
 _TRIES: Final = 2
@@ -123,3 +124,30 @@ class Summariser:
         listed = with_list(accepted.summary, missing)
         tokens = int(await self._sizer.count(listed, turn.policy.estimator) * fitted.ratio)
         return Accepted(listed, tokens) if tokens <= cut.folded * SMALLER_SHARE else accepted
+
+
+# JOINED: Asks the hooks, then the summariser.
+
+VETOED = Rejected("vetoed", is_summarisers=False)
+
+
+class Hooked:
+    def __init__(self, summariser: Summariser, hooks: Hooks) -> None:
+        self._summariser = summariser
+        self._hooks = hooks
+
+    async def summarise(self, turn: Turn, cut: Cut, situation: Situation, order: Order) -> Made:
+        """A veto is a compaction that failed, at no call."""
+        before = PreCompact(
+            trigger=order.trigger,
+            custom_instructions=order.instructions or None,
+            conversation=turn.conversation,
+            tenant=turn.tenant.shown,
+            pre_tokens=order.pre_tokens,
+        )
+        said = await self._hooks.ask(before)
+        if said.veto:
+            return Made(VETOED, 0)
+        added = "\n\n".join(filter(None, (said.instructions, "\n".join(said.context))))
+        told = turn.instructed(added, said.prompt) if added or said.prompt else turn
+        return await self._summariser.summarise(told, cut, situation, order.calls)

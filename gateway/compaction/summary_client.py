@@ -4,14 +4,19 @@ Knows where to ask and what, not why. Its usage is nobody's business: it never r
 """
 
 import asyncio
-from collections.abc import Sequence
+import logging
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from typing import Final
 
 import httpx2 as httpx
 
+from gateway.conversations.turn import Turn
 from gateway.core.compaction.summary import Answer
 from gateway.core.errors import ModelUnknown, UpstreamFailed
+from gateway.core.policy import Summary
 from gateway.core.refusal.overflow import Overflow, read_overflow
 from gateway.upstream.internal_client import CALL_ERRORS, make_own_headers
 from gateway.wire.formats.registry import WireFormat
@@ -110,3 +115,43 @@ async def _read_failure(response: httpx.Response, model: str) -> UpstreamFailed:
         return UpstreamFailed(reason)
     refusal = read_refusal(status, body)
     return PromptRefused(reason, read_overflow(refusal) if refusal is not None else None)
+
+
+# JOINED: Which model summarises for a turn; remembers those that an upstream does not know.
+
+log = logging.getLogger("gateway.summary_models")
+
+# An upstream may get new models; asking once more costs one refused call.
+_FORGET_SECONDS: Final = 3_600.0
+_MOST_REMEMBERED: Final = 4_096
+
+
+def choose_summary_model(summary: Summary, model: str) -> str:
+    """The policy's own model, else that of the first pattern that fits, else the conversation's."""
+    if summary.model is not None:
+        return summary.model
+    mapped = next((name for pattern, name in summary.model_map if fnmatchcase(model, pattern)), None)
+    return mapped or model
+
+
+class SummaryModels:
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        # Tenant, upstream and model, with the time until which it counts as unknown: keys differ in what they
+        # may use.
+        self._unknown: dict[tuple[str, str, str], float] = {}
+
+    def choose(self, turn: Turn, upstream: str) -> str:
+        chosen = choose_summary_model(turn.policy.summary, turn.model)
+        is_unknown = self._clock() < self._unknown.get((turn.owner, upstream, chosen), 0.0)
+        return turn.model if is_unknown else chosen
+
+    def note_unknown(self, turn: Turn, upstream: str, model: str) -> bool:
+        """True where another one is to be asked now. What the policy names itself is never replaced."""
+        if model == turn.model or turn.policy.summary.model is not None:
+            return False
+        if len(self._unknown) >= _MOST_REMEMBERED:
+            self._unknown.clear()
+        self._unknown[turn.owner, upstream, model] = self._clock() + _FORGET_SECONDS
+        log.info("summary model %s is unknown at %s: asking the conversation's own", model, upstream)
+        return True

@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from gateway.compaction.job import Compaction, Folding
 from gateway.conversations.turn import Turn
 from gateway.core.compaction.cut import Cut
 from gateway.core.compaction.manual import (
@@ -29,7 +30,6 @@ from gateway.core.history.conversation import Conversation, find_open_group
 from gateway.core.history.head import Head, smoothed_growth
 from gateway.core.history.pivot import is_on_chain
 from gateway.core.sizing.usage import Usage
-from gateway.folding import Compaction, Folding
 from gateway.order import Order
 from gateway.planning.learning import Calibrator
 from gateway.planning.planner import Planner

@@ -2,6 +2,9 @@
 
 from typing import Any, cast
 
+from gateway.compaction.job import Folding
+from gateway.compaction.pivots import Digester
+from gateway.compaction.summarizer import Hooked
 from gateway.conversations.turn import Turn
 from gateway.core.compaction.cut import Cut
 from gateway.core.compaction.plan import Situation
@@ -10,9 +13,6 @@ from gateway.core.history.view import View
 from gateway.core.limits.model_limits import Limits
 from gateway.core.policy import Policy
 from gateway.core.sizing.estimate import Calibration, Known
-from gateway.digester import Digester
-from gateway.folding import Folding
-from gateway.hooked import Hooked
 from gateway.planning.planner import Planner
 from gateway.reporting.compaction_log import Chronicle
 from gateway.reporting.events import Bus

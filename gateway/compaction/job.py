@@ -7,6 +7,8 @@ in a row is left alone for a while.
 import time
 from dataclasses import dataclass, replace
 
+from gateway.compaction.pivots import Digester
+from gateway.compaction.summarizer import Hooked, Made
 from gateway.conversations.cleared_results import remember
 from gateway.conversations.turn import Turn
 from gateway.core.compaction.breaker import Breaker
@@ -16,15 +18,12 @@ from gateway.core.compaction.summary import Rejected
 from gateway.core.history.pivot import Pivot
 from gateway.core.history.view import make_view
 from gateway.core.sizing.weights import estimate_view, weigh
-from gateway.digester import Digester
-from gateway.hooked import Hooked
 from gateway.lru import Lru
 from gateway.order import DIGEST, Order
 from gateway.planning.planner import Planner
 from gateway.reporting.journal import Journal
 from gateway.state.state import State
 from gateway.store import StoreError
-from gateway.summariser import Made
 
 _BREAKERS_BYTES = 1 << 18
 _BREAKER_WEIGHT_BYTES = 256

@@ -2,11 +2,11 @@
 
 from dataclasses import replace
 
+from gateway.compaction.summary_prompt import make_parts
 from gateway.core.compaction.chunks import Quoting
 from gateway.core.compaction.cut import Cut
 from gateway.core.history.transcript import Spoken
 from gateway.core.policy import Policy, Prompts, Summary
-from gateway.summary_fit import make_parts
 from tests.builders.chat import converse, make_pivot
 
 _POLICY = Policy(prompts=Prompts(question="What?", instruction="Say it."))

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gateway.compaction.summary_client import SummaryModels, choose_summary_model
 from gateway.conversations.turn import Turn
 from gateway.core.policy import Policy, Summary
-from gateway.summary_models import SummaryModels, choose_summary_model
 from gateway.tenants import Tenant
 from tests.builders.chat import make_turn, read, render
 
