@@ -10,9 +10,9 @@ import logging
 import httpx2 as httpx
 
 from gateway import __version__
-from gateway.admin import AdminServer
-from gateway.admin_pages import AdminPages
-from gateway.commands import Commands
+from gateway.admin.event_stream import EventStream
+from gateway.admin.pages import AdminPages, HistoryPages
+from gateway.admin.server import AdminServer
 from gateway.compaction.compactor import Compactor
 from gateway.compaction.job import Folding
 from gateway.compaction.pivots import Digester, PivotMaker
@@ -24,14 +24,10 @@ from gateway.conversations.registry import Roster
 from gateway.conversations.stored_responses import RememberedItems
 from gateway.core.errors import RequestRefused
 from gateway.core.policy import Estimator
-from gateway.counting import Counting
 from gateway.downstream.local_response import send_own
 from gateway.downstream.request import Request
 from gateway.downstream.response import Answer
 from gateway.downstream.server import Listener
-from gateway.entrance import Entrance
-from gateway.event_stream import EventStream
-from gateway.history_pages import HistoryPages
 from gateway.hooks import Hooks
 from gateway.hooks.plugin import load_plugins
 from gateway.hooks.webhook import Webhook
@@ -39,22 +35,25 @@ from gateway.limits.book import LimitsBook
 from gateway.limits.discovery import Discovery
 from gateway.limits.model_lists import ModelLists
 from gateway.limits.model_table import ModelTable
+from gateway.pipeline.admission import Entrance
+from gateway.pipeline.commands import Commands
+from gateway.pipeline.count_tokens import Counting
+from gateway.pipeline.overflow_retry import Recovery
+from gateway.pipeline.planning_step import Preparation
+from gateway.pipeline.proxy import Proxy, Ways
+from gateway.pipeline.relay import Relay
+from gateway.pipeline.rewriter import Rewriter
+from gateway.pipeline.sender import Sender
+from gateway.pipeline.turns import Reception
 from gateway.planning.learning import Calibrator, Lessons
 from gateway.planning.message_sizes import Count, Sizer
 from gateway.planning.planner import Planner
 from gateway.planning.tokenizer import Tokenizer, count_by_length, count_by_length_up
-from gateway.preparation import Preparation
-from gateway.proxy import Proxy, Ways
-from gateway.reception import Reception
-from gateway.recovery import Recovery
-from gateway.relay import Relay
 from gateway.reporting.compaction_log import Chronicle
 from gateway.reporting.events import Bus
 from gateway.reporting.journal import Journal
 from gateway.reporting.metrics import Metrics
 from gateway.reporting.originals import Archive
-from gateway.rewriter import Rewriter
-from gateway.sender import Sender
 from gateway.settings import Settings
 from gateway.state.state import State
 from gateway.store import Store, open_bounded_store, open_store

@@ -7,7 +7,7 @@ from typing import Any
 import aiohttp
 from aiohttp import web
 
-from gateway.event_stream import EventStream
+from gateway.admin.event_stream import EventStream
 from gateway.reporting.events import Bus, Pruned
 from tests.toy.agent import Shape, make_session
 from tests.toy.gateway import RunningGateway, make_settings, running_gateway

@@ -20,7 +20,7 @@ from gateway.core.history.view import Size
 from gateway.core.limits.model_limits import Limits
 from gateway.core.policy import Policy
 from gateway.core.sizing.estimate import Sizes
-from gateway.rewriter import Rewriter
+from gateway.pipeline.rewriter import Rewriter
 from gateway.settings import UpstreamSettings
 from gateway.tenants import Tenant
 from gateway.wire.formats.registry import CHAT

@@ -1,21 +1,42 @@
-"""What comes before and after the exchange: a plan, and what is learned from the answer."""
+"""How long one request may wait for summaries, and for how many."""
 
 import asyncio
 import time
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Final
 
 from gateway.compaction.compactor import Compactor
-from gateway.compaction.job import Folding
+from gateway.compaction.job import Compaction, Folding
 from gateway.conversations.registry import Roster
 from gateway.conversations.turn import Turn
 from gateway.core.compaction.plan import CompactFirst, DigestFirst, Plan, decide
 from gateway.downstream.responder import Downstream
 from gateway.order import Order
-from gateway.patience import Patience
+from gateway.pipeline.relay import Outcome
 from gateway.planning.planner import Planner
-from gateway.relay import Outcome
 from gateway.settings import Settings
+
+
+@dataclass(slots=True)
+class Patience:
+    """calls: how many may still be made for one request. ends: by the monotonic clock. has_folded: some were
+    made, and came to something.
+    """
+
+    calls: int
+    ends: float
+    has_folded: bool = False
+
+    def spend(self, task: "asyncio.Task[Compaction]") -> None:
+        """None are left after a compaction that failed, or that nobody waits for any longer."""
+        is_over = not task.done() or task.cancelled() or task.exception() is not None
+        made = None if is_over or time.monotonic() >= self.ends else task.result()
+        is_ready = made is not None and made.is_ready
+        self.has_folded = self.has_folded or is_ready
+        self.calls = max(0, self.calls - made.calls) if made is not None and is_ready else 0
+
+
+# JOINED: What comes before and after the exchange: a plan, and what is learned from the answer
 
 # One digest does what can be done; a second one would only quote less of the same.
 _MOST_DIGESTS: Final = 1

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from gateway.core.history.conversation import find_open_group, is_boundary
 from gateway.core.history.pivot import Mark
-from gateway.rewriter import Rewriter
+from gateway.pipeline.rewriter import Rewriter
 from gateway.wire.formats.chat.render import render_summary
 from tests.builders.chat import (
     PLACEHOLDER,

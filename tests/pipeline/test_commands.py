@@ -12,7 +12,7 @@ import aiohttp
 import pytest
 from msgspec.structs import replace
 
-from gateway.commands import read_command
+from gateway.pipeline.commands import read_command
 from gateway.wire.formats.chat.reply import read_said
 from gateway.wire.response.summary_reply import SummaryReader
 from tests.builders.chat import JSON, read, render

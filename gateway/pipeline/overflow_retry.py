@@ -11,12 +11,11 @@ from gateway.conversations.turn import Turn
 from gateway.core.compaction.plan import Plan
 from gateway.core.refusal.overflow import Overflow, is_window_exceeded
 from gateway.downstream.responder import Downstream
-from gateway.patience import Patience
+from gateway.pipeline.planning_step import Patience, Preparation
+from gateway.pipeline.relay import Outcome
+from gateway.pipeline.sender import Sender, Watching
 from gateway.planning.learning import Lessons
-from gateway.preparation import Preparation
-from gateway.relay import Outcome
 from gateway.reporting.journal import Journal
-from gateway.sender import Sender, Watching
 from gateway.upstream.client import Call
 from gateway.upstream.refusal_probe import Care, Held
 

@@ -12,8 +12,7 @@ from urllib.parse import SplitResult, urlsplit
 
 from aiohttp import web
 
-from gateway.admin_pages import AdminPages, Page
-from gateway.history_pages import HistoryPages
+from gateway.admin.pages import AdminPages, HistoryPages, Page
 from gateway.settings import Admin, is_loopback
 
 log = logging.getLogger("gateway.admin")

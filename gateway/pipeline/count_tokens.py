@@ -6,10 +6,10 @@ or begun: a count is no turn.
 
 from gateway.core.compaction.plan import Plan
 from gateway.core.errors import Unreadable
-from gateway.entrance import Admission
+from gateway.pipeline.admission import Admission
+from gateway.pipeline.rewriter import Rewriter
+from gateway.pipeline.turns import Reception
 from gateway.planning.planner import Planner
-from gateway.reception import Reception
-from gateway.rewriter import Rewriter
 from gateway.upstream.client import Call
 from gateway.wire.formats.registry import WireFormat
 

@@ -8,18 +8,18 @@ from typing import NamedTuple
 
 from aiohttp import hdrs
 
-from gateway.commands import Commands
 from gateway.core.errors import RequestRefused, Unreadable, UpstreamFailed, UpstreamStalled
-from gateway.counting import Counting
 from gateway.downstream.body import read_body, stream_body, take_body
 from gateway.downstream.local_response import send_own
 from gateway.downstream.request import Request
 from gateway.downstream.responder import Downstream
 from gateway.downstream.response import Answer
-from gateway.entrance import Entrance
-from gateway.reception import Reception
-from gateway.recovery import Recovery
-from gateway.sender import Sender
+from gateway.pipeline.admission import Entrance
+from gateway.pipeline.commands import Commands
+from gateway.pipeline.count_tokens import Counting
+from gateway.pipeline.overflow_retry import Recovery
+from gateway.pipeline.sender import Sender
+from gateway.pipeline.turns import Reception
 from gateway.settings import Settings
 from gateway.upstream.client import Call
 from gateway.wire.formats.registry import render_error

@@ -9,8 +9,8 @@ from gateway.conversations.turn import Turn
 from gateway.core.compaction.plan import Plan
 from gateway.downstream.responder import Downstream
 from gateway.lru import Lru
-from gateway.relay import Exchange, Outcome, Relay
-from gateway.rewriter import Rewriter
+from gateway.pipeline.relay import Exchange, Outcome, Relay
+from gateway.pipeline.rewriter import Rewriter
 from gateway.settings import Settings
 from gateway.upstream.client import Call
 from gateway.upstream.refusal_probe import Care, Held

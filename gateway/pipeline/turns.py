@@ -7,7 +7,6 @@ from typing import Final
 
 import msgspec
 
-from gateway.commands import read_command
 from gateway.conversations.cleared_results import recall
 from gateway.conversations.recognizer import Received, leading_digests
 from gateway.conversations.stored_responses import RememberedItems
@@ -19,10 +18,11 @@ from gateway.core.history.purpose import LEADING_BYTES, NEWEST_BYTES, Purpose, r
 from gateway.core.limits.model_limits import Limits, has_long_window
 from gateway.core.limits.thresholds import Demand, Lines, choose_lines
 from gateway.core.policy import Policy
-from gateway.entrance import Admission
 from gateway.limits.book import LimitsBook
 from gateway.limits.discovery import Discovery
 from gateway.lru import Lru
+from gateway.pipeline.admission import Admission
+from gateway.pipeline.commands import read_command
 from gateway.state.state import State
 from gateway.tenants import Policies
 from gateway.wire.formats.registry import WireFormat
