@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from gateway.compaction.job import Compaction, Folding
+from gateway.compaction.job import Folding
 from gateway.conversations.turn import Turn
 from gateway.core.compaction.cut import Cut
 from gateway.core.compaction.manual import (
@@ -26,11 +26,11 @@ from gateway.core.compaction.manual import (
     measure_fold,
 )
 from gateway.core.compaction.plan import Plan, Situation, decide_after
+from gateway.core.compaction.request import Compaction, Order
 from gateway.core.history.conversation import Conversation, find_open_group
 from gateway.core.history.head import Head, smoothed_growth
 from gateway.core.history.pivot import is_on_chain
 from gateway.core.sizing.usage import Usage
-from gateway.order import Order
 from gateway.planning.learning import Calibrator
 from gateway.planning.planner import Planner
 from gateway.reporting.journal import Journal

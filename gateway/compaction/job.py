@@ -5,21 +5,21 @@ in a row is left alone for a while.
 """
 
 import time
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from gateway.compaction.pivots import Digester
-from gateway.compaction.summarizer import Hooked, Made
+from gateway.compaction.summarizer import Hooked
 from gateway.conversations.cleared_results import remember
 from gateway.conversations.turn import Turn
 from gateway.core.compaction.breaker import Breaker
 from gateway.core.compaction.cut import Cut
 from gateway.core.compaction.plan import Situation
+from gateway.core.compaction.request import DIGEST, Compaction, Made, Order
 from gateway.core.compaction.summary import Rejected
 from gateway.core.history.pivot import Pivot
 from gateway.core.history.view import make_view
 from gateway.core.sizing.weights import estimate_view, weigh
 from gateway.lru import Lru
-from gateway.order import DIGEST, Order
 from gateway.planning.planner import Planner
 from gateway.reporting.journal import Journal
 from gateway.state.state import State
@@ -28,23 +28,6 @@ from gateway.store import StoreError
 _BREAKERS_BYTES = 1 << 18
 _BREAKER_WEIGHT_BYTES = 256
 PAUSED = Rejected("paused", is_summarisers=False)
-
-
-@dataclass(frozen=True, slots=True)
-class Compaction:
-    """What became of one: the pivot that is ready, or None; and how many calls it took.
-
-    pre_tokens: what the conversation held before. failure: why there is no pivot.
-    """
-
-    pivot: Pivot | None
-    calls: int
-    pre_tokens: int = 0
-    failure: str = ""
-
-    @property
-    def is_ready(self) -> bool:
-        return self.pivot is not None
 
 
 class Folding:

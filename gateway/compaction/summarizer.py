@@ -4,7 +4,6 @@ Stores nothing.
 """
 
 import asyncio
-from dataclasses import dataclass
 from typing import Final
 
 from gateway.compaction.pivots import PivotMaker
@@ -13,13 +12,12 @@ from gateway.compaction.summary_prompt import NO_LIMIT, Fitted, SummaryFitter, W
 from gateway.conversations.turn import Turn
 from gateway.core.compaction.cut import SMALLER_SHARE, Cut
 from gateway.core.compaction.plan import Situation
+from gateway.core.compaction.request import Made, Order
 from gateway.core.compaction.summary import Accepted, Answer, Bounds, Rejected, judge_summary, strip_thinking
 from gateway.core.digest.fact_list import find_missing, with_list
 from gateway.core.errors import ModelUnknown, UpstreamFailed
-from gateway.core.history.pivot import Pivot
 from gateway.core.refusal.overflow import Overflow
 from gateway.hooks import Hooks, PreCompact
-from gateway.order import Order
 from gateway.planning.message_sizes import Sizer
 
 # One retry (DESIGN §6); where the first may not have fitted after all, with at most this share of its prompt.
@@ -31,15 +29,6 @@ _TOO_BIG: Final = "history too big for the summariser"
 # Of the summary's cap, for the list of facts that it left out; and characters to a token of such a list.
 _LIST_SHARE: Final = 0.2
 _LIST_CHARS_PER_TOKEN: Final = 2.5
-
-
-@dataclass(frozen=True, slots=True)
-class Made:
-    """What came of it, how many calls it took, and who was asked last; None: nobody."""
-
-    outcome: Pivot | Rejected
-    calls: int
-    model: str | None = None
 
 
 class Summariser:

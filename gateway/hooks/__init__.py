@@ -4,8 +4,9 @@ from typing import Literal, Protocol
 
 import msgspec
 
+from gateway.core.compaction.request import Trigger
 from gateway.core.errors import HookFailed
-from gateway.reporting.events import Bus, Compacted, Trigger
+from gateway.reporting.events import Bus, Compacted
 
 # JOINED: What others have a say in: before a compaction (`pre_compact`) and after it (`session
 

@@ -6,12 +6,12 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from gateway.compaction.compactor import Compactor
-from gateway.compaction.job import Compaction, Folding
+from gateway.compaction.job import Folding
 from gateway.conversations.registry import Roster
 from gateway.conversations.turn import Turn
 from gateway.core.compaction.plan import CompactFirst, DigestFirst, Plan, decide
+from gateway.core.compaction.request import Compaction, Order
 from gateway.downstream.responder import Downstream
-from gateway.order import Order
 from gateway.pipeline.relay import Outcome
 from gateway.planning.planner import Planner
 from gateway.settings import Settings

@@ -8,8 +8,8 @@ from typing import Final, Literal
 import msgspec
 
 from gateway.conversations.turn import Turn
+from gateway.core.compaction.request import Trigger
 from gateway.lru import Lru
-from gateway.reporting.events import Trigger
 from gateway.reporting.originals import Kind
 from gateway.reporting.work_queue import Backlog
 from gateway.store import Store

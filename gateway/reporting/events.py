@@ -13,7 +13,8 @@ from typing import Final, Literal
 
 import msgspec
 
-Trigger = Literal["auto", "manual"]
+from gateway.core.compaction.request import Trigger
+
 Kind = Literal["summary", "digest"]
 
 

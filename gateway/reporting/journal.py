@@ -6,13 +6,12 @@ import logging
 import time
 from typing import Final
 
-from gateway.compaction.summarizer import Made
 from gateway.conversations.turn import Turn
 from gateway.core.compaction.cut import Cut
 from gateway.core.compaction.plan import Plan
+from gateway.core.compaction.request import DIGEST, Made, Order
 from gateway.core.history.pivot import Batch, Pivot
 from gateway.core.refusal.overflow import Overflow
-from gateway.order import DIGEST, Order
 from gateway.reporting.compaction_log import DONE, Chronicle, Entry
 from gateway.reporting.events import Bus, Compacted, CompactionFailed, Kind, Overflowed, Pruned, make_boundary
 from gateway.reporting.metrics import Metrics

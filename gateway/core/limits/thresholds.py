@@ -10,7 +10,6 @@ from math import ceil
 from gateway.core.history.purpose import Purpose
 from gateway.core.limits.model_limits import Limits
 from gateway.core.policy import Keep, Policy, Trigger
-from gateway.core.sizing.usage import Usage
 
 # Below this a summary says nothing, whatever the window.
 _SMALLEST_SUMMARY_TOKENS = 64
@@ -171,11 +170,3 @@ def usable_tokens(limits: Limits, trigger: Trigger) -> int | None:
         return limits.context - reply
     reserve = trigger.input_reserve
     return limits.input - (min(trigger.reserve_maximum, reply) if reserve is None else reserve)
-
-
-def is_overflow(usage: Usage, limits: Limits, trigger: Trigger) -> bool:
-    """Would the next call exceed the usable input? Cached tokens are in `usage` once."""
-    usable = usable_tokens(limits, trigger)
-    if usable is None:
-        return False
-    return usage.total >= usable if trigger.at_line else usage.total > usable

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.core.limits.model_limits import Limits
-from gateway.core.limits.thresholds import Demand, Lines, choose_lines, is_overflow, usable_tokens
+from gateway.core.limits.thresholds import Demand, Lines, choose_lines, usable_tokens
 from gateway.core.policy import Keep, Policy, Trigger
 from gateway.core.sizing.usage import Usage
 from tests.shared_data import SHARED, requires_shared
@@ -18,6 +18,14 @@ _MONOTONIC = ("hard", "soft", "tail", "opening", "summary")
 
 _windows = st.one_of(st.integers(4_000, 2_000_000), st.integers(4_000, 140_000), st.integers(77_900, 100_100))
 _optional = st.one_of(st.none(), st.integers(0, 3_000_000))
+
+
+def exceeds_usable(usage: Usage, limits: Limits, trigger: Trigger) -> bool:
+    """Would the next call exceed the usable input? Cached tokens are in `usage` once."""
+    usable = usable_tokens(limits, trigger)
+    if usable is None:
+        return False
+    return usage.total >= usable if trigger.at_line else usage.total > usable
 
 
 @st.composite
@@ -269,7 +277,7 @@ def test_the_source_formula_decides_as_recorded() -> None:
         # The recorded formula has no cap on the output; ours (DESIGN §4) has one.
         cap = max(_CAP, limits.output or 0)
         trigger = Trigger(output_cap=cap)
-        assert is_overflow(read_tokens(case), limits, trigger) == case["seed_formula"], case["name"]
+        assert exceeds_usable(read_tokens(case), limits, trigger) == case["seed_formula"], case["name"]
 
 
 @requires_shared
@@ -278,7 +286,7 @@ def test_the_later_formula_with_headroom_in_both_branches_decides_as_recorded() 
     assert decided
     for case in decided:
         trigger = replace(_CURRENT, input_reserve=case.get("reserved"))
-        assert is_overflow(read_tokens(case), Limits(**case["limit"]), trigger) == case["current"], case[
+        assert exceeds_usable(read_tokens(case), Limits(**case["limit"]), trigger) == case["current"], case[
             "name"
         ]
 
@@ -303,10 +311,10 @@ def test_what_is_usable(limits: Limits, usable: int | None) -> None:
 
 def test_exactly_full_is_not_over() -> None:
     limits = Limits(context=100_000, output=8_000)
-    assert not is_overflow(Usage(90_000, 2_000), limits, Trigger())
-    assert is_overflow(Usage(90_000, 2_001), limits, Trigger())
+    assert not exceeds_usable(Usage(90_000, 2_000), limits, Trigger())
+    assert exceeds_usable(Usage(90_000, 2_001), limits, Trigger())
 
 
 @given(st.integers(0, 10**9), st.integers(0, 10**9))
 def test_without_a_context_limit_nothing_overflows(prompt: int, output: int) -> None:
-    assert not is_overflow(Usage(prompt, output), Limits(input=10), Trigger())
+    assert not exceeds_usable(Usage(prompt, output), Limits(input=10), Trigger())
