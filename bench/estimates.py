@@ -10,7 +10,7 @@ from statistics import median, quantiles
 
 from bench.table import print_table, render_target
 from gateway.core.policy import Estimator
-from gateway.planning.message_sizes import Count, Sizer
+from gateway.planning.message_sizes import Sizer, TextCounter
 from gateway.planning.tokenizer import Tokenizer, count_by_length
 from tests.toy.increments import (
     Increment,
@@ -52,7 +52,7 @@ async def print_estimates() -> None:
 
 async def _read_groups() -> list[Group]:
     """Recorded sessions, of which leading block and tools are missing, and complete bodies."""
-    counts: dict[Estimator, Count] = {"tiktoken": Tokenizer().count, "chars": count_by_length}
+    counts: dict[Estimator, TextCounter] = {"tiktoken": Tokenizer().count, "chars": count_by_length}
     sizer = Sizer(counts, _SIZES_BYTES)
     try:
         steps = {estimator: await _read_increments(sizer, estimator) for estimator in counts}

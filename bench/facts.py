@@ -17,7 +17,7 @@ from bench.table import print_table
 from gateway.core.digest.fact_list import HEADING, find_counting, find_missing, with_list
 from gateway.core.digest.facts import find_facts
 from gateway.core.digest.render import make_digest
-from gateway.core.history.transcript import Spoken
+from gateway.core.history.transcript import TranscriptEntry
 from gateway.wire.formats.chat.text import read_spoken
 
 _SHARED: Final = Path(os.environ.get("GATEWAY_SHARED") or Path(__file__).resolve().parents[2] / "shared")
@@ -32,7 +32,7 @@ _TOP: Final = 40
 # A lossy summariser retells: of three names it repeats one.
 _KEPT_OF: Final = 3
 
-_Fold = Callable[[Sequence[Spoken], str, int], str]
+_Fold = Callable[[Sequence[TranscriptEntry], str, int], str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,10 +50,10 @@ def print_facts() -> None:
         print(f"\nFacts: no recorded sessions in {_SHARED}")
         return
     folds: dict[str, _Fold] = {}
-    for name, summarise in (("extractive", _extract), ("lossy", _lose)):
-        folds[f"{name}, no list"] = summarise
+    for name, summarize in (("extractive", _extract), ("lossy", _lose)):
+        folds[f"{name}, no list"] = summarize
         for share in _LIST_SHARES:
-            folds[f"{name}, list of {share:.0%}"] = _with_list(summarise, share)
+            folds[f"{name}, list of {share:.0%}"] = _with_list(summarize, share)
     folds["digest, no list"] = _digest
     folds["digest, list of 20%"] = _with_list(_digest, 0.2)
     rows = []
@@ -66,7 +66,7 @@ def print_facts() -> None:
     print_table(f"{title}, cap {_CAP_CHARS} characters", columns, rows)
 
 
-def _load_sessions() -> Iterator[list[Spoken]]:
+def _load_sessions() -> Iterator[list[TranscriptEntry]]:
     """Those with enough messages, without their system prompts."""
     for path in sorted((_SHARED / "data" / "transcripts").glob("*/*.json")):
         messages = json.loads(path.read_text("utf-8"))["messages"]
@@ -75,7 +75,7 @@ def _load_sessions() -> Iterator[list[Spoken]]:
             yield [entry for entry in spoken if entry.role != "system"]
 
 
-def _measure(session: Sequence[Spoken], fold: _Fold) -> list[Survival]:
+def _measure(session: Sequence[TranscriptEntry], fold: _Fold) -> list[Survival]:
     pieces = _cut(session)
     pieces[0], planted = _plant(pieces[0])
     counted: dict[str, int] = {}
@@ -92,7 +92,7 @@ def _measure(session: Sequence[Spoken], fold: _Fold) -> list[Survival]:
     return survivals
 
 
-def _cut(session: Sequence[Spoken]) -> list[list[Spoken]]:
+def _cut(session: Sequence[TranscriptEntry]) -> list[list[TranscriptEntry]]:
     """Pieces of whole groups, as equal as these allow."""
     starts = [0]
     for piece in range(1, _PIECES):
@@ -103,7 +103,7 @@ def _cut(session: Sequence[Spoken]) -> list[list[Spoken]]:
     return [list(session[start:end]) for start, end in zip(starts, [*starts[1:], len(session)], strict=True)]
 
 
-def _plant(piece: Sequence[Spoken]) -> tuple[list[Spoken], list[str]]:
+def _plant(piece: Sequence[TranscriptEntry]) -> tuple[list[TranscriptEntry], list[str]]:
     """Facts that are said in three messages of the piece."""
     facts = [
         "src/ledger/rounding_rules.py",
@@ -139,18 +139,18 @@ def _mean(measured: Sequence[Sequence[Survival]]) -> list[Survival]:
     ]
 
 
-def _with_list(summarise: _Fold, share: float) -> _Fold:
+def _with_list(summarize: _Fold, share: float) -> _Fold:
     """The list takes its room from the summary's cap."""
 
-    def fold(piece: Sequence[Spoken], earlier: str, cap_chars: int) -> str:
+    def fold(piece: Sequence[TranscriptEntry], earlier: str, cap_chars: int) -> str:
         room = int(cap_chars * share)
-        summary = summarise(piece, earlier, cap_chars - room)
+        summary = summarize(piece, earlier, cap_chars - room)
         return with_list(summary, find_missing(piece, earlier, summary, room))
 
     return fold
 
 
-def _extract(piece: Sequence[Spoken], earlier: str, cap_chars: int) -> str:
+def _extract(piece: Sequence[TranscriptEntry], earlier: str, cap_chars: int) -> str:
     """Half for the earlier summary's first lines, half for the first words of each message."""
     before = _take_lines(earlier.replace(HEADING, "").splitlines(), cap_chars // 2)
     room = cap_chars - len(before)
@@ -159,7 +159,7 @@ def _extract(piece: Sequence[Spoken], earlier: str, cap_chars: int) -> str:
     return f"{before}\n{_take_lines([' '.join(text.split())[:each] for text in texts], room)}".strip()
 
 
-def _lose(piece: Sequence[Spoken], earlier: str, cap_chars: int) -> str:
+def _lose(piece: Sequence[TranscriptEntry], earlier: str, cap_chars: int) -> str:
     """The same in other words: of the facts, two of three are retold without their name."""
     text = _extract(piece, earlier, cap_chars)
     for fact in sorted(find_facts(text), key=len, reverse=True):
@@ -168,7 +168,7 @@ def _lose(piece: Sequence[Spoken], earlier: str, cap_chars: int) -> str:
     return text
 
 
-def _digest(piece: Sequence[Spoken], earlier: str, cap_chars: int) -> str:
+def _digest(piece: Sequence[TranscriptEntry], earlier: str, cap_chars: int) -> str:
     return make_digest(piece, earlier or None, cap_chars)
 
 

@@ -14,20 +14,20 @@ from gateway.admin.event_stream import EventStream
 from gateway.admin.pages import AdminPages, HistoryPages
 from gateway.admin.server import AdminServer
 from gateway.compaction.compactor import Compactor
-from gateway.compaction.job import Folding
+from gateway.compaction.job import CompactionJob
 from gateway.compaction.pivots import Digester, PivotMaker
-from gateway.compaction.summarizer import Hooked, Summariser
+from gateway.compaction.summarizer import HookedSummarizer, Summarizer
 from gateway.compaction.summary_client import SummaryClient, SummaryModels
-from gateway.compaction.summary_prompt import SummaryFitter
+from gateway.compaction.summary_prompt import SummaryCallBuilder
 from gateway.conversations.recognizer import Recognizer
-from gateway.conversations.registry import Roster
-from gateway.conversations.stored_responses import RememberedItems
+from gateway.conversations.registry import Registry
+from gateway.conversations.stored_responses import StoredResponses
 from gateway.core.errors import RequestRefused
 from gateway.core.policy import Estimator
 from gateway.downstream.local_response import send_own
 from gateway.downstream.request import Request
-from gateway.downstream.response import Answer
-from gateway.downstream.server import Listener
+from gateway.downstream.response import Response
+from gateway.downstream.server import Server
 from gateway.hooks import Hooks
 from gateway.hooks.plugin import load_plugins
 from gateway.hooks.webhook import Webhook
@@ -35,25 +35,25 @@ from gateway.limits.book import LimitsBook
 from gateway.limits.discovery import Discovery
 from gateway.limits.model_lists import ModelLists
 from gateway.limits.model_table import ModelTable
-from gateway.pipeline.admission import Entrance
+from gateway.pipeline.admission import Admission
 from gateway.pipeline.commands import Commands
-from gateway.pipeline.count_tokens import Counting
-from gateway.pipeline.overflow_retry import Recovery
-from gateway.pipeline.planning_step import Preparation
+from gateway.pipeline.count_tokens import CountTokens
+from gateway.pipeline.overflow_retry import OverflowRetry
+from gateway.pipeline.planning_step import PlanningStep
 from gateway.pipeline.proxy import Proxy, Ways
 from gateway.pipeline.relay import Relay
 from gateway.pipeline.rewriter import Rewriter
 from gateway.pipeline.sender import Sender
-from gateway.pipeline.turns import Reception
-from gateway.planning.learning import Calibrator, Lessons
-from gateway.planning.message_sizes import Count, Sizer
+from gateway.pipeline.turns import TurnBuilder
+from gateway.planning.learning import Calibrator, LimitLearner
+from gateway.planning.message_sizes import Sizer, TextCounter
 from gateway.planning.planner import Planner
 from gateway.planning.tokenizer import Tokenizer, count_by_length, count_by_length_up
-from gateway.reporting.compaction_log import Chronicle
+from gateway.reporting.compaction_log import CompactionLogWriter
 from gateway.reporting.events import Bus
-from gateway.reporting.journal import Journal
 from gateway.reporting.metrics import Metrics
-from gateway.reporting.originals import Archive
+from gateway.reporting.originals import OriginalsArchive
+from gateway.reporting.reporter import Reporter
 from gateway.settings import Settings
 from gateway.state.state import State
 from gateway.store import Store, open_bounded_store, open_store
@@ -81,8 +81,8 @@ class Gateway:
         self._store: Store = open_store(settings.store)
         retention = settings.retention
         self._shelf: Store = open_bounded_store(settings.store, _SHELF_NAME, retention.originals_bytes)
-        self._archive = Archive(self._shelf, retention.seconds)
-        self._chronicle = Chronicle(self._store, retention.seconds)
+        self._archive = OriginalsArchive(self._shelf, retention.seconds)
+        self._chronicle = CompactionLogWriter(self._store, retention.seconds)
         cache = settings.cache
         self._state = State(self._store, retention.seconds, cache.records_bytes)
         self._sizer = Sizer(_make_counts(self._tokenizer), _SIZES_BYTES)
@@ -94,37 +94,39 @@ class Gateway:
         planner = Planner(self._state, self._sizer)
         pivots = PivotMaker(self._sizer)
         self._hooks = _make_hooks(settings, self._client)
-        summariser = self._make_summariser(upstreams, limits, pivots)
+        summarizer = self._make_summariser(upstreams, limits, pivots)
         digester = Digester(self._sizer, pivots)
         metrics = Metrics()
         self.bus = Bus()
-        journal = Journal(metrics, self.bus, self._chronicle, self._archive)
-        calibrator = Calibrator(self._state, self._sizer, limits, journal)
-        folding = Folding(self._state, planner, summariser, digester, journal)
-        self._compactor = Compactor(self._state, planner, calibrator, folding, journal)
+        reporter = Reporter(metrics, self.bus, self._chronicle, self._archive)
+        calibrator = Calibrator(self._state, self._sizer, limits, reporter)
+        folding = CompactionJob(self._state, planner, summarizer, digester, reporter)
+        self._compactor = Compactor(self._state, planner, calibrator, folding, reporter)
         recognizer = Recognizer(cache.bodies_bytes, cache.facts_bytes, cache.bodies)
-        remembered = RememberedItems(recognizer, cache.named_bytes)
-        reception = Reception(Policies(settings), remembered, limits, self._discovery, self._state)
-        roster = Roster(cache.bodies_bytes, cache.bodies)
+        remembered = StoredResponses(recognizer, cache.named_bytes)
+        reception = TurnBuilder(Policies(settings), remembered, limits, self._discovery, self._state)
+        registry = Registry(cache.bodies_bytes, cache.bodies)
         rewriter = Rewriter(cache.facts_bytes)
         sender = Sender(settings, rewriter, self._relay)
-        preparation = Preparation(settings, planner, self._compactor, folding, roster)
-        recovery = Recovery(preparation, sender, Lessons(limits, calibrator), journal)
-        entrance = Entrance(Tenancy(settings), upstreams)
-        counting = Counting(reception, planner, rewriter)
+        preparation = PlanningStep(settings, planner, self._compactor, folding, registry)
+        recovery = OverflowRetry(preparation, sender, LimitLearner(limits, calibrator), reporter)
+        entrance = Admission(Tenancy(settings), upstreams)
+        counting = CountTokens(reception, planner, rewriter)
         ways = Ways(Commands(settings, self._compactor), counting, recovery, sender)
         self._proxy = Proxy(settings, entrance, reception, ways)
-        pages = AdminPages(metrics, EventStream(self.bus), roster, self._state, self._compactor)
-        history = HistoryPages(roster, self._chronicle, self._archive)
+        pages = AdminPages(metrics, EventStream(self.bus), registry, self._state, self._compactor)
+        history = HistoryPages(registry, self._chronicle, self._archive)
         self._admin = AdminServer(settings.admin, [pages, history], _discreet_log())
-        self._listener = Listener(self._answer)
+        self._listener = Server(self._answer)
         self._telling: asyncio.Task[None] | None = None
 
-    def _make_summariser(self, upstreams: Upstreams, limits: LimitsBook, pivots: PivotMaker) -> Hooked:
+    def _make_summariser(
+        self, upstreams: Upstreams, limits: LimitsBook, pivots: PivotMaker
+    ) -> HookedSummarizer:
         models = SummaryModels()
-        fitter = SummaryFitter(upstreams, limits, self._sizer, models)
+        fitter = SummaryCallBuilder(upstreams, limits, self._sizer, models)
         client = SummaryClient(self._client)
-        return Hooked(Summariser(client, fitter, models, self._sizer, pivots), self._hooks)
+        return HookedSummarizer(Summarizer(client, fitter, models, self._sizer, pivots), self._hooks)
 
     @property
     def port(self) -> int:
@@ -173,7 +175,7 @@ class Gateway:
         await self._shelf.close()
         self._sizer.close()
 
-    async def _answer(self, request: Request) -> Answer | None:
+    async def _answer(self, request: Request) -> Response | None:
         path = request.head.target
         if path == "/healthz":
             return _tell(request, 200, status="ok", service=SERVICE, version=__version__)
@@ -198,7 +200,7 @@ async def start_gateway(settings: Settings) -> Gateway:
     return gateway
 
 
-def _make_counts(tokenizer: Tokenizer) -> dict[Estimator, Count]:
+def _make_counts(tokenizer: Tokenizer) -> dict[Estimator, TextCounter]:
     return {"tiktoken": tokenizer.count, "chars": count_by_length, "chars-up": count_by_length_up}
 
 
@@ -235,5 +237,5 @@ def _without_quotes(record: logging.LogRecord) -> bool:
     return True
 
 
-def _tell(request: Request, code: int, **facts: str) -> Answer:
+def _tell(request: Request, code: int, **facts: str) -> Response:
     return send_own(request, code, json.dumps(facts).encode())

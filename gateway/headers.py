@@ -45,7 +45,7 @@ _CONTROL: Final = bytes(byte for byte in range(256) if byte in b"\r\n" or CONTRO
 Field = tuple[bytes, bytes]
 
 
-class AnswerHead:
+class ResponseHead:
     def __init__(self, status: int, reason: str, fields: list[Field]) -> None:
         """Takes the list over."""
         self.status = status
@@ -89,7 +89,7 @@ def _without_control(line: bytes) -> bytes:
     return CONTROL.sub(" ", text).encode("utf-8", "surrogateescape") + b"\r\n"
 
 
-class RequestHead:
+class UpstreamHead:
     """`target`: path and query as they go out. `headers`: shared between calls. Neither ever changes."""
 
     def __init__(self, method: str, url: URL, target: str, headers: CIMultiDict[str]) -> None:
@@ -109,23 +109,23 @@ class RequestHead:
         return "\r\n".join([*lines, ""]).encode("utf-8", "surrogateescape")
 
     @cached_property
-    def plain(self) -> "RequestHead":
+    def plain(self) -> "UpstreamHead":
         """The same for a body without content encoding; itself where it has none."""
         if hdrs.CONTENT_ENCODING not in self.headers:
             return self
         headers = self.headers.copy()
         headers.popall(hdrs.CONTENT_ENCODING)
-        return RequestHead(self.method, self.url, self.target, headers)
+        return UpstreamHead(self.method, self.url, self.target, headers)
 
     @cached_property
-    def uncoded(self) -> "RequestHead":
+    def uncoded(self) -> "UpstreamHead":
         """The same, asking for an answer that we can edit as it comes."""
         return self.with_header(hdrs.ACCEPT_ENCODING, "identity")
 
-    def with_header(self, name: str, value: str) -> "RequestHead":
+    def with_header(self, name: str, value: str) -> "UpstreamHead":
         headers = self.headers.copy()
         headers[name] = value
-        return RequestHead(self.method, self.url, self.target, headers)
+        return UpstreamHead(self.method, self.url, self.target, headers)
 
 
 def make_headers(raw: RawHeaders, upstream: UpstreamSettings, path: str) -> CIMultiDict[str]:
@@ -152,7 +152,7 @@ def make_headers(raw: RawHeaders, upstream: UpstreamSettings, path: str) -> CIMu
     return headers
 
 
-def make_answer_head(status: int, reason: str, raw: RawHeaders) -> AnswerHead:
+def make_answer_head(status: int, reason: str, raw: RawHeaders) -> ResponseHead:
     """With the end-to-end headers of an answer."""
     fields = [
         (name, b"%b: %b\r\n" % (raw_name, value))
@@ -162,7 +162,7 @@ def make_answer_head(status: int, reason: str, raw: RawHeaders) -> AnswerHead:
     dropped = _named_in_connection(raw) if len(fields) < len(raw) else _NOTHING
     if dropped:
         fields = [field for field in fields if field[0].decode("latin-1") not in dropped]
-    return AnswerHead(status, reason, fields)
+    return ResponseHead(status, reason, fields)
 
 
 @lru_cache(maxsize=2_048)

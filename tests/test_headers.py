@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from multidict import CIMultiDict
 from yarl import URL
 
-from gateway.headers import CONTENT_LENGTH, AnswerHead, RequestHead, make_answer_head, make_fields
+from gateway.headers import CONTENT_LENGTH, ResponseHead, UpstreamHead, make_answer_head, make_fields
 
 _names = st.sampled_from([b"X-A", b"x-b", b"Content-Length", b"Server-Timing"])
 _headers = st.lists(st.tuples(_names, st.binary(max_size=8)), max_size=4)
@@ -47,16 +47,16 @@ def test_names_are_found_and_dropped_whatever_their_case_and_number() -> None:
 
 
 def test_one_of_our_own_is_made_of_text() -> None:
-    head = AnswerHead(503, "Service Unavailable", make_fields({"Retry-After": "1"}))
+    head = ResponseHead(503, "Service Unavailable", make_fields({"Retry-After": "1"}))
     assert head.render((1, 1)) == b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\n\r\n"
 
 
 # JOINED: The first lines of a request to an upstream, as bytes.
 
 
-def make_head(target: str = "/v1/x?", **headers: str) -> RequestHead:
+def make_head(target: str = "/v1/x?", **headers: str) -> UpstreamHead:
     pairs = [(name.replace("_", "-"), value) for name, value in headers.items()]
-    return RequestHead("POST", URL("http://api.test:8080/v1/x"), target, CIMultiDict(pairs))
+    return UpstreamHead("POST", URL("http://api.test:8080/v1/x"), target, CIMultiDict(pairs))
 
 
 def test_the_target_stands_as_it_was_given_and_the_host_comes_first() -> None:

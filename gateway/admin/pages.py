@@ -13,11 +13,11 @@ from aiohttp import web
 
 from gateway.admin.event_stream import EventStream
 from gateway.compaction.compactor import Compactor
-from gateway.conversations.registry import Roster, Sighting
+from gateway.conversations.registry import ConversationRecord, Registry
 from gateway.core.compaction.command import LONGEST_INSTRUCTIONS_CHARS
-from gateway.reporting.compaction_log import Chronicle, Entry
+from gateway.reporting.compaction_log import CompactionLogWriter, Entry
 from gateway.reporting.metrics import CONTENT_TYPE, Metrics
-from gateway.reporting.originals import Archive, Taken
+from gateway.reporting.originals import OriginalsArchive, RemovedMessages
 from gateway.state.state import State
 
 Page = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
@@ -31,11 +31,11 @@ class _Wish(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 class AdminPages:
     def __init__(
-        self, metrics: Metrics, stream: EventStream, roster: Roster, state: State, compactor: Compactor
+        self, metrics: Metrics, stream: EventStream, registry: Registry, state: State, compactor: Compactor
     ) -> None:
         self._metrics = metrics
         self._stream = stream
-        self._roster = roster
+        self._registry = registry
         self._state = state
         self._compactor = compactor
 
@@ -59,15 +59,15 @@ class AdminPages:
         return web.Response(body=self._metrics.render(), headers={"Content-Type": CONTENT_TYPE})
 
     async def _list_conversations(self, request: web.BaseRequest) -> web.Response:
-        found = self._roster.list(request.query.get("tenant"), _MOST_LISTED)
+        found = self._registry.list(request.query.get("tenant"), _MOST_LISTED)
         return web.json_response({"conversations": [self._describe(sighting) for sighting in found]})
 
     async def _show_conversation(self, request: web.BaseRequest) -> web.Response:
-        sighting = self._roster.read(request.path.split("/")[3])
+        sighting = self._registry.read(request.path.split("/")[3])
         if sighting is None:
             return say_unknown()
         head = sighting.head
-        turn = self._roster.read_turn(head.conversation)
+        turn = self._registry.read_turn(head.conversation)
         lines = turn.lines if turn is not None else None
         more = {
             "messages": head.length,
@@ -80,7 +80,7 @@ class AdminPages:
 
     async def _compact(self, request: web.BaseRequest) -> web.Response:
         """Begins at once where the newest body is at hand."""
-        sighting = self._roster.read(request.path.split("/")[3])
+        sighting = self._registry.read(request.path.split("/")[3])
         if sighting is None:
             return say_unknown()
         try:
@@ -88,7 +88,7 @@ class AdminPages:
         except (msgspec.MsgspecError, UnicodeDecodeError, web.HTTPRequestEntityTooLarge):
             return web.json_response({"error": 'the body must be {"instructions": "..."}'}, status=400)
         instructions = (wish.instructions or "").strip()
-        turn = self._roster.read_turn(sighting.head.conversation)
+        turn = self._registry.read_turn(sighting.head.conversation)
         if turn is None:
             self._compactor.postpone(sighting.head, instructions)
         elif not self._compactor.compact(turn, instructions):
@@ -96,7 +96,7 @@ class AdminPages:
         begins = "now" if turn is not None else "at the next request"
         return web.json_response({"id": sighting.head.conversation, "begins": begins}, status=202)
 
-    def _describe(self, sighting: Sighting) -> dict[str, Any]:
+    def _describe(self, sighting: ConversationRecord) -> dict[str, Any]:
         head = sighting.head
         return {
             "id": head.conversation,
@@ -144,8 +144,8 @@ _PRIVATE: Final = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosni
 
 
 class HistoryPages:
-    def __init__(self, roster: Roster, chronicle: Chronicle, archive: Archive) -> None:
-        self._roster = roster
+    def __init__(self, registry: Registry, chronicle: CompactionLogWriter, archive: OriginalsArchive) -> None:
+        self._registry = registry
         self._chronicle = chronicle
         self._archive = archive
 
@@ -169,7 +169,7 @@ class HistoryPages:
     async def _show_log(self, request: web.BaseRequest) -> web.Response:
         identity = request.path.split("/")[3]
         log = await self._chronicle.read(identity)
-        if log is None and self._roster.read(identity) is None:
+        if log is None and self._registry.read(identity) is None:
             return say_unknown()
         entries = reversed(log.entries) if log is not None else ()
         return web.json_response({"id": identity, "log": [_describe_entry(entry) for entry in entries]})
@@ -177,7 +177,7 @@ class HistoryPages:
     async def _list_originals(self, request: web.BaseRequest) -> web.Response:
         identity = request.path.split("/")[3]
         listing = await self._archive.list(identity, _MOST_ORIGINALS_LISTED)
-        if not listing.lists and self._roster.read(identity) is None:
+        if not listing.lists and self._registry.read(identity) is None:
             return say_unknown()
         taken = [_describe_taken(taken) for taken in listing.lists]
         page = msgspec.json.encode({"id": identity, "taken": taken, "left_off": listing.left_off})
@@ -208,7 +208,7 @@ def _describe_entry(entry: Entry) -> dict[str, Any]:
     }
 
 
-def _describe_taken(taken: Taken) -> dict[str, Any]:
+def _describe_taken(taken: RemovedMessages) -> dict[str, Any]:
     return {
         "when": render_time(taken.created_seconds),
         "kind": taken.kind,

@@ -13,27 +13,27 @@ from typing import Any
 
 import msgspec
 
-from gateway.compaction.job import Folding
+from gateway.compaction.job import CompactionJob
 from gateway.conversations.turn import Turn
 from gateway.core.compaction.cut import Cut
 from gateway.core.compaction.manual import (
     Failed,
     Folded,
+    ManualOutcome,
     NothingToFold,
-    Outcome,
     choose_cut_by_hand,
     choose_rest,
     measure_fold,
 )
 from gateway.core.compaction.plan import Plan, Situation, decide_after
-from gateway.core.compaction.request import Compaction, Order
+from gateway.core.compaction.request import Compaction, CompactionRequest
 from gateway.core.history.conversation import Conversation, find_open_group
 from gateway.core.history.head import Head, smoothed_growth
 from gateway.core.history.pivot import is_on_chain
 from gateway.core.sizing.usage import Usage
 from gateway.planning.learning import Calibrator
 from gateway.planning.planner import Planner
-from gateway.reporting.journal import Journal
+from gateway.reporting.reporter import Reporter
 from gateway.state.records import Marker
 from gateway.state.state import State
 
@@ -53,18 +53,23 @@ class _Asked:
     """What a person asked for. key: the chain of the request that it was asked at."""
 
     key: str
-    task: "asyncio.Task[Outcome]"
+    task: "asyncio.Task[ManualOutcome]"
 
 
 class Compactor:
     def __init__(
-        self, state: State, planner: Planner, calibrator: Calibrator, folding: Folding, journal: Journal
+        self,
+        state: State,
+        planner: Planner,
+        calibrator: Calibrator,
+        folding: CompactionJob,
+        reporter: Reporter,
     ) -> None:
         self._state = state
         self._planner = planner
         self._calibrator = calibrator
         self._folding = folding
-        self._journal = journal
+        self._reporter = reporter
         self._digesting: dict[str, asyncio.Task[bool]] = {}
         self._running: dict[str, _Running] = {}
         # Conversations whose compaction a person asked for.
@@ -89,7 +94,7 @@ class Compactor:
         self._state.save_head(head, is_worth_writing=is_news)
         if plan.new_batch is not None:
             self._state.save_batch(plan.new_batch)
-            self._journal.note_pruning(turn, plan.new_batch, plan.sent)
+            self._reporter.note_pruning(turn, plan.new_batch, plan.sent)
         if is_news:
             self._state.refresh(plan.pivot, plan.batches)
         if usage is not None and (
@@ -99,14 +104,14 @@ class Compactor:
             self._spawn(self._learn(turn, plan, usage))
         return head
 
-    def start(self, turn: Turn, cut: Cut, order: Order) -> "asyncio.Task[Compaction]":
+    def start(self, turn: Turn, cut: Cut, order: CompactionRequest) -> "asyncio.Task[Compaction]":
         """The compaction of this cut, or the one that runs on the chain already."""
         conversation = turn.received.conversation
         running = self._find_on_chain(turn.owner, conversation)
         if running is not None:
             return running.task
         key = conversation.chain[cut.covers].hex()
-        task = self._spawn(self._folding.summarise(turn, cut, order))
+        task = self._spawn(self._folding.summarize(turn, cut, order))
         self._running[key] = _Running(turn.owner, key, cut.covers, task)
         task.add_done_callback(lambda _: self._running.pop(key, None))
         return task
@@ -147,7 +152,7 @@ class Compactor:
 
     # What a person asks for.
 
-    def compact(self, turn: Turn, instructions: str) -> "asyncio.Task[Outcome] | None":
+    def compact(self, turn: Turn, instructions: str) -> "asyncio.Task[ManualOutcome] | None":
         """Whatever the lines say; applies from the next request on. None: another one is under way already.
 
         The same command once more is the one that is under way.
@@ -166,7 +171,7 @@ class Compactor:
         """The same, begun at the conversation's next request."""
         self._state.leave_marker(_make_marker(head.owner, head.key, head.length, instructions))
 
-    async def _compact(self, turn: Turn, instructions: str) -> Outcome:
+    async def _compact(self, turn: Turn, instructions: str) -> ManualOutcome:
         """Should we be stopped, the marker brings the work back at the conversation's next request."""
         head = self._state.find_head(turn.received.conversation, turn.scope)
         marker = self._queue(turn, instructions)
@@ -174,7 +179,7 @@ class Compactor:
         self._state.drop_marker(marker.key)
         return outcome
 
-    async def _obey(self, turn: Turn, instructions: str) -> Outcome:
+    async def _obey(self, turn: Turn, instructions: str) -> ManualOutcome:
         """A command of the conversation itself, once: the same one again with nothing new before it is done
         already. It leaves no marker: who waits for the answer asks again.
         """
@@ -189,13 +194,13 @@ class Compactor:
             self._state.save_folded(turn.owner, key, outcome)
         return outcome
 
-    async def _fold_by_hand(self, turn: Turn, instructions: str, place: Head | None) -> Outcome:
+    async def _fold_by_hand(self, turn: Turn, instructions: str, place: Head | None) -> ManualOutcome:
         """In as many calls as the policy allows. place: where what was made is put in force."""
         calls = turn.policy.summary.max_calls
-        order = Order(reason="manual", calls=calls, trigger="manual", instructions=instructions)
+        order = CompactionRequest(reason="manual", calls=calls, trigger="manual", instructions=instructions)
         whole = choose_cut_by_hand(await self._gather_alone(turn))
         if whole is None:
-            self._journal.note_nothing_to_fold(turn, order)
+            self._reporter.note_nothing_to_fold(turn, order)
             return NothingToFold()
         made = first = await self.start(turn, whole, order)
         pivot = made.pivot
@@ -248,7 +253,7 @@ class Compactor:
             return
         marker = self._queue(turn, None)
         # A cancelled task (we are shutting down) leaves its marker behind: it brings the work back.
-        order = Order(reason="overflow", calls=turn.policy.summary.max_calls)
+        order = CompactionRequest(reason="overflow", calls=turn.policy.summary.max_calls)
         await asyncio.wait((self.start(turn, cut, order),))
         self._state.drop_marker(marker.key)
 

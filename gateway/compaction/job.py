@@ -8,20 +8,20 @@ import time
 from dataclasses import replace
 
 from gateway.compaction.pivots import Digester
-from gateway.compaction.summarizer import Hooked
+from gateway.compaction.summarizer import HookedSummarizer
 from gateway.conversations.cleared_results import remember
 from gateway.conversations.turn import Turn
 from gateway.core.compaction.breaker import Breaker
 from gateway.core.compaction.cut import Cut
 from gateway.core.compaction.plan import Situation
-from gateway.core.compaction.request import DIGEST, Compaction, Made, Order
+from gateway.core.compaction.request import DIGEST, Compaction, CompactionRequest, CompactionResult
 from gateway.core.compaction.summary import Rejected
 from gateway.core.history.pivot import Pivot
 from gateway.core.history.view import make_view
 from gateway.core.sizing.weights import estimate_view, weigh
 from gateway.lru import Lru
 from gateway.planning.planner import Planner
-from gateway.reporting.journal import Journal
+from gateway.reporting.reporter import Reporter
 from gateway.state.state import State
 from gateway.store import StoreError
 
@@ -30,28 +30,28 @@ _BREAKER_WEIGHT_BYTES = 256
 PAUSED = Rejected("paused", is_summarisers=False)
 
 
-class Folding:
+class CompactionJob:
     def __init__(
         self,
         state: State,
         planner: Planner,
-        summariser: Hooked,
+        summarizer: HookedSummarizer,
         digester: Digester,
-        journal: Journal,
+        reporter: Reporter,
     ) -> None:
         self._state = state
         self._planner = planner
-        self._summariser = summariser
+        self._summarizer = summarizer
         self._digester = digester
-        self._journal = journal
+        self._reporter = reporter
         self._breakers: Lru[tuple[str, str], Breaker] = Lru(_BREAKERS_BYTES)
 
-    async def summarise(self, turn: Turn, cut: Cut, order: Order) -> Compaction:
+    async def summarize(self, turn: Turn, cut: Cut, order: CompactionRequest) -> Compaction:
         """Summary -> checks -> pivot. No pivot, and one note, where any of it fails."""
         started = time.monotonic()
         if not self.may_ask(turn):
             if order.trigger == "manual":
-                self._journal.note_compaction(turn, cut, Made(PAUSED, 0), order, 0)
+                self._reporter.note_compaction(turn, cut, CompactionResult(PAUSED, 0), order, 0)
             return Compaction(None, calls=0, failure=PAUSED.reason)
         self._set_breaker(turn, self._breaker(turn).with_attempt(started))
         situation = await self._planner.gather(turn, may_compact=True)
@@ -65,19 +65,21 @@ class Folding:
             )
         self._note(turn, outcome)
         made = replace(made, outcome=outcome)
-        self._journal.note_compaction(turn, cut, made, order, time.monotonic() - started)
+        self._reporter.note_compaction(turn, cut, made, order, time.monotonic() - started)
         if isinstance(outcome, Pivot):
             return Compaction(outcome, made.calls, order.pre_tokens)
         return Compaction(None, made.calls, order.pre_tokens, outcome.reason)
 
-    async def _make(self, turn: Turn, cut: Cut, situation: Situation, order: Order) -> Made:
+    async def _make(
+        self, turn: Turn, cut: Cut, situation: Situation, order: CompactionRequest
+    ) -> CompactionResult:
         match turn.policy.summary.method:
             case "model":
-                return await self._summariser.summarise(turn, cut, situation, order)
+                return await self._summarizer.summarize(turn, cut, situation, order)
             case "digest":
-                return Made(await self._digester.digest(turn, cut, situation), 0)
+                return CompactionResult(await self._digester.digest(turn, cut, situation), 0)
             case "drop":
-                return Made(await self._digester.drop(turn, cut, situation), 0)
+                return CompactionResult(await self._digester.drop(turn, cut, situation), 0)
 
     async def digest(self, turn: Turn, cut: Cut) -> bool:
         """Never over a summary of the same messages that came in meanwhile."""
@@ -91,7 +93,9 @@ class Folding:
             return True
         made = await self._save(turn, digest)
         order = replace(DIGEST, pre_tokens=_count_before(situation, cut))
-        self._journal.note_compaction(turn, cut, Made(made, 0), order, time.monotonic() - started)
+        self._reporter.note_compaction(
+            turn, cut, CompactionResult(made, 0), order, time.monotonic() - started
+        )
         return isinstance(made, Pivot)
 
     def _has_summary(self, turn: Turn, cut: Cut) -> bool:

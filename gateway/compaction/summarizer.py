@@ -8,12 +8,19 @@ from typing import Final
 
 from gateway.compaction.pivots import PivotMaker
 from gateway.compaction.summary_client import PromptRefused, SummaryClient, SummaryModels
-from gateway.compaction.summary_prompt import NO_LIMIT, Fitted, SummaryFitter, Wish
+from gateway.compaction.summary_prompt import NO_LIMIT, CallBudget, FittedCall, SummaryCallBuilder
 from gateway.conversations.turn import Turn
 from gateway.core.compaction.cut import SMALLER_SHARE, Cut
 from gateway.core.compaction.plan import Situation
-from gateway.core.compaction.request import Made, Order
-from gateway.core.compaction.summary import Accepted, Answer, Bounds, Rejected, judge_summary, strip_thinking
+from gateway.core.compaction.request import CompactionRequest, CompactionResult
+from gateway.core.compaction.summary import (
+    Accepted,
+    Bounds,
+    Candidate,
+    Rejected,
+    judge_summary,
+    strip_thinking,
+)
 from gateway.core.digest.fact_list import find_missing, with_list
 from gateway.core.errors import ModelUnknown, UpstreamFailed
 from gateway.core.refusal.overflow import Overflow
@@ -31,11 +38,11 @@ _LIST_SHARE: Final = 0.2
 _LIST_CHARS_PER_TOKEN: Final = 2.5
 
 
-class Summariser:
+class Summarizer:
     def __init__(
         self,
         client: SummaryClient,
-        fitter: SummaryFitter,
+        fitter: SummaryCallBuilder,
         models: SummaryModels,
         sizer: Sizer,
         pivots: PivotMaker,
@@ -46,7 +53,7 @@ class Summariser:
         self._sizer = sizer
         self._pivots = pivots
 
-    async def summarise(self, turn: Turn, cut: Cut, situation: Situation, calls: int) -> Made:
+    async def summarize(self, turn: Turn, cut: Cut, situation: Situation, calls: int) -> CompactionResult:
         """At most two calls, a third where upstream does not know the cheaper model; `calls`: how many may be
         made for the whole cut. Never raises for what an
         upstream does.
@@ -57,10 +64,10 @@ class Summariser:
         tries, tried = _TRIES, 0
         model: str | None = None
         while tried < tries:
-            wish = Wish(calls=max(1, calls - tried), most_tokens=most_tokens)
+            wish = CallBudget(calls=max(1, calls - tried), most_tokens=most_tokens)
             fitted = await self._fitter.fit(turn, cut, situation, wish)
             if fitted is None:
-                return Made(rejected, tried, model)
+                return CompactionResult(rejected, tried, model)
             tried += 1
             model = fitted.assignment.request.model
             try:
@@ -72,7 +79,7 @@ class Summariser:
             except UpstreamFailed as error:
                 rejected = Rejected(str(error))
                 if str(error) in _NOT_AGAIN:
-                    return Made(rejected, tried, model)
+                    return CompactionResult(rejected, tried, model)
                 if isinstance(error, PromptRefused):
                     most_tokens = self._learn_refusal(fitted, error.overflow)
                 continue
@@ -81,11 +88,11 @@ class Summariser:
             if isinstance(verdict, Accepted):
                 whole = await self._with_facts(turn, verdict, fitted)
                 pivot = await self._pivots.make(turn, fitted.cut, situation, whole, is_digest=False)
-                return Made(pivot, tried, model)
+                return CompactionResult(pivot, tried, model)
             rejected = verdict
-        return Made(rejected, tried, model)
+        return CompactionResult(rejected, tried, model)
 
-    def _learn_refusal(self, fitted: Fitted, overflow: Overflow | None) -> int:
+    def _learn_refusal(self, fitted: FittedCall, overflow: Overflow | None) -> int:
         """The most that the next prompt may hold."""
         if overflow is not None:
             self._fitter.learn_limits(fitted, overflow)
@@ -94,7 +101,7 @@ class Summariser:
         return min(smaller, window - fitted.cut.cap) if window is not None else smaller
 
     async def _judge(
-        self, turn: Turn, answer: Answer, fitted: Fitted, situation: Situation
+        self, turn: Turn, answer: Candidate, fitted: FittedCall, situation: Situation
     ) -> Accepted | Rejected:
         raw = await self._sizer.count(strip_thinking(answer.text), turn.policy.estimator)
         bounds = Bounds(
@@ -102,7 +109,7 @@ class Summariser:
         )
         return judge_summary(answer, int(raw * fitted.ratio), bounds)
 
-    async def _with_facts(self, turn: Turn, accepted: Accepted, fitted: Fitted) -> Accepted:
+    async def _with_facts(self, turn: Turn, accepted: Accepted, fitted: FittedCall) -> Accepted:
         """With the names and numbers that it should have mentioned, listed below it."""
         cut = fitted.cut
         earlier = cut.base.summary if cut.base is not None else None
@@ -120,12 +127,14 @@ class Summariser:
 VETOED = Rejected("vetoed", is_summarisers=False)
 
 
-class Hooked:
-    def __init__(self, summariser: Summariser, hooks: Hooks) -> None:
-        self._summariser = summariser
+class HookedSummarizer:
+    def __init__(self, summarizer: Summarizer, hooks: Hooks) -> None:
+        self._summarizer = summarizer
         self._hooks = hooks
 
-    async def summarise(self, turn: Turn, cut: Cut, situation: Situation, order: Order) -> Made:
+    async def summarize(
+        self, turn: Turn, cut: Cut, situation: Situation, order: CompactionRequest
+    ) -> CompactionResult:
         """A veto is a compaction that failed, at no call."""
         before = PreCompact(
             trigger=order.trigger,
@@ -136,7 +145,7 @@ class Hooked:
         )
         said = await self._hooks.ask(before)
         if said.veto:
-            return Made(VETOED, 0)
+            return CompactionResult(VETOED, 0)
         added = "\n\n".join(filter(None, (said.instructions, "\n".join(said.context))))
         told = turn.instructed(added, said.prompt) if added or said.prompt else turn
-        return await self._summariser.summarise(told, cut, situation, order.calls)
+        return await self._summarizer.summarize(told, cut, situation, order.calls)

@@ -14,7 +14,7 @@ from typing import Final
 import httpx2 as httpx
 
 from gateway.conversations.turn import Turn
-from gateway.core.compaction.summary import Answer
+from gateway.core.compaction.summary import Candidate
 from gateway.core.errors import ModelUnknown, UpstreamFailed
 from gateway.core.policy import Summary
 from gateway.core.refusal.overflow import Overflow, read_overflow
@@ -41,10 +41,10 @@ class Assignment:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class SummaryReply:
     """prompt_tokens: as upstream counted them, for the size of the next call; it reaches no trigger."""
 
-    answer: Answer
+    answer: Candidate
     prompt_tokens: int | None
 
 
@@ -60,7 +60,7 @@ class SummaryClient:
     def __init__(self, client: httpx.AsyncClient) -> None:
         self._client = client
 
-    async def ask(self, assignment: Assignment) -> Told:
+    async def ask(self, assignment: Assignment) -> SummaryReply:
         """One call. Raises UpstreamFailed where no answer came, or none in the time allowed; PromptRefused
         where the prompt was too long; ModelUnknown where upstream does not serve the model.
         """
@@ -71,7 +71,7 @@ class SummaryClient:
         except CALL_ERRORS as error:
             raise UpstreamFailed(type(error).__name__) from error
 
-    async def _exchange(self, assignment: Assignment, body: bytes) -> Told:
+    async def _exchange(self, assignment: Assignment, body: bytes) -> SummaryReply:
         headers = make_own_headers(assignment.headers)
         headers += [(b"Content-Type", b"application/json"), (b"Accept", b"text/event-stream")]
         request = self._client.build_request(
@@ -89,13 +89,13 @@ class SummaryClient:
         finally:
             await response.aclose()
         read = reader.read()
-        answer = Answer(
+        answer = Candidate(
             text=read.text,
             finish_reason=read.finish_reason,
             has_tool_calls=read.has_tool_calls,
             has_error=read.has_error or not read.is_complete,
         )
-        return Told(answer, read.usage.prompt_tokens if read.usage is not None else None)
+        return SummaryReply(answer, read.usage.prompt_tokens if read.usage is not None else None)
 
 
 async def _read_failure(response: httpx.Response, model: str) -> UpstreamFailed:

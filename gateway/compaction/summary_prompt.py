@@ -22,7 +22,7 @@ from gateway.core.compaction.chunks import (
 )
 from gateway.core.compaction.cut import Cut
 from gateway.core.compaction.plan import Situation
-from gateway.core.history.transcript import Spoken, render_earlier_summary, render_transcript
+from gateway.core.history.transcript import TranscriptEntry, render_earlier_summary, render_transcript
 from gateway.core.limits.model_limits import Limits, has_long_window
 from gateway.core.policy import Policy
 from gateway.core.refusal.overflow import Overflow
@@ -56,7 +56,7 @@ _Meter = tuple[str, str, str]
 
 
 @dataclass(frozen=True, slots=True)
-class Fitted:
+class FittedCall:
     """A call that fits. cut: what it covers. spoken: what that says. ratio: true per raw tokens of the
     conversation.
 
@@ -65,7 +65,7 @@ class Fitted:
 
     assignment: Assignment
     cut: Cut
-    spoken: Sequence[Spoken]
+    spoken: Sequence[TranscriptEntry]
     ratio: float
     prompt_tokens: int
     raw_tokens: int
@@ -73,14 +73,14 @@ class Fitted:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Wish:
+class CallBudget:
     """calls: how many may be made for the whole cut. most_tokens: of one prompt."""
 
     calls: int
     most_tokens: int = NO_LIMIT
 
 
-class SummaryFitter:
+class SummaryCallBuilder:
     def __init__(self, upstreams: Upstreams, limits: LimitsBook, sizer: Sizer, models: SummaryModels) -> None:
         self._upstreams = upstreams
         self._limits = limits
@@ -89,7 +89,7 @@ class SummaryFitter:
         # What summarisers told of their prompts: for the size of the next one, and for nothing else.
         self._ratios: Lru[_Meter, float] = Lru(_RATIOS_BYTES)
 
-    async def fit(self, turn: Turn, cut: Cut, situation: Situation, wish: Wish) -> Fitted | None:
+    async def fit(self, turn: Turn, cut: Cut, situation: Situation, wish: CallBudget) -> FittedCall | None:
         """The mildest attempt that the summariser's window holds.
 
         What a digest covers is summarised from the originals, if one call holds them.
@@ -103,8 +103,8 @@ class SummaryFitter:
         return await self._fit(turn, cut, situation, weights, wish)
 
     async def _fit(
-        self, turn: Turn, cut: Cut, situation: Situation, weights: Weights, wish: Wish
-    ) -> Fitted | None:
+        self, turn: Turn, cut: Cut, situation: Situation, weights: Weights, wish: CallBudget
+    ) -> FittedCall | None:
         """With no call to spare, all of the cut or nothing."""
         upstream = self._upstreams.read(turn.policy.summary.upstream or "") or turn.upstream
         model = self._models.choose(turn, upstream.name)
@@ -128,16 +128,16 @@ class SummaryFitter:
             if prompt <= most:
                 room_tokens = window + part.cap - prompt
                 assignment = _make_assignment(turn, (upstream, model), parts, part.cap, room_tokens)
-                return Fitted(assignment, part, said, weights.ratio, prompt, raw, meter)
+                return FittedCall(assignment, part, said, weights.ratio, prompt, raw, meter)
         return None
 
-    def learn(self, fitted: Fitted, prompt_tokens: int | None) -> None:
+    def learn(self, fitted: FittedCall, prompt_tokens: int | None) -> None:
         """What upstream counted of a call that was made."""
         ratio = (prompt_tokens or 0) / fitted.raw_tokens
         if is_plausible_ratio(ratio):
             self._ratios.put(fitted.meter, ratio, _RATIO_WEIGHT_BYTES)
 
-    def learn_limits(self, fitted: Fitted, overflow: Overflow) -> None:
+    def learn_limits(self, fitted: FittedCall, overflow: Overflow) -> None:
         """What a refusal says of the summariser's window, and of the prompt that did not fit."""
         self.learn(fitted, overflow.prompt_tokens)
         told = Limits(context=overflow.context, input=overflow.input)
@@ -192,7 +192,9 @@ def _make_assignment(
     )
 
 
-def make_parts(policy: Policy, cut: Cut, spoken: Sequence[Spoken], quoting: Quoting) -> tuple[str, ...]:
+def make_parts(
+    policy: Policy, cut: Cut, spoken: Sequence[TranscriptEntry], quoting: Quoting
+) -> tuple[str, ...]:
     """The user message of a summary call: the question, the history as data, one instruction at the end."""
     prompts, summary = policy.prompts, policy.summary
     parts = [prompts.question]
@@ -245,7 +247,7 @@ def _choose_url(turn: Turn, upstream: UpstreamSettings, form: WireFormat) -> str
 # JOINED: What was said in the messages that a cut folds: the originals that the client just se
 
 
-def read_folded(turn: Turn, cut: Cut) -> list[Spoken]:
+def read_folded(turn: Turn, cut: Cut) -> list[TranscriptEntry]:
     """Never placeholders. Parses each of them: call it in a thread."""
     read_spoken = turn.received.form.read_spoken
     return [read_spoken(turn.received.raw(position)) for position in range(cut.start, cut.covers)]

@@ -11,7 +11,7 @@ import msgspec
 from gateway.core.errors import Unreadable
 from gateway.core.history.conversation import Conversation, begin_conversation, with_messages
 from gateway.core.history.message import Message
-from gateway.core.history.shared_list import Growing
+from gateway.core.history.shared_list import SharedList
 from gateway.lru import Lru
 from gateway.wire.body import Slice
 from gateway.wire.formats.registry import WireFormat
@@ -123,14 +123,14 @@ class Recognizer:
             self._anchors.pop(anchor, None)
 
 
-def _goes_on(chain: Growing[bytes], earlier: Growing[bytes]) -> bool:
+def _goes_on(chain: SharedList[bytes], earlier: SharedList[bytes]) -> bool:
     """Does it begin with everything that was said before, however that is written now?"""
     if chain.continues(earlier):
         return True
     return chain.length >= earlier.length and chain[earlier.length - 1] == earlier.last
 
 
-def _has_anchor_of(places: Growing[Slice], earlier: Growing[Slice]) -> bool:
+def _has_anchor_of(places: SharedList[Slice], earlier: SharedList[Slice]) -> bool:
     """All that lies before the anchor's end is shared: it is the same one."""
     return places.continues(earlier) and _power_of(places) == _power_of(earlier)
 
@@ -139,7 +139,7 @@ def _anchor_of(received: Received) -> Anchor:
     return _anchor(received.tenant, received.form.name, received.body.data, _power_of(received.body.places))
 
 
-def _power_of(places: Growing[Slice]) -> int:
+def _power_of(places: SharedList[Slice]) -> int:
     """The largest power of two inside the messages: every continuation holds the same bytes there."""
     return places.last.end.bit_length() - 1
 

@@ -18,7 +18,7 @@ _SIGHTINGS_BYTES: Final = 2 << 20
 _SIGHTING_WEIGHT_BYTES: Final = 1_000
 
 
-class Sighting(msgspec.Struct, frozen=True):
+class ConversationRecord(msgspec.Struct, frozen=True):
     """The newest answered request of one conversation. tenant: as operators see it. session: as the client
     calls it.
     """
@@ -40,12 +40,12 @@ class _Newest(msgspec.Struct, frozen=True):
     seen_seconds: float
 
 
-class Roster:
+class Registry:
     def __init__(self, bodies_bytes: int, most_bodies: int) -> None:
         """Bounds of the turns that are kept whole; mostly the bodies that recognition keeps anyway."""
         self._newest: Lru[str, _Newest] = Lru(bodies_bytes, most_bodies)
         # Those whose body had to make room.
-        self._earlier: Lru[str, Sighting] = Lru(_SIGHTINGS_BYTES)
+        self._earlier: Lru[str, ConversationRecord] = Lru(_SIGHTINGS_BYTES)
 
     def note(self, turn: Turn, head: Head) -> None:
         """After an answer. Hot: what operators see is made when they look."""
@@ -54,14 +54,14 @@ class Roster:
         for gone in self._newest.put(turn.conversation, _Newest(turn, head, time.time()), weight):
             self._earlier.put(gone.turn.conversation, _make_sighting(gone), _SIGHTING_WEIGHT_BYTES)
 
-    def list(self, tenant: str | None, most: int) -> list[Sighting]:
+    def list(self, tenant: str | None, most: int) -> list[ConversationRecord]:
         """The newest first; of one tenant, or of all."""
         seen = {sighting.head.conversation: sighting for sighting in self._earlier.values()}
         seen |= {newest.turn.conversation: _make_sighting(newest) for newest in self._newest.values()}
         found = [sighting for sighting in seen.values() if tenant in (None, sighting.tenant)]
         return sorted(found, key=lambda sighting: sighting.seen_seconds, reverse=True)[:most]
 
-    def read(self, conversation: str) -> Sighting | None:
+    def read(self, conversation: str) -> ConversationRecord | None:
         newest = self._newest.peek(conversation)
         return _make_sighting(newest) if newest is not None else self._earlier.peek(conversation)
 
@@ -71,9 +71,9 @@ class Roster:
         return newest.turn if newest is not None else None
 
 
-def _make_sighting(newest: _Newest) -> Sighting:
+def _make_sighting(newest: _Newest) -> ConversationRecord:
     turn = newest.turn
-    return Sighting(
+    return ConversationRecord(
         tenant=turn.tenant.shown,
         session=turn.session,
         purpose=turn.purpose,

@@ -14,7 +14,7 @@ import msgspec
 from gateway.conversations.recognizer import Received, Recognizer
 from gateway.lru import Lru
 from gateway.wire.formats.registry import WireFormat
-from gateway.wire.sse import Event
+from gateway.wire.sse import SseEvent
 from gateway.wire.stored_history import Answered, NamedHistory
 
 # Of one answer, and of one item, beside their bytes.
@@ -28,7 +28,7 @@ _MOST_ANSWERS: Final = 10_000
 
 # Tenant and upstream; and a name there.
 Place = tuple[str, str]
-Name = tuple[Place, str]
+StoredName = tuple[Place, str]
 
 
 class _Link(msgspec.Struct, frozen=True):
@@ -43,16 +43,16 @@ class Recognized(msgspec.Struct, frozen=True):
     """A request with its names written out. note: to be told each event of its answer."""
 
     received: Received
-    note: Callable[[Event], None] | None
+    note: Callable[[SseEvent], None] | None
 
 
-class RememberedItems:
+class StoredResponses:
     def __init__(self, recognizer: Recognizer, max_bytes: int) -> None:
         self._recognizer = recognizer
         part = max_bytes // _PARTS
-        self._answers: Lru[Name, _Link] = Lru(part)
-        self._large_answers: Lru[Name, _Link] = Lru(part)
-        self._items: Lru[Name, bytes] = Lru(part)
+        self._answers: Lru[StoredName, _Link] = Lru(part)
+        self._large_answers: Lru[StoredName, _Link] = Lru(part)
+        self._items: Lru[StoredName, bytes] = Lru(part)
 
     def recognize(self, place: Place, form: WireFormat, data: bytes) -> Recognized:
         """The body as it came where nothing is to be written out, or not all of it is remembered.
@@ -91,7 +91,7 @@ class RememberedItems:
         return self._items.get((place, name))
 
     def _note(
-        self, place: Place, brought: _Link, feed: Callable[[Event], Answered | None], event: Event
+        self, place: Place, brought: _Link, feed: Callable[[SseEvent], Answered | None], event: SseEvent
     ) -> None:
         answered = feed(event)
         if answered is None:
@@ -114,7 +114,7 @@ def _names_something(received: Received, history: NamedHistory) -> bool:
 class _Names(msgspec.Struct, frozen=True):
     """One tenant's, at one upstream."""
 
-    memory: RememberedItems
+    memory: StoredResponses
     place: Place
     history: NamedHistory
 

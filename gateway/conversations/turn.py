@@ -11,13 +11,13 @@ from gateway.conversations.recognizer import Received
 from gateway.core.history.head import Head
 from gateway.core.history.purpose import Purpose
 from gateway.core.limits.model_limits import Limits, has_long_window
-from gateway.core.limits.thresholds import Demand, Lines, choose_lines
+from gateway.core.limits.thresholds import RequestSize, Thresholds, choose_lines
 from gateway.core.policy import Policy
 from gateway.core.sizing.estimate import Meter
 from gateway.headers import RawHeaders
 from gateway.settings import UpstreamSettings
 from gateway.tenants import Tenant
-from gateway.wire.sse import Event
+from gateway.wire.sse import SseEvent
 
 # Of the soft line.
 _IN_SIGHT = 0.25
@@ -42,7 +42,7 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
     received: Received
     policy: Policy
     limits: Limits
-    lines: Lines | None
+    lines: Thresholds | None
     scope: str
     head: Head | None
     conversation: str
@@ -50,7 +50,7 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
     purpose: Purpose = "main"
     session: str | None = None
     command: str | None = None
-    note: Callable[[Event], None] | None = None
+    note: Callable[[SseEvent], None] | None = None
 
     @property
     def owner(self) -> str:
@@ -96,7 +96,7 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
 
     def under(self, limits: Limits) -> "Turn":
         """The same turn under other limits."""
-        demand = Demand(
+        demand = RequestSize(
             requested=self.requested,
             growth=self.growth,
             least_reply=self.received.body.envelope.least_tokens,

@@ -14,22 +14,22 @@ _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 _INLINE_BYTES = 64 * 1024
 
 
-class Body(msgspec.Struct, frozen=True):
+class ReceivedBody(msgspec.Struct, frozen=True):
     """raw: as it came. plain: with its content encoding taken off, the same object where there is none."""
 
     raw: bytes
     plain: bytes
 
 
-def take_body(request: Request, max_bytes: int) -> Body | None:
+def take_body(request: Request, max_bytes: int) -> ReceivedBody | None:
     """What most bodies are: all there, and not encoded. None for one that `read_body` is needed for."""
     raw = request.body
     if raw is None or len(raw) > max_bytes or hdrs.CONTENT_ENCODING in request.head.headers:
         return None
-    return Body(raw, raw)
+    return ReceivedBody(raw, raw)
 
 
-async def read_body(request: Request, max_bytes: int) -> Body:
+async def read_body(request: Request, max_bytes: int) -> ReceivedBody:
     """Raises RequestRefused (413). A body whose encoding we cannot undo stays as it came: unreadable, so
     relayed.
     """
@@ -37,13 +37,13 @@ async def read_body(request: Request, max_bytes: int) -> Body:
     raw = await _read_bounded(request, max_bytes)
     encoding = request.head.headers.get(hdrs.CONTENT_ENCODING, "")
     if not encoding or encoding == "identity":
-        return Body(raw, raw)
+        return ReceivedBody(raw, raw)
     try:
         if len(raw) < _INLINE_BYTES:
-            return Body(raw, decode_body(raw, encoding, max_bytes))
-        return Body(raw, await asyncio.to_thread(decode_body, raw, encoding, max_bytes))
+            return ReceivedBody(raw, decode_body(raw, encoding, max_bytes))
+        return ReceivedBody(raw, await asyncio.to_thread(decode_body, raw, encoding, max_bytes))
     except DecodeError:
-        return Body(raw, raw)
+        return ReceivedBody(raw, raw)
 
 
 def stream_body(request: Request) -> bytes | AsyncIterator[bytes] | None:

@@ -23,8 +23,8 @@ from gateway.core.errors import RequestRefused
 from gateway.downstream.head_parser import MOST_AHEAD, READ_BYTES, make_parser, parse
 from gateway.downstream.local_response import make_own_head
 from gateway.downstream.repeated_head import RepeatedHead, learn_head
-from gateway.downstream.request import Request, RequestLine
-from gateway.downstream.response import Answer
+from gateway.downstream.request import Request, RequestHead
+from gateway.downstream.response import Response
 from gateway.wire.formats.registry import render_error
 
 # Up to here a body is taken in before the request is looked at, where that would wait for all of it anyway.
@@ -36,7 +36,7 @@ _LINGER_SECONDS: Final = 10.0
 _HEAD_END: Final = b"\r\n\r\n"
 _RESET: Final = struct.pack("ii", 1, 0)
 
-Handler = Callable[[Request], Awaitable[Answer | None]]
+Handler = Callable[[Request], Awaitable[Response | None]]
 # What the library's parser made of a request, or of what is none.
 Parsed = tuple[RawRequestMessage, StreamReader] | RequestRefused
 
@@ -68,7 +68,7 @@ class DownstreamConnection(BaseProtocol):
         self._take: Callable[[bytes], None] = self._begin
         self._known: RepeatedHead | None = None
         # The request under way; its body, as far as it has come, if it is to be whole.
-        self._line: RequestLine | None = None
+        self._line: RequestHead | None = None
         self._pieces: list[bytes] = []
         self._missing_bytes = 0
         # One that is passed on as it comes.
@@ -248,7 +248,7 @@ class DownstreamConnection(BaseProtocol):
             self._refuse(error)
             return
         if end and len(messages) == 1 and not is_upgraded and not messages[0][0].chunked:
-            line = RequestLine(messages[0][0])
+            line = RequestHead(messages[0][0])
             self._known = learn_head(line, head)
             self._begin_body(line, _read_length(line), rest)
             return
@@ -257,7 +257,7 @@ class DownstreamConnection(BaseProtocol):
         if rest:
             self._take(rest)
 
-    def _begin_body(self, line: RequestLine, length: int | None, data: bytes) -> None:
+    def _begin_body(self, line: RequestHead, length: int | None, data: bytes) -> None:
         """data: what came behind the head."""
         self._open_request()
         if not length:
@@ -287,7 +287,7 @@ class DownstreamConnection(BaseProtocol):
         message, content = parsed
         assert self._parser is not None
         self._parser.message_consumed()
-        line = RequestLine(message)
+        line = RequestHead(message)
         if message.upgrade or (self._take is _ignore and not self._parsed):
             # Behind an offer of another protocol the parser loses its place.
             line.keeps_alive = False
@@ -297,7 +297,7 @@ class DownstreamConnection(BaseProtocol):
 
     def _answer(
         self,
-        line: RequestLine,
+        line: RequestHead,
         length: int | None,
         body: bytes | None = None,
         content: StreamReader | None = None,
@@ -322,7 +322,7 @@ class DownstreamConnection(BaseProtocol):
             self._close_request()
             self._go_on(answer, is_read=is_read)
 
-    def _go_on(self, answer: Answer | None, *, is_read: bool) -> None:
+    def _go_on(self, answer: Response | None, *, is_read: bool) -> None:
         """To the next request, if there may be one."""
         self._task = self._content = None
         if self.transport is None or self.transport.is_closing():
@@ -371,7 +371,7 @@ def _ignore(data: bytes) -> None:
     """Nothing that comes now is a request of ours."""
 
 
-def _read_length(line: RequestLine) -> int | None:
+def _read_length(line: RequestHead) -> int | None:
     """The parser has seen to it that there is one at most, and that it is a number."""
     length = line.headers.get(hdrs.CONTENT_LENGTH)
     return None if length is None else int(length)

@@ -7,18 +7,20 @@ from http import HTTPStatus
 from aiohttp import hdrs
 
 from gateway.downstream.request import Request
-from gateway.downstream.response import Answer
-from gateway.headers import AnswerHead, make_fields
+from gateway.downstream.response import Response
+from gateway.headers import ResponseHead, make_fields
 
 
-def send_own(request: Request, status: int, body: bytes, headers: Mapping[str, str] | None = None) -> Answer:
+def send_own(
+    request: Request, status: int, body: bytes, headers: Mapping[str, str] | None = None
+) -> Response:
     """Raises ConnectionError where the client has gone."""
-    answer = Answer(make_own_head(status, len(body), headers or {}), request)
+    answer = Response(make_own_head(status, len(body), headers or {}), request)
     answer.finish(body)
     return answer
 
 
-def make_own_head(status: int, length: int, headers: Mapping[str, str]) -> AnswerHead:
+def make_own_head(status: int, length: int, headers: Mapping[str, str]) -> ResponseHead:
     """Who writes an answer dates it (RFC 9110 §6.6.1). length: of the body, in bytes."""
     own = {
         hdrs.CONTENT_TYPE: "application/json",
@@ -26,4 +28,4 @@ def make_own_head(status: int, length: int, headers: Mapping[str, str]) -> Answe
         hdrs.CONTENT_LENGTH: str(length),
         **headers,
     }
-    return AnswerHead(status, HTTPStatus(status).phrase, make_fields(own))
+    return ResponseHead(status, HTTPStatus(status).phrase, make_fields(own))

@@ -7,7 +7,7 @@ stands for all that are equal, byte for byte; nothing else is recognised.
 import re
 from typing import Final
 
-from gateway.downstream.request import RequestLine
+from gateway.downstream.request import RequestHead
 
 _LENGTH_LINE: Final = re.compile(rb"\r\ncontent-length:[ \t]*([0-9]+)", re.IGNORECASE)
 # A terabyte, less one byte.
@@ -17,7 +17,7 @@ _MOST_DIGITS: Final = 12
 class RepeatedHead:
     """line: what the parser made of it."""
 
-    def __init__(self, line: RequestLine, before: bytes, after: bytes) -> None:
+    def __init__(self, line: RequestHead, before: bytes, after: bytes) -> None:
         """before, after: the bytes around the digits of the length, up to the empty line."""
         self.line = line
         self._before = before
@@ -36,7 +36,7 @@ class RepeatedHead:
         return (int(digits), end + len(self._after)) if digits.isdigit() else None
 
 
-def learn_head(line: RequestLine, head: bytes) -> RepeatedHead | None:
+def learn_head(line: RequestHead, head: bytes) -> RepeatedHead | None:
     """head: all of it, with the empty line. None where it does not tell its length in one line."""
     found = _LENGTH_LINE.search(head)
     if found is None or _LENGTH_LINE.search(head, found.end()) is not None:

@@ -15,10 +15,10 @@ _LENGTH: Final = b"content-length"
 _encode = msgspec.msgpack.Encoder().encode
 
 # Method, target, and the headers in one piece: dozens of small ones would be compared one by one.
-Sameness = tuple[str, str, bytes]
+HeadKey = tuple[str, str, bytes]
 
 
-class RequestLine:
+class RequestHead:
     """The first lines of a request, and of all on its connection that are equal, length of the body aside.
 
     target: path and query, as they came. asks_first: the body comes when the client is told to go on.
@@ -36,7 +36,7 @@ class RequestLine:
         self.is_read_whole = False
         self.asks_first = message.headers.get(hdrs.EXPECT, "").lower() == "100-continue"
         same = [pair for pair in message.raw_headers if pair[0].lower() != _LENGTH]
-        self.sameness: Sameness = (message.method, message.path, _encode(same))
+        self.sameness: HeadKey = (message.method, message.path, _encode(same))
 
 
 class Request(msgspec.Struct):
@@ -46,7 +46,7 @@ class Request(msgspec.Struct):
     is_late: it began to come when the gateway was shutting down. task: the one that answers it.
     """
 
-    head: RequestLine
+    head: RequestHead
     connection: "DownstreamConnection"
     length: int | None = None
     body: bytes | None = None

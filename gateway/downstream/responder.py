@@ -13,8 +13,8 @@ from typing import TypeVar
 from aiohttp import hdrs
 
 from gateway.downstream.request import Request
-from gateway.downstream.response import Answer
-from gateway.headers import AnswerHead, make_fields
+from gateway.downstream.response import Response
+from gateway.headers import ResponseHead, make_fields
 from gateway.settings import Keepalive
 from gateway.wire.formats.registry import CHAT, WireFormat
 
@@ -23,13 +23,13 @@ T = TypeVar("T")
 _SPACE = b" "
 
 
-class Downstream:
+class Responder:
     def __init__(self, request: Request, keepalive: Keepalive) -> None:
         self._request = request
         self._keepalive = keepalive
         self._form = CHAT
         self._is_streaming = False
-        self.answer: Answer | None = None
+        self.answer: Response | None = None
         # A keep-alive has gone out: status and headers are ours, the body is still to come.
         self.is_committed = False
 
@@ -63,12 +63,12 @@ class Downstream:
             patience = self._keepalive.every_seconds
         return work.done()
 
-    def begin(self, head: AnswerHead) -> None:
+    def begin(self, head: ResponseHead) -> None:
         """Status and headers, unless a keep-alive already sent some. They leave with the first piece of the
         body, or by `flush`.
         """
         if self.answer is None:
-            self.answer = Answer(head, self._request)
+            self.answer = Response(head, self._request)
 
     def flush(self) -> None:
         """Nothing of the body is there yet; a client need not wait for it to see the head."""
@@ -93,7 +93,7 @@ class Downstream:
     async def reply(self, body: bytes, headers: dict[str, str]) -> None:
         """A whole answer of our own."""
         length = {} if self._is_streaming else {str(hdrs.CONTENT_LENGTH): str(len(body))}
-        self.begin(AnswerHead(200, "OK", make_fields({**self._kind(), **headers, **length})))
+        self.begin(ResponseHead(200, "OK", make_fields({**self._kind(), **headers, **length})))
         await self.finish(body)
 
     async def fail(self, upstream_body: bytes, status: int) -> None:
@@ -113,7 +113,7 @@ class Downstream:
 
     async def _keep_alive(self, headers: dict[str, str]) -> None:
         if self.answer is None:
-            self.begin(AnswerHead(200, "OK", make_fields({**self._kind(), **headers})))
+            self.begin(ResponseHead(200, "OK", make_fields({**self._kind(), **headers})))
             self.is_committed = True
         if self.send(self._form.keepalive if self._is_streaming else _SPACE):
             await self.drain()

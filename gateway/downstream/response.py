@@ -10,7 +10,7 @@ from aiohttp import HttpVersion10, HttpVersion11
 from aiohttp.helpers import must_be_empty_body
 
 from gateway.downstream.request import Request
-from gateway.headers import CONTENT_LENGTH, AnswerHead
+from gateway.headers import CONTENT_LENGTH, ResponseHead
 
 _NO_CONTENT: Final = 204
 _LAST_CHUNK: Final = b"0\r\n\r\n"
@@ -21,13 +21,13 @@ _KEEP_ALIVE: Final = {"Connection": "keep-alive"}
 _HIGH_WATER_BYTES: Final = 1 << 16
 
 
-class Answer:
+class Response:
     """Its head leaves with the first piece of its body, or by `flush`.
 
     keeps_alive: may the connection carry another request behind it? is_whole: has its end been sent?
     """
 
-    def __init__(self, head: AnswerHead, request: Request) -> None:
+    def __init__(self, head: ResponseHead, request: Request) -> None:
         """Nothing is sent yet."""
         line = request.head
         self._connection = request.connection

@@ -16,7 +16,7 @@ _IDLE_SECONDS: Final = 3_630.0
 _CLOSE_SECONDS: Final = 0.1
 
 
-class Listener:
+class Server:
     """port: the one that is listened on, also where 0 was asked for. is_draining: from `drain` on."""
 
     def __init__(self, handler: Handler, idle_seconds: float = _IDLE_SECONDS) -> None:

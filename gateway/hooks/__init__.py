@@ -4,7 +4,7 @@ from typing import Literal, Protocol
 
 import msgspec
 
-from gateway.core.compaction.request import Trigger
+from gateway.core.compaction.request import CompactionTrigger
 from gateway.core.errors import HookFailed
 from gateway.reporting.events import Bus, Compacted
 
@@ -17,7 +17,7 @@ class PreCompact(msgspec.Struct, frozen=True, kw_only=True):
     """Before a summary is asked for. custom_instructions: None where nobody gave any (document 003 §4)."""
 
     hook: Literal["pre_compact"] = "pre_compact"
-    trigger: Trigger
+    trigger: CompactionTrigger
     custom_instructions: str | None
     conversation: str
     tenant: str
@@ -29,7 +29,7 @@ class SessionStart(msgspec.Struct, frozen=True, kw_only=True):
 
     hook: Literal["session_start"] = "session_start"
     source: Literal["compact"] = "compact"
-    trigger: Trigger
+    trigger: CompactionTrigger
     conversation: str
     tenant: str
     pre_tokens: int

@@ -9,8 +9,8 @@ import msgspec
 
 from gateway.core.errors import RequestRefused
 from gateway.core.history.purpose import is_agent, read_label
-from gateway.downstream.request import RequestLine, Sameness
-from gateway.headers import RawHeaders, RequestHead, make_headers
+from gateway.downstream.request import HeadKey, RequestHead
+from gateway.headers import RawHeaders, UpstreamHead, make_headers
 from gateway.lru import Lru
 from gateway.settings import UpstreamSettings
 from gateway.tenants import Tenancy, Tenant
@@ -23,7 +23,7 @@ _KEPT_BYTES: Final = 1 << 20
 _KEPT_WEIGHT_BYTES: Final = 6_000
 
 
-class Admission(msgspec.Struct, frozen=True):
+class Route(msgspec.Struct, frozen=True):
     """head: as it goes upstream. raw_headers: as they came.
 
     session, is_agent: as the client labels it (`core/history/purpose.py`).
@@ -33,7 +33,7 @@ class Admission(msgspec.Struct, frozen=True):
 
     tenant: Tenant
     upstream: UpstreamSettings
-    head: RequestHead
+    head: UpstreamHead
     raw_headers: RawHeaders
     form: WireFormat | None
     session: str | None
@@ -41,13 +41,13 @@ class Admission(msgspec.Struct, frozen=True):
     is_count: bool
 
 
-class Entrance:
+class Admission:
     def __init__(self, tenancy: Tenancy, upstreams: Upstreams) -> None:
         self._tenancy = tenancy
         self._upstreams = upstreams
-        self._kept: Lru[Sameness, Admission] = Lru(_KEPT_BYTES)
+        self._kept: Lru[HeadKey, Route] = Lru(_KEPT_BYTES)
 
-    def admit(self, line: RequestLine) -> Admission:
+    def admit(self, line: RequestHead) -> Route:
         """Raises RequestRefused: 401 for a stranger, 400 for a path that climbs, 426 for a WebSocket."""
         admission = self._kept.get(line.sameness)
         if admission is None:
@@ -56,7 +56,7 @@ class Entrance:
             self._kept.put(line.sameness, admission, _KEPT_WEIGHT_BYTES + 4 * size)
         return admission
 
-    def _read(self, line: RequestLine) -> Admission:
+    def _read(self, line: RequestHead) -> Route:
         path, headers = line.target, line.headers
         if headers.get("Upgrade", "").lower() == "websocket":
             raise RequestRefused(426, "WebSocket is not spoken here; use HTTP.")
@@ -64,10 +64,10 @@ class Entrance:
         upstream = self._upstreams.choose(tenant, path)
         is_read = line.method == "POST" and headers.get(_BYPASS) != "1"
         counted = read_counted_format(path) if is_read else None
-        return Admission(
+        return Route(
             tenant=tenant,
             upstream=upstream,
-            head=RequestHead(
+            head=UpstreamHead(
                 line.method,
                 make_url(upstream, path),
                 make_target(upstream, path),

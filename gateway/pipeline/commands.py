@@ -11,10 +11,10 @@ from gateway.conversations.recognizer import Received
 from gateway.conversations.turn import Turn
 from gateway.core.compaction.command import describe, may_be_command, read_compact
 from gateway.core.compaction.manual import UnderWay
-from gateway.downstream.responder import Downstream
+from gateway.downstream.responder import Responder
 from gateway.settings import Settings
 from gateway.wire.canonical import without_ephemeral_blocks
-from gateway.wire.local_response import OwnAnswer
+from gateway.wire.local_response import LocalResponse
 
 # Of the chain: a request that is sent again gets the same answer by the same name.
 _ID_DIGITS: Final = 24
@@ -27,13 +27,13 @@ class Commands:
         self._shows_headers = settings.response_headers
         self._compactor = compactor
 
-    async def carry(self, turn: Turn, instructions: str, downstream: Downstream) -> None:
+    async def carry(self, turn: Turn, instructions: str, downstream: Responder) -> None:
         """Waits as long as a request waits for its summaries; what takes longer goes on without."""
         headers = {"x-gateway-conversation": turn.conversation} if self._shows_headers else {}
         task, patience = self._compactor.compact(turn, instructions), turn.policy.summary.deadline_seconds
         is_done = task is not None and await downstream.wait_for(task, headers, patience)
         outcome = task.result() if task is not None and is_done else UnderWay()
-        answer = OwnAnswer(
+        answer = LocalResponse(
             id=turn.received.conversation.key.hex()[:_ID_DIGITS],
             model=turn.model,
             created_seconds=int(time.time()),

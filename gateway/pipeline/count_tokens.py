@@ -6,21 +6,23 @@ or begun: a count is no turn.
 
 from gateway.core.compaction.plan import Plan
 from gateway.core.errors import Unreadable
-from gateway.pipeline.admission import Admission
+from gateway.pipeline.admission import Route
 from gateway.pipeline.rewriter import Rewriter
-from gateway.pipeline.turns import Reception
+from gateway.pipeline.turns import TurnBuilder
 from gateway.planning.planner import Planner
-from gateway.upstream.client import Call
+from gateway.upstream.client import UpstreamCall
 from gateway.wire.formats.registry import WireFormat
 
 
-class Counting:
-    def __init__(self, reception: Reception, planner: Planner, rewriter: Rewriter) -> None:
+class CountTokens:
+    def __init__(self, reception: TurnBuilder, planner: Planner, rewriter: Rewriter) -> None:
         self._reception = reception
         self._planner = planner
         self._rewriter = rewriter
 
-    async def rewrite(self, admission: Admission, form: WireFormat, call: Call, plain: bytes) -> Call:
+    async def rewrite(
+        self, admission: Route, form: WireFormat, call: UpstreamCall, plain: bytes
+    ) -> UpstreamCall:
         """The call for what would be sent; `call` itself where nothing is in force, or cannot be read."""
         try:
             turn = await self._reception.look(admission, form, plain)

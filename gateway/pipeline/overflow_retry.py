@@ -10,14 +10,14 @@ from typing import Final, NamedTuple
 from gateway.conversations.turn import Turn
 from gateway.core.compaction.plan import Plan
 from gateway.core.refusal.overflow import Overflow, is_window_exceeded
-from gateway.downstream.responder import Downstream
-from gateway.pipeline.planning_step import Patience, Preparation
+from gateway.downstream.responder import Responder
+from gateway.pipeline.planning_step import PlanningStep, WaitBudget
 from gateway.pipeline.relay import Outcome
 from gateway.pipeline.sender import Sender, Watching
-from gateway.planning.learning import Lessons
-from gateway.reporting.journal import Journal
-from gateway.upstream.client import Call
-from gateway.upstream.refusal_probe import Care, Held
+from gateway.planning.learning import LimitLearner
+from gateway.reporting.reporter import Reporter
+from gateway.upstream.client import UpstreamCall
+from gateway.upstream.refusal_probe import HeldResponse, ProbeMode
 
 # Once with a summary, once with a digest.
 _MOST_RETRIES: Final = 2
@@ -30,18 +30,20 @@ class _Attempt(NamedTuple):
 
     turn: Turn
     plan: Plan
-    call: Call
+    call: UpstreamCall
     overflow: Overflow
 
 
-class Recovery:
-    def __init__(self, preparation: Preparation, sender: Sender, lessons: Lessons, journal: Journal) -> None:
+class OverflowRetry:
+    def __init__(
+        self, preparation: PlanningStep, sender: Sender, lessons: LimitLearner, reporter: Reporter
+    ) -> None:
         self._preparation = preparation
         self._sender = sender
         self._lessons = lessons
-        self._journal = journal
+        self._reporter = reporter
 
-    async def carry(self, turn: Turn, call: Call, downstream: Downstream) -> None:
+    async def carry(self, turn: Turn, call: UpstreamCall, downstream: Responder) -> None:
         """Plan, exchange, and what a refusal makes necessary."""
         patience = None
         plan = self._preparation.plan_at_once(turn)
@@ -56,7 +58,7 @@ class Recovery:
         if not await self._retry(attempt, downstream, patience):
             await self._sender.give_back(turn, plan, refused, downstream)
 
-    async def _retry(self, failed: _Attempt, downstream: Downstream, patience: Patience) -> bool:
+    async def _retry(self, failed: _Attempt, downstream: Responder, patience: WaitBudget) -> bool:
         """Has an answer gone downstream?"""
         turn, overflow = failed.turn, failed.overflow
         plan = await self._preparation.measure(turn, failed.plan, downstream)
@@ -66,7 +68,7 @@ class Recovery:
             smaller = await self._preparation.plan_measured(taught, downstream, patience)
             patience.calls = 0
             is_smaller = self._is_smaller(turn, (plan, sent_bytes), smaller)
-            self._journal.note_refusal(turn, plan, overflow, is_retried=is_smaller)
+            self._reporter.note_refusal(turn, plan, overflow, is_retried=is_smaller)
             if not is_smaller:
                 return False
             turn, plan = taught, smaller
@@ -77,8 +79,8 @@ class Recovery:
         return False
 
     def _send(
-        self, turn: Turn, plan: Plan, call: Call, downstream: Downstream, care: Care
-    ) -> Awaitable[Held | None]:
+        self, turn: Turn, plan: Plan, call: UpstreamCall, downstream: Responder, care: ProbeMode
+    ) -> Awaitable[HeldResponse | None]:
         observe = partial(self._observe, turn, plan)
         return self._sender.send(turn, plan, call, downstream, Watching(observe, care))
 
@@ -98,7 +100,7 @@ class Recovery:
         return (self._sender.measure(turn, after), outputs[0]) < (refused_bytes, outputs[1])
 
 
-def _choose_care(turn: Turn, plan: Plan) -> Care:
+def _choose_care(turn: Turn, plan: Plan) -> ProbeMode:
     """A good answer is held back to its first content only where it may be none."""
     if not turn.policy.auto:
         return "none"

@@ -6,19 +6,19 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from gateway.compaction.compactor import Compactor
-from gateway.compaction.job import Folding
-from gateway.conversations.registry import Roster
+from gateway.compaction.job import CompactionJob
+from gateway.conversations.registry import Registry
 from gateway.conversations.turn import Turn
 from gateway.core.compaction.plan import CompactFirst, DigestFirst, Plan, decide
-from gateway.core.compaction.request import Compaction, Order
-from gateway.downstream.responder import Downstream
+from gateway.core.compaction.request import Compaction, CompactionRequest
+from gateway.downstream.responder import Responder
 from gateway.pipeline.relay import Outcome
 from gateway.planning.planner import Planner
 from gateway.settings import Settings
 
 
 @dataclass(slots=True)
-class Patience:
+class WaitBudget:
     """calls: how many may still be made for one request. ends: by the monotonic clock. has_folded: some were
     made, and came to something.
     """
@@ -42,27 +42,32 @@ class Patience:
 _MOST_DIGESTS: Final = 1
 
 
-class Preparation:
+class PlanningStep:
     def __init__(
-        self, settings: Settings, planner: Planner, compactor: Compactor, folding: Folding, roster: Roster
+        self,
+        settings: Settings,
+        planner: Planner,
+        compactor: Compactor,
+        folding: CompactionJob,
+        registry: Registry,
     ) -> None:
         self._shows_headers = settings.response_headers
         self._planner = planner
         self._compactor = compactor
         self._folding = folding
-        self._roster = roster
+        self._registry = registry
 
-    def begin(self, turn: Turn) -> Patience:
+    def begin(self, turn: Turn) -> WaitBudget:
         """What this request may cost and how long it may wait, however often it is planned."""
         summary = turn.policy.summary
-        return Patience(calls=summary.max_calls, ends=time.monotonic() + summary.deadline_seconds)
+        return WaitBudget(calls=summary.max_calls, ends=time.monotonic() + summary.deadline_seconds)
 
     def plan_at_once(self, turn: Turn) -> Plan | None:
         """Below the lines; None near them, where it has to be measured."""
         self._compactor.resume(turn)
         return self._planner.read_plan(turn)
 
-    async def plan_measured(self, turn: Turn, downstream: Downstream, patience: Patience) -> Plan:
+    async def plan_measured(self, turn: Turn, downstream: Responder, patience: WaitBudget) -> Plan:
         """After the compactions that it cannot do without. Waits for summaries as long as there is patience,
         then for a digest. What was not waited for goes on, and is there for the next request.
         """
@@ -77,14 +82,16 @@ class Preparation:
                 case Plan() as plan:
                     return plan
                 case CompactFirst(cut=cut):
-                    task = self._compactor.start(turn, cut, Order(reason="hard line", calls=patience.calls))
+                    task = self._compactor.start(
+                        turn, cut, CompactionRequest(reason="hard line", calls=patience.calls)
+                    )
                     await downstream.wait_for(task, headers, patience.ends - time.monotonic())
                     patience.spend(task)
                 case DigestFirst(cut=cut):
                     await downstream.wait_for(self._compactor.start_digest(turn, cut), headers)
                     digests_left -= 1
 
-    async def measure(self, turn: Turn, plan: Plan, downstream: Downstream) -> Plan:
+    async def measure(self, turn: Turn, plan: Plan, downstream: Responder) -> Plan:
         """The same plan, with what it sends counted: no guess is built on a figure for show."""
         counting = asyncio.ensure_future(self._planner.measure(turn, plan))
         await downstream.wait_for(counting, self._make_headers(turn))
@@ -94,7 +101,7 @@ class Preparation:
         return {"x-gateway-conversation": turn.conversation} if self._shows_headers else {}
 
     async def _decide(
-        self, turn: Turn, patience: Patience, may_digest: bool
+        self, turn: Turn, patience: WaitBudget, may_digest: bool
     ) -> Plan | CompactFirst | DigestFirst:
         may_compact = patience.calls > 0
         situation = await self._planner.gather(turn, may_compact=may_compact, may_digest=may_digest)
@@ -106,4 +113,4 @@ class Preparation:
         reading = outcome.reading
         is_told = reading.usage is not None or reading.is_complete
         if 200 <= outcome.status < 300 and is_told and not reading.has_error:
-            self._roster.note(turn, self._compactor.observe(turn, plan, reading.usage))
+            self._registry.note(turn, self._compactor.observe(turn, plan, reading.usage))

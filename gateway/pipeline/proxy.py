@@ -12,16 +12,16 @@ from gateway.core.errors import RequestRefused, Unreadable, UpstreamFailed, Upst
 from gateway.downstream.body import read_body, stream_body, take_body
 from gateway.downstream.local_response import send_own
 from gateway.downstream.request import Request
-from gateway.downstream.responder import Downstream
-from gateway.downstream.response import Answer
-from gateway.pipeline.admission import Entrance
+from gateway.downstream.responder import Responder
+from gateway.downstream.response import Response
+from gateway.pipeline.admission import Admission
 from gateway.pipeline.commands import Commands
-from gateway.pipeline.count_tokens import Counting
-from gateway.pipeline.overflow_retry import Recovery
+from gateway.pipeline.count_tokens import CountTokens
+from gateway.pipeline.overflow_retry import OverflowRetry
 from gateway.pipeline.sender import Sender
-from gateway.pipeline.turns import Reception
+from gateway.pipeline.turns import TurnBuilder
 from gateway.settings import Settings
-from gateway.upstream.client import Call
+from gateway.upstream.client import UpstreamCall
 from gateway.wire.formats.registry import render_error
 
 log = logging.getLogger("gateway.proxy")
@@ -31,8 +31,8 @@ class Ways(NamedTuple):
     """How a request may be answered: by ourselves, by upstream as planned, or as a relay."""
 
     commands: Commands
-    counting: Counting
-    recovery: Recovery
+    counting: CountTokens
+    recovery: OverflowRetry
     sender: Sender
 
 
@@ -40,8 +40,8 @@ class Proxy:
     def __init__(
         self,
         settings: Settings,
-        entrance: Entrance,
-        reception: Reception,
+        entrance: Admission,
+        reception: TurnBuilder,
         ways: Ways,
     ) -> None:
         self._settings = settings
@@ -49,11 +49,11 @@ class Proxy:
         self._reception = reception
         self._commands, self._counting, self._recovery, self._sender = ways
 
-    async def answer(self, request: Request) -> Answer | None:
+    async def answer(self, request: Request) -> Response | None:
         """Every request of the data port ends here. Raises ConnectionError where downstream hung up, and
         nothing else but a cancelled handler.
         """
-        downstream = Downstream(request, self._settings.keepalive)
+        downstream = Responder(request, self._settings.keepalive)
         try:
             await self._carry(request, downstream)
         except RequestRefused as error:
@@ -73,18 +73,18 @@ class Proxy:
             return await _refuse(request, downstream, failure)
         return downstream.answer
 
-    async def _carry(self, request: Request, downstream: Downstream) -> None:
+    async def _carry(self, request: Request, downstream: Responder) -> None:
         admission = self._entrance.admit(request.head)
         if admission.form is None:
             head, body = admission.head, stream_body(request)
             if request.length is not None and not isinstance(body, bytes):
                 head = head.with_header(hdrs.CONTENT_LENGTH, str(request.length))
-            call = Call(admission.upstream, head, body)
+            call = UpstreamCall(admission.upstream, head, body)
             await self._sender.pass_through(call, downstream)
             return
         max_bytes = self._settings.listen.max_body_bytes
         incoming = take_body(request, max_bytes) or await read_body(request, max_bytes)
-        call = Call(admission.upstream, admission.head, incoming.raw)
+        call = UpstreamCall(admission.upstream, admission.head, incoming.raw)
         if admission.is_count:
             call = await self._counting.rewrite(admission, admission.form, call, incoming.plain)
             await self._sender.pass_through(call, downstream)
@@ -101,7 +101,7 @@ class Proxy:
         await self._recovery.carry(turn, call, downstream)
 
 
-async def _refuse(request: Request, downstream: Downstream, error: RequestRefused) -> Answer | None:
+async def _refuse(request: Request, downstream: Responder, error: RequestRefused) -> Response | None:
     """An error of ours, in the client's wire format; after a keep-alive as its stream takes it; in the
     middle of an answer there is only the broken connection.
     """

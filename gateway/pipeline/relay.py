@@ -13,19 +13,19 @@ from aiohttp import hdrs
 
 from gateway.core.errors import UpstreamFailed
 from gateway.core.refusal.overflow import Overflow
-from gateway.downstream.responder import Downstream
-from gateway.headers import CONTENT_ENCODING, CONTENT_LENGTH, AnswerHead, make_answer_head
+from gateway.downstream.responder import Responder
+from gateway.headers import CONTENT_ENCODING, CONTENT_LENGTH, ResponseHead, make_answer_head
 from gateway.settings import Settings
 from gateway.upstream.body import FOREIGN, read_at_hand, read_bounded, read_piece, translate
-from gateway.upstream.client import Call, Dialer
-from gateway.upstream.idle_timeout import Watch, Watchdog
+from gateway.upstream.client import UpstreamCall, UpstreamClient
+from gateway.upstream.idle_timeout import IdleTimeout, Watch
 from gateway.upstream.loop_guard import refuse_gateway
-from gateway.upstream.refusal_probe import Care, Held, hold_back, may_be_refusal
-from gateway.upstream.response import UpstreamAnswer
+from gateway.upstream.refusal_probe import HeldResponse, ProbeMode, hold_back, may_be_refusal
+from gateway.upstream.response import UpstreamResponse
 from gateway.wire.content_encoding import DecodeError, Decoder, decode_body, make_decoder
-from gateway.wire.response.reader import AnswerReader, Reading
+from gateway.wire.response.reader import Reading, ResponseReader
 from gateway.wire.response.usage_chunk import UsageChunkFilter
-from gateway.wire.sse import Event
+from gateway.wire.sse import SseEvent
 
 _KEPT_ERROR_BYTES: Final = 1 << 16
 _MOST_PLAIN_BYTES: Final = 1 << 20
@@ -48,12 +48,12 @@ class Exchange(msgspec.Struct, frozen=True, kw_only=True):
     note: told each event of an observed answer.
     """
 
-    call: Call
+    call: UpstreamCall
     headers: dict[str, str] = {}
     observe: Callable[[Outcome], None] | None = None
-    without_usage: Call | None = None
-    care: Care = "none"
-    note: Callable[[Event], None] | None = None
+    without_usage: UpstreamCall | None = None
+    care: ProbeMode = "none"
+    note: Callable[[SseEvent], None] | None = None
 
 
 class Carried(msgspec.Struct, frozen=True):
@@ -63,14 +63,14 @@ class Carried(msgspec.Struct, frozen=True):
     """
 
     refused_option: bool
-    held: Held | None
+    held: HeldResponse | None
 
 
 class Relay:
     def __init__(self, settings: Settings) -> None:
         upstreams = settings.upstreams.values()
-        self._watchdog = Watchdog(min(upstream.idle_seconds for upstream in upstreams))
-        self._dialer = Dialer(upstreams)
+        self._watchdog = IdleTimeout(min(upstream.idle_seconds for upstream in upstreams))
+        self._dialer = UpstreamClient(upstreams)
         self._hold_seconds = settings.keepalive.after_seconds
 
     async def open(self) -> None:
@@ -81,7 +81,7 @@ class Relay:
         await self._watchdog.stop()
         await self._dialer.close()
 
-    async def carry(self, exchange: Exchange, downstream: Downstream) -> Carried:
+    async def carry(self, exchange: Exchange, downstream: Responder) -> Carried:
         """One call and its answer. Raises UpstreamFailed where nothing of an answer was sent downstream yet.
 
         Where something was, the answer is broken off instead: a client must never take half for the whole.
@@ -98,7 +98,7 @@ class Relay:
             self._watchdog.end(watch)
 
     async def _carry_asking(
-        self, exchange: Exchange, without_usage: Call, downstream: Downstream, watch: Watch
+        self, exchange: Exchange, without_usage: UpstreamCall, downstream: Responder, watch: Watch
     ) -> Carried:
         """With the injected option, and without it where upstream refuses that."""
         response = await self._ask(exchange.call, watch)
@@ -112,7 +112,7 @@ class Relay:
         # Refused again: then it was not (only) the option, and nothing is to be remembered.
         return Carried(response.status < 400, held)
 
-    async def give_back(self, held: Held, headers: dict[str, str], downstream: Downstream) -> None:
+    async def give_back(self, held: HeldResponse, headers: dict[str, str], downstream: Responder) -> None:
         """An answer that was kept back, as it came."""
         if downstream.is_committed:
             await downstream.fail(_make_plain(held.body, held.encoding), held.head.status)
@@ -121,7 +121,7 @@ class Relay:
         downstream.begin(held.head)
         await downstream.finish(held.body)
 
-    async def _ask(self, call: Call, watch: Watch) -> UpstreamAnswer:
+    async def _ask(self, call: UpstreamCall, watch: Watch) -> UpstreamResponse:
         """The answer's beginning; `watch` ends it."""
         try:
             response = await self._dialer.ask(call, watch)
@@ -135,11 +135,11 @@ class Relay:
     async def _pass_on(
         self,
         exchange: Exchange,
-        response: UpstreamAnswer,
-        downstream: Downstream,
+        response: UpstreamResponse,
+        downstream: Responder,
         watch: Watch,
         beginning: bytes,
-    ) -> Held | None:
+    ) -> HeldResponse | None:
         """The answer, as it comes. `beginning`: what was read of its body already."""
         if may_be_refusal(response, exchange.care):
             held = await hold_back(response, watch, beginning, exchange.care, self._hold_seconds)
@@ -165,8 +165,8 @@ class Relay:
         self,
         stream: "_Stream",
         chunk: bytes,
-        response: UpstreamAnswer,
-        downstream: Downstream,
+        response: UpstreamResponse,
+        downstream: Responder,
         watch: Watch,
     ) -> None:
         """`chunk`: what is to be passed on first. The last piece and the end leave together."""
@@ -201,12 +201,12 @@ class Relay:
 class _Stream:
     """One answer on its way: its headers, the copy that is read, and the one edit that there is."""
 
-    def __init__(self, exchange: Exchange, response: UpstreamAnswer, must_decode: bool) -> None:
+    def __init__(self, exchange: Exchange, response: UpstreamResponse, must_decode: bool) -> None:
         head, headers = _make_head(response), response.headers
         encoding = headers.get(hdrs.CONTENT_ENCODING, "")
         kind = headers.get(hdrs.CONTENT_TYPE, "")
         self._observe = exchange.observe
-        self._reader = AnswerReader(kind, encoding, exchange.note) if exchange.observe is not None else None
+        self._reader = ResponseReader(kind, encoding, exchange.note) if exchange.observe is not None else None
         # Some servers stream as application/json; what they stream has no length.
         takes_out = (
             exchange.without_usage is not None
@@ -249,7 +249,7 @@ def _see_nothing(chunk: bytes) -> None:
     """Of an answer that nobody wants to know of."""
 
 
-async def _read_refusal(response: UpstreamAnswer, watch: Watch) -> bytes:
+async def _read_refusal(response: UpstreamResponse, watch: Watch) -> bytes:
     """The body of a 400 that an injected option may have caused, read before anything of it is sent."""
     if response.status != 400:
         return b""
@@ -269,14 +269,14 @@ def _make_plain(body: bytes, encoding: str) -> bytes:
         return body
 
 
-def _make_held(response: UpstreamAnswer, body: bytes, overflow: Overflow) -> Held:
+def _make_held(response: UpstreamResponse, body: bytes, overflow: Overflow) -> HeldResponse:
     head = _make_head(response)
     if not response.content.at_eof():
         # A client would wait for ever for the rest of the length that was promised.
         head.drop(CONTENT_LENGTH)
     encoding = response.headers.get(hdrs.CONTENT_ENCODING, "")
-    return Held(head=head, encoding=encoding, body=body, overflow=overflow)
+    return HeldResponse(head=head, encoding=encoding, body=body, overflow=overflow)
 
 
-def _make_head(response: UpstreamAnswer) -> AnswerHead:
+def _make_head(response: UpstreamResponse) -> ResponseHead:
     return make_answer_head(response.status, response.reason or "", response.raw_headers)

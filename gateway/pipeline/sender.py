@@ -7,13 +7,13 @@ from msgspec.structs import replace
 
 from gateway.conversations.turn import Turn
 from gateway.core.compaction.plan import Plan
-from gateway.downstream.responder import Downstream
+from gateway.downstream.responder import Responder
 from gateway.lru import Lru
 from gateway.pipeline.relay import Exchange, Outcome, Relay
 from gateway.pipeline.rewriter import Rewriter
 from gateway.settings import Settings
-from gateway.upstream.client import Call
-from gateway.upstream.refusal_probe import Care, Held
+from gateway.upstream.client import UpstreamCall
+from gateway.upstream.refusal_probe import HeldResponse, ProbeMode
 
 _REFUSERS_BYTES = 1 << 18
 _REFUSER_WEIGHT_BYTES = 256
@@ -23,7 +23,7 @@ class Watching(msgspec.Struct, frozen=True):
     """observe: told what the answer said, even if downstream does not stay. care: as in Exchange."""
 
     observe: Callable[[Outcome], None]
-    care: Care
+    care: ProbeMode
 
 
 class Sender:
@@ -34,13 +34,13 @@ class Sender:
         # (upstream, model) that refused an include_usage of ours.
         self._refusers: Lru[tuple[str, str], bool] = Lru(_REFUSERS_BYTES)
 
-    async def pass_through(self, call: Call, downstream: Downstream) -> None:
+    async def pass_through(self, call: UpstreamCall, downstream: Responder) -> None:
         """A relay and nothing else."""
         await self._relay.carry(Exchange(call=call), downstream)
 
     async def send(
-        self, turn: Turn, plan: Plan, call: Call, downstream: Downstream, watch: Watching
-    ) -> Held | None:
+        self, turn: Turn, plan: Plan, call: UpstreamCall, downstream: Responder, watch: Watching
+    ) -> HeldResponse | None:
         """The answer, if upstream calls the request too large; any other is on its way downstream."""
         body = self._rewriter.rewrite(turn, plan)
         if body is not turn.received.body.data:
@@ -60,7 +60,7 @@ class Sender:
             )
         return carried.held
 
-    async def give_back(self, turn: Turn, plan: Plan, held: Held, downstream: Downstream) -> None:
+    async def give_back(self, turn: Turn, plan: Plan, held: HeldResponse, downstream: Responder) -> None:
         """A refusal that nothing helped against, as it came."""
         headers = _plan_headers(turn, plan) if self._shows_headers else {}
         await self._relay.give_back(held, headers, downstream)

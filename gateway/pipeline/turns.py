@@ -9,25 +9,25 @@ import msgspec
 
 from gateway.conversations.cleared_results import recall
 from gateway.conversations.recognizer import Received, leading_digests
-from gateway.conversations.stored_responses import RememberedItems
+from gateway.conversations.stored_responses import StoredResponses
 from gateway.conversations.turn import Turn
 from gateway.core.errors import Unreadable
 from gateway.core.history.conversation import Conversation, count_replies
 from gateway.core.history.head import Head, choose_scope
 from gateway.core.history.purpose import LEADING_BYTES, NEWEST_BYTES, Purpose, read_purpose
 from gateway.core.limits.model_limits import Limits, has_long_window
-from gateway.core.limits.thresholds import Demand, Lines, choose_lines
+from gateway.core.limits.thresholds import RequestSize, Thresholds, choose_lines
 from gateway.core.policy import Policy
 from gateway.limits.book import LimitsBook
 from gateway.limits.discovery import Discovery
 from gateway.lru import Lru
-from gateway.pipeline.admission import Admission
+from gateway.pipeline.admission import Route
 from gateway.pipeline.commands import read_command
 from gateway.state.state import State
 from gateway.tenants import Policies
 from gateway.wire.formats.registry import WireFormat
 from gateway.wire.request import Envelope
-from gateway.wire.sse import Event
+from gateway.wire.sse import SseEvent
 
 _ID_DIGITS: Final = 16
 # Growth per turn need not be known better than this to say when it is time to prepare.
@@ -44,7 +44,7 @@ class _Seen(msgspec.Struct, frozen=True):
     policy: Policy
     scope: str
     head: Head | None
-    note: Callable[[Event], None] | None
+    note: Callable[[SseEvent], None] | None
 
 
 class _Branch(msgspec.Struct, frozen=True):
@@ -56,11 +56,11 @@ class _Branch(msgspec.Struct, frozen=True):
     command: str | None = None
 
 
-class Reception:
+class TurnBuilder:
     def __init__(
         self,
         policies: Policies,
-        remembered: RememberedItems,
+        remembered: StoredResponses,
         limits: LimitsBook,
         discovery: Discovery,
         state: State,
@@ -70,10 +70,10 @@ class Reception:
         self._limits = limits
         self._discovery = discovery
         self._state = state
-        self._lines: dict[tuple[int | str | None, ...], Lines | None] = {}
+        self._lines: dict[tuple[int | str | None, ...], Thresholds | None] = {}
         self._scopes: Lru[tuple[str | bytes, ...], str] = Lru(_SCOPES_BYTES)
 
-    async def receive(self, admission: Admission, form: WireFormat, body: bytes) -> Turn:
+    async def receive(self, admission: Route, form: WireFormat, body: bytes) -> Turn:
         """Raises Unreadable for a body that is not of the format, or does not say all that was said."""
         seen = self._recognize(admission, form, body)
         if _is_missing_answers(seen.received.conversation, seen.head):
@@ -87,7 +87,7 @@ class Reception:
             limits = await self._load_limits(admission, seen.received)
         return self._make_turn(admission, seen, _Branch(identity, parent, purpose, command), limits)
 
-    async def look(self, admission: Admission, form: WireFormat, body: bytes) -> Turn:
+    async def look(self, admission: Route, form: WireFormat, body: bytes) -> Turn:
         """The same for a request that is no step of its conversation, and leaves no trace in it."""
         seen = self._recognize(admission, form, body)
         if _is_missing_answers(seen.received.conversation, seen.head):
@@ -99,7 +99,7 @@ class Reception:
             limits = await self._load_limits(admission, seen.received)
         return self._make_turn(admission, seen, branch, limits)
 
-    def _recognize(self, admission: Admission, form: WireFormat, body: bytes) -> _Seen:
+    def _recognize(self, admission: Route, form: WireFormat, body: bytes) -> _Seen:
         owner, upstream = admission.tenant.id, admission.upstream.name
         recognized = self._remembered.recognize((owner, upstream), form, body)
         received = recognized.received
@@ -120,7 +120,7 @@ class Reception:
             head = await recall(self._state, received, scope, head, placeholder) or head
         return msgspec.structs.replace(seen, head=head)
 
-    def _make_turn(self, admission: Admission, seen: _Seen, branch: _Branch, limits: Limits) -> Turn:
+    def _make_turn(self, admission: Route, seen: _Seen, branch: _Branch, limits: Limits) -> Turn:
         tenant, upstream = admission.tenant, admission.upstream
         received, policy = seen.received, seen.policy
         envelope = received.body.envelope
@@ -157,13 +157,13 @@ class Reception:
             self._scopes.put(key, scope, _SCOPE_WEIGHT_BYTES + 80 * len(leading) + len(envelope.model))
         return scope
 
-    def _read_limits(self, admission: Admission, received: Received) -> Limits | None:
+    def _read_limits(self, admission: Route, received: Received) -> Limits | None:
         """None where they were not looked up lately."""
         owner, upstream, model = received.tenant, admission.upstream, received.body.envelope.model
         is_long = has_long_window(model, admission.raw_headers)
         return self._limits.read(owner, upstream.name, model, has_long_window=is_long)
 
-    async def _load_limits(self, admission: Admission, received: Received) -> Limits:
+    async def _load_limits(self, admission: Route, received: Received) -> Limits:
         """Now and then: reads what was learned, and sees that the upstream is asked about its models."""
         owner, upstream, model = received.tenant, admission.upstream, received.body.envelope.model
         headers = admission.raw_headers
@@ -174,7 +174,7 @@ class Reception:
 
     def _choose_lines(
         self, policy: Policy, limits: Limits, envelope: Envelope, growth: float, purpose: Purpose
-    ) -> Lines | None:
+    ) -> Thresholds | None:
         """Remembered, with the growth rounded up; limits and policies live as long as this does."""
         step = math.ceil(growth / _GROWTH_STEP_TOKENS)
         requested, least = envelope.requested_tokens, envelope.least_tokens
@@ -186,7 +186,7 @@ class Reception:
         if len(self._lines) >= _MOST_LINES:
             self._lines.clear()
         rounded = float(step * _GROWTH_STEP_TOKENS)
-        demand = Demand(requested=requested, growth=rounded, least_reply=least, purpose=purpose)
+        demand = RequestSize(requested=requested, growth=rounded, least_reply=least, purpose=purpose)
         lines = self._lines[key] = choose_lines(policy, limits, demand)
         return lines
 

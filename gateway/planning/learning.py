@@ -13,7 +13,7 @@ from gateway.core.sizing.truncation import Expected, expect, had_in_force, is_su
 from gateway.core.sizing.usage import Usage
 from gateway.limits.book import LimitsBook
 from gateway.planning.message_sizes import Sizer
-from gateway.reporting.journal import Journal
+from gateway.reporting.reporter import Reporter
 from gateway.state.state import State
 
 # To count more takes longer than a hundred requests.
@@ -21,11 +21,11 @@ _SMALL_BYTES = 32 * 1024
 
 
 class Calibrator:
-    def __init__(self, state: State, sizer: Sizer, book: LimitsBook, journal: Journal) -> None:
+    def __init__(self, state: State, sizer: Sizer, book: LimitsBook, reporter: Reporter) -> None:
         self._state = state
         self._sizer = sizer
         self._book = book
-        self._journal = journal
+        self._reporter = reporter
 
     def wants_look(self, turn: Turn, plan: Plan, usage: Usage, *, in_sight: bool) -> bool:
         """Is this answer worth being counted, although no decision needs it? Far below the lines a small one
@@ -47,7 +47,7 @@ class Calibrator:
         expected = await self.calibrate(turn, plan, usage.prompt_tokens)
         if expected is None:
             return None
-        self._journal.note_truncation(turn, usage.prompt_tokens, expected.before, expected.added)
+        self._reporter.note_truncation(turn, usage.prompt_tokens, expected.before, expected.added)
         self._book.learn_unknown(*place, usage.total, has_long_window=is_long)
         return turn.under(await self._book.load(*place, has_long_window=is_long))
 
@@ -91,7 +91,7 @@ _SMALLER: Final = 0.9
 _SMALLEST_REFUSED_BYTES: Final = 1 << 16
 
 
-class Lessons:
+class LimitLearner:
     def __init__(self, book: LimitsBook, calibrator: Calibrator) -> None:
         self._book = book
         self._calibrator = calibrator

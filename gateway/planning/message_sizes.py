@@ -11,7 +11,7 @@ from functools import partial
 import msgspec
 
 from gateway.conversations.recognizer import Received
-from gateway.core.history.transcript import Spoken, list_entries
+from gateway.core.history.transcript import TranscriptEntry, list_entries
 from gateway.core.history.view import CLEARED_TOKENS, FRAME_TOKENS, Size
 from gateway.core.policy import Estimator
 from gateway.core.sizing.estimate import Sizes
@@ -27,15 +27,15 @@ _INLINE_BYTES = 8 * 1024
 _CALL_TOKENS = 30
 _WEIGHT_BYTES = 200
 
-Count = Callable[[str], int]
-Measure = Callable[[Count, bytes], Size]
+TextCounter = Callable[[str], int]
+Measure = Callable[[TextCounter, bytes], Size]
 Work = list[tuple[bytes, bytes, Measure]]
 
 
 class Sizer:
     """`counts`: raw tokens of a text by each estimator; safe to call from a thread."""
 
-    def __init__(self, counts: Mapping[Estimator, Count], max_bytes: int) -> None:
+    def __init__(self, counts: Mapping[Estimator, TextCounter], max_bytes: int) -> None:
         self._counts = counts
         self._known: Lru[tuple[Estimator, bytes], Size] = Lru(max_bytes)
         self._threads = ThreadPoolExecutor(max_workers=1, thread_name_prefix="count")
@@ -93,16 +93,16 @@ def _list_around(body: RequestBody) -> list[tuple[bytes, Slice | None, Measure]]
     return [entry for entry in found if entry[0]]
 
 
-def _measure_all(count: Count, work: Work) -> dict[bytes, Size]:
+def _measure_all(count: TextCounter, work: Work) -> dict[bytes, Size]:
     return {key: measure(count, raw) for key, raw, measure in work}
 
 
-def _measure_tools(count: Count, raw: bytes) -> Size:
+def _measure_tools(count: TextCounter, raw: bytes) -> Size:
     text = raw.decode("utf-8", "replace")
     return Size(count(text), len(text))
 
 
-def _measure_preamble(count: Count, raw: bytes) -> Size:
+def _measure_preamble(count: TextCounter, raw: bytes) -> Size:
     """Nothing says that it can be read."""
     try:
         text = "\n".join(flatten_content(decode_message(raw))[0])
@@ -111,7 +111,7 @@ def _measure_preamble(count: Count, raw: bytes) -> Size:
     return Size(FRAME_TOKENS + count(text), len(text))
 
 
-def measure_message(read_spoken: Callable[[bytes], Spoken], count: Count, raw: bytes) -> Size:
+def measure_message(read_spoken: Callable[[bytes], TranscriptEntry], count: TextCounter, raw: bytes) -> Size:
     """Raw tokens of one message: its words, its frame, and flat figures for what is not text.
 
     Beside results marks leave alone what else is said, and they leave something of each result.
@@ -127,7 +127,7 @@ def measure_message(read_spoken: Callable[[bytes], Spoken], count: Count, raw: b
     return Size(total, max(results, default=len(entries[0].text)), media, min(kept, total))
 
 
-def _count_entry(count: Count, entry: Spoken) -> int:
+def _count_entry(count: TextCounter, entry: TranscriptEntry) -> int:
     tokens = count(entry.text) + entry.media_tokens
     if entry.hidden:
         tokens += count(entry.hidden)

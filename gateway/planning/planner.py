@@ -21,9 +21,9 @@ from gateway.core.history.pivot import (
     is_on_chain,
 )
 from gateway.core.history.view import View, make_view
-from gateway.core.limits.thresholds import Lines
+from gateway.core.limits.thresholds import Thresholds
 from gateway.core.sizing.estimate import Estimate, Known, upper_bound_tokens
-from gateway.core.sizing.payload import Bulk, is_in_sight, weigh_bulk
+from gateway.core.sizing.payload import Payload, is_in_sight, weigh_bulk
 from gateway.core.sizing.weights import estimate_view, weigh
 from gateway.planning.message_sizes import Sizer
 from gateway.state.state import State
@@ -161,8 +161,8 @@ def _find_sticky(turn: Turn, pivots: list[Pivot]) -> Pivot | None:
     return next((pivot for pivot in pivots if head and pivot.key == head.pivot), None)
 
 
-def _bulk(turn: Turn) -> Bulk:
-    return Bulk(len(turn.received.body.data), turn.received.conversation.messages)
+def _bulk(turn: Turn) -> Payload:
+    return Payload(len(turn.received.body.data), turn.received.conversation.messages)
 
 
 def _is_complete(turn: Turn, sticky: Pivot | None, batches: list[Batch]) -> bool:
@@ -175,7 +175,7 @@ def _is_complete(turn: Turn, sticky: Pivot | None, batches: list[Batch]) -> bool
     return (sticky.key if sticky else None) == head.pivot and len(batches) == len(head.batches)
 
 
-def _is_certainly_below(turn: Turn, lines: Lines, bound_tokens: int) -> bool:
+def _is_certainly_below(turn: Turn, lines: Thresholds, bound_tokens: int) -> bool:
     """Below the soft line, with room for the reply that is asked for, and with nothing to prune."""
     if bound_tokens > lines.soft:
         return False

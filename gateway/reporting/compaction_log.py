@@ -8,10 +8,10 @@ from typing import Final, Literal
 import msgspec
 
 from gateway.conversations.turn import Turn
-from gateway.core.compaction.request import Trigger
+from gateway.core.compaction.request import CompactionTrigger
 from gateway.lru import Lru
-from gateway.reporting.originals import Kind
-from gateway.reporting.work_queue import Backlog
+from gateway.reporting.originals import RemovalKind
+from gateway.reporting.work_queue import WorkQueue
 from gateway.store import Store
 
 DONE: Final = "done"
@@ -28,8 +28,8 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """
 
     at_seconds: float
-    kind: Kind
-    trigger: Trigger
+    kind: RemovalKind
+    trigger: CompactionTrigger
     reason: str
     outcome: str = DONE
     pre_tokens: int | None = None
@@ -76,12 +76,12 @@ _ENTRY_BYTES: Final = 600
 _Noted = tuple[str, str, Entry]
 
 
-class Chronicle:
+class CompactionLogWriter:
     def __init__(self, store: Store, keep_seconds: float) -> None:
         self._store = store
         self._keep_seconds = keep_seconds
         self._logs: Lru[str, CompactionLog] = Lru(_MEMORY_BYTES)
-        self._backlog = Backlog(self._write, _MEMORY_BYTES)
+        self._backlog = WorkQueue(self._write, _MEMORY_BYTES)
 
     def note(self, turn: Turn, entry: Entry) -> None:
         """A plain call."""

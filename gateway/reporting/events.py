@@ -13,15 +13,15 @@ from typing import Final, Literal
 
 import msgspec
 
-from gateway.core.compaction.request import Trigger
+from gateway.core.compaction.request import CompactionTrigger
 
-Kind = Literal["summary", "digest"]
+SummaryKind = Literal["summary", "digest"]
 
 
 class CompactMetadata(msgspec.Struct, frozen=True, kw_only=True):
     """pre_tokens: what the conversation held before."""
 
-    trigger: Trigger
+    trigger: CompactionTrigger
     pre_tokens: int
 
 
@@ -42,8 +42,8 @@ class Compacted(msgspec.Struct, frozen=True, kw_only=True):
     # As its source spells it.
     session_id: str = msgspec.field(name="sessionID")
     tenant: str
-    kind: Kind
-    trigger: Trigger
+    kind: SummaryKind
+    trigger: CompactionTrigger
     pre_tokens: int
     post_tokens: int
     covers: int
@@ -55,8 +55,8 @@ class CompactionFailed(msgspec.Struct, frozen=True, kw_only=True):
     type: Literal["compaction_failed"] = "compaction_failed"
     session_id: str
     tenant: str
-    kind: Kind
-    trigger: Trigger
+    kind: SummaryKind
+    trigger: CompactionTrigger
     pre_tokens: int
     reason: str
 
@@ -98,7 +98,7 @@ class Lost(msgspec.Struct, frozen=True, kw_only=True):
 Event = CompactBoundary | Compacted | CompactionFailed | Pruned | Overflowed | Lost
 
 
-def make_boundary(session_id: str, trigger: Trigger, pre_tokens: int) -> CompactBoundary:
+def make_boundary(session_id: str, trigger: CompactionTrigger, pre_tokens: int) -> CompactBoundary:
     """With a fresh id."""
     metadata = CompactMetadata(trigger=trigger, pre_tokens=pre_tokens)
     return CompactBoundary(compact_metadata=metadata, uuid=str(uuid.uuid4()), session_id=session_id)

@@ -18,10 +18,10 @@ from gateway.conversations.turn import Turn
 from gateway.core.compaction.cut import Cut
 from gateway.core.history.pivot import Batch, Pivot, is_on_chain
 from gateway.lru import Lru
-from gateway.reporting.work_queue import Backlog
+from gateway.reporting.work_queue import WorkQueue
 from gateway.store import Store, StoreError
 
-Kind = Literal["summary", "digest", "prune"]
+RemovalKind = Literal["summary", "digest", "prune"]
 
 
 class Original(msgspec.Struct, frozen=True, array_like=True):
@@ -32,24 +32,24 @@ class Original(msgspec.Struct, frozen=True, array_like=True):
     digest: str
 
 
-class Taken(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class RemovedMessages(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """originals: in the order of the conversation."""
 
     version: Literal[1] = 1
     owner: str
     created_seconds: float
-    kind: Kind
+    kind: RemovalKind
     originals: Sequence[Original]
 
 
-_decoder: Final = msgspec.json.Decoder(Taken)
+_decoder: Final = msgspec.json.Decoder(RemovedMessages)
 
 
-def render_taken(taken: Taken) -> bytes:
+def render_taken(taken: RemovedMessages) -> bytes:
     return msgspec.json.encode(taken)
 
 
-def parse_taken(data: bytes) -> Taken | None:
+def parse_taken(data: bytes) -> RemovedMessages | None:
     """None for anything that is not whole."""
     try:
         return _decoder.decode(data)
@@ -82,24 +82,24 @@ class _Folded(msgspec.Struct, frozen=True):
 class Listing(msgspec.Struct, frozen=True):
     """left_off: how many lists beyond these there are."""
 
-    lists: list[Taken]
+    lists: list[RemovedMessages]
     left_off: int
 
 
 class _Job(msgspec.Struct, frozen=True):
     received: Received
     conversation: str
-    kind: Kind
+    kind: RemovalKind
     positions: Sequence[int]
     keep_seconds: float
 
 
-class Archive:
+class OriginalsArchive:
     def __init__(self, store: Store, keep_seconds: float) -> None:
         """keep_seconds: where a policy says nothing else."""
         self._store = store
         self._keep_seconds = keep_seconds
-        self._backlog = Backlog(self._keep, _WAITING_BYTES)
+        self._backlog = WorkQueue(self._keep, _WAITING_BYTES)
         self._folded: Lru[str, _Folded] = Lru(_FOLDED_BYTES)
         self._has_warned = False
 
@@ -120,7 +120,7 @@ class Archive:
             start = min(cut.start, kept.covers)
         else:
             start = first
-        kind: Kind = "digest" if pivot.is_digest else "summary"
+        kind: RemovalKind = "digest" if pivot.is_digest else "summary"
         if self._hand_over(turn, kind, range(start, pivot.covers)):
             folded = _Folded(pivot.key, pivot.covers, first)
             self._folded.put(turn.conversation, folded, _FOLDED_WEIGHT_BYTES)
@@ -129,7 +129,7 @@ class Archive:
         """What a batch marks."""
         self._hand_over(turn, "prune", [mark.position for mark in batch.marks])
 
-    def _hand_over(self, turn: Turn, kind: Kind, positions: Sequence[int]) -> bool:
+    def _hand_over(self, turn: Turn, kind: RemovalKind, positions: Sequence[int]) -> bool:
         policy = turn.policy.originals
         if not policy.keep:
             return False
@@ -167,7 +167,9 @@ class Archive:
                 some = await asyncio.to_thread(_pack_some, owner, job.received, positions)
                 await self._write({f"original:{each.digest}": data for each, data in some}, job.keep_seconds)
                 originals += [each for each, _ in some]
-            taken = Taken(owner=owner, created_seconds=time.time(), kind=job.kind, originals=originals)
+            taken = RemovedMessages(
+                owner=owner, created_seconds=time.time(), kind=job.kind, originals=originals
+            )
             data = await asyncio.to_thread(lambda: zlib.compress(render_taken(taken)))
             key = f"{_list_prefix(job.conversation)}{time.time_ns():016x}"
             await self._write({key: data}, job.keep_seconds)
@@ -226,7 +228,7 @@ def _list_prefix(conversation: str) -> str:
     return f"taken:{conversation}:"
 
 
-def _read_lists(found: Sequence[tuple[str, bytes]]) -> Iterator[Taken]:
+def _read_lists(found: Sequence[tuple[str, bytes]]) -> Iterator[RemovedMessages]:
     """The newest first; what is not whole is left out."""
     for _, data in reversed(found):
         plain = _unpack(data)
@@ -236,7 +238,7 @@ def _read_lists(found: Sequence[tuple[str, bytes]]) -> Iterator[Taken]:
 
 
 def _choose_newest(found: Sequence[tuple[str, bytes]], most_messages: int) -> Listing:
-    lists: list[Taken] = []
+    lists: list[RemovedMessages] = []
     for taken in _read_lists(found):
         most_messages -= len(taken.originals)
         if lists and most_messages < 0:

@@ -14,7 +14,7 @@ J = TypeVar("J")
 log = logging.getLogger("gateway.backlog")
 
 
-class Backlog(Generic[J]):
+class WorkQueue(Generic[J]):
     def __init__(self, work: Callable[[J], Awaitable[None]], max_bytes: int) -> None:
         """max_bytes: of what waits. One piece alone may be larger."""
         self._work = work

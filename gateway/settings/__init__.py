@@ -12,18 +12,19 @@ from gateway.settings.load import load_settings
 from gateway.settings.schema import (
     Admin,
     Cache,
+    FormatName,
     HookTarget,
     HookTargets,
     Keepalive,
     Listen,
     ModelRule,
     Retention,
-    WireFormat,
 )
 
 __all__ = [
     "Admin",
     "Cache",
+    "FormatName",
     "HookTarget",
     "HookTargets",
     "Keepalive",
@@ -35,7 +36,6 @@ __all__ = [
     "SettingsError",
     "TenantSettings",
     "UpstreamSettings",
-    "WireFormat",
     "check_file",
     "is_loopback",
     "load_settings",

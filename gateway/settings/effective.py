@@ -12,12 +12,12 @@ from gateway.core.policy import Policy
 from gateway.settings.schema import (
     Admin,
     Cache,
+    FormatName,
     HookTargets,
     Keepalive,
     Listen,
     ModelRule,
     Retention,
-    WireFormat,
 )
 
 
@@ -31,7 +31,7 @@ class UpstreamSettings:
     name: str
     base_url: str
     api_key: SecretStr | None
-    formats: frozenset[WireFormat]
+    formats: frozenset[FormatName]
     include_usage: bool
     discover: bool
     max_body_bytes: int | None

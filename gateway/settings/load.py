@@ -15,7 +15,7 @@ from gateway.settings.effective import Settings, TenantSettings, UpstreamSetting
 from gateway.settings.errors import Problem, SettingsError
 from gateway.settings.policy_schema import PolicySection
 from gateway.settings.presets import PresetError, make_policy
-from gateway.settings.schema import FileSettings, Tenant, Upstream
+from gateway.settings.schema import FileSettings, TenantSection, UpstreamSection
 from gateway.settings.violations import parse_file_settings
 
 BUILT_IN_UPSTREAMS: Mapping[str, Mapping[str, object]] = {
@@ -110,7 +110,7 @@ def _make_settings(file: FileSettings, policies: Mapping[str, Policy]) -> Settin
     )
 
 
-def _make_upstream(name: str, section: Upstream) -> UpstreamSettings:
+def _make_upstream(name: str, section: UpstreamSection) -> UpstreamSettings:
     return UpstreamSettings(
         name=name,
         base_url=section.base_url,
@@ -125,7 +125,7 @@ def _make_upstream(name: str, section: Upstream) -> UpstreamSettings:
     )
 
 
-def _make_tenant(section: Tenant) -> TenantSettings:
+def _make_tenant(section: TenantSection) -> TenantSettings:
     return TenantSettings(
         name=section.name, keys=tuple(section.keys), upstream=section.upstream, policy=section.policy
     )

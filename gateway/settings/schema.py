@@ -15,8 +15,8 @@ from gateway.core.limits.model_limits import Limits
 from gateway.settings.policy_schema import PolicySection
 from gateway.settings.section import Section
 
-WireFormat = Literal["chat", "responses", "messages"]
-WIRE_FORMATS: tuple[WireFormat, ...] = ("chat", "responses", "messages")
+FormatName = Literal["chat", "responses", "messages"]
+WIRE_FORMATS: tuple[FormatName, ...] = ("chat", "responses", "messages")
 
 MEBIBYTE = 1 << 20
 
@@ -151,14 +151,14 @@ class Keepalive(Section):
     every_seconds: PositiveFloat = Field(default=5, description="Time between keep-alives.")
 
 
-class Upstream(Section):
+class UpstreamSection(Section):
     base_url: Annotated[str, AfterValidator(_normalised_url)] = Field(
         description="Where requests go: base_url + the path after an optional leading /v1."
     )
     api_key: Secret | None = Field(
         default=None, description="Replaces the caller's credential; null forwards it."
     )
-    formats: list[WireFormat] = Field(
+    formats: list[FormatName] = Field(
         default=list(WIRE_FORMATS), min_length=1, description="What it speaks: chat, responses, messages."
     )
     include_usage: bool = Field(
@@ -212,7 +212,7 @@ class ModelRule(Section):
         return Limits(context=self.context, input=self.input, output=self.output)
 
 
-class Tenant(Section):
+class TenantSection(Section):
     name: Name = Field(description="Shown in logs and figures; state belongs to it.")
     keys: list[Secret] = Field(min_length=1, description="What its callers send as their credential.")
     upstream: Name | None = Field(
@@ -243,7 +243,7 @@ class FileSettings(Section):
         default_factory=Keepalive, description="What streams send while a compaction is waited for."
     )
     cache: Cache = Field(default_factory=Cache, description="Memory for speed.")
-    upstreams: dict[Name, Upstream] = Field(
+    upstreams: dict[Name, UpstreamSection] = Field(
         default_factory=dict, description="The model APIs, by a name of your choice."
     )
     models: list[ModelRule] = Field(
@@ -252,6 +252,6 @@ class FileSettings(Section):
     policies: dict[Name, PolicySection] = Field(
         default_factory=dict, description="What is done about a full window; 'default' always exists."
     )
-    tenants: list[Tenant] = Field(
+    tenants: list[TenantSection] = Field(
         default_factory=list, description="Who may call; none: every caller key is its own tenant."
     )

@@ -9,7 +9,7 @@ import aiohttp
 
 from gateway.core.errors import UpstreamFailed
 from gateway.upstream.idle_timeout import Watch
-from gateway.upstream.response import UpstreamAnswer
+from gateway.upstream.response import UpstreamResponse
 
 # What the library and the system raise where upstream, or the way there, is at fault; and a cancelled wait.
 FOREIGN: Final = (
@@ -18,13 +18,13 @@ FOREIGN: Final = (
 )
 
 
-def read_at_hand(response: UpstreamAnswer) -> bytes:
+def read_at_hand(response: UpstreamResponse) -> bytes:
     """What has come of the body already. A failure waits for whoever reads on."""
     content = response.content
     return content.read_nowait() if content.exception() is None else b""
 
 
-async def read_piece(response: UpstreamAnswer, watch: Watch) -> bytes:
+async def read_piece(response: UpstreamResponse, watch: Watch) -> bytes:
     """What has come of the body; nothing at its end. A sign of life. Raises UpstreamFailed."""
     content = response.content
     if content.at_eof():
@@ -37,14 +37,14 @@ async def read_piece(response: UpstreamAnswer, watch: Watch) -> bytes:
     return chunk
 
 
-async def read_bounded(response: UpstreamAnswer, watch: Watch, most_bytes: int) -> bytes:
+async def read_bounded(response: UpstreamResponse, watch: Watch, most_bytes: int) -> bytes:
     """The body up to its end or, roughly, to so many bytes. Raises UpstreamFailed."""
     pieces: list[bytes] = []
     await read_more(response, watch, pieces, most_bytes)
     return b"".join(pieces)
 
 
-async def read_more(response: UpstreamAnswer, watch: Watch, pieces: list[bytes], most_bytes: int) -> None:
+async def read_more(response: UpstreamResponse, watch: Watch, pieces: list[bytes], most_bytes: int) -> None:
     """Adds to what was read already, which stays read where this raises UpstreamFailed."""
     size = sum(map(len, pieces))
     while size < most_bytes and (piece := await read_piece(response, watch)):

@@ -19,10 +19,10 @@ from aiohttp.connector import Connection
 from aiohttp.http import StreamWriter
 from aiohttp.http_exceptions import HttpProcessingError
 
-from gateway.headers import RequestHead
+from gateway.headers import UpstreamHead
 from gateway.settings import UpstreamSettings
 from gateway.upstream.idle_timeout import Watch
-from gateway.upstream.response import UpstreamAnswer
+from gateway.upstream.response import UpstreamResponse
 from gateway.upstream.spares import Spares
 
 # One write of this size at a time, so that a large body neither fills the buffer nor holds the loop.
@@ -38,22 +38,22 @@ _BODILESS: Final = frozenset({hdrs.METH_GET, hdrs.METH_HEAD, hdrs.METH_OPTIONS, 
 # RFC 9110 §9.2.2: may be sent again where a connection that had been idle broke.
 _IDEMPOTENT: Final = _BODILESS | {hdrs.METH_PUT, hdrs.METH_DELETE}
 
-Body = bytes | AsyncIterator[bytes] | None
+OutgoingBody = bytes | AsyncIterator[bytes] | None
 
 
-class Call(msgspec.Struct, frozen=True):
+class UpstreamCall(msgspec.Struct, frozen=True):
     """What is sent upstream."""
 
     upstream: UpstreamSettings
-    head: RequestHead
-    body: Body = None
+    head: UpstreamHead
+    body: OutgoingBody = None
 
-    def with_body(self, body: bytes) -> "Call":
+    def with_body(self, body: bytes) -> "UpstreamCall":
         """The same call with a plain body: a rewritten one carries no content encoding."""
-        return Call(self.upstream, self.head.plain, body)
+        return UpstreamCall(self.upstream, self.head.plain, body)
 
 
-class _Door(aiohttp.ClientRequest):
+class _ConnectKey(aiohttp.ClientRequest):
     """What the connector asks of a request is where it goes: one for each upstream, and asked once."""
 
     @cached_property
@@ -61,13 +61,13 @@ class _Door(aiohttp.ClientRequest):
         return super().connection_key
 
 
-class Dialer:
+class UpstreamClient:
     def __init__(self, upstreams: Iterable[UpstreamSettings]) -> None:
         self._timeouts = {
             upstream.connect_seconds: aiohttp.ClientTimeout(total=None, sock_connect=upstream.connect_seconds)
             for upstream in upstreams
         }
-        self._doors: dict[str, _Door] = {}
+        self._doors: dict[str, _ConnectKey] = {}
         self._spares = Spares(_KEEPALIVE_SECONDS)
         self._connector: aiohttp.TCPConnector | None = None
 
@@ -79,13 +79,13 @@ class Dialer:
         if self._connector is not None:
             await self._connector.close()
 
-    def ask(self, call: Call, watch: Watch) -> Awaitable[UpstreamAnswer]:
+    def ask(self, call: UpstreamCall, watch: Watch) -> Awaitable[UpstreamResponse]:
         """The answer's beginning; its body is still to come. Raises what `upstream_body.FOREIGN` lists."""
         if call.body is None and call.head.method in _IDEMPOTENT:
             return self._ask_twice(call, watch)
         return self._ask_once(call, watch)
 
-    async def _ask_twice(self, call: Call, watch: Watch) -> UpstreamAnswer:
+    async def _ask_twice(self, call: UpstreamCall, watch: Watch) -> UpstreamResponse:
         """Again, where it met a spare connection that the upstream gave up in this moment."""
         try:
             return await self._ask_once(call, watch)
@@ -94,7 +94,7 @@ class Dialer:
         except (aiohttp.ClientOSError, aiohttp.ServerDisconnectedError):
             return await self._ask_once(call, watch)
 
-    async def _ask_once(self, call: Call, watch: Watch) -> UpstreamAnswer:
+    async def _ask_once(self, call: UpstreamCall, watch: Watch) -> UpstreamResponse:
         place = call.upstream.base_url
         connection = self._spares.take(place)
         if connection is None:
@@ -106,23 +106,23 @@ class Dialer:
             connection.close()
             raise
 
-    async def _connect(self, call: Call) -> Connection:
+    async def _connect(self, call: UpstreamCall) -> Connection:
         assert self._connector is not None
         timeout = self._timeouts[call.upstream.connect_seconds]
         return await self._connector.connect(self._find_door(call), [], timeout)
 
-    def _find_door(self, call: Call) -> _Door:
+    def _find_door(self, call: UpstreamCall) -> _ConnectKey:
         door = self._doors.get(call.upstream.base_url)
         if door is None:
             loop = asyncio.get_running_loop()
-            door = _Door(hdrs.METH_POST, call.head.url.origin(), loop=loop)
+            door = _ConnectKey(hdrs.METH_POST, call.head.url.origin(), loop=loop)
             self._doors[call.upstream.base_url] = door
         return door
 
 
 async def _speak(
-    connection: Connection, call: Call, watch: Watch, keep: Callable[[Connection], None]
-) -> UpstreamAnswer:
+    connection: Connection, call: UpstreamCall, watch: Watch, keep: Callable[[Connection], None]
+) -> UpstreamResponse:
     """keep: takes the connection once the answer came to its end."""
     protocol = connection.protocol
     assert protocol is not None
@@ -146,11 +146,11 @@ async def _speak(
         if isinstance(error, HttpProcessingError):
             raise aiohttp.ClientPayloadError("no HTTP") from error
         raise
-    return UpstreamAnswer(message, content, connection, keep, upload)
+    return UpstreamResponse(message, content, connection, keep, upload)
 
 
 def _send(
-    connection: Connection, protocol: ResponseHandler, call: Call, watch: Watch
+    connection: Connection, protocol: ResponseHandler, call: UpstreamCall, watch: Watch
 ) -> "asyncio.Task[None] | None":
     """Head and body; the task that goes on with a body which is not there yet, or too large for one write."""
     transport, head, body = protocol.transport, _frame(call), call.body
@@ -172,7 +172,7 @@ def _send(
     return task
 
 
-def _frame(call: Call) -> bytes:
+def _frame(call: UpstreamCall) -> bytes:
     """The head with what only this side of the wire can know: where the body ends."""
     head, body = call.head, call.body
     if isinstance(body, bytes):

@@ -9,7 +9,7 @@ import time
 from contextlib import suppress
 
 from gateway.core.errors import UpstreamStalled
-from gateway.upstream.response import UpstreamAnswer
+from gateway.upstream.response import UpstreamResponse
 
 _MOST_SECONDS_BETWEEN_SWEEPS = 1.0
 
@@ -24,7 +24,7 @@ class Watch:
         self._idle_seconds = idle_seconds
         self._is_stalled = False
         self._task = task
-        self.response: UpstreamAnswer | None = None
+        self.response: UpstreamResponse | None = None
         self.seen_seconds = time.monotonic()
 
     def check(self, now_seconds: float) -> None:
@@ -55,7 +55,7 @@ class Watch:
         self.seen_seconds = time.monotonic()
 
 
-class Watchdog:
+class IdleTimeout:
     def __init__(self, shortest_idle_seconds: float) -> None:
         self._every_seconds = min(_MOST_SECONDS_BETWEEN_SWEEPS, shortest_idle_seconds / 4)
         self._watches: set[Watch] = set()

@@ -10,7 +10,7 @@ from multidict import istr
 
 from gateway.core.errors import RequestRefused
 from gateway.settings import Listen, UpstreamSettings
-from gateway.upstream.response import UpstreamAnswer
+from gateway.upstream.response import UpstreamResponse
 
 _TELLTALE = istr("x-gateway-plan")
 _DEFAULT_PORTS = {"http": 80, "https": 443}
@@ -32,7 +32,7 @@ def is_itself(upstream: UpstreamSettings, listen: Listen, port: int) -> bool:
     return listen.host in ("", "0.0.0.0", "::") and any(_is_local(str(address)) for address in addresses)
 
 
-def refuse_gateway(response: UpstreamAnswer, upstream: UpstreamSettings) -> None:
+def refuse_gateway(response: UpstreamResponse, upstream: UpstreamSettings) -> None:
     """Raises RequestRefused (508) for an answer that another gateway has worked on already."""
     if _TELLTALE in response.headers:
         message = f"Upstream '{upstream.name}' is a gateway itself; point base_url at the model API."

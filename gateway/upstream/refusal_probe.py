@@ -14,10 +14,10 @@ from aiohttp import hdrs
 
 from gateway.core.errors import UpstreamFailed
 from gateway.core.refusal.overflow import Overflow, Refusal, read_overflow
-from gateway.headers import AnswerHead
+from gateway.headers import ResponseHead
 from gateway.upstream.body import read_more, read_piece
 from gateway.upstream.idle_timeout import Watch
-from gateway.upstream.response import UpstreamAnswer
+from gateway.upstream.response import UpstreamResponse
 from gateway.wire.content_encoding import DecodeError, decode_body, make_decoder
 from gateway.wire.response.refusal import read_refusal
 from gateway.wire.response.stream_start import PENDING, Refused, StreamStart, Verdict
@@ -29,20 +29,20 @@ _REST_SECONDS: Final = 0.5
 
 # none: not looked at. errors: answers with a status of an error. start: good answers too, to their first
 # content, and errors that say nothing at all.
-Care = Literal["none", "errors", "start"]
+ProbeMode = Literal["none", "errors", "start"]
 
 
-class Held(msgspec.Struct, frozen=True, kw_only=True):
+class HeldResponse(msgspec.Struct, frozen=True, kw_only=True):
     """An answer that calls the request too large. Nothing of it went downstream."""
 
-    head: AnswerHead
+    head: ResponseHead
     # Of the body.
     encoding: str
     body: bytes
     overflow: Overflow
 
 
-class Beginning(msgspec.Struct, frozen=True):
+class ProbeResult(msgspec.Struct, frozen=True):
     """read: what was taken of the body so far, as it came. overflow: what it says, if it says that."""
 
     read: bytes
@@ -50,8 +50,8 @@ class Beginning(msgspec.Struct, frozen=True):
 
 
 async def hold_back(
-    response: UpstreamAnswer, watch: Watch, beginning: bytes, care: Care, patience_seconds: float
-) -> Beginning:
+    response: UpstreamResponse, watch: Watch, beginning: bytes, care: ProbeMode, patience_seconds: float
+) -> ProbeResult:
     """`beginning`: what was read of the body already. Never raises: a body that breaks off is passed on as
     far as it came, and breaks off there.
     """
@@ -63,16 +63,16 @@ async def hold_back(
                 overflow = await _judge_error(response, watch, pieces, care)
             else:
                 overflow = await _judge_start(response, watch, pieces)
-    return Beginning(b"".join(pieces), overflow)
+    return ProbeResult(b"".join(pieces), overflow)
 
 
-def may_be_refusal(response: UpstreamAnswer, care: Care) -> bool:
+def may_be_refusal(response: UpstreamResponse, care: ProbeMode) -> bool:
     """Is it worth holding back?"""
     return care != "none" and (response.status >= 400 or (care == "start" and response.status == 200))
 
 
 async def _judge_error(
-    response: UpstreamAnswer, watch: Watch, pieces: list[bytes], care: Care
+    response: UpstreamResponse, watch: Watch, pieces: list[bytes], care: ProbeMode
 ) -> Overflow | None:
     """One without a word may mean anything far below the lines."""
     refusal = await _read_error(response, watch, pieces)
@@ -81,7 +81,7 @@ async def _judge_error(
     return read_overflow(refusal)
 
 
-async def _read_error(response: UpstreamAnswer, watch: Watch, pieces: list[bytes]) -> Refusal | None:
+async def _read_error(response: UpstreamResponse, watch: Watch, pieces: list[bytes]) -> Refusal | None:
     """None for one that is longer than any error: it is passed on as it comes."""
     await read_more(response, watch, pieces, _MOST_ERROR_BYTES)
     if not response.content.at_eof():
@@ -91,7 +91,7 @@ async def _read_error(response: UpstreamAnswer, watch: Watch, pieces: list[bytes
     return read_refusal(response.status, decode_body(body, encoding, _MOST_PLAIN_BYTES) if encoding else body)
 
 
-async def _judge_start(response: UpstreamAnswer, watch: Watch, pieces: list[bytes]) -> Overflow | None:
+async def _judge_start(response: UpstreamResponse, watch: Watch, pieces: list[bytes]) -> Overflow | None:
     decoder = make_decoder(response.headers.get(hdrs.CONTENT_ENCODING, ""), max_feed_bytes=_MOST_PLAIN_BYTES)
     if decoder is None:
         return None

@@ -12,7 +12,7 @@ from aiohttp.connector import Connection
 from aiohttp.http_parser import RawResponseMessage
 
 
-class UpstreamAnswer:
+class UpstreamResponse:
     """keep: takes the connection after the body's last byte. upload: the task that still sends the request's
     body, if one does.
     """

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class OwnAnswer:
+class LocalResponse:
     """id: without the prefix that each format puts before it. is_streamed: as it was asked for."""
 
     id: str

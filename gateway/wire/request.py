@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import msgspec
 
 from gateway.core.errors import Unreadable
-from gateway.core.history.shared_list import Growing
+from gateway.core.history.shared_list import SharedList
 from gateway.wire.body import Fields, Slice, split_fields, split_items
 
 
@@ -61,7 +61,7 @@ class RequestBody(msgspec.Struct, frozen=True):
 
     data: bytes
     envelope: Envelope
-    places: Growing[Slice]
+    places: SharedList[Slice]
     inside_end: int
     joins: Callable[[bytes, bytes], bool] = never_joins
 
@@ -147,7 +147,7 @@ def split_request(
     split = split_body(data, array_key)
     array = split.places[array_key]
     fields = EnvelopeFields(split.values, split.places, array, len(data))
-    places = Growing(_join(data, split.items, joins))
+    places = SharedList(_join(data, split.items, joins))
     return RequestBody(data, read_envelope(fields), places, array.end - 1, joins)
 
 

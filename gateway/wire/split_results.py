@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 
-class Opened(NamedTuple):
+class SplitResults(NamedTuple):
     """frame: the slice with nothing in place of each content. contents: as JSON values, in their order."""
 
     frame: bytes

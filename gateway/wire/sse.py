@@ -12,7 +12,7 @@ DEFAULT_NAME = "message"
 _BOM = b"\xef\xbb\xbf"
 
 
-class Event(NamedTuple):
+class SseEvent(NamedTuple):
     """`name` is "message" where the stream names none; the lines of `data` are joined by \\n."""
 
     name: str
@@ -97,23 +97,23 @@ class SseParser:
     def __init__(self, max_event_bytes: int = MAX_EVENT_BYTES) -> None:
         self._splitter = BlockSplitter(max_event_bytes)
 
-    def feed(self, chunk: bytes) -> list[Event]:
+    def feed(self, chunk: bytes) -> list[SseEvent]:
         return _parse_events(self._splitter.feed(chunk))
 
-    def finish(self) -> list[Event]:
+    def finish(self) -> list[SseEvent]:
         return _parse_events(self._splitter.finish())
 
 
-def render_event(event: Event) -> bytes:
+def render_event(event: SseEvent) -> bytes:
     """One event of data without line ends; by its default name it is nameless."""
     name = b"" if event.name == DEFAULT_NAME else b"event: %s\n" % event.name.encode()
     return name + b"data: " + event.data + b"\n\n"
 
 
-def read_event(block: bytes) -> Event | None:
+def read_event(block: bytes) -> SseEvent | None:
     """The event of one block; None where it holds comments or no data at all."""
     if block.startswith(b"data: ") and b"\n" not in block:
-        return Event(DEFAULT_NAME, block[6:])
+        return SseEvent(DEFAULT_NAME, block[6:])
     name, data = b"", []
     for line in block.split(b"\n"):
         field, _, value = line.partition(b":")
@@ -121,9 +121,9 @@ def read_event(block: bytes) -> Event | None:
             data.append(value.removeprefix(b" "))
         elif field == b"event":
             name = value.removeprefix(b" ")
-    return Event(name.decode("utf-8", "replace") or DEFAULT_NAME, b"\n".join(data)) if data else None
+    return SseEvent(name.decode("utf-8", "replace") or DEFAULT_NAME, b"\n".join(data)) if data else None
 
 
-def _parse_events(blocks: list[bytes]) -> list[Event]:
+def _parse_events(blocks: list[bytes]) -> list[SseEvent]:
     events = map(read_event, blocks)
     return [event for event in events if event is not None]

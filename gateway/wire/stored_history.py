@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from gateway.wire.sse import Event
+from gateway.wire.sse import SseEvent
 
 
 class Names(Protocol):
@@ -44,7 +44,7 @@ class Answered:
 class AnswerItems(Protocol):
     """Told the events of one answer."""
 
-    def feed(self, event: Event) -> Answered | None:
+    def feed(self, event: SseEvent) -> Answered | None:
         """The answer, once, when it is whole."""
 
 

@@ -2,9 +2,9 @@
 
 from typing import Any, cast
 
-from gateway.compaction.job import Folding
+from gateway.compaction.job import CompactionJob
 from gateway.compaction.pivots import Digester
-from gateway.compaction.summarizer import Hooked
+from gateway.compaction.summarizer import HookedSummarizer
 from gateway.conversations.turn import Turn
 from gateway.core.compaction.cut import Cut
 from gateway.core.compaction.plan import Situation
@@ -14,11 +14,11 @@ from gateway.core.limits.model_limits import Limits
 from gateway.core.policy import Policy
 from gateway.core.sizing.estimate import Calibration, Known
 from gateway.planning.planner import Planner
-from gateway.reporting.compaction_log import Chronicle
+from gateway.reporting.compaction_log import CompactionLogWriter
 from gateway.reporting.events import Bus
-from gateway.reporting.journal import Journal
 from gateway.reporting.metrics import Metrics
-from gateway.reporting.originals import Archive
+from gateway.reporting.originals import OriginalsArchive
+from gateway.reporting.reporter import Reporter
 from gateway.state.state import State
 from gateway.store.memory import MemoryStore
 from tests.builders.chat import make_pivot, make_turn, measure_sizes, read, render
@@ -77,12 +77,12 @@ async def _fold(arriving: Pivot | None) -> tuple[bool, Pivot | None]:
     await store.open()
     state = State(store, keep_seconds=60, max_bytes=1 << 20)
     digester = cast("Digester", _SlowDigester(state, arriving))
-    folding = Folding(
+    folding = CompactionJob(
         state,
         cast("Planner", _Planner()),
-        cast("Hooked", None),
+        cast("HookedSummarizer", None),
         digester,
-        Journal(Metrics(), Bus(), Chronicle(store, 60), Archive(store, 60)),
+        Reporter(Metrics(), Bus(), CompactionLogWriter(store, 60), OriginalsArchive(store, 60)),
     )
     done = await folding.digest(_TURN, _CUT)
     return done, state.read_pivot(_RECEIVED.chain[_CUT.covers].hex())

@@ -5,15 +5,15 @@ from dataclasses import replace
 from gateway.compaction.summary_prompt import make_parts
 from gateway.core.compaction.chunks import Quoting
 from gateway.core.compaction.cut import Cut
-from gateway.core.history.transcript import Spoken
+from gateway.core.history.transcript import TranscriptEntry
 from gateway.core.policy import Policy, Prompts, Summary
 from tests.builders.chat import converse, make_pivot
 
 _POLICY = Policy(prompts=Prompts(question="What?", instruction="Say it."))
 _SPOKEN = [
-    Spoken("user", "u" * 5_000, (), 0),
-    Spoken("assistant", "", (("write", "a" * 5_000),), 0),
-    Spoken("tool", "t" * 5_000, (), 0, is_result=True),
+    TranscriptEntry("user", "u" * 5_000, (), 0),
+    TranscriptEntry("assistant", "", (("write", "a" * 5_000),), 0),
+    TranscriptEntry("tool", "t" * 5_000, (), 0, is_result=True),
 ]
 _CUT = Cut(base=None, start=0, covers=3, folded=100, cap=100, opening_chars=None)
 

@@ -2,31 +2,31 @@ import json
 from dataclasses import replace
 
 from gateway.conversations.recognizer import Recognizer
-from gateway.conversations.stored_responses import RememberedItems
+from gateway.conversations.stored_responses import StoredResponses
 from gateway.wire.formats.registry import CHAT, RESPONSES
 from gateway.wire.formats.responses.history import NAMED_HISTORY
-from gateway.wire.sse import Event
+from gateway.wire.sse import SseEvent
 from gateway.wire.stored_history import Expanded, Names
 
 _FIRST = b'{"model":"m","input":"first"}'
 
 
-def make_memory(max_bytes: int) -> RememberedItems:
-    return RememberedItems(Recognizer(1 << 20, 1 << 20, 8), max_bytes)
+def make_memory(max_bytes: int) -> StoredResponses:
+    return StoredResponses(Recognizer(1 << 20, 1 << 20, 8), max_bytes)
 
 
-def write_out(memory: RememberedItems, body: bytes, tenant: str = "t", upstream: str = "u") -> bytes:
+def write_out(memory: StoredResponses, body: bytes, tenant: str = "t", upstream: str = "u") -> bytes:
     """The body as it is understood."""
     return memory.recognize((tenant, upstream), RESPONSES, body).received.body.data
 
 
-def answer(memory: RememberedItems, body: bytes, name: str, tenant: str = "t", text: str = "said") -> bytes:
+def answer(memory: StoredResponses, body: bytes, name: str, tenant: str = "t", text: str = "said") -> bytes:
     """One exchange; the body as it was understood."""
     item = {"type": "message", "id": f"msg_{name}", "role": "assistant", "content": text}
     response = {"object": "response", "id": name, "status": "completed", "output": [item]}
     recognized = memory.recognize((tenant, "u"), RESPONSES, body)
     assert recognized.note is not None
-    recognized.note(Event("", json.dumps(response).encode()))
+    recognized.note(SseEvent("", json.dumps(response).encode()))
     return recognized.received.body.data
 
 

@@ -9,11 +9,11 @@ import brotli
 import pytest
 
 from gateway.core.errors import RequestRefused
-from gateway.downstream.body import Body, read_body, stream_body, take_body
+from gateway.downstream.body import ReceivedBody, read_body, stream_body, take_body
 from gateway.downstream.local_response import send_own
 from gateway.downstream.request import Request
-from gateway.downstream.response import Answer
-from gateway.downstream.server import Listener
+from gateway.downstream.response import Response
+from gateway.downstream.server import Server
 
 MOST_BYTES = 200_000
 TEXT = b'{"messages": []}' * 10
@@ -21,11 +21,11 @@ TEXT = b'{"messages": []}' * 10
 
 @asynccontextmanager
 async def serving(read: Callable[[Request], Awaitable[object]]) -> AsyncIterator[int]:
-    async def answer(request: Request) -> Answer:
+    async def answer(request: Request) -> Response:
         await read(request)
         return send_own(request, 200, b"{}")
 
-    listener = Listener(answer)
+    listener = Server(answer)
     await listener.open("127.0.0.1", 0)
     try:
         yield listener.port
@@ -48,9 +48,9 @@ async def send(port: int, *pieces: bytes) -> bytes:
     return received
 
 
-async def read_all(*pieces: bytes) -> Body | RequestRefused:
+async def read_all(*pieces: bytes) -> ReceivedBody | RequestRefused:
     """What `read_body` makes of a request in these pieces."""
-    found: list[Body | RequestRefused] = []
+    found: list[ReceivedBody | RequestRefused] = []
 
     async def read(request: Request) -> None:
         try:
@@ -77,7 +77,7 @@ def chunked(*chunks: bytes) -> bytes:
 @pytest.mark.parametrize("body", [b"", b"x", TEXT, b"y" * MOST_BYTES])
 async def test_a_plain_body_is_the_same_object_twice(body: bytes) -> None:
     read = await read_all(request(body))
-    assert isinstance(read, Body)
+    assert isinstance(read, ReceivedBody)
     assert read.raw == body
     assert read.plain is read.raw
 
@@ -85,10 +85,10 @@ async def test_a_plain_body_is_the_same_object_twice(body: bytes) -> None:
 async def test_a_body_may_come_in_pieces() -> None:
     whole = request(TEXT)
     read = await read_all(whole[:60], whole[60:100], whole[100:])
-    assert isinstance(read, Body)
+    assert isinstance(read, ReceivedBody)
     assert read.raw == TEXT
     read = await read_all(chunked(TEXT[:5], TEXT[5:]))
-    assert isinstance(read, Body)
+    assert isinstance(read, ReceivedBody)
     assert read.raw == TEXT
 
 
@@ -103,19 +103,19 @@ async def test_a_coding_is_taken_off_and_the_original_kept(
     body: bytes, coding: str, compress: Callable[[bytes], bytes]
 ) -> None:
     packed = compress(body)
-    assert await read_all(request(packed, f"Content-Encoding: {coding}")) == Body(packed, body)
+    assert await read_all(request(packed, f"Content-Encoding: {coding}")) == ReceivedBody(packed, body)
 
 
 @pytest.mark.parametrize("coding", ["gzip", "br", "zstd", "exotic", "gzip, exotic"])
 async def test_what_cannot_be_unpacked_stays_as_it_came(coding: str) -> None:
-    assert await read_all(request(b"odd \x00\xff", f"Content-Encoding: {coding}")) == Body(
+    assert await read_all(request(b"odd \x00\xff", f"Content-Encoding: {coding}")) == ReceivedBody(
         *[b"odd \x00\xff"] * 2
     )
 
 
 async def test_what_unpacks_to_more_than_the_limit_stays_packed() -> None:
     bomb = gzip.compress(b"x" * (MOST_BYTES + 1))
-    assert await read_all(request(bomb, "Content-Encoding: gzip")) == Body(bomb, bomb)
+    assert await read_all(request(bomb, "Content-Encoding: gzip")) == ReceivedBody(bomb, bomb)
 
 
 @pytest.mark.parametrize("make", [request, chunked])

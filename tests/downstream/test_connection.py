@@ -18,9 +18,9 @@ from gateway.downstream.body import read_body, stream_body, take_body
 from gateway.downstream.connection import DownstreamConnection
 from gateway.downstream.local_response import send_own
 from gateway.downstream.request import Request
-from gateway.downstream.response import Answer
-from gateway.downstream.server import Listener
-from gateway.headers import AnswerHead
+from gateway.downstream.response import Response
+from gateway.downstream.server import Server
+from gateway.headers import ResponseHead
 from tests.wire_through.raw import Connection, connecting
 
 MOST_BYTES = 1 << 24
@@ -35,7 +35,7 @@ class Guide:
         self.seen: list[Seen] = []
         self._busy: set[DownstreamConnection] = set()
 
-    async def answer(self, request: Request) -> Answer:
+    async def answer(self, request: Request) -> Response:
         line = request.head
         assert request.connection not in self._busy, "one after the other"
         self._busy.add(request.connection)
@@ -143,7 +143,7 @@ async def test_any_requests_in_any_pieces_come_out_in_order(
     sent = b"".join(part for part, _ in wanted)
     cuts = sorted(data.draw(st.lists(st.integers(0, len(sent)), max_size=12), label="cuts"))
     waits = data.draw(st.lists(st.integers(0, 6), min_size=len(cuts) + 1, max_size=len(cuts) + 1))
-    guide, keeper = Guide(), Listener(Guide().answer)
+    guide, keeper = Guide(), Server(Guide().answer)
     line = Line(connection := DownstreamConnection(asyncio.get_running_loop(), guide.answer, keeper))
     for start, end, wait in zip([0, *cuts], [*cuts, len(sent)], waits, strict=True):
         if start < end:
@@ -162,9 +162,9 @@ async def test_any_requests_in_any_pieces_come_out_in_order(
 
 @asynccontextmanager
 async def listening(
-    answer: Callable[[Request], Awaitable[Answer | None]], idle_seconds: float = 60
-) -> AsyncIterator[Listener]:
-    listener = Listener(answer, idle_seconds)
+    answer: Callable[[Request], Awaitable[Response | None]], idle_seconds: float = 60
+) -> AsyncIterator[Server]:
+    listener = Server(answer, idle_seconds)
     await listener.open("127.0.0.1", 0)
     try:
         yield listener
@@ -264,7 +264,7 @@ async def test_what_is_no_http_is_refused_as_clients_know_errors(
 async def test_a_chunk_that_is_none_ends_the_wait_for_it(target: str) -> None:
     broken: list[RequestRefused] = []
 
-    async def answer(request: Request) -> Answer:
+    async def answer(request: Request) -> Response:
         try:
             return await Guide().answer(request)
         except RequestRefused as error:
@@ -284,8 +284,8 @@ async def test_a_chunk_that_is_none_ends_the_wait_for_it(target: str) -> None:
 async def test_half_an_answer_is_broken_off(is_given_up: bool) -> None:
     is_over = asyncio.Event()
 
-    async def answer(request: Request) -> Answer:
-        half = Answer(AnswerHead(200, "OK", []), request)
+    async def answer(request: Request) -> Response:
+        half = Response(ResponseHead(200, "OK", []), request)
         half.send(b"half")
         await is_over.wait()
         return half
@@ -309,7 +309,7 @@ async def test_half_an_answer_is_broken_off(is_given_up: bool) -> None:
 
 
 async def test_a_slow_reader_gets_its_answer_though_the_port_closes() -> None:
-    async def answer(request: Request) -> Answer:
+    async def answer(request: Request) -> Response:
         return send_own(request, 200, b"x" * 10_000_000)
 
     async with listening(answer) as listener, connecting(listener.port) as client:
@@ -345,7 +345,7 @@ async def test_who_hangs_up_in_mid_upload_leaves_nothing_behind() -> None:
     held: list[weakref.ref[Held]] = []
     begun = asyncio.Event()
 
-    async def answer(request: Request) -> Answer | None:
+    async def answer(request: Request) -> Response | None:
         begun.set()
         own = Held()
         held.append(weakref.ref(own))
@@ -400,11 +400,11 @@ async def test_what_is_sent_ahead_is_bounded() -> None:
     many = sent * (100_000 // len(sent))
     fed = 0
 
-    async def answer(request: Request) -> Answer:
+    async def answer(request: Request) -> Response:
         await asyncio.sleep(0)
         return send_own(request, 200, b"{}")
 
-    line = Line(connection := DownstreamConnection(asyncio.get_running_loop(), answer, Listener(answer)))
+    line = Line(connection := DownstreamConnection(asyncio.get_running_loop(), answer, Server(answer)))
     for _ in range(20_000):
         if not line.is_paused:
             connection.data_received(many)
@@ -417,7 +417,7 @@ async def test_what_is_sent_ahead_is_bounded() -> None:
 async def test_who_hangs_up_ends_the_answer() -> None:
     begun, ended = asyncio.Event(), asyncio.Event()
 
-    async def answer(request: Request) -> Answer | None:
+    async def answer(request: Request) -> Response | None:
         begun.set()
         try:
             await asyncio.sleep(60)
@@ -437,7 +437,7 @@ async def test_who_hangs_up_ends_the_answer() -> None:
 async def test_draining_waits_for_what_has_begun_to_come_and_closes_behind_it(is_known: bool) -> None:
     guide, late, connections = Guide(), list[bool](), list[DownstreamConnection]()
 
-    async def answer(request: Request) -> Answer:
+    async def answer(request: Request) -> Response:
         late.append(request.is_late)
         connections.append(request.connection)
         return await guide.answer(request)
@@ -475,7 +475,7 @@ async def test_draining_waits_for_what_has_begun_to_come_and_closes_behind_it(is
 
 
 async def test_draining_does_not_wait_for_ever() -> None:
-    async def answer(request: Request) -> Answer | None:
+    async def answer(request: Request) -> Response | None:
         await asyncio.sleep(60)
         return None
 

@@ -9,18 +9,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.downstream.repeated_head import RepeatedHead, learn_head
-from gateway.downstream.request import RequestLine
+from gateway.downstream.request import RequestHead
 
 HEAD = b"POST /v1/x HTTP/1.1\r\nHost: a\r\nContent-Length: %b\r\nAuthorization: Bearer k\r\n\r\n"
 
 
-def parse(head: bytes) -> RequestLine:
+def parse(head: bytes) -> RequestHead:
     loop = asyncio.new_event_loop()
     try:
         messages, _, _ = HttpRequestParser(BaseProtocol(loop), loop, 1 << 16).feed_data(head)
     finally:
         loop.close()
-    return RequestLine(messages[0][0])
+    return RequestHead(messages[0][0])
 
 
 def learn(head: bytes) -> RepeatedHead:

@@ -12,13 +12,13 @@ from gateway.conversations.turn import Turn
 from gateway.core.compaction.cut import Cut
 from gateway.core.history.pivot import Mark
 from gateway.core.policy import Originals, Policy
-from gateway.reporting.originals import Archive, Original, Taken, parse_taken, render_taken
+from gateway.reporting.originals import Original, OriginalsArchive, RemovedMessages, parse_taken, render_taken
 from gateway.store import Store, StoreError
 from gateway.store.disk import DiskStore
 from gateway.store.memory import MemoryStore
 from tests.builders.chat import JSON, make_batch, make_pivot, make_turn, read, render, render_message
 
-_TAKEN = Taken(owner="t", created_seconds=1.5, kind="prune", originals=[Original(3, 20, "ab")])
+_TAKEN = RemovedMessages(owner="t", created_seconds=1.5, kind="prune", originals=[Original(3, 20, "ab")])
 
 
 def test_what_is_written_is_read_back() -> None:
@@ -68,25 +68,25 @@ def cut_at(start: int, covers: int) -> Cut:
     return Cut(base=None, start=start, covers=covers, folded=100, cap=50, opening_chars=None)
 
 
-def fold(archive: Archive, turn: Turn, start: int, covers: int, **fields: Any) -> None:
+def fold(archive: OriginalsArchive, turn: Turn, start: int, covers: int, **fields: Any) -> None:
     pivot = make_pivot(turn.received.conversation, covers, **fields)
     archive.keep_folded(turn, cut_at(start, covers), pivot)
 
 
-async def read_positions(archive: Archive, conversation: str = "c") -> list[list[int]]:
+async def read_positions(archive: OriginalsArchive, conversation: str = "c") -> list[list[int]]:
     """Of each list, the oldest first."""
     await archive.finish()
     lists = await read_lists(archive, conversation)
     return [[original.position for original in taken.originals] for taken in lists[::-1]]
 
 
-async def read_lists(archive: Archive, conversation: str = "c") -> list[Taken]:
+async def read_lists(archive: OriginalsArchive, conversation: str = "c") -> list[RemovedMessages]:
     """The newest first."""
     return (await archive.list(conversation, 1_000)).lists
 
 
 async def test_the_first_list_holds_all_that_a_pivot_stands_for_and_the_next_what_is_new() -> None:
-    archive = Archive(await make_store(), keep_seconds=60)
+    archive = OriginalsArchive(await make_store(), keep_seconds=60)
     # A fork or a restart: somebody else folded up to 3.
     fold(archive, talk(9), 3, 5)
     fold(archive, talk(13), 5, 7)
@@ -94,7 +94,7 @@ async def test_the_first_list_holds_all_that_a_pivot_stands_for_and_the_next_wha
 
 
 async def test_a_summary_of_what_a_digest_covered_names_all_that_it_was_made_of() -> None:
-    archive = Archive(await make_store(), keep_seconds=60)
+    archive = OriginalsArchive(await make_store(), keep_seconds=60)
     fold(archive, talk(9), 1, 5, is_digest=True)
     fold(archive, talk(13), 1, 7)
     assert await read_positions(archive) == [[1, 2, 3, 4], [1, 2, 3, 4, 5, 6]]
@@ -102,14 +102,14 @@ async def test_a_summary_of_what_a_digest_covered_names_all_that_it_was_made_of(
 
 
 async def test_an_opening_that_is_cut_is_kept_whole() -> None:
-    archive = Archive(await make_store(), keep_seconds=60)
+    archive = OriginalsArchive(await make_store(), keep_seconds=60)
     fold(archive, talk(9), 1, 3)
     fold(archive, talk(9), 3, 5, opening_chars=4)
     assert await read_positions(archive) == [[1, 2], [0, 1, 2, 3, 4]]
 
 
 async def test_another_history_under_the_same_name_begins_anew() -> None:
-    archive = Archive(await make_store(), keep_seconds=60)
+    archive = OriginalsArchive(await make_store(), keep_seconds=60)
     fold(archive, talk(9), 1, 5)
     edited = [*_TALK[:2], {"role": "user", "content": "No, otherwise."}, *_TALK[3:]]
     fold(archive, make_turn(read(render(edited))), 5, 7)
@@ -117,7 +117,7 @@ async def test_another_history_under_the_same_name_begins_anew() -> None:
 
 
 async def test_the_marked_messages_of_a_batch_are_kept() -> None:
-    archive = Archive(await make_store(), keep_seconds=60)
+    archive = OriginalsArchive(await make_store(), keep_seconds=60)
     turn = talk(9)
     archive.keep_marked(turn, make_batch(turn.received.conversation, [Mark(2), Mark(6, 20)]))
     assert await read_positions(archive) == [[2, 6]]
@@ -127,7 +127,7 @@ async def test_the_marked_messages_of_a_batch_are_kept() -> None:
 
 
 async def test_the_newest_lists_are_listed_first_and_it_says_how_many_there_are_beyond() -> None:
-    archive = Archive(await make_store(), keep_seconds=60)
+    archive = OriginalsArchive(await make_store(), keep_seconds=60)
     for covers in (3, 5, 7):
         fold(archive, talk(13), covers - 2, covers)
     await archive.finish()
@@ -141,7 +141,7 @@ async def test_a_policy_says_for_how_long() -> None:
     now = 1_000_000.0
     store = MemoryStore(clock=lambda: now)
     await store.open()
-    archive = Archive(store, keep_seconds=86_400)
+    archive = OriginalsArchive(store, keep_seconds=86_400)
     fold(archive, talk(9, policy=Policy(originals=Originals(days=3))), 1, 5)
     fold(archive, talk(9, conversation="d"), 1, 5)
     assert await read_positions(archive, "c") == await read_positions(archive, "d") == [[1, 2, 3, 4]]
@@ -155,7 +155,7 @@ async def test_a_policy_says_for_how_long() -> None:
 @pytest.mark.parametrize("damage", ["cut off", "not compressed", "another message", "gone"])
 async def test_a_damaged_original_is_one_that_is_not_there(damage: str) -> None:
     store = await make_store()
-    archive = Archive(store, keep_seconds=60)
+    archive = OriginalsArchive(store, keep_seconds=60)
     fold(archive, talk(9), 1, 5)
     await archive.finish()
     (taken,) = await read_lists(archive)
@@ -178,7 +178,7 @@ async def test_a_damaged_original_is_one_that_is_not_there(damage: str) -> None:
 @pytest.mark.parametrize("damage", [b"", b"x", zlib.compress(b'{"owner":'), zlib.compress(b"\xff")])
 async def test_a_damaged_list_is_left_out(damage: bytes) -> None:
     store = await make_store()
-    archive = Archive(store, keep_seconds=60)
+    archive = OriginalsArchive(store, keep_seconds=60)
     store.write(f"taken:c:{0:016x}", damage, keep_seconds=60)
     fold(archive, talk(9), 1, 5)
     assert await read_positions(archive) == [[1, 2, 3, 4]]
@@ -208,7 +208,7 @@ async def test_a_list_never_names_what_could_not_be_written(caplog: pytest.LogCa
     for room in range(4):
         store = _FullStore(room)
         await store.open()
-        archive = Archive(store, keep_seconds=60)
+        archive = OriginalsArchive(store, keep_seconds=60)
         fold(archive, turn, 1, 10)
         fold(archive, turn, 1, 10)
         assert await read_positions(archive) == ([list(range(1, 10))] if room == 3 else [])
@@ -222,7 +222,7 @@ async def test_a_long_history_comes_back_whole_from_the_disk(tmp_path: Path) -> 
     turn = make_turn(read(render(messages)))
     store: Store = DiskStore(tmp_path / "store", linger_seconds=0.01)
     await store.open()
-    archive = Archive(store, keep_seconds=60)
+    archive = OriginalsArchive(store, keep_seconds=60)
     fold(archive, turn, 1, 61)
     await archive.finish()
     (taken,) = await read_lists(archive)

@@ -5,7 +5,7 @@ import logging
 
 import pytest
 
-from gateway.reporting.work_queue import Backlog
+from gateway.reporting.work_queue import WorkQueue
 
 
 class Worker:
@@ -24,7 +24,7 @@ class Worker:
 
 async def test_pieces_are_done_in_order_and_who_hands_them_over_does_not_wait() -> None:
     worker = Worker()
-    backlog = Backlog(worker.work, max_bytes=100)
+    backlog = WorkQueue(worker.work, max_bytes=100)
     assert all(backlog.put(job, 10) for job in "abc")
     await asyncio.sleep(0)
     assert worker.done == []
@@ -35,7 +35,7 @@ async def test_pieces_are_done_in_order_and_who_hands_them_over_does_not_wait() 
 
 async def test_what_waits_is_bounded_and_there_is_room_again_when_it_is_done() -> None:
     worker = Worker()
-    backlog = Backlog(worker.work, max_bytes=100)
+    backlog = WorkQueue(worker.work, max_bytes=100)
     assert [backlog.put(job, 40) for job in "abc"] == [True, True, False]
     worker.may_go.set()
     await backlog.finish()
@@ -46,7 +46,7 @@ async def test_what_waits_is_bounded_and_there_is_room_again_when_it_is_done() -
 
 async def test_a_piece_alone_may_be_larger_than_the_bound() -> None:
     worker = Worker()
-    backlog = Backlog(worker.work, max_bytes=100)
+    backlog = WorkQueue(worker.work, max_bytes=100)
     assert [backlog.put(job, 1_000) for job in "ab"] == [True, False]
     worker.may_go.set()
     await backlog.finish()
@@ -56,7 +56,7 @@ async def test_a_piece_alone_may_be_larger_than_the_bound() -> None:
 async def test_a_piece_that_fails_is_dropped_and_the_others_go_on(caplog: pytest.LogCaptureFixture) -> None:
     worker = Worker()
     worker.may_go.set()
-    backlog = Backlog(worker.work, max_bytes=100)
+    backlog = WorkQueue(worker.work, max_bytes=100)
     with caplog.at_level(logging.ERROR):
         assert all(backlog.put(job, 10) for job in ("a", "", "b"))
         await backlog.finish()
@@ -65,4 +65,4 @@ async def test_a_piece_that_fails_is_dropped_and_the_others_go_on(caplog: pytest
 
 
 async def test_nothing_to_do_is_finished_at_once() -> None:
-    await Backlog(Worker().work, max_bytes=100).finish()
+    await WorkQueue(Worker().work, max_bytes=100).finish()

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from gateway.conversations.recognizer import Received, Recognizer
 from gateway.core.history.conversation import Conversation
 from gateway.core.history.head import Head
-from gateway.core.history.shared_list import Growing
+from gateway.core.history.shared_list import SharedList
 from gateway.core.history.view import View, measure
 from gateway.core.policy import Estimator
 from gateway.core.sizing.estimate import Calibration, Known, Sizes
@@ -202,7 +202,7 @@ def _cut(conversation: Conversation, sizes: Sizes, length: int) -> tuple[Convers
     messages, chain = conversation.messages[:length], conversation.chain[: length + 1]
     opening = min(conversation.opening_end, length)
     shown = replace(sizes, messages=sizes.messages[:length])
-    return Conversation(conversation.leading, Growing(messages), Growing(chain), opening), shown
+    return Conversation(conversation.leading, SharedList(messages), SharedList(chain), opening), shown
 
 
 def _estimate(

@@ -8,21 +8,21 @@ from contextlib import contextmanager
 import pytest
 
 from gateway.core.errors import UpstreamStalled
-from gateway.upstream.idle_timeout import Watch, Watchdog
+from gateway.upstream.idle_timeout import IdleTimeout, Watch
 
 IDLE_SECONDS = 0.1
 
 
 @pytest.fixture
-async def dog() -> AsyncIterator[Watchdog]:
-    watchdog = Watchdog(IDLE_SECONDS)
+async def dog() -> AsyncIterator[IdleTimeout]:
+    watchdog = IdleTimeout(IDLE_SECONDS)
     watchdog.start()
     yield watchdog
     await watchdog.stop()
 
 
 @contextmanager
-def watched(dog: Watchdog, idle_seconds: float) -> Iterator[Watch]:
+def watched(dog: IdleTimeout, idle_seconds: float) -> Iterator[Watch]:
     watch = dog.begin("toy", idle_seconds, asyncio.current_task())
     try:
         yield watch
@@ -38,14 +38,14 @@ async def wait_in_vain(watch: Watch) -> None:
         raise watch.explain(error) or error from None
 
 
-async def test_a_waiting_task_is_woken_in_time(dog: Watchdog) -> None:
+async def test_a_waiting_task_is_woken_in_time(dog: IdleTimeout) -> None:
     started = time.monotonic()
     with watched(dog, IDLE_SECONDS) as watch, pytest.raises(UpstreamStalled, match=r"0\.1 s"):
         await wait_in_vain(watch)
     assert IDLE_SECONDS <= time.monotonic() - started < 10 * IDLE_SECONDS
 
 
-async def test_the_task_is_not_taken_for_cancelled_afterwards(dog: Watchdog) -> None:
+async def test_the_task_is_not_taken_for_cancelled_afterwards(dog: IdleTimeout) -> None:
     with watched(dog, IDLE_SECONDS) as watch, pytest.raises(UpstreamStalled):
         await wait_in_vain(watch)
     task = asyncio.current_task()
@@ -55,25 +55,25 @@ async def test_the_task_is_not_taken_for_cancelled_afterwards(dog: Watchdog) -> 
         await asyncio.sleep(2 * IDLE_SECONDS)
 
 
-async def test_signs_of_life_are_seen(dog: Watchdog) -> None:
+async def test_signs_of_life_are_seen(dog: IdleTimeout) -> None:
     with watched(dog, IDLE_SECONDS) as watch:
         for _ in range(10):
             await asyncio.sleep(IDLE_SECONDS / 4)
             watch.seen_seconds = time.monotonic()
 
 
-async def test_who_is_no_longer_watched_is_left_alone(dog: Watchdog) -> None:
+async def test_who_is_no_longer_watched_is_left_alone(dog: IdleTimeout) -> None:
     with watched(dog, IDLE_SECONDS):
         pass
     await asyncio.sleep(3 * IDLE_SECONDS)
 
 
-async def test_each_has_its_own_patience(dog: Watchdog) -> None:
+async def test_each_has_its_own_patience(dog: IdleTimeout) -> None:
     with watched(dog, 60):
         await asyncio.sleep(3 * IDLE_SECONDS)
 
 
-async def test_a_cancellation_from_elsewhere_stays_one(dog: Watchdog) -> None:
+async def test_a_cancellation_from_elsewhere_stays_one(dog: IdleTimeout) -> None:
     async def work() -> None:
         with watched(dog, 60) as watch:
             await wait_in_vain(watch)
@@ -85,7 +85,7 @@ async def test_a_cancellation_from_elsewhere_stays_one(dog: Watchdog) -> None:
         await task
 
 
-async def test_one_silence_does_not_end_another_wait(dog: Watchdog) -> None:
+async def test_one_silence_does_not_end_another_wait(dog: IdleTimeout) -> None:
     async def work(patience_seconds: float) -> str:
         try:
             async with asyncio.timeout(0.4):
@@ -101,7 +101,7 @@ async def test_one_silence_does_not_end_another_wait(dog: Watchdog) -> None:
 
 
 async def test_a_watch_barks_once() -> None:
-    with watched(Watchdog(IDLE_SECONDS), IDLE_SECONDS) as watch:
+    with watched(IdleTimeout(IDLE_SECONDS), IDLE_SECONDS) as watch:
         later = time.monotonic() + 1
         watch.check(later)
         watch.check(later)
@@ -112,4 +112,4 @@ async def test_a_watch_barks_once() -> None:
 
 
 async def test_a_watchdog_that_never_started_stops() -> None:
-    await Watchdog(1).stop()
+    await IdleTimeout(1).stop()

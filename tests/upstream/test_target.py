@@ -11,14 +11,14 @@ from pydantic import SecretStr
 from gateway.core.errors import RequestRefused
 from gateway.headers import make_answer_head, make_headers
 from gateway.settings import UpstreamSettings
-from gateway.settings.schema import WIRE_FORMATS, WireFormat
+from gateway.settings.schema import WIRE_FORMATS, FormatName
 from gateway.upstream.target import make_url
 
 
 def upstream(
     base_url: str = "https://api.test/v1",
     key: str | None = None,
-    formats: Sequence[WireFormat] = WIRE_FORMATS,
+    formats: Sequence[FormatName] = WIRE_FORMATS,
 ) -> UpstreamSettings:
     return UpstreamSettings(
         name="default",

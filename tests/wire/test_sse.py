@@ -2,12 +2,12 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from gateway.wire.sse import Event, SseParser, render_event
+from gateway.wire.sse import SseEvent, SseParser, render_event
 from tests.shared_data import requires_shared
 from tests.wire.recorded import cut, cut_anywhere, load_answers
 
 
-def _parse(*chunks: bytes, max_event_bytes: int = 1 << 24) -> list[Event]:
+def _parse(*chunks: bytes, max_event_bytes: int = 1 << 24) -> list[SseEvent]:
     parser = SseParser(max_event_bytes)
     events = [event for chunk in chunks for event in parser.feed(chunk)]
     return events + parser.finish()
@@ -46,8 +46,8 @@ def test_a_stream_is_read_as_the_standard_says(stream: bytes, expected: list[tup
 def test_an_event_is_given_as_soon_as_its_blank_line_is_there() -> None:
     parser = SseParser()
     assert parser.feed(b"data: a\r") == []
-    assert parser.feed(b"\n\r") == [Event("message", b"a")]
-    assert parser.feed(b"\ndata: b\n\n") == [Event("message", b"b")]
+    assert parser.feed(b"\n\r") == [SseEvent("message", b"a")]
+    assert parser.feed(b"\ndata: b\n\n") == [SseEvent("message", b"b")]
 
 
 _PIECES = st.sampled_from(
@@ -65,13 +65,15 @@ def test_cuts_never_matter(stream: bytes, data: st.DataObject | None) -> None:
     assert _parse(*chunks, max_event_bytes=12) == _parse(stream, max_event_bytes=12)
 
 
-@pytest.mark.parametrize("event", [Event("message", b"[DONE]"), Event("response.created", b'{"a": " :"}')])
-def test_an_event_that_is_written_is_read_back(event: Event) -> None:
+@pytest.mark.parametrize(
+    "event", [SseEvent("message", b"[DONE]"), SseEvent("response.created", b'{"a": " :"}')]
+)
+def test_an_event_that_is_written_is_read_back(event: SseEvent) -> None:
     assert SseParser().feed(render_event(event)) == [event]
 
 
 def test_an_event_of_no_name_of_its_own_is_its_data_alone() -> None:
-    assert render_event(Event("message", b"{}")) == b"data: {}\n\n"
+    assert render_event(SseEvent("message", b"{}")) == b"data: {}\n\n"
 
 
 def test_an_event_beyond_the_bound_is_dropped_and_the_next_one_is_read() -> None:

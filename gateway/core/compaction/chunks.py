@@ -13,7 +13,7 @@ from typing import Final
 from gateway.core.compaction.cut import Cut
 from gateway.core.history.conversation import Conversation, is_boundary
 from gateway.core.history.pivot import Pivot
-from gateway.core.history.transcript import Spoken, list_entries
+from gateway.core.history.transcript import TranscriptEntry, list_entries
 from gateway.core.history.view import Size
 from gateway.core.sizing.weights import Weights
 
@@ -64,7 +64,7 @@ class History:
 
     conversation: Conversation
     cut: Cut
-    spoken: Sequence[Spoken]
+    spoken: Sequence[TranscriptEntry]
     sizes: Sequence[Size]
 
 
@@ -126,7 +126,7 @@ def _guess_all(history: History, quoting: Quoting) -> list[float]:
     return [_guess(spoken, size, quoting) for spoken, size in zip(history.spoken, history.sizes, strict=True)]
 
 
-def _guess(spoken: Spoken, size: Size, quoting: Quoting) -> float:
+def _guess(spoken: TranscriptEntry, size: Size, quoting: Quoting) -> float:
     """Raw tokens of one message as it is quoted: all its characters are taken for equally expensive."""
     entries = list_entries((spoken,))
     chars = sum(map(_count_chars, entries))
@@ -134,11 +134,11 @@ def _guess(spoken: Spoken, size: Size, quoting: Quoting) -> float:
     return sum(_guess_entry(entry, density, quoting) for entry in entries)
 
 
-def _count_chars(spoken: Spoken) -> int:
+def _count_chars(spoken: TranscriptEntry) -> int:
     return len(spoken.text) + len(spoken.hidden) + sum(len(arguments) for _, arguments in spoken.calls)
 
 
-def _guess_entry(spoken: Spoken, density: float, quoting: Quoting) -> float:
+def _guess_entry(spoken: TranscriptEntry, density: float, quoting: Quoting) -> float:
     if spoken.is_result and quoting.tool_chars == 0:
         return 0.0
     shown = _shown_chars(len(spoken.text), quoting.tool_chars if spoken.is_result else quoting.text_chars)

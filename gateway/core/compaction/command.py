@@ -5,7 +5,7 @@ Knows the words of both, nothing of wire formats. Who may say it is the policy's
 
 from typing import Final, assert_never
 
-from gateway.core.compaction.manual import Failed, Folded, NothingToFold, Outcome, UnderWay
+from gateway.core.compaction.manual import Failed, Folded, ManualOutcome, NothingToFold, UnderWay
 from gateway.core.history.message import Message
 
 _COMPACT: Final = "/compact"
@@ -26,7 +26,7 @@ def read_compact(text: str) -> str | None:
     return instructions if is_command else None
 
 
-def describe(outcome: Outcome) -> str:
+def describe(outcome: ManualOutcome) -> str:
     """What the person is told, and what the model will read when the client sends it back. Sizes are
     estimates.
     """

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from gateway.core.compaction.shorten import choose_opening_chars
 from gateway.core.history.conversation import Conversation, find_fold_start, is_boundary
 from gateway.core.history.pivot import Pivot
-from gateway.core.limits.thresholds import Lines
+from gateway.core.limits.thresholds import Thresholds
 from gateway.core.policy import Keep
 from gateway.core.sizing.weights import Weights
 
@@ -53,7 +53,7 @@ class Parts:
 
 
 def choose_cut(
-    conversation: Conversation, weights: Weights, lines: Lines, keep: Keep, parts: Parts
+    conversation: Conversation, weights: Weights, lines: Thresholds, keep: Keep, parts: Parts
 ) -> Cut | None:
     """The cut that leaves the largest tail within its budget, or None where there is nothing to fold.
 

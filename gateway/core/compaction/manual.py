@@ -10,7 +10,7 @@ from gateway.core.compaction.plan import Situation
 from gateway.core.history.conversation import find_open_group
 from gateway.core.history.pivot import Pivot
 from gateway.core.limits.model_limits import Limits
-from gateway.core.limits.thresholds import Demand, Lines, choose_lines
+from gateway.core.limits.thresholds import RequestSize, Thresholds, choose_lines
 from gateway.core.sizing.weights import Weights, weigh
 
 # Stands for a window that nobody told us, where the conversation is not larger itself.
@@ -47,7 +47,7 @@ class Failed:
     reason: str
 
 
-Outcome = Folded | NothingToFold | UnderWay | Failed
+ManualOutcome = Folded | NothingToFold | UnderWay | Failed
 
 
 def choose_cut_by_hand(situation: Situation) -> Cut | None:
@@ -76,16 +76,16 @@ def measure_fold(whole: Cut, pivot: Pivot, before_tokens: int) -> Folded:
     return Folded(pivot.covers - whole.start, before_tokens, max(0, before_tokens - saved))
 
 
-def _choose(situation: Situation, weights: Weights, lines: Lines, parts: Parts) -> Cut | None:
+def _choose(situation: Situation, weights: Weights, lines: Thresholds, parts: Parts) -> Cut | None:
     cut = choose_cut(situation.conversation, weights, lines, situation.policy.keep, parts)
     if cut is None or sum(weights.messages[cut.start : cut.covers]) < _LEAST_FOLDED_TOKENS:
         return None
     return replace(cut, cap=min(cut.cap, max(_SMALLEST_CAP_TOKENS, int(_CAP_SHARE * cut.folded))))
 
 
-def _weigh(situation: Situation) -> tuple[Weights, Lines]:
+def _weigh(situation: Situation) -> tuple[Weights, Thresholds]:
     weights = weigh(situation.conversation, situation.sizes, situation.known)
-    demand = Demand(growth=situation.growth, floor=int(weights.environment))
+    demand = RequestSize(growth=situation.growth, floor=int(weights.environment))
     lines = choose_lines(situation.policy, situation.limits, demand)
     if lines is None:
         whole = int(2 * (weights.environment + sum(weights.messages)))

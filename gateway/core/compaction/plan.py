@@ -14,7 +14,7 @@ from gateway.core.history.conversation import Conversation, find_open_group
 from gateway.core.history.pivot import Batch, Mark, Pivot
 from gateway.core.history.view import View, make_view
 from gateway.core.limits.model_limits import Limits
-from gateway.core.limits.thresholds import Demand, Lines, choose_lines
+from gateway.core.limits.thresholds import RequestSize, Thresholds, choose_lines
 from gateway.core.policy import Policy
 from gateway.core.sizing.estimate import Estimate, Known, Sizes
 from gateway.core.sizing.weights import estimate_view, weigh
@@ -169,7 +169,7 @@ class _Weighed:
         self.tokens = self.weights.messages
         self.environment = int(self.weights.environment)
         self.opening = int(sum(self.tokens[: situation.conversation.opening_end]))
-        demand = Demand(
+        demand = RequestSize(
             requested=situation.requested, growth=situation.growth, least_reply=situation.least_reply
         )
         lines = choose_lines(situation.policy, situation.limits, demand)
@@ -179,7 +179,7 @@ class _Weighed:
             )
             demand = replace(demand, floor=floor)
             lines = choose_lines(situation.policy, situation.limits, demand)
-        self.lines: Lines | None = lines
+        self.lines: Thresholds | None = lines
 
     def estimate(self, pivot: Pivot | None, batches: Sequence[Batch]) -> Estimate:
         situation = self.situation
@@ -229,7 +229,7 @@ class _Weighed:
         parts = Parts(base=base, must_keep=must_keep, lead=lead)
         return choose_cut(situation.conversation, self.weights, self.lines, situation.policy.keep, parts)
 
-    def answered_position(self, lines: Lines) -> int:
+    def answered_position(self, lines: Thresholds) -> int:
         """After the answer even the last group may be folded, but only if it is too large for a tail."""
         conversation = self.situation.conversation
         open_group = find_open_group(conversation)

@@ -15,22 +15,22 @@ from gateway.core.sizing.weights import Weights
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Thresholds:
+class PruneThresholds:
     """protect: newest tool output that stays. minimum: smallest batch worth a break of the prefix. Tokens."""
 
     protect: int
     minimum: int
 
 
-def choose_thresholds(pruning: Pruning, hard_tokens: int) -> Thresholds:
-    return Thresholds(
+def choose_thresholds(pruning: Pruning, hard_tokens: int) -> PruneThresholds:
+    return PruneThresholds(
         protect=int(min(pruning.protect_tokens, pruning.protect_ratio * hard_tokens)),
         minimum=int(min(pruning.minimum_tokens, pruning.minimum_ratio * hard_tokens)),
     )
 
 
 def choose_results(
-    conversation: Conversation, weights: Weights, view: View, pruning: Pruning, thresholds: Thresholds
+    conversation: Conversation, weights: Weights, view: View, pruning: Pruning, thresholds: PruneThresholds
 ) -> tuple[int, ...]:
     """Positions to shorten, oldest first; none if they are not worth a batch.
 

@@ -6,11 +6,11 @@ from typing import Literal
 from gateway.core.compaction.summary import Rejected
 from gateway.core.history.pivot import Pivot
 
-Trigger = Literal["auto", "manual"]
+CompactionTrigger = Literal["auto", "manual"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Order:
+class CompactionRequest:
     """reason: for the log. calls: how many summaries may still be made until all of the cut is folded; this
     is the first of them. instructions: of the person who asked, empty where nobody gave any.
     pre_tokens: what the conversation holds before; filled in by who measures it.
@@ -18,17 +18,17 @@ class Order:
 
     reason: str
     calls: int
-    trigger: Trigger = "auto"
+    trigger: CompactionTrigger = "auto"
     instructions: str = ""
     pre_tokens: int = 0
 
 
 # The digest costs no call.
-DIGEST = Order(reason="digest", calls=0)
+DIGEST = CompactionRequest(reason="digest", calls=0)
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
+class CompactionResult:
     """What came of it, how many calls it took, and who was asked last; None: nobody."""
 
     outcome: Pivot | Rejected

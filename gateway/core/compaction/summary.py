@@ -36,7 +36,7 @@ _UNCALIBRATED_TOLERANCE = 1 + UNCALIBRATED_MARGIN
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Answer:
+class Candidate:
     """What the summariser said."""
 
     text: str
@@ -64,7 +64,7 @@ def strip_thinking(text: str) -> str:
     return _THINKING_TAIL.sub("", _THINKING.sub("", text)).strip()
 
 
-def is_complete(answer: Answer) -> Rejected | None:
+def is_complete(answer: Candidate) -> Rejected | None:
     """The checks that need no counting, or None where the answer passes them."""
     if answer.has_error:
         return Rejected("error")
@@ -93,7 +93,7 @@ class Bounds:
     is_calibrated: bool = True
 
 
-def judge_summary(answer: Answer, tokens: int, bounds: Bounds) -> Accepted | Rejected:
+def judge_summary(answer: Candidate, tokens: int, bounds: Bounds) -> Accepted | Rejected:
     """`tokens`: true tokens of the stripped text. Smaller than what it replaces by 10 %, and within its
     cap.
     """

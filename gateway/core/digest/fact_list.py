@@ -18,7 +18,7 @@ from gateway.core.digest.tool_arguments import (
     read_checkboxes,
     read_todos,
 )
-from gateway.core.history.transcript import Spoken, list_entries, neutralise
+from gateway.core.history.transcript import TranscriptEntry, list_entries, neutralise
 
 # How the list is found again at the next compaction. A line of its own, above nothing but items.
 HEADING: Final = "## Mentioned, word for word (×n: in n messages)"
@@ -60,7 +60,7 @@ class Counting:
 
 
 def find_missing(
-    spoken: Sequence[Spoken], earlier: str | None, summary: str, cap_chars: int
+    spoken: Sequence[TranscriptEntry], earlier: str | None, summary: str, cap_chars: int
 ) -> tuple[str, ...]:
     """Lines for `with_list`: what counts and is missing from the summary. Never raises.
 
@@ -85,7 +85,7 @@ def find_missing(
     )
 
 
-def find_counting(spoken: Sequence[Spoken], earlier: str | None = None) -> Counting:
+def find_counting(spoken: Sequence[TranscriptEntry], earlier: str | None = None) -> Counting:
     """Open to-dos; facts of the newest fifth; facts of several messages; facts of the earlier summary."""
     text, listed = split_list(earlier or "")
     carried = dict.fromkeys(find_facts(_within(text)), 1) | dict(map(_read_line, listed))
@@ -196,7 +196,7 @@ def _may_be_listed(fact: str) -> bool:
     return not is_secret(fact) and neutralise(fact) == fact
 
 
-def _tally(spoken: Sequence[Spoken]) -> dict[str, _Mention]:
+def _tally(spoken: Sequence[TranscriptEntry]) -> dict[str, _Mention]:
     """Every fact and the messages it is in."""
     found: dict[str, _Mention] = {}
     for position, entry in enumerate(spoken):
@@ -207,7 +207,7 @@ def _tally(spoken: Sequence[Spoken]) -> dict[str, _Mention]:
     return found
 
 
-def _find_newest_part(spoken: Sequence[Spoken]) -> int:
+def _find_newest_part(spoken: Sequence[TranscriptEntry]) -> int:
     """Where it begins: with a whole group."""
     start = max(0, len(spoken) - max(1, len(spoken) // _NEWEST_PART))
     while start > 0 and spoken[start].is_result:
@@ -215,7 +215,7 @@ def _find_newest_part(spoken: Sequence[Spoken]) -> int:
     return start
 
 
-def _find_open_todos(spoken: Sequence[Spoken], before: Iterable[str]) -> list[str]:
+def _find_open_todos(spoken: Sequence[TranscriptEntry], before: Iterable[str]) -> list[str]:
     """Those of the latest list, and check boxes that were not ticked since. Results say what files hold,
     not what there is to do.
     """
@@ -245,7 +245,7 @@ def _render_todo(text: str) -> str:
     return line if len(line) <= LONGEST_FACT_CHARS else f"{line[: LONGEST_FACT_CHARS - 1]}…"
 
 
-def _read_texts(entry: Spoken) -> Iterator[str]:
+def _read_texts(entry: TranscriptEntry) -> Iterator[str]:
     yield _within(entry.text)
     for _, arguments in entry.calls:
         yield _within("\n".join(iter_strings(_read_value(arguments))))

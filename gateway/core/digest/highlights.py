@@ -16,7 +16,7 @@ from gateway.core.digest.tool_arguments import (
     read_arguments,
     read_todos,
 )
-from gateway.core.history.transcript import Spoken, list_entries
+from gateway.core.history.transcript import TranscriptEntry, list_entries
 
 # More than the last few texts are the way there, not where it led.
 LAST_TEXTS: Final = 8
@@ -28,7 +28,7 @@ _ASKING: Final = {"user": "", "system": "[system] ", "developer": "[developer] "
 
 
 @dataclass(frozen=True, slots=True)
-class Picked:
+class Highlights:
     """Texts in the order they were said, files and commands in that of their last mention.
 
     todos, plan: the latest, None where nothing was said of it. files: were they changed?
@@ -51,12 +51,12 @@ class _Call:
     result: str
 
 
-def pick(messages: Sequence[Spoken]) -> Picked:
+def pick(messages: Sequence[TranscriptEntry]) -> Highlights:
     spoken = list_entries(messages)
     calls = list(_iter_calls(spoken))
     todos, plan = _pick_plans(calls)
     said = (entry.text for entry in reversed(spoken) if entry.role == "assistant" and entry.text.strip())
-    return Picked(
+    return Highlights(
         asked=[text for entry in spoken if (text := _read_asked(entry))],
         todos=todos,
         plan=plan,
@@ -75,7 +75,7 @@ def without_repeats(texts: Iterable[str]) -> list[str]:
     return list(kept)
 
 
-def _read_asked(entry: Spoken) -> str:
+def _read_asked(entry: TranscriptEntry) -> str:
     """What a user said, or whoever may say what to do; empty for all others."""
     if entry.is_result or entry.role not in _ASKING:
         return ""
@@ -84,7 +84,7 @@ def _read_asked(entry: Spoken) -> str:
     return _ASKING[entry.role] + text if text else ""
 
 
-def _iter_calls(spoken: Sequence[Spoken]) -> Iterator[_Call]:
+def _iter_calls(spoken: Sequence[TranscriptEntry]) -> Iterator[_Call]:
     for position, entry in enumerate(spoken):
         following = spoken[position + 1] if len(entry.calls) == 1 and position + 1 < len(spoken) else None
         result = following.text if following and following.is_result else ""

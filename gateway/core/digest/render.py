@@ -11,8 +11,8 @@ from typing import Final
 from gateway.core.digest.allocation import share_out
 from gateway.core.digest.excerpt import Items, read_items, read_left_out, render_items, render_whole_items
 from gateway.core.digest.fact_list import HEADING, split_list
-from gateway.core.digest.highlights import LAST_TEXTS, Picked, pick, without_repeats
-from gateway.core.history.transcript import Spoken
+from gateway.core.digest.highlights import LAST_TEXTS, Highlights, pick, without_repeats
+from gateway.core.history.transcript import TranscriptEntry
 
 # Below this there is no room for the head and the first request.
 LEAST_DIGEST_CHARS: Final = 400
@@ -44,7 +44,7 @@ _CHANGED: Final = " (changed)"
 _Section = tuple[Callable[[Items, int], str], Items]
 
 
-def make_digest(spoken: Sequence[Spoken], earlier: str | None, most_chars: int) -> str:
+def make_digest(spoken: Sequence[TranscriptEntry], earlier: str | None, most_chars: int) -> str:
     """At most `most_chars` characters; less than `LEAST_DIGEST_CHARS` counts as that. Never raises.
 
     earlier: the summary or digest that this one replaces together with the messages.
@@ -75,7 +75,7 @@ def _read_earlier(earlier: str) -> dict[str, list[str]]:
     return {title: read_items(lines) for title, lines in found.items()} | {HEADING: list(facts)}
 
 
-def _join(before: Mapping[str, list[str]], picked: Picked) -> dict[str, list[str]]:
+def _join(before: Mapping[str, list[str]], picked: Highlights) -> dict[str, list[str]]:
     """What the earlier digest said, brought up to date."""
     old = {title: [text for text in texts if read_left_out(text) is None] for title, texts in before.items()}
     todos = [text for text in old[_PLAN] if text.startswith(_BOXES)]

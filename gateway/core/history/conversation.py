@@ -10,7 +10,7 @@ from itertools import takewhile
 from typing import Final
 
 from gateway.core.history.message import Message
-from gateway.core.history.shared_list import Growing
+from gateway.core.history.shared_list import SharedList
 
 # A call that is farther away, or nowhere, is not looked for: thousands of such results would cost seconds.
 _MOST_BETWEEN: Final = 200
@@ -28,8 +28,8 @@ class Conversation:
     """
 
     leading: Sequence[Message]
-    messages: Growing[Message]
-    chain: Growing[bytes]
+    messages: SharedList[Message]
+    chain: SharedList[bytes]
     opening_end: int
     late: Sequence[tuple[int, int]] = ()
 
@@ -43,7 +43,7 @@ def begin_conversation(tenant: str, wire_format: str) -> Conversation:
     """The empty conversation: `c0 = H(tenant, wire format)`."""
     name = tenant.encode()
     root = hashlib.sha256(b"%d:%s:%s" % (len(name), name, wire_format.encode())).digest()
-    return Conversation(leading=(), messages=Growing([]), chain=Growing([root]), opening_end=0)
+    return Conversation(leading=(), messages=SharedList([]), chain=SharedList([root]), opening_end=0)
 
 
 def with_messages(before: Conversation, keep: int, added: Sequence[Message]) -> Conversation:

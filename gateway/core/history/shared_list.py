@@ -11,7 +11,7 @@ from typing import Generic, TypeVar, overload
 T = TypeVar("T")
 
 
-class Growing(Sequence[T], Generic[T]):
+class SharedList(Sequence[T], Generic[T]):
     """The first items of a list that others may have made longer. Never changes; equal to equal items.
 
     length, last: what `len` and `[-1]` say, for whoever is in a hurry; an empty one has no `last`.
@@ -32,7 +32,7 @@ class Growing(Sequence[T], Generic[T]):
         """The items from a position on, which is not negative."""
         return self._items[start : self.length]
 
-    def grow(self, keep: int, added: Sequence[T]) -> "Growing[T]":
+    def grow(self, keep: int, added: Sequence[T]) -> "SharedList[T]":
         """The first `keep` items and then those: on the same list, unless somebody went on from here
         before.
         """
@@ -40,9 +40,9 @@ class Growing(Sequence[T], Generic[T]):
         if keep != len(items):
             items = items[:keep]
         items.extend(added)
-        return Growing(items)
+        return SharedList(items)
 
-    def continues(self, other: "Growing[T]") -> bool:
+    def continues(self, other: "SharedList[T]") -> bool:
         """Does it hold all of the other, known without a look at any item?"""
         return self._items is other._items and self.length >= other.length
 

@@ -13,7 +13,7 @@ _FENCE = re.compile(r"<(?=\s*+(?:/\s*+)?+(?:conversation|earlier-summary)\b)", r
 
 
 @dataclass(frozen=True, slots=True)
-class Spoken:
+class TranscriptEntry:
     """What one message says. calls: (tool name, arguments). media: how many parts are not text.
 
     hidden: what is counted, but never quoted: reasoning, and the words of parts of unknown kinds.
@@ -28,16 +28,16 @@ class Spoken:
     hidden: str = ""
     is_result: bool = False
     media_tokens: int = 0
-    more: tuple["Spoken", ...] = ()
+    more: tuple["TranscriptEntry", ...] = ()
 
 
-def list_entries(spoken: Iterable[Spoken]) -> list[Spoken]:
+def list_entries(spoken: Iterable[TranscriptEntry]) -> list[TranscriptEntry]:
     """Everything that was said, each by itself, in order."""
     return [entry for message in spoken for entry in (message, *message.more)]
 
 
 def render_transcript(
-    spoken: Iterable[Spoken], tool_chars: int | None = None, text_chars: int | None = None
+    spoken: Iterable[TranscriptEntry], tool_chars: int | None = None, text_chars: int | None = None
 ) -> str:
     """The conversation inside its fence; results and arguments cut to `tool_chars` in the middle, if given,
     all other texts to `text_chars`. Of 0 characters nothing is left to be cut: they are left out.
@@ -67,7 +67,7 @@ def cut_middle(text: str, keep_chars: int | None) -> str:
     return text[:head] + note + (text[-tail:] if tail else "")
 
 
-def _render_entry(entry: Spoken, tool_chars: int | None, text_chars: int | None) -> str:
+def _render_entry(entry: TranscriptEntry, tool_chars: int | None, text_chars: int | None) -> str:
     text = cut_middle(entry.text, tool_chars if entry.is_result else text_chars)
     label = "tool result" if entry.is_result else entry.role
     lines = [f"[{label}]: {neutralise(text)}"] if text or not entry.calls else []

@@ -25,7 +25,7 @@ _SLOPE_BELOW_CLIENT_MARGIN = 0.25
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Demand:
+class RequestSize:
     """What one request brings, in tokens: the reply it asks for, its recent growth per turn, its floor; and
     what it is for.
 
@@ -40,7 +40,7 @@ class Demand:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Lines:
+class Thresholds:
     """Tokens, all positive. soft <= hard < window; a prompt above `hard` is compacted before it is sent.
 
     context: what prompt and requested reply must fit together, where it is known.
@@ -58,7 +58,7 @@ class Lines:
     summary: int
 
 
-def choose_lines(policy: Policy, limits: Limits, demand: Demand) -> Lines | None:
+def choose_lines(policy: Policy, limits: Limits, demand: RequestSize) -> Thresholds | None:
     """The lines of one request, or None where nothing limits it."""
     base = limits.context or limits.input
     if not base:
@@ -72,7 +72,7 @@ def choose_lines(policy: Policy, limits: Limits, demand: Demand) -> Lines | None
         soft = hard = max(hard, window - min(reserve, _SUMMARY_REPLY_TOKENS))
     excess = max(0, hard - (window - honour_least(demand.least_reply, window)))
     hard, soft = max(1, hard - excess), max(1, soft - excess)
-    return Lines(
+    return Thresholds(
         window=window,
         context=limits.context or None,
         hard=hard,

@@ -37,7 +37,7 @@ _IDENTIFIER_GAP = re.compile(r"(?<=[^\W\d])[-_](?=[^\W\d])")
 _THOUSANDS = re.compile(r"\b\d{1,3}(?:,\d{3}){1,3}(?![\d,])")
 _CUT_NUMBER = "0123456789,._"
 
-Kind = Literal["tokens", "bytes", "images"]
+OverflowUnit = Literal["tokens", "bytes", "images"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ class Overflow:
     bytes, images: the most that one request may hold.
     """
 
-    kind: Kind = "tokens"
+    kind: OverflowUnit = "tokens"
     context: int | None = None
     input: int | None = None
     used: int | None = None

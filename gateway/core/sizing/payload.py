@@ -21,21 +21,21 @@ _EXACT = Known(head=None, head_view=View(None, {}), calibration=Calibration(1.0,
 
 
 @dataclass(frozen=True, slots=True)
-class Bulk:
+class Payload:
     """What one request weighs beside its tokens. body_bytes: of all; the rest is leading block and tools."""
 
     body_bytes: int
     messages: Sequence[Message]
 
 
-def is_in_sight(limits: Limits, bulk: Bulk) -> bool:
+def is_in_sight(limits: Limits, bulk: Payload) -> bool:
     """Could bytes or pictures decide? Without counting pictures: one that is there may be many."""
     if limits.body_bytes and bulk.body_bytes > _IN_SIGHT * limits.body_bytes:
         return True
     return bool(limits.images) and any(message.has_media for message in bulk.messages)
 
 
-def weigh_bulk(sizes: Sizes, known: Known, limits: Limits, bulk: Bulk) -> tuple[Sizes, Known, Limits]:
+def weigh_bulk(sizes: Sizes, known: Known, limits: Limits, bulk: Payload) -> tuple[Sizes, Known, Limits]:
     """The same request in sizes that hold bytes and pictures, too; unchanged where those are far away."""
     pictures = sum(size.media for size in sizes.messages)
     presses = limits.body_bytes and bulk.body_bytes > _IN_SIGHT * limits.body_bytes

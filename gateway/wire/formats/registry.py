@@ -10,7 +10,7 @@ from typing import Final
 from gateway.core.errors import RequestRefused
 from gateway.core.history.message import Message
 from gateway.core.history.pivot import Mark, Pivot
-from gateway.core.history.transcript import Spoken
+from gateway.core.history.transcript import TranscriptEntry
 from gateway.wire import errors
 from gateway.wire.formats.chat import render as chat_own_answer
 from gateway.wire.formats.chat import render as chat_rewrite
@@ -36,11 +36,11 @@ from gateway.wire.formats.responses import reply as responses_reply
 from gateway.wire.formats.responses import request as responses
 from gateway.wire.formats.responses import text as responses_results
 from gateway.wire.formats.responses import text as responses_text
-from gateway.wire.local_response import OwnAnswer
+from gateway.wire.local_response import LocalResponse
 from gateway.wire.request import RequestBody
-from gateway.wire.response.facts import Document
+from gateway.wire.response.facts import JsonObject
 from gateway.wire.response.summary_reply import Said
-from gateway.wire.split_results import Opened
+from gateway.wire.split_results import SplitResults
 from gateway.wire.stored_history import NamedHistory
 from gateway.wire.summary_request import SummaryRequest
 
@@ -65,16 +65,16 @@ class WireFormat:
     path: str
     parse_body: Callable[[bytes], RequestBody]
     read_message: Callable[[bytes, bytes], Message]
-    read_spoken: Callable[[bytes], Spoken]
-    open_results: Callable[[bytes], Opened]
+    read_spoken: Callable[[bytes], TranscriptEntry]
+    open_results: Callable[[bytes], SplitResults]
     render_marked: Callable[[bytes, Mark, str], bytes]
     render_summary: Callable[[Pivot, str], bytes]
     output_key: str
     render_summary_request: Callable[[SummaryRequest], bytes]
-    read_said: Callable[[Document], Said]
+    read_said: Callable[[JsonObject], Said]
     keepalive: bytes
     render_stream_error: Callable[[bytes, int], bytes]
-    render_own_answer: Callable[[OwnAnswer], bytes]
+    render_own_answer: Callable[[LocalResponse], bytes]
     headers: tuple[tuple[str, str], ...] = ()
     named_history: NamedHistory | None = None
 

@@ -4,7 +4,7 @@ Reads chat completions (whole and streamed), Responses and Anthropic Messages, l
 nothing of errors.
 """
 
-from gateway.wire.response.facts import Document, choices_of, read_finish_reason
+from gateway.wire.response.facts import JsonObject, choices_of, read_finish_reason
 
 # What a delta or message may hold without saying anything.
 _SILENT_KEYS = frozenset({"role", "name", "id", "object", "type", "provider_specific_fields"})
@@ -17,7 +17,7 @@ _SILENT_TYPES = frozenset(
 _BLOCK_VALUES = ("text", "thinking", "partial_json", "data", "signature", "citation")
 
 
-def has_content(document: Document) -> bool:
+def has_content(document: JsonObject) -> bool:
     """Text, reasoning, a tool call, a refusal by the model, or anything else that a client would show."""
     if any(_has_choice_content(choice) for choice in choices_of(document)):
         return True
@@ -36,7 +36,7 @@ def has_content(document: Document) -> bool:
     return False
 
 
-def is_silent(document: Document) -> bool:
+def is_silent(document: JsonObject) -> bool:
     """Of a known kind, without content: the beginning of a stream, a sign of life, or usage."""
     kind = document.get("type")
     if isinstance(kind, str) and kind in _SILENT_TYPES:
@@ -50,7 +50,7 @@ def is_silent(document: Document) -> bool:
     return is_known and not has_content(document) and read_finish_reason(document) is None
 
 
-def finish_reasons(document: Document) -> list[str]:
+def finish_reasons(document: JsonObject) -> list[str]:
     """Why the reply ended: the API's word, and that of the provider behind a router."""
     reasons = [
         read_finish_reason(document),
@@ -59,7 +59,7 @@ def finish_reasons(document: Document) -> list[str]:
     return [reason for reason in reasons if isinstance(reason, str) and reason]
 
 
-def _has_choice_content(choice: Document) -> bool:
+def _has_choice_content(choice: JsonObject) -> bool:
     parts = [choice.get("delta"), choice.get("message")]
     if choice.get("text"):
         return True
@@ -71,12 +71,12 @@ def _has_choice_content(choice: Document) -> bool:
     )
 
 
-def _is_saying(block: Document) -> bool:
+def _is_saying(block: JsonObject) -> bool:
     """A block of Anthropic's. Texts begin empty; a tool call is one from its beginning."""
     return block.get("type") not in ("text", "thinking") or _has_block_value(block)
 
 
-def _has_block_value(block: Document) -> bool:
+def _has_block_value(block: JsonObject) -> bool:
     return any(block.get(key) for key in _BLOCK_VALUES)
 
 

@@ -4,7 +4,7 @@ A body that is not a stream is one event. Knows nothing of what the events say.
 """
 
 from gateway.wire.content_encoding import DecodeError, Decoder, make_decoder
-from gateway.wire.sse import BlockSplitter, Event, read_event
+from gateway.wire.sse import BlockSplitter, SseEvent, read_event
 
 # A chat answer that is one JSON value and longer than this is not read at all.
 MAX_BODY_BYTES = 16 * 1024 * 1024
@@ -13,7 +13,7 @@ _STREAM_STARTS = (b"data:", b"event:", b":", b"id:", b"retry:")
 _LONGEST_START = max(map(len, _STREAM_STARTS))
 
 
-class AnswerEvents:
+class ResponseEvents:
     """Memory stays bounded for a stream of any length. Never raises: what cannot be read ends it."""
 
     def __init__(self, content_type: str, content_encoding: str) -> None:
@@ -28,7 +28,7 @@ class AnswerEvents:
     def is_stream(self) -> bool:
         return self._splitter is not None
 
-    def feed(self, chunk: bytes) -> list[Event]:
+    def feed(self, chunk: bytes) -> list[SseEvent]:
         if self._decoder is None:
             return []
         try:
@@ -38,17 +38,17 @@ class AnswerEvents:
             return []
         return self._take(plain)
 
-    def finish(self) -> list[Event]:
+    def finish(self) -> list[SseEvent]:
         """The events that are still due; a whole body that is not a stream is one, without a name."""
-        events: list[Event] = []
+        events: list[SseEvent] = []
         if self._start is not None:
             start, self._start = self._start, None
             events = self._take_as(_is_stream_start(start, says_stream=self._says_stream), start)
         if self._splitter is not None:
             return events + _read_events(self._splitter.finish())
-        return [Event("", b"".join(self._body))] if self._body else []
+        return [SseEvent("", b"".join(self._body))] if self._body else []
 
-    def _take(self, plain: bytes) -> list[Event]:
+    def _take(self, plain: bytes) -> list[SseEvent]:
         if self._start is None:
             return self._take_as(self._splitter is not None, plain)
         # Keep-alives may put any number of blanks before the answer. A BOM is skipped like them.
@@ -59,7 +59,7 @@ class AnswerEvents:
         self._start = None
         return self._take_as(_is_stream_start(start, says_stream=self._says_stream), start)
 
-    def _take_as(self, is_stream: bool, plain: bytes) -> list[Event]:
+    def _take_as(self, is_stream: bool, plain: bytes) -> list[SseEvent]:
         if is_stream:
             self._splitter = self._splitter or BlockSplitter()
             return _read_events(self._splitter.feed(plain))
@@ -79,13 +79,13 @@ def _is_stream_start(start: bytes, *, says_stream: bool) -> bool:
     return says_stream or start.startswith(_STREAM_STARTS)
 
 
-def _read_events(blocks: list[bytes]) -> list[Event]:
+def _read_events(blocks: list[bytes]) -> list[SseEvent]:
     events = map(_read_event, blocks)
     return [event for event in events if event is not None]
 
 
-def _read_event(block: bytes) -> Event | None:
+def _read_event(block: bytes) -> SseEvent | None:
     if block.startswith(b"error:"):
         # llama.cpp before 2025 sent its errors in a field of that name.
-        return Event("error", block.removeprefix(b"error:").strip())
+        return SseEvent("error", block.removeprefix(b"error:").strip())
     return read_event(block)

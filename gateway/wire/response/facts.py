@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from gateway.core.sizing.usage import Usage, merge_usage, read_timings, read_usage
-from gateway.wire.sse import Event
+from gateway.wire.sse import SseEvent
 
 _TypeOfDelta = Literal[
     "content_block_delta",
@@ -19,7 +19,7 @@ _TypeOfDelta = Literal[
     "response.reasoning_summary_text.delta",
 ]
 _TERMINAL_STATUS = frozenset({"completed", "incomplete", "failed", "cancelled"})
-Document = Mapping[str, object]
+JsonObject = Mapping[str, object]
 
 
 class _DullChoice(msgspec.Struct, gc=False):
@@ -92,7 +92,7 @@ _decode_dull = msgspec.json.Decoder(_DullDocument).decode
 _decode = msgspec.json.Decoder().decode
 
 
-class AnswerFacts:
+class ResponseFacts:
     """Grows with each event that is noted; the last usage and the last finish reason count."""
 
     def __init__(self) -> None:
@@ -103,18 +103,18 @@ class AnswerFacts:
         self.has_document = False
         self._usage: Usage | None = None
         self._timings: Usage | None = None
-        self._message_usage: Document = {}
+        self._message_usage: JsonObject = {}
 
     @property
     def usage(self) -> Usage | None:
         return self._usage or self._timings
 
-    def note(self, event: Event) -> None:
+    def note(self, event: SseEvent) -> None:
         """As `note_documents`, for whom the text does not matter. A nameless event is a whole body."""
         if not self._note_usual(event):
             self.note_documents(event)
 
-    def _note_usual(self, event: Event) -> bool:
+    def _note_usual(self, event: SseEvent) -> bool:
         """By types, which say the same at a tenth of the price; False where it is to be looked at."""
         name, data = event
         if name == "error":
@@ -150,7 +150,7 @@ class AnswerFacts:
             self._usage = _read_plain_usage(ending.usage)
         return True
 
-    def note_documents(self, event: Event) -> list[Document]:
+    def note_documents(self, event: SseEvent) -> list[JsonObject]:
         """The JSON objects of the event, once they are noted. What is no JSON is left unread."""
         self.has_error = self.has_error or event.name == "error"
         documents = read_documents(event.data)
@@ -163,7 +163,7 @@ class AnswerFacts:
             self._note(document)
         return documents or []
 
-    def _note(self, document: Document) -> None:
+    def _note(self, document: JsonObject) -> None:
         self.has_document = True
         self.has_error = self.has_error or has_error(document)
         self.finish_reason = read_finish_reason(document) or self.finish_reason
@@ -172,7 +172,7 @@ class AnswerFacts:
         timings = document.get("timings")
         self._timings = (read_timings(timings) if isinstance(timings, dict) else None) or self._timings
 
-    def _read_usage(self, document: Document) -> Usage | None:
+    def _read_usage(self, document: JsonObject) -> Usage | None:
         match document:
             case {"type": "message_start", "message": {"usage": dict(usage)}}:
                 self._message_usage = usage
@@ -223,19 +223,19 @@ def is_dull(data: bytes) -> bool:
     return True
 
 
-def choices_of(document: Document) -> list[Document]:
+def choices_of(document: JsonObject) -> list[JsonObject]:
     choices = document.get("choices")
     return [choice for choice in choices if isinstance(choice, dict)] if isinstance(choices, list) else []
 
 
-def _usage_objects(document: Document) -> Iterator[Document]:
+def _usage_objects(document: JsonObject) -> Iterator[JsonObject]:
     places = [document, *choices_of(document), document.get("x_groq"), document.get("response")]
     for place in places:
         if isinstance(place, dict) and isinstance(usage := place.get("usage"), dict):
             yield usage
 
 
-def read_finish_reason(document: Document) -> str | None:
+def read_finish_reason(document: JsonObject) -> str | None:
     reasons: list[object] = [choice.get("finish_reason") for choice in choices_of(document)]
     match document:
         case {"type": "message_delta", "delta": {"stop_reason": reason}} | {"stop_reason": reason}:
@@ -245,7 +245,7 @@ def read_finish_reason(document: Document) -> str | None:
     return next((reason for reason in reasons if isinstance(reason, str) and reason), None)
 
 
-def _read_status(response: Document) -> object:
+def _read_status(response: JsonObject) -> object:
     """Responses: the reason why it is incomplete says more than that it is."""
     details = response.get("incomplete_details")
     reason = details.get("reason") if isinstance(details, dict) else None
@@ -253,14 +253,14 @@ def _read_status(response: Document) -> object:
     return (reason or status) if isinstance(status, str) and status in _TERMINAL_STATUS else None
 
 
-def has_error(document: Document) -> bool:
+def has_error(document: JsonObject) -> bool:
     if document.get("type") == "error" or document.get("object") == "error":
         return True
     places = [document, document.get("response"), *choices_of(document)]
     return any(isinstance(place, dict) and bool(place.get("error")) for place in places)
 
 
-def read_documents(data: bytes) -> list[Document] | None:
+def read_documents(data: bytes) -> list[JsonObject] | None:
     """None where it is no JSON: msgspec also refuses NaN, lone surrogates and what nests too deep."""
     try:
         value = _decode(data)

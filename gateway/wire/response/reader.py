@@ -9,9 +9,9 @@ from functools import cached_property
 import msgspec
 
 from gateway.core.sizing.usage import Usage
-from gateway.wire.response.events import AnswerEvents
-from gateway.wire.response.facts import AnswerFacts, read_plain_answer
-from gateway.wire.sse import Event
+from gateway.wire.response.events import ResponseEvents
+from gateway.wire.response.facts import ResponseFacts, read_plain_answer
+from gateway.wire.sse import SseEvent
 
 # Parsing in batches costs a third of parsing at every read, and nothing of it is due before the end.
 BATCH_BYTES = 64 * 1024
@@ -26,14 +26,14 @@ class Reading(msgspec.Struct, frozen=True):
     is_complete: bool
 
 
-class AnswerReader:
+class ResponseReader:
     """Fed what goes downstream, as it goes: streamed or not, compressed or not.
 
     tell: told each event besides.
     """
 
     def __init__(
-        self, content_type: str, content_encoding: str, tell: Callable[[Event], None] | None = None
+        self, content_type: str, content_encoding: str, tell: Callable[[SseEvent], None] | None = None
     ) -> None:
         self._content = content_type, content_encoding
         self._tell = tell
@@ -45,12 +45,12 @@ class AnswerReader:
     # Both are made at first use: most whole answers are read without.
 
     @cached_property
-    def _events(self) -> AnswerEvents:
-        return AnswerEvents(*self._content)
+    def _events(self) -> ResponseEvents:
+        return ResponseEvents(*self._content)
 
     @cached_property
-    def _facts(self) -> AnswerFacts:
-        return AnswerFacts()
+    def _facts(self) -> ResponseFacts:
+        return ResponseFacts()
 
     def feed(self, chunk: bytes) -> None:
         """Hot: once per read."""
@@ -67,7 +67,7 @@ class AnswerReader:
             plain = read_plain_answer(body) if self._tell is None else None
             if plain is not None:
                 return Reading(plain.usage, plain.finish_reason, has_error=False, is_complete=True)
-            self._note([Event("", body)])
+            self._note([SseEvent("", body)])
             return self._render(self._facts.has_document)
         self._note_pending()
         self._note(self._events.finish())
@@ -84,13 +84,13 @@ class AnswerReader:
         self._pending_bytes = 0
         self._note(self._events.feed(batch))
 
-    def _note(self, events: list[Event]) -> None:
+    def _note(self, events: list[SseEvent]) -> None:
         for event in events:
             self._facts.note(event)
             if self._tell is not None:
                 self._tell(event)
 
 
-def is_complete(events: AnswerEvents, facts: AnswerFacts) -> bool:
+def is_complete(events: ResponseEvents, facts: ResponseFacts) -> bool:
     """After the last event."""
     return facts.has_ended if events.is_stream else facts.has_document

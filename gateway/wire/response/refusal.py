@@ -14,8 +14,8 @@ import msgspec
 
 from gateway.core.refusal.overflow import Refusal, is_window_exceeded
 from gateway.wire.response.content import finish_reasons, has_content
-from gateway.wire.response.facts import Document, has_error, read_documents
-from gateway.wire.sse import Event
+from gateway.wire.response.facts import JsonObject, has_error, read_documents
+from gateway.wire.sse import SseEvent
 
 _GOOD_STATUSES = range(200, 400)
 _MOST_TEXTS = 24
@@ -49,7 +49,7 @@ def read_refusal(status: int, body: bytes) -> Refusal | None:
     return _read_full_window(documents)
 
 
-def read_event_refusal(event: Event) -> Refusal | None:
+def read_event_refusal(event: SseEvent) -> Refusal | None:
     """Of one event of a stream. None where it is no error. Never raises."""
     documents = documents_of(event)
     if event.name == "error":
@@ -60,12 +60,12 @@ def read_event_refusal(event: Event) -> Refusal | None:
     return None
 
 
-def read_full_window(event: Event) -> Refusal | None:
+def read_full_window(event: SseEvent) -> Refusal | None:
     """Of an event that ends a reply because the window is full, and holds nothing of the reply itself."""
     return _read_full_window(documents_of(event))
 
 
-def documents_of(event: Event) -> list[Document]:
+def documents_of(event: SseEvent) -> list[JsonObject]:
     """The JSON objects of an event, also where a server puts no blank lines between its events."""
     documents = read_documents(event.data)
     if documents is None:
@@ -73,7 +73,7 @@ def documents_of(event: Event) -> list[Document]:
     return documents
 
 
-def _read_full_window(documents: list[Document]) -> Refusal | None:
+def _read_full_window(documents: list[JsonObject]) -> Refusal | None:
     if any(map(has_content, documents)):
         return None
     reasons = (reason for document in documents for reason in finish_reasons(document))
@@ -81,7 +81,7 @@ def _read_full_window(documents: list[Document]) -> Refusal | None:
     return Refusal(200, (reason,)) if reason else None
 
 
-def _is_error(document: Document) -> bool:
+def _is_error(document: JsonObject) -> bool:
     if has_error(document):
         return True
     if document.get("type") in ("response.failed", "response.error"):
@@ -92,7 +92,7 @@ def _is_error(document: Document) -> bool:
     return says_so or bool(document.get("errors") or document.get("detail")) or _has_minimax_error(document)
 
 
-def _has_minimax_error(document: Document) -> bool:
+def _has_minimax_error(document: JsonObject) -> bool:
     state = document.get("base_resp")
     return isinstance(state, dict) and state.get("status_code") not in (None, 0)
 

@@ -9,9 +9,9 @@ from typing import Final
 
 from gateway.core.refusal.overflow import Refusal
 from gateway.wire.response.content import finish_reasons, has_content, is_silent
-from gateway.wire.response.events import AnswerEvents
+from gateway.wire.response.events import ResponseEvents
 from gateway.wire.response.refusal import documents_of, read_event_refusal, read_full_window, read_refusal
-from gateway.wire.sse import Event
+from gateway.wire.sse import SseEvent
 
 # More than any provider sends before the first content; a client must not wait for more.
 MAX_START_BYTES = 64 * 1024
@@ -20,7 +20,7 @@ _MOST_UNKNOWN_EVENTS = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Pending:
+class Undecided:
     """Nothing is decided: preambles, comments, pings."""
 
 
@@ -34,8 +34,8 @@ class Refused:
     refusal: Refusal
 
 
-Verdict = Pending | Started | Refused
-PENDING: Final = Pending()
+Verdict = Undecided | Started | Refused
+PENDING: Final = Undecided()
 STARTED: Final = Started()
 
 
@@ -43,7 +43,7 @@ class StreamStart:
     """Fed with the decoded bytes as they come; how they are cut never matters. Never raises."""
 
     def __init__(self) -> None:
-        self._events = AnswerEvents("text/event-stream", "")
+        self._events = ResponseEvents("text/event-stream", "")
         self._room_bytes = MAX_START_BYTES
         self._unknown_events = 0
         self._verdict: Verdict = PENDING
@@ -66,13 +66,13 @@ class StreamStart:
             self._verdict = STARTED
         return self._verdict
 
-    def _judge(self, events: list[Event]) -> None:
+    def _judge(self, events: list[SseEvent]) -> None:
         for event in events:
             self._verdict = self._judge_event(event)
             if self._verdict is not PENDING:
                 return
 
-    def _judge_event(self, event: Event) -> Verdict:
+    def _judge_event(self, event: SseEvent) -> Verdict:
         if event.name == "":
             refusal = read_refusal(200, event.data)
         else:

@@ -7,10 +7,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from gateway.core.sizing.usage import Usage
-from gateway.wire.response.events import AnswerEvents
-from gateway.wire.response.facts import AnswerFacts, Document
+from gateway.wire.response.events import ResponseEvents
+from gateway.wire.response.facts import JsonObject, ResponseFacts
 from gateway.wire.response.reader import is_complete
-from gateway.wire.sse import Event
+from gateway.wire.sse import SseEvent
 
 # Far more than the summary cap of any policy; a model that runs away must not fill the memory.
 MAX_TEXT_CHARACTERS = 1_000_000
@@ -41,11 +41,11 @@ class SummaryReader:
     """`read_said`: the wire format's reading of one JSON object."""
 
     def __init__(
-        self, read_said: Callable[[Document], Said], content_type: str, content_encoding: str
+        self, read_said: Callable[[JsonObject], Said], content_type: str, content_encoding: str
     ) -> None:
         self._read_said = read_said
-        self._events = AnswerEvents(content_type, content_encoding)
-        self._facts = AnswerFacts()
+        self._events = ResponseEvents(content_type, content_encoding)
+        self._facts = ResponseFacts()
         self._texts: list[str] = []
         self._room = MAX_TEXT_CHARACTERS
         self._has_tool_calls = False
@@ -70,12 +70,12 @@ class SummaryReader:
             usage=self._facts.usage,
         )
 
-    def _note(self, events: list[Event]) -> None:
+    def _note(self, events: list[SseEvent]) -> None:
         for event in events:
             for document in self._facts.note_documents(event):
                 self._take(document)
 
-    def _take(self, document: Document) -> None:
+    def _take(self, document: JsonObject) -> None:
         said = self._read_said(document)
         self._has_tool_calls = self._has_tool_calls or said.has_tool_calls
         # Some servers repeat the whole message behind its deltas.

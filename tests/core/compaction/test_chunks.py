@@ -14,7 +14,7 @@ from gateway.core.compaction.chunks import (
 )
 from gateway.core.compaction.cut import Cut
 from gateway.core.history.conversation import is_boundary
-from gateway.core.history.transcript import Spoken, render_transcript
+from gateway.core.history.transcript import TranscriptEntry, render_transcript
 from gateway.core.history.view import Size
 from gateway.core.sizing.estimate import Sizes
 from gateway.core.sizing.weights import Weights
@@ -35,7 +35,7 @@ def make_history(messages: list[JSON], chars: int = 40) -> History:
     count = len(conversation.messages)
     covers = max((at for at in range(1, count + 1) if is_boundary(conversation, at)), default=count)
     spoken = [
-        Spoken(message.role, "x " * (chars // 2), (), 0, is_result=message.role == "tool")
+        TranscriptEntry(message.role, "x " * (chars // 2), (), 0, is_result=message.role == "tool")
         for message in conversation.messages[:covers]
     ]
     return History(conversation, make_cut(0, covers), spoken, [Size(chars // 2, chars)] * covers)
@@ -105,9 +105,9 @@ def test_where_all_of_it_fits_the_calls_that_are_left_so_many_chunks_fold_it() -
 
 def test_the_briefest_quotation_leaves_results_out_and_keeps_what_people_said() -> None:
     spoken = [
-        Spoken("user", "Keep the key.", (), 0),
-        Spoken("assistant", "", (("look", '{"at":1}'),), 0),
-        Spoken("tool", "seen", (), 0, is_result=True),
+        TranscriptEntry("user", "Keep the key.", (), 0),
+        TranscriptEntry("assistant", "", (("look", '{"at":1}'),), 0),
+        TranscriptEntry("tool", "seen", (), 0, is_result=True),
     ]
     brief = CHUNKED[-1]
     assert render_transcript(spoken, brief.tool_chars, brief.text_chars) == (
@@ -122,8 +122,8 @@ def test_levels_grow_stricter_and_cut_what_people_say_last() -> None:
 
 
 def test_each_result_of_a_message_is_quoted_up_to_the_limit() -> None:
-    one = Spoken("tool", "x" * 4_000, (), 0, is_result=True)
-    message = Spoken("tool", "x" * 4_000, (), 0, is_result=True, more=(one,))
+    one = TranscriptEntry("tool", "x" * 4_000, (), 0, is_result=True)
+    message = TranscriptEntry("tool", "x" * 4_000, (), 0, is_result=True, more=(one,))
     history = make_history(make_chain(1))
     long = History(history.conversation, make_cut(0, 1), [message], [Size(2_000, 4_000)])
     rooms = [next(iter(find_whole(long, room)), None) for room in (2_100, 1_200, 400)]

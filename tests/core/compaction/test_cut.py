@@ -8,7 +8,7 @@ from gateway.core.compaction.cut import Cut, Parts, choose_cut, is_worthwhile
 from gateway.core.history.conversation import Conversation, find_open_group, is_boundary
 from gateway.core.history.view import Size
 from gateway.core.limits.model_limits import Limits
-from gateway.core.limits.thresholds import Demand, Lines, choose_lines
+from gateway.core.limits.thresholds import RequestSize, Thresholds, choose_lines
 from gateway.core.policy import Keep, Policy
 from gateway.core.sizing.estimate import Sizes
 from gateway.core.sizing.weights import Weights
@@ -32,8 +32,8 @@ _CONVERSATION = converse(make_talk(10))
 _SIZES = [Size(100, 400), *[Size(10, 40), Size(990, 3_960)] * 10]
 
 
-def lines_at(window: int) -> Lines:
-    lines = choose_lines(Policy(), Limits(context=window), Demand())
+def lines_at(window: int) -> Thresholds:
+    lines = choose_lines(Policy(), Limits(context=window), RequestSize())
     assert lines is not None
     return lines
 
@@ -131,7 +131,7 @@ def test_what_the_conversation_will_still_grow_is_taken_off_the_tail() -> None:
     assert found is not None and found.covers == 19
 
 
-def draw_case(data: st.DataObject) -> tuple[Conversation, Weights, Lines, Parts]:
+def draw_case(data: st.DataObject) -> tuple[Conversation, Weights, Thresholds, Parts]:
     conversation = read(data.draw(bodies(min_turns=2, max_turns=8))).conversation
     count = len(conversation.messages)
     size = st.builds(Size, st.integers(0, 5_000), st.integers(0, 20_000))

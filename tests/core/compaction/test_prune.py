@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.core.compaction.prune import Thresholds, choose_results, choose_thresholds
+from gateway.core.compaction.prune import PruneThresholds, choose_results, choose_thresholds
 from gateway.core.history.conversation import Conversation, find_open_group, find_tool_names
 from gateway.core.history.pivot import Mark
-from gateway.core.history.shared_list import Growing
+from gateway.core.history.shared_list import SharedList
 from gateway.core.history.view import FRAME_TOKENS, Size, View, make_view
 from gateway.core.policy import Pruning
 from gateway.core.sizing.estimate import Sizes
@@ -19,7 +19,7 @@ from tests.recorded_pruning import RecordedPruning
 from tests.shared_data import SHARED, requires_shared
 
 _SOURCE = Pruning(protect_ratio=1.0, minimum_ratio=1.0, keep_turns=2)
-_FORTY_AND_TWENTY = Thresholds(protect=40_000, minimum=20_000)
+_FORTY_AND_TWENTY = PruneThresholds(protect=40_000, minimum=20_000)
 _NOTHING = View(None, {})
 
 
@@ -64,7 +64,7 @@ def choose(
     count: int = 10,
     view: View = _NOTHING,
     pruning: Pruning | None = None,
-    thresholds: Thresholds | None = None,
+    thresholds: PruneThresholds | None = None,
 ) -> Sequence[int]:
     conversation = converse(make_loop(count))
     sizes = [float(tokens if message.results else 5) for message in conversation.messages]
@@ -73,7 +73,7 @@ def choose(
         weigh(sizes),
         view,
         pruning or Pruning(),
-        thresholds or Thresholds(protect=300, minimum=100),
+        thresholds or PruneThresholds(protect=300, minimum=100),
     )
 
 
@@ -83,13 +83,13 @@ def test_the_newest_results_are_protected_and_so_are_the_open_group_and_skills()
 
 
 def test_a_batch_that_is_not_worth_it_is_none_at_all() -> None:
-    assert choose(100, thresholds=Thresholds(protect=300, minimum=500)) == ()
-    assert choose(100, thresholds=Thresholds(protect=300, minimum=499)) == (2, 4, 6, 8, 12)
+    assert choose(100, thresholds=PruneThresholds(protect=300, minimum=500)) == ()
+    assert choose(100, thresholds=PruneThresholds(protect=300, minimum=499)) == (2, 4, 6, 8, 12)
 
 
 def test_results_that_a_placeholder_would_not_shorten_stay() -> None:
-    assert choose(16, thresholds=Thresholds(protect=0, minimum=0)) == ()
-    assert choose(17, thresholds=Thresholds(protect=0, minimum=0)) == (2, 4, 6, 8, 12, 14, 16, 18)
+    assert choose(16, thresholds=PruneThresholds(protect=0, minimum=0)) == ()
+    assert choose(17, thresholds=PruneThresholds(protect=0, minimum=0)) == (2, 4, 6, 8, 12, 14, 16, 18)
 
 
 def test_the_walk_stops_at_a_mark_and_at_a_pivot() -> None:
@@ -107,7 +107,7 @@ def test_turns_of_the_user_are_kept_where_the_policy_says_so() -> None:
     ("hard", "protect", "minimum"), [(1_000_000, 40_000, 20_000), (12_000, 3_600, 1_200), (1, 0, 0)]
 )
 def test_the_thresholds_shrink_with_the_window(hard: int, protect: int, minimum: int) -> None:
-    assert choose_thresholds(Pruning(), hard) == Thresholds(protect=protect, minimum=minimum)
+    assert choose_thresholds(Pruning(), hard) == PruneThresholds(protect=protect, minimum=minimum)
 
 
 # Results lie at 2, 4 … 20, calls before them; the last result is open. Each result weighs 100, each call 5.
@@ -124,14 +124,19 @@ def test_everything_may_fill_the_protected_part() -> None:
 def test_exactly_full_stops_the_protection_of_a_policy_that_overshoots() -> None:
     overshooting = replace(Pruning(), overshoot=True)
     assert choose(100, pruning=overshooting) == (2, 4, 6, 8, 12)
-    assert choose(100, pruning=overshooting, thresholds=Thresholds(protect=301, minimum=0)) == (2, 4, 6, 8)
+    assert choose(100, pruning=overshooting, thresholds=PruneThresholds(protect=301, minimum=0)) == (
+        2,
+        4,
+        6,
+        8,
+    )
 
 
 def test_a_message_counts_for_no_more_than_its_cap() -> None:
     capped = replace(Pruning(), part_tokens=50)
     # 18, 16, 14, 12, 8, 6 make 300.
     assert choose(100, pruning=capped) == ()
-    assert choose(100, pruning=capped, thresholds=Thresholds(protect=300, minimum=99)) == (2, 4)
+    assert choose(100, pruning=capped, thresholds=PruneThresholds(protect=300, minimum=99)) == (2, 4)
 
 
 def test_tools_are_protected_by_the_beginning_of_their_names() -> None:
@@ -142,16 +147,22 @@ def test_tools_are_protected_by_the_beginning_of_their_names() -> None:
 def test_the_newest_messages_are_kept_where_the_policy_says_so() -> None:
     # Of 21 messages the last 12 stay: from position 9 on.
     kept = replace(Pruning(), keep_messages=12)
-    assert choose(100, pruning=kept, thresholds=Thresholds(protect=0, minimum=100)) == (2, 4, 6, 8)
+    assert choose(100, pruning=kept, thresholds=PruneThresholds(protect=0, minimum=100)) == (2, 4, 6, 8)
 
 
 def test_only_long_results_are_cut_and_only_what_that_saves_counts() -> None:
     # 100 tokens are 384 characters of words.
     cutting = replace(Pruning(), keep_chars=96, over_chars=383)
-    assert choose(100, pruning=cutting, thresholds=Thresholds(protect=300, minimum=374)) == (2, 4, 6, 8, 12)
-    assert choose(100, pruning=cutting, thresholds=Thresholds(protect=300, minimum=375)) == ()
+    assert choose(100, pruning=cutting, thresholds=PruneThresholds(protect=300, minimum=374)) == (
+        2,
+        4,
+        6,
+        8,
+        12,
+    )
+    assert choose(100, pruning=cutting, thresholds=PruneThresholds(protect=300, minimum=375)) == ()
     longer = replace(cutting, over_chars=384)
-    assert choose(100, pruning=longer, thresholds=Thresholds(protect=0, minimum=0)) == ()
+    assert choose(100, pruning=longer, thresholds=PruneThresholds(protect=0, minimum=0)) == ()
 
 
 def test_the_documents_count_words_alone_whatever_upstream_counts() -> None:
@@ -161,16 +172,16 @@ def test_the_documents_count_words_alone_whatever_upstream_counts() -> None:
     for calibrated, protect in ((True, 324), (False, 150)):
         pruning = replace(Pruning(), calibrated=calibrated)
         for fewer, chosen in ((0, (2, 4, 6, 8, 12)), (1, (2, 4, 6, 8, 12, 14))):
-            thresholds = Thresholds(protect=protect - fewer, minimum=0)
+            thresholds = PruneThresholds(protect=protect - fewer, minimum=0)
             assert choose_results(conversation, weights, _NOTHING, pruning, thresholds) == chosen
 
 
-def draw_case(data: st.DataObject) -> tuple[Conversation, list[float], Thresholds]:
+def draw_case(data: st.DataObject) -> tuple[Conversation, list[float], PruneThresholds]:
     conversation = read(data.draw(bodies(min_turns=2, max_turns=8))).conversation
     count = len(conversation.messages)
     tokens = data.draw(st.lists(st.integers(0, 500).map(float), min_size=count, max_size=count))
     limits = st.integers(0, 600)
-    return conversation, tokens, Thresholds(protect=data.draw(limits), minimum=data.draw(limits))
+    return conversation, tokens, PruneThresholds(protect=data.draw(limits), minimum=data.draw(limits))
 
 
 @given(st.data(), st.integers(0, 2))
@@ -202,7 +213,7 @@ def test_doing_it_twice_chooses_nothing_more(data: st.DataObject) -> None:
 def test_a_message_counts_only_with_what_marks_may_take_of_it() -> None:
     conversation = converse(make_loop(6))
     count = len(conversation.messages)
-    thresholds = Thresholds(protect=0, minimum=500)
+    thresholds = PruneThresholds(protect=0, minimum=500)
     chosen = []
     for kept in (0, 300, 380, 400):
         sizes = Sizes(messages=[Size(400, 1_600, kept=kept)] * count, environment=0)
@@ -228,6 +239,6 @@ def test_what_the_model_said_is_no_result_even_where_it_carries_one() -> None:
     ]
     weights = Weights(Sizes(messages=[Size(400, 1_600)] * 5, environment=0), [400.0] * 5, 0.0, 1.0)
     pruning = Pruning(protect_ratio=1.0, minimum_ratio=1.0, keep_turns=0)
-    thresholds = Thresholds(protect=0, minimum=100)
-    loop = replace(conversation, messages=Growing(carrying))
+    thresholds = PruneThresholds(protect=0, minimum=100)
+    loop = replace(conversation, messages=SharedList(carrying))
     assert choose_results(loop, weights, _NOTHING, pruning, thresholds) == (2,)

@@ -6,15 +6,15 @@ from hypothesis import strategies as st
 
 from gateway.core.compaction.summary import (
     Accepted,
-    Answer,
     Bounds,
+    Candidate,
     Rejected,
     is_complete,
     judge_summary,
     strip_thinking,
 )
 
-_GOOD = Answer(text=" We fixed it.\n", finish_reason="stop", has_tool_calls=False, has_error=False)
+_GOOD = Candidate(text=" We fixed it.\n", finish_reason="stop", has_tool_calls=False, has_error=False)
 
 
 @pytest.mark.parametrize(
@@ -57,7 +57,7 @@ def test_a_finished_summary_that_is_smaller_is_taken_without_its_thinking(reason
         (replace(_GOOD, text="<think>only this</think>"), "empty"),
     ],
 )
-def test_a_broken_summary_is_refused(answer: Answer, reason: str) -> None:
+def test_a_broken_summary_is_refused(answer: Candidate, reason: str) -> None:
     assert is_complete(answer) == Rejected(reason)
     assert judge_summary(answer, 1, Bounds(folded=10**6, cap=10**6)) == Rejected(reason)
 

@@ -7,27 +7,29 @@ from hypothesis import strategies as st
 
 from gateway.core.digest.fact_list import HEADING, find_counting, find_missing, split_list, with_list
 from gateway.core.digest.facts import LONGEST_FACT_CHARS, is_secret
-from gateway.core.history.transcript import Spoken, neutralise
+from gateway.core.history.transcript import TranscriptEntry, neutralise
 from gateway.wire.formats.chat.text import read_spoken
 from tests.shared_data import SHARED, requires_shared
 
-_NOTHING = [Spoken("user", "Go on.", (), 0)] * 10
+_NOTHING = [TranscriptEntry("user", "Go on.", (), 0)] * 10
 _PLENTY = 5_000
 
 
-def user(text: str) -> Spoken:
-    return Spoken("user", text, (), 0)
+def user(text: str) -> TranscriptEntry:
+    return TranscriptEntry("user", text, (), 0)
 
 
-def result(text: str) -> Spoken:
-    return Spoken("tool", text, (), 0, is_result=True)
+def result(text: str) -> TranscriptEntry:
+    return TranscriptEntry("tool", text, (), 0, is_result=True)
 
 
-def calls(tool: str, **arguments: Any) -> Spoken:
-    return Spoken("assistant", "", ((tool, json.dumps(arguments)),), 0)
+def calls(tool: str, **arguments: Any) -> TranscriptEntry:
+    return TranscriptEntry("assistant", "", ((tool, json.dumps(arguments)),), 0)
 
 
-def missing(*spoken: Spoken, earlier: str | None = None, summary: str = "We worked.") -> tuple[str, ...]:
+def missing(
+    *spoken: TranscriptEntry, earlier: str | None = None, summary: str = "We worked."
+) -> tuple[str, ...]:
     return find_missing(spoken, earlier, summary, _PLENTY)
 
 
@@ -78,7 +80,9 @@ def test_a_path_stands_for_its_end_where_they_are_one_file() -> None:
 
 
 def test_arguments_are_read_as_what_they_hold() -> None:
-    spoken = Spoken("assistant", "", (("x", '{"text": "a\\nsrc/a.py"}'), ("y", '{"open": "b\\n/c/d.py')), 0)
+    spoken = TranscriptEntry(
+        "assistant", "", (("x", '{"text": "a\\nsrc/a.py"}'), ("y", '{"open": "b\\n/c/d.py')), 0
+    )
     assert missing(spoken) == ("src/a.py", "/c/d.py")
 
 
@@ -115,7 +119,7 @@ def test_the_latest_list_replaces_those_before_and_the_carried_ones() -> None:
 
 
 def test_boxes_count_until_they_are_ticked_and_not_in_results_or_long_documents() -> None:
-    spoken = [user("- [ ] one\n- [ ] two"), Spoken("assistant", "- [x] one", (), 0), *_NOTHING]
+    spoken = [user("- [ ] one\n- [ ] two"), TranscriptEntry("assistant", "- [x] one", (), 0), *_NOTHING]
     assert missing(*spoken) == ("todo: two",)
     assert missing(result("- [ ] one")) == ()
     assert missing(user("- [ ] one\n" + "word " * 1_000)) == ()
@@ -184,7 +188,7 @@ _WORDS = st.sampled_from(
 )
 _TEXT = st.lists(_WORDS, max_size=30).map("".join)
 _ANY = st.builds(
-    Spoken,
+    TranscriptEntry,
     st.sampled_from(["user", "assistant", "tool", "system"]),
     _TEXT,
     st.lists(
@@ -197,7 +201,7 @@ _ANY = st.builds(
 
 @given(st.lists(_ANY, max_size=10), st.one_of(st.none(), _TEXT), _TEXT, st.integers(0, 600))
 def test_no_history_breaks_the_list(
-    spoken: list[Spoken], earlier: str | None, summary: str, cap_chars: int
+    spoken: list[TranscriptEntry], earlier: str | None, summary: str, cap_chars: int
 ) -> None:
     lines = find_missing(spoken, earlier, summary, cap_chars)
     assert lines == find_missing(list(spoken), earlier, summary, cap_chars)

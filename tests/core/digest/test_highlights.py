@@ -2,19 +2,21 @@ import json
 from typing import Any
 
 from gateway.core.digest.highlights import LAST_TEXTS, pick, without_repeats
-from gateway.core.history.transcript import Spoken
+from gateway.core.history.transcript import TranscriptEntry
 
 
-def user(text: str, media: int = 0) -> Spoken:
-    return Spoken("user", text, (), media)
+def user(text: str, media: int = 0) -> TranscriptEntry:
+    return TranscriptEntry("user", text, (), media)
 
 
-def says(text: str, **calls: Any) -> Spoken:
-    return Spoken("assistant", text, tuple((name, json.dumps(value)) for name, value in calls.items()), 0)
+def says(text: str, **calls: Any) -> TranscriptEntry:
+    return TranscriptEntry(
+        "assistant", text, tuple((name, json.dumps(value)) for name, value in calls.items()), 0
+    )
 
 
-def result(text: str) -> Spoken:
-    return Spoken("tool", text, (), 0, is_result=True)
+def result(text: str) -> TranscriptEntry:
+    return TranscriptEntry("tool", text, (), 0, is_result=True)
 
 
 def test_who_may_ask_is_quoted_and_named_where_it_is_no_user() -> None:
@@ -22,7 +24,7 @@ def test_who_may_ask_is_quoted_and_named_where_it_is_no_user() -> None:
         user(" Fix it. "),
         result("x"),
         says("yes"),
-        Spoken("developer", "Be brief.", (), 0),
+        TranscriptEntry("developer", "Be brief.", (), 0),
         user("", media=2),
         user(" "),
     ]
@@ -39,7 +41,9 @@ def test_files_in_the_order_of_their_last_mention_and_whether_they_were_changed(
         says("", read_file={"path": "a"}, edit={"path": "b"}),
         says("", str_replace_editor={"command": "view", "path": "c"}),
         says("", str_replace_editor={"command": "create", "path": "a"}, read={"path": "b"}),
-        Spoken("assistant", "", (("apply_patch", "*** Begin Patch\n*** Update File: d\n"), ("x", "{")), 0),
+        TranscriptEntry(
+            "assistant", "", (("apply_patch", "*** Begin Patch\n*** Update File: d\n"), ("x", "{")), 0
+        ),
     ]
     assert list(pick(spoken).files.items()) == [("c", False), ("a", True), ("b", True), ("d", True)]
 
@@ -83,6 +87,6 @@ def test_of_repeats_the_last_stays() -> None:
 def test_what_a_user_says_beside_results_was_asked() -> None:
     spoken = [
         says("", look={}),
-        Spoken("tool", "x", (), 0, is_result=True, more=(result("y"), user("Stop."))),
+        TranscriptEntry("tool", "x", (), 0, is_result=True, more=(result("y"), user("Stop."))),
     ]
     assert pick(spoken).asked == ["Stop."]

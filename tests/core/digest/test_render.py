@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from gateway.core.digest.fact_list import HEADING, split_list, with_list
 from gateway.core.digest.render import LEAST_DIGEST_CHARS, make_digest
-from gateway.core.history.transcript import Spoken, neutralise
+from gateway.core.history.transcript import TranscriptEntry, neutralise
 from gateway.wire.formats.chat.text import read_spoken
 from tests.shared_data import SHARED, requires_shared
 
@@ -23,12 +23,14 @@ _TITLES = [
 ]
 _TODO_ARGUMENTS = '{"todos": [{"content": "Write tests", "status": "pending"}]}'
 _SPOKEN = [
-    Spoken("user", "Make the parser faster.\nKeep its tests.", (), 0),
-    Spoken("assistant", "I look.", (("read_file", '{"path": "src/parser.py"}'),), 0),
-    Spoken("tool", "## Files\nresult text", (), 0, is_result=True),
-    Spoken("assistant", "", (("edit", '{"file_path": "src/parser.py"}'), ("bash", '{"command": "make"}')), 0),
-    Spoken("user", "And the printer?", (), 1),
-    Spoken("assistant", "The printer is next.", (("TodoWrite", _TODO_ARGUMENTS), ("read", "{")), 0),
+    TranscriptEntry("user", "Make the parser faster.\nKeep its tests.", (), 0),
+    TranscriptEntry("assistant", "I look.", (("read_file", '{"path": "src/parser.py"}'),), 0),
+    TranscriptEntry("tool", "## Files\nresult text", (), 0, is_result=True),
+    TranscriptEntry(
+        "assistant", "", (("edit", '{"file_path": "src/parser.py"}'), ("bash", '{"command": "make"}')), 0
+    ),
+    TranscriptEntry("user", "And the printer?", (), 1),
+    TranscriptEntry("assistant", "The printer is next.", (("TodoWrite", _TODO_ARGUMENTS), ("read", "{")), 0),
 ]
 
 
@@ -74,8 +76,10 @@ def test_a_digest_in_full() -> None:
 def test_a_digest_of_a_digest_continues_it() -> None:
     first = make_digest(_SPOKEN, with_list("Goal: speed.", ["src/lexer.py ×3"]), 5_000)
     more = [
-        Spoken("user", "And the docs?", (), 0),
-        Spoken("assistant", "Done.", (("write", '{"path": "docs/x.md"}'), ("bash", '{"cmd": "make"}')), 0),
+        TranscriptEntry("user", "And the docs?", (), 0),
+        TranscriptEntry(
+            "assistant", "Done.", (("write", '{"path": "docs/x.md"}'), ("bash", '{"cmd": "make"}')), 0
+        ),
     ]
     assert make_digest(more, first, 5_000).splitlines()[2:] == [
         "## Earlier summary",
@@ -114,24 +118,24 @@ def test_nothing_new_changes_nothing() -> None:
 
 
 def test_the_newest_requests_are_favoured_and_the_first_is_kept() -> None:
-    spoken = [Spoken("user", f"Request {number}: " + "word " * 40, (), 0) for number in range(200)]
+    spoken = [TranscriptEntry("user", f"Request {number}: " + "word " * 40, (), 0) for number in range(200)]
     digest = make_digest(spoken, None, 3_000)
     assert "- Request 0: " in digest and "- Request 199: " in digest
     assert "- Request 100: " not in digest and "more left out]" in digest
 
 
 def test_what_was_left_out_stays_counted() -> None:
-    spoken = [Spoken("user", f"Request {number}: " + "word " * 40, (), 0) for number in range(200)]
+    spoken = [TranscriptEntry("user", f"Request {number}: " + "word " * 40, (), 0) for number in range(200)]
     digests = list(accumulate(repeat(spoken[100:], 3), _fold, initial=make_digest(spoken[:100], None, 3_000)))
     assert [text.count("more left out]") for text in digests] == [1, 1, 1, 1]
 
 
-def _fold(earlier: str, spoken: list[Spoken]) -> str:
+def _fold(earlier: str, spoken: list[TranscriptEntry]) -> str:
     return make_digest(spoken, earlier, 3_000)
 
 
 def test_the_room_that_one_section_does_not_need_goes_to_the_others() -> None:
-    digest = make_digest([Spoken("user", "a" * 10_000, (), 0)], None, 4_000)
+    digest = make_digest([TranscriptEntry("user", "a" * 10_000, (), 0)], None, 4_000)
     assert 3_900 < len(digest) <= 4_000
 
 
@@ -170,7 +174,7 @@ _CALLS = st.lists(
     st.tuples(st.sampled_from(["edit", "todo_write", "plan", ""]), st.one_of(_TEXT, _JSON_TEXT)), max_size=3
 ).map(tuple)
 _ANY = st.builds(
-    Spoken,
+    TranscriptEntry,
     st.sampled_from(["user", "assistant", "tool", "system", "developer", "other", ""]),
     _TEXT,
     _CALLS,
@@ -183,7 +187,7 @@ _EARLIER = st.one_of(st.none(), _TEXT, st.lists(_ANY, max_size=3).map(lambda s: 
 
 @given(st.lists(_ANY, max_size=12), _EARLIER, st.integers(0, 6_000))
 def test_no_history_breaks_the_bound_the_sections_or_a_fence(
-    spoken: list[Spoken], earlier: str | None, most_chars: int
+    spoken: list[TranscriptEntry], earlier: str | None, most_chars: int
 ) -> None:
     digest = make_digest(spoken, earlier, most_chars)
     assert len(digest) <= max(most_chars, LEAST_DIGEST_CHARS)
@@ -197,7 +201,7 @@ def test_no_history_breaks_the_bound_the_sections_or_a_fence(
 
 @given(st.lists(_ANY, max_size=12), _EARLIER, st.integers(400, 4_000), st.integers(0, 4_000))
 def test_a_larger_budget_never_drops_a_section(
-    spoken: list[Spoken], earlier: str | None, most_chars: int, more: int
+    spoken: list[TranscriptEntry], earlier: str | None, most_chars: int, more: int
 ) -> None:
     small, large = (make_digest(spoken, earlier, size) for size in (most_chars, most_chars + more))
     assert set(titles_of(small)) <= set(titles_of(large))
@@ -205,16 +209,16 @@ def test_a_larger_budget_never_drops_a_section(
 
 @given(st.text("abc", min_size=1, max_size=3_000), st.lists(_ANY, max_size=8), st.integers(400, 4_000))
 def test_the_first_requests_beginning_is_always_there(
-    first: str, spoken: list[Spoken], most_chars: int
+    first: str, spoken: list[TranscriptEntry], most_chars: int
 ) -> None:
-    digest = make_digest([Spoken("user", first, (), 0), *spoken], None, most_chars)
+    digest = make_digest([TranscriptEntry("user", first, (), 0), *spoken], None, most_chars)
     assert f"\n- {first[:40]}" in digest
 
 
 def test_thousands_of_messages_are_no_trouble() -> None:
     """With quadratic time this would run into the suite's time limit."""
     spoken = [
-        Spoken("user", f"{number} " + "x" * 300, (("edit", f'{{"path": "a/{number}.py"}}'),), 0)
+        TranscriptEntry("user", f"{number} " + "x" * 300, (("edit", f'{{"path": "a/{number}.py"}}'),), 0)
         for number in range(30_000)
     ]
     digest = make_digest(spoken, None, 12_000)
@@ -222,7 +226,7 @@ def test_thousands_of_messages_are_no_trouble() -> None:
 
 
 @cache
-def transcripts() -> dict[str, list[Spoken]]:
+def transcripts() -> dict[str, list[TranscriptEntry]]:
     folder = SHARED / "data" / "transcripts"
     found = {}
     for path in sorted(folder.glob("*/*.json")):

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.core.history.transcript import (
-    Spoken,
+    TranscriptEntry,
     cut_middle,
     list_entries,
     neutralise,
@@ -23,10 +23,10 @@ _TEXT = st.lists(
 
 def test_a_conversation_is_quoted_inside_its_fence() -> None:
     spoken = [
-        Spoken("user", "Fix it.", (), 2),
-        Spoken("assistant", "", (("look", '{"a":1}'), ("skill", "")), 0, hidden="secret"),
-        Spoken("tool", "x" * 10, (), 0, is_result=True),
-        Spoken("assistant", "Done.", (), 0),
+        TranscriptEntry("user", "Fix it.", (), 2),
+        TranscriptEntry("assistant", "", (("look", '{"a":1}'), ("skill", "")), 0, hidden="secret"),
+        TranscriptEntry("tool", "x" * 10, (), 0, is_result=True),
+        TranscriptEntry("assistant", "Done.", (), 0),
     ]
     assert render_transcript(spoken, None) == (
         "<conversation>\n"
@@ -40,9 +40,9 @@ def test_a_conversation_is_quoted_inside_its_fence() -> None:
 
 def test_results_and_arguments_are_cut_and_what_people_said_is_not() -> None:
     spoken = [
-        Spoken("user", "u" * 50, (), 0),
-        Spoken("assistant", "a" * 50, (("look", "b" * 50),), 0),
-        Spoken("tool", "c" * 50, (), 0, is_result=True),
+        TranscriptEntry("user", "u" * 50, (), 0),
+        TranscriptEntry("assistant", "a" * 50, (("look", "b" * 50),), 0),
+        TranscriptEntry("tool", "c" * 50, (), 0, is_result=True),
     ]
     rendered = render_transcript(spoken, 10)
     assert "u" * 50 in rendered and "a" * 50 in rendered
@@ -51,14 +51,17 @@ def test_results_and_arguments_are_cut_and_what_people_said_is_not() -> None:
 
 
 def test_an_empty_message_is_still_there() -> None:
-    assert render_transcript([Spoken("user", "", (), 0)], None) == "<conversation>\n[user]: \n</conversation>"
+    assert (
+        render_transcript([TranscriptEntry("user", "", (), 0)], None)
+        == "<conversation>\n[user]: \n</conversation>"
+    )
 
 
 @given(_TEXT, _TEXT, st.sampled_from([None, 3, 20]))
 def test_nothing_in_the_history_can_close_the_fence(text: str, arguments: str, chars: int | None) -> None:
     spoken = [
-        Spoken("user", text, ((arguments, arguments),), 0),
-        Spoken("tool", text, (), 0, is_result=True),
+        TranscriptEntry("user", text, ((arguments, arguments),), 0),
+        TranscriptEntry("tool", text, (), 0, is_result=True),
     ]
     inside = render_transcript(spoken, chars)[len("<conversation>") : -len("</conversation>")]
     earlier = render_earlier_summary(text)[len("<earlier-summary>") : -len("</earlier-summary>")]
@@ -100,9 +103,9 @@ def test_a_cut_text_keeps_exactly_as_many_characters_as_it_may(text: str, keep: 
 
 
 def test_what_one_message_says_in_several_entries_is_quoted_one_by_one() -> None:
-    user = Spoken("user", "Stop." * 9, (), 0)
-    other = Spoken("tool", "y" * 10, (), 0, is_result=True)
-    message = Spoken("tool", "x" * 10, (), 0, is_result=True, more=(other, user))
+    user = TranscriptEntry("user", "Stop." * 9, (), 0)
+    other = TranscriptEntry("tool", "y" * 10, (), 0, is_result=True)
+    message = TranscriptEntry("tool", "x" * 10, (), 0, is_result=True, more=(other, user))
     assert list_entries([message]) == [message, other, user]
     text = render_transcript([message], 4)
     assert text.count("[tool result]: xx") == text.count("[tool result]: yy") == 1

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.core.limits.model_limits import Limits
-from gateway.core.limits.thresholds import Demand, Lines, choose_lines, usable_tokens
+from gateway.core.limits.thresholds import RequestSize, Thresholds, choose_lines, usable_tokens
 from gateway.core.policy import Keep, Policy, Trigger
 from gateway.core.sizing.usage import Usage
 from tests.shared_data import SHARED, requires_shared
@@ -40,24 +40,24 @@ def limits(draw: st.DrawFn) -> Limits:
     )
 
 
-def demands() -> st.SearchStrategy[Demand]:
+def demands() -> st.SearchStrategy[RequestSize]:
     return st.builds(
-        Demand,
+        RequestSize,
         requested=_optional,
         growth=st.floats(0, 1e7, allow_nan=False),
         floor=st.integers(0, 3_000_000),
     )
 
 
-def lines_at(window: int, policy: Policy = _ADAPTIVE, **demand: float) -> Lines:
-    lines = choose_lines(policy, Limits(context=window), Demand(**demand))  # type: ignore[arg-type]
+def lines_at(window: int, policy: Policy = _ADAPTIVE, **demand: float) -> Thresholds:
+    lines = choose_lines(policy, Limits(context=window), RequestSize(**demand))  # type: ignore[arg-type]
     assert lines is not None
     return lines
 
 
 @pytest.mark.parametrize("unlimited", [Limits(), Limits(output=4_096), Limits(context=0, input=0)])
 def test_where_nothing_is_known_nothing_limits(unlimited: Limits) -> None:
-    assert choose_lines(_ADAPTIVE, unlimited, Demand()) is None
+    assert choose_lines(_ADAPTIVE, unlimited, RequestSize()) is None
 
 
 # Worked by hand from DESIGN §4: no reply asked for, no growth, no floor.
@@ -74,7 +74,7 @@ def test_where_nothing_is_known_nothing_limits(unlimited: Limits) -> None:
 def test_the_lines_of_the_usual_windows(
     window: int, hard: int, soft: int, target: int, tail: int, opening: int, summary: int
 ) -> None:
-    assert lines_at(window) == Lines(
+    assert lines_at(window) == Thresholds(
         window=window,
         context=window,
         hard=hard,
@@ -98,7 +98,7 @@ def test_the_lines_of_the_usual_windows(
 def test_the_hard_line_lies_below_every_clients_own(
     window: int, clients: list[int], requested: int | None
 ) -> None:
-    lines = choose_lines(_ADAPTIVE, Limits(context=window), Demand(requested=requested))
+    lines = choose_lines(_ADAPTIVE, Limits(context=window), RequestSize(requested=requested))
     assert lines is not None and lines.hard < min(clients)
 
 
@@ -112,10 +112,10 @@ def test_the_reserve_is_taken_off_where_it_is_more_than_a_quarter() -> None:
 
 
 def test_an_input_limit_makes_the_window() -> None:
-    lines = choose_lines(_ADAPTIVE, Limits(context=400_000, input=272_000, output=128_000), Demand())
+    lines = choose_lines(_ADAPTIVE, Limits(context=400_000, input=272_000, output=128_000), RequestSize())
     # window = min(400,000, 272,000 + 20,000); hard = min(219,000, 272,000, 256,000)
     assert lines is not None and (lines.window, lines.context, lines.hard) == (292_000, 400_000, 219_000)
-    small = choose_lines(_ADAPTIVE, Limits(input=8_000), Demand())
+    small = choose_lines(_ADAPTIVE, Limits(input=8_000), RequestSize())
     # reserve = 0.25 x 8,000; window = 10,000; hard = min(7,500, 8,000)
     assert small is not None and (small.window, small.context, small.hard) == (10_000, None, 7_500)
 
@@ -132,19 +132,19 @@ def test_a_floor_lifts_the_target_half_way() -> None:
 
 def test_the_source_formula_is_its_own_line() -> None:
     known = Limits(context=200_000, output=64_000)
-    lines = choose_lines(_SOURCE, known, Demand(growth=9_000, requested=7))
+    lines = choose_lines(_SOURCE, known, RequestSize(growth=9_000, requested=7))
     assert lines is not None and (lines.hard, lines.soft) == (168_000, 168_000)
-    capped = choose_lines(_SOURCE, Limits(context=400_000, input=272_000, output=8_000), Demand())
+    capped = choose_lines(_SOURCE, Limits(context=400_000, input=272_000, output=8_000), RequestSize())
     assert capped is not None and capped.hard == 272_000
 
 
 def test_a_window_that_the_source_formula_leaves_nothing_of_keeps_a_quarter() -> None:
-    lines = choose_lines(_SOURCE, Limits(context=4_096), Demand())
+    lines = choose_lines(_SOURCE, Limits(context=4_096), RequestSize())
     assert lines is not None and lines.hard == 1_024
 
 
 @given(limits(), demands(), st.sampled_from([_ADAPTIVE, _SOURCE]))
-def test_all_lines_are_positive_and_in_order(limits: Limits, demand: Demand, policy: Policy) -> None:
+def test_all_lines_are_positive_and_in_order(limits: Limits, demand: RequestSize, policy: Policy) -> None:
     lines = choose_lines(policy, limits, demand)
     assert lines is not None
     assert 0 < lines.soft <= lines.hard < lines.window
@@ -157,7 +157,7 @@ def test_all_lines_are_positive_and_in_order(limits: Limits, demand: Demand, pol
 def test_no_line_falls_when_the_window_grows(
     window: int, more: int, requested: int | None, growth: float, output: int | None
 ) -> None:
-    demand = Demand(requested=requested, growth=growth)
+    demand = RequestSize(requested=requested, growth=growth)
     for step in (1, 3, more):
         small = choose_lines(_ADAPTIVE, Limits(context=window, output=output), demand)
         large = choose_lines(_ADAPTIVE, Limits(context=window + step, output=output), demand)
@@ -176,7 +176,7 @@ def test_no_line_falls_by_a_token_where_the_client_margin_begins(growth: float) 
 
 
 @given(limits(), demands())
-def test_a_policy_without_a_tail_keeps_none(limits: Limits, demand: Demand) -> None:
+def test_a_policy_without_a_tail_keeps_none(limits: Limits, demand: RequestSize) -> None:
     policy = replace(_SOURCE, keep=Keep(tail_tokens=0, tail_ratio=0.0, opening=False))
     lines = choose_lines(policy, limits, demand)
     assert lines is not None and lines.tail == 0
@@ -218,13 +218,13 @@ def test_headroom_below_an_input_limit() -> None:
     limits = Limits(context=400_000, input=272_000, output=128_000)
     for reserve, hard in ((0, 272_000), (None, 252_000), (50_000, 222_000)):
         trigger = replace(_SOURCE.trigger, input_reserve=reserve)
-        lines = choose_lines(Policy(trigger=trigger), limits, Demand())
+        lines = choose_lines(Policy(trigger=trigger), limits, RequestSize())
         assert lines is not None and lines.hard == hard
 
 
 @given(limits(), demands(), st.floats(0.01, 1.0), st.floats(0.01, 1.0), st.booleans())
 def test_lines_by_ratio_are_positive_and_in_order(
-    limits: Limits, demand: Demand, hard: float, soft: float, at_line: bool
+    limits: Limits, demand: RequestSize, hard: float, soft: float, at_line: bool
 ) -> None:
     trigger = Trigger(formula="ratio", hard_ratio=hard, soft_ratio=soft, at_line=at_line)
     lines = choose_lines(Policy(trigger=trigger), limits, demand)
@@ -235,8 +235,8 @@ def test_lines_by_ratio_are_positive_and_in_order(
 @given(st.integers(4_096, 2_000_000), st.one_of(st.none(), st.integers(1, 64_000)))
 def test_a_clients_own_summary_is_let_pass_as_long_as_it_fits(window: int, requested: int | None) -> None:
     known = Limits(context=window)
-    usual = choose_lines(_ADAPTIVE, known, Demand(requested=requested))
-    own = choose_lines(_ADAPTIVE, known, Demand(requested=requested, purpose="summary"))
+    usual = choose_lines(_ADAPTIVE, known, RequestSize(requested=requested))
+    own = choose_lines(_ADAPTIVE, known, RequestSize(requested=requested, purpose="summary"))
     assert usual is not None and own is not None
     assert usual.hard <= own.hard == own.soft < own.window
     assert own.hard >= 0.75 * window

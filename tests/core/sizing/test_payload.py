@@ -7,7 +7,7 @@ from gateway.core.history.message import Message
 from gateway.core.history.view import Size, View
 from gateway.core.limits.model_limits import Limits
 from gateway.core.sizing.estimate import Calibration, Known, Sizes
-from gateway.core.sizing.payload import Bulk, is_in_sight, weigh_bulk
+from gateway.core.sizing.payload import Payload, is_in_sight, weigh_bulk
 
 _KNOWN = Known(head=None, head_view=View(None, {}), calibration=Calibration(2.0, 1))
 _COUNTS = st.integers(0, 50_000)
@@ -21,7 +21,7 @@ def make_message(size_bytes: int, has_media: bool = False) -> Message:
 def test_far_below_its_limits_a_request_weighs_its_tokens(pairs: list[tuple[int, int]], around: int) -> None:
     sizes = Sizes(messages=[Size(tokens, 4 * tokens) for tokens, _ in pairs], environment=10)
     messages = [make_message(size_bytes) for _, size_bytes in pairs]
-    bulk = Bulk(sum(message.size_bytes for message in messages) + around, messages)
+    bulk = Payload(sum(message.size_bytes for message in messages) + around, messages)
     for limits in (Limits(context=1_000), Limits(body_bytes=2 * bulk.body_bytes + 1), Limits(images=4)):
         assert weigh_bulk(sizes, _KNOWN, limits, bulk) == (sizes, _KNOWN, limits)
         assert not is_in_sight(limits, bulk)
@@ -29,7 +29,7 @@ def test_far_below_its_limits_a_request_weighs_its_tokens(pairs: list[tuple[int,
 
 def test_near_the_byte_limit_a_message_weighs_its_share_of_it() -> None:
     sizes = Sizes(messages=[Size(100, 400), Size(100, 400)], environment=50)
-    bulk = Bulk(1_000, [make_message(800), make_message(100)])
+    bulk = Payload(1_000, [make_message(800), make_message(100)])
     limits = Limits(context=10_000, body_bytes=1_000)
     assert is_in_sight(limits, bulk)
     scaled, known, same = weigh_bulk(sizes, _KNOWN, limits, bulk)
@@ -42,7 +42,7 @@ def test_near_the_byte_limit_a_message_weighs_its_share_of_it() -> None:
 
 def test_near_the_picture_limit_a_picture_weighs_its_share_of_it() -> None:
     sizes = Sizes(messages=[Size(900, 0, 1), Size(4_000, 0, 3), Size(10, 40)], environment=0)
-    bulk = Bulk(5_000, [make_message(10, True), make_message(10, True), make_message(10)])
+    bulk = Payload(5_000, [make_message(10, True), make_message(10, True), make_message(10)])
     limits = Limits(images=5)
     assert is_in_sight(limits, bulk)
     scaled, _, known_window = weigh_bulk(sizes, _KNOWN, limits, bulk)
@@ -52,7 +52,7 @@ def test_near_the_picture_limit_a_picture_weighs_its_share_of_it() -> None:
 
 def test_an_unknown_window_is_given_one_only_where_it_is_needed() -> None:
     sizes = Sizes(messages=[Size(5, 20)], environment=0)
-    bulk = Bulk(90, [make_message(90)])
+    bulk = Payload(90, [make_message(90)])
     assert weigh_bulk(sizes, _KNOWN, Limits(), bulk)[2] == Limits()
     assert weigh_bulk(sizes, _KNOWN, Limits(body_bytes=100), bulk)[2].context
     assert (
@@ -64,6 +64,6 @@ def test_an_unknown_window_is_given_one_only_where_it_is_needed() -> None:
 def test_what_marks_cannot_take_stays_the_same_share() -> None:
     sizes = Sizes(messages=[Size(100, 40, kept=25)], environment=0)
     scaled, _, _ = weigh_bulk(
-        sizes, _KNOWN, Limits(context=1_000, body_bytes=1_000), Bulk(900, [make_message(900)])
+        sizes, _KNOWN, Limits(context=1_000, body_bytes=1_000), Payload(900, [make_message(900)])
     )
     assert scaled.messages == [Size(900, 40, 0, 225)]

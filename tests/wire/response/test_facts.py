@@ -6,8 +6,8 @@ import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.wire.response.facts import AnswerFacts
-from gateway.wire.sse import Event
+from gateway.wire.response.facts import ResponseFacts
+from gateway.wire.sse import SseEvent
 
 counts = st.sampled_from([None, 0, 3, 7, 2.0, True, "5"])
 usages: st.SearchStrategy[Any] = st.one_of(
@@ -59,24 +59,24 @@ events = st.one_of(
 @settings(max_examples=2_000)
 @given(st.lists(events, max_size=5))
 def test_a_stream_read_by_types_says_the_same(datas: list[bytes]) -> None:
-    _compare([Event("message", data) for data in datas])
+    _compare([SseEvent("message", data) for data in datas])
 
 
 @settings(max_examples=1_000)
 @given(events)
 def test_a_whole_body_read_by_types_says_the_same(data: bytes) -> None:
-    _compare([Event("", data)])
+    _compare([SseEvent("", data)])
 
 
-def _compare(said: list[Event]) -> None:
-    quick, thorough = AnswerFacts(), AnswerFacts()
+def _compare(said: list[SseEvent]) -> None:
+    quick, thorough = ResponseFacts(), ResponseFacts()
     for event in said:
         quick.note(event)
         thorough.note_documents(event)
     assert _read(quick) == _read(thorough)
 
 
-def _read(facts: AnswerFacts) -> dict[str, Any]:
+def _read(facts: ResponseFacts) -> dict[str, Any]:
     """A document that says nothing may be passed over, so whether there was one is no part of it."""
     return {
         "usage": facts.usage,

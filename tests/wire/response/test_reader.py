@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.core.sizing.usage import Usage
-from gateway.wire.response.reader import AnswerReader, Reading
+from gateway.wire.response.reader import Reading, ResponseReader
 from tests.shared_data import requires_shared
 from tests.wire.recorded import USAGE_FLAGS, cut, cut_anywhere, load_answers
 
@@ -26,7 +26,7 @@ _PACKERS: list[tuple[str, Callable[[bytes], bytes]]] = [
 
 
 def _read(chunks: Iterable[bytes], content_type: str = SSE, encoding: str = "") -> Reading:
-    reader = AnswerReader(content_type, encoding)
+    reader = ResponseReader(content_type, encoding)
     for chunk in chunks:
         reader.feed(chunk)
     return reader.read()
@@ -192,7 +192,7 @@ def test_broken_or_unknown_codings_read_nothing_and_raise_nothing() -> None:
 
 
 def test_a_long_stream_is_not_kept() -> None:
-    reader = AnswerReader(SSE, "")
+    reader = ResponseReader(SSE, "")
     event = _stream(_text())
     for _ in range(2000):
         reader.feed(event * 10)
@@ -250,7 +250,7 @@ def test_who_listens_is_told_every_event_once(size: int) -> None:
     stream = b"".join(b'event: e\ndata: {"n":%d}\n\n' % number for number in range(5))
     whole = b'{"object":"response"}'
     for body, kind in ((stream, "text/event-stream"), (whole, "application/json")):
-        reader = AnswerReader(kind, "", lambda event: told.append(event.data))
+        reader = ResponseReader(kind, "", lambda event: told.append(event.data))
         for chunk in cut(body, size):
             reader.feed(chunk)
         reader.read()

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from gateway.core.refusal.overflow import Overflow, Refusal, read_overflow
 from gateway.wire.response.refusal import is_model_unknown, read_event_refusal, read_full_window, read_refusal
-from gateway.wire.sse import Event
+from gateway.wire.sse import SseEvent
 from tests.shared_data import SHARED, requires_shared
 from tests.wire.recorded import load_answers
 
@@ -90,7 +90,7 @@ def test_every_recorded_overflow_is_seen_behind_a_good_status_and_in_a_stream(dr
         assert expected is not None
         assert _read(200, body) == expected, text
         for name in ("message", "error"):
-            refusal = read_event_refusal(Event(name, body))
+            refusal = read_event_refusal(SseEvent(name, body))
             assert refusal is not None
             assert read_overflow(refusal) == expected, text
 
@@ -101,7 +101,7 @@ def test_every_recorded_overflow_is_seen_behind_a_good_status_and_in_a_stream(dr
 def test_no_recorded_other_error_is_taken_for_one_in_any_dress(dress: str, status: int) -> None:
     for text in _samples()["negative"]:
         assert _read(status, _DRESSES[dress](text)) is None, text
-        refusal = read_event_refusal(Event("error", _DRESSES[dress](text)))
+        refusal = read_event_refusal(SseEvent("error", _DRESSES[dress](text)))
         assert refusal is not None
         assert read_overflow(refusal) is None, text
 
@@ -119,14 +119,14 @@ def test_no_recorded_other_error_is_taken_for_one_in_any_dress(dress: str, statu
     ],
 )
 def test_an_event_that_is_an_error_is_read(data: bytes) -> None:
-    refusal = read_event_refusal(Event("message", data % _TEXT.encode()))
+    refusal = read_event_refusal(SseEvent("message", data % _TEXT.encode()))
     assert refusal is not None
     assert refusal.status == 200
     assert read_overflow(refusal) == _OVERFLOW
 
 
 def test_an_event_named_error_may_be_plain_text() -> None:
-    refusal = read_event_refusal(Event("error", _TEXT.encode()))
+    refusal = read_event_refusal(SseEvent("error", _TEXT.encode()))
     assert refusal == Refusal(200, (_TEXT,))
 
 
@@ -197,7 +197,7 @@ def test_a_completion_that_speaks_of_overflows_is_none() -> None:
     assert read_refusal(200, _json(body)) is None
     assert read_refusal(200, _json(body | {"base_resp": {"status_code": 0, "status_msg": ""}})) is None
     assert read_refusal(200, _TEXT.encode()) is None
-    assert read_event_refusal(Event("message", _json(body))) is None
+    assert read_event_refusal(SseEvent("message", _json(body))) is None
 
 
 @requires_shared
@@ -219,7 +219,7 @@ def test_no_recorded_answer_is_a_refusal() -> None:
 def test_a_reply_that_is_empty_because_the_window_is_full_is_a_refusal(document: dict[str, Any]) -> None:
     refusal = Refusal(200, ("model_context_window_exceeded",))
     assert read_refusal(200, _json(document)) == refusal
-    assert read_full_window(Event("message", _json(document))) == refusal
+    assert read_full_window(SseEvent("message", _json(document))) == refusal
     assert read_overflow(refusal) == Overflow()
 
 
@@ -246,7 +246,7 @@ _VALUES: st.SearchStrategy[object] = st.recursive(
 def test_any_body_is_read_without_a_failure(status: int, value: object) -> None:
     body = value if isinstance(value, bytes) else _json(value)
     refusal = read_refusal(status, body)
-    read_event_refusal(Event("message", body))
+    read_event_refusal(SseEvent("message", body))
     assert (refusal is not None) or 200 <= status < 400
     if refusal is not None:
         assert refusal.status == status

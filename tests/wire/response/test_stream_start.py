@@ -7,10 +7,10 @@ from hypothesis import strategies as st
 from gateway.core.refusal.overflow import Overflow, Refusal, read_overflow
 from gateway.wire.response.stream_start import (
     MAX_START_BYTES,
-    Pending,
     Refused,
     Started,
     StreamStart,
+    Undecided,
     Verdict,
 )
 from tests.shared_data import requires_shared
@@ -69,7 +69,7 @@ _REFUSALS = [
 
 def _feed(*chunks: bytes) -> Verdict:
     start = StreamStart()
-    verdict: Verdict = Pending()
+    verdict: Verdict = Undecided()
     for chunk in chunks:
         verdict = start.feed(chunk)
     return verdict
@@ -84,7 +84,7 @@ def _whole(*chunks: bytes) -> Verdict:
 
 @pytest.mark.parametrize("preamble", _PREAMBLES)
 def test_what_comes_before_the_answer_decides_nothing(preamble: bytes) -> None:
-    assert _feed(preamble * 20) == Pending()
+    assert _feed(preamble * 20) == Undecided()
     assert _feed(preamble, _chunk(content="x")) == Started()
 
 
@@ -127,14 +127,14 @@ def test_a_decision_stays() -> None:
 
 def test_events_of_an_unknown_kind_are_not_held_back_for_long() -> None:
     unknown = _event({"token": {"text": "x"}})
-    assert _feed(unknown * 3) == Pending()
+    assert _feed(unknown * 3) == Undecided()
     assert _feed(unknown * 3 + b"data: not json\n\n") == Started()
     assert isinstance(_feed(unknown * 3 + _event(_ERROR)), Refused)
 
 
 def test_a_long_preamble_is_not_held_back_for_ever() -> None:
     comment = b": " + b"x" * 1021 + b"\n"
-    assert _feed(comment * (MAX_START_BYTES // 1024 - 1)) == Pending()
+    assert _feed(comment * (MAX_START_BYTES // 1024 - 1)) == Undecided()
     assert _feed(comment * (MAX_START_BYTES // 1024)) == Started()
     assert _feed(comment * (MAX_START_BYTES // 1024) + b"\n" + _event(_ERROR)) == Started()
 
@@ -151,7 +151,7 @@ def test_the_last_event_may_lack_its_blank_line() -> None:
 
 def test_an_error_in_json_where_a_stream_was_promised_is_a_refusal() -> None:
     body = json.dumps(_ERROR).encode()
-    assert _feed(body) == Pending()
+    assert _feed(body) == Undecided()
     assert isinstance(_whole(body), Refused)
     assert _whole(b'{"choices":[{"message":{"content":"x"},"finish_reason":"stop"}]}') == Started()
 
@@ -185,7 +185,7 @@ def test_cuts_do_not_matter_at_the_bound_either(shift: int, size: int) -> None:
 @given(st.binary(max_size=200), st.integers(1, 7))
 def test_any_bytes_are_judged_without_a_failure(stream: bytes, size: int) -> None:
     assert _whole(*cut(stream, size)) == _whole(stream)
-    assert _whole(stream) != Pending()
+    assert _whole(stream) != Undecided()
 
 
 @pytest.mark.parametrize("document", [{"type": []}, {"response": {"status": {}}}])
@@ -214,7 +214,7 @@ def _fail_before_content(body: bytes) -> Verdict:
     """The stream's own events until it starts, the last of them replaced by an error."""
     blocks = body.split(b"\n\n")
     count = 0
-    while _feed(b"\n\n".join(blocks[: count + 1]) + b"\n\n") == Pending():
+    while _feed(b"\n\n".join(blocks[: count + 1]) + b"\n\n") == Undecided():
         count += 1
     preamble = b"".join(block + b"\n\n" for block in blocks[:count])
     return _feed(preamble, _event(_ERROR))

@@ -7,8 +7,8 @@ import msgspec
 from gateway.core.history.pivot import Mark, Pivot, list_turns
 from gateway.core.history.transcript import cut_middle
 from gateway.wire.body import decode_fields
-from gateway.wire.local_response import OwnAnswer
-from gateway.wire.sse import DEFAULT_NAME, Event, render_event
+from gateway.wire.local_response import LocalResponse
+from gateway.wire.sse import DEFAULT_NAME, SseEvent, render_event
 from gateway.wire.summary_request import THINKING_ALLOWANCE_TOKENS, SummaryRequest
 
 
@@ -68,10 +68,10 @@ def render_summary_request(request: SummaryRequest) -> bytes:
 
 # JOINED: Chat Completions: an answer of ours. `usage` is optional in this format, so it is left out.
 
-_DONE: Final = Event(DEFAULT_NAME, b"[DONE]")
+_DONE: Final = SseEvent(DEFAULT_NAME, b"[DONE]")
 
 
-def render_own_answer(answer: OwnAnswer) -> bytes:
+def render_own_answer(answer: LocalResponse) -> bytes:
     if answer.is_streamed:
         return b"".join(map(render_event, _make_events(answer)))
     message = {"role": "assistant", "content": answer.text, "refusal": None}
@@ -79,7 +79,7 @@ def render_own_answer(answer: OwnAnswer) -> bytes:
     return msgspec.json.encode(_make_head(answer, "chat.completion") | {"choices": [choice]})
 
 
-def _make_events(answer: OwnAnswer) -> list[Event]:
+def _make_events(answer: LocalResponse) -> list[SseEvent]:
     head = _make_head(answer, "chat.completion.chunk")
     steps: list[tuple[dict[str, str], str | None]] = [
         ({"role": "assistant", "content": ""}, None),
@@ -88,9 +88,9 @@ def _make_events(answer: OwnAnswer) -> list[Event]:
     ]
     choices = [{"index": 0, "delta": delta, "logprobs": None, "finish_reason": end} for delta, end in steps]
     chunks = [msgspec.json.encode(head | {"choices": [choice]}) for choice in choices]
-    return [*(Event(DEFAULT_NAME, chunk) for chunk in chunks), _DONE]
+    return [*(SseEvent(DEFAULT_NAME, chunk) for chunk in chunks), _DONE]
 
 
-def _make_head(answer: OwnAnswer, kind: str) -> dict[str, object]:
+def _make_head(answer: LocalResponse, kind: str) -> dict[str, object]:
     head = {"id": f"chatcmpl-{answer.id}", "object": kind, "created": answer.created_seconds}
     return head | {"model": answer.model}

@@ -3,13 +3,13 @@
 from collections.abc import Iterator
 from typing import Final
 
-from gateway.wire.response.facts import Document, choices_of
+from gateway.wire.response.facts import JsonObject, choices_of
 from gateway.wire.response.summary_reply import Said
 
 _TEXT_PARTS: Final = (None, "text", "output_text")
 
 
-def read_said(document: Document) -> Said:
+def read_said(document: JsonObject) -> Said:
     """Of the first choice; tool calls of any."""
     texts: list[str] = []
     is_whole = has_tool_calls = False

@@ -5,12 +5,12 @@ Knows where words are; leaves ids, flags and the bytes of media out.
 
 import msgspec
 
-from gateway.core.history.transcript import Spoken
+from gateway.core.history.transcript import TranscriptEntry
 from gateway.core.sizing.attachments import Attachment
 from gateway.wire.attachments import weigh_parts
 from gateway.wire.body import decode_fields, decode_message
 from gateway.wire.canonical import flatten_content
-from gateway.wire.split_results import Opened
+from gateway.wire.split_results import SplitResults
 
 # Sent back with a message and counted upstream, but not part of what it says.
 _HIDDEN_KEYS = ("reasoning_content", "refusal")
@@ -31,13 +31,13 @@ _ATTACHMENTS: dict[str, Attachment] = {
 }
 
 
-def read_spoken(raw: bytes) -> Spoken:
+def read_spoken(raw: bytes) -> TranscriptEntry:
     """The texts of a slice that has been read before."""
     message = decode_message(raw)
     texts, media = flatten_content(message.get("content"))
     hidden = [message[key] for key in _HIDDEN_KEYS if isinstance(message.get(key), str)]
     media_tokens, words = weigh_parts(media, _ATTACHMENTS)
-    return Spoken(
+    return TranscriptEntry(
         role=str(message["role"]),
         text="\n".join(texts),
         calls=tuple(_iter_calls(message)),
@@ -68,9 +68,9 @@ def _read_call(call: dict[str, object]) -> tuple[str, str]:
 # JOINED: Chat Completions: the content of a tool message, apart from the rest of it.
 
 
-def open_results(raw: bytes) -> Opened:
+def open_results(raw: bytes) -> SplitResults:
     """Of a slice that was read before. Raises MsgspecError, UnicodeDecodeError, RecursionError."""
     message = decode_fields(raw)
     content = msgspec.json.decode(message["content"]) if "content" in message else None
     message["content"] = msgspec.Raw(b'""')
-    return Opened(msgspec.json.encode(message), (content,))
+    return SplitResults(msgspec.json.encode(message), (content,))

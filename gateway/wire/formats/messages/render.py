@@ -9,14 +9,14 @@ from gateway.core.history.pivot import Mark, Pivot, list_turns
 from gateway.core.history.transcript import cut_middle
 from gateway.wire.body import decode_fields
 from gateway.wire.errors import find_error
-from gateway.wire.local_response import OwnAnswer
-from gateway.wire.sse import Event, render_event
+from gateway.wire.local_response import LocalResponse
+from gateway.wire.sse import SseEvent, render_event
 from gateway.wire.summary_request import SummaryRequest
 
 # "text content blocks must be non-empty", and must say something.
 _NOTHING: Final = "(nothing)"
 
-Fields = dict[str, msgspec.Raw]
+RawFields = dict[str, msgspec.Raw]
 
 
 def render_summary(pivot: Pivot, next_role: str) -> bytes:
@@ -59,19 +59,19 @@ def _shorten_message(content: msgspec.Raw, mark: Mark, placeholder: str) -> msgs
     return msgspec.Raw(msgspec.json.encode(shortened))
 
 
-def _read_blocks(content: msgspec.Raw) -> list[Fields]:
+def _read_blocks(content: msgspec.Raw) -> list[RawFields]:
     """None of a string, and of a list that holds anything but objects."""
     try:
-        return msgspec.json.decode(content, type=list[Fields])
+        return msgspec.json.decode(content, type=list[RawFields])
     except msgspec.ValidationError:
         return []
 
 
-def _is_result(block: Fields) -> bool:
+def _is_result(block: RawFields) -> bool:
     return "type" in block and bytes(block["type"]) == b'"tool_result"'
 
 
-def _shorten_result(block: Fields, mark: Mark, placeholder: str) -> Fields:
+def _shorten_result(block: RawFields, mark: Mark, placeholder: str) -> RawFields:
     content = block.get("content")
     if content is None:
         return block
@@ -133,7 +133,7 @@ def render_summary_request(request: SummaryRequest) -> bytes:
 _Fields = dict[str, object]
 
 
-def render_own_answer(answer: OwnAnswer) -> bytes:
+def render_own_answer(answer: LocalResponse) -> bytes:
     ending = _Fields(stop_reason="end_turn", stop_sequence=None)
     if not answer.is_streamed:
         content = [_Fields(type="text", text=answer.text)]
@@ -146,10 +146,12 @@ def render_own_answer(answer: OwnAnswer) -> bytes:
         _Fields(type="message_delta", delta=ending, usage={"output_tokens": 0}),
         _Fields(type="message_stop"),
     ]
-    return b"".join(render_event(Event(str(event["type"]), msgspec.json.encode(event))) for event in events)
+    return b"".join(
+        render_event(SseEvent(str(event["type"]), msgspec.json.encode(event))) for event in events
+    )
 
 
-def _make_message(answer: OwnAnswer) -> _Fields:
+def _make_message(answer: LocalResponse) -> _Fields:
     """As it begins: with nothing in it yet."""
     head = _Fields(id=f"msg_{answer.id}", type="message", role="assistant", model=answer.model, content=[])
     head |= {"stop_reason": None, "stop_sequence": None}

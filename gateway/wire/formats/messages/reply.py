@@ -1,12 +1,12 @@
 """Anthropic Messages: what one JSON object of an answer says. Thinking is not text."""
 
-from gateway.wire.response.facts import Document
+from gateway.wire.response.facts import JsonObject
 from gateway.wire.response.summary_reply import Said
 
 _NOTHING = Said("", is_whole=False, has_tool_calls=False)
 
 
-def read_said(document: Document) -> Said:
+def read_said(document: JsonObject) -> Said:
     """A piece of a block, a block that begins, or the whole message."""
     match document:
         case {"type": "content_block_delta", "delta": {"type": "text_delta", "text": str(text)}}:
@@ -20,10 +20,10 @@ def read_said(document: Document) -> Said:
     return _NOTHING
 
 
-def _read_text(block: Document) -> str:
+def _read_text(block: JsonObject) -> str:
     text = block.get("text")
     return text if block.get("type") == "text" and isinstance(text, str) else ""
 
 
-def _is_call(block: Document) -> bool:
+def _is_call(block: JsonObject) -> bool:
     return block.get("type") == "tool_use"

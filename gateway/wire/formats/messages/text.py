@@ -8,12 +8,12 @@ from typing import Final
 
 import msgspec
 
-from gateway.core.history.transcript import Spoken
+from gateway.core.history.transcript import TranscriptEntry
 from gateway.core.sizing.attachments import ATTACHMENT_TOKENS, Attachment
 from gateway.wire.attachments import iter_words
 from gateway.wire.body import decode_fields, decode_message
 from gateway.wire.canonical import canonical_json
-from gateway.wire.split_results import Opened
+from gateway.wire.split_results import SplitResults
 
 _ATTACHMENTS: Final[dict[str, Attachment]] = {
     "image": "image",
@@ -27,7 +27,7 @@ _SEALED_CHARACTERS_PER_TOKEN: Final = 5
 _SEALED_KEYS: Final = ("encrypted_content", "encrypted_stdout")
 
 
-def read_spoken(raw: bytes) -> Spoken:
+def read_spoken(raw: bytes) -> TranscriptEntry:
     """The texts of a slice that has been read before: the results one by one, then what is said beside."""
     message = decode_message(raw)
     content = message.get("content")
@@ -44,13 +44,13 @@ def _is_result(block: object) -> bool:
     return isinstance(block, dict) and block.get("type") == "tool_result"
 
 
-def _read_result(block: dict[str, object]) -> Spoken:
+def _read_result(block: dict[str, object]) -> TranscriptEntry:
     content = block.get("content")
     said = _read_beside("tool", content if isinstance(content, list) else [content])
     return replace(said, is_result=True)
 
 
-def _read_beside(role: str, blocks: list[object]) -> Spoken:
+def _read_beside(role: str, blocks: list[object]) -> TranscriptEntry:
     texts: list[str] = []
     calls: list[tuple[str, str]] = []
     hidden: list[str] = []
@@ -82,7 +82,7 @@ def _read_beside(role: str, blocks: list[object]) -> Spoken:
                 media += 1
                 hidden.extend(iter_words(block))
                 sealed += _count_sealed(block)
-    return Spoken(
+    return TranscriptEntry(
         role=role,
         text="\n".join(texts),
         calls=tuple(calls),
@@ -110,14 +110,14 @@ def _count_sealed(value: object) -> int:
 _NOTHING: Final = msgspec.Raw(b"null")
 
 
-def open_results(raw: bytes) -> Opened:
+def open_results(raw: bytes) -> SplitResults:
     """Of a slice that was read before. Raises MsgspecError, UnicodeDecodeError, RecursionError."""
     message = decode_fields(raw)
     content = message.get("content", _NOTHING)
     if not bytes(content).startswith(b"["):
-        return Opened(raw, ())
+        return SplitResults(raw, ())
     blocks = msgspec.json.decode(content, type=list[dict[str, msgspec.Raw]])
     results = [block for block in blocks if msgspec.json.decode(block.get("type", _NOTHING)) == "tool_result"]
     contents = [msgspec.json.decode(result.pop("content", _NOTHING)) for result in results]
     message["content"] = msgspec.Raw(msgspec.json.encode(blocks))
-    return Opened(msgspec.json.encode(message), tuple(contents))
+    return SplitResults(msgspec.json.encode(message), tuple(contents))

@@ -12,7 +12,7 @@ from gateway.core.errors import Unreadable
 from gateway.wire.body import Fields, Slice, split_fields_or_text
 from gateway.wire.edits import Edit, apply_edits
 from gateway.wire.formats.responses.items import decode_items, read_kind
-from gateway.wire.sse import Event
+from gateway.wire.sse import SseEvent
 from gateway.wire.stored_history import Answered, Expanded, NamedHistory, Names
 
 _PREVIOUS: Final = "previous_response_id"
@@ -135,7 +135,7 @@ class ResponseItems:
         self._items: list[bytes] = []
         self._room = _MOST_BYTES
 
-    def feed(self, event: Event) -> Answered | None:
+    def feed(self, event: SseEvent) -> Answered | None:
         if self._room < 0 or (event.name and not any(mark in event.data for mark in _MARKS)):
             return None
         try:
@@ -143,7 +143,7 @@ class ResponseItems:
         except (ValueError, RecursionError):
             return None
 
-    def _take(self, event: Event) -> Answered | None:
+    def _take(self, event: SseEvent) -> Answered | None:
         read = _decode_event(event.data)
         if read.type == "response.output_item.done" and len(read.item):
             self._room -= len(read.item)

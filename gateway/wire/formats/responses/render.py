@@ -9,8 +9,8 @@ from gateway.core.history.transcript import cut_middle
 from gateway.wire.body import decode_fields
 from gateway.wire.errors import find_error, make_error
 from gateway.wire.formats.responses.items import decode_items, read_answered, read_kind
-from gateway.wire.local_response import OwnAnswer
-from gateway.wire.sse import Event, render_event
+from gateway.wire.local_response import LocalResponse
+from gateway.wire.sse import SseEvent, render_event
 from gateway.wire.summary_request import THINKING_ALLOWANCE_TOKENS, SummaryRequest
 
 _PART_TYPES: Final = {"user": "input_text", "assistant": "output_text"}
@@ -125,7 +125,7 @@ _AT: Final = {"output_index": 0}
 _Fields = dict[str, object]
 
 
-def render_own_answer(answer: OwnAnswer) -> bytes:
+def render_own_answer(answer: LocalResponse) -> bytes:
     message = _make_message(answer, "completed", [_make_part(answer.text)])
     final = _make_response(answer, "completed", [message]) | {"usage": _NOTHING_USED}
     if not answer.is_streamed:
@@ -140,7 +140,7 @@ def render_own_answer(answer: OwnAnswer) -> bytes:
     return b"".join(_render_numbered(number, event) for number, event in enumerate(events))
 
 
-def _make_item_events(answer: OwnAnswer, message: _Fields) -> list[_Fields]:
+def _make_item_events(answer: LocalResponse, message: _Fields) -> list[_Fields]:
     text, part = answer.text, _make_part(answer.text)
     place = _Fields(item_id=message["id"], content_index=0) | _AT
     started = _make_message(answer, "in_progress", [])
@@ -154,7 +154,7 @@ def _make_item_events(answer: OwnAnswer, message: _Fields) -> list[_Fields]:
     ]
 
 
-def _make_response(answer: OwnAnswer, status: str, output: list[_Fields]) -> _Fields:
+def _make_response(answer: LocalResponse, status: str, output: list[_Fields]) -> _Fields:
     """With every field that the API's own clients take for granted. Nobody keeps it."""
     head = _Fields(id=f"resp_{answer.id}", object="response", created_at=answer.created_seconds)
     head |= {"status": status, "error": None, "incomplete_details": None, "instructions": None}
@@ -163,7 +163,7 @@ def _make_response(answer: OwnAnswer, status: str, output: list[_Fields]) -> _Fi
     return head | {"tools": [], "top_p": None, "truncation": "disabled", "usage": None}
 
 
-def _make_message(answer: OwnAnswer, status: str, content: list[_Fields]) -> _Fields:
+def _make_message(answer: LocalResponse, status: str, content: list[_Fields]) -> _Fields:
     head = _Fields(id=f"msg_{answer.id}", type="message", status=status)
     return head | {"role": "assistant", "content": content}
 
@@ -174,7 +174,7 @@ def _make_part(text: str) -> _Fields:
 
 def _render_numbered(number: int, event: _Fields) -> bytes:
     return render_event(
-        Event(str(event["type"]), msgspec.json.encode(event | _Fields(sequence_number=number)))
+        SseEvent(str(event["type"]), msgspec.json.encode(event | _Fields(sequence_number=number)))
     )
 
 

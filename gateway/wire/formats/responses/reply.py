@@ -1,13 +1,13 @@
 """Responses: what one JSON object of an answer says."""
 
 from gateway.wire.formats.responses.items import read_kind
-from gateway.wire.response.facts import Document
+from gateway.wire.response.facts import JsonObject
 from gateway.wire.response.summary_reply import Said
 
 _NOTHING = Said("", False, False)
 
 
-def read_said(document: Document) -> Said:
+def read_said(document: JsonObject) -> Said:
     """A delta; a text, an item or a response that is whole; a whole body."""
     match document:
         case {"type": "response.output_text.delta", "delta": str(text)}:
@@ -28,7 +28,7 @@ def _read_items(items: list[object]) -> Said:
     return Said("".join(texts), True, any(read_kind(item).endswith("_call") for item in read))
 
 
-def _list_texts(item: Document) -> list[str]:
+def _list_texts(item: JsonObject) -> list[str]:
     content = item.get("content")
     parts = [part for part in content if isinstance(part, dict)] if isinstance(content, list) else []
     texts = [part.get("text") for part in parts if part.get("type") == "output_text"]

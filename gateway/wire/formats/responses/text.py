@@ -7,13 +7,13 @@ from typing import Final
 
 import msgspec
 
-from gateway.core.history.transcript import Spoken
+from gateway.core.history.transcript import TranscriptEntry
 from gateway.core.sizing.attachments import ATTACHMENT_TOKENS, Attachment
 from gateway.wire.attachments import iter_words, weigh_parts
 from gateway.wire.body import decode_fields
 from gateway.wire.canonical import canonical_json, flatten_content
 from gateway.wire.formats.responses.items import Item, decode_items, read_answered, read_kind
-from gateway.wire.split_results import Opened
+from gateway.wire.split_results import SplitResults
 
 _ATTACHMENTS: Final[dict[str, Attachment]] = {
     "input_image": "image",
@@ -30,7 +30,7 @@ _FRAME_KEYS: Final = frozenset(
 _SECRET_CHARACTERS_PER_TOKEN: Final = 6
 
 
-def read_spoken(raw: bytes) -> Spoken:
+def read_spoken(raw: bytes) -> TranscriptEntry:
     """The texts of a slice that has been read before."""
     *thoughts, item = decode_items(raw)
     if read_kind(item) == "reasoning":
@@ -43,7 +43,7 @@ def read_spoken(raw: bytes) -> Spoken:
         media_tokens += ATTACHMENT_TOKENS["image"]
     is_result = read_answered(item) is not None
     role = item.get("role")
-    return Spoken(
+    return TranscriptEntry(
         role=role if isinstance(role, str) else "tool" if is_result else "assistant",
         text="\n".join(texts),
         calls=_read_calls(item),
@@ -103,12 +103,12 @@ _KINDS: Final = frozenset(
 _NOTHING: Final = msgspec.Raw(b"null")
 
 
-def open_results(raw: bytes) -> Opened:
+def open_results(raw: bytes) -> SplitResults:
     """Of a slice that was read before. Raises MsgspecError, UnicodeDecodeError, RecursionError."""
     item = decode_fields(raw)
     kind = msgspec.json.decode(item.get("type", _NOTHING))
     if not isinstance(kind, str) or kind not in _KINDS:
-        return Opened(raw, ())
+        return SplitResults(raw, ())
     output = msgspec.json.decode(item.get("output", _NOTHING))
     item["output"] = msgspec.Raw(b'""')
-    return Opened(msgspec.json.encode(item), (output,))
+    return SplitResults(msgspec.json.encode(item), (output,))

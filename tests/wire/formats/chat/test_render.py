@@ -17,7 +17,7 @@ from gateway.wire.formats.chat.render import (
 )
 from gateway.wire.formats.chat.reply import read_said
 from gateway.wire.formats.chat.request import parse_body
-from gateway.wire.local_response import OwnAnswer
+from gateway.wire.local_response import LocalResponse
 from gateway.wire.response.summary_reply import SummaryAnswer
 from gateway.wire.summary_request import SummaryRequest
 from tests.builders.chat import JSON, PLACEHOLDER, make_pivot, read, render, render_message
@@ -218,7 +218,7 @@ def test_it_is_read_as_a_whole_answer_without_usage(text: str, is_streamed: bool
 
 
 def test_whole_it_is_a_chat_completion() -> None:
-    answer: OwnAnswer = make_answer("Done.", is_streamed=False)
+    answer: LocalResponse = make_answer("Done.", is_streamed=False)
     message = {"role": "assistant", "content": "Done.", "refusal": None}
     assert json.loads(render_own_answer(answer)) == {
         "id": "chatcmpl-abc",

@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 
-from gateway.core.history.transcript import Spoken
+from gateway.core.history.transcript import TranscriptEntry
 from gateway.wire.formats.chat.request import read_message
 from gateway.wire.formats.chat.text import open_results, read_spoken
 from tests.builders.chat import JSON, conversations, render_message
@@ -13,10 +13,10 @@ from tests.builders.chat import JSON, conversations, render_message
 @pytest.mark.parametrize(
     ("message", "expected"),
     [
-        ({"role": "user", "content": "a"}, Spoken("user", "a", (), 0)),
+        ({"role": "user", "content": "a"}, TranscriptEntry("user", "a", (), 0)),
         (
             {"role": "user", "content": [{"type": "text", "text": "a"}, "b", {"type": "image_url"}]},
-            Spoken("user", "a\nb", (), 1, media_tokens=1_000),
+            TranscriptEntry("user", "a\nb", (), 1, media_tokens=1_000),
         ),
         (
             {
@@ -27,55 +27,61 @@ from tests.builders.chat import JSON, conversations, render_message
                     {"type": "file", "file": {"file_data": "data:application/pdf;base64," + "QUJD" * 9_000}},
                 ],
             },
-            Spoken("user", "", (), 3, media_tokens=1_000 + 1_200 + 6_000),
+            TranscriptEntry("user", "", (), 3, media_tokens=1_000 + 1_200 + 6_000),
         ),
         (
             {
                 "role": "assistant",
                 "content": [{"type": "thinking", "thinking": "hm, a b", "n": [{"m": "c"}]}],
             },
-            Spoken("assistant", "", (), 1, "thinking\nhm, a b\nc"),
+            TranscriptEntry("assistant", "", (), 1, "thinking\nhm, a b\nc"),
         ),
         (
             {"role": "user", "content": [{"type": "new", "a": "data:x/y;base64,QQ==", "b": "QUJD" * 256}]},
-            Spoken("user", "", (), 1, "new"),
+            TranscriptEntry("user", "", (), 1, "new"),
         ),
         (
             {"role": "user", "content": [{"type": ["odd"], "a": "漢" * 2_000}]},
-            Spoken("user", "", (), 1, "odd\n" + "漢" * 2_000),
+            TranscriptEntry("user", "", (), 1, "odd\n" + "漢" * 2_000),
         ),
-        ({"role": "assistant", "content": None}, Spoken("assistant", "", (), 0)),
-        ({"role": "assistant"}, Spoken("assistant", "", (), 0)),
+        ({"role": "assistant", "content": None}, TranscriptEntry("assistant", "", (), 0)),
+        ({"role": "assistant"}, TranscriptEntry("assistant", "", (), 0)),
         (
             {"role": "assistant", "content": "a", "reasoning_content": "hm", "refusal": "no"},
-            Spoken("assistant", "a", (), 0, "hm\nno"),
+            TranscriptEntry("assistant", "a", (), 0, "hm\nno"),
         ),
         (
             {"role": "assistant", "tool_calls": [{"id": "1", "function": {"name": "f", "arguments": "{}"}}]},
-            Spoken("assistant", "", (("f", "{}"),), 0),
+            TranscriptEntry("assistant", "", (("f", "{}"),), 0),
         ),
         (
             {"role": "assistant", "tool_calls": [{"type": "custom", "custom": {"name": "f", "input": "x"}}]},
-            Spoken("assistant", "", (("f", "x"),), 0),
+            TranscriptEntry("assistant", "", (("f", "x"),), 0),
         ),
         (
             {"role": "assistant", "tool_calls": [{"type": None, "function": {"name": "f"}}]},
-            Spoken("assistant", "", (("f", ""),), 0),
+            TranscriptEntry("assistant", "", (("f", ""),), 0),
         ),
-        ({"role": "assistant", "tool_calls": [{"type": "new"}, 7]}, Spoken("assistant", "", (("", ""),), 0)),
+        (
+            {"role": "assistant", "tool_calls": [{"type": "new"}, 7]},
+            TranscriptEntry("assistant", "", (("", ""),), 0),
+        ),
         (
             {"role": "assistant", "function_call": {"name": "f", "arguments": "{}"}},
-            Spoken("assistant", "", (("f", "{}"),), 0),
+            TranscriptEntry("assistant", "", (("f", "{}"),), 0),
         ),
         (
             {"role": "tool", "tool_call_id": "1", "content": "a"},
-            Spoken("tool", "a", (), 0, is_result=True),
+            TranscriptEntry("tool", "a", (), 0, is_result=True),
         ),
-        ({"role": "function", "name": "f", "content": "a"}, Spoken("function", "a", (), 0, is_result=True)),
-        ({"role": "wizard", "content": "a"}, Spoken("wizard", "a", (), 0)),
+        (
+            {"role": "function", "name": "f", "content": "a"},
+            TranscriptEntry("function", "a", (), 0, is_result=True),
+        ),
+        ({"role": "wizard", "content": "a"}, TranscriptEntry("wizard", "a", (), 0)),
     ],
 )
-def test_every_message_says_what_stands_in_it(message: JSON, expected: Spoken) -> None:
+def test_every_message_says_what_stands_in_it(message: JSON, expected: TranscriptEntry) -> None:
     assert read_spoken(render_message(message)) == expected
 
 

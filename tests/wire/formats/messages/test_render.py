@@ -17,7 +17,7 @@ from gateway.wire.formats.messages.render import (
     render_summary,
     render_summary_request,
 )
-from gateway.wire.response.reader import AnswerReader, Reading
+from gateway.wire.response.reader import Reading, ResponseReader
 from gateway.wire.summary_request import SummaryRequest
 from tests.builders.chat import (
     PLACEHOLDER,
@@ -269,7 +269,7 @@ def read_stream(text: str) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("is_streamed", [False, True])
 def test_it_is_read_as_a_whole_answer_whose_usage_says_nothing(is_streamed: bool) -> None:
-    reader = AnswerReader("text/event-stream" if is_streamed else "application/json", "")
+    reader = ResponseReader("text/event-stream" if is_streamed else "application/json", "")
     reader.feed(render_own_answer(make_answer("Done.", is_streamed=is_streamed)))
     assert reader.read() == Reading(None, "end_turn", has_error=False, is_complete=True)
 

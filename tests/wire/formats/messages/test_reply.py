@@ -4,10 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.core.compaction.summary import Answer, is_complete
+from gateway.core.compaction.summary import Candidate, is_complete
 from gateway.core.sizing.usage import Usage
 from gateway.wire.formats.messages.reply import read_said
-from gateway.wire.response.reader import AnswerReader
+from gateway.wire.response.reader import ResponseReader
 from gateway.wire.response.stream_start import Refused, Started, StreamStart
 from gateway.wire.response.summary_reply import Said, SummaryAnswer, SummaryReader
 from tests.builders.messages import JSON, text_block, use
@@ -87,7 +87,7 @@ def test_only_a_reply_that_ended_by_itself_will_do(reason: str, rejected: str | 
     read = read_all(
         stream(begin(0, text_block("")), delta(0, "text_delta", text="We looked."), reason=reason)
     )
-    answer = Answer(
+    answer = Candidate(
         text=read.text, finish_reason=read.finish_reason, has_tool_calls=False, has_error=read.has_error
     )
     found = is_complete(answer)
@@ -98,7 +98,7 @@ def test_an_error_in_the_stream_is_seen() -> None:
     error = {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}
     data = _STREAM.split(b"event: message_delta")[0] + f"event: error\ndata: {json.dumps(error)}\n\n".encode()
     assert read_all(data).has_error
-    reader = AnswerReader("text/event-stream", "")
+    reader = ResponseReader("text/event-stream", "")
     reader.feed(data)
     assert reader.read().has_error and not reader.read().is_complete
 
@@ -112,7 +112,7 @@ def test_a_stream_starts_with_its_first_content_and_a_refusal_before_it_is_known
 
 
 def test_usage_holds_all_three_counters_of_the_input() -> None:
-    reader = AnswerReader("text/event-stream", "")
+    reader = ResponseReader("text/event-stream", "")
     reader.feed(_STREAM)
     read = reader.read()
     assert (read.usage, read.finish_reason, read.is_complete) == (Usage(1_104, 7), "end_turn", True)

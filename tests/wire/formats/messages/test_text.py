@@ -1,7 +1,7 @@
 import pytest
 from hypothesis import given
 
-from gateway.core.history.transcript import Spoken, list_entries
+from gateway.core.history.transcript import TranscriptEntry, list_entries
 from gateway.wire.formats.messages.request import read_message
 from gateway.wire.formats.messages.text import read_spoken
 from tests.builders.chat import render_message
@@ -16,71 +16,71 @@ def assistant(*blocks: object) -> JSON:
     return {"role": "assistant", "content": list(blocks)}
 
 
-_DONE = Spoken("tool", "done", (), 0, is_result=True)
+_DONE = TranscriptEntry("tool", "done", (), 0, is_result=True)
 _BLOB = "QUJD" * 256
 
 
 @pytest.mark.parametrize(
     ("message", "expected"),
     [
-        ({"role": "user", "content": "a"}, Spoken("user", "a", (), 0)),
+        ({"role": "user", "content": "a"}, TranscriptEntry("user", "a", (), 0)),
         (
             user(text_block("a", **MARK), IMAGE, text_block("b")),
-            Spoken("user", "a\nb", (), 1, media_tokens=1_000),
+            TranscriptEntry("user", "a\nb", (), 1, media_tokens=1_000),
         ),
-        (user(), Spoken("user", "", (), 0)),
+        (user(), TranscriptEntry("user", "", (), 0)),
         (
             assistant({"type": "compaction", "content": "We looked."}),
-            Spoken("assistant", "We looked.", (), 0),
+            TranscriptEntry("assistant", "We looked.", (), 0),
         ),
-        ({"role": "user"}, Spoken("user", "", (), 0)),
+        ({"role": "user"}, TranscriptEntry("user", "", (), 0)),
         (user(result()), _DONE),
         (user(result(content=[text_block("done")])), _DONE),
-        (user({"type": "tool_result"}), Spoken("tool", "", (), 0, is_result=True)),
+        (user({"type": "tool_result"}), TranscriptEntry("tool", "", (), 0, is_result=True)),
         (
             user(result("a"), result("b", [IMAGE]), text_block("Go on.")),
-            Spoken(
+            TranscriptEntry(
                 *("tool", "done", (), 0),
                 is_result=True,
                 more=(
-                    Spoken("tool", "", (), 1, is_result=True, media_tokens=1_000),
-                    Spoken("user", "Go on.", (), 0),
+                    TranscriptEntry("tool", "", (), 1, is_result=True, media_tokens=1_000),
+                    TranscriptEntry("user", "Go on.", (), 0),
                 ),
             ),
         ),
         (
             assistant(thought("hm"), text_block("a"), use(n=1), text_block("b")),
-            Spoken("assistant", "a\nb", (("look", '{"n":1}'),), 0, "hm"),
+            TranscriptEntry("assistant", "a\nb", (("look", '{"n":1}'),), 0, "hm"),
         ),
         (
             assistant({"type": "thinking", "thinking": "", "signature": "QUJD" * 10}),
-            Spoken("assistant", "", (), 0, media_tokens=8),
+            TranscriptEntry("assistant", "", (), 0, media_tokens=8),
         ),
         (
             assistant({"type": "redacted_thinking", "data": "QUJD" * 10}),
-            Spoken("assistant", "", (), 0, media_tokens=8),
+            TranscriptEntry("assistant", "", (), 0, media_tokens=8),
         ),
         (
             assistant({"type": "server_tool_use", "id": "s", "name": "web_search", "input": {"query": "q"}}),
-            Spoken("assistant", "", (("web_search", '{"query":"q"}'),), 0),
+            TranscriptEntry("assistant", "", (("web_search", '{"query":"q"}'),), 0),
         ),
         (
             assistant(
                 {"type": "web_search_tool_result", "content": [{"url": "u", "encrypted_content": _BLOB}]}
             ),
-            Spoken("assistant", "", (), 1, "web_search_tool_result\nu", media_tokens=204),
+            TranscriptEntry("assistant", "", (), 1, "web_search_tool_result\nu", media_tokens=204),
         ),
         (
             user({"type": "document", "source": {"type": "base64", "data": _BLOB}}),
-            Spoken("user", "", (), 1, media_tokens=6_000),
+            TranscriptEntry("user", "", (), 1, media_tokens=6_000),
         ),
         (
             user({"type": "document", "source": {"type": "text", "data": "word"}}),
-            Spoken("user", "", (), 1, "document\ntext\nword"),
+            TranscriptEntry("user", "", (), 1, "document\ntext\nword"),
         ),
     ],
 )
-def test_what_a_message_says(message: JSON, expected: Spoken) -> None:
+def test_what_a_message_says(message: JSON, expected: TranscriptEntry) -> None:
     assert read_spoken(render_message(message)) == expected
 
 

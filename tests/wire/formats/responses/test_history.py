@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.wire.formats.responses.history import NAMED_HISTORY, ResponseItems, expand, list_items
-from gateway.wire.sse import Event
+from gateway.wire.sse import SseEvent
 from gateway.wire.stored_history import Answered, Expanded
 
 _SAID = b'{"type":"message","role":"assistant","id":"msg_1","content":[]}'
@@ -99,8 +99,8 @@ def test_only_a_reference_is_a_name() -> None:
     assert not NAMED_HISTORY.is_name(b'{"type":"compaction","encrypted_content":"item_reference="}')
 
 
-def event(kind: str, **fields: object) -> Event:
-    return Event(kind, json.dumps({"type": kind, **fields}).encode())
+def event(kind: str, **fields: object) -> SseEvent:
+    return SseEvent(kind, json.dumps({"type": kind, **fields}).encode())
 
 
 _ITEMS: list[dict[str, object]] = [
@@ -124,7 +124,7 @@ def test_items_are_collected_from_a_stream_as_each_is_done() -> None:
 
 
 def test_a_whole_answer_and_a_last_event_hold_them_all() -> None:
-    assert ResponseItems().feed(Event("", json.dumps(_RESPONSE).encode())) == _EXPECTED
+    assert ResponseItems().feed(SseEvent("", json.dumps(_RESPONSE).encode())) == _EXPECTED
     assert ResponseItems().feed(event("response.completed", response=_RESPONSE)) == _EXPECTED
 
 
@@ -132,13 +132,13 @@ def test_a_whole_answer_and_a_last_event_hold_them_all() -> None:
     "one",
     [
         event("response.failed", response={**_RESPONSE, "status": "failed"}),
-        Event("", json.dumps({**_RESPONSE, "status": "queued"}).encode()),
-        Event("", b'{"error":{}}'),
-        Event("", b"<html>"),
-        Event("", b"["),
-        Event("response.completed", b"response.completed"),
+        SseEvent("", json.dumps({**_RESPONSE, "status": "queued"}).encode()),
+        SseEvent("", b'{"error":{}}'),
+        SseEvent("", b"<html>"),
+        SseEvent("", b"["),
+        SseEvent("response.completed", b"response.completed"),
         event("response.output_item.done"),
     ],
 )
-def test_what_is_no_whole_answer_leaves_nothing(one: Event) -> None:
+def test_what_is_no_whole_answer_leaves_nothing(one: SseEvent) -> None:
     assert ResponseItems().feed(one) is None

@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 
 from gateway.wire.formats.responses.render import render_own_answer
-from gateway.wire.response.reader import AnswerReader, Reading
+from gateway.wire.response.reader import Reading, ResponseReader
 from tests.wire.own_answers import TEXTS, make_answer, read_typed_events
 
 _NO_TOKENS = {
@@ -22,7 +22,7 @@ def read_stream(text: str) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("is_streamed", [False, True])
 def test_it_is_read_as_a_whole_answer_whose_usage_says_nothing(is_streamed: bool) -> None:
-    reader = AnswerReader("text/event-stream" if is_streamed else "application/json", "")
+    reader = ResponseReader("text/event-stream" if is_streamed else "application/json", "")
     reader.feed(render_own_answer(make_answer("Done.", is_streamed=is_streamed)))
     assert reader.read() == Reading(None, "completed", has_error=False, is_complete=True)
 

@@ -26,7 +26,7 @@ def stream(*events: Mapping[str, object]) -> bytes:
     return b"".join(f"event: {event['type']}\ndata: {json.dumps(event)}\n\n".encode() for event in events)
 
 
-def summarise(body: bytes, kind: str = "text/event-stream") -> SummaryAnswer:
+def summarize(body: bytes, kind: str = "text/event-stream") -> SummaryAnswer:
     reader = SummaryReader(read_said, kind, "")
     reader.feed(body)
     return reader.read()
@@ -53,7 +53,7 @@ def test_what_one_object_says(document: Mapping[str, object], said: Said) -> Non
 
 
 def test_a_text_is_taken_once_however_often_it_is_said() -> None:
-    answer = summarise(
+    answer = summarize(
         stream(
             {"type": "response.output_text.delta", "delta": "So "},
             {"type": "response.output_text.delta", "delta": "far."},
@@ -67,15 +67,15 @@ def test_a_text_is_taken_once_however_often_it_is_said() -> None:
 
 
 def test_a_stream_without_deltas_and_a_whole_body_say_it_too() -> None:
-    assert summarise(stream(end("completed", _THOUGHT, _MESSAGE))).text == "So far."
-    assert summarise(json.dumps(make_response(_MESSAGE)).encode(), "application/json").text == "So far."
+    assert summarize(stream(end("completed", _THOUGHT, _MESSAGE))).text == "So far."
+    assert summarize(json.dumps(make_response(_MESSAGE)).encode(), "application/json").text == "So far."
 
 
 def test_what_was_cut_or_failed_says_so() -> None:
-    cut = summarise(stream(end("incomplete", _MESSAGE, incomplete_details={"reason": "max_output_tokens"})))
+    cut = summarize(stream(end("incomplete", _MESSAGE, incomplete_details={"reason": "max_output_tokens"})))
     assert cut.finish_reason == "max_output_tokens"
-    assert summarise(stream(end("failed", error={"code": "server_error", "message": "no"}))).has_error
-    assert summarise(stream(end("completed", _CALL))).has_tool_calls
+    assert summarize(stream(end("failed", error={"code": "server_error", "message": "no"}))).has_error
+    assert summarize(stream(end("completed", _CALL))).has_tool_calls
 
 
 def test_cached_tokens_are_a_part_of_the_input() -> None:
@@ -85,5 +85,5 @@ def test_cached_tokens_are_a_part_of_the_input() -> None:
         "output_tokens": 5,
         "total_tokens": 95,
     }
-    told = summarise(stream(end("completed", _MESSAGE, usage=usage))).usage
+    told = summarize(stream(end("completed", _MESSAGE, usage=usage))).usage
     assert told is not None and (told.prompt_tokens, told.output_tokens) == (90, 5)

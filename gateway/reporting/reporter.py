@@ -9,13 +9,21 @@ from typing import Final
 from gateway.conversations.turn import Turn
 from gateway.core.compaction.cut import Cut
 from gateway.core.compaction.plan import Plan
-from gateway.core.compaction.request import DIGEST, Made, Order
+from gateway.core.compaction.request import DIGEST, CompactionRequest, CompactionResult
 from gateway.core.history.pivot import Batch, Pivot
 from gateway.core.refusal.overflow import Overflow
-from gateway.reporting.compaction_log import DONE, Chronicle, Entry
-from gateway.reporting.events import Bus, Compacted, CompactionFailed, Kind, Overflowed, Pruned, make_boundary
+from gateway.reporting.compaction_log import DONE, CompactionLogWriter, Entry
+from gateway.reporting.events import (
+    Bus,
+    Compacted,
+    CompactionFailed,
+    Overflowed,
+    Pruned,
+    SummaryKind,
+    make_boundary,
+)
 from gateway.reporting.metrics import Metrics
-from gateway.reporting.originals import Archive
+from gateway.reporting.originals import OriginalsArchive
 
 _compactor: Final = logging.getLogger("gateway.compactor")
 _recovery: Final = logging.getLogger("gateway.recovery")
@@ -24,14 +32,18 @@ NOTHING_TO_FOLD: Final = "nothing to fold"
 _MODEL_CHARS: Final = 128
 
 
-class Journal:
-    def __init__(self, metrics: Metrics, bus: Bus, chronicle: Chronicle, archive: Archive) -> None:
+class Reporter:
+    def __init__(
+        self, metrics: Metrics, bus: Bus, chronicle: CompactionLogWriter, archive: OriginalsArchive
+    ) -> None:
         self._metrics = metrics
         self._bus = bus
         self._chronicle = chronicle
         self._archive = archive
 
-    def note_compaction(self, turn: Turn, cut: Cut, made: Made, order: Order, seconds: float) -> None:
+    def note_compaction(
+        self, turn: Turn, cut: Cut, made: CompactionResult, order: CompactionRequest, seconds: float
+    ) -> None:
         """A summary or a digest, whatever came of it; a pivot that was made is durable."""
         where = f"conversation={turn.conversation} folded_tokens={cut.folded}"
         where += f" reason={order.reason} calls={made.calls} seconds={seconds:.1f}"
@@ -47,7 +59,7 @@ class Journal:
             self._tell_failed(turn, outcome.reason, order)
         self._chronicle.note(turn, _make_entry(cut, made, order, seconds))
 
-    def note_nothing_to_fold(self, turn: Turn, order: Order) -> None:
+    def note_nothing_to_fold(self, turn: Turn, order: CompactionRequest) -> None:
         """A person asked for a compaction, and there is nothing that it could do."""
         self._metrics.count_compaction(_kind(order), NOTHING_TO_FOLD)
         _compactor.info("compaction by hand: %s conversation=%s", NOTHING_TO_FOLD, turn.conversation)
@@ -123,7 +135,7 @@ class Journal:
             )
         )
 
-    def _tell_compacted(self, turn: Turn, cut: Cut, pivot: Pivot, order: Order) -> None:
+    def _tell_compacted(self, turn: Turn, cut: Cut, pivot: Pivot, order: CompactionRequest) -> None:
         self._bus.publish(make_boundary(turn.conversation, order.trigger, order.pre_tokens))
         self._bus.publish(
             Compacted(
@@ -137,7 +149,7 @@ class Journal:
             )
         )
 
-    def _tell_failed(self, turn: Turn, reason: str, order: Order) -> None:
+    def _tell_failed(self, turn: Turn, reason: str, order: CompactionRequest) -> None:
         self._bus.publish(
             CompactionFailed(
                 session_id=turn.conversation,
@@ -150,12 +162,12 @@ class Journal:
         )
 
 
-def _count_after(cut: Cut, pivot: Pivot, order: Order) -> int:
+def _count_after(cut: Cut, pivot: Pivot, order: CompactionRequest) -> int:
     saved = pivot.saved_tokens - (cut.base.saved_tokens if cut.base else 0)
     return max(0, order.pre_tokens - saved)
 
 
-def _make_entry(cut: Cut, made: Made, order: Order, seconds: float) -> Entry:
+def _make_entry(cut: Cut, made: CompactionResult, order: CompactionRequest, seconds: float) -> Entry:
     pivot = made.outcome if isinstance(made.outcome, Pivot) else None
     return Entry(
         at_seconds=time.time(),
@@ -173,5 +185,5 @@ def _make_entry(cut: Cut, made: Made, order: Order, seconds: float) -> Entry:
     )
 
 
-def _kind(order: Order) -> Kind:
+def _kind(order: CompactionRequest) -> SummaryKind:
     return "digest" if order.reason == DIGEST.reason else "summary"
