@@ -1,3 +1,9 @@
+"""What others have a say in: before a compaction (`pre_compact`) and after it (`session_start`).
+
+A hook gets ids, numbers and the instructions that a person gave, never the conversation. It may be slow,
+broken or gone: then it has said nothing, and one log line says so.
+"""
+
 import logging
 from collections.abc import Sequence
 from typing import Literal, Protocol
@@ -7,8 +13,6 @@ import msgspec
 from gateway.core.compaction.request import CompactionTrigger
 from gateway.core.errors import HookFailed
 from gateway.reporting.events import Bus, Compacted
-
-# JOINED: What others have a say in: before a compaction (`pre_compact`) and after it (`session
 
 log = logging.getLogger("gateway.hooks")
 
