@@ -1,0 +1,238 @@
+"""Constructs everything a gateway consists of, one builder per package. Opens nothing and starts nothing."""
+
+from dataclasses import dataclass
+
+import httpx2 as httpx
+
+from gateway.admin.event_stream import EventStream
+from gateway.admin.pages import AdminPages, HistoryPages
+from gateway.admin.server import AdminServer
+from gateway.compaction.compactor import Compactor
+from gateway.compaction.job import CompactionJob
+from gateway.compaction.pivots import Digester, PivotMaker
+from gateway.compaction.summarizer import HookedSummarizer, Summarizer
+from gateway.compaction.summary_client import SummaryClient, SummaryModels
+from gateway.compaction.summary_prompt import SummaryCallBuilder
+from gateway.conversations.recognizer import Recognizer
+from gateway.conversations.registry import Registry
+from gateway.conversations.stored_responses import StoredResponses
+from gateway.core.policy import Estimator
+from gateway.hooks import Hooks
+from gateway.hooks.plugin import load_plugins
+from gateway.hooks.webhook import Webhook
+from gateway.limits.book import LimitsBook
+from gateway.limits.discovery import Discovery
+from gateway.limits.model_lists import ModelLists
+from gateway.limits.model_table import ModelTable
+from gateway.pipeline.admission import Admission
+from gateway.pipeline.commands import Commands
+from gateway.pipeline.count_tokens import CountTokens
+from gateway.pipeline.overflow_retry import OverflowRetry
+from gateway.pipeline.planning_step import PlanningStep
+from gateway.pipeline.proxy import Proxy, Ways
+from gateway.pipeline.relay import Relay
+from gateway.pipeline.rewriter import Rewriter
+from gateway.pipeline.sender import Sender
+from gateway.pipeline.turns import TurnBuilder
+from gateway.planning.learning import Calibrator, LimitLearner
+from gateway.planning.message_sizes import Sizer, TextCounter
+from gateway.planning.planner import Planner
+from gateway.planning.tokenizer import Tokenizer, count_by_length, count_by_length_up
+from gateway.reporting.compaction_log import CompactionLogWriter
+from gateway.reporting.events import Bus
+from gateway.reporting.library_log import make_library_log
+from gateway.reporting.metrics import Metrics
+from gateway.reporting.originals import OriginalsArchive
+from gateway.reporting.reporter import Reporter
+from gateway.settings import Settings
+from gateway.state.state import State
+from gateway.store import Store, open_bounded_store, open_store
+from gateway.tenants import Policies, Tenancy
+from gateway.upstream.internal_client import open_client
+from gateway.upstream.target import Upstreams
+
+# Counts of forty thousand messages: all that hundreds of conversations near their thresholds hold.
+_SIZES_BYTES = 16 << 20
+# The directory of the originals, beside the state.
+_ORIGINALS_NAME = "originals"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Foundation:
+    """What is kept, and what is reported. Every other package is built on it."""
+
+    store: Store
+    originals_store: Store
+    state: State
+    log_writer: CompactionLogWriter
+    archive: OriginalsArchive
+    metrics: Metrics
+    bus: Bus
+    reporter: Reporter
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    book: LimitsBook
+    discovery: Discovery
+
+
+@dataclass(frozen=True, kw_only=True)
+class Planning:
+    tokenizer: Tokenizer
+    sizer: Sizer
+    planner: Planner
+    calibrator: Calibrator
+
+
+@dataclass(frozen=True, kw_only=True)
+class Compaction:
+    job: CompactionJob
+    compactor: Compactor
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pipeline:
+    relay: Relay
+    proxy: Proxy
+
+
+@dataclass(frozen=True, kw_only=True)
+class Parts:
+    """Everything that `app` opens, uses and closes."""
+
+    foundation: Foundation
+    planning: Planning
+    hooks: Hooks
+    client: httpx.AsyncClient
+    discovery: Discovery
+    compactor: Compactor
+    pipeline: Pipeline
+    admin: AdminServer
+
+
+def build(settings: Settings) -> Parts:
+    """Raises StoreError for a store that this build does not know."""
+    client = open_client()
+    foundation = build_foundation(settings)
+    limits = build_limits(settings, foundation, client)
+    planning = build_planning(foundation, limits)
+    hooks = build_hooks(settings, client)
+    summarizer = build_summarizer(settings, limits, planning, hooks, client)
+    compaction = build_compaction(foundation, planning, summarizer)
+    registry = Registry(settings.cache.bodies_bytes, settings.cache.bodies)
+    return Parts(
+        foundation=foundation,
+        planning=planning,
+        hooks=hooks,
+        client=client,
+        discovery=limits.discovery,
+        compactor=compaction.compactor,
+        pipeline=build_pipeline(settings, foundation, limits, planning, compaction, registry),
+        admin=build_admin(settings, foundation, compaction, registry),
+    )
+
+
+def build_foundation(settings: Settings) -> Foundation:
+    retention = settings.retention
+    store = open_store(settings.store)
+    originals_store = open_bounded_store(settings.store, _ORIGINALS_NAME, retention.originals_bytes)
+    log_writer = CompactionLogWriter(store, retention.seconds)
+    archive = OriginalsArchive(originals_store, retention.seconds)
+    metrics, bus = Metrics(), Bus()
+    return Foundation(
+        store=store,
+        originals_store=originals_store,
+        state=State(store, retention.seconds, settings.cache.records_bytes),
+        log_writer=log_writer,
+        archive=archive,
+        metrics=metrics,
+        bus=bus,
+        reporter=Reporter(metrics, bus, log_writer, archive),
+    )
+
+
+def build_limits(settings: Settings, foundation: Foundation, client: httpx.AsyncClient) -> Limits:
+    book = LimitsBook(settings, ModelLists(), ModelTable.load(), foundation.state)
+    return Limits(book=book, discovery=Discovery(book, client))
+
+
+def build_planning(foundation: Foundation, limits: Limits) -> Planning:
+    tokenizer = Tokenizer()
+    counters: dict[Estimator, TextCounter] = {
+        "tiktoken": tokenizer.count,
+        "chars": count_by_length,
+        "chars-up": count_by_length_up,
+    }
+    sizer = Sizer(counters, _SIZES_BYTES)
+    return Planning(
+        tokenizer=tokenizer,
+        sizer=sizer,
+        planner=Planner(foundation.state, sizer),
+        calibrator=Calibrator(foundation.state, sizer, limits.book, foundation.reporter),
+    )
+
+
+def build_hooks(settings: Settings, client: httpx.AsyncClient) -> Hooks:
+    """Webhooks in the order of the settings file, then the installed plugins."""
+    targets, plugins = settings.hooks, load_plugins()
+    return Hooks(
+        [
+            *(Webhook(client, target) for target in targets.pre_compact),
+            *(plugin for plugin in plugins if plugin.has("pre_compact")),
+        ],
+        [
+            *(Webhook(client, target) for target in targets.session_start),
+            *(plugin for plugin in plugins if plugin.has("session_start")),
+        ],
+    )
+
+
+def build_summarizer(
+    settings: Settings, limits: Limits, planning: Planning, hooks: Hooks, client: httpx.AsyncClient
+) -> HookedSummarizer:
+    models = SummaryModels()
+    builder = SummaryCallBuilder(Upstreams(settings), limits.book, planning.sizer, models)
+    pivots = PivotMaker(planning.sizer)
+    summarizer = Summarizer(SummaryClient(client), builder, models, planning.sizer, pivots)
+    return HookedSummarizer(summarizer, hooks)
+
+
+def build_compaction(foundation: Foundation, planning: Planning, summarizer: HookedSummarizer) -> Compaction:
+    state, reporter, planner = foundation.state, foundation.reporter, planning.planner
+    digester = Digester(planning.sizer, PivotMaker(planning.sizer))
+    job = CompactionJob(state, planner, summarizer, digester, reporter)
+    return Compaction(job=job, compactor=Compactor(state, planner, planning.calibrator, job, reporter))
+
+
+def build_pipeline(
+    settings: Settings,
+    foundation: Foundation,
+    limits: Limits,
+    planning: Planning,
+    compaction: Compaction,
+    registry: Registry,
+) -> Pipeline:
+    cache, compactor = settings.cache, compaction.compactor
+    recognizer = Recognizer(cache.bodies_bytes, cache.facts_bytes, cache.bodies)
+    stored = StoredResponses(recognizer, cache.named_bytes)
+    turns = TurnBuilder(Policies(settings), stored, limits.book, limits.discovery, foundation.state)
+    rewriter = Rewriter(cache.facts_bytes)
+    relay = Relay(settings)
+    sender = Sender(settings, rewriter, relay)
+    planning_step = PlanningStep(settings, planning.planner, compactor, compaction.job, registry)
+    learner = LimitLearner(limits.book, planning.calibrator)
+    overflow_retry = OverflowRetry(planning_step, sender, learner, foundation.reporter)
+    admission = Admission(Tenancy(settings), Upstreams(settings))
+    count_tokens = CountTokens(turns, planning.planner, rewriter)
+    ways = Ways(Commands(settings, compactor), count_tokens, overflow_retry, sender)
+    return Pipeline(relay=relay, proxy=Proxy(settings, admission, turns, ways))
+
+
+def build_admin(
+    settings: Settings, foundation: Foundation, compaction: Compaction, registry: Registry
+) -> AdminServer:
+    events = EventStream(foundation.bus)
+    pages = AdminPages(foundation.metrics, events, registry, foundation.state, compaction.compactor)
+    history = HistoryPages(registry, foundation.log_writer, foundation.archive)
+    return AdminServer(settings.admin, [pages, history], make_library_log())
