@@ -1,4 +1,4 @@
-"""A credential in, a tenant out."""
+"""A credential in, a tenant out; a tenant and a model in, a policy out."""
 
 from pathlib import Path
 
@@ -52,12 +52,18 @@ FORMS = [
 
 
 @pytest.mark.parametrize(("pair", "expected"), FORMS, ids=str)
-def test_a_credential_is_read_wherever_its_api_puts_it(pair: tuple[str, str], expected: str) -> None:
+def test_a_credential_is_read_from_any_header_an_api_uses(pair: tuple[str, str], expected: str) -> None:
     assert read_credentials(headers(pair)) == ([expected] if expected else [])
 
 
 def test_authorization_counts_before_the_others() -> None:
     assert read_credentials(headers(("x-api-key", "x"), ("Authorization", "Bearer a"))) == ["a", "x"]
+
+
+def test_operators_see_the_name_of_a_tenant_or_the_beginning_of_a_hash(closed: Settings) -> None:
+    assert Tenancy(closed).identify(bearer("sk-a")).display_name == "a"
+    tenant = Tenancy(OPEN).identify(bearer("sk-a"))
+    assert tenant.display_name == tenant.id[:16] and len(tenant.id) > 60
 
 
 def test_a_configured_key_names_its_tenant(closed: Settings) -> None:
@@ -68,7 +74,7 @@ def test_a_configured_key_names_its_tenant(closed: Settings) -> None:
 
 
 @pytest.mark.parametrize("key", ["", "sk-", "sk-A", "sk-a3", "SK-B", "sk-a sk-b"])
-def test_another_key_is_refused_every_time(closed: Settings, key: str) -> None:
+def test_an_unknown_key_is_refused_every_time(closed: Settings, key: str) -> None:
     tenancy = Tenancy(closed)
     for _ in range(2):
         with pytest.raises(RequestRefused) as refused:
@@ -77,14 +83,16 @@ def test_another_key_is_refused_every_time(closed: Settings, key: str) -> None:
         assert not key or key not in str(refused.value)
 
 
-def test_the_digest_of_a_key_is_no_key(closed: Settings) -> None:
-    digest = Tenancy(OPEN).identify(bearer("sk-a")).id.removeprefix("key:")
+def test_the_hash_of_a_key_is_not_accepted_as_a_key(closed: Settings) -> None:
+    fingerprint = Tenancy(OPEN).identify(bearer("sk-a")).id.removeprefix("key:")
     with pytest.raises(RequestRefused):
-        Tenancy(closed).identify(bearer(digest))
+        Tenancy(closed).identify(bearer(fingerprint))
 
 
 @given(HEADER_VALUES, HEADER_VALUES)
-def test_without_tenants_every_key_is_its_own_and_is_not_kept_in_clear(first: str, second: str) -> None:
+def test_without_tenants_each_key_is_its_own_tenant_and_only_its_hash_is_kept(
+    first: str, second: str
+) -> None:
     tenancy = Tenancy(OPEN)
     one, other = tenancy.identify(bearer(first)), tenancy.identify(bearer(second))
     assert (one == other) == (first == second)
@@ -96,12 +104,10 @@ def test_callers_without_a_key_share_one_tenant() -> None:
     assert Tenancy(OPEN).identify(headers()) == Tenancy(OPEN).identify(headers(("X-Odd", "1")))
 
 
-def test_bytes_of_no_encoding_are_a_key_like_any_other() -> None:
+def test_a_key_that_is_not_valid_text_is_accepted_like_any_other() -> None:
     odd = b"k\xe9y".decode("utf-8", "surrogateescape")
     assert Tenancy(OPEN).identify(bearer(odd)) != Tenancy(OPEN).identify(bearer("key"))
 
-
-# JOINED: Which policy holds for which tenant and model.
 
 _TEXT = """\
 upstreams: {default: {base_url: "https://a.example"}, local: {base_url: "https://b.example"}}
@@ -131,13 +137,13 @@ def test_the_first_rule_that_fits_and_names_a_policy_decides(tmp_path: Path) -> 
     assert choose(settings, "qwen-max", upstream="local") == "rolling"
 
 
-def test_otherwise_it_is_the_tenants(tmp_path: Path) -> None:
+def test_without_such_a_rule_the_tenants_policy_holds(tmp_path: Path) -> None:
     settings = load(tmp_path)
     assert choose(settings, "gpt-4o", policy="careful") == "recent"
     assert choose(settings, "qwen", policy="careful", upstream="local") == "rolling"
 
 
-def test_the_same_question_gets_the_same_object_however_many_models_are_named(tmp_path: Path) -> None:
+def test_equal_arguments_give_the_same_object_however_many_models_are_named(tmp_path: Path) -> None:
     policies = Policies(load(tmp_path))
     tenant = Tenant("t", None, "default")
     first = policies.choose(tenant, "default", "qwen")
@@ -146,7 +152,7 @@ def test_the_same_question_gets_the_same_object_however_many_models_are_named(tm
     assert policies.choose(tenant, "default", "qwen") is first
 
 
-def test_a_rule_that_only_names_a_policy_hides_no_limits(tmp_path: Path) -> None:
+def test_a_rule_that_only_names_a_policy_does_not_hide_limits(tmp_path: Path) -> None:
     rules = [rule for rule in load(tmp_path).models if rule.is_about_limits]
     assert [rule.limits.context for rule in rules] == [1_000, 2_000]
 

@@ -140,7 +140,7 @@ class HookedSummarizer:
             trigger=order.trigger,
             custom_instructions=order.instructions or None,
             conversation=turn.conversation,
-            tenant=turn.tenant.shown,
+            tenant=turn.tenant.display_name,
             pre_tokens=order.pre_tokens,
         )
         said = await self._hooks.ask(before)

@@ -74,7 +74,7 @@ class Registry:
 def _make_sighting(newest: _Newest) -> ConversationRecord:
     turn = newest.turn
     return ConversationRecord(
-        tenant=turn.tenant.shown,
+        tenant=turn.tenant.display_name,
         session=turn.session,
         purpose=turn.purpose,
         model=turn.model,

@@ -90,7 +90,7 @@ class Reporter:
         self._bus.publish(
             Pruned(
                 session_id=turn.conversation,
-                tenant=turn.tenant.shown,
+                tenant=turn.tenant.display_name,
                 marks=len(batch.marks),
                 saved_tokens=batch.saved_tokens,
             )
@@ -107,7 +107,7 @@ class Reporter:
         self._bus.publish(
             Overflowed(
                 session_id=turn.conversation,
-                tenant=turn.tenant.shown,
+                tenant=turn.tenant.display_name,
                 kind=overflow.kind,
                 retried=is_retried,
                 sent_tokens=plan.sent,
@@ -127,7 +127,7 @@ class Reporter:
         self._bus.publish(
             Overflowed(
                 session_id=turn.conversation,
-                tenant=turn.tenant.shown,
+                tenant=turn.tenant.display_name,
                 kind="truncation",
                 retried=False,
                 sent_tokens=before + added,
@@ -140,7 +140,7 @@ class Reporter:
         self._bus.publish(
             Compacted(
                 session_id=turn.conversation,
-                tenant=turn.tenant.shown,
+                tenant=turn.tenant.display_name,
                 kind=_kind(order),
                 trigger=order.trigger,
                 pre_tokens=order.pre_tokens,
@@ -153,7 +153,7 @@ class Reporter:
         self._bus.publish(
             CompactionFailed(
                 session_id=turn.conversation,
-                tenant=turn.tenant.shown,
+                tenant=turn.tenant.display_name,
                 kind=_kind(order),
                 trigger=order.trigger,
                 pre_tokens=order.pre_tokens,
