@@ -52,7 +52,7 @@ class Tenancy:
     def identify(self, headers: CIMultiDictProxy[str]) -> Tenant:
         """Raises RequestRefused (401) for an unknown key if tenants are configured.
 
-        Without configured tenants each key is a tenant of its own, and callers without a key share one tenant.
+        Without configured tenants each key is its own tenant; callers without a key share one tenant.
         """
         credentials = read_credentials(headers)
         configured = self._by_fingerprint.get(_fingerprint(credentials[0])) if credentials else None

@@ -35,7 +35,7 @@ def test_a_boundary_has_the_fields_of_its_source_and_no_other() -> None:
     ("tenant", "shown"), [("tenant:team-a", "team-a"), ("key:0123456789abcdef0123", "key:0123456789ab")]
 )
 def test_of_a_key_only_the_beginning_of_its_hash_is_shown(tenant: str, shown: str) -> None:
-    assert Tenant(tenant, None, "default").shown == shown
+    assert Tenant(tenant, None, "default").display_name == shown
 
 
 async def test_a_slow_subscriber_loses_the_oldest_is_told_so_and_holds_up_nobody() -> None:
