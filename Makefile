@@ -3,6 +3,7 @@
 # make check   format, lint, types, import rules; under a minute
 # make test-agents   real agents, installed from npm and PyPI into .agents, at work behind the gateway
 # make bench   speed and economics
+# make count   Python calls and files that one request goes through
 # make lock    renew both lock files
 # make lock-agents   renew the lock files of the agents
 # make clean   caches and builds; `.venv` and your data in `.gateway` stay
@@ -15,7 +16,7 @@ SOURCES = gateway tests scripts $(wildcard bench)
 # Nothing is built with dependencies from the network: the lock files hold the build backend, too.
 INSTALL_SELF := $(PIP) install --no-deps --no-build-isolation --editable .
 
-.PHONY: run test test-agents install-agents check bench lock lock-agents clean
+.PHONY: run test test-agents install-agents check bench count lock lock-agents clean
 .DELETE_ON_ERROR:
 
 run: .venv/runtime.stamp
@@ -67,6 +68,9 @@ check: .venv/dev.stamp
 
 bench: .venv/dev.stamp
 	@$(BIN)/python -m bench $(ARGS)
+
+count: .venv/dev.stamp
+	@$(BIN)/python scripts/count_calls.py $(ARGS)
 
 # The development lock is the runtime lock and more, so both can be installed into the same place.
 .venv/runtime.stamp: requirements.lock pyproject.toml
