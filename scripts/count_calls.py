@@ -1,8 +1,9 @@
 """Counts what one request costs in Python calls, files entered and file boundaries crossed.
 
-Three requests are counted, each on a warm gateway over real sockets: one that passes through far below every
-threshold, one whose old tool results are cleared, and the turn after whose response a compaction is scheduled.
-The gateway runs in the main thread, where every call is seen; stub upstream and client run in another one.
+Three requests are counted, each on a warm gateway over real sockets: one that passes through far below
+every threshold, one whose old tool results are cleared, and the turn after whose response a compaction is
+scheduled. The gateway runs in the main thread, where every call is seen; stub upstream and client run in
+another one.
 Run with `make count`.
 """
 
