@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from bench.table import print_table
-from gateway.core.digest.fact_list import HEADING, find_counting, find_missing, with_list
+from gateway.core.digest.fact_list import HEADING, find_missing_facts, rank_facts, with_fact_list
 from gateway.core.digest.facts import find_facts
 from gateway.core.digest.render import make_digest
 from gateway.core.history.transcript import TranscriptEntry
@@ -81,7 +81,7 @@ def _measure(session: Sequence[TranscriptEntry], fold: _Fold) -> list[Survival]:
     counted: dict[str, int] = {}
     summary, survivals = "", []
     for at, piece in enumerate(pieces[: _PIECES - 1], start=1):
-        counting = find_counting(piece)
+        counting = rank_facts(piece)
         for fact in (*counting.newest, *counting.repeated):
             counted[fact] = counted.get(fact, 0) + counting.counts[fact]
         summary = fold(piece, summary, _CAP_CHARS)
@@ -145,7 +145,7 @@ def _with_list(summarize: _Fold, share: float) -> _Fold:
     def fold(piece: Sequence[TranscriptEntry], earlier: str, cap_chars: int) -> str:
         room = int(cap_chars * share)
         summary = summarize(piece, earlier, cap_chars - room)
-        return with_list(summary, find_missing(piece, earlier, summary, room))
+        return with_fact_list(summary, find_missing_facts(piece, earlier, summary, room))
 
     return fold
 

@@ -68,7 +68,7 @@ class AdminPages:
             return say_unknown()
         head = sighting.head
         turn = self._registry.read_turn(head.conversation)
-        lines = turn.lines if turn is not None else None
+        lines = turn.thresholds if turn is not None else None
         more = {
             "messages": head.length,
             "growth_tokens": int(head.growth_tokens),

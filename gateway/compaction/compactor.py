@@ -21,14 +21,14 @@ from gateway.core.compaction.manual import (
     Folded,
     ManualOutcome,
     NothingToFold,
-    choose_cut_by_hand,
-    choose_rest,
+    choose_manual_cut,
+    choose_remaining_cut,
     measure_fold,
 )
 from gateway.core.compaction.plan import Plan, Situation, decide_after
 from gateway.core.compaction.request import Compaction, CompactionRequest
 from gateway.core.history.conversation import Conversation, find_open_group
-from gateway.core.history.head import Head, smoothed_growth
+from gateway.core.history.head import Head, smooth_growth
 from gateway.core.history.pivot import is_on_chain
 from gateway.core.sizing.usage import Usage
 from gateway.planning.learning import Calibrator
@@ -86,7 +86,7 @@ class Compactor:
 
     def observe(self, turn: Turn, plan: Plan, usage: Usage | None) -> Head:
         """After an answer that upstream gave: records the head, and looks whether the window is filling."""
-        head, lines = _make_head(turn, plan, usage), turn.lines
+        head, lines = _make_head(turn, plan, usage), turn.thresholds
         in_sight = turn.is_in_sight(head.total_tokens)
         # With nothing in force and the lines out of sight, nothing would be lost with it.
         matters = in_sight or head.pivot is not None or bool(head.batches)
@@ -198,7 +198,7 @@ class Compactor:
         """In as many calls as the policy allows. place: where what was made is put in force."""
         calls = turn.policy.summary.max_calls
         order = CompactionRequest(reason="manual", calls=calls, trigger="manual", instructions=instructions)
-        whole = choose_cut_by_hand(await self._gather_alone(turn))
+        whole = choose_manual_cut(await self._gather_alone(turn))
         if whole is None:
             self._reporter.note_nothing_to_fold(turn, order)
             return NothingToFold()
@@ -206,7 +206,7 @@ class Compactor:
         pivot = made.pivot
         while made.pivot is not None:
             pivot, order = made.pivot, replace(order, calls=order.calls - made.calls)
-            cut = choose_rest(await self._gather_alone(turn), pivot, whole.covers)
+            cut = choose_remaining_cut(await self._gather_alone(turn), pivot, whole.covers)
             if cut is None or order.calls <= 0:
                 break
             made = await self.start(turn, cut, order)
@@ -305,7 +305,7 @@ def _make_head(turn: Turn, plan: Plan, usage: Usage | None) -> Head:
         tools=turn.received.body.envelope.tools.hex(),
         prompt_tokens=usage.prompt_tokens if usage is not None else 0,
         output_tokens=usage.output_tokens if usage is not None else 0,
-        growth_tokens=smoothed_growth(turn.own_head, total) if usage is not None else turn.growth,
+        growth_tokens=smooth_growth(turn.own_head, total) if usage is not None else turn.growth,
         pivot=plan.pivot.key if plan.pivot else None,
         batches=tuple([batch.key for batch in plan.batches]),
         conversation=turn.conversation,

@@ -18,7 +18,7 @@ from gateway.core.compaction.request import DIGEST, Compaction, CompactionReques
 from gateway.core.compaction.summary import Rejected
 from gateway.core.history.pivot import Pivot
 from gateway.core.history.view import make_view
-from gateway.core.sizing.weights import estimate_view, weigh
+from gateway.core.sizing.calibrated_sizes import calibrate_sizes, estimate_view
 from gateway.lru import Lru
 from gateway.planning.planner import Planner
 from gateway.reporting.reporter import Reporter
@@ -27,7 +27,7 @@ from gateway.store import StoreError
 
 _BREAKERS_BYTES = 1 << 18
 _BREAKER_WEIGHT_BYTES = 256
-PAUSED = Rejected("paused", is_summarisers=False)
+PAUSED = Rejected("paused", is_summarizer_fault=False)
 
 
 class CompactionJob:
@@ -106,7 +106,7 @@ class CompactionJob:
         try:
             await self._state.save_pivot(pivot)
         except StoreError:
-            return Rejected("store", is_summarisers=False)
+            return Rejected("store", is_summarizer_fault=False)
         await remember(self._state, turn, pivot)
         return pivot
 
@@ -117,7 +117,7 @@ class CompactionJob:
     def _note(self, turn: Turn, made: Pivot | Rejected) -> None:
         if isinstance(made, Pivot):
             self._set_breaker(turn, Breaker())
-        elif made.is_summarisers:
+        elif made.is_summarizer_fault:
             self._set_breaker(turn, self._breaker(turn).with_failure(time.monotonic()))
 
     def _breaker(self, turn: Turn) -> Breaker:
@@ -129,6 +129,6 @@ class CompactionJob:
 
 def _count_before(situation: Situation, cut: Cut) -> int:
     """True tokens of what the cut is made in: everything received, seen through what is in force there."""
-    weights = weigh(situation.conversation, situation.sizes, situation.known)
+    weights = calibrate_sizes(situation.conversation, situation.sizes, situation.known)
     view = make_view(cut.base, situation.batches)
     return estimate_view(situation.conversation, weights, situation.known, view).tokens

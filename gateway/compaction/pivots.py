@@ -13,7 +13,7 @@ from gateway.core.digest.render import make_digest
 from gateway.core.history.conversation import find_fold_start
 from gateway.core.history.pivot import Mark, Pivot
 from gateway.core.history.view import shown_tokens
-from gateway.core.sizing.weights import weigh
+from gateway.core.sizing.calibrated_sizes import calibrate_sizes
 from gateway.planning.message_sizes import Sizer
 
 # What the inserted messages cost beyond their texts, in raw tokens.
@@ -45,7 +45,8 @@ class PivotMaker:
             + sum([await self._sizer.count(part, turn.policy.estimator) for part in inserted]),
             opening_chars=cut.opening_chars,
             opening_tokens=sum(shown_tokens(size, mark) for size in situation.sizes.messages[:opening_end]),
-            saved_tokens=max(0, cut.folded - text.tokens) + (cut.base.saved_tokens if cut.base else 0),
+            saved_tokens=max(0, cut.replaced_tokens - text.tokens)
+            + (cut.base.saved_tokens if cut.base else 0),
             created_seconds=time.time(),
             is_digest=is_digest,
         )
@@ -67,15 +68,15 @@ class Digester:
     async def digest(self, turn: Turn, cut: Cut, situation: Situation) -> Pivot:
         """Never fails; the digest of the same history is the same."""
         spoken = await asyncio.to_thread(read_folded, turn, cut)
-        ratio = weigh(situation.conversation, situation.sizes, situation.known).ratio
+        ratio = calibrate_sizes(situation.conversation, situation.sizes, situation.known).ratio
         earlier = cut.base.summary if cut.base is not None else None
-        most_chars = int(cut.cap * _CHARS_PER_TOKEN)
+        most_chars = int(cut.cap_tokens * _CHARS_PER_TOKEN)
         for _ in range(_TRIES):
             text = await asyncio.to_thread(make_digest, spoken, earlier, most_chars)
             tokens = int(await self._sizer.count(text, turn.policy.estimator) * ratio)
-            if tokens <= cut.cap:
+            if tokens <= cut.cap_tokens:
                 break
-            most_chars = int(min(len(text), most_chars) * cut.cap / tokens * _SHRINK)
+            most_chars = int(min(len(text), most_chars) * cut.cap_tokens / tokens * _SHRINK)
         made = Accepted(text, tokens)
         return await self._pivots.make(turn, cut, situation, made, is_digest=True)
 

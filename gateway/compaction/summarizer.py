@@ -15,13 +15,13 @@ from gateway.core.compaction.plan import Situation
 from gateway.core.compaction.request import CompactionRequest, CompactionResult
 from gateway.core.compaction.summary import (
     Accepted,
-    Bounds,
     Candidate,
     Rejected,
+    SummaryBounds,
     judge_summary,
     strip_thinking,
 )
-from gateway.core.digest.fact_list import find_missing, with_list
+from gateway.core.digest.fact_list import find_missing_facts, with_fact_list
 from gateway.core.errors import ModelUnknown, UpstreamFailed
 from gateway.core.refusal.overflow import Overflow
 from gateway.hooks import Hooks, PreCompact
@@ -60,7 +60,7 @@ class Summarizer:
 
         The pivot covers less than the cut where one call cannot hold all of it.
         """
-        rejected, most_tokens = Rejected(_TOO_BIG, is_summarisers=False), NO_LIMIT
+        rejected, most_tokens = Rejected(_TOO_BIG, is_summarizer_fault=False), NO_LIMIT
         tries, tried = _TRIES, 0
         model: str | None = None
         while tried < tries:
@@ -98,14 +98,16 @@ class Summarizer:
             self._fitter.learn_limits(fitted, overflow)
         smaller = int(fitted.prompt_tokens * _SMALLER_TRY)
         window = (overflow.context or overflow.input) if overflow is not None else None
-        return min(smaller, window - fitted.cut.cap) if window is not None else smaller
+        return min(smaller, window - fitted.cut.cap_tokens) if window is not None else smaller
 
     async def _judge(
         self, turn: Turn, answer: Candidate, fitted: FittedCall, situation: Situation
     ) -> Accepted | Rejected:
         raw = await self._sizer.count(strip_thinking(answer.text), turn.policy.estimator)
-        bounds = Bounds(
-            folded=fitted.cut.folded, cap=fitted.cut.cap, is_calibrated=situation.known.is_calibrated
+        bounds = SummaryBounds(
+            replaced_tokens=fitted.cut.replaced_tokens,
+            cap_tokens=fitted.cut.cap_tokens,
+            is_calibrated=situation.known.is_calibrated,
         )
         return judge_summary(answer, int(raw * fitted.ratio), bounds)
 
@@ -113,18 +115,18 @@ class Summarizer:
         """With the names and numbers that it should have mentioned, listed below it."""
         cut = fitted.cut
         earlier = cut.base.summary if cut.base is not None else None
-        room = int(_LIST_SHARE * cut.cap * _LIST_CHARS_PER_TOKEN)
-        missing = await asyncio.to_thread(find_missing, fitted.spoken, earlier, accepted.summary, room)
+        room = int(_LIST_SHARE * cut.cap_tokens * _LIST_CHARS_PER_TOKEN)
+        missing = await asyncio.to_thread(find_missing_facts, fitted.spoken, earlier, accepted.summary, room)
         if not missing:
             return accepted
-        listed = with_list(accepted.summary, missing)
+        listed = with_fact_list(accepted.summary, missing)
         tokens = int(await self._sizer.count(listed, turn.policy.estimator) * fitted.ratio)
-        return Accepted(listed, tokens) if tokens <= cut.folded * SMALLER_SHARE else accepted
+        return Accepted(listed, tokens) if tokens <= cut.replaced_tokens * SMALLER_SHARE else accepted
 
 
 # JOINED: Asks the hooks, then the summariser.
 
-VETOED = Rejected("vetoed", is_summarisers=False)
+VETOED = Rejected("vetoed", is_summarizer_fault=False)
 
 
 class HookedSummarizer:

@@ -17,7 +17,7 @@ from gateway.conversations.turn import Turn
 from gateway.core.compaction.summary import Candidate
 from gateway.core.errors import ModelUnknown, UpstreamFailed
 from gateway.core.policy import Summary
-from gateway.core.refusal.overflow import Overflow, read_overflow
+from gateway.core.refusal.overflow import Overflow, parse_overflow
 from gateway.upstream.internal_client import CALL_ERRORS, make_own_headers
 from gateway.wire.formats.registry import WireFormat
 from gateway.wire.response.refusal import STATUSES, is_model_unknown, read_refusal
@@ -114,7 +114,7 @@ async def _read_failure(response: httpx.Response, model: str) -> UpstreamFailed:
     if status not in _MAY_BE_TOO_LONG:
         return UpstreamFailed(reason)
     refusal = read_refusal(status, body)
-    return PromptRefused(reason, read_overflow(refusal) if refusal is not None else None)
+    return PromptRefused(reason, parse_overflow(refusal) if refusal is not None else None)
 
 
 # JOINED: Which model summarises for a turn; remembers those that an upstream does not know.

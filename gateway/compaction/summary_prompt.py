@@ -13,7 +13,7 @@ from gateway.compaction.summary_client import Assignment, SummaryModels
 from gateway.conversations.turn import Turn
 from gateway.core.compaction.chunks import (
     Attempt,
-    History,
+    FoldedHistory,
     Quoting,
     find_chunks,
     find_whole,
@@ -26,8 +26,8 @@ from gateway.core.history.transcript import TranscriptEntry, render_earlier_summ
 from gateway.core.limits.model_limits import Limits, has_long_window
 from gateway.core.policy import Policy
 from gateway.core.refusal.overflow import Overflow
+from gateway.core.sizing.calibrated_sizes import CalibratedSizes, calibrate_sizes
 from gateway.core.sizing.estimate import is_plausible_ratio
-from gateway.core.sizing.weights import Weights, weigh
 from gateway.headers import make_headers
 from gateway.limits.book import LimitsBook
 from gateway.lru import Lru
@@ -94,7 +94,7 @@ class SummaryCallBuilder:
 
         What a digest covers is summarised from the originals, if one call holds them.
         """
-        weights = weigh(situation.conversation, situation.sizes, situation.known)
+        weights = calibrate_sizes(situation.conversation, situation.sizes, situation.known)
         originals = from_originals(cut, situation.pivots, weights)
         if originals is not None:
             found = await self._fit(turn, originals, situation, weights, replace(wish, calls=0))
@@ -103,7 +103,7 @@ class SummaryCallBuilder:
         return await self._fit(turn, cut, situation, weights, wish)
 
     async def _fit(
-        self, turn: Turn, cut: Cut, situation: Situation, weights: Weights, wish: CallBudget
+        self, turn: Turn, cut: Cut, situation: Situation, weights: CalibratedSizes, wish: CallBudget
     ) -> FittedCall | None:
         """With no call to spare, all of the cut or nothing."""
         upstream = self._upstreams.read(turn.policy.summary.upstream or "") or turn.upstream
@@ -111,11 +111,11 @@ class SummaryCallBuilder:
         meter = (turn.owner, upstream.name, model)
         ratio = self._read_ratio(meter, situation, weights)
         limits = await self._read_limits(turn, upstream, model)
-        window = (limits.context or NO_LIMIT) - cut.cap
+        window = (limits.context or NO_LIMIT) - cut.cap_tokens
         most = min(window, limits.input or NO_LIMIT, wish.most_tokens)
         spoken = await asyncio.to_thread(read_folded, turn, cut)
         sizes = situation.sizes.messages[cut.start : cut.covers]
-        history = History(situation.conversation, cut, spoken, sizes)
+        history = FoldedHistory(situation.conversation, cut, spoken, sizes)
         frame = await self._count(turn, make_parts(turn.policy, cut, (), Quoting()))
         room = most / ratio - frame
         attempts = await asyncio.to_thread(_list_attempts, history, room, wish.calls)
@@ -126,8 +126,8 @@ class SummaryCallBuilder:
             raw = await self._count(turn, parts)
             prompt = int(raw * ratio)
             if prompt <= most:
-                room_tokens = window + part.cap - prompt
-                assignment = _make_assignment(turn, (upstream, model), parts, part.cap, room_tokens)
+                room_tokens = window + part.cap_tokens - prompt
+                assignment = _make_assignment(turn, (upstream, model), parts, part.cap_tokens, room_tokens)
                 return FittedCall(assignment, part, said, weights.ratio, prompt, raw, meter)
         return None
 
@@ -144,7 +144,7 @@ class SummaryCallBuilder:
         if told.context or told.input:
             self._limits.learn(*fitted.meter, told)
 
-    def _read_ratio(self, meter: _Meter, situation: Situation, weights: Weights) -> float:
+    def _read_ratio(self, meter: _Meter, situation: Situation, weights: CalibratedSizes) -> float:
         """True per raw tokens of the summariser, with the margin: as it told itself, else as the
         conversation's model does.
         """
@@ -208,7 +208,7 @@ def make_parts(
     if summary.instructions:
         instruction = f"{instruction}\n\n{summary.instructions}"
     # What runs into its cap is truncated, and then it is no summary: so it is told.
-    instruction += f"\n\nWrite at most {int(_WORDS_PER_TOKEN * cut.cap)} words."
+    instruction += f"\n\nWrite at most {int(_WORDS_PER_TOKEN * cut.cap_tokens)} words."
     return tuple(part for part in (*parts, instruction) if part.strip())
 
 
@@ -216,7 +216,7 @@ def _smaller(ours: int | None, other: int | None) -> int | None:
     return min(ours, other) if ours is not None and other is not None else other if ours is None else ours
 
 
-def _list_attempts(history: History, room_tokens: float, calls: int) -> list[Attempt]:
+def _list_attempts(history: FoldedHistory, room_tokens: float, calls: int) -> list[Attempt]:
     attempts = list(find_whole(history, room_tokens))
     return [*attempts, *find_chunks(history, room_tokens, calls)] if calls else attempts
 

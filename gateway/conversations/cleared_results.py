@@ -13,16 +13,16 @@ from gateway.conversations.recognizer import Received
 from gateway.conversations.turn import Turn
 from gateway.core.history.cleared_results import (
     PLACEHOLDERS,
-    Outline,
-    Outlines,
-    Skeleton,
-    chain_skeletons,
-    find_outline,
+    ResultHashes,
+    ResultHashesRecord,
+    SplitFingerprint,
+    chain_frames,
+    find_placeholders,
+    find_result_hashes,
     has_cleared,
-    list_cleared,
-    make_outline,
+    make_result_hashes,
     rekey,
-    with_outline,
+    with_result_hashes,
 )
 from gateway.core.history.conversation import find_open_group
 from gateway.core.history.head import Head
@@ -40,13 +40,15 @@ _MOST_TRIES: Final = 4
 async def remember(state: State, turn: Turn, pivot: Pivot) -> None:
     """Beside a new pivot: the outline of what it covers. A lost one costs a summary."""
     skeletons = await _read_skeletons(turn.received, pivot.covers)
-    outline = make_outline(pivot, turn.conversation, skeletons) if skeletons is not None else None
+    outline = make_result_hashes(pivot, turn.conversation, skeletons) if skeletons is not None else None
     if skeletons is None or outline is None:
         return
-    key = chain_skeletons(turn.received.conversation, skeletons)[-1].hex()
+    key = chain_frames(turn.received.conversation, skeletons)[-1].hex()
     known = await state.find_outlines(turn.owner, [key])
-    known = known or Outlines(owner=turn.owner, key=key, covers=pivot.covers)
-    state.save_outlines(with_outline(known, outline, list_cleared(turn.policy.pruning.placeholder)))
+    known = known or ResultHashesRecord(owner=turn.owner, key=key, covers=pivot.covers)
+    state.save_outlines(
+        with_result_hashes(known, outline, find_placeholders(turn.policy.pruning.placeholder))
+    )
 
 
 async def recall(
@@ -59,17 +61,17 @@ async def recall(
     if not any(spelling in received.body.data for spelling in _spell(placeholder)):
         return None
     conversation = received.conversation
-    cleared = list_cleared(placeholder)
+    cleared = find_placeholders(placeholder)
     skeletons = await _read_skeletons(received, find_open_group(conversation))
     if skeletons is None or not has_cleared(skeletons, cleared):
         return None
     nearest = head.length if head is not None else 0
-    keys = [key.hex() for key in reversed(chain_skeletons(conversation, skeletons)[nearest + 1 :])]
+    keys = [key.hex() for key in reversed(chain_frames(conversation, skeletons)[nearest + 1 :])]
     for _ in range(_MOST_TRIES):
         known = await state.find_outlines(received.tenant, keys)
         if known is None or known.key not in keys:
             return None
-        outline = find_outline(known, skeletons[: known.covers], cleared)
+        outline = find_result_hashes(known, skeletons[: known.covers], cleared)
         pivot = await state.load_pivot(received.tenant, outline.pivot) if outline is not None else None
         if outline is not None and pivot is not None and pivot.covers == known.covers:
             state.refresh(pivot, ())
@@ -80,7 +82,7 @@ async def recall(
 
 
 async def _adopt(
-    state: State, received: Received, scope: str, outline: Outline, original: Pivot
+    state: State, received: Received, scope: str, outline: ResultHashes, original: Pivot
 ) -> Head | None:
     """The pivot under the key of this conversation, durable; and a head that puts it in force.
 
@@ -119,12 +121,12 @@ async def _adopt(
     return state.find_head(conversation, scope)
 
 
-async def _read_skeletons(received: Received, end: int) -> list[Skeleton] | None:
+async def _read_skeletons(received: Received, end: int) -> list[SplitFingerprint] | None:
     """Of the first messages; None where one cannot be taken apart. In a thread: results may be large."""
     messages = received.conversation.messages[:end]
 
-    def read() -> list[Skeleton] | None:
-        skeletons: list[Skeleton] = []
+    def read() -> list[SplitFingerprint] | None:
+        skeletons: list[SplitFingerprint] = []
         for position, message in enumerate(messages):
             skeleton = read_skeleton(received.form, message, received.raw(position))
             if skeleton is None:

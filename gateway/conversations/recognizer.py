@@ -210,5 +210,5 @@ def _weigh(messages: Sequence[Message]) -> int:
     return _MESSAGE_WEIGHT_BYTES * len(messages) + _CALL_WEIGHT_BYTES * calls
 
 
-def leading_digests(messages: Sequence[Message]) -> list[bytes]:
-    return [message.digest for message in messages]
+def leading_fingerprints(messages: Sequence[Message]) -> list[bytes]:
+    return [message.fingerprint for message in messages]

@@ -107,7 +107,7 @@ class StoredResponses:
 
 def _names_something(received: Received, history: NamedHistory) -> bool:
     """A name is sealed, but not all that is sealed is a name."""
-    sealed = (at for at, message in enumerate(received.conversation.messages) if message.is_sealed)
+    sealed = (at for at, message in enumerate(received.conversation.messages) if message.is_opaque)
     return received.body.envelope.is_partial or any(history.is_name(received.raw(at)) for at in sealed)
 
 

@@ -11,7 +11,7 @@ from gateway.conversations.recognizer import Received
 from gateway.core.history.head import Head
 from gateway.core.history.purpose import Purpose
 from gateway.core.limits.model_limits import Limits, has_long_window
-from gateway.core.limits.thresholds import RequestSize, Thresholds, choose_lines
+from gateway.core.limits.thresholds import RequestSize, Thresholds, choose_thresholds
 from gateway.core.policy import Policy
 from gateway.core.sizing.estimate import Meter
 from gateway.headers import RawHeaders
@@ -28,7 +28,7 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
 
     url, raw_headers: where the conversation's own calls go, and the headers as received; a summary call goes
     the same way.
-    lines: where they lie for this request, its floor aside; None where nothing limits it.
+    thresholds: those of this request, its floor aside; None where nothing limits it.
     conversation, parent: the branch this request belongs to, and the one it left.
     purpose: what it is for, as far as can be told. session: how the client calls its session; a label.
     command: the instructions of a `/compact` that its last message is; None where it is a request.
@@ -42,7 +42,7 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
     received: Received
     policy: Policy
     limits: Limits
-    lines: Thresholds | None
+    thresholds: Thresholds | None
     scope: str
     head: Head | None
     conversation: str
@@ -99,14 +99,14 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
         demand = RequestSize(
             requested=self.requested,
             growth=self.growth,
-            least_reply=self.received.body.envelope.least_tokens,
+            minimum_reply=self.received.body.envelope.least_tokens,
             purpose=self.purpose,
         )
-        return replace(self, limits=limits, lines=choose_lines(self.policy, limits, demand))
+        return replace(self, limits=limits, thresholds=choose_thresholds(self.policy, limits, demand))
 
     def is_in_sight(self, total_tokens: int) -> bool:
         """Is the soft line so near that something may be decided in the next turns?"""
-        return self.lines is not None and total_tokens >= _IN_SIGHT * self.lines.soft
+        return self.thresholds is not None and total_tokens >= _IN_SIGHT * self.thresholds.soft
 
     @property
     def growth(self) -> float:

@@ -8,7 +8,7 @@ from typing import Final
 import msgspec
 
 from gateway.core.errors import RequestRefused
-from gateway.core.history.purpose import is_agent, read_label
+from gateway.core.history.purpose import find_label, is_agent
 from gateway.downstream.request import HeadKey, RequestHead
 from gateway.headers import RawHeaders, UpstreamHead, make_headers
 from gateway.lru import Lru
@@ -74,7 +74,7 @@ class Admission:
                 make_headers(line.raw_headers, upstream, path),
             ),
             raw_headers=line.raw_headers,
-            session=read_label(headers.items()),
+            session=find_label(headers.items()),
             is_agent=is_agent(headers),
             form=counted or (read_format(path) if is_read else None),
             is_count=counted is not None,

@@ -9,7 +9,7 @@ from typing import Final
 from gateway.compaction.compactor import Compactor
 from gateway.conversations.recognizer import Received
 from gateway.conversations.turn import Turn
-from gateway.core.compaction.command import describe, may_be_command, read_compact
+from gateway.core.compaction.command import describe, may_be_command, parse_compact
 from gateway.core.compaction.manual import UnderWay
 from gateway.downstream.responder import Responder
 from gateway.settings import Settings
@@ -55,4 +55,4 @@ def read_command(received: Received) -> str | None:
     raw = received.raw(len(messages) - 1)
     if _TRACE not in raw:
         return None
-    return read_compact(without_ephemeral_blocks(received.form.read_spoken(raw).text))
+    return parse_compact(without_ephemeral_blocks(received.form.read_spoken(raw).text))

@@ -104,6 +104,6 @@ def _choose_care(turn: Turn, plan: Plan) -> ProbeMode:
     """A good answer is held back to its first content only where it may be none."""
     if not turn.policy.auto:
         return "none"
-    if turn.lines is None or plan.sent >= _NEAR * turn.lines.soft:
+    if turn.thresholds is None or plan.sent >= _NEAR * turn.thresholds.soft:
         return "start"
     return "errors"

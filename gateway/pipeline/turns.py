@@ -8,15 +8,15 @@ from typing import Final
 import msgspec
 
 from gateway.conversations.cleared_results import recall
-from gateway.conversations.recognizer import Received, leading_digests
+from gateway.conversations.recognizer import Received, leading_fingerprints
 from gateway.conversations.stored_responses import StoredResponses
 from gateway.conversations.turn import Turn
 from gateway.core.errors import Unreadable
 from gateway.core.history.conversation import Conversation, count_replies
-from gateway.core.history.head import Head, choose_scope
-from gateway.core.history.purpose import LEADING_BYTES, NEWEST_BYTES, Purpose, read_purpose
+from gateway.core.history.head import Head, fingerprint_scope
+from gateway.core.history.purpose import LEADING_BYTES, NEWEST_BYTES, Purpose, find_purpose
 from gateway.core.limits.model_limits import Limits, has_long_window
-from gateway.core.limits.thresholds import RequestSize, Thresholds, choose_lines
+from gateway.core.limits.thresholds import RequestSize, Thresholds, choose_thresholds
 from gateway.core.policy import Policy
 from gateway.limits.book import LimitsBook
 from gateway.limits.discovery import Discovery
@@ -134,7 +134,7 @@ class TurnBuilder:
             received=received,
             policy=policy,
             limits=limits,
-            lines=self._choose_lines(policy, limits, envelope, growth, branch.purpose),
+            thresholds=self._choose_thresholds(policy, limits, envelope, growth, branch.purpose),
             scope=seen.scope,
             head=head,
             conversation=branch.identity,
@@ -149,11 +149,11 @@ class TurnBuilder:
         """Remembered: it changes when the tools or the leading block do."""
         envelope, leading = received.body.envelope, received.conversation.leading
         key: tuple[str | bytes, ...] = (upstream, envelope.model, envelope.tools, envelope.preamble)
-        key += tuple([message.digest for message in leading])
+        key += tuple([message.fingerprint for message in leading])
         scope = self._scopes.get(key)
         if scope is None:
-            before = [envelope.preamble, *leading_digests(leading)]
-            scope = choose_scope(upstream, envelope.model, before, envelope.tools)
+            before = [envelope.preamble, *leading_fingerprints(leading)]
+            scope = fingerprint_scope(upstream, envelope.model, before, envelope.tools)
             self._scopes.put(key, scope, _SCOPE_WEIGHT_BYTES + 80 * len(leading) + len(envelope.model))
         return scope
 
@@ -172,7 +172,7 @@ class TurnBuilder:
         self._discovery.notice(owner, upstream, model, headers)
         return limits
 
-    def _choose_lines(
+    def _choose_thresholds(
         self, policy: Policy, limits: Limits, envelope: Envelope, growth: float, purpose: Purpose
     ) -> Thresholds | None:
         """Remembered, with the growth rounded up; limits and policies live as long as this does."""
@@ -186,8 +186,8 @@ class TurnBuilder:
         if len(self._lines) >= _MOST_LINES:
             self._lines.clear()
         rounded = float(step * _GROWTH_STEP_TOKENS)
-        demand = RequestSize(requested=requested, growth=rounded, least_reply=least, purpose=purpose)
-        lines = self._lines[key] = choose_lines(policy, limits, demand)
+        demand = RequestSize(requested=requested, growth=rounded, minimum_reply=least, purpose=purpose)
+        lines = self._lines[key] = choose_thresholds(policy, limits, demand)
         return lines
 
     def _choose_branch(
@@ -223,7 +223,7 @@ def _read_purpose(received: Received, *, is_agent: bool) -> Purpose:
         leading = body.field(body.envelope.preamble_slice) or (body.raw(0) if conversation.leading else b"")
     is_asking = conversation.messages.length > 0 and conversation.messages.last.role == "user"
     newest = body.raw(len(body.places) - 1) if is_asking else b""
-    return read_purpose(leading[:LEADING_BYTES], newest[:NEWEST_BYTES], is_agent=is_agent)
+    return find_purpose(leading[:LEADING_BYTES], newest[:NEWEST_BYTES], is_agent=is_agent)
 
 
 def _is_missing_answers(conversation: Conversation, head: Head | None) -> bool:

@@ -9,7 +9,7 @@ from gateway.core.compaction.plan import Plan
 from gateway.core.history.view import measure
 from gateway.core.limits.model_limits import Limits
 from gateway.core.refusal.overflow import Overflow
-from gateway.core.sizing.truncation import Expected, expect, had_in_force, is_suspicious, is_truncated
+from gateway.core.sizing.truncation import Expected, expect_usage, had_active, is_suspicious, is_truncated
 from gateway.core.sizing.usage import Usage
 from gateway.limits.book import LimitsBook
 from gateway.planning.message_sizes import Sizer
@@ -57,11 +57,11 @@ class Calibrator:
         Where upstream was asked to leave something out, or has folded it, a count says nothing of the rest.
         """
         state, conversation = self._state, turn.received.conversation
-        if turn.received.body.envelope.is_trimmed or any(each.is_sealed for each in conversation.messages):
+        if turn.received.body.envelope.is_trimmed or any(each.is_opaque for each in conversation.messages):
             return None
         sizes = await self._sizer.measure(turn.received, turn.policy.estimator)
         calibration = await state.load_calibration(turn.owner, turn.meter)
-        expected = expect(conversation, sizes, (plan.pivot, plan.batches), turn.own_head, calibration)
+        expected = expect_usage(conversation, sizes, (plan.pivot, plan.batches), turn.own_head, calibration)
         if expected is not None and is_truncated(prompt_tokens, expected):
             return expected
         if expected is not None and _is_suspicious(turn, plan, prompt_tokens):
@@ -75,7 +75,7 @@ class Calibrator:
 
 def _is_suspicious(turn: Turn, plan: Plan, prompt_tokens: int) -> bool:
     head = turn.own_head
-    if head is None or not had_in_force(head, plan.pivot, plan.batches):
+    if head is None or not had_active(head, plan.pivot, plan.batches):
         return False
     added_bytes = 0
     for message in turn.received.conversation.messages.since(head.length):

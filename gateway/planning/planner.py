@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from gateway.conversations.turn import Turn
 from gateway.core.compaction.clamp import choose_output
-from gateway.core.compaction.plan import InTokens, Plan, Situation
+from gateway.core.compaction.plan import Plan, Situation, TokenSizes
 from gateway.core.history.head import Head
 from gateway.core.history.message import Message
 from gateway.core.history.pivot import (
@@ -22,9 +22,9 @@ from gateway.core.history.pivot import (
 )
 from gateway.core.history.view import View, make_view
 from gateway.core.limits.thresholds import Thresholds
+from gateway.core.sizing.calibrated_sizes import calibrate_sizes, estimate_view
 from gateway.core.sizing.estimate import Estimate, Known, upper_bound_tokens
-from gateway.core.sizing.payload import Payload, is_in_sight, weigh_bulk
-from gateway.core.sizing.weights import estimate_view, weigh
+from gateway.core.sizing.payload import Payload, is_near_limit, with_payload
 from gateway.planning.message_sizes import Sizer
 from gateway.state.state import State
 
@@ -44,10 +44,10 @@ class Planner:
         if in_force is None:
             return None
         limits = turn.limits
-        if (limits.body_bytes or limits.images) and is_in_sight(limits, _bulk(turn)):
+        if (limits.body_bytes or limits.images) and is_near_limit(limits, _bulk(turn)):
             return None
         pivot, batches = in_force
-        lines, head = turn.lines, turn.own_head
+        lines, head = turn.thresholds, turn.own_head
         added = turn.received.conversation.messages.since(head.length if head is not None else 0)
         bound = None
         if head is not None or pivot is None:
@@ -80,8 +80,8 @@ class Planner:
         if turn.own_head is not None and _is_complete(turn, sticky, batches):
             past = state.find_past(conversation, turn.scope)
             known = replace(known, head=turn.own_head, head_view=make_view(sticky, batches), past=past)
-        in_tokens = InTokens(sizes, known, turn.limits)
-        sizes, known, limits = weigh_bulk(sizes, known, turn.limits, _bulk(turn))
+        token_sizes = TokenSizes(sizes, known, turn.limits)
+        sizes, known, limits = with_payload(sizes, known, turn.limits, _bulk(turn))
         return Situation(
             owner=owner,
             conversation=conversation,
@@ -89,7 +89,7 @@ class Planner:
             policy=turn.policy,
             limits=limits,
             requested=turn.requested,
-            least_reply=turn.received.body.envelope.least_tokens,
+            minimum_reply=turn.received.body.envelope.least_tokens,
             growth=turn.growth,
             known=known,
             sticky=sticky,
@@ -97,14 +97,14 @@ class Planner:
             batches=batches,
             may_compact=may_compact and turn.policy.auto,
             may_digest=may_digest and turn.policy.auto,
-            in_tokens=in_tokens if limits is not turn.limits else None,
+            token_sizes=token_sizes if limits is not turn.limits else None,
         )
 
     async def measure(self, turn: Turn, plan: Plan) -> int:
         """True tokens of what a plan sends: where nothing was to be decided it holds a figure for show."""
         situation = await self.gather(turn, may_compact=False)
-        found = situation.in_tokens or situation
-        weights = weigh(situation.conversation, found.sizes, found.known)
+        found = situation.token_sizes or situation
+        weights = calibrate_sizes(situation.conversation, found.sizes, found.known)
         return estimate_view(situation.conversation, weights, found.known, plan.view).tokens
 
     async def load_in_force(self, turn: Turn) -> tuple[Pivot | None, list[Batch]]:
@@ -126,7 +126,9 @@ class Planner:
 
     def is_near(self, turn: Turn, total_tokens: int) -> bool:
         """Past the soft line: time to prepare something, unless the client is doing so itself."""
-        return turn.lines is not None and turn.purpose != "summary" and total_tokens > turn.lines.soft
+        return (
+            turn.thresholds is not None and turn.purpose != "summary" and total_tokens > turn.thresholds.soft
+        )
 
     def _in_force(self, turn: Turn) -> tuple[Pivot | None, list[Batch]] | None:
         """What the nearest head used, if all of it is at hand and still applies; None where it is not."""

@@ -45,7 +45,7 @@ class Reporter:
         self, turn: Turn, cut: Cut, made: CompactionResult, order: CompactionRequest, seconds: float
     ) -> None:
         """A summary or a digest, whatever came of it; a pivot that was made is durable."""
-        where = f"conversation={turn.conversation} folded_tokens={cut.folded}"
+        where = f"conversation={turn.conversation} folded_tokens={cut.replaced_tokens}"
         where += f" reason={order.reason} calls={made.calls} seconds={seconds:.1f}"
         outcome = made.outcome
         if isinstance(outcome, Pivot):

@@ -13,7 +13,7 @@ from pydantic_core import PydanticUndefined
 from gateway.settings.folder import find_config_folder
 from gateway.settings.load import BUILT_IN_UPSTREAMS
 from gateway.settings.schema import FileSettings
-from gateway.settings.section import Section, find_element, read_section
+from gateway.settings.section import Section, find_element, find_section
 
 _HEADER = """\
 # Every setting with its default. Made by `python -m gateway.settings.reference`; do not edit.
@@ -37,8 +37,8 @@ def render_reference() -> str:
 def _fields(section: type[Section], shown: Mapping[str, Any], indent: str) -> Iterator[str]:
     """`shown` holds what differs from the defaults."""
     for name, info in section.model_fields.items():
-        inner = read_section(info.annotation)
-        element = read_section(find_element(info.annotation))
+        inner = find_section(info.annotation)
+        element = find_section(find_element(info.annotation))
         if not indent:
             yield ""
         if inner or element:

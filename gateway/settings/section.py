@@ -43,7 +43,7 @@ def find_element(annotation: object) -> object:
     return None
 
 
-def read_section(annotation: object) -> type[Section] | None:
+def find_section(annotation: object) -> type[Section] | None:
     for choice in find_choices(annotation):
         if isinstance(choice, type) and issubclass(choice, Section):
             return choice
@@ -59,16 +59,16 @@ def _fitted(value: object, annotation: object) -> object:
         return None  # `"${KEY:-}"` without KEY means no key
     if isinstance(value, Interpolated):
         return str(value) if _wants_text(annotation) else parse_scalar(str(value))
-    if isinstance(value, dict) and read_section(find_element(annotation)):
+    if isinstance(value, dict) and find_section(find_element(annotation)):
         return {key: {} if item is None else item for key, item in value.items()}
     return value
 
 
 def _fitted_nothing(annotation: object) -> object:
     """A section whose lines are all commented out counts as empty."""
-    if read_section(annotation):
+    if find_section(annotation):
         return {}
-    if read_section(find_element(annotation)):
+    if find_section(find_element(annotation)):
         return [] if any(get_origin(choice) is list for choice in find_choices(annotation)) else {}
     return None
 

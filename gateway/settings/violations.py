@@ -9,7 +9,7 @@ from gateway.settings.document import Document, Location
 from gateway.settings.errors import Problem, SettingsError
 from gateway.settings.nearest import find_nearest
 from gateway.settings.schema import FileSettings
-from gateway.settings.section import find_element, read_section
+from gateway.settings.section import find_element, find_section
 
 # One or two letters wrong in a key of usual length.
 _MUCH_ALIKE = 0.75
@@ -76,15 +76,15 @@ def _nearest_key(key: str, known: list[str]) -> str:
 def _keys_beside(location: Location) -> list[str]:
     annotation: object = FileSettings
     for step in location[:-1]:
-        section = read_section(annotation)
+        section = find_section(annotation)
         annotation = section.model_fields[str(step)].annotation if section else find_element(annotation)
-    section = read_section(annotation)
+    section = find_section(annotation)
     return list(section.model_fields) if section else []
 
 
 def _paths(annotation: object, prefix: str) -> Iterator[str]:
     """Every key of the schema, `*` standing for names and positions."""
-    section = read_section(annotation)
+    section = find_section(annotation)
     if section is None:
         return
     for name, info in section.model_fields.items():

@@ -12,13 +12,13 @@ from pydantic import TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
 
 from gateway.core.compaction.manual import Folded
-from gateway.core.history.cleared_results import Outlines
+from gateway.core.history.cleared_results import ResultHashesRecord
 from gateway.core.history.head import Head
 from gateway.core.history.pivot import Batch, Pivot
 from gateway.core.limits.learned import Learned
 from gateway.core.sizing.estimate import Calibration
 
-R = TypeVar("R", Head, Pivot, Batch, Outlines, "Marker", Calibration, Learned, Folded)
+R = TypeVar("R", Head, Pivot, Batch, ResultHashesRecord, "Marker", Calibration, Learned, Folded)
 
 VERSION: Final = 1
 _DIGEST: Final = re.compile(r"(?:[0-9a-f]{2})+")
@@ -42,7 +42,8 @@ class Marker:
 
 
 _adapters: Final[dict[type, TypeAdapter[Any]]] = {
-    kind: TypeAdapter(kind) for kind in (Head, Pivot, Batch, Outlines, Marker, Calibration, Learned, Folded)
+    kind: TypeAdapter(kind)
+    for kind in (Head, Pivot, Batch, ResultHashesRecord, Marker, Calibration, Learned, Folded)
 }
 _envelope_decoder: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 

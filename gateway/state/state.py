@@ -13,9 +13,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from gateway.core.compaction.manual import Folded
-from gateway.core.history.cleared_results import Outlines
+from gateway.core.history.cleared_results import ResultHashesRecord
 from gateway.core.history.conversation import Conversation
-from gateway.core.history.head import Head, says_more
+from gateway.core.history.head import Head, is_worth_saving
 from gateway.core.history.pivot import Batch, Pivot, is_on_chain
 from gateway.core.limits.learned import Learned
 from gateway.core.sizing.estimate import Calibration, Meter
@@ -121,7 +121,7 @@ class State:
         is old.
         """
         written = self._written.get((head.conversation, head.scope))
-        return written is None or self._is_old(written[1]) or says_more(head, written[0], line_tokens)
+        return written is None or self._is_old(written[1]) or is_worth_saving(head, written[0], line_tokens)
 
     def save_head(self, head: Head, *, is_worth_writing: bool) -> None:
         """In memory at once; in the store a moment later, where a restart would miss it."""
@@ -248,15 +248,15 @@ class State:
 
     # Outlines: rarely asked for, and kept in the store alone.
 
-    async def find_outlines(self, owner: str, keys: Sequence[str]) -> Outlines | None:
+    async def find_outlines(self, owner: str, keys: Sequence[str]) -> ResultHashesRecord | None:
         """Those of the first key that has any."""
         found = await self._store.read_first([f"outline:{key}" for key in keys]) if keys else None
-        outlines = parse_record(Outlines, owner, found[1]) if found else None
+        outlines = parse_record(ResultHashesRecord, owner, found[1]) if found else None
         if outlines is None or found is None or found[0] != f"outline:{outlines.key}":
             return None
         return outlines
 
-    def save_outlines(self, outlines: Outlines) -> None:
+    def save_outlines(self, outlines: ResultHashesRecord) -> None:
         self._write(outlines.owner, f"outline:{outlines.key}", outlines)
 
     # Mark batches

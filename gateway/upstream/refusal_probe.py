@@ -13,7 +13,7 @@ import msgspec
 from aiohttp import hdrs
 
 from gateway.core.errors import UpstreamFailed
-from gateway.core.refusal.overflow import Overflow, Refusal, read_overflow
+from gateway.core.refusal.overflow import Overflow, Refusal, parse_overflow
 from gateway.headers import ResponseHead
 from gateway.upstream.body import read_more, read_piece
 from gateway.upstream.idle_timeout import Watch
@@ -78,7 +78,7 @@ async def _judge_error(
     refusal = await _read_error(response, watch, pieces)
     if refusal is None or (refusal.is_empty and care != "start"):
         return None
-    return read_overflow(refusal)
+    return parse_overflow(refusal)
 
 
 async def _read_error(response: UpstreamResponse, watch: Watch, pieces: list[bytes]) -> Refusal | None:
@@ -102,7 +102,7 @@ async def _judge_start(response: UpstreamResponse, watch: Watch, pieces: list[by
         verdict = start.feed(decoder.feed(piece))
     if verdict is PENDING:
         verdict = start.finish()
-    overflow = read_overflow(verdict.refusal) if isinstance(verdict, Refused) else None
+    overflow = parse_overflow(verdict.refusal) if isinstance(verdict, Refused) else None
     if overflow is not None:
         with suppress(TimeoutError, UpstreamFailed):
             # Some servers leave a stream open behind their last word, or break it off.

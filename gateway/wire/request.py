@@ -110,7 +110,7 @@ class EnvelopeFields:
         value = self.read(key)
         return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
 
-    def digest(self, key: str) -> bytes:
+    def fingerprint(self, key: str) -> bytes:
         """SHA-256 of the raw value, empty where there is none or null."""
         raw = self.raw(key)
         return hashlib.sha256(raw).digest() if raw and raw != b"null" else b""
@@ -124,7 +124,7 @@ class EnvelopeFields:
             requested_tokens=self.read_count(key) if key else None,
             requested_key=key,
             requested_slice=self.place(key) if key else None,
-            tools=self.digest("tools"),
+            tools=self.fingerprint("tools"),
             tools_slice=self.place("tools"),
         )
 

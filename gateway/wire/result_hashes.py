@@ -6,24 +6,24 @@ Whatever a format's digest leaves out or evens out, its skeleton does too: the s
 import msgspec
 
 from gateway.core.errors import Unreadable
-from gateway.core.history.cleared_results import Skeleton, digest_result
+from gateway.core.history.cleared_results import SplitFingerprint, fingerprint_result
 from gateway.core.history.message import Message
 from gateway.wire.canonical import canonical_part, flatten_content
 from gateway.wire.formats.registry import WireFormat
 
 
-def read_skeleton(form: WireFormat, message: Message, raw: bytes) -> Skeleton | None:
+def read_skeleton(form: WireFormat, message: Message, raw: bytes) -> SplitFingerprint | None:
     """message: the facts of the slice. None where it cannot be taken apart."""
     if not message.results:
-        return Skeleton(message.digest)
+        return SplitFingerprint(message.fingerprint)
     try:
         opened = form.open_results(raw)
-        frame = form.read_message(opened.frame, b"").digest
-        return Skeleton(frame, tuple([_digest_content(content) for content in opened.contents]))
+        frame = form.read_message(opened.frame, b"").fingerprint
+        return SplitFingerprint(frame, tuple([_digest_content(content) for content in opened.contents]))
     except (Unreadable, msgspec.MsgspecError, UnicodeError, RecursionError):
         return None
 
 
 def _digest_content(content: object) -> bytes:
     texts, parts = flatten_content(content)
-    return digest_result("".join(texts), [canonical_part(part) for part in parts])
+    return fingerprint_result("".join(texts), [canonical_part(part) for part in parts])

@@ -246,7 +246,7 @@ def make_turn(received: Received, **fields: Any) -> Turn:
         "received": received,
         "policy": Policy(),
         "limits": Limits(),
-        "lines": None,
+        "thresholds": None,
         "scope": "scope",
         "head": None,
         "conversation": "c",

@@ -33,7 +33,7 @@ _BODY = read(
     )
 )
 _RECEIVED = _BODY.conversation
-_CUT = Cut(base=None, start=1, covers=2, folded=100, cap=50, opening_chars=None)
+_CUT = Cut(base=None, start=1, covers=2, replaced_tokens=100, cap_tokens=50, opening_chars=None)
 _TURN = make_turn(_BODY)
 
 

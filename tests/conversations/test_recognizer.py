@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.conversations.recognizer import Received, Recognizer, leading_digests
+from gateway.conversations.recognizer import Received, Recognizer, leading_fingerprints
 from gateway.core.errors import Unreadable
 from gateway.wire.formats.registry import CHAT, MESSAGES
 from tests.builders import messages as messages_conversations
@@ -197,7 +197,7 @@ def test_the_leading_block_may_change_and_the_chain_does_not() -> None:
     recognizer = make_recognizer()
     first, second = (recognizer.recognize("t", CHAT, render(talk)).conversation for talk in talks)
     assert first.chain == second.chain
-    assert leading_digests(first.leading) != leading_digests(second.leading)
+    assert leading_fingerprints(first.leading) != leading_fingerprints(second.leading)
 
 
 @given(st.data())

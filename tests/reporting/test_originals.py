@@ -65,7 +65,7 @@ def talk(messages: int, conversation: str = "c", **fields: Any) -> Turn:
 
 
 def cut_at(start: int, covers: int) -> Cut:
-    return Cut(base=None, start=start, covers=covers, folded=100, cap=50, opening_chars=None)
+    return Cut(base=None, start=start, covers=covers, replaced_tokens=100, cap_tokens=50, opening_chars=None)
 
 
 def fold(archive: OriginalsArchive, turn: Turn, start: int, covers: int, **fields: Any) -> None:

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.core.compaction.manual import Folded
-from gateway.core.history.cleared_results import Outline, Outlines
+from gateway.core.history.cleared_results import ResultHashes, ResultHashesRecord
 from gateway.core.history.head import Head
 from gateway.core.history.pivot import Batch, Mark, Pivot
 from gateway.core.limits.learned import Learned
@@ -47,8 +47,8 @@ _BATCH = Batch(
 )
 _MARKER = Marker(owner="t", key="ab", length=3, auto=True, reason="overflow", created_seconds=0.0)
 _LEARNED = Learned(owner="t", proven=Limits(context=8_000, input=7_000), created_seconds=1.5, suspected=9_000)
-_OUTLINES = Outlines(
-    owner="t", key="ab", covers=3, outlines=(Outline(pivot="cd", conversation="c", results="ef01"),)
+_OUTLINES = ResultHashesRecord(
+    owner="t", key="ab", covers=3, outlines=(ResultHashes(pivot="cd", conversation="c", results="ef01"),)
 )
 _RECORDS = [
     _HEAD,
@@ -60,7 +60,7 @@ _RECORDS = [
     Calibration(1.25, 7, (1.25, 0.8)),
     Folded(3, 2_000, 900),
 ]
-_KINDS: list[type] = [Head, Pivot, Batch, Marker, Learned, Outlines, Calibration, Folded]
+_KINDS: list[type] = [Head, Pivot, Batch, Marker, Learned, ResultHashesRecord, Calibration, Folded]
 
 
 def edited(record: object, **changes: Any) -> bytes:

@@ -16,8 +16,8 @@ from gateway.core.history.head import Head
 from gateway.core.history.shared_list import SharedList
 from gateway.core.history.view import View, measure
 from gateway.core.policy import Estimator
+from gateway.core.sizing.calibrated_sizes import calibrate_sizes, estimate_view
 from gateway.core.sizing.estimate import Calibration, Known, Sizes
-from gateway.core.sizing.weights import estimate_view, weigh
 from gateway.planning.message_sizes import Sizer
 from gateway.wire.formats.registry import CHAT
 from tests.shared_data import SHARED
@@ -174,7 +174,7 @@ def _replay(recording: Recording, received: Received, sizes: Sizes) -> Iterator[
         before = past[-1].prompt_tokens if past else 0
         added = told.prompt_tokens - before
         if added >= LEAST_ADDED_TOKENS and (past or recording.is_complete):
-            nothing = weigh(
+            nothing = calibrate_sizes(
                 conversation, shown, Known(head=None, head_view=_PLAIN, calibration=Calibration())
             )
             plain = nothing.shown(_PLAIN, start, told.length) + (0 if past else nothing.environment)
@@ -209,7 +209,7 @@ def _estimate(
     conversation: Conversation, sizes: Sizes, past: Sequence[Head], calibration: Calibration
 ) -> int:
     known = Known(head=past[-1], head_view=_PLAIN, calibration=calibration, past=past)
-    return estimate_view(conversation, weigh(conversation, sizes, known), known, _PLAIN).tokens
+    return estimate_view(conversation, calibrate_sizes(conversation, sizes, known), known, _PLAIN).tokens
 
 
 def _make_head(conversation: Conversation, told: Told) -> Head:

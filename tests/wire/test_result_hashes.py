@@ -10,40 +10,42 @@ from hypothesis import strategies as st
 
 from gateway.core.history.cleared_results import (
     PLACEHOLDERS,
-    Outlines,
-    Skeleton,
-    chain_skeletons,
-    find_outline,
-    list_cleared,
-    make_outline,
-    with_outline,
+    ResultHashesRecord,
+    SplitFingerprint,
+    chain_frames,
+    find_placeholders,
+    find_result_hashes,
+    make_result_hashes,
+    with_result_hashes,
 )
 from gateway.wire.canonical import flatten_content
 from gateway.wire.result_hashes import read_skeleton
 from tests.builders.chat import JSON, conversations, make_pivot, read, render, render_body, render_message
 
-_CLEARED = list_cleared("")
+_CLEARED = find_placeholders("")
 
 
-def read_all(body: bytes, tenant: str = "t") -> tuple[list[bytes], list[Skeleton]]:
+def read_all(body: bytes, tenant: str = "t") -> tuple[list[bytes], list[SplitFingerprint]]:
     received = read(body, tenant)
     messages = received.conversation.messages
     found = [read_skeleton(received.form, message, received.raw(at)) for at, message in enumerate(messages)]
     skeletons = [skeleton for skeleton in found if skeleton is not None]
     assert len(skeletons) == len(found)
-    return chain_skeletons(received.conversation, skeletons), skeletons
+    return chain_frames(received.conversation, skeletons), skeletons
 
 
 def fits(before: Sequence[JSON], now: Sequence[JSON], tenant: str = "t") -> bool:
     """Would a pivot over all of the ones be applied to the others?"""
     chain, skeletons = read_all(render(before))
     received = read(render(before)).conversation
-    outline = make_outline(make_pivot(received, len(skeletons)), "c", skeletons)
+    outline = make_result_hashes(make_pivot(received, len(skeletons)), "c", skeletons)
     now_chain, now_skeletons = read_all(render(now, 1), tenant)
     if outline is None or now_chain[-1] != chain[-1]:
         return False
-    known = Outlines(owner="t", key=chain[-1].hex(), covers=len(skeletons))
-    return find_outline(with_outline(known, outline, _CLEARED), now_skeletons, _CLEARED) is not None
+    known = ResultHashesRecord(owner="t", key=chain[-1].hex(), covers=len(skeletons))
+    return (
+        find_result_hashes(with_result_hashes(known, outline, _CLEARED), now_skeletons, _CLEARED) is not None
+    )
 
 
 def with_results() -> st.SearchStrategy[list[JSON]]:
@@ -136,7 +138,7 @@ def test_a_conversation_fits_itself_however_it_is_written(messages: list[JSON]) 
 def test_what_is_no_result_keeps_its_own_digest() -> None:
     received = read(render([{"role": "user", "content": "Fix it."}]))
     (message,) = received.conversation.messages
-    assert read_skeleton(received.form, message, received.raw(0)) == Skeleton(message.digest)
+    assert read_skeleton(received.form, message, received.raw(0)) == SplitFingerprint(message.fingerprint)
 
 
 @pytest.mark.parametrize("content", ['"\\ud83d half"', "null", "7", '[{"type":"text","text":"\\ud83d"}]'])

@@ -15,7 +15,7 @@ from gateway.core.history.conversation import Conversation, is_boundary
 from gateway.core.history.pivot import Pivot
 from gateway.core.history.transcript import TranscriptEntry, list_entries
 from gateway.core.history.view import Size
-from gateway.core.sizing.weights import Weights
+from gateway.core.sizing.calibrated_sizes import CalibratedSizes
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ _NOTE_CHARS: Final = 48
 
 
 @dataclass(frozen=True, slots=True)
-class History:
+class FoldedHistory:
     """What a cut folds: each message from its start on, what it says and its raw size."""
 
     conversation: Conversation
@@ -68,14 +68,14 @@ class History:
     sizes: Sequence[Size]
 
 
-def find_whole(history: History, room_tokens: float) -> Iterator[Attempt]:
+def find_whole(history: FoldedHistory, room_tokens: float) -> Iterator[Attempt]:
     """The attempts to fold all of it in one call that may fit the room (raw tokens), mildest first."""
     for quoting in WHOLE:
         if sum(_guess_all(history, quoting)) <= _WORTH_COUNTING * room_tokens:
             yield Attempt(history.cut.covers, quoting)
 
 
-def find_chunks(history: History, room_tokens: float, calls: int) -> Iterator[Attempt]:
+def find_chunks(history: FoldedHistory, room_tokens: float, calls: int) -> Iterator[Attempt]:
     """The next chunk of whole groups, the fullest first: quoted as mildly as `calls` calls can fold it all,
     else as briefly as it goes.
     """
@@ -89,14 +89,14 @@ def find_chunks(history: History, room_tokens: float, calls: int) -> Iterator[At
     yield Attempt(_find_end(history, guesses, 0.0), CHUNKED[-1])
 
 
-def shrink_cut(weights: Weights, cut: Cut, covers: int) -> Cut:
+def shrink_cut(weights: CalibratedSizes, cut: Cut, covers: int) -> Cut:
     """The cut that folds no more than its messages up to `covers`."""
     if covers >= cut.covers:
         return cut
-    return replace(cut, covers=covers, folded=_folded_tokens(weights, cut.base, cut.start, covers))
+    return replace(cut, covers=covers, replaced_tokens=_folded_tokens(weights, cut.base, cut.start, covers))
 
 
-def from_originals(cut: Cut, pivots: Sequence[Pivot], weights: Weights) -> Cut | None:
+def from_originals(cut: Cut, pivots: Sequence[Pivot], weights: CalibratedSizes) -> Cut | None:
     """The cut that folds again what a digest covers, for a client still sends it. None: it builds on none.
 
     pivots: every eligible one, ascending; the newest real summary before the digest is built on.
@@ -106,10 +106,12 @@ def from_originals(cut: Cut, pivots: Sequence[Pivot], weights: Weights) -> Cut |
     real = [pivot for pivot in pivots if not pivot.is_digest and pivot.covers < cut.covers]
     base = real[-1] if real else None
     start = max(base.covers if base else 0, cut.base.opening_end)
-    return replace(cut, base=base, start=start, folded=_folded_tokens(weights, base, start, cut.covers))
+    return replace(
+        cut, base=base, start=start, replaced_tokens=_folded_tokens(weights, base, start, cut.covers)
+    )
 
 
-def _find_end(history: History, guesses: Sequence[float], room_tokens: float) -> int:
+def _find_end(history: FoldedHistory, guesses: Sequence[float], room_tokens: float) -> int:
     """As many whole groups as the room holds, at least one."""
     start, conversation = history.cut.start, history.conversation
     end, taken = start, 0.0
@@ -122,7 +124,7 @@ def _find_end(history: History, guesses: Sequence[float], room_tokens: float) ->
     return end if end > start and taken > room_tokens else history.cut.covers
 
 
-def _guess_all(history: History, quoting: Quoting) -> list[float]:
+def _guess_all(history: FoldedHistory, quoting: Quoting) -> list[float]:
     return [_guess(spoken, size, quoting) for spoken, size in zip(history.spoken, history.sizes, strict=True)]
 
 
@@ -152,6 +154,6 @@ def _shown_chars(chars: int, most_chars: int | None) -> int:
     return most_chars + _NOTE_CHARS if most_chars else 0
 
 
-def _folded_tokens(weights: Weights, base: Pivot | None, start: int, covers: int) -> int:
+def _folded_tokens(weights: CalibratedSizes, base: Pivot | None, start: int, covers: int) -> int:
     summary = base.tokens * weights.ratio if base is not None else 0.0
     return int(sum(weights.messages[start:covers]) + summary)

@@ -3,7 +3,7 @@
 Clamping beats compacting at half a window because a client asked for 32,000 tokens (DESIGN §4).
 """
 
-from gateway.core.limits.thresholds import honour_least
+from gateway.core.limits.thresholds import cap_minimum_reply
 from gateway.core.sizing.estimate import Estimate
 
 # Never clamp below this: a shorter reply is no use to an agent.
@@ -25,5 +25,5 @@ def choose_output(
     left = context - estimate.tokens - estimate.unsure - _SLACK_TOKENS
     if requested <= left:
         return None
-    clamped = min(requested, max(left, SMALLEST_REPLY_TOKENS, honour_least(least, context)))
+    clamped = min(requested, max(left, SMALLEST_REPLY_TOKENS, cap_minimum_reply(least, context)))
     return clamped if clamped < requested else None

@@ -18,7 +18,7 @@ def may_be_command(message: Message) -> bool:
     return message.role == "user" and not message.results and not message.has_media
 
 
-def read_compact(text: str) -> str | None:
+def parse_compact(text: str) -> str | None:
     """The instructions of `/compact [instructions]`, empty where there are none; None for any other text."""
     name, *rest = text.split(maxsplit=1) or ("",)
     instructions = rest[0].rstrip() if rest else ""

@@ -11,7 +11,7 @@ from gateway.core.history.conversation import Conversation, find_fold_start, is_
 from gateway.core.history.pivot import Pivot
 from gateway.core.limits.thresholds import Thresholds
 from gateway.core.policy import Keep
-from gateway.core.sizing.weights import Weights
+from gateway.core.sizing.calibrated_sizes import CalibratedSizes
 
 # A prepared compaction must be worth its call: it frees at least this share of the hard line.
 WORTHWHILE_SHARE = 0.05
@@ -34,13 +34,13 @@ class Cut:
     base: Pivot | None
     start: int
     covers: int
-    folded: int
-    cap: int
+    replaced_tokens: int
+    cap_tokens: int
     opening_chars: int | None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Parts:
+class CutConstraints:
     """What is fixed. base: the pivot to build on, None for the first one.
 
     must_keep: position from which everything stays, whatever its size. lead: true tokens that the
@@ -53,7 +53,7 @@ class Parts:
 
 
 def choose_cut(
-    conversation: Conversation, weights: Weights, lines: Thresholds, keep: Keep, parts: Parts
+    conversation: Conversation, weights: CalibratedSizes, lines: Thresholds, keep: Keep, parts: CutConstraints
 ) -> Cut | None:
     """The cut that leaves the largest tail within its budget, or None where there is nothing to fold.
 
@@ -87,8 +87,8 @@ def choose_cut(
         base=base,
         start=start,
         covers=covers,
-        folded=int(sum(tokens[start:covers]) + (base.tokens * weights.ratio if base else 0)),
-        cap=int(max(min(lines.summary, left - kept), min(lines.summary, smallest))),
+        replaced_tokens=int(sum(tokens[start:covers]) + (base.tokens * weights.ratio if base else 0)),
+        cap_tokens=int(max(min(lines.summary, left - kept), min(lines.summary, smallest))),
         opening_chars=None
         if kept >= opening
         else _choose_opening_chars(weights, opening_end, kept / opening),
@@ -97,8 +97,8 @@ def choose_cut(
 
 def is_worthwhile(cut: Cut, minimum_tokens: float) -> bool:
     """Does the summary free enough, even if it is as long as it may be?"""
-    longest = min(cut.cap, SMALLER_SHARE * cut.folded)
-    return cut.folded - longest >= minimum_tokens
+    longest = min(cut.cap_tokens, SMALLER_SHARE * cut.replaced_tokens)
+    return cut.replaced_tokens - longest >= minimum_tokens
 
 
 def _choose_position(
@@ -118,7 +118,7 @@ def _choose_position(
     return position
 
 
-def _choose_opening_chars(weights: Weights, opening_end: int, share: float) -> int:
+def _choose_opening_chars(weights: CalibratedSizes, opening_end: int, share: float) -> int:
     sizes = weights.sizes.messages[:opening_end]
     return choose_opening_chars(sizes, share * sum(size.tokens for size in sizes))
 

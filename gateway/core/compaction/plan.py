@@ -7,21 +7,28 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from gateway.core.compaction.clamp import SMALLEST_REPLY_TOKENS, choose_output
-from gateway.core.compaction.cut import NEEDED_SHARE, WORTHWHILE_SHARE, Cut, Parts, choose_cut, is_worthwhile
-from gateway.core.compaction.prune import choose_results, choose_thresholds
+from gateway.core.compaction.cut import (
+    NEEDED_SHARE,
+    WORTHWHILE_SHARE,
+    Cut,
+    CutConstraints,
+    choose_cut,
+    is_worthwhile,
+)
+from gateway.core.compaction.prune import choose_prune_thresholds, choose_results
 from gateway.core.compaction.shorten import choose_shortening
 from gateway.core.history.conversation import Conversation, find_open_group
 from gateway.core.history.pivot import Batch, Mark, Pivot
 from gateway.core.history.view import View, make_view
 from gateway.core.limits.model_limits import Limits
-from gateway.core.limits.thresholds import RequestSize, Thresholds, choose_lines
+from gateway.core.limits.thresholds import RequestSize, Thresholds, choose_thresholds
 from gateway.core.policy import Policy
+from gateway.core.sizing.calibrated_sizes import calibrate_sizes, estimate_view
 from gateway.core.sizing.estimate import Estimate, Known, Sizes
-from gateway.core.sizing.weights import estimate_view, weigh
 
 
 @dataclass(frozen=True, slots=True)
-class InTokens:
+class TokenSizes:
     """A request as it was before bytes and pictures were weighed with it (`bulk`)."""
 
     sizes: Sizes
@@ -52,11 +59,11 @@ class Situation:
     pivots: Sequence[Pivot]
     batches: Sequence[Batch]
     may_compact: bool
-    least_reply: int = 0
+    minimum_reply: int = 0
     may_digest: bool = False
     is_preparing: bool = False
     is_folding: bool = False
-    in_tokens: InTokens | None = None
+    token_sizes: TokenSizes | None = None
 
 
 # Not frozen, for the reason of `Head`.
@@ -165,20 +172,20 @@ class _Weighed:
 
     def __init__(self, situation: Situation) -> None:
         self.situation = situation
-        self.weights = weigh(situation.conversation, situation.sizes, situation.known)
+        self.weights = calibrate_sizes(situation.conversation, situation.sizes, situation.known)
         self.tokens = self.weights.messages
         self.environment = int(self.weights.environment)
         self.opening = int(sum(self.tokens[: situation.conversation.opening_end]))
         demand = RequestSize(
-            requested=situation.requested, growth=situation.growth, least_reply=situation.least_reply
+            requested=situation.requested, growth=situation.growth, minimum_reply=situation.minimum_reply
         )
-        lines = choose_lines(situation.policy, situation.limits, demand)
+        lines = choose_thresholds(situation.policy, situation.limits, demand)
         if lines is not None:
             floor = self.environment + (
                 min(self.opening, lines.opening) if situation.policy.keep.opening else 0
             )
             demand = replace(demand, floor=floor)
-            lines = choose_lines(situation.policy, situation.limits, demand)
+            lines = choose_thresholds(situation.policy, situation.limits, demand)
         self.lines: Thresholds | None = lines
 
     def estimate(self, pivot: Pivot | None, batches: Sequence[Batch]) -> Estimate:
@@ -212,7 +219,7 @@ class _Weighed:
         if not pruning.eager and current.tokens <= lines.soft:
             return None
         view = make_view(pivot, situation.batches)
-        thresholds = choose_thresholds(pruning, lines.hard)
+        thresholds = choose_prune_thresholds(pruning, lines.hard)
         positions = choose_results(situation.conversation, self.weights, view, pruning, thresholds)
         if not positions:
             return None
@@ -226,7 +233,7 @@ class _Weighed:
         situation = self.situation
         if self.lines is None:
             return None
-        parts = Parts(base=base, must_keep=must_keep, lead=lead)
+        parts = CutConstraints(base=base, must_keep=must_keep, lead=lead)
         return choose_cut(situation.conversation, self.weights, self.lines, situation.policy.keep, parts)
 
     def answered_position(self, lines: Thresholds) -> int:
@@ -252,12 +259,12 @@ class _Weighed:
     def _choose_output(self, pivot: Pivot | None, batches: Sequence[Batch], estimate: Estimate) -> int | None:
         """A reply takes tokens, not bytes: pictures leave it all the room that the words leave."""
         situation, context = self.situation, self.lines.context if self.lines else None
-        true = situation.in_tokens
+        true = situation.token_sizes
         if true is not None:
             conversation, view = situation.conversation, make_view(pivot, batches)
-            weights = weigh(conversation, true.sizes, true.known)
+            weights = calibrate_sizes(conversation, true.sizes, true.known)
             estimate, context = estimate_view(conversation, weights, true.known, view), true.limits.context
-        return choose_output(situation.requested, context, estimate, situation.least_reply)
+        return choose_output(situation.requested, context, estimate, situation.minimum_reply)
 
     def _with_marks(
         self, pivot: Pivot | None, batches: Sequence[Batch], marks: Sequence[Mark]

@@ -11,7 +11,7 @@ from gateway.core.history.conversation import Conversation, find_open_group, fin
 from gateway.core.history.message import Message
 from gateway.core.history.view import CLEARED_TOKENS, FRAME_TOKENS, Size, View
 from gateway.core.policy import Pruning
-from gateway.core.sizing.weights import Weights
+from gateway.core.sizing.calibrated_sizes import CalibratedSizes
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -22,7 +22,7 @@ class PruneThresholds:
     minimum: int
 
 
-def choose_thresholds(pruning: Pruning, hard_tokens: int) -> PruneThresholds:
+def choose_prune_thresholds(pruning: Pruning, hard_tokens: int) -> PruneThresholds:
     return PruneThresholds(
         protect=int(min(pruning.protect_tokens, pruning.protect_ratio * hard_tokens)),
         minimum=int(min(pruning.minimum_tokens, pruning.minimum_ratio * hard_tokens)),
@@ -30,7 +30,11 @@ def choose_thresholds(pruning: Pruning, hard_tokens: int) -> PruneThresholds:
 
 
 def choose_results(
-    conversation: Conversation, weights: Weights, view: View, pruning: Pruning, thresholds: PruneThresholds
+    conversation: Conversation,
+    weights: CalibratedSizes,
+    view: View,
+    pruning: Pruning,
+    thresholds: PruneThresholds,
 ) -> tuple[int, ...]:
     """Positions to shorten, oldest first; none if they are not worth a batch.
 
@@ -59,7 +63,7 @@ def choose_results(
     return tuple(reversed(chosen)) if worth > thresholds.minimum else ()
 
 
-def _weigh(weights: Weights, pruning: Pruning) -> list[float]:
+def _weigh(weights: CalibratedSizes, pruning: Pruning) -> list[float]:
     """Each message by what upstream counts for it, or by the estimate of its words alone."""
     if pruning.calibrated:
         tokens = list(weights.messages)

@@ -8,14 +8,14 @@ from collections.abc import Sequence
 from gateway.core.history.conversation import Conversation
 from gateway.core.history.pivot import Mark
 from gateway.core.history.view import Size, View, shown_tokens
-from gateway.core.sizing.weights import Weights
+from gateway.core.sizing.calibrated_sizes import CalibratedSizes
 
 # Character limits to try, largest first. Below the smallest a text says nothing any more.
 _LIMITS: tuple[int, ...] = tuple(2**power for power in range(20, 7, -1))
 
 
 def choose_shortening(
-    conversation: Conversation, weights: Weights, view: View, excess_tokens: float
+    conversation: Conversation, weights: CalibratedSizes, view: View, excess_tokens: float
 ) -> tuple[Mark, ...]:
     """Marks that take `excess_tokens` (true) off, with the mildest limit that does; else the strictest."""
     marks: tuple[Mark, ...] = ()

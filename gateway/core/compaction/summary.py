@@ -56,7 +56,7 @@ class Rejected:
     """is_summarisers: the fault lies with who was asked, not with us or with the history."""
 
     reason: str
-    is_summarisers: bool = True
+    is_summarizer_fault: bool = True
 
 
 def strip_thinking(text: str) -> str:
@@ -85,15 +85,15 @@ def _is_refusal(text: str) -> bool:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Bounds:
+class SummaryBounds:
     """folded: what is replaced; cap: what was asked for; true tokens. is_calibrated: as well as we know."""
 
-    folded: int
-    cap: int
+    replaced_tokens: int
+    cap_tokens: int
     is_calibrated: bool = True
 
 
-def judge_summary(answer: Candidate, tokens: int, bounds: Bounds) -> Accepted | Rejected:
+def judge_summary(answer: Candidate, tokens: int, bounds: SummaryBounds) -> Accepted | Rejected:
     """`tokens`: true tokens of the stripped text. Smaller than what it replaces by 10 %, and within its
     cap.
     """
@@ -101,8 +101,8 @@ def judge_summary(answer: Candidate, tokens: int, bounds: Bounds) -> Accepted | 
     if rejected is not None:
         return rejected
     tolerance = _CAP_TOLERANCE if bounds.is_calibrated else _UNCALIBRATED_TOLERANCE
-    if tokens > bounds.cap * tolerance:
+    if tokens > bounds.cap_tokens * tolerance:
         return Rejected("over its cap")
-    if tokens > bounds.folded * SMALLER_SHARE:
+    if tokens > bounds.replaced_tokens * SMALLER_SHARE:
         return Rejected("not smaller")
     return Accepted(strip_thinking(answer.text), tokens)

@@ -6,7 +6,7 @@ Knows needs and weights, not what they are for.
 from collections.abc import Sequence
 
 
-def share_out(needs: Sequence[int], weights: Sequence[int], room: int, least: int) -> list[int]:
+def allocate(needs: Sequence[int], weights: Sequence[int], room: int, least: int) -> list[int]:
     """What each gets, at most its need, together at most the room.
 
     First come first served until the least of each (or its whole need, if that is less) fits; those after

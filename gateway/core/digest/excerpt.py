@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from gateway.core.digest.allocation import share_out
-from gateway.core.history.transcript import neutralise
+from gateway.core.digest.allocation import allocate
+from gateway.core.history.transcript import neutralize
 
 _DASH: Final = "- "
 _INDENT: Final = "  "
@@ -51,7 +51,7 @@ def render_items(items: Items, room: int) -> str:
     order = items.order[: room // 3]
     # With its line end; a text that is longer than the room cannot fit.
     needs = [(len(whole[at]) if at in whole else room + 1) + 1 for at in order]
-    shares = share_out(needs, items.weights, room - _LEFT_OUT_CHARS, _LEAST_CHARS)
+    shares = allocate(needs, items.weights, room - _LEFT_OUT_CHARS, _LEAST_CHARS)
     if not any(shares):
         shares = [room - _LEFT_OUT_CHARS]
     lines = {
@@ -96,13 +96,13 @@ def _render_lines(items: Items, lines: dict[int, str]) -> str:
     return "\n".join([*note, *(lines[at] for at in sorted(lines))])
 
 
-def read_left_out(text: str) -> int | None:
+def parse_left_out(text: str) -> int | None:
     """How many an item says were left out, if that is what it says."""
     found = _LEFT_OUT.fullmatch(text)
     return int(found[1]) if found else None
 
 
-def read_items(lines: Sequence[str]) -> list[str]:
+def parse_items(lines: Sequence[str]) -> list[str]:
     """The texts that were written as items."""
     texts: list[list[str]] = []
     for line in lines:
@@ -123,10 +123,10 @@ def _cut(text: str, room: int) -> str:
     tail = keep // 3
     head = _render_item(text[:room])[: keep - tail].rstrip()
     # A longer word may end as a fence does where it is cut.
-    head = neutralise(head)[: keep - tail]
+    head = neutralize(head)[: keep - tail]
     return head + note + _render_item(text[-room:])[-tail:]
 
 
 def _render_item(text: str) -> str:
-    lines = neutralise(_HALF.sub("\ufffd", text)).strip().splitlines()
+    lines = neutralize(_HALF.sub("\ufffd", text)).strip().splitlines()
     return _DASH + "\n".join(_INDENT + line if line.strip() else "" for line in lines)[len(_INDENT) :]

@@ -8,17 +8,17 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from gateway.core.digest.allocation import share_out
-from gateway.core.digest.excerpt import read_left_out
+from gateway.core.digest.allocation import allocate
+from gateway.core.digest.excerpt import parse_left_out
 from gateway.core.digest.facts import LONGEST_FACT_CHARS, find_facts, is_secret
 from gateway.core.digest.tool_arguments import (
+    find_todos,
     is_todo_tool,
     iter_strings,
-    read_arguments,
-    read_checkboxes,
-    read_todos,
+    parse_arguments,
+    parse_checkboxes,
 )
-from gateway.core.history.transcript import TranscriptEntry, list_entries, neutralise
+from gateway.core.history.transcript import TranscriptEntry, list_entries, neutralize
 
 # How the list is found again at the next compaction. A line of its own, above nothing but items.
 HEADING: Final = "## Mentioned, word for word (×n: in n messages)"
@@ -49,7 +49,7 @@ class _Mention(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Counting:
+class RankedFacts:
     """What counts as worth keeping, by kind, the most important first. counts: in how many messages."""
 
     todos: list[str]
@@ -59,7 +59,7 @@ class Counting:
     counts: dict[str, int]
 
 
-def find_missing(
+def find_missing_facts(
     spoken: Sequence[TranscriptEntry], earlier: str | None, summary: str, cap_chars: int
 ) -> tuple[str, ...]:
     """Lines for `with_list`: what counts and is missing from the summary. Never raises.
@@ -67,7 +67,7 @@ def find_missing(
     earlier: the summary that was replaced together with the messages, with its list. cap_chars: the most that
     the list may add, heading included.
     """
-    counting = find_counting(spoken, earlier)
+    counting = rank_facts(spoken, earlier)
     known = set(find_facts(summary))
     # A line takes six characters at least: so many are enough even where most of them are in the summary.
     most = max(0, cap_chars)
@@ -79,15 +79,15 @@ def find_missing(
         [_render_line(fact, counting.counts) for fact in facts] for facts in _without_parts(missing, counting)
     ]
     needs = [sum(len(line) + len("\n- ") for line in lines) for lines in kinds]
-    rooms = share_out(needs, _SHARES, max(0, cap_chars - len(f"\n\n{HEADING}")), 1)
+    rooms = allocate(needs, _SHARES, max(0, cap_chars - len(f"\n\n{HEADING}")), 1)
     return tuple(
         line for lines, room in zip(kinds, rooms, strict=True) for line in _take_while_fits(lines, room)
     )
 
 
-def find_counting(spoken: Sequence[TranscriptEntry], earlier: str | None = None) -> Counting:
+def rank_facts(spoken: Sequence[TranscriptEntry], earlier: str | None = None) -> RankedFacts:
     """Open to-dos; facts of the newest fifth; facts of several messages; facts of the earlier summary."""
-    text, listed = split_list(earlier or "")
+    text, listed = split_fact_list(earlier or "")
     carried = dict.fromkeys(find_facts(_within(text)), 1) | dict(map(_read_line, listed))
     old_todos = [fact for fact in carried if fact.startswith(_TODO)]
     spoken = list_entries(spoken)
@@ -97,7 +97,7 @@ def find_counting(spoken: Sequence[TranscriptEntry], earlier: str | None = None)
     usable = [fact for fact in ranked if _may_be_listed(fact)]
     newest_from = _find_newest_part(spoken)
     left = [fact for fact in carried if fact not in mentions and fact not in old_todos]
-    return Counting(
+    return RankedFacts(
         todos=_find_open_todos(spoken, old_todos),
         newest=[fact for fact in usable if mentions[fact].last >= newest_from],
         repeated=[fact for fact in usable if mentions[fact].last < newest_from and counts[fact] > 1],
@@ -106,16 +106,16 @@ def find_counting(spoken: Sequence[TranscriptEntry], earlier: str | None = None)
     )
 
 
-def with_list(summary: str, missing: Sequence[str]) -> str:
+def with_fact_list(summary: str, missing: Sequence[str]) -> str:
     """The summary with the facts below it; a list that it ends with already is continued."""
     if not missing:
         return summary
-    text, listed = split_list(summary)
+    text, listed = split_fact_list(summary)
     lines = "\n".join(f"- {line}" for line in dict.fromkeys((*listed, *missing)))
     return f"{text.rstrip()}\n\n{HEADING}\n{lines}"
 
 
-def split_list(text: str) -> tuple[str, tuple[str, ...]]:
+def split_fact_list(text: str) -> tuple[str, tuple[str, ...]]:
     """A summary without the list that it ends with, and the list's lines."""
     before, found, after = f"\n{text}".rpartition(f"\n{HEADING}\n")
     lines = after.split("\n")
@@ -127,7 +127,7 @@ def split_list(text: str) -> tuple[str, tuple[str, ...]]:
 def _is_fact(line: str) -> bool:
     """Not what a digest says of its own list, nor what somebody else wrote under our heading."""
     is_short = len(line) <= LONGEST_FACT_CHARS + _COUNT_CHARS
-    return bool(line.strip()) and is_short and line.isprintable() and read_left_out(line) is None
+    return bool(line.strip()) and is_short and line.isprintable() and parse_left_out(line) is None
 
 
 def _read_line(line: str) -> tuple[str, int]:
@@ -142,7 +142,7 @@ def _render_line(fact: str, counts: dict[str, int]) -> str:
     return f"{fact}{_TIMES}{min(count, _MOST_COUNT)}" if count > 1 else fact
 
 
-def _without_parts(kinds: Sequence[Sequence[str]], counting: Counting) -> Iterator[list[str]]:
+def _without_parts(kinds: Sequence[Sequence[str]], counting: RankedFacts) -> Iterator[list[str]]:
     """A path stands for those that it ends with, in the place of the most important of them. Not for one that
     is mentioned more than twice as often: that may be the same file in another folder.
     """
@@ -193,7 +193,7 @@ def _has(summary: str, fact: str) -> bool:
 
 def _may_be_listed(fact: str) -> bool:
     """No key, and nothing that would close a fence."""
-    return not is_secret(fact) and neutralise(fact) == fact
+    return not is_secret(fact) and neutralize(fact) == fact
 
 
 def _tally(spoken: Sequence[TranscriptEntry]) -> dict[str, _Mention]:
@@ -224,12 +224,12 @@ def _find_open_todos(spoken: Sequence[TranscriptEntry], before: Iterable[str]) -
         if entry.is_result:
             continue
         for name, arguments in entry.calls:
-            listed = read_todos(_read_value(arguments)) if is_todo_tool(name) else ()
+            listed = find_todos(_read_value(arguments)) if is_todo_tool(name) else ()
             if listed:
                 todos = {_render_todo(todo.text): None for todo in listed if todo.is_open}
         if entry.role != "assistant" and len(entry.text) > _MOST_TODO_CHARS:
             continue
-        for todo in (todo for text in _read_texts(entry) for todo in read_checkboxes(text)):
+        for todo in (todo for text in _read_texts(entry) for todo in parse_checkboxes(text)):
             line = _render_todo(todo.text)
             if todo.is_open:
                 todos[line] = None
@@ -241,7 +241,7 @@ def _find_open_todos(spoken: Sequence[TranscriptEntry], before: Iterable[str]) -
 def _render_todo(text: str) -> str:
     """On one line and not too long."""
     line = "".join(letter if letter.isprintable() else " " for letter in _TODO + text[:_MOST_TODO_CHARS])
-    line = neutralise(" ".join(line.split()))
+    line = neutralize(" ".join(line.split()))
     return line if len(line) <= LONGEST_FACT_CHARS else f"{line[: LONGEST_FACT_CHARS - 1]}…"
 
 
@@ -253,7 +253,7 @@ def _read_texts(entry: TranscriptEntry) -> Iterator[str]:
 
 def _read_value(arguments: str) -> object:
     """What arguments hold; what cannot be read as JSON stands for itself, its line ends undone."""
-    value = read_arguments(arguments)
+    value = parse_arguments(arguments)
     if value is not None:
         return value
     return _within(arguments).replace("\\n", "\n").replace("\\t", "\t").replace('\\"', '"')

@@ -11,10 +11,10 @@ from typing import Final
 from gateway.core.digest.tool_arguments import (
     find_commands,
     find_paths,
+    find_todos,
     is_todo_tool,
     iter_strings,
-    read_arguments,
-    read_todos,
+    parse_arguments,
 )
 from gateway.core.history.transcript import TranscriptEntry, list_entries
 
@@ -51,7 +51,7 @@ class _Call:
     result: str
 
 
-def pick(messages: Sequence[TranscriptEntry]) -> Highlights:
+def find_highlights(messages: Sequence[TranscriptEntry]) -> Highlights:
     spoken = list_entries(messages)
     calls = list(_iter_calls(spoken))
     todos, plan = _pick_plans(calls)
@@ -89,7 +89,7 @@ def _iter_calls(spoken: Sequence[TranscriptEntry]) -> Iterator[_Call]:
         following = spoken[position + 1] if len(entry.calls) == 1 and position + 1 < len(spoken) else None
         result = following.text if following and following.is_result else ""
         for name, arguments in entry.calls:
-            value = read_arguments(arguments)
+            value = parse_arguments(arguments)
             yield _Call(name, arguments if value is None else value, result)
 
 
@@ -102,7 +102,7 @@ def _pick_plans(calls: Sequence[_Call]) -> tuple[list[str] | None, str | None]:
             continue
         texts = [text for text in iter_strings(call.value) if text.strip()]
         # A call without arguments reads the list: its result is what it says.
-        listed = read_todos(call.value) if texts else read_todos(read_arguments(call.result) or call.result)
+        listed = find_todos(call.value) if texts else find_todos(parse_arguments(call.result) or call.result)
         if listed:
             lines = [f"[{' ' if todo.is_open else 'x'}] {' '.join(todo.text.split())}" for todo in listed]
             todos = sorted(lines, key=lambda line: line.startswith("[x]"))

@@ -8,10 +8,10 @@ what was picked, and a budget in characters.
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from gateway.core.digest.allocation import share_out
-from gateway.core.digest.excerpt import Items, read_items, read_left_out, render_items, render_whole_items
-from gateway.core.digest.fact_list import HEADING, split_list
-from gateway.core.digest.highlights import LAST_TEXTS, Highlights, pick, without_repeats
+from gateway.core.digest.allocation import allocate
+from gateway.core.digest.excerpt import Items, parse_items, parse_left_out, render_items, render_whole_items
+from gateway.core.digest.fact_list import HEADING, split_fact_list
+from gateway.core.digest.highlights import LAST_TEXTS, Highlights, find_highlights, without_repeats
 from gateway.core.history.transcript import TranscriptEntry
 
 # Below this there is no room for the head and the first request.
@@ -50,7 +50,7 @@ def make_digest(spoken: Sequence[TranscriptEntry], earlier: str | None, most_cha
     earlier: the summary or digest that this one replaces together with the messages.
     """
     before = _read_earlier(earlier or "")
-    texts = _join(before, pick(spoken))
+    texts = _join(before, find_highlights(spoken))
     sections = {
         title: _make_section(title, texts[title], _count_missing(title, before[title]))
         for title in _TITLES
@@ -61,7 +61,7 @@ def make_digest(spoken: Sequence[TranscriptEntry], earlier: str | None, most_cha
 
 def _read_earlier(earlier: str) -> dict[str, list[str]]:
     """The entries of an earlier digest by section; of any other text one entry, and its list of facts."""
-    text, facts = split_list(earlier)
+    text, facts = split_fact_list(earlier)
     lines = text.splitlines()
     found: dict[str, list[str]] = {title: [] for title in _TITLES}
     if not lines or lines[0] != _HEAD:
@@ -72,12 +72,12 @@ def _read_earlier(earlier: str) -> dict[str, list[str]]:
             at = line
         else:
             found[at].append(line)
-    return {title: read_items(lines) for title, lines in found.items()} | {HEADING: list(facts)}
+    return {title: parse_items(lines) for title, lines in found.items()} | {HEADING: list(facts)}
 
 
 def _join(before: Mapping[str, list[str]], picked: Highlights) -> dict[str, list[str]]:
     """What the earlier digest said, brought up to date."""
-    old = {title: [text for text in texts if read_left_out(text) is None] for title, texts in before.items()}
+    old = {title: [text for text in texts if parse_left_out(text) is None] for title, texts in before.items()}
     todos = [text for text in old[_PLAN] if text.startswith(_BOXES)]
     plans = [text for text in old[_PLAN] if not text.startswith(_BOXES)]
     return {
@@ -131,7 +131,7 @@ def _make_section(title: str, texts: Sequence[str], missing: int) -> _Section:
 
 def _count_missing(title: str, texts: Sequence[str]) -> int:
     """What earlier digests left out of a section that only grows."""
-    return sum(read_left_out(text) or 0 for text in texts) if title in (_ASKED, _FILES, _COMMANDS) else 0
+    return sum(parse_left_out(text) or 0 for text in texts) if title in (_ASKED, _FILES, _COMMANDS) else 0
 
 
 def _render(sections: Mapping[str, _Section], most_chars: int) -> str:
@@ -139,7 +139,7 @@ def _render(sections: Mapping[str, _Section], most_chars: int) -> str:
     room = most_chars - len(_HEAD)
     frames = {title: len(title) + len("\n\n\n") for title in titles}
     needs = [frames[title] + len(_render_body(sections[title], room)) for title in titles]
-    given = share_out(needs, [_SHARES[title] for title in titles], room, _LEAST_SECTION_CHARS)
+    given = allocate(needs, [_SHARES[title] for title in titles], room, _LEAST_SECTION_CHARS)
     shares = dict(zip(titles, given, strict=True))
     parts = [
         f"{title}\n{_render_body(sections[title], shares[title] - frames[title])}"

@@ -34,7 +34,7 @@ class Todo:
     is_open: bool
 
 
-def read_arguments(arguments: str) -> object | None:
+def parse_arguments(arguments: str) -> object | None:
     """Their value, or None where they are no JSON."""
     try:
         value: object = json.loads(arguments)
@@ -76,17 +76,17 @@ def find_commands(value: object) -> tuple[str, ...]:
     return tuple(command for command in found if command.strip())
 
 
-def read_todos(value: object) -> tuple[Todo, ...]:
+def find_todos(value: object) -> tuple[Todo, ...]:
     """The items of a to-do list: objects with a status, or check boxes in a text."""
     items = tuple(
         Todo(text, status.casefold() in _OPEN)
         for fields in _iter_objects(value)
         if isinstance(status := fields.get("status"), str) and (text := _read_todo_text(fields))
     )
-    return items or tuple(todo for text in iter_strings(value) for todo in read_checkboxes(text))
+    return items or tuple(todo for text in iter_strings(value) for todo in parse_checkboxes(text))
 
 
-def read_checkboxes(text: str) -> tuple[Todo, ...]:
+def parse_checkboxes(text: str) -> tuple[Todo, ...]:
     """`- [ ] open` and `- [x] done`, with or without the dash."""
     if "[" not in text:
         return ()

@@ -13,7 +13,7 @@ from itertools import accumulate
 from typing import Final
 
 from gateway.core.history.conversation import Conversation
-from gateway.core.history.message import digest_fields
+from gateway.core.history.message import fingerprint_fields
 from gateway.core.history.pivot import Pivot
 
 # What clients write in place of a result that they clear. Read in their sources; never a guess.
@@ -35,7 +35,7 @@ _ROUGH_BYTES_PER_TOKEN: Final = 3.5
 
 
 @dataclass(frozen=True, slots=True)
-class Skeleton:
+class SplitFingerprint:
     """One message. frame: digest of all but its results' contents. results: a digest of each content."""
 
     frame: bytes
@@ -43,7 +43,7 @@ class Skeleton:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Outline:
+class ResultHashes:
     """The results that a pivot covers. results: SHA-256 of each in hex, one behind the other.
 
     A short hash would hand the summary of one prefix to another. conversation: the branch it was made in.
@@ -55,49 +55,53 @@ class Outline:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Outlines:
+class ResultHashesRecord:
     """All of one place. key: the skeleton chain at `covers`, hex. is_crowded: there were too many."""
 
     owner: str
     key: str
     covers: int
-    outlines: tuple[Outline, ...] = ()
+    outlines: tuple[ResultHashes, ...] = ()
     is_crowded: bool = False
 
 
-def digest_result(text: str, parts: Sequence[bytes] = ()) -> bytes:
+def fingerprint_result(text: str, parts: Sequence[bytes] = ()) -> bytes:
     """Of all that a result holds: its texts as one, and the canonical form of every other part."""
     fields = [(b"text", text.encode("utf-8", "surrogatepass")), *((b"part", part) for part in parts)]
-    return digest_fields(fields)
+    return fingerprint_fields(fields)
 
 
 @lru_cache(maxsize=64)
-def list_cleared(placeholder: str) -> frozenset[bytes]:
+def find_placeholders(placeholder: str) -> frozenset[bytes]:
     """Digests of results that are nothing but a placeholder: a known one, or the policy's own."""
-    return frozenset(digest_result(text) for text in (*PLACEHOLDERS, placeholder) if text)
+    return frozenset(fingerprint_result(text) for text in (*PLACEHOLDERS, placeholder) if text)
 
 
-def chain_skeletons(conversation: Conversation, skeletons: Iterable[Skeleton]) -> list[bytes]:
+def chain_frames(conversation: Conversation, fingerprints: Iterable[SplitFingerprint]) -> list[bytes]:
     """One link more than there are skeletons; the first names tenant and format, as every chain's does."""
     root = hashlib.sha256(b"skeleton:" + conversation.chain[0]).digest()
-    frames = (skeleton.frame for skeleton in skeletons)
+    frames = (skeleton.frame for skeleton in fingerprints)
     return list(accumulate(frames, lambda link, frame: hashlib.sha256(link + frame).digest(), initial=root))
 
 
-def has_cleared(skeletons: Sequence[Skeleton], cleared: frozenset[bytes]) -> bool:
+def has_cleared(fingerprints: Sequence[SplitFingerprint], cleared: frozenset[bytes]) -> bool:
     """Is any of the results a placeholder now?"""
-    return not cleared.isdisjoint(_list_results(skeletons))
+    return not cleared.isdisjoint(_list_results(fingerprints))
 
 
-def make_outline(pivot: Pivot, conversation: str, skeletons: Sequence[Skeleton]) -> Outline | None:
+def make_result_hashes(
+    pivot: Pivot, conversation: str, fingerprints: Sequence[SplitFingerprint]
+) -> ResultHashes | None:
     """skeletons: of exactly the messages that the pivot covers. None: no results, or too many."""
-    results = _list_results(skeletons)
+    results = _list_results(fingerprints)
     if not 0 < len(results) <= _MOST_RESULTS:
         return None
-    return Outline(pivot=pivot.key, conversation=conversation, results=b"".join(results).hex())
+    return ResultHashes(pivot=pivot.key, conversation=conversation, results=b"".join(results).hex())
 
 
-def with_outline(known: Outlines, added: Outline, cleared: frozenset[bytes]) -> Outlines:
+def with_result_hashes(
+    known: ResultHashesRecord, added: ResultHashes, cleared: frozenset[bytes]
+) -> ResultHashesRecord:
     """The newest in place of its pivot's earlier one, and of those that it is only a cleared form of."""
     if known.is_crowded:
         return known
@@ -112,9 +116,11 @@ def with_outline(known: Outlines, added: Outline, cleared: frozenset[bytes]) -> 
     return replace(known, outlines=(*others, added))
 
 
-def find_outline(known: Outlines, skeletons: Sequence[Skeleton], cleared: frozenset[bytes]) -> Outline | None:
+def find_result_hashes(
+    known: ResultHashesRecord, fingerprints: Sequence[SplitFingerprint], cleared: frozenset[bytes]
+) -> ResultHashes | None:
     """The only one that these messages may be a cleared form of; where two are left, there is none."""
-    results = _list_results(skeletons)
+    results = _list_results(fingerprints)
     found = [
         outline for outline in known.outlines if _is_cleared_form(_split_results(outline), results, cleared)
     ]
@@ -140,10 +146,10 @@ def _is_cleared_form(before: Sequence[bytes], now: Sequence[bytes], cleared: fro
     )
 
 
-def _list_results(skeletons: Sequence[Skeleton]) -> list[bytes]:
-    return [result for skeleton in skeletons for result in skeleton.results]
+def _list_results(fingerprints: Sequence[SplitFingerprint]) -> list[bytes]:
+    return [result for skeleton in fingerprints for result in skeleton.results]
 
 
-def _split_results(outline: Outline) -> list[bytes]:
+def _split_results(outline: ResultHashes) -> list[bytes]:
     results = bytes.fromhex(outline.results)
     return [results[at : at + _DIGEST_BYTES] for at in range(0, len(results), _DIGEST_BYTES)]

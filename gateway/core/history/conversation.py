@@ -70,9 +70,9 @@ def with_messages(before: Conversation, keep: int, added: Sequence[Message]) -> 
             calls.add(call.id)
         if message.results and not calls.issuperset(message.results):
             late += _find_late(messages, position)
-        if message.is_sealed:
+        if message.is_opaque:
             opening_end = position + 1
-        link = hashlib.sha256(link + message.digest).digest()
+        link = hashlib.sha256(link + message.fingerprint).digest()
         links.append(link)
     return Conversation(leading, messages, before.chain.grow(keep + 1, links), opening_end, late)
 
@@ -98,7 +98,7 @@ def _find_opening_end(before: Conversation, keep: int) -> int:
     if before.opening_end < keep or keep == before.messages.length:
         return before.opening_end
     messages = before.messages[:keep]
-    sealed = [position for position, message in enumerate(messages) if message.is_sealed]
+    sealed = [position for position, message in enumerate(messages) if message.is_opaque]
     end = sealed[-1] + 1 if sealed else 0
     while end < len(messages) and _is_still_opening(messages, end):
         end += 1
@@ -118,7 +118,7 @@ def find_fold_start(conversation: Conversation, *, keeps_opening: bool) -> int:
         return conversation.opening_end
     messages = conversation.messages
     start = conversation.opening_end
-    while start > 0 and not messages[start - 1].is_sealed:
+    while start > 0 and not messages[start - 1].is_opaque:
         start -= 1
     while start and not is_boundary(conversation, start):
         start += 1

@@ -40,7 +40,7 @@ class Head:
         return self.prompt_tokens + self.output_tokens
 
 
-def says_more(head: Head, before: Head, line_tokens: int) -> bool:
+def is_worth_saving(head: Head, before: Head, line_tokens: int) -> bool:
     """Worth keeping beside an earlier one of its branch? What little was added since can be estimated.
 
     line_tokens: where something is to be decided, 0 if nowhere.
@@ -51,13 +51,13 @@ def says_more(head: Head, before: Head, line_tokens: int) -> bool:
     return abs(head.total_tokens - known_tokens) > _NEWS * max(known_tokens, line_tokens)
 
 
-def choose_scope(upstream: str, model: str, leading: list[bytes], tools: bytes) -> str:
+def fingerprint_scope(upstream: str, model: str, leading: list[bytes], tools: bytes) -> str:
     """Digest of everything outside the chain that a prompt's size depends on."""
     parts = [upstream.encode(), model.encode(), b"".join(leading), tools]
     return hashlib.sha256(b"".join(b"%d:%s" % (len(part), part) for part in parts)).hexdigest()
 
 
-def smoothed_growth(before: Head | None, total_tokens: int) -> float:
+def smooth_growth(before: Head | None, total_tokens: int) -> float:
     """Mean of the last growth and this one; a step back (a rewind, a compaction) teaches nothing."""
     if before is None or not before.prompt_tokens:
         return 0.0

@@ -29,17 +29,17 @@ class Message(NamedTuple):
 
     role: Role
     key: bytes
-    digest: bytes
+    fingerprint: bytes
     size_bytes: int
     calls: tuple[Call, ...] = ()
     results: tuple[str, ...] = ()
     has_media: bool = False
-    is_sealed: bool = False
+    is_opaque: bool = False
 
 
-def digest_fields(fields: Iterable[tuple[bytes, bytes]]) -> bytes:
+def fingerprint_fields(fields: Iterable[tuple[bytes, bytes]]) -> bytes:
     """SHA-256 over tagged, length-prefixed fields: no two lists of fields share an encoding."""
-    return digest_encoded(b"".join([b"%b:%d:%b" % (tag, len(value), value) for tag, value in fields]))
+    return fingerprint_encoded(b"".join([b"%b:%d:%b" % (tag, len(value), value) for tag, value in fields]))
 
 
 def make_field_format(*tags: bytes) -> bytes:
@@ -47,6 +47,6 @@ def make_field_format(*tags: bytes) -> bytes:
     return b"".join([b"%b:%%d:%%b" % tag for tag in tags])
 
 
-def digest_encoded(encoded: bytes) -> bytes:
+def fingerprint_encoded(encoded: bytes) -> bytes:
     """The digest of fields that were encoded already, one behind the other."""
     return hashlib.sha256(encoded).digest()

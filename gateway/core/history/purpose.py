@@ -48,7 +48,7 @@ _LABEL_HEADERS: Final = (
 _LONGEST_LABEL: Final = 128
 
 
-def read_purpose(leading: bytes, newest: bytes, *, is_agent: bool) -> Purpose:
+def find_purpose(leading: bytes, newest: bytes, *, is_agent: bool) -> Purpose:
     """leading, newest: how the leading block and the newest user message begin, in raw JSON; empty where
     there is none. A sub-agent's own summary is a summary.
     """
@@ -72,7 +72,7 @@ def is_agent(names: Iterable[str]) -> bool:
     return any(name.lower() in _AGENT_HEADERS for name in names)
 
 
-def read_label(headers: Iterable[tuple[str, str]]) -> str | None:
+def find_label(headers: Iterable[tuple[str, str]]) -> str | None:
     """What the client calls its session, cut to a length that can be shown; None where it does not say."""
     values = {name.lower(): value for name, value in headers}
     found = next((values[name] for name in _LABEL_HEADERS if values.get(name)), None)

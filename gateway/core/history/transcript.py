@@ -49,10 +49,10 @@ def render_transcript(
 
 def render_earlier_summary(summary: str) -> str:
     """The summary that the new one brings up to date."""
-    return f"<earlier-summary>\n{neutralise(summary)}\n</earlier-summary>"
+    return f"<earlier-summary>\n{neutralize(summary)}\n</earlier-summary>"
 
 
-def neutralise(text: str) -> str:
+def neutralize(text: str) -> str:
     """Text that cannot open or close a fence of ours."""
     return _FENCE.sub("&lt;", text)
 
@@ -70,10 +70,10 @@ def cut_middle(text: str, keep_chars: int | None) -> str:
 def _render_entry(entry: TranscriptEntry, tool_chars: int | None, text_chars: int | None) -> str:
     text = cut_middle(entry.text, tool_chars if entry.is_result else text_chars)
     label = "tool result" if entry.is_result else entry.role
-    lines = [f"[{label}]: {neutralise(text)}"] if text or not entry.calls else []
+    lines = [f"[{label}]: {neutralize(text)}"] if text or not entry.calls else []
     for tool, arguments in entry.calls:
-        quoted = f": {neutralise(cut_middle(arguments, tool_chars))}" if tool_chars != 0 else ""
-        lines.append(f"[{entry.role} calls {neutralise(tool)}]{quoted}")
+        quoted = f": {neutralize(cut_middle(arguments, tool_chars))}" if tool_chars != 0 else ""
+        lines.append(f"[{entry.role} calls {neutralize(tool)}]{quoted}")
     if entry.media:
         lines.append(f"[{entry.media} attachments left out]")
     return "\n".join(lines)

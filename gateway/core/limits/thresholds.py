@@ -36,7 +36,7 @@ class RequestSize:
     growth: float = 0.0
     floor: int = 0
     purpose: Purpose = "main"
-    least_reply: int = 0
+    minimum_reply: int = 0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -58,7 +58,7 @@ class Thresholds:
     summary: int
 
 
-def choose_lines(policy: Policy, limits: Limits, demand: RequestSize) -> Thresholds | None:
+def choose_thresholds(policy: Policy, limits: Limits, demand: RequestSize) -> Thresholds | None:
     """The lines of one request, or None where nothing limits it."""
     base = limits.context or limits.input
     if not base:
@@ -70,7 +70,7 @@ def choose_lines(policy: Policy, limits: Limits, demand: RequestSize) -> Thresho
     if demand.purpose == "summary":
         # The client compacts by itself: it may, as long as what it sends fits at all.
         soft = hard = max(hard, window - min(reserve, _SUMMARY_REPLY_TOKENS))
-    excess = max(0, hard - (window - honour_least(demand.least_reply, window)))
+    excess = max(0, hard - (window - cap_minimum_reply(demand.minimum_reply, window)))
     hard, soft = max(1, hard - excess), max(1, soft - excess)
     return Thresholds(
         window=window,
@@ -86,9 +86,9 @@ def choose_lines(policy: Policy, limits: Limits, demand: RequestSize) -> Thresho
     )
 
 
-def honour_least(least_reply: int, window: int) -> int:
+def cap_minimum_reply(minimum_reply: int, window: int) -> int:
     """How much of the window a reply keeps that may not be shorter; 0 where it asks for too much of it."""
-    return least_reply if least_reply <= _LARGEST_LEAST_SHARE * window else 0
+    return minimum_reply if minimum_reply <= _LARGEST_LEAST_SHARE * window else 0
 
 
 def _hard_and_soft(trigger: Trigger, limits: Limits, room: tuple[int, int], growth: float) -> tuple[int, int]:

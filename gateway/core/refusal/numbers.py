@@ -102,7 +102,7 @@ class TokenNumbers:
     prompt: int | None = None
 
 
-def read_token_numbers(text: str) -> TokenNumbers:
+def parse_token_numbers(text: str) -> TokenNumbers:
     """All None where the numbers contradict each other: a limit above what did not fit."""
     slots = _read_slots(_TOKEN_FORMS, text)
     total, output, about = slots.get("total"), slots.get("output"), slots.get("about")
@@ -116,13 +116,13 @@ def read_token_numbers(text: str) -> TokenNumbers:
     return TokenNumbers(context=context, input=limit, used=total or about or prompt, prompt=prompt)
 
 
-def read_image_limit(text: str) -> int | None:
+def parse_image_limit(text: str) -> int | None:
     fewer = _FEWER_IMAGES.search(text)
     most = int(fewer[1]) - 1 if fewer else _read_slots(_IMAGE_FORMS, text).get("images")
     return most if most is not None and 0 <= most <= _MOST_IMAGES else None
 
 
-def read_byte_limit(text: str) -> int | None:
+def parse_byte_limit(text: str) -> int | None:
     for form in _BYTE_FORMS:
         for match in form.finditer(text):
             if limit := _plausible_bytes(match["size"], match["unit"] or ""):

@@ -8,7 +8,12 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
-from gateway.core.refusal.numbers import TokenNumbers, read_byte_limit, read_image_limit, read_token_numbers
+from gateway.core.refusal.numbers import (
+    TokenNumbers,
+    parse_byte_limit,
+    parse_image_limit,
+    parse_token_numbers,
+)
 from gateway.core.refusal.phrases import (
     is_bytes,
     is_images,
@@ -77,7 +82,7 @@ def is_window_exceeded(finish_reason: str | None) -> bool:
     return finish_reason is not None and finish_reason.lower() in _WINDOW_EXCEEDED
 
 
-def read_overflow(refusal: Refusal) -> Overflow | None:
+def parse_overflow(refusal: Refusal) -> Overflow | None:
     """None: it was refused for another reason, or it cannot be told.
 
     In this order: another reason by status; no body; another reason by words; the window by name; images;
@@ -93,19 +98,19 @@ def read_overflow(refusal: Refusal) -> Overflow | None:
     if is_vetoed(text):
         return None
     if is_window(text):
-        return _token_overflow(read_token_numbers(text))
+        return _token_overflow(parse_token_numbers(text))
     return _read_likely(text) if statuses <= _PLAUSIBLE else None
 
 
 def _read_likely(text: str) -> Overflow | None:
     if is_images(text):
-        images = read_image_limit(text)
+        images = parse_image_limit(text)
         # A model that takes no image at all would refuse the smaller request, too.
         return Overflow(kind="images", images=images) if images != 0 else None
     if is_bytes(text):
-        return Overflow(kind="bytes", bytes=read_byte_limit(text))
+        return Overflow(kind="bytes", bytes=parse_byte_limit(text))
     if is_likely_window(text) and not is_output_only(text):
-        return _token_overflow(read_token_numbers(text))
+        return _token_overflow(parse_token_numbers(text))
     return None
 
 

@@ -28,14 +28,14 @@ class Payload:
     messages: Sequence[Message]
 
 
-def is_in_sight(limits: Limits, bulk: Payload) -> bool:
+def is_near_limit(limits: Limits, bulk: Payload) -> bool:
     """Could bytes or pictures decide? Without counting pictures: one that is there may be many."""
     if limits.body_bytes and bulk.body_bytes > _IN_SIGHT * limits.body_bytes:
         return True
     return bool(limits.images) and any(message.has_media for message in bulk.messages)
 
 
-def weigh_bulk(sizes: Sizes, known: Known, limits: Limits, bulk: Payload) -> tuple[Sizes, Known, Limits]:
+def with_payload(sizes: Sizes, known: Known, limits: Limits, bulk: Payload) -> tuple[Sizes, Known, Limits]:
     """The same request in sizes that hold bytes and pictures, too; unchanged where those are far away."""
     pictures = sum(size.media for size in sizes.messages)
     presses = limits.body_bytes and bulk.body_bytes > _IN_SIGHT * limits.body_bytes

@@ -45,7 +45,7 @@ class Expected:
     whole: int | None
 
 
-def expect(
+def expect_usage(
     conversation: Conversation,
     sizes: Sizes,
     sent: tuple[Pivot | None, Sequence[Batch]],
@@ -56,7 +56,7 @@ def expect(
 
     None where usage cannot be judged: nothing to compare it with, something else in force, media in it.
     """
-    if before is None or not before.prompt_tokens or not had_in_force(before, *sent):
+    if before is None or not before.prompt_tokens or not had_active(before, *sent):
         return None
     if any(message.has_media for message in (*conversation.leading, *conversation.messages)):
         return None
@@ -101,7 +101,7 @@ def _is_same(grown: int, expected: Expected) -> bool:
     return is_much and abs(grown) <= _SAME * expected.before
 
 
-def had_in_force(head: Head, pivot: Pivot | None, batches: Sequence[Batch]) -> bool:
+def had_active(head: Head, pivot: Pivot | None, batches: Sequence[Batch]) -> bool:
     """The same as is sent now? Otherwise what the head tells of tokens says nothing of this answer."""
     if head.pivot != (pivot.key if pivot is not None else None) or len(head.batches) != len(batches):
         return False

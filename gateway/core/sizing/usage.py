@@ -18,7 +18,7 @@ class Usage(NamedTuple):
         return self.prompt_tokens + self.output_tokens
 
 
-def read_usage(value: Mapping[str, object]) -> Usage | None:
+def find_usage(value: Mapping[str, object]) -> Usage | None:
     """One usage object of any shape; None where it does not say how long the prompt was."""
     prompt = _read_prompt(value)
     if not prompt:
@@ -29,7 +29,7 @@ def read_usage(value: Mapping[str, object]) -> Usage | None:
     return Usage(prompt, max(output, beyond_prompt))
 
 
-def read_timings(value: Mapping[str, object]) -> Usage | None:
+def find_timings(value: Mapping[str, object]) -> Usage | None:
     """llama.cpp's `timings`: prompt_n were evaluated, cache_n reused, predicted_n written."""
     evaluated = _read_count(value.get("prompt_n"))
     if evaluated is None:

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from gateway.core.sizing.usage import Usage, merge_usage, read_timings, read_usage
+from gateway.core.sizing.usage import Usage, find_timings, find_usage, merge_usage
 from gateway.wire.sse import SseEvent
 
 _TypeOfDelta = Literal[
@@ -170,17 +170,17 @@ class ResponseFacts:
         self.has_ended = self.has_ended or bool(self.finish_reason) or document.get("type") == "message_stop"
         self._usage = self._read_usage(document) or self._usage
         timings = document.get("timings")
-        self._timings = (read_timings(timings) if isinstance(timings, dict) else None) or self._timings
+        self._timings = (find_timings(timings) if isinstance(timings, dict) else None) or self._timings
 
     def _read_usage(self, document: JsonObject) -> Usage | None:
         match document:
             case {"type": "message_start", "message": {"usage": dict(usage)}}:
                 self._message_usage = usage
-                return read_usage(usage)
+                return find_usage(usage)
             case {"type": "message_delta", "usage": dict(usage)}:
                 self._message_usage = merge_usage(self._message_usage, usage)
-                return read_usage(self._message_usage)
-        readings = map(read_usage, _usage_objects(document))
+                return find_usage(self._message_usage)
+        readings = map(find_usage, _usage_objects(document))
         return next((usage for usage in readings if usage), None)
 
 

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from gateway.core.compaction.chunks import (
     CHUNKED,
     WHOLE,
-    History,
+    FoldedHistory,
     Quoting,
     find_chunks,
     find_whole,
@@ -16,21 +16,28 @@ from gateway.core.compaction.cut import Cut
 from gateway.core.history.conversation import is_boundary
 from gateway.core.history.transcript import TranscriptEntry, render_transcript
 from gateway.core.history.view import Size
+from gateway.core.sizing.calibrated_sizes import CalibratedSizes
 from gateway.core.sizing.estimate import Sizes
-from gateway.core.sizing.weights import Weights
 from tests.builders.chat import JSON, conversations, converse
 
 
-def make_weights(count: int) -> Weights:
+def make_weights(count: int) -> CalibratedSizes:
     sizes = Sizes(messages=[Size(10, 40)] * count, environment=0)
-    return Weights(sizes, [10.0] * count, 0.0, 1.0)
+    return CalibratedSizes(sizes, [10.0] * count, 0.0, 1.0)
 
 
 def make_cut(start: int, covers: int) -> Cut:
-    return Cut(base=None, start=start, covers=covers, folded=10 * (covers - start), cap=5, opening_chars=None)
+    return Cut(
+        base=None,
+        start=start,
+        covers=covers,
+        replaced_tokens=10 * (covers - start),
+        cap_tokens=5,
+        opening_chars=None,
+    )
 
 
-def make_history(messages: list[JSON], chars: int = 40) -> History:
+def make_history(messages: list[JSON], chars: int = 40) -> FoldedHistory:
     conversation = converse(messages)
     count = len(conversation.messages)
     covers = max((at for at in range(1, count + 1) if is_boundary(conversation, at)), default=count)
@@ -38,7 +45,7 @@ def make_history(messages: list[JSON], chars: int = 40) -> History:
         TranscriptEntry(message.role, "x " * (chars // 2), (), 0, is_result=message.role == "tool")
         for message in conversation.messages[:covers]
     ]
-    return History(conversation, make_cut(0, covers), spoken, [Size(chars // 2, chars)] * covers)
+    return FoldedHistory(conversation, make_cut(0, covers), spoken, [Size(chars // 2, chars)] * covers)
 
 
 def make_chain(turns: int) -> list[JSON]:
@@ -64,7 +71,7 @@ def test_a_chunk_ends_at_a_boundary_inside_the_cut(
         part = shrink_cut(make_weights(len(history.conversation.messages)), history.cut, attempt.covers)
         assert 0 < part.covers <= history.cut.covers
         assert is_boundary(history.conversation, part.covers)
-        assert part.folded == 10 * part.covers
+        assert part.replaced_tokens == 10 * part.covers
 
 
 @given(conversations(min_turns=1), ROOMS, st.integers(1, 9))
@@ -97,7 +104,7 @@ def test_where_all_of_it_fits_the_calls_that_are_left_so_many_chunks_fold_it() -
     covers = calls = 0
     while covers < history.cut.covers:
         cut = make_cut(covers, history.cut.covers)
-        rest = History(history.conversation, cut, history.spoken[covers:], history.sizes[covers:])
+        rest = FoldedHistory(history.conversation, cut, history.spoken[covers:], history.sizes[covers:])
         covers = next(find_chunks(rest, 20_000, 8 - calls)).covers
         calls += 1
     assert calls <= 8
@@ -125,6 +132,6 @@ def test_each_result_of_a_message_is_quoted_up_to_the_limit() -> None:
     one = TranscriptEntry("tool", "x" * 4_000, (), 0, is_result=True)
     message = TranscriptEntry("tool", "x" * 4_000, (), 0, is_result=True, more=(one,))
     history = make_history(make_chain(1))
-    long = History(history.conversation, make_cut(0, 1), [message], [Size(2_000, 4_000)])
+    long = FoldedHistory(history.conversation, make_cut(0, 1), [message], [Size(2_000, 4_000)])
     rooms = [next(iter(find_whole(long, room)), None) for room in (2_100, 1_200, 400)]
     assert [found and found.quoting.tool_chars for found in rooms] == [None, 2_000, 500]

@@ -2,7 +2,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.core.compaction.command import LONGEST_INSTRUCTIONS_CHARS, describe, may_be_command, read_compact
+from gateway.core.compaction.command import (
+    LONGEST_INSTRUCTIONS_CHARS,
+    describe,
+    may_be_command,
+    parse_compact,
+)
 from gateway.core.compaction.manual import Failed, Folded, NothingToFold, UnderWay
 from gateway.core.history.message import Call, Message, Role
 
@@ -31,21 +36,21 @@ def make_message(role: Role = "user", **fields: object) -> Message:
     ],
 )
 def test_a_command_is_the_whole_text(text: str, instructions: str | None) -> None:
-    assert read_compact(text) == instructions
+    assert parse_compact(text) == instructions
 
 
 def test_a_text_of_more_than_the_longest_instructions_is_no_command() -> None:
     longest = "x" * LONGEST_INSTRUCTIONS_CHARS
-    assert read_compact(f"/compact {longest}") == longest
-    assert read_compact(f"/compact {longest}x") is None
+    assert parse_compact(f"/compact {longest}") == longest
+    assert parse_compact(f"/compact {longest}x") is None
 
 
 @given(st.text())
 def test_any_text_can_be_read_and_what_is_read_stands_in_it(text: str) -> None:
-    instructions = read_compact(text)
+    instructions = parse_compact(text)
     assert instructions is None or (text.split()[0] == "/compact" and instructions in text)
     if text.strip():
-        assert read_compact(f"/compact {text}") == text.strip()
+        assert parse_compact(f"/compact {text}") == text.strip()
 
 
 def test_only_words_of_a_user_can_be_one() -> None:

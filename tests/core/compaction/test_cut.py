@@ -4,14 +4,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.core.compaction.cut import Cut, Parts, choose_cut, is_worthwhile
+from gateway.core.compaction.cut import Cut, CutConstraints, choose_cut, is_worthwhile
 from gateway.core.history.conversation import Conversation, find_open_group, is_boundary
 from gateway.core.history.view import Size
 from gateway.core.limits.model_limits import Limits
-from gateway.core.limits.thresholds import RequestSize, Thresholds, choose_lines
+from gateway.core.limits.thresholds import RequestSize, Thresholds, choose_thresholds
 from gateway.core.policy import Keep, Policy
+from gateway.core.sizing.calibrated_sizes import CalibratedSizes
 from gateway.core.sizing.estimate import Sizes
-from gateway.core.sizing.weights import Weights
 from tests.builders.chat import JSON, bodies, converse, make_pivot, pivots, read
 
 
@@ -33,44 +33,46 @@ _SIZES = [Size(100, 400), *[Size(10, 40), Size(990, 3_960)] * 10]
 
 
 def lines_at(window: int) -> Thresholds:
-    lines = choose_lines(Policy(), Limits(context=window), RequestSize())
+    lines = choose_thresholds(Policy(), Limits(context=window), RequestSize())
     assert lines is not None
     return lines
 
 
-def weigh(sizes: list[Size], environment: int = 0, ratio: float = 1.0) -> Weights:
+def weigh(sizes: list[Size], environment: int = 0, ratio: float = 1.0) -> CalibratedSizes:
     whole = Sizes(messages=sizes, environment=environment)
-    return Weights(whole, [size.tokens * ratio for size in sizes], environment * ratio, ratio)
+    return CalibratedSizes(whole, [size.tokens * ratio for size in sizes], environment * ratio, ratio)
 
 
 def cut(window: int = 16_000, keep: Keep | None = None, ratio: float = 1.0, **parts: Any) -> Cut | None:
-    whole = Parts(**({"base": None, "must_keep": find_open_group(_CONVERSATION)} | parts))
+    whole = CutConstraints(**({"base": None, "must_keep": find_open_group(_CONVERSATION)} | parts))
     return choose_cut(_CONVERSATION, weigh(_SIZES, 0, ratio), lines_at(window), keep or Keep(), whole)
 
 
 def test_the_tail_takes_whole_groups_while_they_fit() -> None:
     # tail = 1,800 of a 16K window: one group of 1,000; the opening ends at 1.
-    assert cut() == Cut(base=None, start=1, covers=19, folded=9_000, cap=1_600, opening_chars=None)
+    assert cut() == Cut(
+        base=None, start=1, covers=19, replaced_tokens=9_000, cap_tokens=1_600, opening_chars=None
+    )
     # 24K: tail = 2,700, two groups.
     found = cut(24_000)
-    assert found is not None and (found.covers, found.folded) == (17, 8_000)
+    assert found is not None and (found.covers, found.replaced_tokens) == (17, 8_000)
 
 
 def test_sizes_are_true_tokens() -> None:
     found = cut(ratio=0.5)
-    assert found is not None and (found.covers, found.folded) == (15, 3_500)
+    assert found is not None and (found.covers, found.replaced_tokens) == (15, 3_500)
 
 
 def test_a_new_cut_updates_the_summary_before_it() -> None:
     base = make_pivot(_CONVERSATION, 9, tokens=300)
     found = cut(base=base)
     assert found is not None
-    assert (found.base, found.start, found.covers, found.folded) == (base, 9, 19, 5_300)
+    assert (found.base, found.start, found.covers, found.replaced_tokens) == (base, 9, 19, 5_300)
 
 
 def test_without_the_opening_everything_is_folded_from_the_start() -> None:
     found = cut(keep=Keep(opening=False))
-    assert found is not None and (found.start, found.opening_chars, found.folded) == (0, None, 9_100)
+    assert found is not None and (found.start, found.opening_chars, found.replaced_tokens) == (0, None, 9_100)
 
 
 def test_a_number_of_messages_may_be_kept_but_no_group_is_split_for_it() -> None:
@@ -102,11 +104,11 @@ def test_the_open_group_stays_whatever_its_size() -> None:
 
 def test_an_opening_beyond_its_share_is_cut_and_the_summary_gives_way_last() -> None:
     sizes = [Size(9_000, 36_000), *_SIZES[1:]]
-    parts = Parts(base=None, must_keep=19)
+    parts = CutConstraints(base=None, must_keep=19)
     found = choose_cut(_CONVERSATION, weigh(sizes), lines_at(16_000), Keep(), parts)
-    assert found is not None and (found.opening_chars, found.cap) == (8_192, 1_600)
+    assert found is not None and (found.opening_chars, found.cap_tokens) == (8_192, 1_600)
     tight = choose_cut(_CONVERSATION, weigh(sizes, 11_000), lines_at(16_000), Keep(), parts)
-    assert tight is not None and (tight.opening_chars, tight.cap) == (1_024, 320)
+    assert tight is not None and (tight.opening_chars, tight.cap_tokens) == (1_024, 320)
 
 
 @pytest.mark.parametrize(
@@ -121,7 +123,7 @@ def test_an_opening_beyond_its_share_is_cut_and_the_summary_gives_way_last() -> 
 def test_a_cut_is_worthwhile_if_it_frees_enough_even_with_the_longest_summary(
     folded: int, cap: int, minimum: float, expected: bool
 ) -> None:
-    made = Cut(base=None, start=0, covers=1, folded=folded, cap=cap, opening_chars=None)
+    made = Cut(base=None, start=0, covers=1, replaced_tokens=folded, cap_tokens=cap, opening_chars=None)
     assert is_worthwhile(made, minimum) == expected
 
 
@@ -131,7 +133,7 @@ def test_what_the_conversation_will_still_grow_is_taken_off_the_tail() -> None:
     assert found is not None and found.covers == 19
 
 
-def draw_case(data: st.DataObject) -> tuple[Conversation, Weights, Thresholds, Parts]:
+def draw_case(data: st.DataObject) -> tuple[Conversation, CalibratedSizes, Thresholds, CutConstraints]:
     conversation = read(data.draw(bodies(min_turns=2, max_turns=8))).conversation
     count = len(conversation.messages)
     size = st.builds(Size, st.integers(0, 5_000), st.integers(0, 20_000))
@@ -139,7 +141,7 @@ def draw_case(data: st.DataObject) -> tuple[Conversation, Weights, Thresholds, P
     base = data.draw(pivots(conversation))
     must_keep = data.draw(st.sampled_from([find_open_group(conversation), count]))
     weights = weigh(sizes, data.draw(st.integers(0, 20_000)), data.draw(st.floats(0.2, 8.0)))
-    parts = Parts(base=base, must_keep=must_keep, lead=data.draw(st.sampled_from([0, 500])))
+    parts = CutConstraints(base=base, must_keep=must_keep, lead=data.draw(st.sampled_from([0, 500])))
     return conversation, weights, lines_at(data.draw(st.integers(4_000, 100_000))), parts
 
 
@@ -159,7 +161,7 @@ def test_a_cut_lies_between_groups_keeps_the_open_one_and_says_something_smaller
     assert found.start >= (base.covers if base else 0)
     assert found.start >= (conversation.opening_end if opening else 0)
     assert count - found.covers >= min(tail_messages, count - parts.must_keep)
-    assert 0 < found.cap <= lines.summary
+    assert 0 < found.cap_tokens <= lines.summary
     assert opening or found.opening_chars is None
 
 
@@ -172,5 +174,5 @@ def test_where_the_fixed_parts_leave_room_the_cut_brings_the_array_to_its_target
         return
     opening = sum(weights.messages[: conversation.opening_end])
     tail = sum(weights.messages[found.covers :])
-    kept = weights.environment + min(opening, lines.opening) + found.cap + tail
+    kept = weights.environment + min(opening, lines.opening) + found.cap_tokens + tail
     assert kept + parts.lead <= lines.target + 1

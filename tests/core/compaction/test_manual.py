@@ -4,7 +4,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.core.compaction.manual import Folded, choose_cut_by_hand, choose_rest, measure_fold
+from gateway.core.compaction.manual import Folded, choose_manual_cut, choose_remaining_cut, measure_fold
 from gateway.core.compaction.plan import Situation
 from gateway.core.history.conversation import find_open_group, is_boundary
 from gateway.core.history.view import Size, View
@@ -19,53 +19,53 @@ few = settings(max_examples=60)
 
 def test_far_below_the_lines_all_but_the_open_group_is_folded() -> None:
     situation = situate(3_000, limits=Limits(context=128_000))
-    cut = choose_cut_by_hand(situation)
+    cut = choose_manual_cut(situation)
     assert cut is not None
     assert (cut.start, cut.covers) == (1, find_open_group(situation.conversation))
-    assert cut.cap < cut.folded / 1.9
+    assert cut.cap_tokens < cut.replaced_tokens / 1.9
 
 
 def test_where_there_is_enough_to_fold_the_tail_stays() -> None:
     situation = situate(10_000, turns=40)
-    cut = choose_cut_by_hand(situation)
+    cut = choose_manual_cut(situation)
     assert cut is not None and cut.covers < find_open_group(situation.conversation)
     assert sum(size.tokens for size in situation.sizes.messages[cut.covers :]) <= 1_800
 
 
 def test_it_needs_no_known_window() -> None:
-    assert choose_cut_by_hand(situate(400_000, limits=Limits())) is not None
+    assert choose_manual_cut(situate(400_000, limits=Limits())) is not None
 
 
 def test_messages_that_a_policy_keeps_are_kept() -> None:
-    cut = choose_cut_by_hand(situate(3_000, policy=Policy(keep=Keep(tail_messages=6))))
+    cut = choose_manual_cut(situate(3_000, policy=Policy(keep=Keep(tail_messages=6))))
     assert cut is not None and cut.covers == 15
 
 
 def test_what_is_folded_already_is_not_folded_again() -> None:
     situation = situate(3_000)
-    whole = choose_cut_by_hand(situation)
+    whole = choose_manual_cut(situation)
     assert whole is not None
     made = make_pivot(situation.conversation, whole.covers)
-    assert choose_rest(situation, made, whole.covers) is None
+    assert choose_remaining_cut(situation, made, whole.covers) is None
     part = make_pivot(situation.conversation, 5)
-    rest = choose_rest(situation, part, whole.covers)
+    rest = choose_remaining_cut(situation, part, whole.covers)
     assert rest is not None and (rest.base, rest.start, rest.covers) == (part, 5, whole.covers)
 
 
 def test_a_few_words_are_not_worth_a_summary() -> None:
     situation = situate(3_000)
-    whole = choose_cut_by_hand(situation)
+    whole = choose_manual_cut(situation)
     assert whole is not None
     most = make_pivot(situation.conversation, whole.covers)
-    assert choose_rest(situation, most, find_open_group(situation.conversation)) is None
+    assert choose_remaining_cut(situation, most, find_open_group(situation.conversation)) is None
     few_words = replace(situation.sizes, messages=[Size(5, 20)] * len(situation.sizes.messages))
-    assert choose_cut_by_hand(replace(situation, sizes=few_words)) is None
+    assert choose_manual_cut(replace(situation, sizes=few_words)) is None
 
 
 def test_what_several_calls_folded_is_measured_as_one() -> None:
     situation = situate(3_000)
     earlier = make_pivot(situation.conversation, 5, saved_tokens=700)
-    cut = choose_cut_by_hand(replace(situation, sticky=earlier, pivots=(earlier,)))
+    cut = choose_manual_cut(replace(situation, sticky=earlier, pivots=(earlier,)))
     assert cut is not None and cut.base == earlier
     pivot = make_pivot(situation.conversation, cut.covers, saved_tokens=2_000)
     assert measure_fold(cut, pivot, 3_000) == Folded(cut.covers - 5, 3_000, 3_000 - 1_300)
@@ -77,7 +77,7 @@ def test_what_several_calls_folded_is_measured_as_one() -> None:
 def test_no_cut_parts_a_call_from_its_result_or_takes_the_open_group(body: bytes, opening: bool) -> None:
     received = read(body)
     fields: JSON = {"policy": Policy(keep=Keep(opening=opening)), "sizes": measure_sizes(received)}
-    cut = choose_cut_by_hand(_situate(received.conversation, **fields))
+    cut = choose_manual_cut(_situate(received.conversation, **fields))
     if cut is not None:
         assert cut.start < cut.covers <= find_open_group(received.conversation)
         assert is_boundary(received.conversation, cut.covers)

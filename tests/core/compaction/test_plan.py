@@ -11,7 +11,7 @@ from gateway.core.history.head import Head
 from gateway.core.history.pivot import Mark, Pivot, find_eligible_pivots
 from gateway.core.history.view import Size, View
 from gateway.core.limits.model_limits import Limits
-from gateway.core.limits.thresholds import RequestSize, choose_lines
+from gateway.core.limits.thresholds import RequestSize, choose_thresholds
 from gateway.core.policy import Keep, Policy, Pruning, Summary, Trigger
 from gateway.core.sizing.estimate import Calibration, Known, Sizes
 from tests.builders.chat import JSON, bodies, converse, make_batch, make_pivot, read
@@ -471,8 +471,8 @@ def test_what_is_prepared_folds_something_worth_it(situation: Situation, total: 
     cut = decide_after(situation, plan, total)
     if cut is None:
         return
-    lines = choose_lines(situation.policy, situation.limits, RequestSize(requested=situation.requested))
+    lines = choose_thresholds(situation.policy, situation.limits, RequestSize(requested=situation.requested))
     assert situation.may_compact and lines is not None
     assert cut.start < cut.covers <= len(situation.conversation.messages)
-    assert cut.folded - min(cut.cap, 0.9 * cut.folded) >= 0.05 * lines.hard
+    assert cut.replaced_tokens - min(cut.cap_tokens, 0.9 * cut.replaced_tokens) >= 0.05 * lines.hard
     assert cut.base == plan.pivot

@@ -6,14 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.core.compaction.prune import PruneThresholds, choose_results, choose_thresholds
+from gateway.core.compaction.prune import PruneThresholds, choose_prune_thresholds, choose_results
 from gateway.core.history.conversation import Conversation, find_open_group, find_tool_names
 from gateway.core.history.pivot import Mark
 from gateway.core.history.shared_list import SharedList
 from gateway.core.history.view import FRAME_TOKENS, Size, View, make_view
 from gateway.core.policy import Pruning
+from gateway.core.sizing.calibrated_sizes import CalibratedSizes
 from gateway.core.sizing.estimate import Sizes
-from gateway.core.sizing.weights import Weights
 from tests.builders.chat import JSON, bodies, converse, make_batch, make_pivot, read
 from tests.recorded_pruning import RecordedPruning
 from tests.shared_data import SHARED, requires_shared
@@ -23,10 +23,10 @@ _FORTY_AND_TWENTY = PruneThresholds(protect=40_000, minimum=20_000)
 _NOTHING = View(None, {})
 
 
-def weigh(tokens: Sequence[float], ratio: float = 1.0) -> Weights:
+def weigh(tokens: Sequence[float], ratio: float = 1.0) -> CalibratedSizes:
     """Messages of so many true tokens, four characters for each of their words' own."""
     raw = [Size(int(each / ratio), 4 * max(0, int(each / ratio) - FRAME_TOKENS)) for each in tokens]
-    return Weights(Sizes(messages=raw, environment=0), tokens, 0.0, ratio)
+    return CalibratedSizes(Sizes(messages=raw, environment=0), tokens, 0.0, ratio)
 
 
 class Recorded(RecordedPruning):
@@ -107,7 +107,7 @@ def test_turns_of_the_user_are_kept_where_the_policy_says_so() -> None:
     ("hard", "protect", "minimum"), [(1_000_000, 40_000, 20_000), (12_000, 3_600, 1_200), (1, 0, 0)]
 )
 def test_the_thresholds_shrink_with_the_window(hard: int, protect: int, minimum: int) -> None:
-    assert choose_thresholds(Pruning(), hard) == PruneThresholds(protect=protect, minimum=minimum)
+    assert choose_prune_thresholds(Pruning(), hard) == PruneThresholds(protect=protect, minimum=minimum)
 
 
 # Results lie at 2, 4 … 20, calls before them; the last result is open. Each result weighs 100, each call 5.
@@ -217,7 +217,7 @@ def test_a_message_counts_only_with_what_marks_may_take_of_it() -> None:
     chosen = []
     for kept in (0, 300, 380, 400):
         sizes = Sizes(messages=[Size(400, 1_600, kept=kept)] * count, environment=0)
-        weights = Weights(sizes, [400.0] * count, 0.0, 1.0)
+        weights = CalibratedSizes(sizes, [400.0] * count, 0.0, 1.0)
         pruning = Pruning(protect_ratio=1.0, minimum_ratio=1.0, keep_turns=0)
         chosen.append(len(choose_results(conversation, weights, _NOTHING, pruning, thresholds)))
     # Five results besides the open group's: 2,000 tokens, 500, 100, nothing at all.
@@ -237,7 +237,7 @@ def test_what_the_model_said_is_no_result_even_where_it_carries_one() -> None:
         message._replace(results=("s",)) if position == 3 else message
         for position, message in enumerate(conversation.messages)
     ]
-    weights = Weights(Sizes(messages=[Size(400, 1_600)] * 5, environment=0), [400.0] * 5, 0.0, 1.0)
+    weights = CalibratedSizes(Sizes(messages=[Size(400, 1_600)] * 5, environment=0), [400.0] * 5, 0.0, 1.0)
     pruning = Pruning(protect_ratio=1.0, minimum_ratio=1.0, keep_turns=0)
     thresholds = PruneThresholds(protect=0, minimum=100)
     loop = replace(conversation, messages=SharedList(carrying))

@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 from gateway.core.compaction.shorten import choose_opening_chars, choose_shortening
 from gateway.core.history.pivot import Mark
 from gateway.core.history.view import Size, View, make_view, shown_tokens
+from gateway.core.sizing.calibrated_sizes import CalibratedSizes
 from gateway.core.sizing.estimate import Sizes
-from gateway.core.sizing.weights import Weights
 from tests.builders.chat import bodies, converse, make_batch, make_pivot, read
 
 _NOTHING = View(None, {})
@@ -21,8 +21,10 @@ _CONVERSATION = converse(_TALK)
 _SIZES = [Size(10, 40), Size(9_000, 36_000), Size(10_000, 40_000), Size(1_000, 4_000)]
 
 
-def weigh(sizes: list[Size], ratio: float = 1.0) -> Weights:
-    return Weights(Sizes(messages=sizes, environment=0), [size.tokens * ratio for size in sizes], 0.0, ratio)
+def weigh(sizes: list[Size], ratio: float = 1.0) -> CalibratedSizes:
+    return CalibratedSizes(
+        Sizes(messages=sizes, environment=0), [size.tokens * ratio for size in sizes], 0.0, ratio
+    )
 
 
 _sizes = st.builds(Size, st.integers(0, 50_000), st.integers(0, 200_000))

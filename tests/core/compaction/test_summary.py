@@ -6,9 +6,9 @@ from hypothesis import strategies as st
 
 from gateway.core.compaction.summary import (
     Accepted,
-    Bounds,
     Candidate,
     Rejected,
+    SummaryBounds,
     is_complete,
     judge_summary,
     strip_thinking,
@@ -40,7 +40,9 @@ def test_thinking_is_no_summary(text: str, expected: str) -> None:
 @pytest.mark.parametrize("reason", ["stop", "end_turn", "eos", "completed"])
 def test_a_finished_summary_that_is_smaller_is_taken_without_its_thinking(reason: str) -> None:
     answer = replace(_GOOD, finish_reason=reason, text="<think>x</think> We fixed it.\n")
-    assert judge_summary(answer, 100, Bounds(folded=1_000, cap=400)) == Accepted("We fixed it.", 100)
+    assert judge_summary(answer, 100, SummaryBounds(replaced_tokens=1_000, cap_tokens=400)) == Accepted(
+        "We fixed it.", 100
+    )
 
 
 @pytest.mark.parametrize(
@@ -59,7 +61,9 @@ def test_a_finished_summary_that_is_smaller_is_taken_without_its_thinking(reason
 )
 def test_a_broken_summary_is_refused(answer: Candidate, reason: str) -> None:
     assert is_complete(answer) == Rejected(reason)
-    assert judge_summary(answer, 1, Bounds(folded=10**6, cap=10**6)) == Rejected(reason)
+    assert judge_summary(answer, 1, SummaryBounds(replaced_tokens=10**6, cap_tokens=10**6)) == Rejected(
+        reason
+    )
 
 
 def test_a_complete_summary_passes_what_needs_no_counting() -> None:
@@ -80,7 +84,7 @@ def test_it_must_be_smaller_by_a_tenth_and_within_its_cap(
     tokens: int, folded: int, cap: int, reason: str | None
 ) -> None:
     expected = Rejected(reason) if reason else Accepted("We fixed it.", tokens)
-    assert judge_summary(_GOOD, tokens, Bounds(folded=folded, cap=cap)) == expected
+    assert judge_summary(_GOOD, tokens, SummaryBounds(replaced_tokens=folded, cap_tokens=cap)) == expected
 
 
 @given(st.text(st.characters(codec="utf-8")))
@@ -102,7 +106,7 @@ def test_a_summary_that_speaks_of_a_refusal_is_none(text: str) -> None:
 
 
 def test_as_long_as_the_tokenizer_is_unknown_the_cap_is_taken_less_strictly() -> None:
-    bounds = Bounds(folded=10_000, cap=1_000)
+    bounds = SummaryBounds(replaced_tokens=10_000, cap_tokens=1_000)
     assert isinstance(judge_summary(_GOOD, 1_500, bounds), Rejected)
     assert isinstance(judge_summary(_GOOD, 1_500, replace(bounds, is_calibrated=False)), Accepted)
     assert isinstance(judge_summary(_GOOD, 1_800, replace(bounds, is_calibrated=False)), Rejected)

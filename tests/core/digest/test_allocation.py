@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.core.digest.allocation import share_out
+from gateway.core.digest.allocation import allocate
 
 _NEEDS = st.lists(st.integers(1, 500), max_size=8)
 
@@ -22,7 +22,7 @@ _NEEDS = st.lists(st.integers(1, 500), max_size=8)
 def test_the_least_first_then_by_weight(
     needs: list[int], weights: list[int], room: int, expected: list[int]
 ) -> None:
-    assert share_out(needs, weights, room, 10) == expected
+    assert allocate(needs, weights, room, 10) == expected
 
 
 @given(_NEEDS, st.data(), st.integers(0, 1_000), st.integers(1, 100))
@@ -30,7 +30,7 @@ def test_nobody_gets_more_than_the_need_nor_all_more_than_the_room(
     needs: list[int], data: st.DataObject, room: int, least: int
 ) -> None:
     weights = [data.draw(st.integers(1, 60)) for _ in needs]
-    given_out = share_out(needs, weights, room, least)
+    given_out = allocate(needs, weights, room, least)
     assert len(given_out) == len(needs)
     assert all(0 <= got <= need for got, need in zip(given_out, needs, strict=True))
     assert sum(given_out) <= room
@@ -43,5 +43,5 @@ def test_a_larger_room_never_leaves_out_what_a_smaller_one_held(
     needs: list[int], room: int, more: int, least: int
 ) -> None:
     weights = [1] * len(needs)
-    small, large = (share_out(needs, weights, size, least) for size in (room, room + more))
+    small, large = (allocate(needs, weights, size, least) for size in (room, room + more))
     assert all(b > 0 for a, b in zip(small, large, strict=True) if a > 0)

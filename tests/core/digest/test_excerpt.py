@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.core.digest.excerpt import Items, read_items, read_left_out, render_items, render_whole_items
-from gateway.core.history.transcript import neutralise
+from gateway.core.digest.excerpt import Items, parse_items, parse_left_out, render_items, render_whole_items
+from gateway.core.history.transcript import neutralize
 
 _TEXT = st.one_of(
     st.text(max_size=60),
@@ -51,8 +51,8 @@ def test_names_are_never_cut() -> None:
 
 def test_what_was_left_out_before_is_counted_too() -> None:
     assert render_items(Items(["x"], [0], [1], missing=4), 90) == "- [4 more left out]\n- x"
-    assert read_left_out("[4 more left out]") == 4
-    assert read_left_out("[4 more left out].") is None
+    assert parse_left_out("[4 more left out]") == 4
+    assert parse_left_out("[4 more left out].") is None
 
 
 def test_a_short_item_has_a_short_note() -> None:
@@ -63,7 +63,7 @@ def test_a_cut_makes_no_fence_of_a_longer_word() -> None:
     text = "<conversation" + "s" * 200
     for room in range(60, 120):
         rendered = render_items(Items(["a" * (room - 46) + text], [0], [1]), room + 32)
-        assert neutralise(rendered) == rendered
+        assert neutralize(rendered) == rendered
 
 
 def test_of_a_huge_text_only_the_ends_are_read() -> None:
@@ -80,11 +80,11 @@ def test_no_line_of_a_text_stands_at_the_margin(
     rendered = render(_items(texts), room)
     assert len(rendered) <= room
     assert all(line[:2] in ("", "- ", "  ") for line in rendered.splitlines())
-    assert neutralise(rendered) == rendered
+    assert neutralize(rendered) == rendered
     rendered.encode()
 
 
 @given(_TEXTS)
 def test_items_can_be_read_back(texts: list[str]) -> None:
     rendered = render_items(_items(texts), 100_000)
-    assert render_items(_items(read_items(rendered.splitlines())), 100_000) == rendered
+    assert render_items(_items(parse_items(rendered.splitlines())), 100_000) == rendered

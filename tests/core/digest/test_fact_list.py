@@ -5,9 +5,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.core.digest.fact_list import HEADING, find_counting, find_missing, split_list, with_list
+from gateway.core.digest.fact_list import (
+    HEADING,
+    find_missing_facts,
+    rank_facts,
+    split_fact_list,
+    with_fact_list,
+)
 from gateway.core.digest.facts import LONGEST_FACT_CHARS, is_secret
-from gateway.core.history.transcript import TranscriptEntry, neutralise
+from gateway.core.history.transcript import TranscriptEntry, neutralize
 from gateway.wire.formats.chat.text import read_spoken
 from tests.shared_data import SHARED, requires_shared
 
@@ -30,7 +36,7 @@ def calls(tool: str, **arguments: Any) -> TranscriptEntry:
 def missing(
     *spoken: TranscriptEntry, earlier: str | None = None, summary: str = "We worked."
 ) -> tuple[str, ...]:
-    return find_missing(spoken, earlier, summary, _PLENTY)
+    return find_missing_facts(spoken, earlier, summary, _PLENTY)
 
 
 def test_what_is_mentioned_twice_counts_and_what_is_mentioned_once_does_not() -> None:
@@ -94,7 +100,7 @@ def test_of_a_huge_text_head_and_tail_are_read() -> None:
 def test_keys_are_never_listed() -> None:
     spoken = [user("`sk-proj-abcdefghijklmnop` and https://u:pw@x.example/a?key=1")] * 2
     assert missing(*spoken) == ("https://x.example/a ×2",)
-    earlier = with_list("x", ["sk-proj-abcdefghijklmnop", "todo: use sk-proj-abcdefghijklmnop", "/a/b"])
+    earlier = with_fact_list("x", ["sk-proj-abcdefghijklmnop", "todo: use sk-proj-abcdefghijklmnop", "/a/b"])
     assert missing(*_NOTHING, earlier=earlier) == ("/a/b",)
 
 
@@ -111,7 +117,7 @@ def test_open_todos_go_first_wherever_they_stand() -> None:
 
 
 def test_the_latest_list_replaces_those_before_and_the_carried_ones() -> None:
-    earlier = with_list("x", ["todo: carried"])
+    earlier = with_fact_list("x", ["todo: carried"])
     first = calls("TodoWrite", todos=[{"content": "first", "status": "pending"}])
     second = calls("TodoWrite", todos=[{"content": "second", "status": "in_progress"}])
     assert missing(*_NOTHING, earlier=earlier) == ("todo: carried",)
@@ -131,7 +137,7 @@ def test_a_long_todo_is_cut_on_one_line() -> None:
 
 
 def test_facts_of_the_list_before_are_carried_on_with_their_counts() -> None:
-    earlier = with_list("Prose on src/prose.py.", ["/a/b ×7", "/a/c ×2"])
+    earlier = with_fact_list("Prose on src/prose.py.", ["/a/b ×7", "/a/c ×2"])
     assert missing(*_NOTHING, earlier=earlier) == ("/a/b ×7", "/a/c ×2", "src/prose.py")
     assert missing(user("/a/c"), *_NOTHING, earlier=earlier)[0] == "/a/c ×3"
 
@@ -142,29 +148,29 @@ def test_a_fact_survives_ten_compactions() -> None:
         spoken = [*_NOTHING, *[user(f"/new/{round_}/{number}") for number in range(20)]]
         if round_ == 0:
             spoken = [*[user("/srv/important.csv")] * 5, *spoken]
-        summary = with_list("We worked.", find_missing(spoken, summary, "We worked.", 500))
+        summary = with_fact_list("We worked.", find_missing_facts(spoken, summary, "We worked.", 500))
         assert len(summary) <= len("We worked.") + 500
     assert "/srv/important.csv" in summary
 
 
 def test_each_kind_has_its_share_of_a_small_cap() -> None:
     spoken = [*[user(f"/old/{n} - {n}") for n in range(20)] * 2, *[user(f"/new/{n}") for n in range(9)]]
-    earlier = with_list("x", [f"/before/{n}" for n in range(20)])
-    lines = find_missing([*spoken, user("- [ ] one")], earlier, "", 400)
+    earlier = with_fact_list("x", [f"/before/{n}" for n in range(20)])
+    lines = find_missing_facts([*spoken, user("- [ ] one")], earlier, "", 400)
     assert {line.split("/")[1] for line in lines if "/" in line} == {"old", "new", "before"}
     assert lines[0] == "todo: one"
 
 
 def test_the_list_stands_below_the_summary_and_is_found_again() -> None:
-    listed = with_list("We worked.\n", ["a/b.py ×2", "todo: x"])
+    listed = with_fact_list("We worked.\n", ["a/b.py ×2", "todo: x"])
     assert listed == f"We worked.\n\n{HEADING}\n- a/b.py ×2\n- todo: x"
-    assert split_list(listed) == ("We worked.", ("a/b.py ×2", "todo: x"))
-    assert with_list("We worked.", ()) == "We worked."
+    assert split_fact_list(listed) == ("We worked.", ("a/b.py ×2", "todo: x"))
+    assert with_fact_list("We worked.", ()) == "We worked."
 
 
 def test_a_list_that_the_model_copied_is_continued() -> None:
-    copied = with_list("We worked.", ["a/b.py"])
-    assert with_list(copied, ["a/b.py", "c/d.py"]) == with_list("We worked.", ["a/b.py", "c/d.py"])
+    copied = with_fact_list("We worked.", ["a/b.py"])
+    assert with_fact_list(copied, ["a/b.py", "c/d.py"]) == with_fact_list("We worked.", ["a/b.py", "c/d.py"])
 
 
 @pytest.mark.parametrize(
@@ -172,12 +178,12 @@ def test_a_list_that_the_model_copied_is_continued() -> None:
     ["", "Prose.", f"Say {HEADING}\n- a", f"  {HEADING}\n- a", f"{HEADING}\n- a\nprose", HEADING],
 )
 def test_what_is_not_our_list_is_text(text: str) -> None:
-    assert split_list(text) == (text, ())
+    assert split_fact_list(text) == (text, ())
 
 
 def test_odd_lines_of_a_list_are_dropped() -> None:
     lines = ["- a/b.py", "-  ", "- " + "x" * 500, "- [3 more left out]", "- a\x07b", ""]
-    assert split_list(f"{HEADING}\n" + "\n".join(lines)) == ("", ("a/b.py",))
+    assert split_fact_list(f"{HEADING}\n" + "\n".join(lines)) == ("", ("a/b.py",))
 
 
 _WORDS = st.sampled_from(
@@ -203,16 +209,16 @@ _ANY = st.builds(
 def test_no_history_breaks_the_list(
     spoken: list[TranscriptEntry], earlier: str | None, summary: str, cap_chars: int
 ) -> None:
-    lines = find_missing(spoken, earlier, summary, cap_chars)
-    assert lines == find_missing(list(spoken), earlier, summary, cap_chars)
+    lines = find_missing_facts(spoken, earlier, summary, cap_chars)
+    assert lines == find_missing_facts(list(spoken), earlier, summary, cap_chars)
     assert len(set(lines)) == len(lines)
     for line in lines:
         assert line.isprintable() and len(line.partition(" ×")[0]) <= LONGEST_FACT_CHARS
-        assert not is_secret(line) and neutralise(line) == line
-    listed = with_list(summary, lines)
+        assert not is_secret(line) and neutralize(line) == line
+    listed = with_fact_list(summary, lines)
     assert len(listed) <= len(summary) + cap_chars
     if lines:
-        assert set(lines) <= set(split_list(listed)[1])
+        assert set(lines) <= set(split_fact_list(listed)[1])
 
 
 @requires_shared
@@ -223,6 +229,6 @@ def test_after_a_recorded_session_what_counts_is_said_or_listed() -> None:
     for path in paths[::4]:
         messages = json.loads(path.read_text("utf-8"))["messages"]
         spoken = [read_spoken(json.dumps(message).encode()) for message in messages]
-        listed = with_list("", find_missing(spoken, None, "", 1_000_000))
-        counting = find_counting(spoken)
+        listed = with_fact_list("", find_missing_facts(spoken, None, "", 1_000_000))
+        counting = rank_facts(spoken)
         assert [f for f in (*counting.todos, *counting.newest, *counting.repeated) if f not in listed] == []

@@ -1,7 +1,7 @@
 import json
 from typing import Any
 
-from gateway.core.digest.highlights import LAST_TEXTS, pick, without_repeats
+from gateway.core.digest.highlights import LAST_TEXTS, find_highlights, without_repeats
 from gateway.core.history.transcript import TranscriptEntry
 
 
@@ -28,12 +28,12 @@ def test_who_may_ask_is_quoted_and_named_where_it_is_no_user() -> None:
         user("", media=2),
         user(" "),
     ]
-    assert pick(spoken).asked == ["Fix it.", "[developer] Be brief.", "[2 attachments left out]"]
+    assert find_highlights(spoken).asked == ["Fix it.", "[developer] Be brief.", "[2 attachments left out]"]
 
 
 def test_the_last_texts_of_the_assistant_in_their_order() -> None:
     spoken = [says(str(number)) for number in range(LAST_TEXTS + 2)] + [says(" ")]
-    assert pick(spoken).said == [str(number) for number in range(2, LAST_TEXTS + 2)]
+    assert find_highlights(spoken).said == [str(number) for number in range(2, LAST_TEXTS + 2)]
 
 
 def test_files_in_the_order_of_their_last_mention_and_whether_they_were_changed() -> None:
@@ -45,12 +45,17 @@ def test_files_in_the_order_of_their_last_mention_and_whether_they_were_changed(
             "assistant", "", (("apply_patch", "*** Begin Patch\n*** Update File: d\n"), ("x", "{")), 0
         ),
     ]
-    assert list(pick(spoken).files.items()) == [("c", False), ("a", True), ("b", True), ("d", True)]
+    assert list(find_highlights(spoken).files.items()) == [
+        ("c", False),
+        ("a", True),
+        ("b", True),
+        ("d", True),
+    ]
 
 
 def test_commands_are_one_line_each_once_and_not_too_long() -> None:
     spoken = [says("", bash={"command": command}) for command in ("ls\n -l", "pwd", "ls -l", "y" * 400)]
-    assert pick(spoken).commands == ["pwd", "ls -l", "y" * 299 + "…"]
+    assert find_highlights(spoken).commands == ["pwd", "ls -l", "y" * 299 + "…"]
 
 
 def test_the_latest_list_counts_and_open_items_come_first() -> None:
@@ -63,21 +68,21 @@ def test_the_latest_list_counts_and_open_items_come_first() -> None:
         says("", TodoWrite=second),
         says("", update_plan={"plan": "1. Do it"}),
     ]
-    picked = pick(spoken)
+    picked = find_highlights(spoken)
     assert (picked.todos, picked.plan) == (["[ ] b c", "[x] a"], "1. Do it")
 
 
 def test_a_list_that_is_read_is_in_the_result() -> None:
     items = json.dumps([{"content": "a", "status": "pending"}])
-    assert pick([says("", todoread={}), result(items)]).todos == ["[ ] a"]
-    assert pick([says("", todoread={}), result("- [x] a\n- [ ] b")]).todos == ["[ ] b", "[x] a"]
-    assert pick([says("", todoread={}, ls={}), result(items), result("")]).todos is None
+    assert find_highlights([says("", todoread={}), result(items)]).todos == ["[ ] a"]
+    assert find_highlights([says("", todoread={}), result("- [x] a\n- [ ] b")]).todos == ["[ ] b", "[x] a"]
+    assert find_highlights([says("", todoread={}, ls={}), result(items), result("")]).todos is None
 
 
 def test_a_list_can_be_emptied_and_a_call_without_arguments_changes_nothing() -> None:
     first = {"todos": [{"content": "old", "status": "pending"}]}
-    assert pick([says("", TodoWrite=first), says("", TodoWrite={"todos": []})]).todos == []
-    assert pick([says("", TodoWrite=first), says("", TodoRead={})]).todos == ["[ ] old"]
+    assert find_highlights([says("", TodoWrite=first), says("", TodoWrite={"todos": []})]).todos == []
+    assert find_highlights([says("", TodoWrite=first), says("", TodoRead={})]).todos == ["[ ] old"]
 
 
 def test_of_repeats_the_last_stays() -> None:
@@ -89,4 +94,4 @@ def test_what_a_user_says_beside_results_was_asked() -> None:
         says("", look={}),
         TranscriptEntry("tool", "x", (), 0, is_result=True, more=(result("y"), user("Stop."))),
     ]
-    assert pick(spoken).asked == ["Stop."]
+    assert find_highlights(spoken).asked == ["Stop."]

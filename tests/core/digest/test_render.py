@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.core.digest.fact_list import HEADING, split_list, with_list
+from gateway.core.digest.fact_list import HEADING, split_fact_list, with_fact_list
 from gateway.core.digest.render import LEAST_DIGEST_CHARS, make_digest
-from gateway.core.history.transcript import TranscriptEntry, neutralise
+from gateway.core.history.transcript import TranscriptEntry, neutralize
 from gateway.wire.formats.chat.text import read_spoken
 from tests.shared_data import SHARED, requires_shared
 
@@ -39,7 +39,7 @@ def titles_of(digest: str) -> list[str]:
 
 
 def test_a_digest_in_full() -> None:
-    earlier = with_list("# Goal\n\nSpeed.", ["src/lexer.py ×3"])
+    earlier = with_fact_list("# Goal\n\nSpeed.", ["src/lexer.py ×3"])
     digest = make_digest(_SPOKEN, earlier, 5_000)
     assert digest.splitlines()[1:] == [
         "",
@@ -74,7 +74,7 @@ def test_a_digest_in_full() -> None:
 
 
 def test_a_digest_of_a_digest_continues_it() -> None:
-    first = make_digest(_SPOKEN, with_list("Goal: speed.", ["src/lexer.py ×3"]), 5_000)
+    first = make_digest(_SPOKEN, with_fact_list("Goal: speed.", ["src/lexer.py ×3"]), 5_000)
     more = [
         TranscriptEntry("user", "And the docs?", (), 0),
         TranscriptEntry(
@@ -140,9 +140,9 @@ def test_the_room_that_one_section_does_not_need_goes_to_the_others() -> None:
 
 
 def test_a_list_below_the_digest_is_continued_by_the_next_one() -> None:
-    digest = with_list(make_digest(_SPOKEN, None, 5_000), ["a/b.py"])
+    digest = with_fact_list(make_digest(_SPOKEN, None, 5_000), ["a/b.py"])
     again = make_digest([], digest, 5_000)
-    assert split_list(again)[1] == ("a/b.py",)
+    assert split_fact_list(again)[1] == ("a/b.py",)
     assert titles_of(again).count(HEADING) == 1
 
 
@@ -192,7 +192,7 @@ def test_no_history_breaks_the_bound_the_sections_or_a_fence(
     digest = make_digest(spoken, earlier, most_chars)
     assert len(digest) <= max(most_chars, LEAST_DIGEST_CHARS)
     assert digest == make_digest(list(spoken), earlier, most_chars)
-    assert neutralise(digest) == digest
+    assert neutralize(digest) == digest
     digest.encode()
     lines = digest.splitlines()[1:]
     titles = [line for line in lines if not line.startswith(("- ", "  ")) and line]
@@ -244,7 +244,7 @@ def test_recorded_sessions_fit_and_keep_their_first_request(most_chars: int) -> 
         digest = make_digest(spoken, None, most_chars)
         first = next(entry.text for entry in spoken if entry.role == "user").strip().splitlines()[0]
         assert len(digest) <= most_chars
-        assert f"\n- {neutralise(first)[:40]}" in digest
+        assert f"\n- {neutralize(first)[:40]}" in digest
 
 
 @requires_shared
@@ -256,7 +256,7 @@ def test_a_recorded_session_in_ten_digests_still_begins_with_its_first_request()
             digest = make_digest(spoken[at : at + size], digest, 6_000)
         first = next(entry.text for entry in spoken if entry.role == "user").strip().splitlines()[0]
         assert digest is not None and len(digest) <= 6_000
-        assert f"## What the user asked\n- {neutralise(first)[:40]}" in digest.replace(_note(digest), "", 1)
+        assert f"## What the user asked\n- {neutralize(first)[:40]}" in digest.replace(_note(digest), "", 1)
 
 
 def _note(digest: str) -> str:

@@ -9,11 +9,11 @@ from gateway.core.digest.tool_arguments import (
     Todo,
     find_commands,
     find_paths,
+    find_todos,
     is_todo_tool,
     iter_strings,
-    read_arguments,
-    read_checkboxes,
-    read_todos,
+    parse_arguments,
+    parse_checkboxes,
 )
 
 _PATCH = "*** Begin Patch\n*** Update File: src/a.py\n@@\n-x\n*** Add File: b.md \n*** Move to: c.md\n"
@@ -33,7 +33,7 @@ _JSON = st.recursive(
 
 @pytest.mark.parametrize("arguments", ["", "{", "[1,", "\x00", "[" * 100_000, "9" * 5_000])
 def test_what_is_no_json_is_nothing(arguments: str) -> None:
-    assert read_arguments(arguments) is None
+    assert parse_arguments(arguments) is None
 
 
 @pytest.mark.parametrize(
@@ -87,12 +87,12 @@ def test_commands_are_texts_or_lists_of_words(value: Any, commands: tuple[str, .
     ],
 )
 def test_todos_are_objects_with_a_status_or_check_boxes(value: Any, todos: tuple[Todo, ...]) -> None:
-    assert read_todos(value) == todos
+    assert find_todos(value) == todos
 
 
 def test_check_boxes_begin_a_line() -> None:
     text = "Do:\n- [ ] one\n  * [X] two \nnot - [ ] three\n- [ ]\n- [y] four"
-    assert read_checkboxes(text) == (Todo("one", True), Todo("two", False))
+    assert parse_checkboxes(text) == (Todo("one", True), Todo("two", False))
 
 
 @pytest.mark.parametrize(
@@ -109,7 +109,7 @@ def test_texts_come_in_the_order_they_are_written() -> None:
 
 @given(_JSON)
 def test_no_value_is_too_odd(value: Any) -> None:
-    assert read_arguments(json.dumps(value)) == value
+    assert parse_arguments(json.dumps(value)) == value
     assert all(isinstance(path, str) for path in find_paths(value))
     assert all(command.strip() for command in find_commands(value))
-    assert all(todo.text for todo in read_todos(value))
+    assert all(todo.text for todo in find_todos(value))

@@ -8,17 +8,17 @@ from hypothesis import strategies as st
 
 from gateway.core.history.cleared_results import (
     PLACEHOLDERS,
-    Outline,
-    Outlines,
-    Skeleton,
-    chain_skeletons,
-    digest_result,
-    find_outline,
+    ResultHashes,
+    ResultHashesRecord,
+    SplitFingerprint,
+    chain_frames,
+    find_placeholders,
+    find_result_hashes,
+    fingerprint_result,
     has_cleared,
-    list_cleared,
-    make_outline,
+    make_result_hashes,
     rekey,
-    with_outline,
+    with_result_hashes,
 )
 from gateway.core.history.conversation import begin_conversation
 from tests.builders.chat import converse, make_pivot
@@ -31,44 +31,47 @@ _TALK = converse(
     ]
 )
 _OWN = "(gone)"
-_CLEARED = list_cleared(_OWN)
-_GONE = digest_result(PLACEHOLDERS[0])
-_PLACE = Outlines(owner="t", key="ab", covers=2)
+_CLEARED = find_placeholders(_OWN)
+_GONE = fingerprint_result(PLACEHOLDERS[0])
+_PLACE = ResultHashesRecord(owner="t", key="ab", covers=2)
 
 
 def digest(text: str) -> bytes:
     return sha256(text.encode()).digest()
 
 
-def message(name: str, *results: str) -> Skeleton:
-    return Skeleton(digest(name), tuple(map(digest, results)))
+def message(name: str, *results: str) -> SplitFingerprint:
+    return SplitFingerprint(digest(name), tuple(map(digest, results)))
 
 
-def outline(name: str, skeletons: Sequence[Skeleton]) -> Outline:
-    made = make_outline(make_pivot(_TALK, 1, key=digest(name).hex()), name, skeletons)
+def outline(name: str, skeletons: Sequence[SplitFingerprint]) -> ResultHashes:
+    made = make_result_hashes(make_pivot(_TALK, 1, key=digest(name).hex()), name, skeletons)
     assert made is not None
     return made
 
 
-def skeletons() -> st.SearchStrategy[list[Skeleton]]:
+def skeletons() -> st.SearchStrategy[list[SplitFingerprint]]:
     names = st.sampled_from("abc")
     one = st.builds(lambda name, results: message(name, *results), names, st.lists(names, max_size=3))
     return st.lists(one, min_size=1, max_size=6).filter(lambda found: any(one.results for one in found))
 
 
-def fits(before: Sequence[Skeleton], now: Sequence[Skeleton]) -> bool:
+def fits(before: Sequence[SplitFingerprint], now: Sequence[SplitFingerprint]) -> bool:
     """Would a pivot over the ones be applied to the others?"""
     talk = begin_conversation("t", "chat")
-    if chain_skeletons(talk, before)[-1] != chain_skeletons(talk, now)[-1]:
+    if chain_frames(talk, before)[-1] != chain_frames(talk, now)[-1]:
         return False
-    return find_outline(with_outline(_PLACE, outline("p", before), _CLEARED), now, _CLEARED) is not None
+    return (
+        find_result_hashes(with_result_hashes(_PLACE, outline("p", before), _CLEARED), now, _CLEARED)
+        is not None
+    )
 
 
 @given(skeletons(), st.data())
 def test_whichever_results_are_cleared_it_is_the_same_prefix(
-    before: list[Skeleton], data: st.DataObject
+    before: list[SplitFingerprint], data: st.DataObject
 ) -> None:
-    gone = st.sampled_from([digest_result(text) for text in (*PLACEHOLDERS, _OWN)])
+    gone = st.sampled_from([fingerprint_result(text) for text in (*PLACEHOLDERS, _OWN)])
     now = [
         replace(one, results=tuple(data.draw(st.one_of(st.just(result), gone)) for result in one.results))
         for one in before
@@ -77,7 +80,9 @@ def test_whichever_results_are_cleared_it_is_the_same_prefix(
 
 
 @given(skeletons(), st.data())
-def test_any_other_single_change_makes_it_another_prefix(before: list[Skeleton], data: st.DataObject) -> None:
+def test_any_other_single_change_makes_it_another_prefix(
+    before: list[SplitFingerprint], data: st.DataObject
+) -> None:
     at = data.draw(st.integers(0, len(before) - 1))
     one = before[at]
     changed = [[replace(one, frame=digest("other"))], [], [one, one]]
@@ -92,67 +97,71 @@ def test_any_other_single_change_makes_it_another_prefix(before: list[Skeleton],
 
 
 @given(skeletons())
-def test_each_tenant_and_each_format_has_a_chain_of_its_own(found: list[Skeleton]) -> None:
+def test_each_tenant_and_each_format_has_a_chain_of_its_own(found: list[SplitFingerprint]) -> None:
     talks = [
         begin_conversation(tenant, form) for tenant in ("t", "u", "") for form in ("chat", "messages", "")
     ]
-    links = [link for talk in talks for link in (talk.chain[0], *chain_skeletons(talk, found))]
+    links = [link for talk in talks for link in (talk.chain[0], *chain_frames(talk, found))]
     assert len(set(links)) == len(links)
 
 
 def test_the_chain_of_skeletons_is_never_the_chain_of_messages() -> None:
     talk = _TALK
-    links = chain_skeletons(talk, [Skeleton(message.digest) for message in talk.messages])
+    links = chain_frames(talk, [SplitFingerprint(message.fingerprint) for message in talk.messages])
     assert len(links) == len(talk.chain) and not {*links} & {*talk.chain}
 
 
 def test_a_result_that_is_a_placeholder_and_more_is_none() -> None:
     text = PLACEHOLDERS[0]
-    for result in (digest_result(text + " "), digest_result(text, [b"picture"]), digest_result("")):
+    for result in (
+        fingerprint_result(text + " "),
+        fingerprint_result(text, [b"picture"]),
+        fingerprint_result(""),
+    ):
         assert result not in _CLEARED
-    assert digest_result(text) in _CLEARED and digest_result(_OWN) in _CLEARED
+    assert fingerprint_result(text) in _CLEARED and fingerprint_result(_OWN) in _CLEARED
 
 
 def test_an_empty_placeholder_of_a_policy_clears_nothing() -> None:
-    assert digest_result("") not in list_cleared("")
+    assert fingerprint_result("") not in find_placeholders("")
 
 
 def test_a_cleared_result_is_seen_among_others() -> None:
-    found = [message("a"), message("b", "x"), Skeleton(b"c", (digest("y"), _GONE))]
+    found = [message("a"), message("b", "x"), SplitFingerprint(b"c", (digest("y"), _GONE))]
     assert has_cleared(found, _CLEARED) and not has_cleared(found[:2], _CLEARED)
 
 
 @pytest.mark.parametrize("results", [[], ["x"] * 2_001])
 def test_a_pivot_without_results_or_with_too_many_has_no_outline(results: list[str]) -> None:
-    assert make_outline(make_pivot(_TALK, 1), "c", [message("a", *results)]) is None
+    assert make_result_hashes(make_pivot(_TALK, 1), "c", [message("a", *results)]) is None
 
 
 def test_where_two_prefixes_may_be_meant_none_is_found() -> None:
     first, second = [message("a", "x", "y")], [message("a", "z", "y")]
-    known = with_outline(_PLACE, outline("first", first), _CLEARED)
-    known = with_outline(known, outline("second", second), _CLEARED)
+    known = with_result_hashes(_PLACE, outline("first", first), _CLEARED)
+    known = with_result_hashes(known, outline("second", second), _CLEARED)
     half = [replace(first[0], results=(digest("z"), _GONE))]
-    found = find_outline(known, half, _CLEARED)
+    found = find_result_hashes(known, half, _CLEARED)
     assert found is not None and found.conversation == "second"
-    assert find_outline(known, [replace(first[0], results=(_GONE, digest("y")))], _CLEARED) is None
+    assert find_result_hashes(known, [replace(first[0], results=(_GONE, digest("y")))], _CLEARED) is None
 
 
 def test_a_later_pivot_of_the_same_messages_takes_the_place_of_the_earlier_one() -> None:
     whole = [message("a", "x", "y")]
     cleared = [replace(whole[0], results=(_GONE, digest("y")))]
-    known = with_outline(_PLACE, outline("first", whole), _CLEARED)
-    assert with_outline(known, outline("first", whole), _CLEARED) == known
-    (kept,) = with_outline(known, outline("second", cleared), _CLEARED).outlines
+    known = with_result_hashes(_PLACE, outline("first", whole), _CLEARED)
+    assert with_result_hashes(known, outline("first", whole), _CLEARED) == known
+    (kept,) = with_result_hashes(known, outline("second", cleared), _CLEARED).outlines
     assert kept.conversation == "second"
 
 
 def test_more_prefixes_than_can_be_told_apart_are_all_forgotten_for_good() -> None:
     known = _PLACE
     for number in range(4):
-        known = with_outline(known, outline(str(number), [message("a", str(number))]), _CLEARED)
+        known = with_result_hashes(known, outline(str(number), [message("a", str(number))]), _CLEARED)
     assert len(known.outlines) == 4 and not known.is_crowded
     for number in (4, 5):
-        known = with_outline(known, outline(str(number), [message("a", str(number))]), _CLEARED)
+        known = with_result_hashes(known, outline(str(number), [message("a", str(number))]), _CLEARED)
         assert known.outlines == () and known.is_crowded
 
 

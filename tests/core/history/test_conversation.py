@@ -24,7 +24,7 @@ _ROLES: tuple[Role, ...] = ("system", "user", "assistant", "tool", "other")
 def make_message(role: Role, text: str = "", **fields: Any) -> Message:
     name = f"{role}:{text}".encode()
     results = ("a",) if role == "tool" else ()
-    return Message(role=role, key=name, digest=name, size_bytes=9, **({"results": results} | fields))
+    return Message(role=role, key=name, fingerprint=name, size_bytes=9, **({"results": results} | fields))
 
 
 def make_messages(letters: str) -> list[Message]:
@@ -140,7 +140,7 @@ def test_a_reply_of_several_messages_is_not_parted() -> None:
 
 
 def test_what_stands_before_a_sealed_message_is_opening() -> None:
-    sealed = make_message("other", "sealed")._replace(is_sealed=True)
+    sealed = make_message("other", "sealed")._replace(is_opaque=True)
     user, answer = make_message("user"), make_message("assistant")
     talk = with_messages(_EMPTY, 0, [user, answer, user, sealed, user, answer, user])
     assert talk.opening_end == 5
@@ -149,7 +149,7 @@ def test_what_stands_before_a_sealed_message_is_opening() -> None:
 
 
 def make_sealed(role: Role) -> Message:
-    return make_message(role, "sealed", is_sealed=True)
+    return make_message(role, "sealed", is_opaque=True)
 
 
 def test_a_reply_that_a_sealed_message_is_a_part_of_is_opening() -> None:
@@ -179,7 +179,7 @@ def test_nothing_sealed_is_ever_folded(
     assert again == conversation
     for keeps_opening in (True, False):
         start = find_fold_start(conversation, keeps_opening=keeps_opening)
-        assert not any(message.is_sealed for message in conversation.messages[start:])
+        assert not any(message.is_opaque for message in conversation.messages[start:])
         assert is_boundary(conversation, start) or not keeps_opening or start == conversation.opening_end
 
 

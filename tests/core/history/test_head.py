@@ -2,7 +2,7 @@ from dataclasses import replace
 
 import pytest
 
-from gateway.core.history.head import Head, choose_scope, smoothed_growth
+from gateway.core.history.head import Head, fingerprint_scope, smooth_growth
 
 _HEAD = Head(
     owner="t",
@@ -27,12 +27,12 @@ _HEAD = Head(
 def test_growth_is_the_mean_of_the_last_and_this_one_and_a_step_back_teaches_nothing(
     growth: float, total: int, expected: float
 ) -> None:
-    assert smoothed_growth(replace(_HEAD, growth_tokens=growth), total) == expected
+    assert smooth_growth(replace(_HEAD, growth_tokens=growth), total) == expected
 
 
 def test_without_a_known_size_before_there_is_no_growth() -> None:
-    assert smoothed_growth(None, 5_000) == 0.0
-    assert smoothed_growth(replace(_HEAD, prompt_tokens=0, output_tokens=0), 5_000) == 0.0
+    assert smooth_growth(None, 5_000) == 0.0
+    assert smooth_growth(replace(_HEAD, prompt_tokens=0, output_tokens=0), 5_000) == 0.0
 
 
 def test_the_total_is_prompt_and_reply() -> None:
@@ -41,13 +41,13 @@ def test_the_total_is_prompt_and_reply() -> None:
 
 def test_every_part_of_a_scope_makes_another_scope() -> None:
     scopes = {
-        choose_scope("up", "model", [b"a", b"b"], b"tools"),
-        choose_scope("other", "model", [b"a", b"b"], b"tools"),
-        choose_scope("up", "other", [b"a", b"b"], b"tools"),
-        choose_scope("up", "model", [b"a"], b"tools"),
-        choose_scope("up", "model", [], b"tools"),
-        choose_scope("up", "model", [b"a", b"b"], b""),
-        choose_scope("upm", "odel", [b"a", b"b"], b"tools"),
+        fingerprint_scope("up", "model", [b"a", b"b"], b"tools"),
+        fingerprint_scope("other", "model", [b"a", b"b"], b"tools"),
+        fingerprint_scope("up", "other", [b"a", b"b"], b"tools"),
+        fingerprint_scope("up", "model", [b"a"], b"tools"),
+        fingerprint_scope("up", "model", [], b"tools"),
+        fingerprint_scope("up", "model", [b"a", b"b"], b""),
+        fingerprint_scope("upm", "odel", [b"a", b"b"], b"tools"),
     }
     assert len(scopes) == 7
-    assert choose_scope("up", "model", [b"a"], b"x") == choose_scope("up", "model", [b"a"], b"x")
+    assert fingerprint_scope("up", "model", [b"a"], b"x") == fingerprint_scope("up", "model", [b"a"], b"x")

@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.core.history.message import digest_fields
+from gateway.core.history.message import fingerprint_fields
 
 _FIELDS = st.lists(
     st.tuples(st.sampled_from([b"role", b"text", b"call"]), st.text("a:1", max_size=4).map(str.encode))
@@ -12,8 +12,10 @@ _FIELDS = st.lists(
 def test_no_two_lists_of_fields_share_a_digest(
     one: list[tuple[bytes, bytes]], other: list[tuple[bytes, bytes]]
 ) -> None:
-    assert (digest_fields(one) == digest_fields(other)) == (one == other)
+    assert (fingerprint_fields(one) == fingerprint_fields(other)) == (one == other)
 
 
 def test_a_value_cannot_pretend_to_be_another_field() -> None:
-    assert digest_fields([(b"text", b"a"), (b"text", b"b")]) != digest_fields([(b"text", b"atext:1:b")])
+    assert fingerprint_fields([(b"text", b"a"), (b"text", b"b")]) != fingerprint_fields(
+        [(b"text", b"atext:1:b")]
+    )

@@ -1,6 +1,6 @@
 import pytest
 
-from gateway.core.history.purpose import Purpose, is_agent, read_label, read_purpose
+from gateway.core.history.purpose import Purpose, find_label, find_purpose, is_agent
 
 
 @pytest.mark.parametrize(
@@ -21,13 +21,13 @@ from gateway.core.history.purpose import Purpose, is_agent, read_label, read_pur
 def test_side_calls_are_known_by_the_words_of_their_clients(
     leading: bytes, newest: bytes, expected: Purpose
 ) -> None:
-    assert read_purpose(leading, newest, is_agent=False) == expected
+    assert find_purpose(leading, newest, is_agent=False) == expected
 
 
 def test_a_sub_agent_is_one_until_it_summarises() -> None:
-    assert read_purpose(b"", b"List files", is_agent=True) == "agent"
+    assert find_purpose(b"", b"List files", is_agent=True) == "agent"
     assert (
-        read_purpose(b"", b"You are performing a CONTEXT CHECKPOINT COMPACTION", is_agent=True) == "summary"
+        find_purpose(b"", b"You are performing a CONTEXT CHECKPOINT COMPACTION", is_agent=True) == "summary"
     )
 
 
@@ -40,12 +40,12 @@ def test_a_sub_agent_is_known_by_a_header_of_its_own(name: str) -> None:
 
 
 def test_a_session_is_called_what_its_client_calls_it() -> None:
-    assert read_label([("X-Session-Id", "ses_1"), ("x-gateway-session", "mine")]) == "mine"
+    assert find_label([("X-Session-Id", "ses_1"), ("x-gateway-session", "mine")]) == "mine"
     # Of Codex, whose sub-agents carry the session of their parent.
-    assert read_label([("session-id", "parent"), ("thread-id", "child")]) == "child"
-    assert read_label([("user-agent", "x")]) is None
+    assert find_label([("session-id", "parent"), ("thread-id", "child")]) == "child"
+    assert find_label([("user-agent", "x")]) is None
 
 
 def test_a_label_is_short_and_can_be_shown() -> None:
-    label = read_label([("x-session-id", "a\x1b[31m\u202eb" + "c" * 999)])
+    label = find_label([("x-session-id", "a\x1b[31m\u202eb" + "c" * 999)])
     assert label is not None and len(label) <= 128 and label.isprintable()

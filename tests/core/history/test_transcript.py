@@ -8,7 +8,7 @@ from gateway.core.history.transcript import (
     TranscriptEntry,
     cut_middle,
     list_entries,
-    neutralise,
+    neutralize,
     render_earlier_summary,
     render_transcript,
 )
@@ -71,13 +71,13 @@ def test_nothing_in_the_history_can_close_the_fence(text: str, arguments: str, c
 
 @pytest.mark.parametrize("text", ["a < b", "<conversations>", "<b>", "</think>"])
 def test_other_markup_stays_as_it_is(text: str) -> None:
-    assert neutralise(text) == text
+    assert neutralize(text) == text
 
 
 def test_a_bracket_before_much_space_costs_no_more_than_its_length() -> None:
     text = "<" + " " * 300_000
-    assert neutralise(text) == text
-    assert neutralise(f"{text}/\n conversation>") == f"&lt;{text[1:]}/\n conversation>"
+    assert neutralize(text) == text
+    assert neutralize(f"{text}/\n conversation>") == f"&lt;{text[1:]}/\n conversation>"
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.core.limits.model_limits import Limits
-from gateway.core.limits.thresholds import RequestSize, Thresholds, choose_lines, usable_tokens
+from gateway.core.limits.thresholds import RequestSize, Thresholds, choose_thresholds, usable_tokens
 from gateway.core.policy import Keep, Policy, Trigger
 from gateway.core.sizing.usage import Usage
 from tests.shared_data import SHARED, requires_shared
@@ -50,14 +50,14 @@ def demands() -> st.SearchStrategy[RequestSize]:
 
 
 def lines_at(window: int, policy: Policy = _ADAPTIVE, **demand: float) -> Thresholds:
-    lines = choose_lines(policy, Limits(context=window), RequestSize(**demand))  # type: ignore[arg-type]
+    lines = choose_thresholds(policy, Limits(context=window), RequestSize(**demand))  # type: ignore[arg-type]
     assert lines is not None
     return lines
 
 
 @pytest.mark.parametrize("unlimited", [Limits(), Limits(output=4_096), Limits(context=0, input=0)])
 def test_where_nothing_is_known_nothing_limits(unlimited: Limits) -> None:
-    assert choose_lines(_ADAPTIVE, unlimited, RequestSize()) is None
+    assert choose_thresholds(_ADAPTIVE, unlimited, RequestSize()) is None
 
 
 # Worked by hand from DESIGN §4: no reply asked for, no growth, no floor.
@@ -98,7 +98,7 @@ def test_the_lines_of_the_usual_windows(
 def test_the_hard_line_lies_below_every_clients_own(
     window: int, clients: list[int], requested: int | None
 ) -> None:
-    lines = choose_lines(_ADAPTIVE, Limits(context=window), RequestSize(requested=requested))
+    lines = choose_thresholds(_ADAPTIVE, Limits(context=window), RequestSize(requested=requested))
     assert lines is not None and lines.hard < min(clients)
 
 
@@ -112,10 +112,12 @@ def test_the_reserve_is_taken_off_where_it_is_more_than_a_quarter() -> None:
 
 
 def test_an_input_limit_makes_the_window() -> None:
-    lines = choose_lines(_ADAPTIVE, Limits(context=400_000, input=272_000, output=128_000), RequestSize())
+    lines = choose_thresholds(
+        _ADAPTIVE, Limits(context=400_000, input=272_000, output=128_000), RequestSize()
+    )
     # window = min(400,000, 272,000 + 20,000); hard = min(219,000, 272,000, 256,000)
     assert lines is not None and (lines.window, lines.context, lines.hard) == (292_000, 400_000, 219_000)
-    small = choose_lines(_ADAPTIVE, Limits(input=8_000), RequestSize())
+    small = choose_thresholds(_ADAPTIVE, Limits(input=8_000), RequestSize())
     # reserve = 0.25 x 8,000; window = 10,000; hard = min(7,500, 8,000)
     assert small is not None and (small.window, small.context, small.hard) == (10_000, None, 7_500)
 
@@ -132,20 +134,20 @@ def test_a_floor_lifts_the_target_half_way() -> None:
 
 def test_the_source_formula_is_its_own_line() -> None:
     known = Limits(context=200_000, output=64_000)
-    lines = choose_lines(_SOURCE, known, RequestSize(growth=9_000, requested=7))
+    lines = choose_thresholds(_SOURCE, known, RequestSize(growth=9_000, requested=7))
     assert lines is not None and (lines.hard, lines.soft) == (168_000, 168_000)
-    capped = choose_lines(_SOURCE, Limits(context=400_000, input=272_000, output=8_000), RequestSize())
+    capped = choose_thresholds(_SOURCE, Limits(context=400_000, input=272_000, output=8_000), RequestSize())
     assert capped is not None and capped.hard == 272_000
 
 
 def test_a_window_that_the_source_formula_leaves_nothing_of_keeps_a_quarter() -> None:
-    lines = choose_lines(_SOURCE, Limits(context=4_096), RequestSize())
+    lines = choose_thresholds(_SOURCE, Limits(context=4_096), RequestSize())
     assert lines is not None and lines.hard == 1_024
 
 
 @given(limits(), demands(), st.sampled_from([_ADAPTIVE, _SOURCE]))
 def test_all_lines_are_positive_and_in_order(limits: Limits, demand: RequestSize, policy: Policy) -> None:
-    lines = choose_lines(policy, limits, demand)
+    lines = choose_thresholds(policy, limits, demand)
     assert lines is not None
     assert 0 < lines.soft <= lines.hard < lines.window
     assert 0 < lines.target <= lines.hard
@@ -159,8 +161,8 @@ def test_no_line_falls_when_the_window_grows(
 ) -> None:
     demand = RequestSize(requested=requested, growth=growth)
     for step in (1, 3, more):
-        small = choose_lines(_ADAPTIVE, Limits(context=window, output=output), demand)
-        large = choose_lines(_ADAPTIVE, Limits(context=window + step, output=output), demand)
+        small = choose_thresholds(_ADAPTIVE, Limits(context=window, output=output), demand)
+        large = choose_thresholds(_ADAPTIVE, Limits(context=window + step, output=output), demand)
         assert small is not None and large is not None
         for line in _MONOTONIC:
             assert getattr(small, line) <= getattr(large, line), line
@@ -178,7 +180,7 @@ def test_no_line_falls_by_a_token_where_the_client_margin_begins(growth: float) 
 @given(limits(), demands())
 def test_a_policy_without_a_tail_keeps_none(limits: Limits, demand: RequestSize) -> None:
     policy = replace(_SOURCE, keep=Keep(tail_tokens=0, tail_ratio=0.0, opening=False))
-    lines = choose_lines(policy, limits, demand)
+    lines = choose_thresholds(policy, limits, demand)
     assert lines is not None and lines.tail == 0
 
 
@@ -218,7 +220,7 @@ def test_headroom_below_an_input_limit() -> None:
     limits = Limits(context=400_000, input=272_000, output=128_000)
     for reserve, hard in ((0, 272_000), (None, 252_000), (50_000, 222_000)):
         trigger = replace(_SOURCE.trigger, input_reserve=reserve)
-        lines = choose_lines(Policy(trigger=trigger), limits, RequestSize())
+        lines = choose_thresholds(Policy(trigger=trigger), limits, RequestSize())
         assert lines is not None and lines.hard == hard
 
 
@@ -227,7 +229,7 @@ def test_lines_by_ratio_are_positive_and_in_order(
     limits: Limits, demand: RequestSize, hard: float, soft: float, at_line: bool
 ) -> None:
     trigger = Trigger(formula="ratio", hard_ratio=hard, soft_ratio=soft, at_line=at_line)
-    lines = choose_lines(Policy(trigger=trigger), limits, demand)
+    lines = choose_thresholds(Policy(trigger=trigger), limits, demand)
     assert lines is not None
     assert 1 <= lines.soft <= lines.hard < lines.window
 
@@ -235,8 +237,8 @@ def test_lines_by_ratio_are_positive_and_in_order(
 @given(st.integers(4_096, 2_000_000), st.one_of(st.none(), st.integers(1, 64_000)))
 def test_a_clients_own_summary_is_let_pass_as_long_as_it_fits(window: int, requested: int | None) -> None:
     known = Limits(context=window)
-    usual = choose_lines(_ADAPTIVE, known, RequestSize(requested=requested))
-    own = choose_lines(_ADAPTIVE, known, RequestSize(requested=requested, purpose="summary"))
+    usual = choose_thresholds(_ADAPTIVE, known, RequestSize(requested=requested))
+    own = choose_thresholds(_ADAPTIVE, known, RequestSize(requested=requested, purpose="summary"))
     assert usual is not None and own is not None
     assert usual.hard <= own.hard == own.soft < own.window
     assert own.hard >= 0.75 * window
@@ -248,7 +250,7 @@ def test_a_clients_own_summary_is_let_pass_as_long_as_it_fits(window: int, reque
 def test_a_reply_that_may_not_be_short_has_its_room_unless_it_asks_for_a_third(
     window: int, least_gets: int
 ) -> None:
-    plain, lines = lines_at(window), lines_at(window, least_reply=5_000)
+    plain, lines = lines_at(window), lines_at(window, minimum_reply=5_000)
     assert plain.hard - lines.hard == plain.soft - lines.soft == least_gets
 
 

@@ -2,7 +2,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.core.refusal.numbers import TokenNumbers, read_byte_limit, read_image_limit, read_token_numbers
+from gateway.core.refusal.numbers import (
+    TokenNumbers,
+    parse_byte_limit,
+    parse_image_limit,
+    parse_token_numbers,
+)
 
 
 @pytest.mark.parametrize(
@@ -53,7 +58,7 @@ from gateway.core.refusal.numbers import TokenNumbers, read_byte_limit, read_ima
     ],
 )
 def test_each_number_finds_its_place(text: str, expected: TokenNumbers) -> None:
-    assert read_token_numbers(text) == expected
+    assert parse_token_numbers(text) == expected
 
 
 @pytest.mark.parametrize(
@@ -68,7 +73,7 @@ def test_each_number_finds_its_place(text: str, expected: TokenNumbers) -> None:
     ],
 )
 def test_a_number_that_cannot_be_a_limit_is_none(text: str) -> None:
-    assert read_token_numbers(text) == TokenNumbers()
+    assert parse_token_numbers(text) == TokenNumbers()
 
 
 @pytest.mark.parametrize(
@@ -85,7 +90,7 @@ def test_a_number_that_cannot_be_a_limit_is_none(text: str) -> None:
     ],
 )
 def test_the_number_of_images(text: str, expected: int | None) -> None:
-    assert read_image_limit(text) == expected
+    assert parse_image_limit(text) == expected
 
 
 @pytest.mark.parametrize(
@@ -101,7 +106,7 @@ def test_the_number_of_images(text: str, expected: int | None) -> None:
     ],
 )
 def test_the_number_of_bytes(text: str, expected: int | None) -> None:
-    assert read_byte_limit(text) == expected
+    assert parse_byte_limit(text) == expected
 
 
 @given(
@@ -109,18 +114,18 @@ def test_the_number_of_bytes(text: str, expected: int | None) -> None:
     st.sampled_from(["context length is ", "max images: ", ""]),
 )
 def test_any_number_is_plausible_or_none(tail: str, head: str) -> None:
-    numbers = read_token_numbers(head + tail)
+    numbers = parse_token_numbers(head + tail)
     for limit in (numbers.context, numbers.input):
         assert limit is None or 256 <= limit <= 100_000_000
         assert limit is None or numbers.used is None or numbers.prompt is None or limit > 0
-    images = read_image_limit(head + tail)
+    images = parse_image_limit(head + tail)
     assert images is None or images >= 0
 
 
 @given(st.integers(256, 10**8), st.integers(1, 10**9))
 def test_a_limit_above_what_did_not_fit_is_not_believed(limit: int, used: int) -> None:
     text = f"maximum context length is {limit} tokens. however, your messages resulted in {used} tokens."
-    numbers = read_token_numbers(text)
+    numbers = parse_token_numbers(text)
     assert numbers == (
         TokenNumbers(context=limit, used=used, prompt=used) if limit <= used else TokenNumbers()
     )

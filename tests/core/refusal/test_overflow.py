@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.core.refusal.overflow import Overflow, Refusal, is_window_exceeded, read_overflow
+from gateway.core.refusal.overflow import Overflow, Refusal, is_window_exceeded, parse_overflow
 from tests.shared_data import SHARED, requires_shared
 
 _ANTHROPIC = "prompt is too long: 213462 tokens > 200000 maximum"
@@ -20,26 +20,26 @@ def _samples() -> Any:
 @pytest.mark.parametrize("status", [200, 400, 413, 422])
 def test_every_recorded_overflow_is_one(status: int) -> None:
     texts = [text for provider in _samples()["positive"].values() for text in provider]
-    assert [text for text in texts if read_overflow(Refusal(status, (text,))) is None] == []
+    assert [text for text in texts if parse_overflow(Refusal(status, (text,))) is None] == []
 
 
 @requires_shared
 @pytest.mark.parametrize("status", [200, 400, 401, 413, 422, 429, 500, 529])
 def test_no_recorded_other_error_is_one(status: int) -> None:
-    assert [text for text in _samples()["negative"] if read_overflow(Refusal(status, (text,)))] == []
+    assert [text for text in _samples()["negative"] if parse_overflow(Refusal(status, (text,)))] == []
 
 
 @requires_shared
 def test_the_recorded_numbers_are_read_exactly() -> None:
     for sample in _samples()["numbers"]:
-        overflow = read_overflow(Refusal(400, (sample["text"],)))
+        overflow = parse_overflow(Refusal(400, (sample["text"],)))
         assert overflow is not None
         assert (overflow.context or overflow.input, overflow.used) == (sample["limit"], sample["used"]), (
             sample
         )
     stated = {sample["text"] for sample in _samples()["numbers"]}
     for text in (text for provider in _samples()["positive"].values() for text in provider):
-        overflow = read_overflow(Refusal(400, (text,)))
+        overflow = parse_overflow(Refusal(400, (text,)))
         assert overflow is not None
         assert text in stated or overflow == Overflow(kind=overflow.kind), text
 
@@ -51,56 +51,56 @@ def test_the_prompt_counts_as_such_only_where_it_is_exact() -> None:
         "prompt contains at least 262145 input tokens, for a total of at least 262145 tokens."
     )
     openrouter = "maximum context length is 65536 tokens. However, you requested about 70000 tokens"
-    assert read_overflow(Refusal(400, (vllm,))) == Overflow(context=262_144, used=262_145)
-    assert read_overflow(Refusal(400, (openrouter,))) == Overflow(context=65_536, used=70_000)
+    assert parse_overflow(Refusal(400, (vllm,))) == Overflow(context=262_144, used=262_145)
+    assert parse_overflow(Refusal(400, (openrouter,))) == Overflow(context=65_536, used=70_000)
 
 
 @pytest.mark.parametrize(
     ("status", "is_overflow"), [(400, True), (413, True), (422, False), (429, False), (500, False)]
 )
 def test_an_answer_without_a_body_counts_by_its_status(status: int, is_overflow: bool) -> None:
-    assert read_overflow(Refusal(status, (), is_empty=True)) == (Overflow() if is_overflow else None)
+    assert parse_overflow(Refusal(status, (), is_empty=True)) == (Overflow() if is_overflow else None)
 
 
 def test_an_answer_that_says_nothing_is_not_one_without_a_body() -> None:
-    assert read_overflow(Refusal(400, ())) is None
-    assert read_overflow(Refusal(400, ("",))) is None
+    assert parse_overflow(Refusal(400, ())) is None
+    assert parse_overflow(Refusal(400, ("",))) is None
 
 
 @pytest.mark.parametrize("status", [401, 402, 403, 407, 429])
 def test_some_statuses_are_never_about_size(status: int) -> None:
-    assert read_overflow(Refusal(status, (_ANTHROPIC,))) is None
-    assert read_overflow(Refusal(200, (_ANTHROPIC, str(status)))) is None
+    assert parse_overflow(Refusal(status, (_ANTHROPIC,))) is None
+    assert parse_overflow(Refusal(200, (_ANTHROPIC, str(status)))) is None
 
 
 @pytest.mark.parametrize("status", [404, 500, 502, 503])
 def test_a_broken_upstream_counts_only_where_it_names_the_window(status: int) -> None:
-    assert read_overflow(Refusal(status, (_ANTHROPIC,))) == _READ
-    assert read_overflow(Refusal(200, (_ANTHROPIC, str(status)))) == _READ
+    assert parse_overflow(Refusal(status, (_ANTHROPIC,))) == _READ
+    assert parse_overflow(Refusal(200, (_ANTHROPIC, str(status)))) == _READ
     for vague in (
         "Please reduce the length of the messages",
         "413 Request Entity Too Large",
         "too many images",
     ):
-        assert read_overflow(Refusal(400, (vague,))) is not None
-        assert read_overflow(Refusal(status, (vague,))) is None
-        assert read_overflow(Refusal(200, (vague, str(status)))) is None
+        assert parse_overflow(Refusal(400, (vague,))) is not None
+        assert parse_overflow(Refusal(status, (vague,))) is None
+        assert parse_overflow(Refusal(200, (vague, str(status)))) is None
 
 
 def test_a_code_speaks_for_a_message_that_does_not() -> None:
-    assert read_overflow(Refusal(400, ("Bad Request", "context_length_exceeded"))) == Overflow()
-    assert read_overflow(Refusal(413, ("Request too large", "rate_limit_exceeded"))) is None
+    assert parse_overflow(Refusal(400, ("Bad Request", "context_length_exceeded"))) == Overflow()
+    assert parse_overflow(Refusal(413, ("Request too large", "rate_limit_exceeded"))) is None
 
 
 def test_the_first_text_that_states_a_number_is_believed() -> None:
     other = "maximum context length is 4096 tokens"
-    assert read_overflow(Refusal(400, ("maximum context length is 8192 tokens", other))) == Overflow(
+    assert parse_overflow(Refusal(400, ("maximum context length is 8192 tokens", other))) == Overflow(
         context=8192
     )
 
 
 def test_two_texts_make_no_sentence() -> None:
-    assert read_overflow(Refusal(400, ("Value is greater than", "the context window of the screen"))) is None
+    assert parse_overflow(Refusal(400, ("Value is greater than", "the context window of the screen"))) is None
 
 
 @pytest.mark.parametrize(
@@ -108,31 +108,33 @@ def test_two_texts_make_no_sentence() -> None:
 )
 def test_what_stands_at_either_end_of_a_huge_text_is_read(filler: str) -> None:
     huge = filler * (10_000_000 // len(filler))
-    assert read_overflow(Refusal(400, (f"{_ANTHROPIC}. {huge}",))) is not None
-    assert read_overflow(Refusal(400, (f"{_ANTHROPIC}. Prompt: {huge}", "invalid_request_error"))) is not None
-    assert read_overflow(Refusal(429, (huge,) * 100)) is None
+    assert parse_overflow(Refusal(400, (f"{_ANTHROPIC}. {huge}",))) is not None
+    assert (
+        parse_overflow(Refusal(400, (f"{_ANTHROPIC}. Prompt: {huge}", "invalid_request_error"))) is not None
+    )
+    assert parse_overflow(Refusal(429, (huge,) * 100)) is None
 
 
 def test_a_huge_prompt_in_quotes_hides_neither_the_end_nor_itself() -> None:
     prompt = "the context window is exceeded, the maximum context length is 4096 tokens, " * 100_000
-    assert read_overflow(Refusal(400, (f"Invalid value: '{prompt}'. Must be a list.",))) is None
-    assert read_overflow(Refusal(400, (f"Could not parse '{prompt}",))) is None
+    assert parse_overflow(Refusal(400, (f"Invalid value: '{prompt}'. Must be a list.",))) is None
+    assert parse_overflow(Refusal(400, (f"Could not parse '{prompt}",))) is None
     text = f"The prompt '{prompt}' does not fit: the maximum context length is 8192 tokens."
-    assert read_overflow(Refusal(400, (text,))) == Overflow(context=8192)
+    assert parse_overflow(Refusal(400, (text,))) == Overflow(context=8192)
 
 
 def test_a_number_that_was_cut_is_not_a_number() -> None:
     start = "maximum context length is 131072 tokens"
     for shift in range(60):
         text = "a" * (4_096 - shift) + " " + start + "b" * 9_000
-        overflow = read_overflow(Refusal(400, (text,)))
+        overflow = parse_overflow(Refusal(400, (text,)))
         assert overflow is None or overflow.context in (None, 131_072)
 
 
 def test_codes_are_read_behind_texts_of_any_length() -> None:
     long = "a" * 20_000
-    assert read_overflow(Refusal(400, (long, long, "context_length_exceeded"))) == Overflow()
-    assert read_overflow(Refusal(400, (_ANTHROPIC, long, long, "rate_limit_error"))) is None
+    assert parse_overflow(Refusal(400, (long, long, "context_length_exceeded"))) == Overflow()
+    assert parse_overflow(Refusal(400, (_ANTHROPIC, long, long, "rate_limit_error"))) is None
 
 
 @pytest.mark.parametrize(
@@ -184,7 +186,7 @@ _WORDS = st.sampled_from(
 
 @given(st.integers(100, 599), st.lists(st.lists(_WORDS, max_size=12).map("".join) | st.text(), max_size=30))
 def test_any_words_are_read_without_a_failure(status: int, texts: list[str]) -> None:
-    overflow = read_overflow(Refusal(status, tuple(texts)))
+    overflow = parse_overflow(Refusal(status, tuple(texts)))
     if overflow is not None:
         assert status not in (401, 402, 403, 407, 429)
         for limit in (overflow.context, overflow.input):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from gateway.core.refusal.overflow import Overflow, Refusal, read_overflow
+from gateway.core.refusal.overflow import Overflow, Refusal, parse_overflow
 
 
 @pytest.mark.parametrize(
@@ -185,7 +185,7 @@ from gateway.core.refusal.overflow import Overflow, Refusal, read_overflow
     ],
 )
 def test_too_large_in_the_words_of_a_provider(text: str, expected: Overflow) -> None:
-    assert read_overflow(Refusal(400, (text,))) == expected
+    assert parse_overflow(Refusal(400, (text,))) == expected
 
 
 @pytest.mark.parametrize(
@@ -255,4 +255,4 @@ def test_too_large_in_the_words_of_a_provider(text: str, expected: Overflow) -> 
 )
 def test_another_reason_in_the_words_of_a_provider(text: str) -> None:
     for status in (200, 400, 413, 422, 500):
-        assert read_overflow(Refusal(status, (text,))) is None
+        assert parse_overflow(Refusal(status, (text,))) is None

@@ -7,7 +7,7 @@ from gateway.core.history.message import Message
 from gateway.core.history.view import Size, View
 from gateway.core.limits.model_limits import Limits
 from gateway.core.sizing.estimate import Calibration, Known, Sizes
-from gateway.core.sizing.payload import Payload, is_in_sight, weigh_bulk
+from gateway.core.sizing.payload import Payload, is_near_limit, with_payload
 
 _KNOWN = Known(head=None, head_view=View(None, {}), calibration=Calibration(2.0, 1))
 _COUNTS = st.integers(0, 50_000)
@@ -23,16 +23,16 @@ def test_far_below_its_limits_a_request_weighs_its_tokens(pairs: list[tuple[int,
     messages = [make_message(size_bytes) for _, size_bytes in pairs]
     bulk = Payload(sum(message.size_bytes for message in messages) + around, messages)
     for limits in (Limits(context=1_000), Limits(body_bytes=2 * bulk.body_bytes + 1), Limits(images=4)):
-        assert weigh_bulk(sizes, _KNOWN, limits, bulk) == (sizes, _KNOWN, limits)
-        assert not is_in_sight(limits, bulk)
+        assert with_payload(sizes, _KNOWN, limits, bulk) == (sizes, _KNOWN, limits)
+        assert not is_near_limit(limits, bulk)
 
 
 def test_near_the_byte_limit_a_message_weighs_its_share_of_it() -> None:
     sizes = Sizes(messages=[Size(100, 400), Size(100, 400)], environment=50)
     bulk = Payload(1_000, [make_message(800), make_message(100)])
     limits = Limits(context=10_000, body_bytes=1_000)
-    assert is_in_sight(limits, bulk)
-    scaled, known, same = weigh_bulk(sizes, _KNOWN, limits, bulk)
+    assert is_near_limit(limits, bulk)
+    scaled, known, same = with_payload(sizes, _KNOWN, limits, bulk)
     # 800 and 100 bytes of 1,000; the second one's 200 true tokens are less than that, too.
     assert [size.tokens for size in scaled.messages] == [8_000, 1_000]
     assert scaled.environment == 1_000
@@ -44,8 +44,8 @@ def test_near_the_picture_limit_a_picture_weighs_its_share_of_it() -> None:
     sizes = Sizes(messages=[Size(900, 0, 1), Size(4_000, 0, 3), Size(10, 40)], environment=0)
     bulk = Payload(5_000, [make_message(10, True), make_message(10, True), make_message(10)])
     limits = Limits(images=5)
-    assert is_in_sight(limits, bulk)
-    scaled, _, known_window = weigh_bulk(sizes, _KNOWN, limits, bulk)
+    assert is_near_limit(limits, bulk)
+    scaled, _, known_window = with_payload(sizes, _KNOWN, limits, bulk)
     window = known_window.context or 0
     assert [size.tokens for size in scaled.messages] == [window // 5, 3 * window // 5, 20]
 
@@ -53,17 +53,17 @@ def test_near_the_picture_limit_a_picture_weighs_its_share_of_it() -> None:
 def test_an_unknown_window_is_given_one_only_where_it_is_needed() -> None:
     sizes = Sizes(messages=[Size(5, 20)], environment=0)
     bulk = Payload(90, [make_message(90)])
-    assert weigh_bulk(sizes, _KNOWN, Limits(), bulk)[2] == Limits()
-    assert weigh_bulk(sizes, _KNOWN, Limits(body_bytes=100), bulk)[2].context
+    assert with_payload(sizes, _KNOWN, Limits(), bulk)[2] == Limits()
+    assert with_payload(sizes, _KNOWN, Limits(body_bytes=100), bulk)[2].context
     assert (
         replace(Limits(body_bytes=100), context=7)
-        == weigh_bulk(sizes, _KNOWN, Limits(context=7, body_bytes=100), bulk)[2]
+        == with_payload(sizes, _KNOWN, Limits(context=7, body_bytes=100), bulk)[2]
     )
 
 
 def test_what_marks_cannot_take_stays_the_same_share() -> None:
     sizes = Sizes(messages=[Size(100, 40, kept=25)], environment=0)
-    scaled, _, _ = weigh_bulk(
+    scaled, _, _ = with_payload(
         sizes, _KNOWN, Limits(context=1_000, body_bytes=1_000), Payload(900, [make_message(900)])
     )
     assert scaled.messages == [Size(900, 40, 0, 225)]

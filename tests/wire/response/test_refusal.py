@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.core.refusal.overflow import Overflow, Refusal, read_overflow
+from gateway.core.refusal.overflow import Overflow, Refusal, parse_overflow
 from gateway.wire.response.refusal import is_model_unknown, read_event_refusal, read_full_window, read_refusal
 from gateway.wire.sse import SseEvent
 from tests.shared_data import SHARED, requires_shared
@@ -66,7 +66,7 @@ _GOOD_STATUS_DRESSES = sorted(set(_DRESSES) - {"plain", "html", "string", "broke
 
 def _read(status: int, body: bytes) -> Overflow | None:
     refusal = read_refusal(status, body)
-    return read_overflow(refusal) if refusal is not None else None
+    return parse_overflow(refusal) if refusal is not None else None
 
 
 def _samples() -> Any:
@@ -78,21 +78,21 @@ def _samples() -> Any:
 @pytest.mark.parametrize("status", [400, 413, 422])
 def test_every_recorded_overflow_is_seen_in_every_dress(dress: str, status: int) -> None:
     for text in (text for provider in _samples()["positive"].values() for text in provider):
-        assert _read(status, _DRESSES[dress](text)) == read_overflow(Refusal(400, (text,))), text
+        assert _read(status, _DRESSES[dress](text)) == parse_overflow(Refusal(400, (text,))), text
 
 
 @requires_shared
 @pytest.mark.parametrize("dress", _GOOD_STATUS_DRESSES)
 def test_every_recorded_overflow_is_seen_behind_a_good_status_and_in_a_stream(dress: str) -> None:
     for text in (text for provider in _samples()["positive"].values() for text in provider):
-        expected = read_overflow(Refusal(400, (text,)))
+        expected = parse_overflow(Refusal(400, (text,)))
         body = _DRESSES[dress](text)
         assert expected is not None
         assert _read(200, body) == expected, text
         for name in ("message", "error"):
             refusal = read_event_refusal(SseEvent(name, body))
             assert refusal is not None
-            assert read_overflow(refusal) == expected, text
+            assert parse_overflow(refusal) == expected, text
 
 
 @requires_shared
@@ -103,7 +103,7 @@ def test_no_recorded_other_error_is_taken_for_one_in_any_dress(dress: str, statu
         assert _read(status, _DRESSES[dress](text)) is None, text
         refusal = read_event_refusal(SseEvent("error", _DRESSES[dress](text)))
         assert refusal is not None
-        assert read_overflow(refusal) is None, text
+        assert parse_overflow(refusal) is None, text
 
 
 @pytest.mark.parametrize(
@@ -122,7 +122,7 @@ def test_an_event_that_is_an_error_is_read(data: bytes) -> None:
     refusal = read_event_refusal(SseEvent("message", data % _TEXT.encode()))
     assert refusal is not None
     assert refusal.status == 200
-    assert read_overflow(refusal) == _OVERFLOW
+    assert parse_overflow(refusal) == _OVERFLOW
 
 
 def test_an_event_named_error_may_be_plain_text() -> None:
@@ -220,7 +220,7 @@ def test_a_reply_that_is_empty_because_the_window_is_full_is_a_refusal(document:
     refusal = Refusal(200, ("model_context_window_exceeded",))
     assert read_refusal(200, _json(document)) == refusal
     assert read_full_window(SseEvent("message", _json(document))) == refusal
-    assert read_overflow(refusal) == Overflow()
+    assert parse_overflow(refusal) == Overflow()
 
 
 def test_half_a_reply_because_the_window_is_full_is_a_reply() -> None:
@@ -250,7 +250,7 @@ def test_any_body_is_read_without_a_failure(status: int, value: object) -> None:
     assert (refusal is not None) or 200 <= status < 400
     if refusal is not None:
         assert refusal.status == status
-        read_overflow(refusal)
+        parse_overflow(refusal)
 
 
 def test_deep_and_wide_errors_stay_bounded() -> None:

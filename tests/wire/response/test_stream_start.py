@@ -4,7 +4,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from gateway.core.refusal.overflow import Overflow, Refusal, read_overflow
+from gateway.core.refusal.overflow import Overflow, Refusal, parse_overflow
 from gateway.wire.response.stream_start import (
     MAX_START_BYTES,
     Refused,
@@ -97,7 +97,7 @@ def test_the_first_content_or_the_end_starts_it(first: bytes) -> None:
 def test_an_error_before_the_first_content_is_a_refusal(refusal: bytes) -> None:
     verdict = _feed(*_PREAMBLES, refusal)
     assert isinstance(verdict, Refused)
-    assert read_overflow(verdict.refusal) == Overflow(context=200_000, used=213_462, prompt_tokens=213_462)
+    assert parse_overflow(verdict.refusal) == Overflow(context=200_000, used=213_462, prompt_tokens=213_462)
 
 
 def test_an_error_behind_the_first_content_comes_too_late() -> None:
@@ -207,7 +207,7 @@ def test_a_recorded_stream_that_fails_before_its_first_content_is_refused() -> N
         if answer.is_stream:
             verdict = _fail_before_content(answer.body)
             assert isinstance(verdict, Refused), answer.file
-            assert read_overflow(verdict.refusal) is not None
+            assert parse_overflow(verdict.refusal) is not None
 
 
 def _fail_before_content(body: bytes) -> Verdict:

@@ -9,7 +9,14 @@ from typing import Final, Literal, cast
 import msgspec
 
 from gateway.core.errors import Unreadable
-from gateway.core.history.message import Call, Message, Role, digest_encoded, digest_fields, make_field_format
+from gateway.core.history.message import (
+    Call,
+    Message,
+    Role,
+    fingerprint_encoded,
+    fingerprint_fields,
+    make_field_format,
+)
 from gateway.wire.body import read_message_object
 from gateway.wire.canonical import (
     EMPTY,
@@ -95,10 +102,10 @@ def read_message(raw: bytes, key: bytes) -> Message:
     name, said = role.encode(), text.encode()
     encoded = _SAID % (len(name), name, len(said), said)
     if answered is None:
-        return Message(role, key, digest_encoded(encoded), len(raw))
+        return Message(role, key, fingerprint_encoded(encoded), len(raw))
     whom = answered.encode()
     return Message(
-        role, key, digest_encoded(encoded + _ANSWERS % (len(whom), whom)), len(raw), (), (answered,)
+        role, key, fingerprint_encoded(encoded + _ANSWERS % (len(whom), whom)), len(raw), (), (answered,)
     )
 
 
@@ -113,7 +120,7 @@ def _read_calling(text: str | None, plain_calls: list[_PlainCall], key: bytes, s
         arguments = canonical_arguments(call.function.arguments)
         encoded += _CALLS % (len(identity), identity, len(name), name, len(arguments), arguments)
         calls.append(Call(call.id, tool))
-    return Message("assistant", key, digest_encoded(encoded), size_bytes, tuple(calls))
+    return Message("assistant", key, fingerprint_encoded(encoded), size_bytes, tuple(calls))
 
 
 def _read_any_message(raw: bytes, key: bytes) -> Message:
@@ -126,7 +133,7 @@ def _read_any_message(raw: bytes, key: bytes) -> Message:
     return Message(
         role=role,
         key=key,
-        digest=digest_fields(_canonical_fields(message, role, texts, media, calls)),
+        fingerprint=fingerprint_fields(_canonical_fields(message, role, texts, media, calls)),
         size_bytes=len(raw),
         calls=tuple([Call(identity, name) for identity, name, _ in calls]),
         results=(answered if isinstance(answered, str) else "",) if is_result else (),

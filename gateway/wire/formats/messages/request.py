@@ -9,7 +9,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from gateway.core.history.message import Call, Message, Role, digest_fields
+from gateway.core.history.message import Call, Message, Role, fingerprint_fields
 from gateway.wire.body import read_message_object
 from gateway.wire.canonical import (
     canonical_json,
@@ -201,7 +201,7 @@ class _Said:
         return Message(
             role=role,
             key=key,
-            digest=digest_fields(self._fields),
+            fingerprint=fingerprint_fields(self._fields),
             size_bytes=len(raw),
             calls=tuple(self._calls),
             results=tuple(self._results),
@@ -239,7 +239,7 @@ def _digest_system(texts: Iterable[str], others: Iterable[dict[str, object]]) ->
     """Of what it says, however it is cut into blocks; empty where it says nothing."""
     said = [(b"text", encode_value(text)) for text in texts if text and not text.startswith(_BILLING)]
     said += [(b"part", canonical_part(part)) for part in others]
-    return digest_fields(said) if said else b""
+    return fingerprint_fields(said) if said else b""
 
 
 def _find_greeting(texts: list[str]) -> tuple[str, ...]:

@@ -84,7 +84,7 @@ def read_answered(item: Item) -> str | None:
     return answered if isinstance(answered, str) else None
 
 
-def is_sealed(item: Item) -> bool:
+def is_opaque(item: Item) -> bool:
     """Stands for history that only upstream can read. A trigger only asks for it."""
     kind = read_kind(item)
     return kind == "item_reference" or ("compaction" in kind and not kind.endswith("_trigger"))
@@ -95,4 +95,4 @@ def joins(before: bytes, behind: bytes) -> bool:
     if b'"reasoning"' not in before or read_kind(decode_items(before)[-1]) != "reasoning":
         return False
     follower = decode_items(behind)[0]
-    return read_role(follower) in ("assistant", "other") and not is_sealed(follower)
+    return read_role(follower) in ("assistant", "other") and not is_opaque(follower)

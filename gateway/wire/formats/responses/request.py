@@ -6,7 +6,7 @@ Knows the format's words. Decides nothing, and never writes an item back from wh
 from dataclasses import replace
 from typing import Final
 
-from gateway.core.history.message import Call, Message, digest_fields
+from gateway.core.history.message import Call, Message, fingerprint_fields
 from gateway.wire.body import split_fields_or_text
 from gateway.wire.canonical import (
     EMPTY,
@@ -20,7 +20,7 @@ from gateway.wire.canonical import (
 from gateway.wire.formats.responses.items import (
     Item,
     decode_items,
-    is_sealed,
+    is_opaque,
     joins,
     read_answered,
     read_call,
@@ -57,12 +57,12 @@ def read_message(raw: bytes, key: bytes) -> Message:
     return Message(
         role="assistant" if len(items) > 1 else role,
         key=key,
-        digest=digest_fields(fields),
+        fingerprint=fingerprint_fields(fields),
         size_bytes=len(raw),
         calls=(Call(*call),) if call is not None else (),
         results=(answered,) if answered is not None else (),
         has_media=bool(content[1] or output[1]) or read_kind(item) in _PICTURES,
-        is_sealed=is_sealed(item),
+        is_opaque=is_opaque(item),
     )
 
 
@@ -102,7 +102,7 @@ def _identify_rest(
 def _read_envelope(fields: EnvelopeFields) -> Envelope:
     return replace(
         fields.begin_envelope("max_output_tokens"),
-        preamble=fields.digest("instructions"),
+        preamble=fields.fingerprint("instructions"),
         preamble_slice=fields.place("instructions"),
         is_kept=fields.read("store") is not False,
         is_trimmed=fields.read("context_management") not in EMPTY,

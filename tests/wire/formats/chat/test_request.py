@@ -23,7 +23,7 @@ _IMAGE: JSON = {"type": "image_url", "image_url": {"url": "data:image/png;base64
 
 def digest(message: JSON, tenant: bytes = b"t") -> bytes:
     raw = render_message(message)
-    return read_message(raw, message_key(raw, tenant)).digest
+    return read_message(raw, message_key(raw, tenant)).fingerprint
 
 
 def text_part(text: str, **fields: Any) -> JSON:
@@ -130,7 +130,7 @@ def test_how_a_message_is_written_changes_its_key_at_most(messages: list[JSON], 
     for message in messages:
         one, other = render_message(message), render_message(message, style)
         a, b = (read_message(raw, message_key(raw, b"t")) for raw in (one, other))
-        assert (a.digest, a.role, a.calls, a.results) == (b.digest, b.role, b.calls, b.results)
+        assert (a.fingerprint, a.role, a.calls, a.results) == (b.fingerprint, b.role, b.calls, b.results)
         assert (a.key == b.key) == (one == other)
 
 

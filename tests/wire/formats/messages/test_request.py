@@ -78,7 +78,7 @@ def envelope(**fields: Any) -> Envelope:
     ],
 )
 def test_what_clients_change_on_the_way_changes_no_digest(one: JSON, other: JSON) -> None:
-    assert facts(one).digest == facts(other).digest
+    assert facts(one).fingerprint == facts(other).fingerprint
 
 
 @pytest.mark.parametrize(
@@ -109,7 +109,7 @@ def test_what_clients_change_on_the_way_changes_no_digest(one: JSON, other: JSON
     ],
 )
 def test_what_says_something_else_has_another_digest(one: JSON, other: JSON) -> None:
-    assert facts(one).digest != facts(other).digest
+    assert facts(one).fingerprint != facts(other).fingerprint
 
 
 @pytest.mark.parametrize(
@@ -161,7 +161,7 @@ def test_both_readings_say_the_same_however_a_message_is_written(messages: list[
         raw = render_message(message, style)
         usual, any_form = read_message(raw, b"k"), wire._read_any_message(raw, b"k")
         assert usual == any_form
-        assert usual.digest == read_message(render_message(message), b"k").digest
+        assert usual.fingerprint == read_message(render_message(message), b"k").fingerprint
 
 
 def test_a_hosted_tool_that_waited_for_the_client_is_not_parted_from_its_result() -> None:

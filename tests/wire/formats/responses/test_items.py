@@ -4,7 +4,7 @@ from gateway.core.errors import Unreadable
 from gateway.wire.formats.responses.items import (
     Item,
     decode_items,
-    is_sealed,
+    is_opaque,
     joins,
     read_answered,
     read_call,
@@ -79,7 +79,7 @@ def test_an_answer_names_its_call() -> None:
     ],
 )
 def test_what_only_upstream_can_read(kind: str, expected: bool) -> None:
-    assert is_sealed({"type": kind}) is expected
+    assert is_opaque({"type": kind}) is expected
 
 
 _THOUGHT = b'{"summary":[],"type":"reasoning"}'

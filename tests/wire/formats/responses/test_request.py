@@ -26,7 +26,7 @@ def read_one(item: object) -> Message:
 
 
 def digest(item: object) -> bytes:
-    return read_one(item).digest
+    return read_one(item).fingerprint
 
 
 def converse(*items: JSON) -> Conversation:
@@ -100,7 +100,7 @@ def test_reasoning_has_its_place_with_the_item_behind_it() -> None:
 def test_reasoning_that_led_to_nothing_stands_alone() -> None:
     conversation = converse(_USER, _THOUGHT, _USER)
     assert [message.role for message in conversation.messages] == ["user", "assistant", "user"]
-    assert conversation.messages[1].digest == digest({"type": "reasoning", "summary": [{"text": "x"}]})
+    assert conversation.messages[1].fingerprint == digest({"type": "reasoning", "summary": [{"text": "x"}]})
 
 
 _SAME: Sequence[tuple[JSON, JSON]] = [

@@ -6,15 +6,15 @@ from hypothesis import strategies as st
 
 from gateway.core.history.head import Head
 from gateway.core.history.view import Size
-from gateway.core.sizing.estimate import Sizes
-from gateway.core.sizing.weights import (
+from gateway.core.sizing.calibrated_sizes import (
     Step,
     choose_ratio,
     choose_ratios,
     find_first,
+    find_informative,
     find_steps,
-    find_telling,
 )
+from gateway.core.sizing.estimate import Sizes
 from tests.builders.chat import converse
 
 _CONVERSATION = converse(
@@ -70,11 +70,11 @@ def test_everything_was_new_to_the_first_answer() -> None:
 def test_small_steps_and_implausible_ones_say_nothing_about_others() -> None:
     good = make_step(1.1, Size(500, 2_000))
     others = [make_step(1.1, Size(499, 2_000)), make_step(9.0, Size(500, 2_000))]
-    assert find_telling([good, *others]) == [good]
+    assert find_informative([good, *others]) == [good]
 
 
 def test_only_the_newest_steps_count() -> None:
-    assert len(find_telling([make_step(1.1, Size(500, 2_000))] * 50)) == 32
+    assert len(find_informative([make_step(1.1, Size(500, 2_000))] * 50)) == 32
 
 
 def test_the_middle_step_decides_and_large_ones_weigh_more() -> None:
@@ -94,7 +94,7 @@ _sizes = st.builds(Size, st.integers(0, 10**7), st.integers(0, 10**7))
 
 @given(st.lists(st.tuples(st.integers(0, 10**8), _sizes), min_size=1, max_size=40), st.lists(_sizes))
 def test_a_ratio_is_always_one_of_the_steps(told: list[tuple[int, Size]], added: list[Size]) -> None:
-    telling = find_telling([Step(slice(0, 1), true, raw) for true, raw in told])
+    telling = find_informative([Step(slice(0, 1), true, raw) for true, raw in told])
     if telling:
         chosen = choose_ratios(telling, added)
         assert len(chosen) == len(added)

@@ -8,9 +8,9 @@ from gateway.core.history.conversation import Conversation
 from gateway.core.history.head import Head
 from gateway.core.history.pivot import Mark
 from gateway.core.history.view import Size, View, make_view
-from gateway.core.sizing import weights
+from gateway.core.sizing import calibrated_sizes as weights
+from gateway.core.sizing.calibrated_sizes import calibrate_sizes
 from gateway.core.sizing.estimate import Calibration, Estimate, Known, Sizes
-from gateway.core.sizing.weights import weigh
 from tests.builders.chat import JSON, bodies, converse, make_batch, make_pivot, measure_sizes, read
 
 _NOTHING = View(None, {})
@@ -43,7 +43,7 @@ _KNOWN = replace(_UNKNOWN, head=_HEAD)
 
 
 def estimate_view(conversation: Conversation, sizes: Sizes, known: Known, view: View) -> Estimate:
-    return weights.estimate_view(conversation, weigh(conversation, sizes, known), known, view)
+    return weights.estimate_view(conversation, calibrate_sizes(conversation, sizes, known), known, view)
 
 
 def test_before_anything_is_known_the_estimate_is_raw_and_very_unsure() -> None:
@@ -59,7 +59,7 @@ def test_a_calibration_makes_it_surer() -> None:
 
 def test_true_usage_counts_and_only_what_was_added_is_estimated() -> None:
     # The reply came back as message 3: 200 by the ratio of 2, 250 by what it cost to write; message 4 is 200.
-    assert weigh(_CONVERSATION, _SIZES, _KNOWN).ratio == 2.0
+    assert calibrate_sizes(_CONVERSATION, _SIZES, _KNOWN).ratio == 2.0
     estimate = estimate_view(_CONVERSATION, _SIZES, _KNOWN, _NOTHING)
     assert (estimate.tokens, estimate.unsure) == (700 + 250 + 200, 112)
 
@@ -80,27 +80,27 @@ def make_past(*told: tuple[int, int]) -> Known:
 
 def test_what_two_answers_differ_by_is_what_the_messages_between_them_cost() -> None:
     known = make_past((1, 150), (3, 750))
-    found = weigh(_CONVERSATION, _SIZES, known)
+    found = calibrate_sizes(_CONVERSATION, _SIZES, known)
     assert (found.environment, found.messages[:3]) == (50.0, [100.0, 300.0, 300.0])
     assert found.ratio == pytest.approx(750 / 350)
 
 
 def test_a_difference_that_no_tokenizer_makes_is_no_measure() -> None:
-    found = weigh(_CONVERSATION, _SIZES, make_past((1, 150), (3, 151)))
+    found = calibrate_sizes(_CONVERSATION, _SIZES, make_past((1, 150), (3, 151)))
     assert found.messages[1] == pytest.approx(100 * 151 / 350)
 
 
 def test_answers_that_saw_different_views_are_not_compared() -> None:
     known = make_past((1, 150), (3, 750))
     seen = [known.past[0], replace(known.past[1], pivot="00")]
-    assert weigh(_CONVERSATION, _SIZES, replace(known, past=seen)).messages[1] != 300.0
+    assert calibrate_sizes(_CONVERSATION, _SIZES, replace(known, past=seen)).messages[1] != 300.0
 
 
 def test_what_was_added_costs_what_steps_of_its_kind_did() -> None:
     code, chinese = Size(1_000, 4_000), Size(1_000, 1_400)
     sizes = Sizes(messages=[code, code, chinese, code, chinese], environment=0)
     known = make_past((1, 1_000), (2, 2_000), (3, 4_000))
-    found = weigh(_CONVERSATION, sizes, known)
+    found = calibrate_sizes(_CONVERSATION, sizes, known)
     assert found.messages == [1_000, 1_000, 2_000, 1_000, 2_000]
     assert found.ratio == 1.0
 
@@ -108,13 +108,13 @@ def test_what_was_added_costs_what_steps_of_its_kind_did() -> None:
 def test_a_step_with_hidden_thoughts_does_not_set_the_ratio() -> None:
     sizes = Sizes(messages=[Size(1_000, 4_000)] * 5, environment=0)
     known = make_past((1, 1_200), (2, 6_200), (3, 7_400))
-    assert weigh(_CONVERSATION, sizes, known).messages[3:] == [1_200, 1_200]
+    assert calibrate_sizes(_CONVERSATION, sizes, known).messages[3:] == [1_200, 1_200]
 
 
 def test_what_upstream_puts_into_the_prompt_itself_is_environment() -> None:
     sizes = Sizes(messages=[Size(1_000, 4_000)] * 5, environment=100)
     known = make_past((1, 9_900), (2, 11_100), (3, 12_300))
-    found = weigh(_CONVERSATION, sizes, known)
+    found = calibrate_sizes(_CONVERSATION, sizes, known)
     assert found.messages == [1_200] * 5
     assert found.environment == 9_900 - 1_200
     assert found.total(_NOTHING) == 12_300 + 2 * 1_200
@@ -128,7 +128,7 @@ def test_weights_are_never_negative_and_their_sum_is_the_total(
     count = len(received.conversation.messages)
     told = [(min(length, count), prompt) for length, prompt in sorted(told)]
     known = make_past(*told) if told else _UNKNOWN
-    found = weigh(received.conversation, measure_sizes(received), known)
+    found = calibrate_sizes(received.conversation, measure_sizes(received), known)
     assert len(found.messages) == count
     assert min([found.environment, *found.messages]) >= 0
     assert found.total(_NOTHING) == pytest.approx(found.environment + sum(found.messages))
@@ -157,7 +157,7 @@ def test_another_view_is_estimated_in_full_at_the_conversations_own_ratio() -> N
 @pytest.mark.parametrize("prompt", [1, 10**7])
 def test_a_usage_that_no_tokenizer_makes_does_not_set_the_ratio(prompt: int) -> None:
     known = replace(_KNOWN, head=replace(_HEAD, prompt_tokens=prompt), calibration=Calibration(1.5, 3))
-    assert weigh(_CONVERSATION, _SIZES, known).ratio == 1.5
+    assert calibrate_sizes(_CONVERSATION, _SIZES, known).ratio == 1.5
 
 
 @given(bodies())

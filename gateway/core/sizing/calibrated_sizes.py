@@ -67,7 +67,7 @@ def find_first(conversation: Conversation, sizes: Sizes, past: Sequence[Head]) -
     return Step(places, past[0].prompt_tokens, Size(raw, _add_up(sizes, places).chars))
 
 
-def find_telling(steps: Sequence[Step]) -> list[Step]:
+def find_informative(steps: Sequence[Step]) -> list[Step]:
     """The newest of those that are large enough to say something about others."""
     large = [step for step in steps if step.raw.tokens >= _LEAST_TOKENS and is_plausible_ratio(step.ratio)]
     return large[-_MOST_STEPS:]
@@ -120,7 +120,7 @@ _MOST_REPLY_RATIO = 3.0
 
 
 @dataclass(frozen=True, slots=True)
-class Weights:
+class CalibratedSizes:
     """True tokens, as well as they are known. ratio: true per raw tokens where nothing better is."""
 
     sizes: Sizes
@@ -153,11 +153,11 @@ class Weights:
         return self.messages[position] * shown_tokens(size, mark) / max(size.tokens, 1)
 
 
-def weigh(conversation: Conversation, sizes: Sizes, known: Known) -> Weights:
+def calibrate_sizes(conversation: Conversation, sizes: Sizes, known: Known) -> CalibratedSizes:
     """`known.past`: heads of the same scope with usage, the oldest first."""
     steps = find_steps(sizes, known.past)
     first = find_first(conversation, sizes, known.past)
-    telling = find_telling([first, *steps] if first else steps)
+    telling = find_informative([first, *steps] if first else steps)
     ratio = choose_ratio(telling) if telling else _choose_whole_ratio(conversation, sizes, known)
     tokens = [size.tokens * ratio for size in sizes.messages]
     for step in steps:
@@ -168,10 +168,10 @@ def weigh(conversation: Conversation, sizes: Sizes, known: Known) -> Weights:
         tokens[known.head.length :] = [size.tokens * own for size, own in zip(added, ratios, strict=True)]
     _weigh_reply(tokens, conversation, sizes, known.head)
     environment = _weigh_first(tokens, sizes, first, ratio)
-    return Weights(sizes, tokens, environment, ratio)
+    return CalibratedSizes(sizes, tokens, environment, ratio)
 
 
-def estimate_view(conversation: Conversation, weights: Weights, known: Known, view: View) -> Estimate:
+def estimate_view(conversation: Conversation, weights: CalibratedSizes, known: Known, view: View) -> Estimate:
     """What upstream will count for this view: true usage of the past, and an estimate of what was added."""
     head = known.head
     end = len(conversation.messages)
