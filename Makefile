@@ -1,5 +1,6 @@
 # make run     start the gateway, e.g. make run ARGS="--upstream http://127.0.0.1:8000/v1"
-# make test    the whole test suite, e.g. make test ARGS="tests/test_tokens.py -x"
+# make test    the test suite, e.g. make test ARGS="tests/planning -x"
+# make test-exhaustive   full products of parameters where `make test` runs pairwise covers, and more examples
 # make check   format, lint, types, import rules; under a minute
 # make test-agents   real agents, installed from npm and PyPI into .agents, at work behind the gateway
 # make bench   speed and economics
@@ -16,15 +17,22 @@ SOURCES = gateway tests scripts $(wildcard bench)
 # Nothing is built with dependencies from the network: the lock files hold the build backend, too.
 INSTALL_SELF := $(PIP) install --no-deps --no-build-isolation --editable .
 
-.PHONY: run test test-agents install-agents check bench count lock lock-agents clean
+.PHONY: run test test-exhaustive test-agents install-agents check bench count lock lock-agents clean
 .DELETE_ON_ERROR:
 
 run: .venv/runtime.stamp
 	@exec $(BIN)/gateway serve $(ARGS)
 
-# A process per core, each with whole files; four at most, as every one of them runs gateways of its own.
+# One process per core, at most four: each of them runs gateways of its own. A process that is done takes over
+# tests of another one.
+PYTEST := $(BIN)/python -m pytest --numprocesses=auto --maxprocesses=4 --dist=worksteal
+
 test: .venv/dev.stamp
-	@$(BIN)/python -m pytest --numprocesses=auto --maxprocesses=4 --dist=loadfile $(ARGS)
+	@$(PYTEST) $(ARGS)
+
+# What `make test` leaves out, and every property with more examples.
+test-exhaustive: .venv/dev.stamp
+	@$(PYTEST) -m "exhaustive or hypothesis" $(ARGS)
 
 # What could not be installed fails on its own there, and the others run.
 test-agents: .venv/dev.stamp

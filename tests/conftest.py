@@ -6,12 +6,18 @@ import pytest
 from _pytest.terminal import TerminalReporter
 from hypothesis import settings
 
-# No deadline: two busy cores make any example slow now and then, and a slow example is not a wrong one.
-settings.register_profile("gateway", deadline=None)
-settings.load_profile("gateway")
+from tests.examples import DEFAULT, EXHAUSTIVE, register_profiles
 
 Note = Callable[[str, str], None]
 _ROW = "row of "
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """`-m exhaustive` also chooses the hypothesis profile; `--hypothesis-profile` wins over it."""
+    register_profiles()
+    if config.getoption("--hypothesis-profile") is None:
+        words = str(config.getoption("-m")).replace("not exhaustive", "").split()
+        settings.load_profile(EXHAUSTIVE if "exhaustive" in words else DEFAULT)
 
 
 @pytest.fixture

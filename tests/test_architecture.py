@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-_PACKAGE = Path(__file__).resolve().parent.parent / "gateway"
+_TESTS = Path(__file__).resolve().parent
+_PACKAGE = _TESTS.parent / "gateway"
 
 _CORE = """
     __future__ abc base64 bisect collections contextlib dataclasses enum functools hashlib itertools json math
@@ -83,3 +84,20 @@ def test_every_module_says_what_it_is() -> None:
 def test_no_file_is_named_after_nothing() -> None:
     nameless = {"utils", "helpers", "common", "models", "types", "manager"}
     assert [_name(path) for path in _MODULES if path.stem in nameless] == []
+
+
+def test_tests_draw_no_random_number_without_a_seed() -> None:
+    calls = (
+        (path, node)
+        for path in sorted(_TESTS.rglob("*.py"))
+        for node in ast.walk(_parse(path))
+        if isinstance(node, ast.Call) and _is_unseeded(node)
+    )
+    assert [f"{path.relative_to(_TESTS)}:{node.lineno}" for path, node in calls] == []
+
+
+def _is_unseeded(call: ast.Call) -> bool:
+    module, _, name = ast.unparse(call.func).rpartition(".")
+    if name == "Random":
+        return not call.args
+    return module in ("random", "secrets") or name in ("urandom", "uuid4")

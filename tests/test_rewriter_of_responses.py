@@ -2,7 +2,7 @@
 
 import json
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.conversations.recognizer import Recognizer
@@ -14,11 +14,12 @@ from tests.builders.chat import (
     rewrite_somehow,
 )
 from tests.builders.responses import bodies, conversations, frames, read, render_body
+from tests.examples import examples
 from tests.toy.validity import Rules
 from tests.toy.validity_responses import find_violation
 
 # Whole conversations are slow to draw.
-few = settings(max_examples=60)
+few = examples(20, exhaustive=60)
 _RULES = Rules(later_system=True, foreign_secrets=True)
 
 

@@ -5,7 +5,7 @@ import tracemalloc
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.conversations.recognizer import Received, Recognizer, leading_fingerprints
@@ -13,6 +13,7 @@ from gateway.core.errors import Unreadable
 from gateway.wire.formats.registry import CHAT, MESSAGES
 from tests.builders import messages as messages_conversations
 from tests.builders.chat import JSON, bodies, conversations, frames, read, render, render_message, texts
+from tests.examples import examples
 from tests.shared_data import SHARED, requires_shared
 
 
@@ -201,7 +202,7 @@ def test_the_leading_block_may_change_and_the_chain_does_not() -> None:
 
 
 @given(st.data())
-@settings(max_examples=20)
+@examples(20, exhaustive=20)
 def test_the_memory_stays_within_its_bounds_under_any_load(data: st.DataObject) -> None:
     bounds = data.draw(st.sampled_from([0, 2_000, 20_000])), data.draw(st.sampled_from([0, 2_000, 20_000]))
     recognizer = make_recognizer(*bounds)

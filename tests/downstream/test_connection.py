@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.core.errors import RequestRefused
@@ -21,6 +21,7 @@ from gateway.downstream.request import Request
 from gateway.downstream.response import Response
 from gateway.downstream.server import Server
 from gateway.headers import ResponseHead
+from tests.examples import examples
 from tests.wire_through.raw import Connection, connecting
 
 MOST_BYTES = 1 << 24
@@ -135,7 +136,7 @@ requests = st.one_of(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@examples(60, exhaustive=300)
 @given(st.lists(requests, min_size=1, max_size=8), st.data())
 async def test_any_requests_in_any_pieces_come_out_in_order(
     wanted: list[tuple[bytes, Seen]], data: st.DataObject

@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.core.history.conversation import find_open_group, is_boundary
@@ -31,10 +31,11 @@ from tests.builders.chat import (
     rewrite,
     rewrite_somehow,
 )
+from tests.examples import examples
 from tests.toy.validity import Rules, find_violation
 
 # Whole conversations are slow to draw.
-few = settings(max_examples=40)
+few = examples(20, exhaustive=40)
 _RULES = Rules(later_system=True)
 
 

@@ -11,10 +11,11 @@ from typing import Final
 
 import aiohttp
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.conftest import Note
+from tests.examples import examples
 from tests.toy.agent import Message, Shape, make_session
 from tests.toy.chat import CHAT
 from tests.toy.delivery import Delivery, RawAnswer
@@ -357,7 +358,7 @@ def test_whatever_the_summariser_says_the_array_stays_what_it_is() -> None:
         runner.run(send_one("We did it."))
         count = len(read_messages(toy.chats[-1].body))
 
-        @settings(max_examples=60)
+        @examples(20, exhaustive=60)
         @given(ANY_TEXT)
         @example("\ud83d cut in half")
         @example("<think>only that</think>")

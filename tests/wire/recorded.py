@@ -39,6 +39,6 @@ def cut(body: bytes, size: int) -> list[bytes]:
 
 
 def cut_anywhere(body: bytes, seed: int) -> list[bytes]:
-    random = Random(seed)
-    places = sorted(random.sample(range(len(body) + 1), min(len(body), 40)))
+    rng = Random(seed)
+    places = sorted(rng.sample(range(len(body) + 1), min(len(body), 40)))
     return [body[start:end] for start, end in zip([0, *places], [*places, len(body)], strict=True)]

@@ -21,7 +21,7 @@ def test_no_edit_gives_back_the_very_same_object() -> None:
 
 @given(edited(), st.randoms())
 def test_only_what_is_edited_changes_and_the_order_of_the_edits_does_not_matter(
-    case: tuple[list[bytes], list[bytes | None]], random: Random
+    case: tuple[list[bytes], list[bytes | None]], rng: Random
 ) -> None:
     pieces, replacements = case
     edits, at = [], 0
@@ -29,7 +29,7 @@ def test_only_what_is_edited_changes_and_the_order_of_the_edits_does_not_matter(
         if new is not None:
             edits.append(Edit(at, at + len(piece), new))
         at += len(piece)
-    random.shuffle(edits)
+    rng.shuffle(edits)
     expected = b"".join(
         piece if new is None else new for piece, new in zip(pieces, replacements, strict=True)
     )

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.examples import examples
 from tests.toy.gateway import make_settings, running_gateway
 from tests.toy.reply import Frame, Reply, ToolCall, render_events
 from tests.toy.upstream import ToyUpstream
@@ -124,7 +125,7 @@ REPLIES = st.builds(
 )
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@settings(examples(20, exhaustive=60), suppress_health_check=list(HealthCheck))
 @given(reply=REPLIES, size=st.integers(1, 60), ending=st.sampled_from([b"\n", b"\r\n"]))
 async def test_any_stream_looks_as_if_nobody_had_asked(
     wire: Wire, reply: Reply, size: int, ending: bytes

@@ -1,7 +1,7 @@
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.core.compaction.cut import Cut, CutConstraints, choose_cut, is_worthwhile
@@ -13,6 +13,7 @@ from gateway.core.policy import Keep, Policy
 from gateway.core.sizing.calibrated_sizes import CalibratedSizes
 from gateway.core.sizing.estimate import Sizes
 from tests.builders.chat import JSON, bodies, converse, make_pivot, pivots, read
+from tests.examples import examples
 
 
 def make_talk(turns: int) -> list[JSON]:
@@ -27,7 +28,7 @@ def make_talk(turns: int) -> list[JSON]:
 
 
 # Whole conversations are slow to draw.
-few = settings(max_examples=40)
+few = examples(20, exhaustive=40)
 _CONVERSATION = converse(make_talk(10))
 _SIZES = [Size(100, 400), *[Size(10, 40), Size(990, 3_960)] * 10]
 

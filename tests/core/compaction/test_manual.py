@@ -1,7 +1,7 @@
 from dataclasses import replace
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.core.compaction.manual import Folded, choose_manual_cut, choose_remaining_cut, measure_fold
@@ -13,8 +13,9 @@ from gateway.core.policy import Keep, Policy
 from gateway.core.sizing.estimate import Calibration, Known
 from tests.builders.chat import JSON, bodies, make_pivot, measure_sizes, read
 from tests.core.compaction.test_plan import situate
+from tests.examples import examples
 
-few = settings(max_examples=60)
+few = examples(20, exhaustive=60)
 
 
 def test_far_below_the_lines_all_but_the_open_group_is_folded() -> None:

@@ -2,7 +2,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.core.compaction.plan import CompactFirst, DigestFirst, Plan, Situation, decide, decide_after
@@ -15,9 +15,10 @@ from gateway.core.limits.thresholds import RequestSize, choose_thresholds
 from gateway.core.policy import Keep, Policy, Pruning, Summary, Trigger
 from gateway.core.sizing.estimate import Calibration, Known, Sizes
 from tests.builders.chat import JSON, bodies, converse, make_batch, make_pivot, read
+from tests.examples import examples
 
 # Whole conversations are slow to draw.
-few = settings(max_examples=40)
+few = examples(20, exhaustive=40)
 _NOTHING = View(None, {})
 _CALIBRATED = Known(head=None, head_view=_NOTHING, calibration=Calibration(1.0, 1))
 # 16K: hard 12,000, soft 11,200, target 6,000 and half of the floor; protect 3,600, minimum 1,200; tail 1,800.

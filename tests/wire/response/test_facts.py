@@ -3,11 +3,12 @@
 from typing import Any
 
 import msgspec
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.wire.response.facts import ResponseFacts
 from gateway.wire.sse import SseEvent
+from tests.examples import examples
 
 counts = st.sampled_from([None, 0, 3, 7, 2.0, True, "5"])
 usages: st.SearchStrategy[Any] = st.one_of(
@@ -56,13 +57,13 @@ events = st.one_of(
 )
 
 
-@settings(max_examples=2_000)
+@examples(100, exhaustive=2_000)
 @given(st.lists(events, max_size=5))
 def test_a_stream_read_by_types_says_the_same(datas: list[bytes]) -> None:
     _compare([SseEvent("message", data) for data in datas])
 
 
-@settings(max_examples=1_000)
+@examples(100, exhaustive=1_000)
 @given(events)
 def test_a_whole_body_read_by_types_says_the_same(data: bytes) -> None:
     _compare([SseEvent("", data)])

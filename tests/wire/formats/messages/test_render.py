@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.core.errors import RequestRefused
@@ -44,11 +44,12 @@ from tests.builders.messages import (
     thought,
     use,
 )
+from tests.examples import examples
 from tests.toy.validity_messages import count_marks, find_violation
 from tests.wire.own_answers import TEXTS, make_answer, read_typed_events
 
 # Whole conversations are slow to draw.
-few = settings(max_examples=40)
+few = examples(20, exhaustive=40)
 _LONG = "word " * 100
 _CLEARED = [text_block(PLACEHOLDER)]
 
