@@ -1,13 +1,15 @@
-"""The heads of requests and responses, as bytes: which headers pass, and how they are written.
+"""The heads of requests to upstreams and of responses to clients: which headers pass, and their bytes.
 
-End-to-end headers pass as they are; hop-by-hop headers, ours and, where the upstream has a key of its own,
-every form of the caller's credential do not. Knows nothing of bodies.
-No library would write bytes that are not text, and RFC 9110 §5.5 allows them in values.
+End-to-end headers pass unchanged. Hop-by-hop headers and `x-gateway-*` headers do not pass, and no
+credential of the caller does if the upstream has a key of its own. Knows nothing of bodies.
+
+Heads are rendered here because aiohttp writes text only: RFC 9110 §5.5 allows bytes in a value that are not
+valid text, and they must pass unchanged, too.
 """
 
 import re
 from collections.abc import Mapping, Sequence
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import Final
 
 from aiohttp import hdrs
@@ -17,80 +19,93 @@ from yarl import URL
 from gateway.settings import UpstreamSettings
 from gateway.wire.formats.registry import guess_format
 
-RawHeaders = Sequence[tuple[bytes, bytes]]
-
-# RFC 9110 §7.6.1, and what the client library writes by itself.
-_HOP_BY_HOP: Final = frozenset(
-    {
-        *("connection", "keep-alive", "proxy-authenticate", "proxy-authorization", "proxy-connection"),
-        *("te", "trailer", "transfer-encoding", "upgrade"),
-    }
-)
-_REQUEST_ONLY: Final = frozenset({"host", "content-length", "expect"})
-_NOT_FORWARDED: Final = _HOP_BY_HOP | _REQUEST_ONLY
-_CREDENTIALS: Final = frozenset({"authorization", "x-api-key", "api-key"})
-_NOTHING: Final[frozenset[str]] = frozenset()
-_OWN_PREFIX: Final = "x-gateway-"
-# RFC 9110 §5.5: with these a value could end its line, and begin another header.
-CONTROL: Final = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
-
+# Every header of the gateway's own stands here, except the label `x-gateway-session`, which
+# `core/history/purpose.py` lists with the labels of the clients.
+X_GATEWAY_BYPASS: Final = "x-gateway-bypass"
+X_GATEWAY_CONVERSATION: Final = "x-gateway-conversation"
+X_GATEWAY_PLAN: Final = "x-gateway-plan"
+X_GATEWAY_TOKENS: Final = "x-gateway-tokens"
+X_GATEWAY_MAX_TOKENS: Final = "x-gateway-max-tokens"
+X_GATEWAY_WARNING: Final = "x-gateway-warning"
+# In calls of webhooks.
+X_GATEWAY_TIMESTAMP: Final = "X-Gateway-Timestamp"
+X_GATEWAY_SIGNATURE: Final = "X-Gateway-Signature"
+_GATEWAY_PREFIX: Final = b"x-gateway-"
 
 CONTENT_ENCODING: Final = b"content-encoding"
 CONTENT_LENGTH: Final = b"content-length"
-# CR and LF among them: each line has one of either, at its end.
-_CONTROL: Final = bytes(byte for byte in range(256) if byte in b"\r\n" or CONTROL.match(chr(byte)))
 
+# RFC 9110 §7.6.1, and headers about the connection that are older than it.
+_HOP_BY_HOP: Final = frozenset(
+    {
+        *(b"connection", b"keep-alive", b"proxy-authenticate", b"proxy-authorization", b"proxy-connection"),
+        *(b"te", b"trailer", b"transfer-encoding", b"upgrade"),
+    }
+)
+# These are written anew for the connection to the upstream.
+_NOT_FORWARDED: Final = _HOP_BY_HOP | {b"host", b"content-length", b"expect"}
+_CREDENTIALS: Final = frozenset({b"authorization", b"x-api-key", b"api-key"})
+# A value with one of these could end its line and begin another header (RFC 9110 §5.5).
+_CONTROL: Final = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
+_CONTROL_AS_SPACE: Final = bytes(0x20 if _CONTROL.match(chr(byte)) else byte for byte in range(256))
 
-# A header's name in lower case, and its line as it goes out, with the line's end.
+RawHeaders = Sequence[tuple[bytes, bytes]]
+# A header's name in lower case, and its whole line with the line's end.
 Field = tuple[bytes, bytes]
 
 
 class ResponseHead:
+    """The head of a response to a client.
+
+    A space takes the place of each control character in it (RFC 9110 §5.5).
+    """
+
     def __init__(self, status: int, reason: str, fields: list[Field]) -> None:
-        """Takes the list over."""
         self.status = status
         self.reason = reason
         self._fields = fields
-        self._own: list[str] = []
+        self._own_lines: list[bytes] = []
 
     def has(self, name: bytes) -> bool:
         """name: in lower case."""
-        return name in [own for own, _ in self._fields]
+        return any(field == name for field, _ in self._fields)
 
     def drop(self, name: bytes) -> None:
         """name: in lower case."""
         self._fields = [field for field in self._fields if field[0] != name]
 
     def add(self, headers: Mapping[str, str]) -> None:
-        """Of our own: never looked for or dropped again."""
-        self._own += [f"{name}: {value}\r\n" for name, value in headers.items()]
+        """Adds headers of the gateway's own, before all others. `has` and `drop` do not see them."""
+        self._own_lines += [line for _, line in make_fields(headers)]
 
     def render(self, version: tuple[int, int]) -> bytes:
-        """A space takes the place of each control character (RFC 9110 §5.5)."""
-        own = [f"HTTP/{version[0]}.{version[1]} {self.status} {self.reason}\r\n", *self._own]
-        fields = [line for _, line in self._fields]
-        text = b"".join(["".join(own).encode("utf-8", "surrogateescape"), *fields])
-        if len(text) - len(text.translate(None, _CONTROL)) != 2 * (len(own) + len(fields)):
-            lines = [line.encode("utf-8", "surrogateescape") for line in own]
-            text = b"".join(map(_without_control, [*lines, *fields]))
-        return text + b"\r\n"
+        """Status line, header lines and the empty line."""
+        status_line = _make_line(_encode(f"HTTP/{version[0]}.{version[1]} {self.status} {self.reason}"))
+        return b"".join([status_line, *self._own_lines, *(line for _, line in self._fields), b"\r\n"])
+
+
+def make_response_head(status: int, reason: str, raw: RawHeaders) -> ResponseHead:
+    """A head with the end-to-end headers of an upstream's response."""
+    dropped = _HOP_BY_HOP | _find_connection_options(raw)
+    fields = [
+        (lower, _make_line(b"%b: %b" % (name, value)))
+        for name, value in raw
+        if (lower := name.lower()) not in dropped and not lower.startswith(_GATEWAY_PREFIX)
+    ]
+    return ResponseHead(status, reason, fields)
 
 
 def make_fields(headers: Mapping[str, str]) -> list[Field]:
-    """Of text, which need not be ASCII."""
     return [
-        (name.lower().encode(), f"{name}: {value}\r\n".encode("utf-8", "surrogateescape"))
-        for name, value in headers.items()
+        (_encode(name.lower()), _make_line(_encode(f"{name}: {value}"))) for name, value in headers.items()
     ]
 
 
-def _without_control(line: bytes) -> bytes:
-    text = line[:-2].decode("utf-8", "surrogateescape")
-    return CONTROL.sub(" ", text).encode("utf-8", "surrogateescape") + b"\r\n"
-
-
 class UpstreamHead:
-    """`target`: path and query as they go out. `headers`: shared between calls. Neither ever changes."""
+    """The head of a request to an upstream, shared between calls; it never changes.
+
+    target: path and query as they go out.
+    """
 
     def __init__(self, method: str, url: URL, target: str, headers: CIMultiDict[str]) -> None:
         self.method = method
@@ -100,17 +115,20 @@ class UpstreamHead:
 
     @cached_property
     def lines(self) -> bytes:
-        """All but what frames the body, and the empty line. Raises ValueError for what no line may hold."""
+        """Request line and header lines, without the lines that frame the body and without the empty line.
+
+        Raises ValueError for control characters.
+        """
         host = self.url.host_port_subcomponent or ""
         lines = [f"{self.method} {self.target} HTTP/1.1", f"{hdrs.HOST}: {host}"]
         lines += [f"{name}: {value}" for name, value in self.headers.items()]
-        if any(map(CONTROL.search, lines)):
+        if any(map(_CONTROL.search, lines)):
             raise ValueError("a control character in a request head")
-        return "\r\n".join([*lines, ""]).encode("utf-8", "surrogateescape")
+        return _encode("\r\n".join([*lines, ""]))
 
     @cached_property
-    def plain(self) -> "UpstreamHead":
-        """The same for a body without content encoding; itself where it has none."""
+    def without_encoding(self) -> "UpstreamHead":
+        """The same head for a body without content encoding."""
         if hdrs.CONTENT_ENCODING not in self.headers:
             return self
         headers = self.headers.copy()
@@ -118,8 +136,8 @@ class UpstreamHead:
         return UpstreamHead(self.method, self.url, self.target, headers)
 
     @cached_property
-    def uncoded(self) -> "UpstreamHead":
-        """The same, asking for an answer that we can edit as it comes."""
+    def asking_for_identity(self) -> "UpstreamHead":
+        """The same head, asking for a response without content encoding, which can be edited as it comes."""
         return self.with_header(hdrs.ACCEPT_ENCODING, "identity")
 
     def with_header(self, name: str, value: str) -> "UpstreamHead":
@@ -128,21 +146,20 @@ class UpstreamHead:
         return UpstreamHead(self.method, self.url, self.target, headers)
 
 
-def make_headers(raw: RawHeaders, upstream: UpstreamSettings, path: str) -> CIMultiDict[str]:
-    """The end-to-end headers of a request, with the upstream's own credential where it has one.
+def make_upstream_headers(raw: RawHeaders, upstream: UpstreamSettings, path: str) -> CIMultiDict[str]:
+    """The end-to-end headers of a request, with the upstream's own credential if it has one.
 
-    Anthropic's paths take it as `x-api-key`, all others as a bearer token.
+    Anthropic's paths take the credential as `x-api-key`, all others as a bearer token.
     """
     key = upstream.api_key
-    dropped = _named_in_connection(raw)
+    dropped = _NOT_FORWARDED | _find_connection_options(raw)
     if key is not None:
         dropped |= _CREDENTIALS
-    kept = [
-        (name, value.decode("utf-8", "surrogateescape"))
-        for raw_name, value in raw
-        if (name := _read_request_name(raw_name)) is not None and name.lower() not in dropped
-    ]
-    headers = CIMultiDict(kept)
+    headers = CIMultiDict(
+        (_decode(name), _decode(value))
+        for name, value in raw
+        if (lower := name.lower()) not in dropped and not lower.startswith(_GATEWAY_PREFIX)
+    )
     if key is not None:
         secret = key.get_secret_value()
         if guess_format(path) == "messages":
@@ -152,42 +169,19 @@ def make_headers(raw: RawHeaders, upstream: UpstreamSettings, path: str) -> CIMu
     return headers
 
 
-def make_answer_head(status: int, reason: str, raw: RawHeaders) -> ResponseHead:
-    """With the end-to-end headers of an answer."""
-    fields = [
-        (name, b"%b: %b\r\n" % (raw_name, value))
-        for raw_name, value in raw
-        if (name := _read_answer_name(raw_name)) is not None
-    ]
-    dropped = _named_in_connection(raw) if len(fields) < len(raw) else _NOTHING
-    if dropped:
-        fields = [field for field in fields if field[0].decode("latin-1") not in dropped]
-    return ResponseHead(status, reason, fields)
+def _find_connection_options(raw: RawHeaders) -> frozenset[bytes]:
+    """Names, in lower case, that the sender lists in `Connection` as hop-by-hop (RFC 9110 §7.6.1)."""
+    values = [value for name, value in raw if name.lower() == b"connection"]
+    return frozenset(option.strip().lower() for value in values for option in value.split(b","))
 
 
-@lru_cache(maxsize=2_048)
-def _read_request_name(name: bytes) -> str | None:
-    """The name of a header that may pass, None for one that never does: the same few come all the time."""
-    text = name.decode("utf-8", "surrogateescape")
-    return None if text.lower() in _NOT_FORWARDED or text.lower().startswith(_OWN_PREFIX) else text
+def _make_line(text: bytes) -> bytes:
+    return text.translate(_CONTROL_AS_SPACE) + b"\r\n"
 
 
-@lru_cache(maxsize=2_048)
-def _read_answer_name(name: bytes) -> bytes | None:
-    """The same, in lower case."""
-    name = name.lower()
-    text = name.decode("latin-1")
-    return None if text in _HOP_BY_HOP or text.startswith(_OWN_PREFIX) else name
+def _encode(text: str) -> bytes:
+    return text.encode("utf-8", "surrogateescape")
 
 
-def _named_in_connection(raw: RawHeaders) -> frozenset[str]:
-    """Headers that the sender declares hop-by-hop (RFC 9110 §7.6.1)."""
-    values = [value for name, value in raw if len(name) == 10 and name.lower() == b"connection"]
-    return _read_connection(values[0] if len(values) == 1 else b",".join(values)) if values else _NOTHING
-
-
-@lru_cache(maxsize=256)
-def _read_connection(value: bytes) -> frozenset[str]:
-    """The names in a Connection header; `keep-alive` and `close` are no headers of ours to drop."""
-    named = {part.strip().lower() for part in value.decode("latin-1").split(",")}
-    return frozenset(named - {"keep-alive", "close", ""})
+def _decode(raw: bytes) -> str:
+    return raw.decode("utf-8", "surrogateescape")

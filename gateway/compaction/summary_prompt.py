@@ -28,7 +28,7 @@ from gateway.core.policy import Policy
 from gateway.core.refusal.overflow import Overflow
 from gateway.core.sizing.calibrated_sizes import CalibratedSizes, calibrate_sizes
 from gateway.core.sizing.estimate import is_plausible_ratio
-from gateway.headers import make_headers
+from gateway.headers import make_upstream_headers
 from gateway.limits.book import LimitsBook
 from gateway.lru import Lru
 from gateway.planning.message_sizes import Sizer
@@ -106,7 +106,7 @@ class SummaryCallBuilder:
         self, turn: Turn, cut: Cut, situation: Situation, weights: CalibratedSizes, wish: CallBudget
     ) -> FittedCall | None:
         """With no call to spare, all of the cut or nothing."""
-        upstream = self._upstreams.read(turn.policy.summary.upstream or "") or turn.upstream
+        upstream = self._upstreams.find(turn.policy.summary.upstream or "") or turn.upstream
         model = self._models.choose(turn, upstream.name)
         meter = (turn.owner, upstream.name, model)
         ratio = self._read_ratio(meter, situation, weights)
@@ -233,7 +233,7 @@ def _choose_headers(turn: Turn, upstream: UpstreamSettings, form: WireFormat) ->
     what the API wants of everybody.
     """
     is_own = upstream.name == turn.upstream.name
-    headers = make_headers(turn.raw_headers if is_own else (), upstream, form.path)
+    headers = make_upstream_headers(turn.raw_headers if is_own else (), upstream, form.path)
     for name, value in form.headers:
         headers.setdefault(name, value)
     return tuple(headers.items())

@@ -16,6 +16,7 @@ import httpx2 as httpx
 import msgspec
 
 from gateway.core.errors import HookFailed
+from gateway.headers import X_GATEWAY_SIGNATURE, X_GATEWAY_TIMESTAMP
 from gateway.hooks import PreCompact, Say, SessionStart
 from gateway.settings import HookTarget
 from gateway.upstream.internal_client import CALL_ERRORS
@@ -64,11 +65,11 @@ class Webhook:
 
     def _sign(self, body: bytes) -> dict[str, str]:
         timestamp = str(int(self._clock()))
-        headers = {"X-Gateway-Timestamp": timestamp}
+        headers = {X_GATEWAY_TIMESTAMP: timestamp}
         if self._target.secret is not None:
             key = self._target.secret.get_secret_value().encode()
             signature = hmac.new(key, f"{timestamp}.".encode() + body, hashlib.sha256).hexdigest()
-            headers["X-Gateway-Signature"] = f"sha256={signature}"
+            headers[X_GATEWAY_SIGNATURE] = f"sha256={signature}"
         return headers
 
 

@@ -14,7 +14,7 @@ from typing import Final
 import httpx2 as httpx
 
 from gateway.core.errors import UpstreamFailed
-from gateway.headers import RawHeaders, make_headers
+from gateway.headers import RawHeaders, make_upstream_headers
 from gateway.limits.book import LimitsBook
 from gateway.limits.model_lists import choose_viewer
 from gateway.lru import Lru
@@ -138,7 +138,7 @@ class Discovery:
 def _make_question(key: tuple[str, str], upstream: UpstreamSettings, received: RawHeaders) -> _Question:
     speaks_messages_only = upstream.formats == {"messages"}
     sent = received if upstream.api_key is None else ()
-    headers = make_headers(sent, upstream, _MESSAGES_PATH if speaks_messages_only else _PATH)
+    headers = make_upstream_headers(sent, upstream, _MESSAGES_PATH if speaks_messages_only else _PATH)
     own = [*make_own_headers(headers.items()), (b"Accept", b"application/json")]
     if speaks_messages_only and "anthropic-version" not in headers:
         own.append(_MESSAGES_VERSION)

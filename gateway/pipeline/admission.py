@@ -10,14 +10,13 @@ import msgspec
 from gateway.core.errors import RequestRefused
 from gateway.core.history.purpose import find_label, is_agent
 from gateway.downstream.request import HeadKey, RequestHead
-from gateway.headers import RawHeaders, UpstreamHead, make_headers
+from gateway.headers import X_GATEWAY_BYPASS, RawHeaders, UpstreamHead, make_upstream_headers
 from gateway.lru import Lru
 from gateway.settings import UpstreamSettings
 from gateway.tenants import Tenancy, Tenant
 from gateway.upstream.target import Upstreams, make_target, make_url
 from gateway.wire.formats.registry import WireFormat, read_counted_format, read_format
 
-_BYPASS = "x-gateway-bypass"
 # What is remembered holds callers' keys, like every request that is under way: in memory only, and not many.
 _KEPT_BYTES: Final = 1 << 20
 _KEPT_WEIGHT_BYTES: Final = 6_000
@@ -62,7 +61,7 @@ class Admission:
             raise RequestRefused(426, "WebSocket is not spoken here; use HTTP.")
         tenant = self._tenancy.identify(headers)
         upstream = self._upstreams.choose(tenant, path)
-        is_read = line.method == "POST" and headers.get(_BYPASS) != "1"
+        is_read = line.method == "POST" and headers.get(X_GATEWAY_BYPASS) != "1"
         counted = read_counted_format(path) if is_read else None
         return Route(
             tenant=tenant,
@@ -71,7 +70,7 @@ class Admission:
                 line.method,
                 make_url(upstream, path),
                 make_target(upstream, path),
-                make_headers(line.raw_headers, upstream, path),
+                make_upstream_headers(line.raw_headers, upstream, path),
             ),
             raw_headers=line.raw_headers,
             session=find_label(headers.items()),

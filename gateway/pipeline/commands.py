@@ -12,6 +12,7 @@ from gateway.conversations.turn import Turn
 from gateway.core.compaction.command import describe, may_be_command, parse_compact
 from gateway.core.compaction.manual import UnderWay
 from gateway.downstream.responder import Responder
+from gateway.headers import X_GATEWAY_CONVERSATION
 from gateway.settings import Settings
 from gateway.wire.canonical import without_ephemeral_blocks
 from gateway.wire.local_response import LocalResponse
@@ -29,7 +30,7 @@ class Commands:
 
     async def carry(self, turn: Turn, instructions: str, downstream: Responder) -> None:
         """Waits as long as a request waits for its summaries; what takes longer goes on without."""
-        headers = {"x-gateway-conversation": turn.conversation} if self._shows_headers else {}
+        headers = {X_GATEWAY_CONVERSATION: turn.conversation} if self._shows_headers else {}
         task, patience = self._compactor.compact(turn, instructions), turn.policy.summary.deadline_seconds
         is_done = task is not None and await downstream.wait_for(task, headers, patience)
         outcome = task.result() if task is not None and is_done else UnderWay()

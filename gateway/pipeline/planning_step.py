@@ -12,6 +12,7 @@ from gateway.conversations.turn import Turn
 from gateway.core.compaction.plan import CompactFirst, DigestFirst, Plan, decide
 from gateway.core.compaction.request import Compaction, CompactionRequest
 from gateway.downstream.responder import Responder
+from gateway.headers import X_GATEWAY_CONVERSATION
 from gateway.pipeline.relay import Outcome
 from gateway.planning.planner import Planner
 from gateway.settings import Settings
@@ -98,7 +99,7 @@ class PlanningStep:
         return replace(plan, sent=counting.result())
 
     def _make_headers(self, turn: Turn) -> dict[str, str]:
-        return {"x-gateway-conversation": turn.conversation} if self._shows_headers else {}
+        return {X_GATEWAY_CONVERSATION: turn.conversation} if self._shows_headers else {}
 
     async def _decide(
         self, turn: Turn, patience: WaitBudget, may_digest: bool

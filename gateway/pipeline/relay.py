@@ -14,7 +14,7 @@ from aiohttp import hdrs
 from gateway.core.errors import UpstreamFailed
 from gateway.core.refusal.overflow import Overflow
 from gateway.downstream.responder import Responder
-from gateway.headers import CONTENT_ENCODING, CONTENT_LENGTH, ResponseHead, make_answer_head
+from gateway.headers import CONTENT_ENCODING, CONTENT_LENGTH, ResponseHead, make_response_head
 from gateway.settings import Settings
 from gateway.upstream.body import FOREIGN, read_at_hand, read_bounded, read_piece, translate
 from gateway.upstream.client import UpstreamCall, UpstreamClient
@@ -279,4 +279,4 @@ def _make_held(response: UpstreamResponse, body: bytes, overflow: Overflow) -> H
 
 
 def _make_head(response: UpstreamResponse) -> ResponseHead:
-    return make_answer_head(response.status, response.reason or "", response.raw_headers)
+    return make_response_head(response.status, response.reason or "", response.raw_headers)

@@ -8,6 +8,13 @@ from msgspec.structs import replace
 from gateway.conversations.turn import Turn
 from gateway.core.compaction.plan import Plan
 from gateway.downstream.responder import Responder
+from gateway.headers import (
+    X_GATEWAY_CONVERSATION,
+    X_GATEWAY_MAX_TOKENS,
+    X_GATEWAY_PLAN,
+    X_GATEWAY_TOKENS,
+    X_GATEWAY_WARNING,
+)
 from gateway.lru import Lru
 from gateway.pipeline.relay import Exchange, Outcome, Relay
 from gateway.pipeline.rewriter import Rewriter
@@ -51,7 +58,7 @@ class Sender:
         )
         if self._must_ask_for_usage(turn):
             plain = call.with_body(self._rewriter.rewrite_with_usage(turn, plan))
-            asking = replace(plain, head=plain.head.uncoded)
+            asking = replace(plain, head=plain.head.asking_for_identity)
             exchange = replace(exchange, call=asking, without_usage=call)
         carried = await self._relay.carry(exchange, downstream)
         if carried.refused_option:
@@ -79,14 +86,14 @@ class Sender:
 
 def _plan_headers(turn: Turn, plan: Plan) -> dict[str, str]:
     headers = {
-        "x-gateway-conversation": turn.conversation,
-        "x-gateway-plan": _name_plan(plan),
-        "x-gateway-tokens": f"received={plan.received}, sent={plan.sent}",
+        X_GATEWAY_CONVERSATION: turn.conversation,
+        X_GATEWAY_PLAN: _name_plan(plan),
+        X_GATEWAY_TOKENS: f"received={plan.received}, sent={plan.sent}",
     }
     if plan.output is not None:
-        headers["x-gateway-max-tokens"] = str(plan.output)
+        headers[X_GATEWAY_MAX_TOKENS] = str(plan.output)
     if plan.warning is not None:
-        headers["x-gateway-warning"] = plan.warning
+        headers[X_GATEWAY_WARNING] = plan.warning
     return headers
 
 

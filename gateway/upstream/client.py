@@ -50,7 +50,7 @@ class UpstreamCall(msgspec.Struct, frozen=True):
 
     def with_body(self, body: bytes) -> "UpstreamCall":
         """The same call with a plain body: a rewritten one carries no content encoding."""
-        return UpstreamCall(self.upstream, self.head.plain, body)
+        return UpstreamCall(self.upstream, self.head.without_encoding, body)
 
 
 class _ConnectKey(aiohttp.ClientRequest):

@@ -6,13 +6,11 @@ Sends nothing: our own address is recognised by being local, another gateway by 
 import socket
 from urllib.parse import urlsplit
 
-from multidict import istr
-
 from gateway.core.errors import RequestRefused
+from gateway.headers import X_GATEWAY_PLAN
 from gateway.settings import Listen, UpstreamSettings
 from gateway.upstream.response import UpstreamResponse
 
-_TELLTALE = istr("x-gateway-plan")
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 
 
@@ -34,7 +32,7 @@ def is_itself(upstream: UpstreamSettings, listen: Listen, port: int) -> bool:
 
 def refuse_gateway(response: UpstreamResponse, upstream: UpstreamSettings) -> None:
     """Raises RequestRefused (508) for an answer that another gateway has worked on already."""
-    if _TELLTALE in response.headers:
+    if X_GATEWAY_PLAN in response.headers:
         message = f"Upstream '{upstream.name}' is a gateway itself; point base_url at the model API."
         raise RequestRefused(508, message, kind="server_error", code="gateway_loop")
 

@@ -1,73 +1,88 @@
-"""Where a request goes and with which headers: values in, values out."""
+"""To which upstream and URL a request goes: values in, values out."""
 
-from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from multidict import CIMultiDict
-from pydantic import SecretStr
 
 from gateway.core.errors import RequestRefused
-from gateway.headers import make_answer_head, make_headers
-from gateway.settings import UpstreamSettings
-from gateway.settings.schema import WIRE_FORMATS, FormatName
-from gateway.upstream.target import make_url
+from gateway.settings import load_settings
+from gateway.tenants import Tenant
+from gateway.upstream.target import Upstreams, make_target, make_url
+from tests.builders.upstream import make_upstream
+
+_TEXT = """\
+upstreams:
+  chat: {base_url: "https://chat.test", formats: [chat]}
+  claude: {base_url: "https://claude.test", formats: [messages]}
+  late: {base_url: "https://late.test", formats: [chat, messages]}
+"""
+_BASE_URLS = ["https://api.test/v1", "http://10.0.0.1:8000", "https://api.test/a/b%2Fc"]
 
 
-def upstream(
-    base_url: str = "https://api.test/v1",
-    key: str | None = None,
-    formats: Sequence[FormatName] = WIRE_FORMATS,
-) -> UpstreamSettings:
-    return UpstreamSettings(
-        name="default",
-        base_url=base_url,
-        api_key=SecretStr(key) if key else None,
-        formats=frozenset(formats),
-        include_usage=True,
-        discover=False,
-        max_body_bytes=None,
-        max_images=None,
-        connect_seconds=1,
-        idle_seconds=1,
-    )
-
-
-def raw(*pairs: tuple[str, str]) -> list[tuple[bytes, bytes]]:
-    return [(name.encode(), value.encode()) for name, value in pairs]
-
-
-def pairs(headers: CIMultiDict[str]) -> list[tuple[str, str]]:
-    return list(headers.items())
-
-
-def answered(received: list[tuple[bytes, bytes]]) -> list[tuple[str, str]]:
-    """The headers of an answer as they go downstream."""
-    lines = make_answer_head(200, "OK", received).render((1, 1)).decode().split("\r\n")
-    assert lines[0] == "HTTP/1.1 200 OK" and lines[-2:] == ["", ""]
-    return [(name, value) for name, _, value in (line.partition(": ") for line in lines[1:-2])]
+@pytest.fixture
+def upstreams(tmp_path: Path) -> Upstreams:
+    file = tmp_path / "gateway.yaml"
+    file.write_text(_TEXT, "utf-8")
+    return Upstreams(load_settings(file, {}))
 
 
 @pytest.mark.parametrize(
-    "base_url", ["https://api.test/v1", "http://10.0.0.1:8000", "https://api.test/a/b%2Fc"]
+    ("path", "name"),
+    [
+        ("/v1/chat/completions", "chat"),
+        ("/v1/messages", "claude"),
+        ("/v1/responses", "chat"),
+        ("/v1/x", "chat"),
+    ],
 )
+def test_a_tenant_without_an_upstream_gets_the_first_that_serves_the_format(
+    upstreams: Upstreams, path: str, name: str
+) -> None:
+    assert upstreams.choose(Tenant("t", None, "default"), path).name == name
+
+
+def test_a_tenants_own_upstream_is_chosen_for_every_path(upstreams: Upstreams) -> None:
+    tenant = Tenant("t", "late", "default")
+    assert {upstreams.choose(tenant, path).name for path in ("/v1/messages", "/v1/x")} == {"late"}
+
+
+def test_an_upstream_is_found_by_name(upstreams: Upstreams) -> None:
+    found = upstreams.find("claude")
+    assert found is not None and found.base_url == "https://claude.test"
+    assert upstreams.find("none") is None
+
+
+@pytest.mark.parametrize("base_url", _BASE_URLS)
 @pytest.mark.parametrize(
     "path", ["/v1/models", "/models", "/v1/a%2Fb?x=%20&y=", "//evil.test/x", "/@evil.test"]
 )
-def test_a_path_goes_behind_the_base_url(base_url: str, path: str) -> None:
-    assert str(make_url(upstream(base_url), path)) == base_url + path.removeprefix("/v1")
+def test_a_path_is_appended_to_the_base_url(base_url: str, path: str) -> None:
+    assert str(make_url(make_upstream(base_url), path)) == base_url + path.removeprefix("/v1")
+
+
+@pytest.mark.parametrize(
+    ("base_url", "path", "target"),
+    [
+        ("https://api.test/v1", "/v1/models?", "/v1/models?"),
+        ("https://api.test", "/v1/a%2fb?x=%20&y=", "/a%2fb?x=%20&y="),
+        ("https://api.test", "/v1", "/"),
+        ("https://api.test/a/b%2Fc", "/models", "/a/b%2Fc/models"),
+    ],
+)
+def test_the_request_line_names_the_target_byte_for_byte(base_url: str, path: str, target: str) -> None:
+    assert make_target(make_upstream(base_url), path) == target
 
 
 SEGMENTS = st.lists(st.sampled_from(["..", ".", "a", "%2e%2e", "%2E.", "..%2f", "%5c..", "...", "v1", ""]))
 
 
 @given(SEGMENTS)
-def test_no_path_climbs_out(segments: list[str]) -> None:
-    """Whatever is let through names no parent, however often it is unquoted by one server."""
+def test_a_path_that_leaves_the_base_url_is_refused(segments: list[str]) -> None:
     path = "/" + "/".join(segments)
     try:
-        url = make_url(upstream(), path)
+        url = make_url(make_upstream(), path)
     except RequestRefused as error:
         assert error.status == 400
     else:
@@ -75,53 +90,5 @@ def test_no_path_climbs_out(segments: list[str]) -> None:
         assert not {"..", "."} & set(url.path.replace("\\", "/").split("/"))
 
 
-def test_dots_in_a_query_are_no_path() -> None:
-    assert make_url(upstream(), "/x?file=../../y").query_string == "file=../../y"
-
-
-CHAT = "/v1/chat/completions"
-CALLERS = raw(
-    ("Authorization", "Bearer caller"), ("X-Api-Key", "caller"), ("api-key", "caller"), ("X-A", "1")
-)
-
-
-def test_without_a_key_the_callers_credentials_pass() -> None:
-    assert raw(*pairs(make_headers(CALLERS, upstream(), CHAT))) == CALLERS
-
-
-def test_a_key_replaces_every_credential() -> None:
-    headers = make_headers(CALLERS, upstream("https://api.test", "sk-own"), CHAT)
-    assert pairs(headers) == [("X-A", "1"), ("Authorization", "Bearer sk-own")]
-
-
-def test_a_key_takes_the_form_of_the_only_format() -> None:
-    headers = make_headers(CALLERS, upstream("https://api.test", "sk-own"), "/v1/messages")
-    assert pairs(headers) == [("X-A", "1"), ("x-api-key", "sk-own")]
-
-
-def test_what_belongs_to_one_connection_stays_there() -> None:
-    received = raw(
-        ("Host", "a"),
-        ("connection", "Close, x-hop"),
-        ("Connection", "x-other-hop"),
-        ("X-Hop", "1"),
-        ("X-Other-Hop", "1"),
-        ("Transfer-Encoding", "chunked"),
-        ("TE", "trailers"),
-        ("Content-Length", "3"),
-        ("Expect", "100-continue"),
-        ("X-Gateway-Session", "s"),
-        ("X-Stays", "1"),
-    )
-    assert pairs(make_headers(received, upstream(), CHAT)) == [("X-Stays", "1")]
-    kept = answered(received)
-    assert kept == [("Host", "a"), ("Content-Length", "3"), ("Expect", "100-continue"), ("X-Stays", "1")]
-
-
-@given(
-    st.lists(st.tuples(st.sampled_from(["X-A", "x-a", "Set-Cookie", "B"]), st.text("ab ,;=é", max_size=9)))
-)
-def test_order_case_and_repetition_are_kept(headers: list[tuple[str, str]]) -> None:
-    received = raw(*headers)
-    assert pairs(make_headers(received, upstream(), CHAT)) == headers
-    assert answered(received) == headers
+def test_dots_in_a_query_are_allowed() -> None:
+    assert make_url(make_upstream(), "/x?file=../../y").query_string == "file=../../y"
