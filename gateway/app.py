@@ -10,9 +10,8 @@ from contextlib import AsyncExitStack
 
 from gateway import __version__
 from gateway.core.errors import RequestRefused
-from gateway.downstream.local_response import send_own
 from gateway.downstream.request import Request
-from gateway.downstream.response import Response
+from gateway.downstream.response import Response, send_own
 from gateway.downstream.server import Server
 from gateway.reporting.events import Bus
 from gateway.settings import Settings

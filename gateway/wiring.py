@@ -40,7 +40,6 @@ from gateway.planning.planner import Planner
 from gateway.planning.tokenizer import Tokenizer, count_by_length, count_by_length_up
 from gateway.reporting.compaction_log import CompactionLogWriter
 from gateway.reporting.events import Bus
-from gateway.reporting.library_log import make_library_log
 from gateway.reporting.metrics import Metrics
 from gateway.reporting.originals import OriginalsArchive
 from gateway.reporting.reporter import Reporter
@@ -235,4 +234,4 @@ def build_admin(
     events = EventStream(foundation.bus)
     pages = AdminPages(foundation.metrics, events, registry, foundation.state, compaction.compactor)
     history = HistoryPages(registry, foundation.log_writer, foundation.archive)
-    return AdminServer(settings.admin, [pages, history], make_library_log())
+    return AdminServer(settings.admin, [pages, history])

@@ -13,6 +13,7 @@ from urllib.parse import SplitResult, urlsplit
 from aiohttp import web
 
 from gateway.admin.pages import AdminPages, HistoryPages, Page
+from gateway.downstream.library_log import make_library_log
 from gateway.settings import Admin, is_loopback
 
 log = logging.getLogger("gateway.admin")
@@ -23,12 +24,8 @@ _CLOSE_SECONDS: Final = 0.1
 class AdminServer:
     """`port`: the one it listens on, 0 while it does not."""
 
-    def __init__(
-        self, settings: Admin, pages: Sequence[AdminPages | HistoryPages], library_log: logging.Logger
-    ) -> None:
-        """library_log: for the HTTP library, whose errors quote what they cannot read, tokens among it."""
+    def __init__(self, settings: Admin, pages: Sequence[AdminPages | HistoryPages]) -> None:
         self._settings = settings
-        self._library_log = library_log
         self._pages = pages
         self._runner: web.ServerRunner | None = None
         self.port = 0
@@ -36,7 +33,7 @@ class AdminServer:
     async def open(self) -> None:
         """A port that is taken costs the metrics, not the traffic."""
         server = web.Server(
-            self._answer, handler_cancellation=True, access_log=None, logger=self._library_log
+            self._answer, handler_cancellation=True, access_log=None, logger=make_library_log()
         )
         self._runner = web.ServerRunner(server, handle_signals=False, shutdown_timeout=_CLOSE_SECONDS)
         await self._runner.setup()

@@ -1,55 +1,174 @@
-"""A request as it came: its head, shared by all that repeat it, and its body, there or still to come."""
+"""A client's request: its head, and its body, which is read whole or streamed through."""
 
 import asyncio
-from typing import TYPE_CHECKING, Final
+import socket
+import struct
+from collections.abc import AsyncIterator
+from typing import Final
 
 import msgspec
-from aiohttp import StreamReader, hdrs
-from aiohttp.http_parser import RawRequestMessage
+from aiohttp import HttpVersion, HttpVersion11, StreamReader, hdrs, web
+from multidict import CIMultiDictProxy
 
-if TYPE_CHECKING:
-    from gateway.downstream.connection import DownstreamConnection
+from gateway.core.errors import RequestRefused
+from gateway.headers import RawHeaders
+from gateway.wire.content_encoding import DecodeError, decode_body
 
-# The one header that differs from turn to turn, and says nothing of who asks for what.
+_CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
+# The one header that differs from turn to turn of a conversation.
 _LENGTH: Final = b"content-length"
-_encode = msgspec.msgpack.Encoder().encode
+# A petabyte, less one byte. The library's parser takes some larger numbers for "no body".
+_MAX_LENGTH_DIGITS: Final = 15
+# Larger bodies are decoded in a thread.
+_INLINE_BYTES: Final = 64 * 1024
+# SO_LINGER on, with no time to linger: closing sends a RST.
+_RESET: Final = struct.pack("ii", 1, 0)
 
 # Method, target, and the headers in one piece: dozens of small ones would be compared one by one.
 HeadKey = tuple[str, str, bytes]
 
 
-class RequestHead:
-    """The first lines of a request, and of all on its connection that are equal, length of the body aside.
+class RequestHead(msgspec.Struct, frozen=True):
+    """target: path and query as they came. raw_headers: in their order, as bytes."""
 
-    target: path and query, as they came. asks_first: the body comes when the client is told to go on.
-    sameness: the same across connections: equal where method, target and headers are.
-    is_read_whole: whoever answers such requests needs all of their body first; known after the first one.
+    method: str
+    target: str
+    headers: CIMultiDictProxy[str]
+    raw_headers: RawHeaders
+
+    @property
+    def head_key(self) -> HeadKey:
+        """Equal for requests that differ in the length of their bodies only, also across connections."""
+        lines = [b"%b:%b" % pair for pair in self.raw_headers if pair[0].lower() != _LENGTH]
+        return self.method, self.target, b"\n".join(lines)
+
+
+class Request:
+    """length: of the body in bytes, None if it comes in chunks or if there is none.
+
+    content: the body, None if there is none. is_late: the gateway was already shutting down when it came.
+    is_last: the connection closes behind the response. is_lost: the rest of the body will never be readable.
     """
 
-    def __init__(self, message: RawRequestMessage) -> None:
-        self.method = message.method
-        self.target = message.path
-        self.version = message.version
-        self.headers = message.headers
-        self.raw_headers = message.raw_headers
-        self.keeps_alive = not message.should_close
-        self.is_read_whole = False
-        self.asks_first = message.headers.get(hdrs.EXPECT, "").lower() == "100-continue"
-        same = [pair for pair in message.raw_headers if pair[0].lower() != _LENGTH]
-        self.sameness: HeadKey = (message.method, message.path, _encode(same))
+    def __init__(self, http: web.BaseRequest, *, is_late: bool, chunk_seconds: float) -> None:
+        """chunk_seconds: how long the sender of a chunked body may pause."""
+        self.head = RequestHead(http.method, http.raw_path, http.headers, http.raw_headers)
+        self.version: HttpVersion = http.version
+        self.content: StreamReader | None = http.content if http.body_exists else None
+        self.length: int | None = None
+        self.is_late = is_late
+        self.is_lost = False
+        # After an offer of another protocol, what follows may be in that protocol.
+        is_offer = hdrs.UPGRADE in http.headers or http.method == hdrs.METH_CONNECT
+        self.is_last = is_late or is_offer or not http.keep_alive
+        self.chunk_seconds = chunk_seconds
+        self.transport = http.transport
+        self.writer = http.writer
+
+    def parse_length(self) -> None:
+        """Sets `length`. Raises RequestRefused for an absurd one."""
+        text = self.head.headers.get(hdrs.CONTENT_LENGTH)
+        if text is None:
+            return
+        if len(text) > _MAX_LENGTH_DIGITS:
+            self.is_lost = self.is_last = True
+            raise RequestRefused(400, "The request is not valid HTTP.")
+        self.length = int(text)
+
+    def break_off(self, *, is_flushed: bool = False) -> None:
+        """Ends the connection so that the client cannot take the response for a whole one.
+
+        is_flushed: what has been written still reaches the client.
+        """
+        transport = self.transport
+        if transport is None or transport.is_closing():
+            return
+        if self.version < HttpVersion11:
+            # Without chunks, a FIN is the clean end of a response; only a RST tells that it is broken.
+            transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+        if is_flushed:
+            transport.close()
+        else:
+            transport.abort()
 
 
-class Request(msgspec.Struct):
-    """head: its first lines. length: of the body in bytes, where it was told.
+class ReceivedBody(msgspec.Struct, frozen=True):
+    """raw: as it came. plain: with its content encoding removed; the same object if it has none."""
 
-    body: all of it, where it is there; otherwise `content` is where it comes. Neither where there is none.
-    is_late: it began to come when the gateway was shutting down. task: the one that answers it.
+    raw: bytes
+    plain: bytes
+
+
+async def read_body(request: Request, max_bytes: int) -> ReceivedBody:
+    """Raises RequestRefused: 413 for a body that is too large, 400 for one that stops coming.
+
+    If the encoding cannot be undone, the body stays as it came; it is then relayed as unreadable.
     """
+    raw = await _read_bounded(request, max_bytes)
+    encoding = request.head.headers.get(hdrs.CONTENT_ENCODING, "")
+    if not encoding or encoding == "identity":
+        return ReceivedBody(raw, raw)
+    try:
+        if len(raw) < _INLINE_BYTES:
+            return ReceivedBody(raw, decode_body(raw, encoding, max_bytes))
+        return ReceivedBody(raw, await asyncio.to_thread(decode_body, raw, encoding, max_bytes))
+    except DecodeError:
+        return ReceivedBody(raw, raw)
 
-    head: RequestHead
-    connection: "DownstreamConnection"
-    length: int | None = None
-    body: bytes | None = None
-    content: StreamReader | None = None
-    is_late: bool = False
-    task: "asyncio.Task[None] | None" = None
+
+def stream_body(request: Request) -> bytes | AsyncIterator[bytes] | None:
+    """The body: all of it if it has arrived, otherwise piece by piece; None if the request has none."""
+    content = request.content
+    if content is None:
+        return None
+    if content.is_eof():
+        return content.read_nowait()
+    _invite_body(request)
+    return content.iter_any() if request.length is not None else _iterate_chunks(request, content)
+
+
+async def _read_bounded(request: Request, max_bytes: int) -> bytes:
+    content, length = request.content, request.length
+    if length is not None and length > max_bytes:
+        raise _too_large(max_bytes)
+    if content is None:
+        return b""
+    _invite_body(request)
+    if length is not None:
+        return await content.read()
+    pieces = []
+    size = 0
+    async for piece in _iterate_chunks(request, content):
+        size += len(piece)
+        if size > max_bytes:
+            raise _too_large(max_bytes)
+        pieces.append(piece)
+    return b"".join(pieces)
+
+
+async def _iterate_chunks(request: Request, content: StreamReader) -> AsyncIterator[bytes]:
+    """Gives up if nothing comes for `chunk_seconds`.
+
+    The library's parser does not tell the reader when it gives up on a malformed chunk (aiohttp 3.14).
+    """
+    while not content.at_eof():
+        try:
+            async with asyncio.timeout(request.chunk_seconds):
+                piece = await content.readany()
+        except TimeoutError:
+            request.is_lost = request.is_last = True
+            raise RequestRefused(400, "The rest of the chunked request body did not come.") from None
+        yield piece
+
+
+def _invite_body(request: Request) -> None:
+    """A client that sends `Expect: 100-continue` waits for this line, some of them forever."""
+    expects = request.head.headers.get(hdrs.EXPECT, "").lower() == "100-continue"
+    if expects and request.transport is not None and request.content and not request.content.is_eof():
+        request.transport.write(_CONTINUE)
+
+
+def _too_large(max_bytes: int) -> RequestRefused:
+    return RequestRefused(
+        413, f"The request body is larger than {max_bytes} bytes.", code="request_too_large"
+    )

@@ -36,7 +36,7 @@ class Responder:
     @property
     def task(self) -> "asyncio.Task[None]":
         """The handler's own task: what a watchdog wakes."""
-        task = self._request.task
+        task = asyncio.current_task()
         assert task is not None
         return task
 
@@ -103,13 +103,13 @@ class Responder:
         if self._is_streaming and self.answer is not None:
             self.answer.send(self._form.render_stream_error(upstream_body, status))
             await asyncio.sleep(0)
-            self._request.connection.break_off(is_flushed=True)
+            self._request.break_off(is_flushed=True)
         else:
             self.abort()
 
     def abort(self) -> None:
         """No clean end for an answer that had none."""
-        self._request.connection.break_off()
+        self._request.break_off()
 
     async def _keep_alive(self, headers: dict[str, str]) -> None:
         if self.answer is None:

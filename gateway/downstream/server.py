@@ -1,78 +1,170 @@
-"""The port: takes clients' connections, counts what is under way, and lets it end before closing.
+"""The data port: accepts connections, tracks the requests under way, and drains them before it closes.
 
-Connections that nobody uses for long are closed.
+aiohttp's server reads the requests, one after the other on each connection, and cancels the handler when the
+client hangs up.
 """
 
 import asyncio
-import time
-from typing import Final
+import logging
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import Any, Final
 
-from gateway.downstream.connection import DownstreamConnection, Handler
+from aiohttp import HttpVersion11, hdrs, web
+
+from gateway.core.errors import RequestRefused
+from gateway.downstream.library_log import make_library_log
+from gateway.downstream.request import Request
+from gateway.downstream.response import Response, Written, make_own_head, send_own
+from gateway.wire.formats.registry import render_error
+
+log = logging.getLogger("gateway.head_parser")
 
 _BACKLOG: Final = 1_024
 # Longer than any proxy in front keeps one.
 _IDLE_SECONDS: Final = 3_630.0
-# What is still open after draining has had its time.
+# How long the sender of a chunked body may pause.
+_CHUNK_SECONDS: Final = 60.0
+# For what is still open after draining has had its time.
 _CLOSE_SECONDS: Final = 0.1
+# For requests whose heads have just been read to reach their handlers.
+_SETTLE_SECONDS: Final = 0.01
+# What the body of a request may hold before its sender has to wait.
+_READ_BYTES: Final = 1 << 18
+# Headers of agents carry turn metadata and cookies; 8,190 bytes (the library's default) is not enough.
+_HEADER_BYTES: Final = 1 << 16
+_MAX_HEADERS: Final = 256
+# The library's options, most of them defaults that a gateway must override.
+_OPTIONS: Final[dict[str, Any]] = {
+    "access_log": None,
+    "auto_decompress": False,
+    "max_line_size": _HEADER_BYTES,
+    "max_field_size": _HEADER_BYTES,
+    "max_headers": _MAX_HEADERS,
+    "read_bufsize": _READ_BYTES,
+}
+_KEPT: Final = Written(keeps_alive=True)
+_CLOSED: Final = Written(keeps_alive=False)
+
+Handler = Callable[[Request], Awaitable[Response | None]]
+
+
+class _Connection(web.RequestHandler):
+    def handle_error(
+        self,
+        request: web.BaseRequest,
+        status: int = 500,
+        exc: BaseException | None = None,
+        message: str | None = None,
+    ) -> web.StreamResponse:
+        """status: 400 for bytes that are not HTTP; otherwise the gateway's own handler failed."""
+        if status != 400:
+            log.error("request failed inside the gateway", exc_info=exc)
+            return _CLOSED
+        # The text of the error quotes the line that could not be read: keys are in those.
+        log.info("%s on a connection", type(exc).__name__)
+        if self.transport is not None and not self.transport.is_closing():
+            error = RequestRefused(400, "The request is not valid HTTP.")
+            body = render_error("", error)
+            head = make_own_head(error.status, len(body), {hdrs.CONNECTION: "close"})
+            self.transport.write(head.render(HttpVersion11) + body)
+        return _CLOSED
 
 
 class Server:
-    """port: the one that is listened on, also where 0 was asked for. is_draining: from `drain` on."""
+    """port: the one that is listened on, also if 0 was asked for. is_draining: from `drain` on."""
 
-    def __init__(self, handler: Handler, idle_seconds: float = _IDLE_SECONDS) -> None:
+    def __init__(
+        self, handler: Handler, idle_seconds: float = _IDLE_SECONDS, chunk_seconds: float = _CHUNK_SECONDS
+    ) -> None:
+        """idle_seconds: an unused connection is closed after them."""
         self._handler = handler
         self._idle_seconds = idle_seconds
-        self._server: asyncio.Server | None = None
-        self._sweep: asyncio.TimerHandle | None = None
-        self._connections: set[DownstreamConnection] = set()
-        self._requests = 0
-        self._idle: asyncio.Future[None] | None = None
+        self._chunk_seconds = chunk_seconds
+        self._connections = web.Server(self._serve, handler_cancellation=True)
+        self._listener: asyncio.Server | None = None
+        # The requests under way, each with the task of its handler.
+        self._open: dict[Request, asyncio.Task[None]] = {}
+        self._is_idle = asyncio.Event()
+        self._is_idle.set()
         self.is_draining = False
         self.port = 0
 
     async def open(self, host: str, port: int) -> None:
         """Raises OSError for a port that is taken."""
         loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(
-            lambda: DownstreamConnection(loop, self._handler, self), host, port, backlog=_BACKLOG
+        self._listener = await loop.create_server(self.make_connection, host, port, backlog=_BACKLOG)
+        self.port = self._listener.sockets[0].getsockname()[1]
+
+    def make_connection(self) -> web.RequestHandler:
+        return _Connection(
+            self._connections,
+            loop=asyncio.get_running_loop(),
+            keepalive_timeout=self._idle_seconds,
+            logger=make_library_log(),
+            **_OPTIONS,
         )
-        self.port = self._server.sockets[0].getsockname()[1]
-        self._close_idle()
 
     async def drain(self, seconds: float) -> None:
-        """Waits until nothing is under way, but not for longer. Each connection closes behind its answer."""
+        """Waits until no request is under way, at most for `seconds`.
+
+        Each connection closes behind its response.
+        """
         self.is_draining = True
-        if self._requests:
-            self._idle = asyncio.get_running_loop().create_future()
-            await asyncio.wait((self._idle,), timeout=seconds)
+        for request in self._open:
+            request.is_last = True
+        await asyncio.sleep(_SETTLE_SECONDS)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._is_idle.wait()
 
     async def close(self) -> None:
-        if self._sweep is not None:
-            self._sweep.cancel()
-        if self._server is not None:
-            self._server.close()
-        for connection in list(self._connections):
-            connection.close()
+        if self._listener is not None:
+            self._listener.close()
+        self._connections.pre_shutdown()
         await self.drain(_CLOSE_SECONDS)
-        tasks = [task for connection in list(self._connections) if (task := connection.abort()) is not None]
-        await asyncio.gather(*tasks, return_exceptions=True)
+        tasks = list(self._open.values())
+        for request in self._open:
+            request.break_off()
+        if tasks:
+            await asyncio.wait(tasks)
+        await self._connections.shutdown(_CLOSE_SECONDS)
 
-    # What its connections tell it.
+    async def _serve(self, http: web.BaseRequest) -> Written:
+        """Handles one request of the library's server."""
+        request = Request(http, is_late=self.is_draining, chunk_seconds=self._chunk_seconds)
+        self._begin(request)
+        response = None
+        try:
+            response = await self._respond(request)
+        except ConnectionError:
+            # The client has gone.
+            pass
+        finally:
+            self._end(request)
+            if response is None or not response.is_whole:
+                request.break_off()
+        if request.is_lost:
+            http.protocol.force_close()
+        elif not http.content.is_eof():
+            # An upload that has just been given up may still wait for the next piece; now the library does.
+            await asyncio.sleep(0)
+        return _KEPT if response is not None and response.keeps_alive else _CLOSED
 
-    def admit(self, connection: DownstreamConnection) -> None:
-        self._connections.add(connection)
+    async def _respond(self, request: Request) -> Response | None:
+        try:
+            request.parse_length()
+        except RequestRefused as error:
+            return send_own(request, error.status, render_error(request.head.target, error))
+        return await self._handler(request)
 
-    def dismiss(self, connection: DownstreamConnection) -> None:
-        self._connections.discard(connection)
+    def _begin(self, request: Request) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._open[request] = task
+        self._is_idle.clear()
 
-    def count(self, requests: int) -> None:
-        self._requests += requests
-        if not self._requests and self._idle is not None and not self._idle.done():
-            self._idle.set_result(None)
-
-    def _close_idle(self) -> None:
-        oldest = time.monotonic() - self._idle_seconds
-        for connection in list(self._connections):
-            if connection.idle_since < oldest:
-                connection.close()
-        self._sweep = asyncio.get_running_loop().call_later(self._idle_seconds / 60, self._close_idle)
+    def _end(self, request: Request) -> None:
+        del self._open[request]
+        if not self._open:
+            self._is_idle.set()

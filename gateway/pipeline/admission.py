@@ -48,11 +48,11 @@ class Admission:
 
     def admit(self, line: RequestHead) -> Route:
         """Raises RequestRefused: 401 for a stranger, 400 for a path that climbs, 426 for a WebSocket."""
-        admission = self._kept.get(line.sameness)
+        admission = self._kept.get(line.head_key)
         if admission is None:
             admission = self._read(line)
             size = len(line.target) + sum(len(name) + len(value) for name, value in line.raw_headers)
-            self._kept.put(line.sameness, admission, _KEPT_WEIGHT_BYTES + 4 * size)
+            self._kept.put(line.head_key, admission, _KEPT_WEIGHT_BYTES + 4 * size)
         return admission
 
     def _read(self, line: RequestHead) -> Route:

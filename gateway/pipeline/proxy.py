@@ -9,11 +9,9 @@ from typing import NamedTuple
 from aiohttp import hdrs
 
 from gateway.core.errors import RequestRefused, Unreadable, UpstreamFailed, UpstreamStalled
-from gateway.downstream.body import read_body, stream_body, take_body
-from gateway.downstream.local_response import send_own
-from gateway.downstream.request import Request
+from gateway.downstream.request import Request, read_body, stream_body
 from gateway.downstream.responder import Responder
-from gateway.downstream.response import Response
+from gateway.downstream.response import Response, send_own
 from gateway.pipeline.admission import Admission
 from gateway.pipeline.commands import Commands
 from gateway.pipeline.count_tokens import CountTokens
@@ -83,7 +81,7 @@ class Proxy:
             await self._sender.pass_through(call, downstream)
             return
         max_bytes = self._settings.listen.max_body_bytes
-        incoming = take_body(request, max_bytes) or await read_body(request, max_bytes)
+        incoming = await read_body(request, max_bytes)
         call = UpstreamCall(admission.upstream, admission.head, incoming.raw)
         if admission.is_count:
             call = await self._counting.rewrite(admission, admission.form, call, incoming.plain)

@@ -2,7 +2,7 @@ import logging
 
 import pytest
 
-from gateway.reporting.library_log import make_library_log
+from gateway.downstream.library_log import make_library_log
 
 
 def test_an_error_is_logged_by_its_class_without_the_line_that_it_quotes(
