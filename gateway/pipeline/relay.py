@@ -41,28 +41,28 @@ class Outcome(msgspec.Struct, frozen=True):
 class Exchange(msgspec.Struct, frozen=True, kw_only=True):
     """A call and what to do with its answer.
 
-    headers: added to the answer's. observe: told what was seen in a copy of the answer, in one plain call,
+    headers: added to the answer's. on_answered: told what was seen in a copy of the answer, in one plain call,
     also if downstream hangs up before the end (clients close at `[DONE]`). without_usage: the same call
     without the injected `include_usage`, where it was injected: its extra chunk is taken out of the answer
-    again. care: which answers are kept back until it is known whether they call the request too large.
-    note: told each event of an observed answer.
+    again. probe: which answers are kept back until it is known whether they call the request too large.
+    on_event: told each event of an observed answer.
     """
 
     call: UpstreamCall
     headers: dict[str, str] = {}
-    observe: Callable[[Outcome], None] | None = None
+    on_answered: Callable[[Outcome], None] | None = None
     without_usage: UpstreamCall | None = None
-    care: ProbeMode = "none"
-    note: Callable[[SseEvent], None] | None = None
+    probe: ProbeMode = "none"
+    on_event: Callable[[SseEvent], None] | None = None
 
 
-class Carried(msgspec.Struct, frozen=True):
-    """What became of an exchange. refused_option: upstream refused the injected option, and answered without.
+class Forwarded(msgspec.Struct, frozen=True):
+    """What became of an exchange. refused_usage_option: upstream refused the injected option, and answered without.
 
     held: its answer, where it called the request too large; then nothing of it went downstream.
     """
 
-    refused_option: bool
+    refused_usage_option: bool
     held: HeldResponse | None
 
 
@@ -81,7 +81,7 @@ class Relay:
         await self._watchdog.stop()
         await self._dialer.close()
 
-    async def carry(self, exchange: Exchange, downstream: Responder) -> Carried:
+    async def forward(self, exchange: Exchange, downstream: Responder) -> Forwarded:
         """One call and its answer. Raises UpstreamFailed where nothing of an answer was sent downstream yet.
 
         Where something was, the answer is broken off instead: a client must never take half for the whole.
@@ -90,29 +90,29 @@ class Relay:
         watch = self._watchdog.begin(upstream.name, upstream.idle_seconds, downstream.task)
         try:
             if exchange.without_usage is not None:
-                return await self._carry_asking(exchange, exchange.without_usage, downstream, watch)
+                return await self._forward_asking(exchange, exchange.without_usage, downstream, watch)
             response = await self._ask(exchange.call, watch)
-            return Carried(False, await self._pass_on(exchange, response, downstream, watch, b""))
+            return Forwarded(False, await self._pass_on(exchange, response, downstream, watch, b""))
         finally:
             # A finished answer has given its connection back by now; any other must stop costing money.
             self._watchdog.end(watch)
 
-    async def _carry_asking(
+    async def _forward_asking(
         self, exchange: Exchange, without_usage: UpstreamCall, downstream: Responder, watch: Watch
-    ) -> Carried:
+    ) -> Forwarded:
         """With the injected option, and without it where upstream refuses that."""
         response = await self._ask(exchange.call, watch)
         refusal = await _read_refusal(response, watch)
         if not _names_usage_option(refusal):
-            return Carried(False, await self._pass_on(exchange, response, downstream, watch, refusal))
+            return Forwarded(False, await self._pass_on(exchange, response, downstream, watch, refusal))
         watch.end()
         plain = msgspec.structs.replace(exchange, call=without_usage, without_usage=None)
         response = await self._ask(plain.call, watch)
         held = await self._pass_on(plain, response, downstream, watch, b"")
         # Refused again: then it was not (only) the option, and nothing is to be remembered.
-        return Carried(response.status < 400, held)
+        return Forwarded(response.status < 400, held)
 
-    async def give_back(self, held: HeldResponse, headers: dict[str, str], downstream: Responder) -> None:
+    async def send_held(self, held: HeldResponse, headers: dict[str, str], downstream: Responder) -> None:
         """An answer that was kept back, as it came."""
         if downstream.is_committed:
             await downstream.fail(_make_plain(held.body, held.encoding), held.head.status)
@@ -141,8 +141,8 @@ class Relay:
         beginning: bytes,
     ) -> HeldResponse | None:
         """The answer, as it comes. `beginning`: what was read of its body already."""
-        if may_be_refusal(response, exchange.care):
-            held = await hold_back(response, watch, beginning, exchange.care, self._hold_seconds)
+        if may_be_refusal(response, exchange.probe):
+            held = await hold_back(response, watch, beginning, exchange.probe, self._hold_seconds)
             if held.overflow is not None:
                 return _make_held(response, held.read, held.overflow)
             beginning = held.read
@@ -205,8 +205,10 @@ class _Stream:
         head, headers = _make_head(response), response.headers
         encoding = headers.get(hdrs.CONTENT_ENCODING, "")
         kind = headers.get(hdrs.CONTENT_TYPE, "")
-        self._observe = exchange.observe
-        self._reader = ResponseReader(kind, encoding, exchange.note) if exchange.observe is not None else None
+        self._observe = exchange.on_answered
+        self._reader = (
+            ResponseReader(kind, encoding, exchange.on_event) if exchange.on_answered is not None else None
+        )
         # Some servers stream as application/json; what they stream has no length.
         takes_out = (
             exchange.without_usage is not None

@@ -43,7 +43,7 @@ class Sender:
 
     async def pass_through(self, call: UpstreamCall, downstream: Responder) -> None:
         """A relay and nothing else."""
-        await self._relay.carry(Exchange(call=call), downstream)
+        await self._relay.forward(Exchange(call=call), downstream)
 
     async def send(
         self, turn: Turn, plan: Plan, call: UpstreamCall, downstream: Responder, watch: Watching
@@ -54,23 +54,23 @@ class Sender:
             call = call.with_body(body)
         headers = _plan_headers(turn, plan) if self._shows_headers else {}
         exchange = Exchange(
-            call=call, headers=headers, observe=watch.observe, care=watch.care, note=turn.note
+            call=call, headers=headers, on_answered=watch.observe, probe=watch.care, on_event=turn.note
         )
         if self._must_ask_for_usage(turn):
             plain = call.with_body(self._rewriter.rewrite_with_usage(turn, plan))
             asking = replace(plain, head=plain.head.asking_for_identity)
             exchange = replace(exchange, call=asking, without_usage=call)
-        carried = await self._relay.carry(exchange, downstream)
-        if carried.refused_option:
+        forwarded = await self._relay.forward(exchange, downstream)
+        if forwarded.refused_usage_option:
             self._refusers.put(
                 (turn.upstream.name, turn.model), True, _REFUSER_WEIGHT_BYTES + len(turn.model)
             )
-        return carried.held
+        return forwarded.held
 
     async def give_back(self, turn: Turn, plan: Plan, held: HeldResponse, downstream: Responder) -> None:
         """A refusal that nothing helped against, as it came."""
         headers = _plan_headers(turn, plan) if self._shows_headers else {}
-        await self._relay.give_back(held, headers, downstream)
+        await self._relay.send_held(held, headers, downstream)
 
     def measure(self, turn: Turn, plan: Plan) -> int:
         """Bytes of the body that a plan makes."""
