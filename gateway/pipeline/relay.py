@@ -41,11 +41,11 @@ class Outcome(msgspec.Struct, frozen=True):
 class Exchange(msgspec.Struct, frozen=True, kw_only=True):
     """A call and what to do with its answer.
 
-    headers: added to the answer's. on_answered: told what was seen in a copy of the answer, in one plain call,
-    also if downstream hangs up before the end (clients close at `[DONE]`). without_usage: the same call
-    without the injected `include_usage`, where it was injected: its extra chunk is taken out of the answer
-    again. probe: which answers are kept back until it is known whether they call the request too large.
-    on_event: told each event of an observed answer.
+    headers: added to the response's. on_answered: called once with what a copy of the response said, also if the
+    client hangs up before the end (clients close at `[DONE]`). without_usage: the same call without the injected
+    `include_usage`, if it was injected: its extra chunk is then taken out of the response. probe: which
+    responses are held back until it is known whether they call the request too large. on_event: called with
+    each event of a response that is read.
     """
 
     call: UpstreamCall
@@ -57,9 +57,10 @@ class Exchange(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Forwarded(msgspec.Struct, frozen=True):
-    """What became of an exchange. refused_usage_option: upstream refused the injected option, and answered without.
+    """How an exchange ended.
 
-    held: its answer, where it called the request too large; then nothing of it went downstream.
+    refused_usage_option: the upstream refused the injected option and answered without it.
+    held: the response, if it called the request too large; then nothing of it was sent downstream.
     """
 
     refused_usage_option: bool
