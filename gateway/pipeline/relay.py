@@ -39,31 +39,28 @@ class Outcome(msgspec.Struct, frozen=True):
 
 
 class Exchange(msgspec.Struct, frozen=True, kw_only=True):
-    """A call and what to do with its answer.
-
-    headers: added to the response's. on_answered: called once with what a copy of the response said, also if the
-    client hangs up before the end (clients close at `[DONE]`). without_usage: the same call without the injected
-    `include_usage`, if it was injected: its extra chunk is then taken out of the response. probe: which
-    responses are held back until it is known whether they call the request too large. on_event: called with
-    each event of a response that is read.
-    """
+    """A call and what to do with its response."""
 
     call: UpstreamCall
-    headers: dict[str, str] = {}
-    on_answered: Callable[[Outcome], None] | None = None
+    # The same call without the injected `include_usage`, if it was injected. The chunk that it adds is taken
+    # out of the response.
     without_usage: UpstreamCall | None = None
+    # Added to the response.
+    headers: dict[str, str] = {}
+    # Which responses are held back until it is known whether they call the request too large.
     probe: ProbeMode = "none"
+    # Called once, with what the response said. Also if the client hangs up early (clients close at `[DONE]`).
+    on_answered: Callable[[Outcome], None] | None = None
+    # Called with each event of the response, if `on_answered` is set.
     on_event: Callable[[SseEvent], None] | None = None
 
 
 class Forwarded(msgspec.Struct, frozen=True):
-    """How an exchange ended.
+    """How an exchange ended."""
 
-    refused_usage_option: the upstream refused the injected option and answered without it.
-    held: the response, if it called the request too large; then nothing of it was sent downstream.
-    """
-
+    # The upstream refused the injected option, and answered without it.
     refused_usage_option: bool
+    # The response, if it called the request too large; then nothing of it was sent downstream.
     held: HeldResponse | None
 
 
