@@ -11,7 +11,7 @@ from contextlib import AsyncExitStack
 from gateway import __version__
 from gateway.core.errors import RequestRefused
 from gateway.downstream.request import Request
-from gateway.downstream.response import Response, send_own
+from gateway.downstream.response import Response, send_local_response
 from gateway.downstream.server import Server
 from gateway.reporting.events import Bus
 from gateway.settings import Settings
@@ -107,7 +107,7 @@ class Gateway:
             return _send_status(request, 200, status="ready")
         if request.is_late:
             error = RequestRefused(503, "The gateway is shutting down; try again.", kind="server_error")
-            return send_own(request, error.status, render_error(path, error), {"Retry-After": "1"})
+            return send_local_response(request, error.status, render_error(path, error), {"Retry-After": "1"})
         return await self._parts.pipeline.proxy.answer(request)
 
 
@@ -124,4 +124,4 @@ async def _cancel(task: asyncio.Task[None]) -> None:
 
 
 def _send_status(request: Request, code: int, **facts: str) -> Response:
-    return send_own(request, code, json.dumps(facts).encode())
+    return send_local_response(request, code, json.dumps(facts).encode())

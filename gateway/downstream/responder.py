@@ -1,7 +1,7 @@
-"""The side that asked: what it has been sent so far, and how it is kept waiting.
+"""What a client has been sent so far, and how it is kept waiting.
 
-Nothing is sent before it must be. A keep-alive commits a 200; after that a failure can only be an error event
-in the stream, or a broken connection, never a clean end (DESIGN §7).
+Nothing is sent before it must be. The first keep-alive commits status 200; after that a failure can only be
+an error event in the stream or a broken connection, never a clean end (docs/design.md, Validity).
 """
 
 import asyncio
@@ -20,103 +20,110 @@ from gateway.wire.formats.registry import CHAT, WireFormat
 
 T = TypeVar("T")
 
+# JSON allows white space before the value, so a client that waits for a whole response accepts it.
 _SPACE = b" "
 
 
 class Responder:
+    """response: None until its head is known.
+
+    is_committed: a keep-alive has been sent, so status and headers are the gateway's; the body may follow.
+    """
+
     def __init__(self, request: Request, keepalive: Keepalive) -> None:
         self._request = request
         self._keepalive = keepalive
-        self._form = CHAT
+        self._format = CHAT
         self._is_streaming = False
-        self.answer: Response | None = None
-        # A keep-alive has gone out: status and headers are ours, the body is still to come.
+        self.response: Response | None = None
         self.is_committed = False
 
     @property
     def task(self) -> "asyncio.Task[None]":
-        """The handler's own task: what a watchdog wakes."""
+        """The task of the request's handler, in which this is called."""
         task = asyncio.current_task()
         assert task is not None
         return task
 
-    def speak(self, form: WireFormat, *, is_streaming: bool) -> None:
-        """Known only once the body has been read."""
-        self._form = form
+    def set_format(self, form: WireFormat, *, is_streaming: bool) -> None:
+        """Both are known once the body has been read."""
+        self._format = form
         self._is_streaming = is_streaming
 
     async def wait_for(
-        self, work: "asyncio.Future[T]", headers: dict[str, str], most_seconds: float = math.inf
+        self, work: "asyncio.Future[T]", headers: dict[str, str], max_seconds: float = math.inf
     ) -> bool:
-        """Waits for work that goes on even if nobody does; keep-alives from `after_seconds` on.
+        """Waits for work without cancelling it, with keep-alives from `after_seconds` on.
 
-        Is it done? False after `most_seconds`.
+        Returns whether the work is done; False after `max_seconds`.
         """
-        ends = time.monotonic() + most_seconds
-        patience = self._keepalive.after_seconds if not self.is_committed else self._keepalive.every_seconds
+        ends = time.monotonic() + max_seconds
+        pause = self._keepalive.every_seconds if self.is_committed else self._keepalive.after_seconds
         while (left := ends - time.monotonic()) > 0:
-            done, _ = await asyncio.wait((work,), timeout=min(patience, left))
+            done, _ = await asyncio.wait((work,), timeout=min(pause, left))
             if done:
                 return True
             if time.monotonic() < ends:
                 await self._keep_alive(headers)
-            patience = self._keepalive.every_seconds
+            pause = self._keepalive.every_seconds
         return work.done()
 
     def begin(self, head: ResponseHead) -> None:
-        """Status and headers, unless a keep-alive already sent some. They leave with the first piece of the
-        body, or by `flush`.
+        """Sets status and headers, unless a keep-alive has already sent some.
+
+        They leave with the first piece of the body, or by `flush`.
         """
-        if self.answer is None:
-            self.answer = Response(head, self._request)
+        if self.response is None:
+            self.response = Response(head, self._request)
 
     def flush(self) -> None:
-        """Nothing of the body is there yet; a client need not wait for it to see the head."""
-        assert self.answer is not None
-        self.answer.flush()
+        """Sends the head now, for a client that need not wait for the body to see it."""
+        assert self.response is not None
+        self.response.flush()
 
     def send(self, chunk: bytes) -> bool:
-        """A piece of the body. Does the client not keep up, so that more should wait for `drain`?"""
-        assert self.answer is not None
-        return self.answer.send(chunk)
+        """Sends a piece of the body. True if the client does not keep up, so that `drain` should follow."""
+        assert self.response is not None
+        return self.response.send(chunk)
 
     async def finish(self, rest: bytes = b"") -> None:
-        """What is left of the body, and its end. Waits until it is on its way."""
-        assert self.answer is not None
-        if self.answer.finish(rest):
-            await self.answer.drain()
+        """Sends the last piece of the body, and its end; waits if the client does not keep up."""
+        assert self.response is not None
+        if self.response.finish(rest):
+            await self.response.drain()
 
     def drain(self) -> Awaitable[None]:
-        assert self.answer is not None
-        return self.answer.drain()
+        assert self.response is not None
+        return self.response.drain()
 
     async def reply(self, body: bytes, headers: dict[str, str]) -> None:
-        """A whole answer of our own."""
+        """Sends a whole response of the gateway itself."""
         length = {} if self._is_streaming else {str(hdrs.CONTENT_LENGTH): str(len(body))}
-        self.begin(ResponseHead(200, "OK", make_fields({**self._kind(), **headers, **length})))
+        self.begin(self._make_head({**headers, **length}))
         await self.finish(body)
 
     async def fail(self, upstream_body: bytes, status: int) -> None:
-        """After a commit: the error as an event of the stream, then a connection that breaks, so that it
-        counts.
+        """Ends a committed response: an error event in a stream, then a broken connection, so that the client
+        sees a failure.
         """
-        if self._is_streaming and self.answer is not None:
-            self.answer.send(self._form.render_stream_error(upstream_body, status))
+        if self._is_streaming and self.response is not None:
+            self.response.send(self._format.render_stream_error(upstream_body, status))
             await asyncio.sleep(0)
             self._request.break_off(is_flushed=True)
         else:
             self.abort()
 
     def abort(self) -> None:
-        """No clean end for an answer that had none."""
+        """Breaks the connection, so that the client cannot take the response for a whole one."""
         self._request.break_off()
 
     async def _keep_alive(self, headers: dict[str, str]) -> None:
-        if self.answer is None:
-            self.begin(ResponseHead(200, "OK", make_fields({**self._kind(), **headers})))
+        if self.response is None:
+            self.begin(self._make_head(headers))
             self.is_committed = True
-        if self.send(self._form.keepalive if self._is_streaming else _SPACE):
+        if self.send(self._format.keepalive if self._is_streaming else _SPACE):
             await self.drain()
 
-    def _kind(self) -> dict[str, str]:
-        return {hdrs.CONTENT_TYPE: "text/event-stream" if self._is_streaming else "application/json"}
+    def _make_head(self, headers: dict[str, str]) -> ResponseHead:
+        content_type = "text/event-stream" if self._is_streaming else "application/json"
+        return ResponseHead(200, "OK", make_fields({hdrs.CONTENT_TYPE: content_type, **headers}))

@@ -112,16 +112,16 @@ class Response:
         return b"%x\r\n%b\r\n" % (len(data), data) if self._is_chunked else data
 
 
-def send_own(
+def send_local_response(
     request: Request, status: int, body: bytes, headers: Mapping[str, str] | None = None
 ) -> Response:
     """Writes a JSON response of the gateway itself. Raises ConnectionError if the client has gone."""
-    response = Response(make_own_head(status, len(body), headers or {}), request)
+    response = Response(make_local_head(status, len(body), headers or {}), request)
     response.finish(body)
     return response
 
 
-def make_own_head(status: int, length: int, headers: Mapping[str, str]) -> ResponseHead:
+def make_local_head(status: int, length: int, headers: Mapping[str, str]) -> ResponseHead:
     """length: of the body in bytes. The gateway dates what it writes itself (RFC 9110 §6.6.1)."""
     own = {
         hdrs.CONTENT_TYPE: "application/json",

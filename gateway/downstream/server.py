@@ -15,7 +15,7 @@ from aiohttp import HttpVersion11, hdrs, web
 from gateway.core.errors import RequestRefused
 from gateway.downstream.library_log import make_library_log
 from gateway.downstream.request import Request
-from gateway.downstream.response import Response, Written, make_own_head, send_own
+from gateway.downstream.response import Response, Written, make_local_head, send_local_response
 from gateway.wire.formats.registry import render_error
 
 log = logging.getLogger("gateway.head_parser")
@@ -66,7 +66,7 @@ class _Connection(web.RequestHandler):
         if self.transport is not None and not self.transport.is_closing():
             error = RequestRefused(400, "The request is not valid HTTP.")
             body = render_error("", error)
-            head = make_own_head(error.status, len(body), {hdrs.CONNECTION: "close"})
+            head = make_local_head(error.status, len(body), {hdrs.CONNECTION: "close"})
             self.transport.write(head.render(HttpVersion11) + body)
         return _CLOSED
 
@@ -155,7 +155,7 @@ class Server:
         try:
             request.parse_length()
         except RequestRefused as error:
-            return send_own(request, error.status, render_error(request.head.target, error))
+            return send_local_response(request, error.status, render_error(request.head.target, error))
         return await self._handler(request)
 
     def _begin(self, request: Request) -> None:

@@ -11,7 +11,7 @@ from aiohttp import hdrs
 from gateway.core.errors import RequestRefused, Unreadable, UpstreamFailed, UpstreamStalled
 from gateway.downstream.request import Request, read_body, stream_body
 from gateway.downstream.responder import Responder
-from gateway.downstream.response import Response, send_own
+from gateway.downstream.response import Response, send_local_response
 from gateway.pipeline.admission import Admission
 from gateway.pipeline.commands import Commands
 from gateway.pipeline.count_tokens import CountTokens
@@ -69,7 +69,7 @@ class Proxy:
             log.exception("request failed inside the gateway")
             failure = RequestRefused(500, "The gateway failed on this request.", kind="server_error")
             return await _refuse(request, downstream, failure)
-        return downstream.answer
+        return downstream.response
 
     async def _carry(self, request: Request, downstream: Responder) -> None:
         admission = self._entrance.admit(request.head)
@@ -92,7 +92,7 @@ class Proxy:
         except Unreadable:
             await self._sender.pass_through(call, downstream)
             return
-        downstream.speak(admission.form, is_streaming=turn.received.body.envelope.is_streaming)
+        downstream.set_format(admission.form, is_streaming=turn.received.body.envelope.is_streaming)
         if turn.command is not None:
             await self._commands.carry(turn, turn.command, downstream)
             return
@@ -104,10 +104,10 @@ async def _refuse(request: Request, downstream: Responder, error: RequestRefused
     middle of an answer there is only the broken connection.
     """
     body = render_error(request.head.target, error)
-    if downstream.answer is not None:
+    if downstream.response is not None:
         if downstream.is_committed:
             await downstream.fail(body, error.status)
         else:
             downstream.abort()
-        return downstream.answer
-    return send_own(request, error.status, body)
+        return downstream.response
+    return send_local_response(request, error.status, body)

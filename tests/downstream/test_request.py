@@ -10,7 +10,7 @@ import pytest
 
 from gateway.core.errors import RequestRefused
 from gateway.downstream.request import ReceivedBody, Request, read_body, stream_body
-from gateway.downstream.response import Response, send_own
+from gateway.downstream.response import Response, send_local_response
 from gateway.downstream.server import Server
 
 MOST_BYTES = 200_000
@@ -21,7 +21,7 @@ TEXT = b'{"messages": []}' * 10
 async def serving(read: Callable[[Request], Awaitable[object]]) -> AsyncIterator[int]:
     async def answer(request: Request) -> Response:
         await read(request)
-        return send_own(request, 200, b"{}")
+        return send_local_response(request, 200, b"{}")
 
     listener = Server(answer)
     await listener.open("127.0.0.1", 0)

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from gateway.core.errors import RequestRefused
 from gateway.downstream.request import Request, read_body, stream_body
-from gateway.downstream.response import Response, send_own
+from gateway.downstream.response import Response, send_local_response
 from gateway.downstream.server import Server
 from gateway.headers import ResponseHead
 from tests.examples import examples
@@ -47,7 +47,7 @@ class Guide:
             body = stream if isinstance(stream, bytes | None) else b"".join([piece async for piece in stream])
         self._busy.discard(request.transport)
         self.seen.append((line.method, line.target, body, line.headers.get("X-Name", "")))
-        return send_own(request, 200, json.dumps(line.headers.get("X-Name", "")).encode())
+        return send_local_response(request, 200, json.dumps(line.headers.get("X-Name", "")).encode())
 
 
 class Line(asyncio.Transport):
@@ -274,7 +274,7 @@ async def test_a_chunk_that_is_none_ends_the_wait_for_it(target: str) -> None:
             return await Guide().answer(request)
         except RequestRefused as error:
             broken.append(error)
-            return send_own(request, 400, b"{}")
+            return send_local_response(request, 400, b"{}")
 
     async with listening(answer, chunk_seconds=0.5) as listener, connecting(listener.port) as client:
         head = f"POST {target} HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n"
@@ -315,7 +315,7 @@ async def test_half_an_answer_is_broken_off(is_given_up: bool) -> None:
 
 async def test_a_slow_reader_gets_its_answer_though_the_port_closes() -> None:
     async def answer(request: Request) -> Response:
-        return send_own(request, 200, b"x" * 10_000_000)
+        return send_local_response(request, 200, b"x" * 10_000_000)
 
     async with listening(answer) as listener, connecting(listener.port) as client:
         await client.send(bare("n", "/")[0])
@@ -407,7 +407,7 @@ async def test_what_is_sent_ahead_is_bounded() -> None:
 
     async def answer(request: Request) -> Response:
         await asyncio.sleep(0)
-        return send_own(request, 200, b"{}")
+        return send_local_response(request, 200, b"{}")
 
     line = Line(connection := Server(answer).make_connection())
     for _ in range(40_000):
