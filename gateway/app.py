@@ -65,7 +65,7 @@ class Gateway:
         exits.push_async_callback(foundation.archive.finish)
         exits.push_async_callback(foundation.store.close)
         exits.push_async_callback(foundation.log_writer.finish)
-        exits.callback(foundation.state.flush_heads)
+        exits.callback(foundation.state.heads.flush)
         await foundation.store.open()
         await foundation.originals_store.open()
         await asyncio.to_thread(parts.planning.tokenizer.load)

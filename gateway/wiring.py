@@ -44,7 +44,8 @@ from gateway.reporting.metrics import Metrics
 from gateway.reporting.originals import OriginalsArchive
 from gateway.reporting.reporter import Reporter
 from gateway.settings import Settings
-from gateway.state.state import State
+from gateway.state.record_cache import Storage
+from gateway.state.state import State, make_state
 from gateway.store import Store, open_bounded_store, open_store
 from gateway.tenants import Policies, Tenancy
 from gateway.upstream.internal_client import open_client
@@ -136,13 +137,14 @@ def build_foundation(settings: Settings) -> Foundation:
     retention = settings.retention
     store = open_store(settings.store)
     originals_store = open_bounded_store(settings.store, _ORIGINALS_NAME, retention.originals_bytes)
+    storage = Storage(store=store, keep_seconds=retention.seconds, max_bytes=settings.cache.records_bytes)
     log_writer = CompactionLogWriter(store, retention.seconds)
     archive = OriginalsArchive(originals_store, retention.seconds)
     metrics, bus = Metrics(), Bus()
     return Foundation(
         store=store,
         originals_store=originals_store,
-        state=State(store, retention.seconds, settings.cache.records_bytes),
+        state=make_state(storage),
         log_writer=log_writer,
         archive=archive,
         metrics=metrics,
@@ -152,7 +154,7 @@ def build_foundation(settings: Settings) -> Foundation:
 
 
 def build_limits(settings: Settings, foundation: Foundation, client: httpx.AsyncClient) -> Limits:
-    book = LimitsBook(settings, ModelLists(), ModelTable.load(), foundation.state)
+    book = LimitsBook(settings, ModelLists(), ModelTable.load(), foundation.state.calibrations)
     return Limits(book=book, discovery=Discovery(book, client))
 
 
@@ -168,7 +170,7 @@ def build_planning(foundation: Foundation, limits: Limits) -> Planning:
         tokenizer=tokenizer,
         sizer=sizer,
         planner=Planner(foundation.state, sizer),
-        calibrator=Calibrator(foundation.state, sizer, limits.book, foundation.reporter),
+        calibrator=Calibrator(foundation.state.calibrations, sizer, limits.book, foundation.reporter),
     )
 
 
@@ -232,6 +234,6 @@ def build_admin(
     settings: Settings, foundation: Foundation, compaction: Compaction, registry: Registry
 ) -> AdminServer:
     events = EventStream(foundation.bus)
-    pages = AdminPages(foundation.metrics, events, registry, foundation.state, compaction.compactor)
+    pages = AdminPages(foundation.metrics, events, registry, foundation.state.pivots, compaction.compactor)
     history = HistoryPages(registry, foundation.log_writer, foundation.archive)
     return AdminServer(settings.admin, [pages, history])

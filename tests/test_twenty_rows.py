@@ -27,7 +27,7 @@ PROVEN: dict[int, list[str]] = {
     ],
     # The queue of markers.
     2: [
-        "tests/test_state.py::test_after_a_restart_a_marker_comes_back_with_its_head_and_can_be_dropped_for_good",
+        "tests/state/test_tasks.py::test_after_a_restart_a_marker_is_taken_once_and_gone_for_good",
         "tests/endurance/test_branches.py::test_a_restart_in_mid_session_keeps_pivot_and_summary",
         "tests/endurance/test_branches.py::test_a_client_that_hangs_up_still_gets_its_summary_next_time",
     ],

@@ -18,7 +18,7 @@ from gateway.core.compaction.command import LONGEST_INSTRUCTIONS_CHARS
 from gateway.reporting.compaction_log import CompactionLogWriter, Entry
 from gateway.reporting.metrics import CONTENT_TYPE, Metrics
 from gateway.reporting.originals import OriginalsArchive, RemovedMessages
-from gateway.state.state import State
+from gateway.state.pivots import Pivots
 
 Page = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 
@@ -31,12 +31,12 @@ class _Wish(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 class AdminPages:
     def __init__(
-        self, metrics: Metrics, stream: EventStream, registry: Registry, state: State, compactor: Compactor
+        self, metrics: Metrics, stream: EventStream, registry: Registry, pivots: Pivots, compactor: Compactor
     ) -> None:
         self._metrics = metrics
         self._stream = stream
         self._registry = registry
-        self._state = state
+        self._pivots = pivots
         self._compactor = compactor
 
     def find(self, method: str, path: str) -> Page | None:
@@ -114,7 +114,7 @@ class AdminPages:
 
     def _describe_pivot(self, key: str | None) -> dict[str, Any] | None:
         """Without its words."""
-        pivot = self._state.read_pivot(key)
+        pivot = self._pivots.find(key)
         if pivot is None:
             return None
         return {

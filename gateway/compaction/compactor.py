@@ -90,13 +90,18 @@ class Compactor:
         in_sight = turn.is_in_sight(head.total_tokens)
         # With nothing in force and the lines out of sight, nothing would be lost with it.
         matters = in_sight or head.pivot is not None or bool(head.batches)
-        is_news = matters and self._state.is_news(head, lines.soft if lines is not None else 0)
-        self._state.save_head(head, is_worth_writing=is_news)
+        is_worth_saving = matters and self._state.heads.is_worth_saving(
+            head, lines.soft if lines is not None else 0
+        )
+        if is_worth_saving:
+            self._state.heads.save(head)
+        else:
+            self._state.heads.hold(head)
         if plan.new_batch is not None:
-            self._state.save_batch(plan.new_batch)
+            self._state.pivots.save_batch(plan.new_batch)
             self._reporter.note_pruning(turn, plan.new_batch, plan.sent)
-        if is_news:
-            self._state.refresh(plan.pivot, plan.batches)
+        if is_worth_saving:
+            self._state.pivots.refresh(plan.pivot, plan.batches)
         if usage is not None and (
             self._calibrator.wants_look(turn, plan, usage, in_sight=in_sight)
             or self._planner.is_near(turn, head.total_tokens)
@@ -142,7 +147,7 @@ class Compactor:
     def resume(self, turn: Turn) -> None:
         """A marker that a crash left behind, or that a person left, runs at its chain's next request."""
         head = turn.head
-        marker = self._state.take_marker(head.key) if head is not None else None
+        marker = self._state.tasks.take_marker(head.key) if head is not None else None
         if head is None or marker is None:
             return
         if not marker.auto:
@@ -169,14 +174,14 @@ class Compactor:
 
     def postpone(self, head: Head, instructions: str) -> None:
         """The same, begun at the conversation's next request."""
-        self._state.leave_marker(_make_marker(head.owner, head.key, head.length, instructions))
+        self._state.tasks.leave_marker(_make_marker(head.owner, head.key, head.length, instructions))
 
     async def _compact(self, turn: Turn, instructions: str) -> ManualOutcome:
         """Should we be stopped, the marker brings the work back at the conversation's next request."""
-        head = self._state.find_head(turn.received.conversation, turn.scope)
+        head = self._state.heads.find(turn.received.conversation, turn.scope)
         marker = self._queue(turn, instructions)
         outcome = await self._fold_by_hand(msgspec.structs.replace(turn, head=head), instructions, head)
-        self._state.drop_marker(marker.key)
+        self._state.tasks.drop_marker(marker.key)
         return outcome
 
     async def _obey(self, turn: Turn, instructions: str) -> ManualOutcome:
@@ -184,14 +189,14 @@ class Compactor:
         already. It leaves no marker: who waits for the answer asks again.
         """
         key = turn.received.conversation.key.hex()
-        done = await self._state.load_folded(turn.owner, key)
+        done = await self._state.tasks.load_command(turn.owner, key)
         if done is not None:
             return done
         outcome = await self._fold_by_hand(turn, instructions, _make_place(turn))
         if isinstance(outcome, Folded):
             # In this order: who finds that it is done must find it in force, too.
-            self._state.flush_heads()
-            self._state.save_folded(turn.owner, key, outcome)
+            self._state.heads.flush()
+            self._state.tasks.save_command(turn.owner, key, outcome)
         return outcome
 
     async def _fold_by_hand(self, turn: Turn, instructions: str, place: Head | None) -> ManualOutcome:
@@ -212,7 +217,7 @@ class Compactor:
             made = await self.start(turn, cut, order)
         if pivot is None:
             return Failed(made.failure)
-        self._state.put_in_force(turn.conversation, pivot, place)
+        self._state.pivots.put_in_force(turn.conversation, pivot, place)
         return measure_fold(whole, pivot, first.pre_tokens)
 
     async def _gather_alone(self, turn: Turn) -> Situation:
@@ -230,7 +235,7 @@ class Compactor:
         """Calibrates by this answer: near the lines, and as long as little is known. Then looks ahead."""
         cut_short = await self._calibrator.learn(turn, plan, usage)
         if cut_short is not None:
-            self._state.save_head(_make_head(turn, plan, None), is_worth_writing=True)
+            self._state.heads.save(_make_head(turn, plan, None))
             turn = cut_short
         if self._planner.is_near(turn, usage.total):
             await self._consider(turn, plan, usage.total)
@@ -255,16 +260,16 @@ class Compactor:
         # A cancelled task (we are shutting down) leaves its marker behind: it brings the work back.
         order = CompactionRequest(reason="overflow", calls=turn.policy.summary.max_calls)
         await asyncio.wait((self.start(turn, cut, order),))
-        self._state.drop_marker(marker.key)
+        self._state.tasks.drop_marker(marker.key)
 
     def _queue(self, turn: Turn, instructions: str | None) -> Marker:
         """With the head that it is found by after a crash: an earlier one would not lead to it."""
         conversation = turn.received.conversation
-        head = self._state.find_head(conversation, turn.scope)
+        head = self._state.heads.find(conversation, turn.scope)
         if head is not None:
-            self._state.save_head(head, is_worth_writing=True)
+            self._state.heads.save(head)
         marker = _make_marker(turn.owner, conversation.key.hex(), len(conversation.messages), instructions)
-        self._state.save_marker(marker)
+        self._state.tasks.save_marker(marker)
         return marker
 
     def _spawn(self, work: Coroutine[Any, Any, Any]) -> "asyncio.Task[Any]":

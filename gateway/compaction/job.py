@@ -99,12 +99,12 @@ class CompactionJob:
         return isinstance(made, Pivot)
 
     def _has_summary(self, turn: Turn, cut: Cut) -> bool:
-        known = self._state.read_pivot(turn.received.conversation.chain[cut.covers].hex())
+        known = self._state.pivots.find(turn.received.conversation.chain[cut.covers].hex())
         return known is not None and not known.is_digest
 
     async def _save(self, turn: Turn, pivot: Pivot) -> Pivot | Rejected:
         try:
-            await self._state.save_pivot(pivot)
+            await self._state.pivots.save(pivot)
         except StoreError:
             return Rejected("store", is_summarizer_fault=False)
         await remember(self._state, turn, pivot)

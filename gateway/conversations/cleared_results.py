@@ -44,9 +44,9 @@ async def remember(state: State, turn: Turn, pivot: Pivot) -> None:
     if skeletons is None or outline is None:
         return
     key = chain_frames(turn.received.conversation, skeletons)[-1].hex()
-    known = await state.find_outlines(turn.owner, [key])
+    known = await state.pivots.load_result_hashes(turn.owner, [key])
     known = known or ResultHashesRecord(owner=turn.owner, key=key, covers=pivot.covers)
-    state.save_outlines(
+    state.pivots.save_result_hashes(
         with_result_hashes(known, outline, find_placeholders(turn.policy.pruning.placeholder))
     )
 
@@ -68,14 +68,14 @@ async def recall(
     nearest = head.length if head is not None else 0
     keys = [key.hex() for key in reversed(chain_frames(conversation, skeletons)[nearest + 1 :])]
     for _ in range(_MOST_TRIES):
-        known = await state.find_outlines(received.tenant, keys)
+        known = await state.pivots.load_result_hashes(received.tenant, keys)
         if known is None or known.key not in keys:
             return None
         outline = find_result_hashes(known, skeletons[: known.covers], cleared)
-        pivot = await state.load_pivot(received.tenant, outline.pivot) if outline is not None else None
+        pivot = await state.pivots.load(received.tenant, outline.pivot) if outline is not None else None
         if outline is not None and pivot is not None and pivot.covers == known.covers:
-            state.refresh(pivot, ())
-            state.save_outlines(known)
+            state.pivots.refresh(pivot, ())
+            state.pivots.save_result_hashes(known)
             return await _adopt(state, received, scope, outline, pivot)
         keys = keys[keys.index(known.key) + 1 :]
     return None
@@ -93,11 +93,11 @@ async def _adopt(
     pivot = rekey(original, conversation)
     if pivot is not original:
         try:
-            await state.save_pivot(pivot)
+            await state.pivots.save(pivot)
         except StoreError:
             return None
     tools = received.body.envelope.tools.hex()
-    heads = [head for head in state.find_followers(original) if head.tools == tools]
+    heads = [head for head in state.pivots.find_followers(original) if head.tools == tools]
     is_one = len({head.conversation for head in heads}) == 1
     latest = max(heads, key=lambda head: head.length) if is_one else None
     head = Head(
@@ -114,11 +114,11 @@ async def _adopt(
         conversation=latest.conversation if latest is not None else outline.conversation,
         parent=latest.parent if latest is not None else None,
     )
-    nearest = state.find_head(conversation, scope)
+    nearest = state.heads.find(conversation, scope)
     if nearest is None or nearest.length < head.length:
-        state.save_head(head, is_worth_writing=True)
+        state.heads.save(head)
     log.info("found again behind cleared results: covers=%d conversation=%s", pivot.covers, head.conversation)
-    return state.find_head(conversation, scope)
+    return state.heads.find(conversation, scope)
 
 
 async def _read_skeletons(received: Received, end: int) -> list[SplitFingerprint] | None:

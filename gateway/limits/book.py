@@ -15,7 +15,7 @@ from gateway.core.limits.model_limits import Limits, Sources, choose_limits
 from gateway.limits.model_lists import ModelLists, choose_viewer
 from gateway.limits.model_table import ModelTable
 from gateway.settings import Settings
-from gateway.state.state import State
+from gateway.state.calibrations import Calibrations
 
 log = logging.getLogger("gateway.limits")
 
@@ -37,14 +37,14 @@ class LimitsBook:
         settings: Settings,
         lists: ModelLists,
         table: ModelTable,
-        state: State,
+        calibrations: Calibrations,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._rules = [rule for rule in settings.models if rule.is_about_limits]
         self._upstreams = settings.upstreams
         self._lists = lists
         self._table = table
-        self._state = state
+        self._calibrations = calibrations
         self._clock = clock
         # With the time until which each is believed.
         self._known: dict[_Place, tuple[Limits, float]] = {}
@@ -66,7 +66,7 @@ class LimitsBook:
         if len(model) > _LONGEST_NAME:
             # Only a rule for every model is for this one, too.
             return self._configured(upstream, "")
-        await self._state.load_learned(owner, upstream, _learned_name(model, has_long_window))
+        await self._calibrations.load_learned(owner, upstream, _learned_name(model, has_long_window))
         # Nothing is awaited from here on: nothing newer can be covered by what was gathered before it.
         place = (owner, upstream, model, has_long_window)
         limits = choose_limits(self._gather(place))
@@ -119,12 +119,12 @@ class LimitsBook:
     def _read_learned(self, place: _Place) -> Learned:
         owner, upstream, model, has_long_window = place
         name = _learned_name(model, has_long_window)
-        return self._state.read_learned(owner, upstream, name) or Learned(owner=owner)
+        return self._calibrations.find_learned(owner, upstream, name)
 
     def _save(self, place: _Place, before: Learned, after: Learned) -> None:
         _, upstream, model, has_long_window = place
         if after is not before and len(model) <= _LONGEST_NAME:
-            self._state.save_learned(upstream, _learned_name(model, has_long_window), after)
+            self._calibrations.save_learned(upstream, _learned_name(model, has_long_window), after)
             self._known.pop(place, None)
 
     def _gather(self, place: _Place) -> Sources:

@@ -23,6 +23,7 @@ from gateway.limits.discovery import Discovery
 from gateway.lru import Lru
 from gateway.pipeline.admission import Route
 from gateway.pipeline.commands import read_command
+from gateway.state.heads import claim_continuation, find_continuation
 from gateway.state.state import State
 from gateway.tenants import Policies
 from gateway.wire.formats.registry import WireFormat
@@ -80,7 +81,7 @@ class TurnBuilder:
             seen = await self._search(seen)
         purpose = _read_purpose(seen.received, is_agent=admission.is_agent)
         command = read_command(seen.received) if seen.policy.commands else None
-        claim = self._state.claim_continuation if command is None else self._state.read_continuation
+        claim = claim_continuation if command is None else find_continuation
         identity, parent = self._choose_branch(seen.head, seen.received, purpose, claim)
         limits = self._read_limits(admission, seen.received)
         if limits is None:
@@ -107,14 +108,16 @@ class TurnBuilder:
             raise Unreadable("a part of the history lies upstream")
         policy = self._policies.choose(admission.tenant, upstream, received.body.envelope.model)
         conversation, scope = received.conversation, self._choose_scope(upstream, received)
-        head = self._state.find_head(conversation, scope)
+        head = self._state.heads.find(conversation, scope)
         return _Seen(received, policy, scope, head, recognized.note)
 
     async def _search(self, seen: _Seen) -> _Seen:
         """For a head that memory does not know: in the store, then behind what the client cleared."""
         received, scope, head = seen.received, seen.scope, seen.head
         conversation = received.conversation
-        head = await self._state.ask_head(received.tenant, conversation, scope) or head
+        head = await self._state.heads.load(received.tenant, conversation, scope) or head
+        if head is not None:
+            await self._state.tasks.load_marker(received.tenant, head.key)
         if _is_missing_answers(conversation, head):
             placeholder = seen.policy.pruning.placeholder
             head = await recall(self._state, received, scope, head, placeholder) or head
@@ -124,7 +127,7 @@ class TurnBuilder:
         tenant, upstream = admission.tenant, admission.upstream
         received, policy = seen.received, seen.policy
         envelope = received.body.envelope
-        head = self._state.read_in_force(branch.identity, received.conversation, seen.head)
+        head = self._state.pivots.apply_in_force(branch.identity, received.conversation, seen.head)
         growth = head.growth_tokens if head is not None else 0.0
         return Turn(
             tenant=tenant,

@@ -14,15 +14,17 @@ from gateway.core.sizing.usage import Usage
 from gateway.limits.book import LimitsBook
 from gateway.planning.message_sizes import Sizer
 from gateway.reporting.reporter import Reporter
-from gateway.state.state import State
+from gateway.state.calibrations import Calibrations
 
 # To count more takes longer than a hundred requests.
 _SMALL_BYTES = 32 * 1024
 
 
 class Calibrator:
-    def __init__(self, state: State, sizer: Sizer, book: LimitsBook, reporter: Reporter) -> None:
-        self._state = state
+    def __init__(
+        self, calibrations: Calibrations, sizer: Sizer, book: LimitsBook, reporter: Reporter
+    ) -> None:
+        self._calibrations = calibrations
         self._sizer = sizer
         self._book = book
         self._reporter = reporter
@@ -35,7 +37,7 @@ class Calibrator:
             return True
         if len(turn.received.body.data) > _SMALL_BYTES and not in_sight:
             return False
-        calibration = self._state.read_calibration(turn.owner, turn.meter)
+        calibration = self._calibrations.find(turn.owner, turn.meter)
         return calibration.wants_sample(usage.prompt_tokens)
 
     async def learn(self, turn: Turn, plan: Plan, usage: Usage) -> Turn | None:
@@ -56,11 +58,11 @@ class Calibrator:
 
         Where upstream was asked to leave something out, or has folded it, a count says nothing of the rest.
         """
-        state, conversation = self._state, turn.received.conversation
+        conversation = turn.received.conversation
         if turn.received.body.envelope.is_trimmed or any(each.is_opaque for each in conversation.messages):
             return None
         sizes = await self._sizer.measure(turn.received, turn.policy.estimator)
-        calibration = await state.load_calibration(turn.owner, turn.meter)
+        calibration = await self._calibrations.load(turn.owner, turn.meter)
         expected = expect_usage(conversation, sizes, (plan.pivot, plan.batches), turn.own_head, calibration)
         if expected is not None and is_truncated(prompt_tokens, expected):
             return expected
@@ -69,7 +71,7 @@ class Calibrator:
             return None
         end = len(conversation.messages)
         raw = measure(plan.view, conversation, sizes.messages, sizes.environment, end)
-        state.save_calibration(turn.owner, turn.meter, calibration.with_sample(prompt_tokens, raw))
+        self._calibrations.save(turn.owner, turn.meter, calibration.with_sample(prompt_tokens, raw))
         return None
 
 

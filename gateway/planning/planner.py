@@ -71,14 +71,14 @@ class Planner:
         """Everything that a decision looks at, read and measured."""
         state, owner = self._state, turn.owner
         conversation = turn.received.conversation
-        calibration = await state.load_calibration(owner, turn.meter)
+        calibration = await state.calibrations.load(owner, turn.meter)
         sizes = await self._sizer.measure(turn.received, turn.policy.estimator)
         # Last: what was made ready while the rest was read and measured is seen.
         pivots, batches = await self._load_eligible(turn)
         sticky = _find_sticky(turn, pivots)
         known = Known(head=None, head_view=_NOTHING, calibration=calibration)
         if turn.own_head is not None and _is_complete(turn, sticky, batches):
-            past = state.find_past(conversation, turn.scope)
+            past = state.heads.find_past(conversation, turn.scope)
             known = replace(known, head=turn.own_head, head_view=make_view(sticky, batches), past=past)
         token_sizes = TokenSizes(sizes, known, turn.limits)
         sizes, known, limits = with_payload(sizes, known, turn.limits, _bulk(turn))
@@ -116,13 +116,12 @@ class Planner:
         return _find_sticky(turn, pivots), batches
 
     async def _load_eligible(self, turn: Turn) -> tuple[list[Pivot], list[Batch]]:
-        state, owner, head = self._state, turn.owner, turn.head
+        stored, owner, head = self._state.pivots, turn.owner, turn.head
         conversation = turn.received.conversation
-        await state.load_pivots(owner, conversation, turn.conversation, head.pivot if head else None)
-        await state.load_batches(owner, head.batches if head else ())
-        batches = state.read_batches(head.batches if head else ()) or []
-        pivots = find_eligible_pivots(conversation, state.find_pivots(conversation))
-        return pivots, find_eligible_batches(conversation, batches)
+        batches = await stored.load_batches(owner, head.batches if head else ()) or []
+        named = head.pivot if head else None
+        pivots = await stored.load_on_chain(owner, conversation, turn.conversation, named)
+        return find_eligible_pivots(conversation, pivots), find_eligible_batches(conversation, batches)
 
     def is_near(self, turn: Turn, total_tokens: int) -> bool:
         """Past the soft line: time to prepare something, unless the client is doing so itself."""
@@ -136,8 +135,8 @@ class Planner:
         if head is None or (head.pivot is None and not head.batches):
             return None, []
         conversation = turn.received.conversation
-        pivot = self._state.read_pivot(head.pivot)
-        batches = self._state.read_batches(head.batches) if head.batches else []
+        pivot = self._state.pivots.find(head.pivot)
+        batches = self._state.pivots.find_batches(head.batches) if head.batches else []
         if batches is None or (head.pivot is not None and pivot is None):
             return None
         if pivot is not None and not is_eligible(conversation, pivot):

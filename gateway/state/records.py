@@ -1,7 +1,6 @@
-"""How state is written down, and checked when it is read back.
+"""Renders records for the store as JSON, and parses them back.
 
-A record is JSON. pydantic guards the way in: what does not fit its type, or names another owner, is no
-record.
+pydantic checks every field on the way in. A record that does not fit its type counts as absent.
 """
 
 import re
@@ -18,18 +17,18 @@ from gateway.core.history.pivot import Batch, Pivot
 from gateway.core.limits.learned import Learned
 from gateway.core.sizing.estimate import Calibration
 
-R = TypeVar("R", Head, Pivot, Batch, ResultHashesRecord, "Marker", Calibration, Learned, Folded)
+R = TypeVar("R")
 
 VERSION: Final = 1
-_DIGEST: Final = re.compile(r"(?:[0-9a-f]{2})+")
+_HEX: Final = re.compile(r"(?:[0-9a-f]{2})+")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Marker:
-    """A compaction that is due: queued, persisted, taken away when it is done (document 000 §4.1).
+    """A compaction that is due. It is saved before the work begins and deleted when the work is done.
 
-    key: chain of the request after whose answer it was decided. auto: not asked for by a person.
-    instructions: that person's.
+    key: chain of the request after whose answer it was decided. auto: false if a person asked for it.
+    instructions: what that person wants kept in mind.
     """
 
     owner: str
@@ -53,23 +52,21 @@ def render_record(owner: str, record: object) -> bytes:
 
 
 def parse_record(kind: type[R], owner: str, data: bytes) -> R | None:
-    """The record, or None for one that is not whole, not of this version, or somebody else's."""
+    """None if the record is damaged, has another version, or belongs to another owner."""
     try:
         envelope = _envelope_decoder.decode(data)
-        if (
-            msgspec.json.decode(envelope["version"]) != VERSION
-            or msgspec.json.decode(envelope["owner"]) != owner
-        ):
+        version, its_owner = (msgspec.json.decode(envelope[field]) for field in ("version", "owner"))
+        if version != VERSION or its_owner != owner:
             return None
         record: R = _adapters[kind].validate_json(bytes(envelope["record"]), strict=True, extra="forbid")
     except (msgspec.MsgspecError, ValidationError, UnicodeDecodeError, RecursionError, KeyError):
         return None
-    return record if getattr(record, "owner", owner) == owner and _names_chains(record) else None
+    return record if getattr(record, "owner", owner) == owner and _has_hex_keys(record) else None
 
 
-def _names_chains(record: object) -> bool:
-    """Are all the keys and digests that it names in hex?"""
+def _has_hex_keys(record: object) -> bool:
+    """Are all the keys and hashes that it names hexadecimal? They are decoded without a further check."""
     named = [getattr(record, "key", None), getattr(record, "pivot", None), *getattr(record, "batches", ())]
-    for outline in getattr(record, "outlines", ()):
-        named += [outline.pivot, outline.results]
-    return all(_DIGEST.fullmatch(key) for key in named if key is not None)
+    for hashes in getattr(record, "outlines", ()):
+        named += [hashes.pivot, hashes.results]
+    return all(_HEX.fullmatch(key) for key in named if key is not None)

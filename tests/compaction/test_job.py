@@ -22,6 +22,7 @@ from gateway.reporting.reporter import Reporter
 from gateway.state.state import State
 from gateway.store.memory import MemoryStore
 from tests.builders.chat import make_pivot, make_turn, measure_sizes, read, render
+from tests.builders.state import make_state
 
 _BODY = read(
     render(
@@ -64,7 +65,7 @@ class _SlowDigester:
 
     async def digest(self, *_: object) -> Pivot:
         if self._arriving is not None:
-            await self._state.save_pivot(self._arriving)
+            await self._state.pivots.save(self._arriving)
         return _make_pivot(summary="A digest.", is_digest=True)
 
 
@@ -75,7 +76,7 @@ def _make_pivot(**fields: Any) -> Pivot:
 async def _fold(arriving: Pivot | None) -> tuple[bool, Pivot | None]:
     store = MemoryStore()
     await store.open()
-    state = State(store, keep_seconds=60, max_bytes=1 << 20)
+    state = make_state(store)
     digester = cast("Digester", _SlowDigester(state, arriving))
     folding = CompactionJob(
         state,
@@ -85,7 +86,7 @@ async def _fold(arriving: Pivot | None) -> tuple[bool, Pivot | None]:
         Reporter(Metrics(), Bus(), CompactionLogWriter(store, 60), OriginalsArchive(store, 60)),
     )
     done = await folding.digest(_TURN, _CUT)
-    return done, state.read_pivot(_RECEIVED.chain[_CUT.covers].hex())
+    return done, state.pivots.find(_RECEIVED.chain[_CUT.covers].hex())
 
 
 async def test_a_digest_never_replaces_the_summary_that_came_in_while_it_was_made() -> None:

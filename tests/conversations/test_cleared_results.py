@@ -15,6 +15,7 @@ from gateway.state.state import State
 from gateway.store import StoreError
 from gateway.store.memory import MemoryStore
 from tests.builders.chat import JSON, conversations, make_pivot, make_turn, read, render
+from tests.builders.state import make_state, make_store
 
 _CLEARED = PLACEHOLDERS[0]
 _OWN = "(gone, ünlike others)"
@@ -49,16 +50,6 @@ class _Filling(MemoryStore):
         await super().write_durably(key, value, keep_seconds=keep_seconds)
 
 
-async def make_store() -> MemoryStore:
-    store = MemoryStore()
-    await store.open()
-    return store
-
-
-def make_state(store: MemoryStore) -> State:
-    return State(store, keep_seconds=60, max_bytes=1 << 20)
-
-
 def receive(messages: list[JSON], tenant: str = "t") -> Received:
     return read(render(messages), tenant)
 
@@ -69,9 +60,9 @@ async def compact(
     """As after a compaction: the pivot, what is remembered beside it, and a head that was sent with it."""
     received = receive(messages)
     pivot = make_pivot(received.conversation, covers, saved_tokens=5)
-    await state.save_pivot(pivot)
+    await state.pivots.save(pivot)
     await remember(state, make_turn(received, conversation=conversation), pivot)
-    state.save_head(make_head(received, pivot, conversation), is_worth_writing=True)
+    state.heads.save(make_head(received, pivot, conversation))
     return pivot
 
 
@@ -94,14 +85,14 @@ def make_head(received: Received, pivot: Pivot, conversation: str) -> Head:
 
 async def ask(state: State, messages: list[JSON], tenant: str = "t") -> Head | None:
     received = receive(messages, tenant)
-    nearest = state.find_head(received.conversation, "s")
+    nearest = state.heads.find(received.conversation, "s")
     return await recall(state, received, "s", nearest, _OWN)
 
 
 def is_in_force(state: State, messages: list[JSON], head: Head | None, pivot: Pivot) -> bool:
     """Does the head name the same summary, under a key of this conversation?"""
     conversation = receive(messages).conversation
-    known = state.read_pivot(head.pivot) if head is not None else None
+    known = state.pivots.find(head.pivot) if head is not None else None
     if head is None or known is None:
         return False
     key = conversation.chain[pivot.covers].hex()
@@ -137,11 +128,11 @@ async def test_what_was_found_is_there_after_a_restart() -> None:
     pivot = await compact(before, _WHOLE)
     cleared = talk(_CLEARED, "two", "three", "four", "five", "six")
     head = await ask(before, cleared)
-    before.flush_heads()
+    before.heads.flush()
     state = make_state(store)
-    again = await state.ask_head("t", receive(cleared).conversation, "s")
+    again = await state.heads.load("t", receive(cleared).conversation, "s")
     assert again == head and again is not None and again.pivot is not None
-    known = await state.load_pivot("t", again.pivot)
+    known = await state.pivots.load("t", again.pivot)
     assert known is not None and known.summary == pivot.summary
 
 
@@ -159,7 +150,7 @@ async def test_of_two_branches_that_went_on_from_it_neither_is_guessed() -> None
     state = make_state(await make_store())
     pivot = await compact(state, _WHOLE, "c")
     other = receive([*_WHOLE, *step(5, "other")])
-    state.save_head(make_head(other, pivot, "d"), is_worth_writing=True)
+    state.heads.save(make_head(other, pivot, "d"))
     cleared = talk(_CLEARED, "two", "three", "four", "five", "six")
     head = await ask(state, cleared)
     assert is_in_force(state, cleared, head, pivot)
@@ -188,7 +179,7 @@ async def test_where_only_later_results_went_the_pivot_itself_is_found_again() -
     pivot = await compact(make_state(store), _WHOLE)
     state = make_state(store)
     head = await ask(state, talk("one", "two", "three", _CLEARED, "five", "six"))
-    assert head is not None and head.pivot == pivot.key and state.read_pivot(pivot.key) == pivot
+    assert head is not None and head.pivot == pivot.key and state.pivots.find(pivot.key) == pivot
 
 
 async def test_the_open_group_is_never_covered() -> None:

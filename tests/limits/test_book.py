@@ -11,8 +11,8 @@ from gateway.limits.book import LimitsBook
 from gateway.limits.model_lists import ModelLists
 from gateway.limits.model_table import ModelTable
 from gateway.settings import ModelRule, Settings, UpstreamSettings, load_settings
-from gateway.state.state import State
 from gateway.store.memory import MemoryStore
+from tests.builders.state import make_state
 from tests.store.clock import Clock
 
 DAY = 86_400.0
@@ -36,8 +36,8 @@ async def make_book(
     if store is None:
         store = MemoryStore()
         await store.open()
-    state = State(store, keep_seconds=60 * DAY, max_bytes=1 << 20)
-    return LimitsBook(settings, ModelLists(), TABLE, state, clock or Clock())
+    calibrations = make_state(store, keep_seconds=60 * DAY).calibrations
+    return LimitsBook(settings, ModelLists(), TABLE, calibrations, clock or Clock())
 
 
 async def test_configuration_stands_before_list_proof_and_table() -> None:

@@ -16,10 +16,10 @@ from gateway.limits.discovery import Discovery
 from gateway.limits.model_lists import ModelLists
 from gateway.limits.model_table import ModelTable
 from gateway.settings import ModelRule, UpstreamSettings, load_settings
-from gateway.state.state import State
 from gateway.store.memory import MemoryStore
 from gateway.upstream.internal_client import open_client
 from gateway.wire.model_list import MOST_BYTES
+from tests.builders.state import make_state
 from tests.store.clock import Clock
 from tests.toy.delivery import Delivery, RawAnswer
 from tests.toy.running import wait_until
@@ -83,8 +83,7 @@ async def opening_room(**keys: object) -> AsyncIterator[Room]:
         settings = replace(plain, upstreams={"default": upstream}, models=rules)
         store, clock = MemoryStore(), Clock()
         await store.open()
-        state = State(store, keep_seconds=60, max_bytes=1 << 20)
-        book = LimitsBook(settings, ModelLists(), ModelTable({}), state, clock)
+        book = LimitsBook(settings, ModelLists(), ModelTable({}), make_state(store).calibrations, clock)
         client = open_client()
         discovery = Discovery(book, client, clock)
         try:

@@ -47,7 +47,7 @@ _BATCH = Batch(
 )
 _MARKER = Marker(owner="t", key="ab", length=3, auto=True, reason="overflow", created_seconds=0.0)
 _LEARNED = Learned(owner="t", proven=Limits(context=8_000, input=7_000), created_seconds=1.5, suspected=9_000)
-_OUTLINES = ResultHashesRecord(
+_RESULT_HASHES = ResultHashesRecord(
     owner="t", key="ab", covers=3, outlines=(ResultHashes(pivot="cd", conversation="c", results="ef01"),)
 )
 _RECORDS = [
@@ -56,7 +56,7 @@ _RECORDS = [
     _BATCH,
     _MARKER,
     _LEARNED,
-    _OUTLINES,
+    _RESULT_HASHES,
     Calibration(1.25, 7, (1.25, 0.8)),
     Folded(3, 2_000, 900),
 ]
@@ -76,7 +76,7 @@ def test_what_is_written_is_read_back(record: Any) -> None:
 
 
 @pytest.mark.parametrize("record", _RECORDS)
-def test_somebody_elses_record_is_none(record: Any) -> None:
+def test_the_record_of_another_owner_is_none(record: Any) -> None:
     assert parse_record(type(record), "u", render_record("t", record)) is None
 
 
@@ -118,16 +118,72 @@ def test_a_mark_with_a_field_that_we_do_not_know_is_none() -> None:
         (_LEARNED, {"proven": {"context": True}}),
         (_LEARNED, {"proven": {"context": 8_000, "window": 8_000}}),
         (_LEARNED, {"created_seconds": None}),
-        (_OUTLINES, {"key": "g0"}),
-        (_OUTLINES, {"outlines": [{"pivot": "g0", "conversation": "c", "results": "ef01"}]}),
-        (_OUTLINES, {"outlines": [{"pivot": "cd", "conversation": "c", "results": "ef0"}]}),
-        (_OUTLINES, {"outlines": [{"pivot": "cd", "conversation": "c", "results": "ef01", "surprise": 1}]}),
+        (_RESULT_HASHES, {"key": "g0"}),
+        (_RESULT_HASHES, {"outlines": [{"pivot": "g0", "conversation": "c", "results": "ef01"}]}),
+        (_RESULT_HASHES, {"outlines": [{"pivot": "cd", "conversation": "c", "results": "ef0"}]}),
+        (
+            _RESULT_HASHES,
+            {"outlines": [{"pivot": "cd", "conversation": "c", "results": "ef01", "surprise": 1}]},
+        ),
         (Calibration(), {"ratio": None}),
         (Calibration(), {"recent": ["1"]}),
     ],
 )
 def test_a_record_whose_fields_do_not_fit_is_none(record: Any, changes: dict[str, object]) -> None:
     assert parse_record(type(record), "t", edited(record, **changes)) is None
+
+
+# As they were written before the code was sorted into packages.
+_WRITTEN_BEFORE: list[tuple[Any, str]] = [
+    (
+        _HEAD,
+        '{"version":1,"owner":"t","record":{"owner":"t","key":"ab","length":3,"scope":"s","tools":"",'
+        '"prompt_tokens":10,"output_tokens":2,"growth_tokens":1.5,"pivot":"cd","batches":["ef","01"],'
+        '"conversation":"c","parent":null,"followed_by":null}}',
+    ),
+    (
+        _PIVOT,
+        '{"version":1,"owner":"t","record":{"owner":"t","key":"ab","covers":3,"opening_end":1,'
+        '"summary":"é \\"]}\\" \u2028 😀\\n","question":null,"resume":"Continue","tokens":10,'
+        '"opening_chars":null,"opening_tokens":2,"saved_tokens":7,"created_seconds":1.25,"is_digest":false}}',
+    ),
+    (
+        _BATCH,
+        '{"version":1,"owner":"t","record":{"owner":"t","key":"ab","length":3,"placeholder":"[…]",'
+        '"marks":[{"position":1,"keep_chars":null},{"position":2,"keep_chars":256}],"saved_tokens":5}}',
+    ),
+    (
+        _MARKER,
+        '{"version":1,"owner":"t","record":{"owner":"t","key":"ab","length":3,"auto":true,'
+        '"reason":"overflow","created_seconds":0.0,"instructions":""}}',
+    ),
+    (
+        _LEARNED,
+        '{"version":1,"owner":"t","record":{"owner":"t","proven":{"context":8000,"input":7000,"output":null,'
+        '"body_bytes":null,"images":null},"created_seconds":1.5,"suspected":9000,"suspected_seconds":0.0}}',
+    ),
+    (
+        _RESULT_HASHES,
+        '{"version":1,"owner":"t","record":{"owner":"t","key":"ab","covers":3,'
+        '"outlines":[{"pivot":"cd","conversation":"c","results":"ef01"}],"is_crowded":false}}',
+    ),
+    (
+        Calibration(1.25, 7, (1.25, 0.8)),
+        '{"version":1,"owner":"t","record":{"ratio":1.25,"samples":7,"recent":[1.25,0.8]}}',
+    ),
+    (
+        Folded(3, 2_000, 900),
+        '{"version":1,"owner":"t","record":{"messages":3,"before_tokens":2000,"after_tokens":900}}',
+    ),
+]
+
+
+@pytest.mark.parametrize(("record", "written"), _WRITTEN_BEFORE)
+def test_a_record_written_by_the_version_before_is_read_and_rendered_the_same(
+    record: Any, written: str
+) -> None:
+    assert parse_record(type(record), "t", written.encode()) == record
+    assert render_record("t", record) == written.encode()
 
 
 def test_a_calibration_of_an_older_version_is_still_read() -> None:

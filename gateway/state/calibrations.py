@@ -1,0 +1,52 @@
+"""What upstream's counts and refusals have taught: calibrations and learned limits, for each tenant."""
+
+import hashlib
+
+from gateway.core.limits.learned import Learned
+from gateway.core.sizing.estimate import Calibration, Meter
+from gateway.state.record_cache import RecordCache, Storage
+
+
+class Calibrations:
+    def __init__(self, storage: Storage) -> None:
+        self._calibrations = RecordCache(Calibration, "calibration", storage)
+        self._learned = RecordCache(Learned, "learned", storage)
+
+    def find(self, owner: str, meter: Meter) -> Calibration:
+        """In memory alone; the default if it has none."""
+        return self._calibrations.find(_make_key(owner, *meter)) or Calibration()
+
+    async def load(self, owner: str, meter: Meter) -> Calibration:
+        """Asks the store once; the default if it has none."""
+        key = _make_key(owner, *meter)
+        known = await self._calibrations.load(owner, key)
+        if known is None:
+            known = Calibration()
+            self._calibrations.hold(key, known)
+        return known
+
+    def save(self, owner: str, meter: Meter, calibration: Calibration) -> None:
+        self._calibrations.save(owner, _make_key(owner, *meter), calibration)
+
+    def find_learned(self, owner: str, upstream: str, model: str) -> Learned:
+        """In memory alone; empty if it has none."""
+        return self._learned.find(_make_key(owner, upstream, model)) or Learned(owner=owner)
+
+    async def load_learned(self, owner: str, upstream: str, model: str) -> Learned:
+        """Asks the store once; empty if it has none."""
+        key = _make_key(owner, upstream, model)
+        known = await self._learned.load(owner, key)
+        if known is None:
+            known = Learned(owner=owner)
+            self._learned.hold(key, known)
+        return known
+
+    def save_learned(self, upstream: str, model: str, learned: Learned) -> None:
+        self._learned.save(learned.owner, _make_key(learned.owner, upstream, model), learned)
+
+
+def _make_key(*place: str) -> str:
+    """Names are not bounded and may hold any character, so the key is a hash of them."""
+    parts = [part.encode() for part in place]
+    encoded = b"".join(b"%d:%s" % (len(part), part) for part in parts)
+    return hashlib.sha256(encoded).hexdigest()

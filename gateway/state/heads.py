@@ -1,0 +1,127 @@
+"""Heads: what was known at the end of each request.
+
+A head is found by walking back along the chain of a later request, in memory or in the store.
+"""
+
+import asyncio
+from collections.abc import Collection
+from typing import Final
+
+from gateway.core.history.conversation import Conversation
+from gateway.core.history.head import Head, is_worth_saving
+from gateway.lru import Lru
+from gateway.state.record_cache import RecordStore, Storage
+
+# Heads are written a moment later, only the newest of each conversation: a lost one costs an estimate.
+_LINGER_SECONDS: Final = 2.0
+_HEAD_WEIGHT_BYTES: Final = 900
+# A side call and the main call may end at one chain; more than this many scopes there are noise.
+_MOST_SCOPES: Final = 4
+
+
+class Heads:
+    def __init__(self, storage: Storage) -> None:
+        self._storage = storage
+        self._records = RecordStore(Head, "head", storage)
+        # By chain: one head for each scope that ended there, the newest first.
+        self._held: Lru[str, tuple[Head, ...]] = Lru(storage.max_bytes)
+        self._unwritten: dict[tuple[str, str], Head] = {}
+        # The newest head of each branch that the store has, or will have in a moment, and since when.
+        self._written: Lru[tuple[str, str], tuple[Head, float]] = Lru(storage.max_bytes)
+        self._timer: asyncio.TimerHandle | None = None
+
+    @property
+    def size_bytes(self) -> int:
+        return self._held.size_bytes
+
+    def find(self, conversation: Conversation, scope: str) -> Head | None:
+        """The head in memory nearest to the end of the chain. Of several at one place it is the one of this
+        scope, else the newest.
+        """
+        chain = conversation.chain
+        for position in range(chain.length - 1, 0, -1):
+            heads = self._held.get(chain[position].hex())
+            if heads:
+                return next((head for head in heads if head.scope == scope), heads[0])
+        return None
+
+    async def load(self, owner: str, conversation: Conversation, scope: str) -> Head | None:
+        """The same after looking in the store, for what another process has seen, or this one before a
+        restart.
+        """
+        keys = [key.hex() for key in reversed(conversation.chain[1:])]
+        found = await self._records.load_first(owner, keys)
+        if found is not None:
+            self.hold(found[1])
+        return self.find(conversation, scope)
+
+    def find_past(self, conversation: Conversation, scope: str) -> list[Head]:
+        """All heads of this scope on the chain that have a usage and are in memory, the oldest first."""
+        found = (self._held.get(key.hex()) for key in conversation.chain)
+        return [
+            head for heads in found if heads for head in heads if head.scope == scope and head.prompt_tokens
+        ]
+
+    def find_sent_with(self, pivots: Collection[str]) -> list[Head]:
+        """Heads in memory that name one of these pivots, in no order."""
+        return [head for heads in self._held.values() for head in heads if head.pivot in pivots]
+
+    def is_worth_saving(self, head: Head, line_tokens: int = 0) -> bool:
+        """Does it say more than the head of its branch in the store? One that was written a day ago is
+        saved again, or it would expire.
+        """
+        written = self._written.get((head.conversation, head.scope))
+        if written is None or self._storage.is_old(written[1]):
+            return True
+        return is_worth_saving(head, written[0], line_tokens)
+
+    def hold(self, head: Head) -> None:
+        """In memory alone."""
+        if not head.length:
+            # Every conversation begins with the empty chain: this would be a head of all of them.
+            return
+        others = []
+        for other in self._held.get(head.key) or ():
+            if other.scope != head.scope:
+                others.append(other)
+            elif head.followed_by is None:
+                head.followed_by = other.followed_by
+        heads = (head, *others[: _MOST_SCOPES - 1])
+        self._held.put(head.key, heads, _HEAD_WEIGHT_BYTES * len(heads))
+
+    def save(self, head: Head) -> None:
+        """In memory at once; in the store a moment later, if no newer head of its branch comes first."""
+        if not head.length:
+            return
+        self.hold(head)
+        branch = head.conversation, head.scope
+        self._unwritten[branch] = head
+        self._written.put(branch, (head, self._storage.clock()), _HEAD_WEIGHT_BYTES)
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(_LINGER_SECONDS, self.flush)
+
+    def save_held(self, key: str) -> None:
+        """Saves what memory has at this chain."""
+        for head in self._held.get(key) or ():
+            self.save(head)
+
+    def flush(self) -> None:
+        """Hands everything that lingers to the store."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        for head in self._unwritten.values():
+            self._records.save(head.owner, head.key, head)
+        self._unwritten.clear()
+
+
+def claim_continuation(head: Head, key: str) -> str:
+    """The chain of the request that went on from this head first: `key`, if there was none before."""
+    if head.followed_by is None:
+        head.followed_by = key
+    return head.followed_by
+
+
+def find_continuation(head: Head, key: str) -> str:
+    """The same without a claim: a later request may still be the first."""
+    return head.followed_by or key

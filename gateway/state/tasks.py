@@ -1,0 +1,59 @@
+"""Markers of compactions that are due, and the outcome of commands that were carried out."""
+
+from typing import Final
+
+from gateway.core.compaction.manual import Folded
+from gateway.lru import Lru
+from gateway.state.heads import Heads
+from gateway.state.record_cache import RecordStore, Storage
+from gateway.state.records import Marker
+
+_WAITING_BYTES: Final = 1 << 20
+_MARKER_WEIGHT_BYTES: Final = 200
+
+
+class Tasks:
+    def __init__(self, storage: Storage, heads: Heads) -> None:
+        self._heads = heads
+        self._markers = RecordStore(Marker, "marker", storage)
+        self._commands = RecordStore(Folded, "command", storage)
+        # Markers that the next request of their chain takes, by that chain.
+        self._waiting: Lru[str, Marker] = Lru(_WAITING_BYTES)
+
+    def save_marker(self, marker: Marker) -> None:
+        """For a compaction that this process is about to do. Only a later process finds it."""
+        self._markers.save(marker.owner, marker.key, marker)
+
+    def leave_marker(self, marker: Marker) -> None:
+        """For the chain's next request, in this process or in a later one."""
+        self.save_marker(marker)
+        self._wait(marker)
+        # A later process finds the marker by its head.
+        self._heads.save_held(marker.key)
+
+    async def load_marker(self, owner: str, key: str) -> None:
+        """A marker that an earlier process left at this chain waits for the chain's next request."""
+        marker = await self._markers.load(owner, key)
+        if marker is not None:
+            self._wait(marker)
+
+    def take_marker(self, key: str) -> Marker | None:
+        """The marker that waits at this chain. It is dropped; the caller does what it stands for."""
+        marker = self._waiting.pop(key)
+        if marker is not None:
+            self.drop_marker(key)
+        return marker
+
+    def drop_marker(self, key: str) -> None:
+        self._markers.delete(key)
+
+    async def load_command(self, owner: str, key: str) -> Folded | None:
+        """What the command did. key: the chain of the request that the command was."""
+        return await self._commands.load(owner, key)
+
+    def save_command(self, owner: str, key: str, folded: Folded) -> None:
+        self._commands.save(owner, key, folded)
+
+    def _wait(self, marker: Marker) -> None:
+        weight_bytes = _MARKER_WEIGHT_BYTES + 4 * len(marker.instructions)
+        self._waiting.put(marker.key, marker, weight_bytes)

@@ -1,0 +1,44 @@
+"""Stores in memory, the state in front of them, and heads."""
+
+from typing import Any
+
+from gateway.core.history.conversation import Conversation
+from gateway.core.history.head import Head
+from gateway.state.record_cache import Storage
+from gateway.state.state import State
+from gateway.state.state import make_state as make_state_of
+from gateway.store.memory import MemoryStore
+
+
+async def make_store() -> MemoryStore:
+    """An open one."""
+    store = MemoryStore()
+    await store.open()
+    return store
+
+
+def make_storage(store: MemoryStore, **fields: Any) -> Storage:
+    defaults: dict[str, Any] = {"keep_seconds": 60, "max_bytes": 1 << 20}
+    return Storage(store=store, **(defaults | fields))
+
+
+def make_state(store: MemoryStore, **fields: Any) -> State:
+    return make_state_of(make_storage(store, **fields))
+
+
+def make_head(received: Conversation, scope: str = "s", **fields: Any) -> Head:
+    """At the end of the conversation."""
+    defaults: dict[str, Any] = {
+        "owner": "t",
+        "key": received.key.hex(),
+        "length": len(received.messages),
+        "tools": "",
+        "prompt_tokens": 10,
+        "output_tokens": 1,
+        "growth_tokens": 0.0,
+        "pivot": None,
+        "batches": (),
+        "conversation": "c",
+        "parent": None,
+    }
+    return Head(scope=scope, **(defaults | fields))

@@ -1,0 +1,208 @@
+from dataclasses import replace
+
+import pytest
+
+from gateway.state.heads import claim_continuation, find_continuation
+from gateway.state.records import render_record
+from tests.builders.chat import JSON, converse
+from tests.builders.state import make_head, make_state, make_store
+from tests.state.talk import MESSAGES, talk
+
+
+async def test_the_nearest_head_is_found_by_walking_back_from_the_end() -> None:
+    heads = make_state(await make_store()).heads
+    early, late = make_head(talk(1)), make_head(talk(3))
+    heads.save(early)
+    heads.save(late)
+    assert heads.find(talk(5), "s") == late
+    assert heads.find(talk(3), "s") == late
+    assert heads.find(talk(2), "s") == early
+    assert heads.find(talk(0), "s") is None
+
+
+async def test_an_edited_history_finds_what_was_known_before_the_edit() -> None:
+    heads = make_state(await make_store()).heads
+    early = make_head(talk(1))
+    heads.save(early)
+    heads.save(make_head(talk(3)))
+    edited = converse([*MESSAGES[:3], {"role": "assistant", "content": "Otherwise."}, *MESSAGES[4:]])
+    assert heads.find(edited, "s") == early
+
+
+async def test_of_several_heads_at_one_place_the_one_of_the_same_scope_is_found() -> None:
+    heads = make_state(await make_store()).heads
+    main, side = make_head(talk(1), "main"), make_head(talk(1), "side", conversation="d")
+    heads.save(main)
+    heads.save(side)
+    assert heads.find(talk(2), "main") == main
+    assert heads.find(talk(2), "side") == side
+    assert heads.find(talk(2), "other") == side
+
+
+async def test_many_side_calls_at_one_place_leave_the_newest_scopes() -> None:
+    heads = make_state(await make_store()).heads
+    for number in range(9):
+        heads.save(make_head(talk(1), f"s{number}"))
+    found = [heads.find(talk(1), f"s{number}") for number in range(9)]
+    scopes = [head.scope for head in found if head is not None]
+    assert scopes == ["s8"] * 5 + ["s5", "s6", "s7", "s8"]
+
+
+async def test_the_past_holds_the_heads_of_one_scope_that_have_a_usage() -> None:
+    heads = make_state(await make_store()).heads
+    first, last = make_head(talk(1)), make_head(talk(4))
+    for head in (last, make_head(talk(2), "other"), make_head(talk(3), prompt_tokens=0), first):
+        heads.hold(head)
+    assert heads.find_past(talk(5), "s") == [first, last]
+
+
+async def test_heads_are_found_by_the_pivots_they_were_sent_with() -> None:
+    heads = make_state(await make_store()).heads
+    one, two = make_head(talk(1), pivot="aa"), make_head(talk(2), pivot="bb")
+    for head in (one, two, make_head(talk(3), pivot="cc"), make_head(talk(4))):
+        heads.hold(head)
+    assert sorted(heads.find_sent_with({"aa", "bb"}), key=lambda head: head.length) == [one, two]
+
+
+async def test_after_a_restart_the_stored_head_is_found() -> None:
+    store = await make_store()
+    before = make_state(store).heads
+    head = make_head(talk(3))
+    before.save(make_head(talk(1), conversation="d"))
+    before.save(head)
+    before.flush()
+    after = make_state(store).heads
+    assert after.find(talk(5), "s") is None
+    assert await after.load("t", talk(5), "s") == head
+    assert after.find(talk(4), "s") == head
+
+
+async def test_a_head_that_is_only_held_is_not_stored() -> None:
+    store = await make_store()
+    heads = make_state(store).heads
+    heads.hold(make_head(talk(2)))
+    heads.flush()
+    assert heads.find(talk(2), "s") == make_head(talk(2))
+    assert await store.scan("head:") == []
+
+
+async def test_heads_that_are_held_can_be_saved_by_their_key() -> None:
+    store = await make_store()
+    heads = make_state(store).heads
+    head = make_head(talk(2))
+    heads.hold(head)
+    heads.save_held(head.key)
+    heads.save_held("00")
+    heads.flush()
+    assert [key for key, _ in await store.scan("head:")] == [f"head:{head.key}"]
+
+
+async def test_the_head_of_an_empty_conversation_is_not_kept() -> None:
+    heads = make_state(await make_store()).heads
+    heads.save(make_head(converse([])))
+    assert heads.find(talk(2), "s") is None
+
+
+async def test_a_head_that_memory_has_lost_is_found_in_the_store_again() -> None:
+    heads = make_state(await make_store(), max_bytes=3_000).heads
+    assert await heads.load("t", talk(1), "s") is None
+    head = make_head(talk(1))
+    heads.save(head)
+    heads.flush()
+    for number in range(5):
+        other = converse([{"role": "user", "content": str(number)}])
+        heads.save(make_head(other, conversation=str(number)))
+    assert heads.find(talk(2), "s") is None
+    assert await heads.load("t", talk(2), "s") == head
+
+
+async def test_only_the_newest_head_of_a_conversation_is_written() -> None:
+    store = await make_store()
+    heads = make_state(store).heads
+    for turns in range(4):
+        heads.save(make_head(talk(turns)))
+    assert await store.scan("head:") == []
+    heads.flush()
+    assert [key for key, _ in await store.scan("head:")] == [f"head:{talk(3).key.hex()}"]
+
+
+async def test_the_head_of_another_owner_is_not_found() -> None:
+    store = await make_store()
+    conversation = talk(1)
+    key = f"head:{conversation.key.hex()}"
+    store.write(key, render_record("u", make_head(conversation, owner="u")), keep_seconds=60)
+    assert await make_state(store).heads.load("t", conversation, "s") is None
+
+
+async def test_the_first_request_to_go_on_from_a_head_claims_it_and_others_are_branches() -> None:
+    head = make_head(talk(1))
+    assert claim_continuation(head, "first") == "first"
+    assert claim_continuation(head, "second") == "first"
+    assert claim_continuation(head, "first") == "first"
+
+
+async def test_a_head_that_takes_the_place_of_another_one_keeps_its_continuation() -> None:
+    heads = make_state(await make_store()).heads
+    first, again = make_head(talk(1)), make_head(talk(1))
+    heads.hold(first)
+    claim_continuation(first, "first")
+    heads.hold(again)
+    assert claim_continuation(again, "second") == "first"
+
+
+async def test_a_command_sees_where_it_would_go_on_and_claims_nothing() -> None:
+    head = make_head(talk(1))
+    assert find_continuation(head, "command") == "command"
+    assert claim_continuation(head, "next") == "next"
+    assert find_continuation(head, "command") == "next"
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        ({}, False),
+        ({"prompt_tokens": 1_090}, False),
+        ({"prompt_tokens": 1_120}, True),
+        ({"prompt_tokens": 880}, True),
+        ({"pivot": "aa"}, True),
+        ({"batches": ("bb",)}, True),
+        ({"conversation": "other"}, True),
+        ({"scope": "other"}, True),
+    ],
+)
+async def test_a_head_that_says_more_than_the_written_one_is_worth_saving(
+    change: JSON, expected: bool
+) -> None:
+    heads = make_state(await make_store()).heads
+    written = replace(make_head(talk(2)), prompt_tokens=1_000, output_tokens=0)
+    assert heads.is_worth_saving(written)
+    heads.save(written)
+    assert heads.is_worth_saving(replace(written, key="00", length=9, **change)) is expected
+
+
+async def test_a_step_that_is_short_beside_the_way_to_the_line_is_not_worth_saving() -> None:
+    heads = make_state(await make_store()).heads
+    written = replace(make_head(talk(2)), prompt_tokens=1_000, output_tokens=0)
+    heads.save(written)
+    later = replace(written, prompt_tokens=1_400)
+    assert [heads.is_worth_saving(later, line) for line in (0, 3_900, 4_100)] == [True, True, False]
+
+
+async def test_a_head_that_was_written_long_ago_is_worth_saving_again() -> None:
+    now = [0.0]
+    heads = make_state(await make_store(), keep_seconds=40, clock=lambda: now[0]).heads
+    head = make_head(talk(2))
+    heads.save(head)
+    now[0] = 9.0
+    assert not heads.is_worth_saving(head)
+    now[0] = 10.0
+    assert heads.is_worth_saving(head)
+
+
+async def test_heads_stay_within_their_bound() -> None:
+    heads = make_state(await make_store(), max_bytes=5_000).heads
+    for number in range(50):
+        conversation = converse([{"role": "user", "content": str(number)}])
+        heads.save(make_head(conversation, conversation=str(number)))
+    assert heads.find(conversation, "s") is not None
+    assert heads.size_bytes <= 5_000

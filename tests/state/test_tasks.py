@@ -1,0 +1,67 @@
+from typing import Any
+
+from gateway.core.compaction.manual import Folded
+from gateway.state.records import Marker
+from tests.builders.state import make_head, make_state, make_store
+from tests.state.talk import talk
+
+
+def make_marker(key: str, **fields: Any) -> Marker:
+    defaults: dict[str, Any] = {"length": 5, "auto": True, "reason": "overflow", "created_seconds": 1.0}
+    return Marker(owner="t", key=key, **(defaults | fields))
+
+
+async def test_after_a_restart_a_marker_is_taken_once_and_gone_for_good() -> None:
+    store = await make_store()
+    before, after = make_state(store).tasks, make_state(store).tasks
+    marker = make_marker("ab")
+    before.save_marker(marker)
+    # The next request of the process that saved it does not take it: its work is under way.
+    assert before.take_marker("ab") is None
+    assert after.take_marker("ab") is None
+    await after.load_marker("t", "ab")
+    assert after.take_marker("ab") == marker
+    assert after.take_marker("ab") is None
+    assert await store.scan("marker:") == []
+
+
+async def test_a_marker_that_is_dropped_does_not_come_back() -> None:
+    store = await make_store()
+    before, after = make_state(store).tasks, make_state(store).tasks
+    before.save_marker(make_marker("ab"))
+    before.drop_marker("ab")
+    await after.load_marker("t", "ab")
+    assert after.take_marker("ab") is None
+
+
+async def test_a_marker_of_another_owner_is_not_taken() -> None:
+    store = await make_store()
+    make_state(store).tasks.save_marker(make_marker("ab"))
+    tasks = make_state(store).tasks
+    await tasks.load_marker("u", "ab")
+    assert tasks.take_marker("ab") is None
+
+
+async def test_a_marker_that_is_left_waits_for_the_next_request_here_or_after_a_restart() -> None:
+    store = await make_store()
+    here = make_state(store)
+    head = make_head(talk(2))
+    here.heads.hold(head)
+    marker = make_marker(head.key, auto=False, reason="manual", instructions="Keep names.")
+    here.tasks.leave_marker(marker)
+    here.heads.flush()
+    there = make_state(store)
+    assert await there.heads.load("t", talk(3), "s") == head
+    await there.tasks.load_marker("t", head.key)
+    assert there.tasks.take_marker(head.key) == marker
+    assert here.tasks.take_marker(head.key) == marker
+    assert here.tasks.take_marker(head.key) is None
+
+
+async def test_a_command_that_was_carried_out_is_known_after_a_restart_and_to_its_tenant_alone() -> None:
+    store = await make_store()
+    make_state(store).tasks.save_command("t", "ab", Folded(3, 2_000, 900))
+    again = make_state(store).tasks
+    assert await again.load_command("t", "ab") == Folded(3, 2_000, 900)
+    assert await again.load_command("other", "ab") is None
+    assert await again.load_command("t", "cd") is None
