@@ -32,7 +32,7 @@ def choose_cover(rows: Sequence[Row], strength: int = 2) -> list[int]:
 
 
 def _list_groups(row: Row, strength: int) -> Iterator[_Group]:
-    return combinations(enumerate(row), strength)
+    return combinations(enumerate(row), min(strength, len(row)))
 
 
 def cover(cases: Sequence[_Case], read_row: Callable[[_Case], Row], strength: int = 2) -> list[ParameterSet]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import aiohttp
 import pytest
 
+from tests.covering import cover
 from tests.toy.agent import Session, Shape, Style, find_tokens, make_session
 from tests.toy.counting import TokenCounter
 from tests.toy.economics import prefix_breaks, prefix_reuse, sent_with_opening, summary_budget
@@ -53,6 +54,7 @@ CASES = [
     for stream in (True, False)
     for style in ("one_user", "many_users")
 ]
+COVER = cover(CASES, lambda case: (case.window, case.max_tokens, case.stream, case.style))
 
 
 async def play(case: Case) -> Run:
@@ -63,7 +65,7 @@ async def play(case: Case) -> Run:
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("case", CASES, ids=str)
+@pytest.mark.parametrize("case", COVER, ids=str)
 async def test_every_request_is_answered_at_a_fair_price(case: Case) -> None:
     session, counter = case.session, TokenCounter(case.bias)
     run = await play(case)
@@ -80,7 +82,9 @@ async def test_every_request_is_answered_at_a_fair_price(case: Case) -> None:
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("case", CASES[:4], ids=str)
+@pytest.mark.parametrize(
+    "case", cover(CASES[:4], lambda case: (case.stream, case.style), strength=1), ids=str
+)
 async def test_the_prefix_breaks_only_at_a_compaction_or_a_prune_batch(case: Case) -> None:
     run = await play(case)
     plans = [answer.header("x-gateway-plan") for answer in run.answers]

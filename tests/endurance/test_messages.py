@@ -4,6 +4,7 @@ from dataclasses import dataclass, replace
 
 import pytest
 
+from tests.covering import cover
 from tests.toy.agent import Session, Shape, Style, find_tokens, make_session, with_thinking
 from tests.toy.counting import TokenCounter
 from tests.toy.economics import prefix_reuse, sent_with_opening, summary_budget
@@ -50,6 +51,7 @@ CASES = [
     for stream in (True, False)
     for thinks in (True, False)
 ] + [Case(150, 128_000, 8_192, stream=True, thinks=True, style="many_users", bias=1.1)]
+COVER = cover(CASES, lambda case: (case.window, case.style, case.stream, case.thinks))
 
 
 async def play(case: Case, settings: str = "") -> tuple[ToyUpstream, Run]:
@@ -59,7 +61,7 @@ async def play(case: Case, settings: str = "") -> tuple[ToyUpstream, Run]:
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("case", CASES, ids=str)
+@pytest.mark.parametrize("case", COVER, ids=str)
 async def test_every_request_is_answered_at_a_fair_price(case: Case) -> None:
     session, counter = case.session, TokenCounter(case.bias)
     _, run = await play(case)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import aiohttp
 import pytest
 
+from tests.covering import cover
 from tests.toy.agent import Session, Shape, find_tokens, make_session, with_thinking
 from tests.toy.counting import TokenCounter
 from tests.toy.dialect import Since
@@ -55,6 +56,7 @@ CASES = [
     for history in ("whole", "references", "previous")
     for thinks in (True, False)
 ] + [Case(150, 128_000, stream=True, history="whole", thinks=True)]
+COVER = cover(CASES, lambda case: (case.window, case.stream, case.history, case.thinks))
 
 
 async def play(case: Case) -> Run:
@@ -64,7 +66,7 @@ async def play(case: Case) -> Run:
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("case", CASES, ids=str)
+@pytest.mark.parametrize("case", COVER, ids=str)
 async def test_every_request_is_answered_at_a_fair_price(case: Case) -> None:
     session, counter = case.session, TokenCounter(case.bias)
     run = await play(case)

@@ -13,6 +13,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 
+from tests.covering import cover_product
 from tests.toy.agent import Message, Session, Shape, Style, Turn, find_tokens, make_session, with_thinking
 from tests.toy.chat import CHAT
 from tests.toy.delivery import Delivery, RawAnswer
@@ -88,20 +89,11 @@ def end_of_messages(seen: Seen) -> int:
     return seen.body.index(b'],"tools":[{"type"')
 
 
-CASES = [
-    pytest.param(times, style, bias, is_known, (place + at) % 2 == 0)
-    for place, times in enumerate((5, 20, 50))
-    for at, (style, bias, is_known) in enumerate(
-        (style, bias, is_known)
-        for style in ("one_user", "many_users")
-        for bias in (0.7, 1.0, 1.6)
-        for is_known in (True, False)
-    )
-]
-
-
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize(("times", "style", "bias", "is_known", "stream"), CASES)
+@pytest.mark.parametrize(
+    ("times", "style", "bias", "is_known", "stream"),
+    cover_product((5, 20, 50), ("one_user", "many_users"), (0.7, 1.0, 1.6), (True, False), (True, False)),
+)
 async def test_first_contact_with_many_windows_is_answered(
     times: int, style: Style, bias: float, is_known: bool, stream: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -129,13 +121,6 @@ def check(meeting: Meeting, shape: Shape, surprises: int = 1) -> None:
     assert second[: len(first)] == first
 
 
-ABROAD = [
-    pytest.param(times, bias, is_known, dialect, id=f"{times}-{bias}-{is_known}-{dialect.path}")
-    for dialect in (RESPONSES, MESSAGES)
-    for times, bias, is_known in ((5, 1.6, True), (5, 1.0, False), (20, 1.0, True), (20, 1.6, False))
-]
-
-
 def name_the_window(toy: ToyUpstream) -> None:
     """In chat's words, as the servers do whose windows nobody knows. OpenAI's own name no number here."""
 
@@ -149,7 +134,8 @@ def name_the_window(toy: ToyUpstream) -> None:
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize(("times", "bias", "is_known", "dialect"), ABROAD)
+@pytest.mark.parametrize("dialect", [RESPONSES, MESSAGES], ids=lambda dialect: dialect.path)
+@pytest.mark.parametrize(("times", "bias", "is_known"), cover_product((5, 20), (1.0, 1.6), (True, False)))
 async def test_so_is_it_in_another_format(
     times: int, bias: float, is_known: bool, dialect: Dialect, caplog: pytest.LogCaptureFixture
 ) -> None:

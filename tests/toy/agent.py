@@ -9,6 +9,7 @@ import random
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Literal
 
 from tests.toy.chat import CHAT
@@ -132,8 +133,12 @@ def with_thinking(session: Session, tokens: int = 60) -> Session:
     return replace(session, turns=tuple(turns))
 
 
+@lru_cache(maxsize=8)
 def make_session(turns: int, seed: int, style: Style = "one_user", turn_tokens: int = 750) -> Session:
-    """A session of so many requests, each adding about `turn_tokens` (bias 1.0) to the next."""
+    """A session of so many requests, each adding about `turn_tokens` (bias 1.0) to the next.
+
+    Equal sessions are one object: drawing a long one takes a second.
+    """
     return _Writer(random.Random(seed), style, turn_tokens).write(f"{style}-{turns}-{seed}", turns)
 
 

@@ -28,7 +28,7 @@ def render_prompt(request: Request) -> bytes:
     """
     leading = [request[name] for name in ("instructions", "system") if request.get(name) is not None]
     parts = map(without_marks, [request.get("tools"), *leading, *_read_messages(request)])
-    return "\n".join(map(render_compact, parts)).encode("utf-8", "surrogatepass")
+    return render_compact([*parts]).encode("utf-8", "surrogatepass")
 
 
 def _read_messages(request: Request) -> list[object]:

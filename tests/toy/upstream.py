@@ -11,6 +11,7 @@ import time
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from types import TracebackType
 from typing import Self
 
@@ -65,8 +66,13 @@ class Seen:
 
     @property
     def request(self) -> Request:
-        """The parsed body; {} if it is not a JSON object. Parsed anew each time: a long run stays small."""
-        return _read_object(self.body, dict(self.headers)) or {}
+        """The parsed body, or {} if it is not a JSON object. It is not kept: a long run stays small."""
+        return self.parsed or {}
+
+    @property
+    def parsed(self) -> Request | None:
+        encodings = [value for name, value in self.headers if name.lower() == "content-encoding"]
+        return _read_object(self.body, encodings[0] if encodings else "")
 
 
 class ToyUpstream:
@@ -158,7 +164,7 @@ class ToyUpstream:
         return seen
 
     def _read(self, seen: Seen, dialect: Dialect) -> None:
-        parsed = _read_object(seen.body, dict(seen.headers))
+        parsed = seen.parsed
         recalled = None if parsed is None else dialect.recall(parsed, self.memory)
         if parsed is None or recalled is None or isinstance(recalled, Refusal):
             return
@@ -176,7 +182,7 @@ class ToyUpstream:
         if (seen.method, path) in self.raw_answers:
             return self.raw_answers[seen.method, path]
         if seen.method == "POST" and path == _COUNT_PATH:
-            return answer_count(_read_object(seen.body, dict(seen.headers)), self.counter)
+            return answer_count(seen.parsed, self.counter)
         if seen.dialect is None:
             return RawAnswer(pieces=(_render_echo(seen),))
         if failures:
@@ -189,7 +195,7 @@ class ToyUpstream:
         return self.windows.get(str(request.get("model")), self.window)
 
     def _find_refusal(self, seen: Seen, dialect: Dialect) -> Refusal | None:
-        parsed = _read_object(seen.body, dict(seen.headers))
+        parsed = seen.parsed
         recalled = parsed if parsed is None else dialect.recall(parsed, self.memory)
         if isinstance(recalled, Refusal):
             return recalled
@@ -231,8 +237,9 @@ class ToyUpstream:
         )
 
 
-def _read_object(body: bytes, headers: dict[str, str]) -> Request | None:
-    encoding = next((value for name, value in headers.items() if name.lower() == "content-encoding"), "")
+# The toy reads each request several times while it answers it.
+@lru_cache(maxsize=4)
+def _read_object(body: bytes, encoding: str) -> Request | None:
     wbits = {"gzip": 31, "deflate": 15}.get(encoding)
     try:
         parsed = json.loads(body if wbits is None else zlib.decompress(body, wbits))
