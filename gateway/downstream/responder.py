@@ -1,7 +1,7 @@
 """What a client has been sent so far, and how it is kept waiting.
 
 Nothing is sent before it must be. The first keep-alive commits status 200; after that a failure can only be
-an error event in the stream or a broken connection, never a clean end (docs/design.md, Validity).
+an error event in the stream or a broken connection, never a clean end (docs/design.md, Transparency).
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""Bodies as they come in over a real socket: whole, compressed, too large, asked for, streamed, absent."""
+"""Bodies as they come in over a real socket: whole, compressed, too large, announced, streamed, absent."""
 
 import asyncio
 import gzip
@@ -7,9 +7,10 @@ from contextlib import asynccontextmanager
 
 import brotli
 import pytest
+from multidict import CIMultiDict, CIMultiDictProxy
 
 from gateway.core.errors import RequestRefused
-from gateway.downstream.request import ReceivedBody, Request, read_body, stream_body
+from gateway.downstream.request import ReceivedBody, Request, RequestHead, read_body, stream_body
 from gateway.downstream.response import Response, send_local_response
 from gateway.downstream.server import Server
 
@@ -19,20 +20,20 @@ TEXT = b'{"messages": []}' * 10
 
 @asynccontextmanager
 async def serving(read: Callable[[Request], Awaitable[object]]) -> AsyncIterator[int]:
-    async def answer(request: Request) -> Response:
+    async def respond(request: Request) -> Response:
         await read(request)
         return send_local_response(request, 200, b"{}")
 
-    listener = Server(answer)
-    await listener.open("127.0.0.1", 0)
+    server = Server(respond)
+    await server.open("127.0.0.1", 0)
     try:
-        yield listener.port
+        yield server.port
     finally:
-        await listener.close()
+        await server.close()
 
 
 async def send(port: int, *pieces: bytes) -> bytes:
-    """Everything that comes back up to the end of the answer's head."""
+    """Everything that comes back up to the end of the response's head."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     received = b""
     for piece in pieces:
@@ -97,7 +98,7 @@ LARGE = bytes(range(256)) * 700
 @pytest.mark.parametrize(
     ("coding", "compress"), [("gzip", gzip.compress), ("br", brotli.compress), ("GZIP", gzip.compress)]
 )
-async def test_a_coding_is_taken_off_and_the_original_kept(
+async def test_a_content_encoding_is_removed_and_the_original_kept(
     body: bytes, coding: str, compress: Callable[[bytes], bytes]
 ) -> None:
     packed = compress(body)
@@ -105,13 +106,13 @@ async def test_a_coding_is_taken_off_and_the_original_kept(
 
 
 @pytest.mark.parametrize("coding", ["gzip", "br", "zstd", "exotic", "gzip, exotic"])
-async def test_what_cannot_be_unpacked_stays_as_it_came(coding: str) -> None:
+async def test_a_body_that_cannot_be_decoded_stays_as_it_came(coding: str) -> None:
     assert await read_all(request(b"odd \x00\xff", f"Content-Encoding: {coding}")) == ReceivedBody(
         *[b"odd \x00\xff"] * 2
     )
 
 
-async def test_what_unpacks_to_more_than_the_limit_stays_packed() -> None:
+async def test_a_body_that_decodes_to_more_than_the_limit_stays_encoded() -> None:
     bomb = gzip.compress(b"x" * (MOST_BYTES + 1))
     assert await read_all(request(bomb, "Content-Encoding: gzip")) == ReceivedBody(bomb, bomb)
 
@@ -123,7 +124,7 @@ async def test_a_body_over_the_limit_is_refused(make: Callable[[bytes], bytes]) 
     assert (refused.status, refused.code) == (413, "request_too_large")
 
 
-async def test_a_client_that_asks_first_is_answered() -> None:
+async def test_a_client_that_expects_a_continue_gets_one() -> None:
     whole = request(TEXT, "Expect: 100-Continue")
     head, _, body = whole.partition(b"\r\n\r\n")
 
@@ -137,7 +138,7 @@ async def test_a_client_that_asks_first_is_answered() -> None:
         assert b"100" not in await send(port, request(TEXT))
 
 
-async def test_a_client_that_asks_first_is_not_invited_to_send_too_much() -> None:
+async def test_a_client_that_announces_too_large_a_body_gets_no_continue() -> None:
     async def read(incoming: Request) -> None:
         with pytest.raises(RequestRefused):
             await read_body(incoming, MOST_BYTES)
@@ -147,7 +148,7 @@ async def test_a_client_that_asks_first_is_not_invited_to_send_too_much() -> Non
         assert b"100 Continue" not in await send(port, head + b"\r\n\r\n")
 
 
-async def test_a_body_that_is_only_relayed_comes_as_it_comes() -> None:
+async def test_a_body_that_is_only_relayed_is_streamed() -> None:
     found: list[bytes | None] = []
 
     async def read(incoming: Request) -> None:
@@ -161,3 +162,36 @@ async def test_a_body_that_is_only_relayed_comes_as_it_comes() -> None:
         await send(port, chunked(TEXT, b"more"))
         await send(port, b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
     assert found == [TEXT, TEXT + b"more", None]
+
+
+def make_head(method: str, target: str, *headers: tuple[bytes, bytes]) -> RequestHead:
+    text = CIMultiDict((name.decode(), value.decode("latin-1")) for name, value in headers)
+    return RequestHead(method, target, CIMultiDictProxy(text), headers)
+
+
+AGENT = (b"Host", b"a"), (b"X-Session", b"s\xe9"), (b"X-Session", b"t")
+
+
+def test_heads_that_differ_in_the_length_of_the_body_only_have_the_same_key() -> None:
+    first, second = ((b"Content-Length", b"5"),), ((b"content-length", b"600"),)
+    keys = {
+        make_head("POST", "/", *AGENT).head_key,
+        make_head("POST", "/", *AGENT, *first).head_key,
+        make_head("POST", "/", *second, *AGENT).head_key,
+    }
+    assert len(keys) == 1
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        make_head("PUT", "/", *AGENT),
+        make_head("POST", "/v1", *AGENT),
+        make_head("POST", "/", *AGENT[:2]),
+        make_head("POST", "/", *AGENT[::-1]),
+        make_head("POST", "/", AGENT[0], (b"x-session", b"s\xe9"), AGENT[2]),
+        make_head("POST", "/", *AGENT[:2], (b"X-Session", b"T")),
+    ],
+)
+def test_any_other_difference_of_heads_is_in_their_keys(other: RequestHead) -> None:
+    assert other.head_key != make_head("POST", "/", *AGENT).head_key

@@ -1,4 +1,4 @@
-"""What clients send, however it is cut, comes out as requests, one after the other, each with its answer."""
+"""Requests come out in order however they are cut; what is not HTTP is refused; the port drains."""
 
 import asyncio
 import gc
@@ -10,7 +10,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 
 import pytest
-from aiohttp import web
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -19,6 +18,7 @@ from gateway.downstream.request import Request, read_body, stream_body
 from gateway.downstream.response import Response, send_local_response
 from gateway.downstream.server import Server
 from gateway.headers import ResponseHead
+from tests.builders.downstream import Line, settle
 from tests.examples import examples
 from tests.wire_through.raw import Connection, connecting
 
@@ -27,16 +27,16 @@ SLOW_SECONDS = 5
 Seen = tuple[str, str, bytes | None, str]
 
 
-class Guide:
-    """Notes what requests were; `/whole` is read first, `/stream` as it comes, `/unread` not at all."""
+class Recorder:
+    """Records requests. It reads `/whole` first, streams `/stream`, and ignores the body of `/unread`."""
 
     def __init__(self) -> None:
         self.seen: list[Seen] = []
         self._busy: set[asyncio.Transport | None] = set()
 
-    async def answer(self, request: Request) -> Response:
+    async def respond(self, request: Request) -> Response:
         line = request.head
-        assert request.transport not in self._busy, "one after the other"
+        assert request.transport not in self._busy, "two requests of one connection at a time"
         self._busy.add(request.transport)
         await asyncio.sleep(0)
         body: bytes | None = None
@@ -50,41 +50,6 @@ class Guide:
         return send_local_response(request, 200, json.dumps(line.headers.get("X-Name", "")).encode())
 
 
-class Line(asyncio.Transport):
-    """A connection in memory: what was written, and whether more may come."""
-
-    def __init__(self, connection: web.RequestHandler) -> None:
-        super().__init__()
-        self._connection = connection
-        self.written = b""
-        self.answered = 0
-        self.is_paused = self.is_closed = False
-        connection.connection_made(self)
-
-    def write(self, data: bytes | bytearray | memoryview) -> None:
-        self.written += data
-        self.answered += bytes(data).startswith(b"HTTP/1.1 200 OK")
-
-    def get_write_buffer_size(self) -> int:
-        return 0
-
-    def pause_reading(self) -> None:
-        self.is_paused = True
-
-    def resume_reading(self) -> None:
-        self.is_paused = False
-
-    def is_closing(self) -> bool:
-        return self.is_closed
-
-    def close(self) -> None:
-        if not self.is_closed:
-            self.is_closed = True
-            asyncio.get_running_loop().call_soon(self._connection.connection_lost, None)
-
-    abort = close
-
-
 def sized(name: str, target: str, body: bytes, *headers: str) -> tuple[bytes, Seen]:
     lines = [
         f"POST {target} HTTP/1.1",
@@ -94,7 +59,7 @@ def sized(name: str, target: str, body: bytes, *headers: str) -> tuple[bytes, Se
         *headers,
     ]
     sent = "\r\n".join(lines).encode() + b"\r\n\r\n" + body
-    # A body of no bytes that is only relayed is none.
+    # An empty body that is only relayed counts as none.
     seen = None if target == "/unread" or (target == "/stream" and not body) else body
     return sent, ("POST", target, seen, name)
 
@@ -142,21 +107,20 @@ async def test_any_requests_in_any_pieces_come_out_in_order(
     sent = b"".join(part for part, _ in wanted)
     cuts = sorted(data.draw(st.lists(st.integers(0, len(sent)), max_size=12), label="cuts"))
     waits = data.draw(st.lists(st.integers(0, 6), min_size=len(cuts) + 1, max_size=len(cuts) + 1))
-    guide = Guide()
-    line = Line(connection := Server(guide.answer).make_connection())
+    recorder = Recorder()
+    line = Line(connection := Server(recorder.respond).make_connection())
     for start, end, wait in zip([0, *cuts], [*cuts, len(sent)], waits, strict=True):
         if start < end:
             connection.data_received(sent[start:end])
         for _ in range(wait):
             await asyncio.sleep(0)
     async with asyncio.timeout(SLOW_SECONDS):
-        while line.answered < len(wanted):
+        while line.responses < len(wanted):
             await asyncio.sleep(0)
-    assert guide.seen == [seen for _, seen in wanted]
-    answers = line.written.replace(b"HTTP/1.1 100 Continue\r\n\r\n", b"").split(b"HTTP/1.1 200 OK\r\n")[1:]
-    assert [json.loads(answer.partition(b"\r\n\r\n")[2]) for answer in answers] == [s[3] for _, s in wanted]
-    for _ in range(10):
-        await asyncio.sleep(0)
+    assert recorder.seen == [seen for _, seen in wanted]
+    responses = line.written.replace(b"HTTP/1.1 100 Continue\r\n\r\n", b"").split(b"HTTP/1.1 200 OK\r\n")[1:]
+    assert [json.loads(answer.partition(b"\r\n\r\n")[2]) for answer in responses] == [s[3] for _, s in wanted]
+    await settle()
     assert not line.is_closed
     assert not line.is_paused
     line.close()
@@ -165,16 +129,16 @@ async def test_any_requests_in_any_pieces_come_out_in_order(
 
 @asynccontextmanager
 async def listening(
-    answer: Callable[[Request], Awaitable[Response | None]],
+    respond: Callable[[Request], Awaitable[Response | None]],
     idle_seconds: float = 60,
     chunk_seconds: float = 60,
 ) -> AsyncIterator[Server]:
-    listener = Server(answer, idle_seconds, chunk_seconds)
-    await listener.open("127.0.0.1", 0)
+    server = Server(respond, idle_seconds, chunk_seconds)
+    await server.open("127.0.0.1", 0)
     try:
-        yield listener
+        yield server
     finally:
-        await listener.close()
+        await server.close()
 
 
 async def read_head(client: Connection) -> bytes:
@@ -182,8 +146,8 @@ async def read_head(client: Connection) -> bytes:
         return await client.reader.readuntil(b"\r\n\r\n")
 
 
-async def read_answer(client: Connection) -> bytes:
-    """Head and body of the next one, which tells its length."""
+async def read_response(client: Connection) -> bytes:
+    """Head and body of the next response, which has a Content-Length."""
     head = await read_head(client)
     async with asyncio.timeout(SLOW_SECONDS):
         length = int(head.lower().partition(b"content-length: ")[2].partition(b"\r\n")[0])
@@ -198,38 +162,38 @@ async def read_rest(client: Connection) -> bytes:
 @pytest.mark.parametrize("target", ["/whole", "/stream", "/unread"])
 @pytest.mark.parametrize("size", [300_000, 5_000_000])
 async def test_large_bodies_read_or_not_leave_the_connection_usable(target: str, size: int) -> None:
-    guide = Guide()
-    async with listening(guide.answer) as listener, connecting(listener.port) as client:
+    recorder = Recorder()
+    async with listening(recorder.respond) as server, connecting(server.port) as client:
         for _ in range(3):
             await client.send(sized("n", target, b"x" * size)[0])
-            assert (await read_answer(client)).startswith(b"HTTP/1.1 200 OK")
+            assert (await read_response(client)).startswith(b"HTTP/1.1 200 OK")
     wanted = None if target == "/unread" else b"x" * size
-    assert [seen[2] for seen in guide.seen] == [wanted] * 3
+    assert [seen[2] for seen in recorder.seen] == [wanted] * 3
 
 
-async def test_who_asks_before_each_body_is_told_to_go_on_each_time() -> None:
-    guide = Guide()
-    async with listening(guide.answer) as listener, connecting(listener.port) as client:
+async def test_a_client_that_expects_a_continue_before_each_body_gets_one_each_time() -> None:
+    recorder = Recorder()
+    async with listening(recorder.respond) as server, connecting(server.port) as client:
         for body in (b"a" * 10, b"b" * 20, b"c" * 30):
             sent = sized("n", "/whole", body, "Expect: 100-continue")[0]
             await client.send(sent[: -len(body)])
             assert await read_head(client) == b"HTTP/1.1 100 Continue\r\n\r\n"
             await client.send(body)
-            assert (await read_answer(client)).startswith(b"HTTP/1.1 200 OK")
-    assert [seen[2] for seen in guide.seen] == [b"a" * 10, b"b" * 20, b"c" * 30]
+            assert (await read_response(client)).startswith(b"HTTP/1.1 200 OK")
+    assert [seen[2] for seen in recorder.seen] == [b"a" * 10, b"b" * 20, b"c" * 30]
 
 
-async def test_many_may_be_sent_ahead() -> None:
-    guide = Guide()
-    async with listening(guide.answer) as listener, connecting(listener.port) as client:
+async def test_many_requests_may_be_sent_ahead() -> None:
+    recorder = Recorder()
+    async with listening(recorder.respond) as server, connecting(server.port) as client:
         wanted = [sized(f"{number}", "/whole", b"y" * 20_000) for number in range(100)]
         wanted += [bare(f"{number}", "/whole") for number in range(100)]
         wanted += [chunked(f"{number}", "/whole", b"z" * 2_000) for number in range(100)]
         async with asyncio.TaskGroup() as group:
             group.create_task(client.send(b"".join(sent for sent, _ in wanted)))
             for _ in wanted:
-                assert (await read_answer(client)).startswith(b"HTTP/1.1 200 OK")
-    assert guide.seen == [seen for _, seen in wanted]
+                assert (await read_response(client)).startswith(b"HTTP/1.1 200 OK")
+    assert recorder.seen == [seen for _, seen in wanted]
 
 
 @pytest.mark.parametrize(
@@ -246,37 +210,37 @@ async def test_many_may_be_sent_ahead() -> None:
     ],
 )
 @pytest.mark.parametrize("is_first", [True, False])
-async def test_what_is_no_http_is_refused_as_clients_know_errors(
+async def test_bytes_that_are_not_http_are_refused_with_an_openai_error(
     junk: bytes, is_first: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
-    guide = Guide()
-    async with listening(guide.answer) as listener, connecting(listener.port) as client:
+    recorder = Recorder()
+    async with listening(recorder.respond) as server, connecting(server.port) as client:
         if not is_first:
             await client.send(sized("n", "/whole", b"x")[0])
-            await read_answer(client)
+            await read_response(client)
         await client.send(junk)
         head, _, body = (await read_rest(client)).partition(b"\r\n\r\n")
     assert head.startswith(b"HTTP/1.1 400 Bad Request")
     assert b"connection: close" in head.lower()
     assert json.loads(body)["error"]["type"] == "invalid_request_error"
-    assert len(guide.seen) == (not is_first)
+    assert len(recorder.seen) == (not is_first)
     assert "LEAKME" not in caplog.text
     assert re.search(r"^INFO .* (Bad|Invalid|Line)\w+ on a connection$", caplog.text, re.MULTILINE)
 
 
 @pytest.mark.parametrize("target", ["/whole", "/stream"])
-async def test_a_chunk_that_is_none_ends_the_wait_for_it(target: str) -> None:
+async def test_a_malformed_chunk_ends_the_wait_for_the_body(target: str) -> None:
     broken: list[RequestRefused] = []
 
-    async def answer(request: Request) -> Response:
+    async def respond(request: Request) -> Response:
         try:
-            return await Guide().answer(request)
+            return await Recorder().respond(request)
         except RequestRefused as error:
             broken.append(error)
             return send_local_response(request, 400, b"{}")
 
-    async with listening(answer, chunk_seconds=0.5) as listener, connecting(listener.port) as client:
+    async with listening(respond, chunk_seconds=0.5) as server, connecting(server.port) as client:
         head = f"POST {target} HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n"
         await client.send(head.encode())
         await asyncio.sleep(0.05)
@@ -285,43 +249,43 @@ async def test_a_chunk_that_is_none_ends_the_wait_for_it(target: str) -> None:
     assert len(broken) == 1
 
 
-@pytest.mark.parametrize("is_given_up", [True, False])
-async def test_half_an_answer_is_broken_off(is_given_up: bool) -> None:
+@pytest.mark.parametrize("has_handler_ended", [True, False])
+async def test_a_response_without_its_end_is_broken_off(has_handler_ended: bool) -> None:
     is_over = asyncio.Event()
 
-    async def answer(request: Request) -> Response:
+    async def respond(request: Request) -> Response:
         half = Response(ResponseHead(200, "OK", []), request)
         half.send(b"half")
         await is_over.wait()
         return half
 
     async with (
-        listening(answer) as listener,
-        connecting(listener.port) as client,
-        connecting(listener.port) as older,
+        listening(respond) as server,
+        connecting(server.port) as client,
+        connecting(server.port) as older,
     ):
         await client.send(bare("n", "/")[0])
         await older.send(b"GET / HTTP/1.0\r\nHost: a\r\n\r\n")
         assert b"200 OK" in await read_head(client) and b"200 OK" in await read_head(older)
-        if is_given_up:
+        if has_handler_ended:
             is_over.set()
         else:
-            await listener.close()
+            await server.close()
         assert not (await read_rest(client)).endswith(b"0\r\n\r\n")
-        # Without chunks only a reset tells that it is not whole.
+        # Without chunks only a RST tells that the response is not whole.
         with pytest.raises(ConnectionResetError):
             await read_rest(older)
 
 
-async def test_a_slow_reader_gets_its_answer_though_the_port_closes() -> None:
-    async def answer(request: Request) -> Response:
+async def test_a_slow_reader_gets_its_response_though_the_port_closes() -> None:
+    async def respond(request: Request) -> Response:
         return send_local_response(request, 200, b"x" * 10_000_000)
 
-    async with listening(answer) as listener, connecting(listener.port) as client:
+    async with listening(respond) as server, connecting(server.port) as client:
         await client.send(bare("n", "/")[0])
         await read_head(client)
-        await listener.drain(SLOW_SECONDS)
-        await listener.close()
+        await server.drain(SLOW_SECONDS)
+        await server.close()
         await asyncio.sleep(0.1)
         assert len(await read_rest(client)) == 10_000_000
 
@@ -333,33 +297,33 @@ async def until(condition: Callable[[], bool]) -> None:
 
 
 class Held:
-    """Something that a handler holds."""
+    """An object that lives as long as the handler that made it."""
 
 
 @pytest.fixture
-def uncollected() -> Iterator[None]:
-    """Nothing goes but what nobody refers to."""
+def without_collector() -> Iterator[None]:
+    """Without the collector, only objects without references go."""
     gc.collect()
     gc.disable()
     yield
     gc.enable()
 
 
-@pytest.mark.usefixtures("uncollected")
-async def test_who_hangs_up_in_mid_upload_leaves_nothing_behind() -> None:
+@pytest.mark.usefixtures("without_collector")
+async def test_a_client_that_hangs_up_during_an_upload_leaves_nothing_in_memory() -> None:
     held: list[weakref.ref[Held]] = []
     begun = asyncio.Event()
 
-    async def answer(request: Request) -> Response | None:
+    async def respond(request: Request) -> Response | None:
         begun.set()
         own = Held()
         held.append(weakref.ref(own))
         await read_body(request, MOST_BYTES)
         return None
 
-    async with listening(answer) as listener:
+    async with listening(respond) as server:
         for target in ("/whole", "/other"):
-            async with connecting(listener.port) as client:
+            async with connecting(server.port) as client:
                 begun.clear()
                 await client.send(sized("n", target, b"x" * 1_000_000)[0][:-10])
                 await asyncio.wait_for(begun.wait(), SLOW_SECONDS)
@@ -377,54 +341,54 @@ OFFER = "Connection: Upgrade\r\nUpgrade: "
         f"POST / HTTP/1.1\r\nHost: a\r\n{OFFER}h2c\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
     ],
 )
-async def test_behind_an_offer_of_another_protocol_the_connection_ends_and_says_so(head: str) -> None:
-    async with listening(Guide().answer) as listener, connecting(listener.port) as client:
+async def test_a_connection_ends_behind_an_offer_of_another_protocol(head: str) -> None:
+    async with listening(Recorder().respond) as server, connecting(server.port) as client:
         await client.send(head.encode() + bare("n", "/")[0])
-        answers = await read_rest(client)
-    assert answers.count(b"HTTP/1.1 200 OK") == 1
-    assert b"Connection: close" in answers
+        responses = await read_rest(client)
+    assert responses.count(b"HTTP/1.1 200 OK") == 1
+    assert b"Connection: close" in responses
 
 
 @pytest.mark.parametrize("length", [str(2**64 - 1), "9" * 16, "0" * 5_000 + "5"])
 @pytest.mark.parametrize("cut", [10, 10_000])
 @pytest.mark.parametrize("before", [b"", sized("n", "/whole", b"x")[0]])
-async def test_a_length_beyond_reason_is_no_http(length: str, cut: int, before: bytes) -> None:
-    guide = Guide()
-    async with listening(guide.answer) as listener, connecting(listener.port) as client:
+async def test_an_absurd_length_is_refused(length: str, cut: int, before: bytes) -> None:
+    recorder = Recorder()
+    async with listening(recorder.respond) as server, connecting(server.port) as client:
         head = f"POST /unread HTTP/1.1\r\nHost: a\r\nContent-Length: {length}\r\n\r\n".encode()
         await client.send(before + head[:cut])
         await asyncio.sleep(0.05)
         await client.send(head[cut:])
         assert b"HTTP/1.1 400" in await read_rest(client)
-        await asyncio.wait_for(listener.drain(SLOW_SECONDS), 1)
-    assert len(guide.seen) == bool(before)
+        await asyncio.wait_for(server.drain(SLOW_SECONDS), 1)
+    assert len(recorder.seen) == bool(before)
 
 
-async def test_what_is_sent_ahead_is_bounded() -> None:
+async def test_the_bytes_that_are_sent_ahead_are_bounded() -> None:
     sent = bare("n", "/")[0]
     many = sent * (100_000 // len(sent))
     fed = 0
 
-    async def answer(request: Request) -> Response:
+    async def respond(request: Request) -> Response:
         await asyncio.sleep(0)
         return send_local_response(request, 200, b"{}")
 
-    line = Line(connection := Server(answer).make_connection())
+    line = Line(connection := Server(respond).make_connection())
     for _ in range(40_000):
         if not line.is_paused:
             connection.data_received(many)
             fed += len(many)
         await asyncio.sleep(0)
-        assert fed - line.answered * len(sent) < 250_000
+        assert fed - line.responses * len(sent) < 250_000
     assert fed > 400_000
     line.close()
     await asyncio.sleep(0)
 
 
-async def test_who_hangs_up_ends_the_answer() -> None:
+async def test_a_client_that_hangs_up_cancels_its_handler() -> None:
     begun, ended = asyncio.Event(), asyncio.Event()
 
-    async def answer(request: Request) -> Response | None:
+    async def respond(request: Request) -> Response | None:
         begun.set()
         try:
             await asyncio.sleep(60)
@@ -432,8 +396,8 @@ async def test_who_hangs_up_ends_the_answer() -> None:
             ended.set()
         return None
 
-    async with listening(answer) as listener:
-        async with connecting(listener.port) as client:
+    async with listening(respond) as server:
+        async with connecting(server.port) as client:
             await client.send(bare("n", "/")[0])
             await asyncio.wait_for(begun.wait(), SLOW_SECONDS)
             assert not ended.is_set()
@@ -441,72 +405,84 @@ async def test_who_hangs_up_ends_the_answer() -> None:
 
 
 async def test_draining_waits_for_requests_under_way_and_closes_their_connections() -> None:
-    guide, late = Guide(), list[bool]()
+    recorder, late = Recorder(), list[bool]()
 
-    async def answer(request: Request) -> Response:
+    async def respond(request: Request) -> Response:
         late.append(request.is_late)
-        return await guide.answer(request)
+        return await recorder.respond(request)
 
     async with (
-        listening(answer) as listener,
-        connecting(listener.port) as client,
-        connecting(listener.port) as other,
+        listening(respond) as server,
+        connecting(server.port) as client,
+        connecting(server.port) as other,
     ):
         sent = sized("n", "/whole", b"x" * 1_000)[0]
         await other.send(sent)
-        answered = await read_answer(other)
+        replies = await read_response(other)
         await client.send(sent + sent[:-10])
-        answered += await read_answer(client)
-        assert b"connection: close" not in answered.lower()
+        replies += await read_response(client)
+        assert b"connection: close" not in replies.lower()
         await until(lambda: len(late) == 3)
-        draining = asyncio.create_task(listener.drain(SLOW_SECONDS))
+        draining = asyncio.create_task(server.drain(SLOW_SECONDS))
         await asyncio.sleep(0.05)
         assert not draining.done()
         await other.send(sent)
-        assert b"Connection: close" in await read_answer(other)
+        assert b"Connection: close" in await read_response(other)
         await client.send(sent[-10:])
-        assert b"Connection: close" in await read_answer(client)
+        assert b"Connection: close" in await read_response(client)
         assert await read_rest(client) == b""
         await asyncio.wait_for(draining, SLOW_SECONDS)
     assert late == [False, False, False, True]
 
 
 async def test_a_request_that_came_just_before_draining_gets_its_response() -> None:
-    guide = Guide()
-    listener = Server(guide.answer)
-    line = Line(connection := listener.make_connection())
+    recorder = Recorder()
+    server = Server(recorder.respond)
+    line = Line(connection := server.make_connection())
     await asyncio.sleep(0.01)
     connection.data_received(bare("n", "/")[0])
-    await listener.drain(SLOW_SECONDS)
-    await listener.close()
+    await server.drain(SLOW_SECONDS)
+    await server.close()
     assert line.written.startswith(b"HTTP/1.1 200 OK")
     assert b"Connection: close" in line.written
 
 
-async def test_draining_does_not_wait_for_ever() -> None:
-    async def answer(request: Request) -> Response | None:
+async def test_draining_does_not_wait_forever() -> None:
+    async def respond(request: Request) -> Response | None:
         await asyncio.sleep(60)
         return None
 
-    async with listening(answer) as listener, connecting(listener.port) as client:
+    async with listening(respond) as server, connecting(server.port) as client:
         await client.send(bare("n", "/")[0])
         await asyncio.sleep(0.05)
-        await asyncio.wait_for(listener.drain(0.05), SLOW_SECONDS)
-        await asyncio.wait_for(listener.close(), SLOW_SECONDS)
+        await asyncio.wait_for(server.drain(0.05), SLOW_SECONDS)
+        await asyncio.wait_for(server.close(), SLOW_SECONDS)
         assert await read_rest(client) == b""
 
 
-async def test_connections_that_nobody_uses_are_closed() -> None:
-    guide = Guide()
+async def test_unused_connections_are_closed() -> None:
+    recorder = Recorder()
     async with (
-        listening(guide.answer, idle_seconds=1) as listener,
-        connecting(listener.port) as silent,
-        connecting(listener.port) as used,
+        listening(recorder.respond, idle_seconds=1) as server,
+        connecting(server.port) as silent,
+        connecting(server.port) as used,
     ):
         for _ in range(12):
             await used.send(bare("n", "/")[0])
-            await read_answer(used)
+            await read_response(used)
             await asyncio.sleep(0.1)
         assert await read_rest(silent) == b""
         await used.send(bare("n", "/")[0])
-        await read_answer(used)
+        await read_response(used)
+
+
+async def test_a_handler_that_fails_breaks_the_connection_and_is_logged(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def respond(request: Request) -> Response | None:
+        raise ValueError("what went wrong")
+
+    async with listening(respond) as server, connecting(server.port) as client:
+        await client.send(bare("n", "/")[0])
+        assert await read_rest(client) == b""
+    assert "what went wrong" in caplog.text
