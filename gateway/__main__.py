@@ -12,29 +12,26 @@ from pathlib import Path
 
 from gateway import __version__
 from gateway.app import start_gateway
-from gateway.settings import Settings, SettingsError, check_file, load_settings, render_summary
+from gateway.settings import Settings, SettingsError, load_settings, render_summary
 from gateway.store import StoreError, open_store
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Exit status: 0 fine, 1 could not serve, 2 wrong usage or settings."""
-    options = _parse(arguments)
+    """The exit status: 0 for success, 1 if the gateway cannot serve, 2 for wrong usage or settings."""
+    options = _parse_arguments(arguments)
     logging.basicConfig(
         level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s", stream=sys.stderr
     )
     logging.getLogger("httpx2").setLevel(logging.WARNING)
     if options.command == "serve" and options.workers != 1:
         print(
-            "gateway: several workers need a shared store, which this version does not have", file=sys.stderr
+            "gateway: several --workers need a shared store, which this version does not have",
+            file=sys.stderr,
         )
         return 2
     try:
         if options.command == "check":
-            summary = check_file(Path(options.file), os.environ)
-            # What serve would refuse must not pass: a store that is a valid form, but not of this build.
-            open_store(load_settings(Path(options.file), os.environ).store)
-            print(summary)
-            return 0
+            return _check(Path(options.file))
         settings = load_settings(
             Path(options.config) if options.config else None,
             os.environ,
@@ -52,19 +49,29 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
 
 
-def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+def _parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="gateway", description=__doc__)
     parser.add_argument("--version", action="version", version=__version__)
     commands = parser.add_subparsers(dest="command", required=True)
-    serve = commands.add_parser("serve", help="listen and relay")
-    serve.add_argument("--config", metavar="FILE", help="settings (YAML); none are needed")
-    serve.add_argument("--upstream", metavar="URL", help="base URL of the model API, for everything")
-    serve.add_argument("--host", metavar="H")
-    serve.add_argument("--port", metavar="N", type=int)
-    serve.add_argument("--workers", metavar="N", type=int, default=1, help="processes (this version: 1)")
-    check = commands.add_parser("check", help="check a settings file and say what it means")
+    serve = commands.add_parser("serve", help="run the gateway")
+    serve.add_argument("--config", metavar="FILE", help="settings file (YAML); optional")
+    serve.add_argument("--upstream", metavar="URL", help="base URL of the model API; replaces all upstreams")
+    serve.add_argument("--host", metavar="HOST", help="address to listen on")
+    serve.add_argument("--port", metavar="N", type=int, help="port to listen on")
+    serve.add_argument(
+        "--workers", metavar="N", type=int, default=1, help="number of processes; this version supports 1"
+    )
+    check = commands.add_parser("check", help="check a settings file and print a summary")
     check.add_argument("file", metavar="FILE")
     return parser.parse_args(arguments)
+
+
+def _check(path: Path) -> int:
+    settings = load_settings(path, os.environ)
+    # `serve` would refuse a valid store URL of a kind that this build does not support.
+    open_store(settings.store)
+    print(render_summary(settings))
+    return 0
 
 
 def _run(settings: Settings) -> int:
@@ -78,13 +85,13 @@ def _run(settings: Settings) -> int:
 
 
 async def _serve(settings: Settings) -> None:
-    """Until SIGTERM or SIGINT; then drains."""
+    """Runs until SIGTERM or SIGINT, then lets open requests finish."""
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
     for signal_number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(signal_number, stopping.set)
     gateway = await start_gateway(settings)
-    _calm_collector()
+    _tune_garbage_collector()
     try:
         await stopping.wait()
         logging.getLogger("gateway").info("draining")
@@ -92,9 +99,9 @@ async def _serve(settings: Settings) -> None:
         await gateway.stop()
 
 
-def _calm_collector() -> None:
-    """Caches hold a hundred thousand objects that live long: looking through them again and again costs a
-    tenth of the time (DECISIONS, collector).
+def _tune_garbage_collector() -> None:
+    """Caches hold some hundred thousand long-lived objects. With the default thresholds, scanning them again
+    and again takes a tenth of the time (DECISIONS, collector).
     """
     gc.collect()
     gc.freeze()

@@ -13,7 +13,7 @@ import pytest
 from gateway.core.limits.model_limits import Limits
 from gateway.core.policy import Policy
 from gateway.settings import load_settings
-from gateway.settings.folder import find_config_folder
+from gateway.settings.presets import find_config_folder
 from tests.conftest import Note
 from tests.toy.presets import Compacted, Played, Script, make_prose, make_talk, play
 

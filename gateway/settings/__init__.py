@@ -1,10 +1,10 @@
-"""Settings: what an operator may say, checked at the door, and the frozen values the program runs with.
+"""What an operator may configure, validated when loaded, and the frozen values that the program runs with.
 
-The way of a file: `document` (YAML with places) with `interpolation` -> `violations` (checked by `schema`,
-`policy_schema`) -> `presets` and `crosscheck` -> `effective`. `load` puts the steps together.
+The steps of a file: `document` (YAML with line numbers, references replaced) -> `violations` (validated by
+`schema` and `policy_schema`) -> `presets` and `crosscheck` -> `effective`. `load` runs them.
 """
 
-from gateway.settings.check import check_file, render_summary
+from gateway.settings.check import render_summary
 from gateway.settings.crosscheck import is_loopback
 from gateway.settings.effective import Settings, TenantSettings, UpstreamSettings
 from gateway.settings.errors import Problem, SettingsError
@@ -36,7 +36,6 @@ __all__ = [
     "SettingsError",
     "TenantSettings",
     "UpstreamSettings",
-    "check_file",
     "is_loopback",
     "load_settings",
     "render_summary",

@@ -1,17 +1,10 @@
-"""The answer of `gateway check FILE`: what the gateway would run with, without secrets."""
+"""A summary of the settings without secrets, printed by `gateway check` and at the start."""
 
 import re
-from collections.abc import Iterator, Mapping
-from pathlib import Path
+from collections.abc import Iterator
 
 from gateway.core.policy import Policy
 from gateway.settings.effective import Settings, UpstreamSettings
-from gateway.settings.load import load_settings
-
-
-def check_file(path: Path, env: Mapping[str, str]) -> str:
-    """A summary of several lines. Raises SettingsError where the file cannot be used."""
-    return render_summary(load_settings(path, env))
 
 
 def render_summary(settings: Settings) -> str:
@@ -26,7 +19,7 @@ def _lines(settings: Settings) -> Iterator[str]:
     for name, policy in settings.policies.items():
         yield f"policy    {name}: {_describe_policy(policy)}"
     yield f"models    {len(settings.models)} rules"
-    yield f"tenants   {len(settings.tenants) or 'none: every caller key is its own'}"
+    yield f"tenants   {len(settings.tenants) or 'none: each caller key is a tenant of its own'}"
 
 
 def _describe_upstream(upstream: UpstreamSettings) -> str:

@@ -1,4 +1,4 @@
-"""Do the settings fit together? Each check looks at values that are valid by themselves."""
+"""Checks whether the settings fit together; each single value is valid already."""
 
 import ipaddress
 import socket
@@ -7,16 +7,15 @@ from urllib.parse import urlsplit
 
 from gateway.settings.document import Document, Location
 from gateway.settings.errors import Problem
-from gateway.settings.nearest import find_nearest
 from gateway.settings.schema import FileSettings, Listen
-from gateway.settings.violations import render_location
+from gateway.settings.violations import find_nearest, render_location
 
 DEFAULT_POLICY = "default"
 
 
 def find_conflicts(settings: FileSettings, document: Document) -> list[Problem]:
-    """`settings` must hold its upstreams already, the built-in ones where the file has none."""
-    checks = (_unknown_names, _double_tenants, _double_keys, _open_relay, _open_admin, _own_address)
+    """`settings` must include the built-in upstreams if the file has none."""
+    checks = (_unknown_names, _duplicate_tenants, _duplicate_keys, _open_relay, _open_admin, _own_address)
     return [
         Problem(document.find_origin(location), f"{render_location(location)}: {text}")
         for check in checks
@@ -27,7 +26,7 @@ def find_conflicts(settings: FileSettings, document: Document) -> list[Problem]:
 def is_loopback(host: str) -> bool:
     if host.lower().rstrip(".") == "localhost" or host.lower().rstrip(".").endswith(".localhost"):
         return True
-    address = _read_address(host)
+    address = _parse_address(host)
     return address is not None and address.is_loopback
 
 
@@ -42,7 +41,7 @@ def _unknown_names(settings: FileSettings) -> Iterator[_Finding]:
         yield from _unknown_name(("models", index, "policy"), rule.policy, policies)
     for name, policy in settings.policies.items():
         yield from _unknown_name(
-            ("policies", name, "summary", "upstream"), policy.summary.upstream, upstreams
+            ("policies", name, "summary", "upstream"), policy.summary_upstream, upstreams
         )
     for index, tenant in enumerate(settings.tenants):
         yield from _unknown_name(("tenants", index, "upstream"), tenant.upstream, upstreams)
@@ -51,22 +50,22 @@ def _unknown_names(settings: FileSettings) -> Iterator[_Finding]:
 
 def _unknown_name(location: Location, name: str | None, known: Collection[str]) -> Iterator[_Finding]:
     if name is not None and name not in known:
-        # The name itself stays out: it could be a secret that was put in the wrong place.
+        # The name itself is not shown: it could be a secret in the wrong place.
         yield (
             location,
             f"there is no such {location[-1]}; the nearest is {find_nearest(name, sorted(known))!r}",
         )
 
 
-def _double_tenants(settings: FileSettings) -> Iterator[_Finding]:
+def _duplicate_tenants(settings: FileSettings) -> Iterator[_Finding]:
     first: dict[str, int] = {}
     for index, tenant in enumerate(settings.tenants):
         if first.setdefault(tenant.name, index) != index:
             yield ("tenants", index, "name"), f"same name as tenants[{first[tenant.name]}]"
 
 
-def _double_keys(settings: FileSettings) -> Iterator[_Finding]:
-    """A key decides whose state is read, so it belongs to one tenant."""
+def _duplicate_keys(settings: FileSettings) -> Iterator[_Finding]:
+    """A key decides whose state is read, so two tenants must not share one."""
     first: dict[str, str] = {}
     for index, tenant in enumerate(settings.tenants):
         for position, key in enumerate(tenant.keys):
@@ -83,14 +82,14 @@ def _open_relay(settings: FileSettings) -> Iterator[_Finding]:
         if upstream.api_key is not None:
             yield (
                 ("upstreams", name, "api_key"),
-                "an open relay: anyone who reaches listen.host could spend this key; "
+                "is an open relay: anyone who reaches listen.host could use this key; "
                 "add tenants, or listen on 127.0.0.1",
             )
 
 
 def _open_admin(settings: FileSettings) -> Iterator[_Finding]:
     if settings.admin.token is None and not is_loopback(settings.admin.host):
-        yield ("admin", "token"), "needed where admin.host is not a loopback address"
+        yield ("admin", "token"), "is required if admin.host is not a loopback address"
 
 
 def _own_address(settings: FileSettings) -> Iterator[_Finding]:
@@ -109,16 +108,18 @@ def _points_at(base_url: str, listen: Listen) -> bool:
 
 
 def _is_both_local(host: str, listen: Listen) -> bool:
-    """A server on another address of this machine may use the same port; behind "any" there is only us."""
+    """Both addresses are loopback or "any" (0.0.0.0): then the same port is the gateway itself. Another
+    server may use the port on another address of this machine.
+    """
     return (is_loopback(host) or _is_any(host)) and (is_loopback(listen.host) or _is_any(listen.host))
 
 
 def _is_any(host: str) -> bool:
-    address = _read_address(host)
+    address = _parse_address(host)
     return address is not None and address.is_unspecified
 
 
-def _read_address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+def _parse_address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
     try:
         return ipaddress.ip_address(host)
     except ValueError:

@@ -1,8 +1,12 @@
-"""A YAML file as plain values that remember where each of them was written.
+"""A YAML file as plain values, with the line of each key and with its references replaced.
 
-Knows nothing of what the keys mean. Only plain YAML: no tags, no objects, no aliases, no duplicate keys.
+Does not know what the keys mean. Only plain YAML is accepted: no tags, objects, aliases or duplicate keys.
+Texts may hold `${VAR}`, `${VAR:-default}` and `${file:PATH}`; `$${` stands for a literal `${`. Any other
+dollar stays as it is, because keys and passwords contain dollars. Replaced text is not searched for
+references again.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,33 +16,45 @@ from yaml.constructor import SafeConstructor
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
 from gateway.settings.errors import Problem, SettingsError
-from gateway.settings.interpolation import InterpolationError, apply_interpolation
 
 Location = tuple[str | int, ...]
 
 _TAG = "tag:yaml.org,2002:"
 _TYPED_SCALARS = frozenset({f"{_TAG}int", f"{_TAG}float", f"{_TAG}bool", f"{_TAG}null"})
-# Dates have no meaning here, and "=" is a text.
+# A date or "=" has no meaning here, so both are texts.
 _TEXT_SCALARS = frozenset({f"{_TAG}str", f"{_TAG}timestamp", f"{_TAG}value"})
+# A referenced file holds a secret or an instruction; a larger one is a mistake (a device, a log file).
+MAX_FILE_BYTES = 1 << 20
+_REFERENCE = re.compile(r"\$\$\{|\$\{(?P<body>[^}]*)(?P<end>\}?)")
+_VARIABLE = re.compile(r"(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?P<fallback>:-(?P<default>.*))?", re.DOTALL)
 _FLOW_HINT = " (inside { } or [ ], a value with ${…} needs quotes)"
+
+
+class Interpolated(str):
+    """A text that held references. Its type is decided by the key that it is for (`section`)."""
+
+    __slots__ = ()
+
+
+class InterpolationError(ValueError):
+    """Names the reference, never its content, which may be a secret."""
 
 
 @dataclass(frozen=True)
 class Document:
-    """`origins` maps the location of a key to "FILE:LINE"; the empty location is the whole."""
-
     values: dict[str, object]
+    # "FILE:LINE" by the location of a key; the empty location stands for the whole file.
     origins: dict[Location, str]
 
     def find_origin(self, location: Location) -> str:
-        """Where the key was written, or else the nearest section around it."""
+        """The place of the key, or of the nearest section around it."""
         for end in range(len(location), -1, -1):
             if location[:end] in self.origins:
                 return self.origins[location[:end]]
         return "settings"
 
     def with_value(self, location: tuple[str, ...], value: object, origin: str) -> "Document":
-        """Replace what stands at `location`; its parents become sections where they are missing."""
+        """The document with the value at `location`; missing parent sections are added."""
         origins = {at: where for at, where in self.origins.items() if at[: len(location)] != location}
         origins[location] = origin
         return Document(_with_entry(self.values, location, value), origins)
@@ -52,16 +68,16 @@ def _with_entry(values: object, location: tuple[str, ...], value: object) -> dic
 
 
 def parse_scalar(text: str) -> object:
-    """The value that YAML gives an unquoted text: a number, a truth value, nothing, or the text."""
+    """The value of an unquoted text in YAML: a number, a boolean, None, or the text itself."""
     tag = yaml.SafeLoader("").resolve(ScalarNode, text, (True, False))  # type: ignore[no-untyped-call]
     try:
         return _typed(ScalarNode(tag, text)) if tag in _TYPED_SCALARS else text
     except ValueError:
-        return text  # "0x_" looks like a number and is none
+        return text  # "0x_" has the form of a number, but no value.
 
 
 def load_document(path: Path, env: Mapping[str, str]) -> Document:
-    """Raises SettingsError with every problem of the file."""
+    """Raises SettingsError with all problems of the file."""
     text = _load_text(path)
     root = _compose(text, path)
     walk = _Walk(path, env)
@@ -86,7 +102,7 @@ def _load_text(path: Path) -> str:
 
 
 class _Loader(yaml.SafeLoader):
-    """Refuses aliases: they allow values that hold themselves, and a file says more plainly what it means."""
+    """Refuses aliases: with them a value could contain itself."""
 
     def compose_node(self, parent: Node | None, index: int) -> Node | None:
         if self.check_event(yaml.AliasEvent):
@@ -100,13 +116,13 @@ def _compose(text: str, path: Path) -> Node | None:
         loader = _Loader(text)
         return loader.get_single_node()
     except yaml.MarkedYAMLError as error:
-        # Not the error itself: its text quotes the file, and the file may hold secrets.
+        # The error's own text quotes the file, which may hold secrets.
         mark = error.problem_mark or error.context_mark
         line = mark.line + 1 if mark else 1
         hint = _FLOW_HINT if "${" in _line_of(text, line) else ""
         problem = Problem(f"{path}:{line}", f"not valid YAML: {error.problem or error.context}{hint}")
     except yaml.YAMLError:
-        problem = Problem(str(path), "not valid YAML: it holds characters that are not allowed")
+        problem = Problem(str(path), "not valid YAML: it contains characters that are not allowed")
     except RecursionError:
         problem = Problem(str(path), "is nested too deeply")
     raise SettingsError([problem])
@@ -158,7 +174,9 @@ class _Walk:
         return values
 
     def _read_key(self, node: Node) -> str | None:
-        """Names may look like numbers; merge keys, references and nested keys are refused."""
+        """The key as text, even if it looks like a number; merge keys, references and nested keys are
+        refused.
+        """
         if not isinstance(node, ScalarNode) or node.tag == f"{_TAG}merge":
             self.add_problem(_line(node), "a key must be a plain name")
             return None
@@ -176,7 +194,7 @@ class _Walk:
         try:
             return _typed(node)
         except (ValueError, KeyError, yaml.YAMLError):
-            self.add_problem(_line(node), "not a number")
+            self.add_problem(_line(node), "not a valid number")
             return None
 
     def _read_text(self, node: ScalarNode) -> str | None:
@@ -189,3 +207,56 @@ class _Walk:
 
 def _line(node: Node) -> int:
     return int(node.start_mark.line) + 1
+
+
+def apply_interpolation(text: str, env: Mapping[str, str], folder: Path) -> str:
+    """The text itself if it has no reference, else an `Interpolated`. Raises InterpolationError.
+
+    Paths are relative to `folder`.
+    """
+    if "${" not in text:
+        return text
+    return Interpolated(_REFERENCE.sub(lambda found: _replacement(found, env, folder), text))
+
+
+def _replacement(found: re.Match[str], env: Mapping[str, str], folder: Path) -> str:
+    if found.group(0) == "$${":
+        return "${"
+    if not found.group("end"):
+        raise InterpolationError("'${' without its '}' (write '$${' for a literal '${')")
+    body = found.group("body")
+    if body.startswith("file:"):
+        return _load_file(body.removeprefix("file:"), folder)
+    return _read_variable(body, env)
+
+
+def _read_variable(body: str, env: Mapping[str, str]) -> str:
+    """As in a shell, the default after `:-` also replaces a variable that is set but empty."""
+    found = _VARIABLE.fullmatch(body)
+    if found is None or "${" in body:
+        raise InterpolationError("expected ${VAR}, ${VAR:-default} or ${file:PATH}, not nested")
+    name = found.group("name")
+    if found.group("fallback") is not None:
+        return env.get(name) or found.group("default")
+    if name not in env:
+        raise InterpolationError(f"environment variable {name} is not set (${{{name}:-default}} allows that)")
+    return env[name]
+
+
+def _load_file(name: str, folder: Path) -> str:
+    """The file's content without trailing line ends, like `$(cat PATH)` in a shell."""
+    if not name:
+        raise InterpolationError("${file:} has no path")
+    try:
+        with (folder / name).open("rb") as source:
+            content = source.read(MAX_FILE_BYTES + 1)
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "not a path"
+        raise InterpolationError(f"cannot read file {name!r}: {reason}") from error
+    if len(content) > MAX_FILE_BYTES:
+        raise InterpolationError(f"file {name!r} is larger than {MAX_FILE_BYTES} bytes")
+    try:
+        return content.decode("utf-8-sig").rstrip("\r\n")
+    except UnicodeDecodeError:
+        # The original error would show the content.
+        raise InterpolationError(f"file {name!r} is not UTF-8 text") from None

@@ -1,6 +1,6 @@
-"""What the program runs with: the file, the presets, the environment and the command line, put together.
+"""The settings that the program runs with, combined from file, presets, environment and command line.
 
-Holds values only. Secrets are `SecretStr`: they show themselves to `get_secret_value()` alone.
+Values only. Secrets are `SecretStr`, which only `get_secret_value()` reveals.
 """
 
 from collections.abc import Mapping
@@ -23,17 +23,15 @@ from gateway.settings.schema import (
 
 @dataclass(frozen=True, kw_only=True)
 class UpstreamSettings:
-    """`base_url` has no trailing slash. `api_key` None: the caller's credential is forwarded.
-
-    max_body_bytes, max_images: of one request; None where the operator did not say.
-    """
-
     name: str
+    # Without a trailing slash.
     base_url: str
+    # None forwards the caller's credential.
     api_key: SecretStr | None
     formats: frozenset[FormatName]
     include_usage: bool
     discover: bool
+    # Limits of one request; None if not configured.
     max_body_bytes: int | None
     max_images: int | None
     connect_seconds: float
@@ -42,25 +40,20 @@ class UpstreamSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class TenantSettings:
-    """`upstream` None: the first upstream, in the order of `Settings.upstreams`, that speaks the format."""
-
     name: str
     keys: tuple[SecretStr, ...]
+    # None: the first of `Settings.upstreams` that supports the wire format.
     upstream: str | None
     policy: str
 
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """Every upstream and policy that is mentioned by name exists.
-
-    upstreams: at least one, in the order of the file. policies: always holds "default".
-    tenants: none means that every caller key is its own tenant.
-    """
+    """Every upstream and policy that is named here exists."""
 
     listen: Listen
     admin: Admin
-    # It may hold the password of a Redis.
+    # It may contain the password of a Redis server.
     store: str = field(repr=False)
     hooks: HookTargets
     retention: Retention
@@ -68,7 +61,10 @@ class Settings:
     drain_seconds: float
     keepalive: Keepalive
     cache: Cache
+    # At least one, in the order of the file.
     upstreams: Mapping[str, UpstreamSettings]
     models: tuple[ModelRule, ...]
+    # Always contains "default".
     policies: Mapping[str, Policy]
+    # If empty, every caller key is a tenant of its own.
     tenants: tuple[TenantSettings, ...]

@@ -1,6 +1,6 @@
-"""What is wrong with the settings, in words for the person who wrote them.
+"""Problems of the settings, worded for the person who wrote them.
 
-Never shows the value of a setting: it may be a secret.
+A problem never shows the value of a setting, because it may be a secret.
 """
 
 from collections.abc import Iterable
@@ -11,8 +11,7 @@ from gateway.core.errors import GatewayError
 
 @dataclass(frozen=True)
 class Problem:
-    """`where` is "FILE:LINE", or the option or environment variable that is to blame."""
-
+    # "FILE:LINE", a command-line option or an environment variable.
     where: str
     text: str
 
@@ -21,7 +20,7 @@ class Problem:
 
 
 class SettingsError(GatewayError):
-    """The settings cannot be used; the text holds one problem a line."""
+    """The settings cannot be used; the message has one line for each problem."""
 
     def __init__(self, problems: Iterable[Problem]) -> None:
         self.problems = tuple(problems)

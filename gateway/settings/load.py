@@ -1,7 +1,7 @@
-"""From a file, the environment and the command line to `Settings`.
+"""Loads the settings from a file, the environment and the command line.
 
-Command line before file before built-in values. `GATEWAY_UPSTREAM` counts where the file has no
-`upstreams`. `OPENAI_BASE_URL` is never looked at: that is where clients are pointed at *us*.
+The command line takes precedence over the file, the file over built-in values. `GATEWAY_UPSTREAM` is used if
+the file has no `upstreams`. `OPENAI_BASE_URL` is ignored: clients use it to point at the gateway.
 """
 
 from collections.abc import Mapping
@@ -33,9 +33,9 @@ def load_settings(
     host: str | None = None,
     port: int | None = None,
 ) -> Settings:
-    """Raises SettingsError, which lists every problem found.
+    """Raises SettingsError with all problems found.
 
-    `upstream` replaces all of the file's upstreams: their keys are not meant for another address.
+    `upstream` replaces all upstreams of the file, because their keys are not meant for another address.
     """
     document = load_document(path, env) if path else Document({}, {(): "built-in settings"})
     document = _with_address(document, host, port)
@@ -57,7 +57,7 @@ def _with_address(document: Document, host: str | None, port: int | None) -> Doc
 
 
 def _with_upstreams(document: Document, from_env: str | None, from_command_line: str | None) -> Document:
-    """An upstream given as a bare URL speaks every format and gets the caller's own credential."""
+    """An upstream given as a URL alone supports every format and receives the caller's credential."""
     location = ("upstreams",)
     if from_command_line is not None:
         return document.with_value(location, {"default": {"base_url": from_command_line}}, "--upstream")

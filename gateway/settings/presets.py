@@ -1,25 +1,34 @@
-"""Policies out of presets: the values of a file under `config/presets`, overlaid by what the user wrote."""
+"""Makes policies: the values of a preset, a file under `config/presets`, overlaid by those of the
+operator.
+"""
 
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+import gateway
 from gateway.core.policy import Keep, Originals, Policy, Prompts, Pruning, Summary, Trigger
 from gateway.settings.document import load_document
-from gateway.settings.folder import find_config_folder
-from gateway.settings.nearest import find_nearest
 from gateway.settings.policy_schema import PolicySection, PresetSection
+from gateway.settings.violations import find_nearest
 
-# Keys of a preset that are no sections.
+# The keys of a preset that are single values, not sections.
 _PLAIN_KEYS = frozenset({"commands", "estimator"})
 
 
 class PresetError(ValueError):
-    """There is no such preset."""
+    """No preset has this name."""
+
+
+def find_config_folder() -> Path:
+    """Inside an installed package, beside the package in a checkout."""
+    package = Path(gateway.__file__).parent
+    inside = package / "config"
+    return inside if inside.is_dir() else package.parent / "config"
 
 
 def make_policy(section: PolicySection) -> Policy:
-    """The frozen policy; its name is that of the preset. Raises PresetError."""
+    """The policy, named after its preset. Raises PresetError."""
     written = section.model_dump(exclude_unset=True)
     return _make_policy(section.preset, _overlaid(_load_preset(section.preset), written))
 
@@ -39,8 +48,8 @@ def _make_policy(preset: str, values: dict[str, Any]) -> Policy:
 
 
 def _overlaid(base: dict[str, Any], top: dict[str, Any]) -> dict[str, Any]:
-    """Sections key by key, plain keys as a whole; an absent prompt is the preset's. A map is asked in its
-    order, so what was written comes first.
+    """Merges sections key by key. A null prompt is the preset's. Written entries of `model_map` come before
+    the preset's, because the first match wins.
     """
     sections = PresetSection.model_fields.keys() - _PLAIN_KEYS
     plain = {name: value for name, value in {**base, **top}.items() if name in _PLAIN_KEYS}
@@ -53,7 +62,7 @@ def _overlaid(base: dict[str, Any], top: dict[str, Any]) -> dict[str, Any]:
 
 
 def _with_tuples(values: dict[str, Any]) -> dict[str, Any]:
-    """Lists and maps as a frozen policy holds them."""
+    """Lists as tuples, and maps as tuples of pairs, so that the policy is hashable."""
     frozen = {name: tuple(value) for name, value in values.items() if isinstance(value, list)}
     return values | frozen | {name: tuple(v.items()) for name, v in values.items() if isinstance(v, dict)}
 
@@ -65,12 +74,12 @@ def _without_nulls(values: dict[str, Any]) -> dict[str, Any]:
 def _load_preset(name: str) -> dict[str, Any]:
     known = {path.stem: path for path in _preset_files()}
     if name not in known:
-        raise PresetError(_refusal(name, known))
+        raise PresetError(_describe_unknown(name, known))
     document = load_document(known[name], {})
     return PresetSection.model_validate(document.values).model_dump(exclude_unset=True)
 
 
-def _refusal(name: str, known: Iterable[str]) -> str:
+def _describe_unknown(name: str, known: Iterable[str]) -> str:
     return f"unknown preset; the nearest is {find_nearest(name, known)!r}"
 
 

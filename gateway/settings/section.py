@@ -1,7 +1,7 @@
-"""The base of every section of a settings file: strict, no unknown keys, frozen.
+"""The base class of every section of a settings file: strict, frozen, without unknown keys.
 
-Fits a value that came out of `${…}` to the field it is for: in `port: "${PORT:-8080}"` a number, in
-`api_key: ${KEY}` a text even if it consists of digits.
+It converts a value that came from `${…}` to the type of its key: `port: "${PORT:-8080}"` is a number,
+`api_key: ${KEY}` is a text even if it consists of digits.
 """
 
 import types
@@ -9,8 +9,7 @@ from typing import Annotated, Literal, Union, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, SecretStr, ValidationInfo, field_validator
 
-from gateway.settings.document import parse_scalar
-from gateway.settings.interpolation import Interpolated
+from gateway.settings.document import Interpolated, parse_scalar
 
 
 class Section(BaseModel):
@@ -25,7 +24,7 @@ class Section(BaseModel):
 
 
 def find_choices(annotation: object) -> list[object]:
-    """The plain alternatives of an annotation: `Annotated[int, …] | None` has int and None."""
+    """The alternatives of an annotation: those of `Annotated[int, …] | None` are int and None."""
     origin = get_origin(annotation)
     if origin is Annotated:
         return find_choices(get_args(annotation)[0])
@@ -35,7 +34,7 @@ def find_choices(annotation: object) -> list[object]:
 
 
 def find_element(annotation: object) -> object:
-    """What a list or a mapping is made of, None for anything else."""
+    """The element type of a list, the value type of a mapping, or None."""
     for choice in find_choices(annotation):
         if get_origin(choice) in (list, dict):
             element: object = get_args(choice)[-1]
@@ -56,7 +55,7 @@ def _fitted(value: object, annotation: object) -> object:
     if value is None:
         return _fitted_nothing(annotation)
     if value == "" and type(None) in find_choices(annotation):
-        return None  # `"${KEY:-}"` without KEY means no key
+        return None  # `"${KEY:-}"` without KEY means that there is no key.
     if isinstance(value, Interpolated):
         return str(value) if _wants_text(annotation) else parse_scalar(str(value))
     if isinstance(value, dict) and find_section(find_element(annotation)):
@@ -65,7 +64,7 @@ def _fitted(value: object, annotation: object) -> object:
 
 
 def _fitted_nothing(annotation: object) -> object:
-    """A section whose lines are all commented out counts as empty."""
+    """A section without any line, for example with all of them commented out, is empty."""
     if find_section(annotation):
         return {}
     if find_section(find_element(annotation)):

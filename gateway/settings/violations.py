@@ -1,18 +1,21 @@
-"""Turns what the schema refuses into problems with a place and plain words, and without the values."""
+"""Validates a document against the schema; each violation becomes a problem with its place and plain words.
 
-from collections.abc import Iterator
+The values themselves never appear in a problem, because they may be secrets.
+"""
+
+import difflib
+from collections.abc import Iterable, Iterator
 
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from gateway.settings.document import Document, Location
 from gateway.settings.errors import Problem, SettingsError
-from gateway.settings.nearest import find_nearest
 from gateway.settings.schema import FileSettings
 from gateway.settings.section import find_element, find_section
 
-# One or two letters wrong in a key of usual length.
-_MUCH_ALIKE = 0.75
+# About one or two wrong letters in a key of usual length.
+_TYPO_SIMILARITY = 0.75
 
 _WORDS = {
     "missing": "is required",
@@ -30,7 +33,7 @@ _WORDS = {
 
 
 def parse_file_settings(document: Document) -> FileSettings:
-    """Raises SettingsError with everything that the schema refuses."""
+    """Raises SettingsError with all violations of the schema."""
     try:
         return FileSettings.model_validate(document.values)
     except ValidationError as error:
@@ -49,7 +52,7 @@ def _make_problem(detail: ErrorDetails, document: Document) -> Problem:
 
 
 def render_location(location: Location) -> str:
-    """As one would write it in a program: `tenants[0].keys`."""
+    """Such as `tenants[0].keys`."""
     steps = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in location)
     return steps.removeprefix(".")
 
@@ -65,12 +68,12 @@ def _unknown_key(location: Location) -> str:
 
 
 def _nearest_key(key: str, known: list[str]) -> str:
-    """A much similar key beside it, else the path of one elsewhere, else the nearest beside it."""
+    """A very similar key of the same section, else of another section, else the nearest of the same."""
     paths = list(_paths(FileSettings, ""))
-    # Reversed, so that the first of several wins: a lone `port` means listen.port, not admin.port.
+    # Reversed, so that the first of several keys wins: `port` means listen.port, not admin.port.
     elsewhere = {path.rpartition(".")[2]: path for path in reversed(paths)}
-    away = elsewhere.get(find_nearest(key, elsewhere, likeness=_MUCH_ALIKE), "")
-    return find_nearest(key, known, likeness=_MUCH_ALIKE) or away or find_nearest(key, known)
+    away = elsewhere.get(find_nearest(key, elsewhere, similarity=_TYPO_SIMILARITY), "")
+    return find_nearest(key, known, similarity=_TYPO_SIMILARITY) or away or find_nearest(key, known)
 
 
 def _keys_beside(location: Location) -> list[str]:
@@ -83,7 +86,7 @@ def _keys_beside(location: Location) -> list[str]:
 
 
 def _paths(annotation: object, prefix: str) -> Iterator[str]:
-    """Every key of the schema, `*` standing for names and positions."""
+    """Every key of the schema, with `*` for names and positions."""
     section = find_section(annotation)
     if section is None:
         return
@@ -91,3 +94,8 @@ def _paths(annotation: object, prefix: str) -> Iterator[str]:
         yield f"{prefix}{name}"
         yield from _paths(info.annotation, f"{prefix}{name}.")
         yield from _paths(find_element(info.annotation), f"{prefix}{name}.*.")
+
+
+def find_nearest(name: str, known: Iterable[str], *, similarity: float = 0.0) -> str:
+    """The most similar name; "" if none reaches the similarity, from 0 (nothing in common) to 1 (equal)."""
+    return next(iter(difflib.get_close_matches(name, list(known), n=1, cutoff=similarity)), "")

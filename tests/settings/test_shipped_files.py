@@ -1,110 +1,21 @@
-"""What ships under `config` and what the code says must be the same."""
-
-import dataclasses
-from pathlib import Path
+"""The examples and prompts under `config`."""
 
 import pytest
 
-from gateway.core.policy import Keep, Originals, Policy, Prompts, Pruning, Summary, Trigger
-from gateway.settings import SettingsError, check_file, load_settings
-from gateway.settings.document import load_document
-from gateway.settings.folder import find_config_folder
-from gateway.settings.policy_schema import (
-    KeepSection,
-    OriginalsSection,
-    PromptsSection,
-    PruningSection,
-    SummarySection,
-    TriggerSection,
-)
-from gateway.settings.reference import render_reference
-from gateway.settings.section import Section
+from gateway.settings import load_settings, render_summary
+from gateway.settings.presets import find_config_folder
 from tests.shared_data import SHARED, requires_shared
 
 _CONFIG = find_config_folder()
-_SECTIONS = {
-    Trigger: TriggerSection,
-    Keep: KeepSection,
-    Pruning: PruningSection,
-    Summary: SummarySection,
-    Prompts: PromptsSection,
-    Originals: OriginalsSection,
-}
-
-
-def test_the_reference_is_up_to_date() -> None:
-    """If not: python -m gateway.settings.reference."""
-    assert (_CONFIG / "reference.yaml").read_text(encoding="utf-8") == render_reference()
-
-
-def test_the_reference_holds_the_defaults() -> None:
-    assert load_settings(_CONFIG / "reference.yaml", {}) == load_settings(None, {})
-
-
-def test_the_examples_in_the_references_comments_load(tmp_path: Path) -> None:
-    text = render_reference()
-    for name in ("models", "tenants"):
-        before, _, after = text.partition(f"{name}: []\n")
-        text = f"{before}{name}:\n" + after.replace("\n#  ", "\n   ").replace("#  ", "   ", 1)
-    path = tmp_path / "reference.yaml"
-    path.write_text(text, encoding="utf-8")
-    settings = load_settings(path, {"TEAM_A_KEY": "k"})
-    assert (settings.models[0].match, settings.tenants[0].name) == ("gpt-4o*", "team-a")
-
-
-@pytest.mark.parametrize(("values", "section"), _SECTIONS.items())
-def test_every_number_of_a_policy_is_a_key(values: type, section: type[Section]) -> None:
-    assert {each.name for each in dataclasses.fields(values)} == set(section.model_fields)
-
-
-def test_the_adaptive_preset_spells_out_every_default() -> None:
-    written = load_document(_CONFIG / "presets" / "adaptive.yaml", {}).values
-    expected = dataclasses.asdict(Policy())
-    switches = {"auto": expected.pop("auto"), "prune": expected.pop("prune")}
-    for name in ("protected_tools", "protected_prefixes"):
-        expected["pruning"][name] = list(expected["pruning"][name])
-    expected["summary"]["model_map"] = dict(expected["summary"]["model_map"])
-    expected["summary"]["extra_context"] = list(expected["summary"]["extra_context"])
-    prompts = written.pop("prompts")
-    assert isinstance(prompts, dict) and prompts.keys() == expected.pop("prompts").keys()
-    del expected["name"]
-    assert written == {"compaction": switches, **expected}
 
 
 @pytest.mark.parametrize("name", sorted(path.name for path in (_CONFIG / "examples").glob("*.yaml")))
 def test_an_example_passes_its_check_and_shows_no_secret(name: str) -> None:
     env = {key: f"sk-{key}" for key in ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "TEAM_A_KEY", "CI_KEY")}
-    assert "sk-" not in check_file(_CONFIG / "examples" / name, env)
+    assert "sk-" not in render_summary(load_settings(_CONFIG / "examples" / name, env))
 
 
-def test_a_check_says_what_would_run(tmp_path: Path) -> None:
-    path = tmp_path / "f.yaml"
-    path.write_text(
-        "store: 'redis://:pw@h:1/0'\npolicies: {p: {preset: opencode, commands: true}}\n"
-        "upstreams: {u: {base_url: 'http://x/v1/', api_key: k, formats: [chat]}}\n"
-        "tenants: [{name: a, keys: [b]}]\n"
-    )
-    assert check_file(path, {"GATEWAY_DISABLE_PRUNE": "1"}).splitlines() == [
-        "listen    127.0.0.1:8080",
-        "store     redis://***@h:1/0, kept for 7 days",
-        "upstream  u: http://x/v1 (chat; its own key)",
-        "policy    default: preset adaptive, prune off",
-        "policy    p: preset opencode, prune off, commands on",
-        "models    0 rules",
-        "tenants   1",
-    ]
-
-
-def test_a_check_of_a_bad_file_raises(tmp_path: Path) -> None:
-    path = tmp_path / "f.yaml"
-    path.write_text("stor: x\n")
-    with pytest.raises(
-        SettingsError, match=r"f\.yaml:1: unknown key 'stor'; the nearest valid key is 'store'"
-    ):
-        check_file(path, {})
-
-
-# Line ends and indents of the documents aside: two of them are wrapped, or stand inside code.
+# Compared without line ends and indents, because two documents wrap the prompts or show them as code.
 _SOURCES = {
     "opencode": ("000_00524752e35cb23e.txt", ("system", "instruction", "question", "resume")),
     "opencode-spec": ("001_352f269b4dc4d795.txt", ("system",)),

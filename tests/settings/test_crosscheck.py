@@ -1,0 +1,122 @@
+"""Settings that are valid one by one, but do not fit together."""
+
+from pathlib import Path
+
+import pytest
+
+from gateway.settings.crosscheck import is_loopback
+from tests.builders.settings import KEYED, PLAIN, TENANT, assert_refused, load_text
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "expected"),
+    [
+        ("upstreams:\n  a: {base_url: 'http://127.0.0.1:8080/v1'}\n", 2, "points at the gateway itself"),
+        ("upstreams:\n  a: {base_url: 'http://LOCALHOST:8080'}\n", 2, "points at the gateway itself"),
+        ("upstreams:\n  a: {base_url: 'http://[::1]:8080'}\n", 2, "points at the gateway itself"),
+        (
+            "listen: {host: 0.0.0.0, port: 80}\nupstreams:\n  a: {base_url: 'http://localhost'}\n",
+            3,
+            "gateway itself",
+        ),
+        ("listen: {host: gw.lan}\nupstreams:\n  a: {base_url: 'http://gw.lan:8080'}\n", 3, "gateway itself"),
+    ],
+)
+def test_an_upstream_must_not_be_the_gateway_itself(
+    tmp_path: Path, text: str, line: int, expected: str
+) -> None:
+    assert_refused(tmp_path, text, line, expected)
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "expected"),
+    [
+        (f"listen: {{host: 0.0.0.0}}\n{KEYED}", 5, "an open relay"),
+        (f"listen: {{host: gw.lan}}\n{KEYED}", 5, "an open relay"),
+    ],
+)
+def test_a_key_must_not_be_usable_by_everybody(tmp_path: Path, text: str, line: int, expected: str) -> None:
+    assert_refused(tmp_path, text, line, expected)
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "expected"),
+    [
+        (
+            f"{PLAIN}models: [{{match: x, upstream: defalt}}]\n",
+            3,
+            "no such upstream; the nearest is 'default'",
+        ),
+        (f"{PLAIN}{TENANT}    upstream: defalt\n", 6, "no such upstream; the nearest is 'default'"),
+        (f"{TENANT}    policy: defaul\n", 4, "no such policy; the nearest is 'default'"),
+        (
+            f"{PLAIN}policies:\n  p: {{summary: {{upstream: x}}}}\n",
+            4,
+            "policies.p.summary.upstream: there is no such",
+        ),
+    ],
+)
+def test_a_name_must_exist(tmp_path: Path, text: str, line: int, expected: str) -> None:
+    assert_refused(tmp_path, text, line, expected)
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "expected"),
+    [
+        (f"{TENANT}  - name: a\n    keys: [k2]\n", 4, "same name as tenants[0]"),
+        (
+            f"{TENANT.replace('k1', 'hunter2')}  - name: b\n    keys: [k2, hunter2]\n",
+            5,
+            "same key as tenants[0].keys[0]",
+        ),
+        ("tenants: [{name: a, keys: [hunter2, hunter2]}]\n", 1, "same key as tenants[0].keys[0]"),
+        ("tenants:\n  - name: a\n    keys: []\n", 3, "keys: must not be empty"),
+        ("tenants:\n  - name: a\n    keys: ['']\n", 3, "keys[0]: must not be empty"),
+        ("tenants:\n  - name: a\n    keys:\n", 3, "keys: must be a list"),
+        ("tenants:\n  - name: a\n    keys: ['${K:-}']\n", 3, "must not be empty"),
+        ("tenants:\n  - name: a\n    keys: [123]\n", 3, "must be text"),
+        ("tenants:\n  - keys: [k]\n", 2, "tenants[0].name: is required"),
+        ("tenants:\n  - {name: a, keys: ['${HUNTER}']}\n", 2, "variable HUNTER is not set"),
+    ],
+)
+def test_tenants_must_not_share_names_or_keys(tmp_path: Path, text: str, line: int, expected: str) -> None:
+    assert_refused(tmp_path, text, line, expected)
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("upstreams:\n  a: {base_url: 'http://127.0.0.1:8000/v1/'}\n", "another port"),
+        ("listen: {port: 0}\nupstreams:\n  a: {base_url: 'http://127.0.0.1:8080'}\n", "a free port"),
+        (
+            "listen: {host: 10.0.0.5}\nupstreams:\n  a: {base_url: 'http://127.0.0.1:8080'}\n",
+            "another address",
+        ),
+        (KEYED, "a key on loopback"),
+        (f"listen: {{host: 0.0.0.0}}\n{KEYED}{TENANT}", "a key behind tenants"),
+        (f"listen: {{host: '::1'}}\n{KEYED}", "a key on loopback"),
+        ("listen: {host: 0.0.0.0}\n", "no key to spend"),
+        ("store: 'memory:'\n", "a store"),
+        ("store: 'redis://:pw@cache:6379/0'\n", "a store"),
+        ("models: [{match: '*', context: 0, output: null}]\n", "0 and null are unset"),
+    ],
+)
+def test_similar_settings_are_accepted(tmp_path: Path, text: str, why: str) -> None:
+    assert load_text(tmp_path, text), why
+
+
+@pytest.mark.parametrize(
+    ("host", "expected"),
+    [
+        ("localhost", True),
+        ("LOCALHOST.", True),
+        ("a.localhost", True),
+        ("127.8.0.1", True),
+        ("::1", True),
+        ("0.0.0.0", False),
+        ("10.0.0.1", False),
+        ("localhost.example", False),
+    ],
+)
+def test_a_loopback_address_is_recognized(host: str, expected: bool) -> None:
+    assert is_loopback(host) is expected

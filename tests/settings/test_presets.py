@@ -1,0 +1,132 @@
+"""Policies made from presets and the keys that an operator wrote."""
+
+import dataclasses
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from gateway.compaction.summary_client import choose_summary_model
+from gateway.core.policy import Keep, Policy, Pruning, Summary, Trigger
+from gateway.settings import SettingsError, load_settings
+from gateway.settings.document import load_document
+from gateway.settings.presets import find_config_folder
+from tests.builders.settings import assert_refused, load_text, without_prompts
+
+
+def test_the_adaptive_preset_spells_out_every_default() -> None:
+    written = load_document(find_config_folder() / "presets" / "adaptive.yaml", {}).values
+    expected = dataclasses.asdict(Policy())
+    switches = {"auto": expected.pop("auto"), "prune": expected.pop("prune")}
+    for name in ("protected_tools", "protected_prefixes"):
+        expected["pruning"][name] = list(expected["pruning"][name])
+    expected["summary"]["model_map"] = dict(expected["summary"]["model_map"])
+    expected["summary"]["extra_context"] = list(expected["summary"]["extra_context"])
+    prompts = written.pop("prompts")
+    assert isinstance(prompts, dict) and prompts.keys() == expected.pop("prompts").keys()
+    del expected["name"]
+    assert written == {"compaction": switches, **expected}
+
+
+def test_the_opencode_preset_has_the_numbers_of_the_source_documents(tmp_path: Path) -> None:
+    text = "policies: {default: {preset: opencode, keep: {tail_tokens: 20000, opening: true}}}"
+    settings = load_text(tmp_path, text)
+    assert without_prompts(settings.policies["default"]) == Policy(
+        name="opencode",
+        estimator="chars",
+        trigger=Trigger(formula="source"),
+        keep=Keep(tail_tokens=20_000, tail_ratio=0.0, opening=True),
+        pruning=Pruning(protect_ratio=1.0, minimum_ratio=1.0, calibrated=False, keep_turns=2, eager=True),
+    )
+
+
+def test_only_the_keys_that_were_written_differ_from_the_preset(tmp_path: Path) -> None:
+    text = "policies: {p: {preset: opencode, summary: {max_tokens: 100}}, q: }\n"
+    policies = load_text(tmp_path, text).policies
+    assert policies["p"].keep == Keep(tail_tokens=0, tail_ratio=0.0, opening=False)
+    assert policies["p"].summary == Summary(max_tokens=100)
+    assert without_prompts(policies["q"]) == without_prompts(policies["default"]) == Policy()
+
+
+def test_the_estimator_is_the_presets_unless_it_is_written(tmp_path: Path) -> None:
+    text = "policies: {a: {preset: opencode, estimator: tiktoken}, b: {estimator: chars}, c: {}}\n"
+    policies = load_text(tmp_path, text).policies
+    assert [policies[name].estimator for name in "abc"] == ["tiktoken", "chars", "tiktoken"]
+
+
+def test_the_default_prompts_are_those_of_the_source_documents() -> None:
+    prompts = load_settings(None, {}).policies["default"].prompts
+    assert prompts.question == "What did we do so far?"
+    assert prompts.resume == "Continue if you have next steps"
+    assert prompts.instruction.startswith(
+        "Provide a detailed prompt for continuing our conversation above. Focus"
+    )
+    assert prompts.instruction.endswith("new session will not have access to our conversation.")
+    assert prompts.system.startswith(
+        "You are a helpful AI assistant tasked with summarizing conversations.\n\nWhen"
+    )
+    assert prompts.system.endswith("concise enough to be quickly understood.")
+
+
+def test_a_prompt_may_be_text_or_a_file_and_the_others_stay_the_presets(tmp_path: Path) -> None:
+    (tmp_path / "ask.txt").write_text("Sum it up.\n")
+    written = "prompts: {instruction: '${file:ask.txt}', question: 'So?'}"
+    text = f"policies: {{p: {{preset: rfc007, {written}}}, q: {{preset: rfc007}}}}\n"
+    policies = load_text(tmp_path, text).policies
+    prompts, preset = policies["p"].prompts, policies["q"].prompts
+    assert prompts == replace(preset, instruction="Sum it up.", question="So?")
+    assert "datasources" in preset.system
+
+
+@pytest.mark.parametrize("name", ["instruction", "question", "resume", "dropped"])
+def test_a_prompt_that_would_make_an_empty_message_is_refused(tmp_path: Path, name: str) -> None:
+    with pytest.raises(SettingsError, match=f"prompts.{name}: must not be blank"):
+        load_text(tmp_path, f"policies: {{p: {{prompts: {{{name}: ' '}}}}}}\n")
+    assert (
+        load_text(tmp_path, "policies: {p: {prompts: {system: ' '}}}\n").policies["p"].prompts.system == " "
+    )
+
+
+def test_a_written_model_map_comes_before_the_presets(tmp_path: Path) -> None:
+    written = "summary: {model_map: {'llama*': l8, 'claude-*': mine}}"
+    text = f"policies: {{p: {{preset: utilization, {written}}}, q: {{preset: utilization}}}}\n"
+    policies = load_text(tmp_path, text).policies
+    pairs, preset = policies["p"].summary.model_map, policies["q"].summary.model_map
+    assert pairs[:2] == (("llama*", "l8"), ("claude-*", "mine"))
+    assert pairs[2:] == tuple(pair for pair in preset if pair[0] != "claude-*")
+    assert hash(policies["p"]) != hash(policies["q"])
+
+
+@pytest.mark.parametrize(
+    ("model", "chosen"),
+    [
+        ("claude-opus-4-5-20251101", "claude-haiku-4-5-20251001"),
+        ("claude-3-5-haiku-20241022", "claude-3-5-haiku-20241022"),
+        ("anthropic/claude-sonnet-4.5", "anthropic/claude-haiku-4.5"),
+        ("gpt-4o-2024-08-06", "gpt-4o-mini"),
+        ("gpt-4.1", "gpt-4.1-mini"),
+        ("gpt-5.1-codex", "gpt-5-mini"),
+        ("gpt-5-nano", "gpt-5-nano"),
+        ("openai/gpt-5", "openai/gpt-5-mini"),
+        ("gpt-oss-120b", "gpt-oss-120b"),
+        ("qwen3-coder", "qwen3-coder"),
+    ],
+)
+def test_utilization_summarizes_with_the_small_model_of_the_family(
+    tmp_path: Path, model: str, chosen: str
+) -> None:
+    policy = load_text(tmp_path, "policies: {p: {preset: utilization}}\n").policies["p"]
+    assert choose_summary_model(policy.summary, model) == chosen
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "expected"),
+    [
+        ("policies:\n  p:\n    preset: rollin\n", 3, "unknown preset; the nearest is 'rolling'"),
+        ("policies:\n  p:\n    preset: opencoed\n", 3, "unknown preset; the nearest is 'opencode'"),
+    ],
+)
+def test_an_unknown_preset_is_reported_with_the_nearest_one(
+    tmp_path: Path, text: str, line: int, expected: str
+) -> None:
+    assert_refused(tmp_path, text, line, expected)

@@ -1,0 +1,29 @@
+"""The generated reference of all settings."""
+
+from pathlib import Path
+
+from gateway.settings import load_settings
+from gateway.settings.presets import find_config_folder
+from gateway.settings.reference import render_reference
+
+_CONFIG = find_config_folder()
+
+
+def test_the_reference_is_up_to_date() -> None:
+    """If not: python -m gateway.settings.reference."""
+    assert (_CONFIG / "reference.yaml").read_text(encoding="utf-8") == render_reference()
+
+
+def test_the_reference_holds_the_defaults() -> None:
+    assert load_settings(_CONFIG / "reference.yaml", {}) == load_settings(None, {})
+
+
+def test_the_examples_in_the_references_commentsload_text(tmp_path: Path) -> None:
+    text = render_reference()
+    for name in ("models", "tenants"):
+        before, _, after = text.partition(f"{name}: []\n")
+        text = f"{before}{name}:\n" + after.replace("\n#  ", "\n   ").replace("#  ", "   ", 1)
+    path = tmp_path / "reference.yaml"
+    path.write_text(text, encoding="utf-8")
+    settings = load_settings(path, {"TEAM_A_KEY": "k"})
+    assert (settings.models[0].match, settings.tenants[0].name) == ("gpt-4o*", "team-a")
