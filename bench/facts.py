@@ -18,7 +18,7 @@ from gateway.core.digest.fact_list import HEADING, find_missing_facts, rank_fact
 from gateway.core.digest.facts import find_facts
 from gateway.core.digest.render import make_digest
 from gateway.core.history.transcript import TranscriptEntry
-from gateway.wire.formats.chat.text import read_spoken
+from gateway.wire.formats.chat.text import parse_entry
 
 _SHARED: Final = Path(os.environ.get("GATEWAY_SHARED") or Path(__file__).resolve().parents[2] / "shared")
 _PIECES: Final = 11
@@ -70,7 +70,7 @@ def _load_sessions() -> Iterator[list[TranscriptEntry]]:
     """Those with enough messages, without their system prompts."""
     for path in sorted((_SHARED / "data" / "transcripts").glob("*/*.json")):
         messages = json.loads(path.read_text("utf-8"))["messages"]
-        spoken = [read_spoken(json.dumps(message).encode()) for message in messages]
+        spoken = [parse_entry(json.dumps(message).encode()) for message in messages]
         if len(spoken) >= 2 * _PIECES:
             yield [entry for entry in spoken if entry.role != "system"]
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.conversations.recognizer import Recognizer
-from gateway.wire.formats.registry import RESPONSES
+from gateway.wire.formats.responses import RESPONSES
 from tests.builders.chat import (
     Rewritten,
     render_message,

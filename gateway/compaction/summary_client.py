@@ -19,10 +19,9 @@ from gateway.core.errors import ModelUnknown, UpstreamFailed
 from gateway.core.policy import Summary
 from gateway.core.refusal.overflow import Overflow, parse_overflow
 from gateway.upstream.internal_client import CALL_ERRORS, make_own_headers
-from gateway.wire.formats.registry import WireFormat
 from gateway.wire.response.refusal import STATUSES, is_model_unknown, read_refusal
 from gateway.wire.response.summary_reply import SummaryReader
-from gateway.wire.summary_request import SummaryRequest
+from gateway.wire.wire_format import SummaryRequest, WireFormat
 
 _MAY_BE_TOO_LONG: Final = (400, 413, 422)
 # Of an error answer: what it says stands at its beginning.
@@ -81,14 +80,16 @@ class SummaryClient:
         try:
             if response.status_code != 200:
                 raise await _read_failure(response, assignment.request.model)
-            reader = SummaryReader(assignment.form.read_said, response.headers.get("content-type", ""), "")
+            reader = SummaryReader(
+                assignment.form.find_reply_part, response.headers.get("content-type", ""), ""
+            )
             async for chunk in response.aiter_bytes():
                 reader.feed(chunk)
                 if reader.is_over:
                     break
         finally:
             await response.aclose()
-        read = reader.read()
+        read = reader.finish()
         answer = Candidate(
             text=read.text,
             finish_reason=read.finish_reason,

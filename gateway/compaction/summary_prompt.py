@@ -34,8 +34,8 @@ from gateway.lru import Lru
 from gateway.planning.message_sizes import Sizer
 from gateway.settings import UpstreamSettings
 from gateway.upstream.target import Upstreams, make_url
-from gateway.wire.formats.registry import FORMATS, WireFormat
-from gateway.wire.summary_request import SummaryRequest
+from gateway.wire.formats.registry import FORMATS
+from gateway.wire.wire_format import SummaryRequest, WireFormat
 
 # System prompt and chat template around the parts, in raw tokens.
 _FRAME_TOKENS: Final = 200
@@ -186,7 +186,7 @@ def _make_assignment(
             output_key=own or form.output_key,
             cap=cap,
             room=room,
-            greeting=envelope.greeting if upstream.name == turn.upstream.name else (),
+            identity_blocks=envelope.identity_blocks if upstream.name == turn.upstream.name else (),
         ),
         timeout_seconds=turn.policy.summary.timeout_seconds,
     )
@@ -249,5 +249,5 @@ def _choose_url(turn: Turn, upstream: UpstreamSettings, form: WireFormat) -> str
 
 def read_folded(turn: Turn, cut: Cut) -> list[TranscriptEntry]:
     """Never placeholders. Parses each of them: call it in a thread."""
-    read_spoken = turn.received.form.read_spoken
-    return [read_spoken(turn.received.raw(position)) for position in range(cut.start, cut.covers)]
+    parse_entry = turn.received.form.parse_entry
+    return [parse_entry(turn.received.raw(position)) for position in range(cut.start, cut.covers)]

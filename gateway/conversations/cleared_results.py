@@ -29,7 +29,7 @@ from gateway.core.history.head import Head
 from gateway.core.history.pivot import Pivot
 from gateway.state.state import State
 from gateway.store import StoreError
-from gateway.wire.result_hashes import read_skeleton
+from gateway.wire.wire_format import parse_result_hashes
 
 log = logging.getLogger("gateway.compactor")
 
@@ -128,7 +128,7 @@ async def _read_skeletons(received: Received, end: int) -> list[SplitFingerprint
     def read() -> list[SplitFingerprint] | None:
         skeletons: list[SplitFingerprint] = []
         for position, message in enumerate(messages):
-            skeleton = read_skeleton(received.form, message, received.raw(position))
+            skeleton = parse_result_hashes(received.form, message, received.raw(position))
             if skeleton is None:
                 return None
             skeletons.append(skeleton)

@@ -14,8 +14,8 @@ from gateway.core.history.message import Message
 from gateway.core.history.shared_list import SharedList
 from gateway.lru import Lru
 from gateway.wire.body import Slice
-from gateway.wire.formats.registry import WireFormat
 from gateway.wire.request import RequestBody, message_key, parse_continuation
+from gateway.wire.wire_format import WireFormat
 
 # Bodies are found again by 64 bytes that lie before a power of two: equal ones agree in all of them.
 _ANCHOR_BYTES = 64
@@ -194,7 +194,7 @@ def _read_messages(
 ) -> list[Message]:
     """`whose`: tenant and format."""
     tenant, form = whose
-    data, read = body.data, form.read_message
+    data, read = body.data, form.parse_message
     salt, messages = f"{form.name} {tenant}".encode(), []
     for place in body.places.since(start):
         raw = data[place.start : place.end]

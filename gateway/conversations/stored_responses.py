@@ -13,9 +13,8 @@ import msgspec
 
 from gateway.conversations.recognizer import Received, Recognizer
 from gateway.lru import Lru
-from gateway.wire.formats.registry import WireFormat
 from gateway.wire.sse import SseEvent
-from gateway.wire.stored_history import Answered, NamedHistory
+from gateway.wire.wire_format import StoredHistory, StoredResponse, WireFormat
 
 # Of one answer, and of one item, beside their bytes.
 _WEIGHT_BYTES: Final = 300
@@ -61,7 +60,7 @@ class StoredResponses:
         """
         tenant, _ = place
         received = self._recognizer.recognize(tenant, form, data)
-        history = form.named_history
+        history = form.stored_history
         if history is None:
             return Recognized(received, None)
         brought = _Link(None, data, ())
@@ -75,7 +74,7 @@ class StoredResponses:
             return Recognized(received, None)
         return Recognized(received, partial(self._note, place, brought, history.collect().feed))
 
-    def read_answer(self, place: Place, name: str, history: NamedHistory) -> list[bytes] | None:
+    def find_response(self, place: Place, name: str, history: StoredHistory) -> list[bytes] | None:
         """Everything up to and with an answer, as raw items."""
         links: list[_Link] = []
         at: str | None = name
@@ -87,11 +86,11 @@ class StoredResponses:
             at = link.previous
         return [item for link in reversed(links) for item in (*history.list_items(link.own), *link.items)]
 
-    def read_item(self, place: Place, name: str) -> bytes | None:
+    def find_item(self, place: Place, name: str) -> bytes | None:
         return self._items.get((place, name))
 
     def _note(
-        self, place: Place, brought: _Link, feed: Callable[[SseEvent], Answered | None], event: SseEvent
+        self, place: Place, brought: _Link, feed: Callable[[SseEvent], StoredResponse | None], event: SseEvent
     ) -> None:
         answered = feed(event)
         if answered is None:
@@ -105,10 +104,10 @@ class StoredResponses:
         answers.put((place, answered.name), link, weight)
 
 
-def _names_something(received: Received, history: NamedHistory) -> bool:
+def _names_something(received: Received, history: StoredHistory) -> bool:
     """A name is sealed, but not all that is sealed is a name."""
     sealed = (at for at, message in enumerate(received.conversation.messages) if message.is_opaque)
-    return received.body.envelope.is_partial or any(history.is_name(received.raw(at)) for at in sealed)
+    return received.body.envelope.is_partial or any(history.may_be_name(received.raw(at)) for at in sealed)
 
 
 class _Names(msgspec.Struct, frozen=True):
@@ -116,10 +115,10 @@ class _Names(msgspec.Struct, frozen=True):
 
     memory: StoredResponses
     place: Place
-    history: NamedHistory
+    history: StoredHistory
 
-    def read_answer(self, name: str) -> list[bytes] | None:
-        return self.memory.read_answer(self.place, name, self.history)
+    def find_response(self, name: str) -> list[bytes] | None:
+        return self.memory.find_response(self.place, name, self.history)
 
-    def read_item(self, name: str) -> bytes | None:
-        return self.memory.read_item(self.place, name)
+    def find_item(self, name: str) -> bytes | None:
+        return self.memory.find_item(self.place, name)

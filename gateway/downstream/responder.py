@@ -16,7 +16,8 @@ from gateway.downstream.request import Request
 from gateway.downstream.response import Response
 from gateway.headers import ResponseHead, make_fields
 from gateway.settings import Keepalive
-from gateway.wire.formats.registry import CHAT, WireFormat
+from gateway.wire.formats.chat import CHAT
+from gateway.wire.wire_format import WireFormat
 
 T = TypeVar("T")
 

@@ -15,7 +15,8 @@ from gateway.lru import Lru
 from gateway.settings import UpstreamSettings
 from gateway.tenants import Tenancy, Tenant
 from gateway.upstream.target import Upstreams, make_target, make_url
-from gateway.wire.formats.registry import WireFormat, read_counted_format, read_format
+from gateway.wire.formats.registry import find_counted_format, find_format
+from gateway.wire.wire_format import WireFormat
 
 # What is remembered holds callers' keys, like every request that is under way: in memory only, and not many.
 _KEPT_BYTES: Final = 1 << 20
@@ -62,7 +63,7 @@ class Admission:
         tenant = self._tenancy.identify(headers)
         upstream = self._upstreams.choose(tenant, path)
         is_read = line.method == "POST" and headers.get(X_GATEWAY_BYPASS) != "1"
-        counted = read_counted_format(path) if is_read else None
+        counted = find_counted_format(path) if is_read else None
         return Route(
             tenant=tenant,
             upstream=upstream,
@@ -75,6 +76,6 @@ class Admission:
             raw_headers=line.raw_headers,
             session=find_label(headers.items()),
             is_agent=is_agent(headers),
-            form=counted or (read_format(path) if is_read else None),
+            form=counted or (find_format(path) if is_read else None),
             is_count=counted is not None,
         )

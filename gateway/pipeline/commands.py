@@ -15,7 +15,7 @@ from gateway.downstream.responder import Responder
 from gateway.headers import X_GATEWAY_CONVERSATION
 from gateway.settings import Settings
 from gateway.wire.canonical import without_ephemeral_blocks
-from gateway.wire.local_response import LocalResponse
+from gateway.wire.wire_format import LocalResponse
 
 # Of the chain: a request that is sent again gets the same answer by the same name.
 _ID_DIGITS: Final = 24
@@ -41,7 +41,7 @@ class Commands:
             text=describe(outcome),
             is_streamed=turn.received.body.envelope.is_streaming,
         )
-        await downstream.reply(turn.received.form.render_own_answer(answer), headers)
+        await downstream.reply(turn.received.form.render_local_response(answer), headers)
 
 
 def read_command(received: Received) -> str | None:
@@ -56,4 +56,4 @@ def read_command(received: Received) -> str | None:
     raw = received.raw(len(messages) - 1)
     if _TRACE not in raw:
         return None
-    return parse_compact(without_ephemeral_blocks(received.form.read_spoken(raw).text))
+    return parse_compact(without_ephemeral_blocks(received.form.parse_entry(raw).text))

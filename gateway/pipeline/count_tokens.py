@@ -11,7 +11,7 @@ from gateway.pipeline.rewriter import Rewriter
 from gateway.pipeline.turns import TurnBuilder
 from gateway.planning.planner import Planner
 from gateway.upstream.client import UpstreamCall
-from gateway.wire.formats.registry import WireFormat
+from gateway.wire.wire_format import WireFormat
 
 
 class CountTokens:

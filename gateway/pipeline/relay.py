@@ -232,7 +232,7 @@ class _Stream:
 
     def report(self, status: int) -> None:
         if self._observe is not None and self._reader is not None:
-            self._observe(Outcome(status, self._reader.read()))
+            self._observe(Outcome(status, self._reader.finish()))
 
     def finish_edit(self) -> bytes:
         rest = self._decoder.finish() if self._decoder is not None else b""

@@ -11,7 +11,7 @@ from gateway.core.history.pivot import Mark, Pivot
 from gateway.core.history.view import View
 from gateway.lru import Lru
 from gateway.wire.edits import Edit, apply_edits, make_output_edit, make_usage_edit, make_view_edits
-from gateway.wire.formats.registry import WireFormat
+from gateway.wire.wire_format import WireFormat
 
 _WEIGHT_BYTES = 300
 

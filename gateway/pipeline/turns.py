@@ -26,9 +26,9 @@ from gateway.pipeline.commands import read_command
 from gateway.state.heads import claim_continuation, find_continuation
 from gateway.state.state import State
 from gateway.tenants import Policies
-from gateway.wire.formats.registry import WireFormat
 from gateway.wire.request import Envelope
 from gateway.wire.sse import SseEvent
+from gateway.wire.wire_format import WireFormat
 
 _ID_DIGITS: Final = 16
 # Growth per turn need not be known better than this to say when it is time to prepare.
@@ -151,11 +151,11 @@ class TurnBuilder:
     def _choose_scope(self, upstream: str, received: Received) -> str:
         """Remembered: it changes when the tools or the leading block do."""
         envelope, leading = received.body.envelope, received.conversation.leading
-        key: tuple[str | bytes, ...] = (upstream, envelope.model, envelope.tools, envelope.preamble)
+        key: tuple[str | bytes, ...] = (upstream, envelope.model, envelope.tools, envelope.system)
         key += tuple([message.fingerprint for message in leading])
         scope = self._scopes.get(key)
         if scope is None:
-            before = [envelope.preamble, *leading_fingerprints(leading)]
+            before = [envelope.system, *leading_fingerprints(leading)]
             scope = fingerprint_scope(upstream, envelope.model, before, envelope.tools)
             self._scopes.put(key, scope, _SCOPE_WEIGHT_BYTES + 80 * len(leading) + len(envelope.model))
         return scope
@@ -223,7 +223,7 @@ def _read_purpose(received: Received, *, is_agent: bool) -> Purpose:
     body, conversation = received.body, received.conversation
     leading = b""
     if not body.envelope.tools:
-        leading = body.field(body.envelope.preamble_slice) or (body.raw(0) if conversation.leading else b"")
+        leading = body.field(body.envelope.system_slice) or (body.raw(0) if conversation.leading else b"")
     is_asking = conversation.messages.length > 0 and conversation.messages.last.role == "user"
     newest = body.raw(len(body.places) - 1) if is_asking else b""
     return find_purpose(leading[:LEADING_BYTES], newest[:NEWEST_BYTES], is_agent=is_agent)

@@ -47,7 +47,7 @@ class Sizer:
         """Sizes of every message, of the leading block and the tools."""
         body, conversation = received.body, received.conversation
         everything = [*conversation.leading, *conversation.messages]
-        measure = partial(measure_message, received.form.read_spoken)
+        measure = partial(measure_message, received.form.parse_entry)
         around = _list_around(body)
         keys = [message.key for message in everything] + [key for key, _, _ in around]
         # Taken out now: while the rest is counted, others may push it out of memory.
@@ -88,7 +88,7 @@ def _list_around(body: RequestBody) -> list[tuple[bytes, Slice | None, Measure]]
     envelope = body.envelope
     found = [
         (envelope.tools, envelope.tools_slice, _measure_tools),
-        (envelope.preamble, envelope.preamble_slice, _measure_preamble),
+        (envelope.system, envelope.system_slice, _measure_preamble),
     ]
     return [entry for entry in found if entry[0]]
 
@@ -111,12 +111,12 @@ def _measure_preamble(count: TextCounter, raw: bytes) -> Size:
     return Size(FRAME_TOKENS + count(text), len(text))
 
 
-def measure_message(read_spoken: Callable[[bytes], TranscriptEntry], count: TextCounter, raw: bytes) -> Size:
+def measure_message(parse_entry: Callable[[bytes], TranscriptEntry], count: TextCounter, raw: bytes) -> Size:
     """Raw tokens of one message: its words, its frame, and flat figures for what is not text.
 
     Beside results marks leave alone what else is said, and they leave something of each result.
     """
-    entries = list_entries((read_spoken(raw),))
+    entries = list_entries((parse_entry(raw),))
     tokens = [_count_entry(count, entry) for entry in entries]
     results = [len(entry.text) for entry in entries if entry.is_result]
     kept = CLEARED_TOKENS * max(0, len(results) - 1)

@@ -44,6 +44,10 @@ _fields_decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _items_decoder = msgspec.json.Decoder(list[msgspec.Raw])
 
 
+# A JSON object as Python values.
+JsonFields = dict[str, Any]
+
+
 class Slice(msgspec.Struct, frozen=True, gc=False):
     """A half-open range of bytes."""
 
@@ -110,8 +114,8 @@ def decode_message(raw: bytes) -> Any:  # noqa: ANN401 - JSON is of any shape
         return msgspec.json.decode(mend_surrogates(raw))
 
 
-def read_message_object(raw: bytes) -> dict[str, Any]:
-    """A message: an object with a role. Raises Unreadable for anything else."""
+def parse_object_with_role(raw: bytes) -> JsonFields:
+    """Raises Unreadable for anything but an object with a role that is a string."""
     try:
         message = decode_message(raw)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:

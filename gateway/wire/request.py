@@ -39,11 +39,11 @@ class Envelope:
     tools_slice: Slice | None
     wants_usage: bool = True
     stream_options: Slice | None = None
-    preamble: bytes = b""
-    preamble_slice: Slice | None = None
+    system: bytes = b""
+    system_slice: Slice | None = None
     least_tokens: int = 0
     is_partial: bool = False
-    greeting: tuple[str, ...] = ()
+    identity_blocks: tuple[str, ...] = ()
     is_kept: bool = False
     is_trimmed: bool = False
 

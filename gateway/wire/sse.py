@@ -1,43 +1,43 @@
-"""Server-sent events: bytes, cut anywhere, into events, and back.
+"""Server-sent events: parses a stream, cut anywhere, into events, and renders events.
 
-Follows the event stream format of the WHATWG HTML standard, §9.2.6, but for one thing: an event that the
-stream ends in, without its blank line, is given too (`finish`). Knows nothing of JSON or of any API.
+Follows the event stream format of the WHATWG HTML standard, §9.2.6, with one difference: if the stream ends
+within an event, without its blank line, that event is given too (`finish`). Knows nothing of JSON or any API.
 """
 
 from typing import NamedTuple
 
-# No answer of a model is this long; a stream without blank lines must not fill the memory.
+# No response of a model is this long. It bounds the memory that a stream without blank lines can fill.
 MAX_EVENT_BYTES = 16 * 1024 * 1024
 DEFAULT_NAME = "message"
 _BOM = b"\xef\xbb\xbf"
 
 
 class SseEvent(NamedTuple):
-    """`name` is "message" where the stream names none; the lines of `data` are joined by \\n."""
-
+    # "message" if the stream gives no name.
     name: str
+    # Its lines, joined by \n.
     data: bytes
 
 
 class BlockSplitter:
-    """Cuts a stream at its blank lines. A block is the lines of one event, their ends made \\n."""
+    """Cuts a stream at its blank lines. A block holds the lines of one event, with \\n as line end."""
 
     def __init__(self, max_event_bytes: int = MAX_EVENT_BYTES) -> None:
         self._max_event_bytes = max_event_bytes
-        self._pending: list[bytes] = []  # the block that is not complete
+        self._pending: list[bytes] = []  # the block that is not complete yet
         self._pending_bytes = 0
-        self._last = b""  # the last byte of it
-        self._start: bytes | None = b""  # None once the beginning has been looked at for a BOM
+        self._last = b""  # its last byte
+        self._start: bytes | None = b""  # None once a BOM was looked for
         self._ended_in_cr = False
 
     def feed(self, chunk: bytes) -> list[bytes]:
-        """The blocks that are complete now. Those above the bound are dropped."""
+        """The blocks that this chunk completes, without those above the bound."""
         if self._start is not None:
             chunk = self._without_bom(self._start + chunk)
         return self._split(self._with_plain_ends(chunk))
 
     def finish(self) -> list[bytes]:
-        """The block that lacked its blank line, if any."""
+        """The block without a blank line at the end of the stream, if any."""
         rest, self._start = self._start or b"", None
         blocks = self._split(rest + b"\n\n")
         self._keep(b"")
@@ -83,35 +83,22 @@ class BlockSplitter:
         self._pending_bytes += len(chunk)
         self._last = chunk[-1:]
         if self._is_too_long():
-            # Too long whatever follows. Only its last byte is needed, to know the blank line.
+            # The block is too long already. Its last byte is kept to recognize the blank line.
             self._pending = [self._last]
 
     def _is_too_long(self) -> bool:
-        """A line end may be the first half of the blank line, which is not the block's."""
+        """A last line end may be the first half of the blank line, which is not part of the block."""
         return self._pending_bytes - (self._last == b"\n") > self._max_event_bytes
 
 
-class SseParser:
-    """Chunks in, events out."""
-
-    def __init__(self, max_event_bytes: int = MAX_EVENT_BYTES) -> None:
-        self._splitter = BlockSplitter(max_event_bytes)
-
-    def feed(self, chunk: bytes) -> list[SseEvent]:
-        return _parse_events(self._splitter.feed(chunk))
-
-    def finish(self) -> list[SseEvent]:
-        return _parse_events(self._splitter.finish())
-
-
 def render_event(event: SseEvent) -> bytes:
-    """One event of data without line ends; by its default name it is nameless."""
+    """An event whose data has no line ends. The default name is left out."""
     name = b"" if event.name == DEFAULT_NAME else b"event: %s\n" % event.name.encode()
     return name + b"data: " + event.data + b"\n\n"
 
 
-def read_event(block: bytes) -> SseEvent | None:
-    """The event of one block; None where it holds comments or no data at all."""
+def parse_event(block: bytes) -> SseEvent | None:
+    """The event of one block; None if the block has no data, for instance only comments."""
     if block.startswith(b"data: ") and b"\n" not in block:
         return SseEvent(DEFAULT_NAME, block[6:])
     name, data = b"", []
@@ -122,8 +109,3 @@ def read_event(block: bytes) -> SseEvent | None:
         elif field == b"event":
             name = value.removeprefix(b" ")
     return SseEvent(name.decode("utf-8", "replace") or DEFAULT_NAME, b"\n".join(data)) if data else None
-
-
-def _parse_events(blocks: list[bytes]) -> list[SseEvent]:
-    events = map(read_event, blocks)
-    return [event for event in events if event is not None]

@@ -23,7 +23,7 @@ from gateway.core.sizing.estimate import Sizes
 from gateway.pipeline.rewriter import Rewriter
 from gateway.settings import UpstreamSettings
 from gateway.tenants import Tenant
-from gateway.wire.formats.registry import CHAT
+from gateway.wire.formats.chat import CHAT
 
 JSON = dict[str, Any]
 
@@ -154,7 +154,7 @@ def measure_sizes(received: Received) -> Sizes:
     """A token for four bytes."""
     count = len(received.conversation.messages)
     raws = [received.raw(position) for position in range(count)]
-    messages = [Size(4 + len(raw) // 4, len(received.form.read_spoken(raw).text)) for raw in raws]
+    messages = [Size(4 + len(raw) // 4, len(received.form.parse_entry(raw).text)) for raw in raws]
     leading = [received.raw(position) for position in range(-len(received.conversation.leading), 0)]
     return Sizes(messages=messages, environment=sum(4 + len(raw) // 4 for raw in leading))
 

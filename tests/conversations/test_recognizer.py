@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from gateway.conversations.recognizer import Received, Recognizer, leading_fingerprints
 from gateway.core.errors import Unreadable
-from gateway.wire.formats.registry import CHAT, MESSAGES
+from gateway.wire.formats.chat import CHAT
+from gateway.wire.formats.messages import MESSAGES
 from tests.builders import messages as messages_conversations
 from tests.builders.chat import JSON, bodies, conversations, frames, read, render, render_message, texts
 from tests.examples import examples

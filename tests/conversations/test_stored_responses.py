@@ -3,10 +3,11 @@ from dataclasses import replace
 
 from gateway.conversations.recognizer import Recognizer
 from gateway.conversations.stored_responses import StoredResponses
-from gateway.wire.formats.registry import CHAT, RESPONSES
-from gateway.wire.formats.responses.history import NAMED_HISTORY
+from gateway.wire.formats.chat import CHAT
+from gateway.wire.formats.responses import RESPONSES
+from gateway.wire.formats.responses.history import STORED_HISTORY
 from gateway.wire.sse import SseEvent
-from gateway.wire.stored_history import Expanded, Names
+from gateway.wire.wire_format import Expanded, StoredNames
 
 _FIRST = b'{"model":"m","input":"first"}'
 
@@ -117,11 +118,11 @@ def test_what_upstream_does_not_keep_is_written_out_and_not_remembered() -> None
 def test_what_upstream_sealed_names_nothing_and_costs_nothing() -> None:
     expanded: list[bytes] = []
 
-    def expand(data: bytes, names: Names) -> Expanded | None:
+    def expand(data: bytes, names: StoredNames) -> Expanded | None:
         expanded.append(data)
         return None
 
-    form = replace(RESPONSES, named_history=replace(NAMED_HISTORY, expand=expand))
+    form = replace(RESPONSES, stored_history=replace(STORED_HISTORY, expand=expand))
     sealed = b'{"input":[{"type":"compaction","encrypted_content":"x"}]}'
     named = b'{"input":[{"type":"item_reference","id":"rs_1"}]}'
     for body in (sealed, named):

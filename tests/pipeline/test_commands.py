@@ -13,7 +13,7 @@ import pytest
 from msgspec.structs import replace
 
 from gateway.pipeline.commands import read_command
-from gateway.wire.formats.chat.reply import read_said
+from gateway.wire.formats.chat.reply import find_reply_part
 from gateway.wire.response.summary_reply import SummaryReader
 from tests.builders.chat import JSON, read, render
 from tests.toy.agent import Message, Session, Shape, Turn, make_session
@@ -76,9 +76,9 @@ async def say(
 
 def read_text(answer: Answer) -> str:
     assert answer.is_whole
-    reader = SummaryReader(read_said, answer.header("content-type") or "", "")
+    reader = SummaryReader(find_reply_part, answer.header("content-type") or "", "")
     reader.feed(answer.body)
-    read = reader.read()
+    read = reader.finish()
     assert (read.finish_reason, read.is_complete, read.has_error) == ("stop", True, False)
     return read.text
 

@@ -6,8 +6,9 @@ from gateway.conversations.recognizer import Recognizer
 from gateway.core.history.view import CLEARED_TOKENS, Size
 from gateway.planning.message_sizes import Sizer, measure_message
 from gateway.planning.tokenizer import count_by_length
-from gateway.wire.formats.chat.text import read_spoken
-from gateway.wire.formats.registry import MESSAGES, RESPONSES
+from gateway.wire.formats.chat.text import parse_entry
+from gateway.wire.formats.messages import MESSAGES
+from gateway.wire.formats.responses import RESPONSES
 from tests.builders.chat import JSON, read, render, render_message
 
 _MESSAGES: list[JSON] = [
@@ -52,20 +53,20 @@ def test_a_picture_costs_the_same_whatever_its_bytes(length: int) -> None:
     url = "data:image/png;base64," + "A" * length
     parts = [{"type": "text", "text": "Look."}, {"type": "image_url", "image_url": {"url": url}}]
     raw = render_message({"role": "user", "content": parts})
-    assert measure_message(read_spoken, len, raw).tokens == 4 + len("Look.") + 1_000
+    assert measure_message(parse_entry, len, raw).tokens == 4 + len("Look.") + 1_000
 
 
 def test_calls_count_their_names_and_arguments_and_a_frame() -> None:
     call = {"id": "1", "type": "function", "function": {"name": "look", "arguments": "{}"}}
     raw = render_message({"role": "assistant", "content": None, "tool_calls": [call, call]})
-    assert measure_message(read_spoken, len, raw).tokens == 4 + 2 * (30 + len("look") + len("{}"))
+    assert measure_message(parse_entry, len, raw).tokens == 4 + 2 * (30 + len("look") + len("{}"))
 
 
 def test_beside_results_what_else_is_said_is_kept_and_something_of_each_result() -> None:
     results = [{"type": "tool_result", "tool_use_id": str(at), "content": "x" * 100 * at} for at in (1, 2)]
     beside = {"type": "text", "text": "Stop."}
     raw = render_message({"role": "user", "content": [*results, beside]})
-    size = measure_message(MESSAGES.read_spoken, len, raw)
+    size = measure_message(MESSAGES.parse_entry, len, raw)
     assert size == Size(4 + 300 + len("Stop."), 200, 0, CLEARED_TOKENS + len("Stop."))
-    alone = measure_message(MESSAGES.read_spoken, len, render_message({"role": "user", "content": [beside]}))
+    alone = measure_message(MESSAGES.parse_entry, len, render_message({"role": "user", "content": [beside]}))
     assert (alone.chars, alone.kept) == (len("Stop."), 0)

@@ -1,10 +1,11 @@
-"""The recorded answers of `shared/data/sse`, and ways to cut them."""
+"""The recorded responses of `shared/data/sse`, and ways to cut them."""
 
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from random import Random
 
+from gateway.wire.sse import MAX_EVENT_BYTES, BlockSplitter, SseEvent, parse_event
 from tests.shared_data import SHARED
 
 _FOLDER = SHARED / "data" / "sse"
@@ -12,7 +13,7 @@ USAGE_FLAGS = {"usage_chunk_empty_choices", "usage_chunk_with_choices", "usage_r
 
 
 @dataclass(frozen=True)
-class Answer:
+class RecordedResponse:
     file: str
     flags: frozenset[str]
     content_type: str
@@ -23,15 +24,23 @@ class Answer:
         return "event-stream" in self.content_type
 
 
-def load_answers() -> list[Answer]:
+def load_responses() -> list[RecordedResponse]:
     manifest = json.loads((_FOLDER / "MANIFEST.json").read_text("utf-8"))
-    return [answer for entry in manifest["entries"] for answer in _load_file(entry["file"], entry["flags"])]
+    return [
+        response for entry in manifest["entries"] for response in _load_file(entry["file"], entry["flags"])
+    ]
 
 
-def _load_file(file: str, flags: list[str]) -> Iterator[Answer]:
+def _load_file(file: str, flags: list[str]) -> Iterator[RecordedResponse]:
     for exchange in json.loads((_FOLDER / file).read_text("utf-8"))["interactions"]:
         content_type = exchange["response_headers"]["Content-Type"][0]
-        yield Answer(file, frozenset(flags), content_type, exchange["response_body"].encode())
+        yield RecordedResponse(file, frozenset(flags), content_type, exchange["response_body"].encode())
+
+
+def parse_stream(*chunks: bytes, max_event_bytes: int = MAX_EVENT_BYTES) -> list[SseEvent]:
+    splitter = BlockSplitter(max_event_bytes)
+    blocks = [block for chunk in chunks for block in splitter.feed(chunk)] + splitter.finish()
+    return [event for event in map(parse_event, blocks) if event is not None]
 
 
 def cut(body: bytes, size: int) -> list[bytes]:

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from gateway.core.errors import Unreadable
 from gateway.wire.body import mend_surrogates, split_fields, split_items
-from gateway.wire.formats.chat.request import parse_body, read_message
-from gateway.wire.formats.chat.text import read_spoken
+from gateway.wire.formats.chat.request import parse_body, parse_message
+from gateway.wire.formats.chat.text import parse_entry
 from gateway.wire.request import message_key, parse_continuation
 from tests.shared_data import SHARED, requires_shared
 
@@ -55,9 +55,9 @@ def test_a_body_with_halves_is_understood_and_not_touched(first: str, second: st
     for index, message in enumerate(messages):
         raw = body.raw(index)
         assert json.loads(raw) == json.loads(json.dumps(message))
-        facts = read_message(raw, message_key(raw, b"t"))
+        facts = parse_message(raw, message_key(raw, b"t"))
         assert facts.role == message["role"]
-        assert len(read_spoken(raw).text) == len(json.loads(mend_surrogates(raw))["content"])
+        assert len(parse_entry(raw).text) == len(json.loads(mend_surrogates(raw))["content"])
 
 
 _VALUES: st.SearchStrategy[Any] = st.recursive(

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import aiohttp
 import pytest
 
-from gateway.wire.formats.registry import MESSAGES
+from gateway.wire.formats.messages import MESSAGES
 from tests.toy.agent import Message, Session, Shape, make_session
 from tests.toy.delivery import Delivery, RawAnswer
 from tests.toy.gateway import running_gateway

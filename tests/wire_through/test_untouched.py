@@ -8,7 +8,7 @@ import brotli
 import pytest
 import zstandard
 
-from tests.wire.recorded import Answer, cut, cut_anywhere, load_answers
+from tests.wire.recorded import RecordedResponse, cut, cut_anywhere, load_responses
 from tests.wire_through.raw import Ending, render_answer, render_chunks, render_request, writing
 from tests.wire_through.shared_cases import RECORDINGS, requires_cases
 from tests.wire_through.wiring import STREAMED, WHOLE, Wire, render_chat
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 _SINGLE_READS = 500
 
 
-def one_byte_chunks(answer: Answer) -> list[bytes]:
+def one_byte_chunks(answer: RecordedResponse) -> list[bytes]:
     """Chunks of one byte; the beginning and the end of the body one a write, the middle many a write."""
     head, *chunks = render_chunks(cut(answer.body, 1), [("Content-Type", answer.content_type)])
     if len(chunks) <= 2 * _SINGLE_READS:
@@ -27,12 +27,12 @@ def one_byte_chunks(answer: Answer) -> list[bytes]:
     return [head, *chunks[:_SINGLE_READS], *in_bursts(middle, 97), *chunks[-_SINGLE_READS:]]
 
 
-def seven_byte_chunks(answer: Answer) -> list[bytes]:
+def seven_byte_chunks(answer: RecordedResponse) -> list[bytes]:
     head, *chunks = render_chunks(cut(answer.body, 7), [("Content-Type", answer.content_type)])
     return [head, *in_bursts(chunks, 9)]
 
 
-def random_segments(answer: Answer) -> list[bytes]:
+def random_segments(answer: RecordedResponse) -> list[bytes]:
     """Cut inside the chunks' own framing, too: segments know nothing of it."""
     pieces = cut_anywhere(answer.body, seed=len(answer.body))
     whole = b"".join(render_chunks(pieces, [("Content-Type", answer.content_type)]))
@@ -49,7 +49,7 @@ CUTS = {"1-byte": one_byte_chunks, "7-bytes": seven_byte_chunks, "random": rando
 @requires_cases(RECORDINGS, "recorded answers")
 @pytest.mark.parametrize("how", CUTS)
 async def test_every_recorded_answer_comes_out_as_it_was(wire: Wire, how: str) -> None:
-    answers = load_answers()
+    answers = load_responses()
     assert len(answers) == RECORDINGS
     async with wire.connecting() as connection:
         for answer in answers:

@@ -11,7 +11,7 @@ from tests.examples import examples
 from tests.toy.gateway import make_settings, running_gateway
 from tests.toy.reply import Frame, Reply, ToolCall, render_events
 from tests.toy.upstream import ToyUpstream
-from tests.wire.recorded import cut, load_answers
+from tests.wire.recorded import cut, load_responses
 from tests.wire_through.raw import (
     Script,
     ask,
@@ -104,7 +104,7 @@ async def test_other_options_of_the_stream_keep_their_bytes(wire: Wire, options:
 async def test_recordings_lose_their_extra_chunk_and_nothing_else(wire: Wire, size: int) -> None:
     changed = 0
     async with wire.connecting() as connection:
-        for answer in load_answers():
+        for answer in load_responses():
             if not answer.is_stream:
                 continue
             wire.upstream.script = streaming(*cut(answer.body, size))

@@ -39,14 +39,5 @@ class Message(NamedTuple):
 
 def fingerprint_fields(fields: Iterable[tuple[bytes, bytes]]) -> bytes:
     """SHA-256 over tagged, length-prefixed fields: no two lists of fields share an encoding."""
-    return fingerprint_encoded(b"".join([b"%b:%d:%b" % (tag, len(value), value) for tag, value in fields]))
-
-
-def make_field_format(*tags: bytes) -> bytes:
-    """Fields with these tags at one stroke, for whoever is in a hurry: takes each one's length and value."""
-    return b"".join([b"%b:%%d:%%b" % tag for tag in tags])
-
-
-def fingerprint_encoded(encoded: bytes) -> bytes:
-    """The digest of fields that were encoded already, one behind the other."""
+    encoded = b"".join([b"%b:%d:%b" % (tag, len(value), value) for tag, value in fields])
     return hashlib.sha256(encoded).digest()

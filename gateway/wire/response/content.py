@@ -4,7 +4,8 @@ Reads chat completions (whole and streamed), Responses and Anthropic Messages, l
 nothing of errors.
 """
 
-from gateway.wire.response.facts import JsonObject, choices_of, read_finish_reason
+from gateway.wire.response.facts import choices_of, find_finish_reason
+from gateway.wire.wire_format import JsonObject
 
 # What a delta or message may hold without saying anything.
 _SILENT_KEYS = frozenset({"role", "name", "id", "object", "type", "provider_specific_fields"})
@@ -47,13 +48,13 @@ def is_silent(document: JsonObject) -> bool:
         "content_block_stop",
         "message_delta",
     )
-    return is_known and not has_content(document) and read_finish_reason(document) is None
+    return is_known and not has_content(document) and find_finish_reason(document) is None
 
 
-def finish_reasons(document: JsonObject) -> list[str]:
+def list_finish_reasons(document: JsonObject) -> list[str]:
     """Why the reply ended: the API's word, and that of the provider behind a router."""
     reasons = [
-        read_finish_reason(document),
+        find_finish_reason(document),
         *(choice.get("native_finish_reason") for choice in choices_of(document)),
     ]
     return [reason for reason in reasons if isinstance(reason, str) and reason]

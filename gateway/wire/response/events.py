@@ -4,7 +4,7 @@ A body that is not a stream is one event. Knows nothing of what the events say.
 """
 
 from gateway.wire.content_encoding import DecodeError, Decoder, make_decoder
-from gateway.wire.sse import BlockSplitter, SseEvent, read_event
+from gateway.wire.sse import BlockSplitter, SseEvent, parse_event
 
 # A chat answer that is one JSON value and longer than this is not read at all.
 MAX_BODY_BYTES = 16 * 1024 * 1024
@@ -45,7 +45,7 @@ class ResponseEvents:
             start, self._start = self._start, None
             events = self._take_as(_is_stream_start(start, says_stream=self._says_stream), start)
         if self._splitter is not None:
-            return events + _read_events(self._splitter.finish())
+            return events + _parse_events(self._splitter.finish())
         return [SseEvent("", b"".join(self._body))] if self._body else []
 
     def _take(self, plain: bytes) -> list[SseEvent]:
@@ -62,7 +62,7 @@ class ResponseEvents:
     def _take_as(self, is_stream: bool, plain: bytes) -> list[SseEvent]:
         if is_stream:
             self._splitter = self._splitter or BlockSplitter()
-            return _read_events(self._splitter.feed(plain))
+            return _parse_events(self._splitter.feed(plain))
         self._body_bytes += len(plain)
         if self._body_bytes > MAX_BODY_BYTES:
             self._decoder = None
@@ -79,13 +79,13 @@ def _is_stream_start(start: bytes, *, says_stream: bool) -> bool:
     return says_stream or start.startswith(_STREAM_STARTS)
 
 
-def _read_events(blocks: list[bytes]) -> list[SseEvent]:
-    events = map(_read_event, blocks)
+def _parse_events(blocks: list[bytes]) -> list[SseEvent]:
+    events = map(_parse_event, blocks)
     return [event for event in events if event is not None]
 
 
-def _read_event(block: bytes) -> SseEvent | None:
+def _parse_event(block: bytes) -> SseEvent | None:
     if block.startswith(b"error:"):
         # llama.cpp before 2025 sent its errors in a field of that name.
         return SseEvent("error", block.removeprefix(b"error:").strip())
-    return read_event(block)
+    return parse_event(block)

@@ -13,9 +13,10 @@ from typing import Final
 import msgspec
 
 from gateway.core.refusal.overflow import Refusal, is_window_exceeded
-from gateway.wire.response.content import finish_reasons, has_content
-from gateway.wire.response.facts import JsonObject, has_error, read_documents
+from gateway.wire.response.content import has_content, list_finish_reasons
+from gateway.wire.response.facts import has_error, parse_documents
 from gateway.wire.sse import SseEvent
+from gateway.wire.wire_format import JsonObject
 
 _GOOD_STATUSES = range(200, 400)
 _MOST_TEXTS = 24
@@ -42,7 +43,7 @@ def read_refusal(status: int, body: bytes) -> Refusal | None:
     """
     if status not in _GOOD_STATUSES:
         return Refusal(status, _read_texts(body), is_empty=not body.strip())
-    documents = read_documents(body) or []
+    documents = parse_documents(body) or []
     texts = [text for document in documents if _is_error(document) for text in _texts_of(document)]
     if texts or any(map(_is_error, documents)):
         return Refusal(status, tuple(texts[:_MOST_TEXTS]))
@@ -67,16 +68,16 @@ def read_full_window(event: SseEvent) -> Refusal | None:
 
 def documents_of(event: SseEvent) -> list[JsonObject]:
     """The JSON objects of an event, also where a server puts no blank lines between its events."""
-    documents = read_documents(event.data)
+    documents = parse_documents(event.data)
     if documents is None:
-        return [document for line in event.data.split(b"\n") for document in read_documents(line) or ()]
+        return [document for line in event.data.split(b"\n") for document in parse_documents(line) or ()]
     return documents
 
 
 def _read_full_window(documents: list[JsonObject]) -> Refusal | None:
     if any(map(has_content, documents)):
         return None
-    reasons = (reason for document in documents for reason in finish_reasons(document))
+    reasons = (reason for document in documents for reason in list_finish_reasons(document))
     reason = next(filter(is_window_exceeded, reasons), None)
     return Refusal(200, (reason,)) if reason else None
 

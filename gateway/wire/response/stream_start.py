@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from gateway.core.refusal.overflow import Refusal
-from gateway.wire.response.content import finish_reasons, has_content, is_silent
+from gateway.wire.response.content import has_content, is_silent, list_finish_reasons
 from gateway.wire.response.events import ResponseEvents
 from gateway.wire.response.refusal import documents_of, read_event_refusal, read_full_window, read_refusal
 from gateway.wire.sse import SseEvent
@@ -80,7 +80,7 @@ class StreamStart:
         if refusal is not None:
             return Refused(refusal)
         documents = documents_of(event)
-        if any(has_content(document) or finish_reasons(document) for document in documents):
+        if any(has_content(document) or list_finish_reasons(document) for document in documents):
             return STARTED
         if event.name == "ping" or (documents and all(map(is_silent, documents))) or not event.data.strip():
             return PENDING

@@ -1,6 +1,6 @@
-"""The text of an answer, for the calls that we make ourselves: streamed or not, in any wire format.
+"""The text of the model's reply, for our own requests: streamed or not, in any wire format.
 
-Reasoning is not text. Whether a text will do as a summary is for `core` to say.
+Reasoning is not text. `core.compaction.summary` decides whether a text is good enough as a summary.
 """
 
 from collections.abc import Callable
@@ -8,42 +8,33 @@ from dataclasses import dataclass
 
 from gateway.core.sizing.usage import Usage
 from gateway.wire.response.events import ResponseEvents
-from gateway.wire.response.facts import JsonObject, ResponseFacts
+from gateway.wire.response.facts import ResponseFacts
 from gateway.wire.response.reader import is_complete
 from gateway.wire.sse import SseEvent
+from gateway.wire.wire_format import JsonObject, ReplyPart
 
-# Far more than the summary cap of any policy; a model that runs away must not fill the memory.
+# Far more than any policy allows for a summary. It bounds the memory that a model in a loop can fill.
 MAX_TEXT_CHARACTERS = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
-    """What one JSON object of an answer says. is_whole: all of the text once more, or for the first time."""
-
-    text: str
-    is_whole: bool
-    has_tool_calls: bool
-
-
-@dataclass(frozen=True, slots=True)
-class SummaryAnswer:
-    """`has_error`: the upstream said so, or the text passed the bound and was cut there."""
-
+class SummaryResponse:
     text: str
     finish_reason: str | None
     has_tool_calls: bool
+    # The upstream reported an error, or the text reached the bound and was cut there.
     has_error: bool
     is_complete: bool
     usage: Usage | None
 
 
 class SummaryReader:
-    """`read_said`: the wire format's reading of one JSON object."""
+    """find_part: the wire format's `find_reply_part`."""
 
     def __init__(
-        self, read_said: Callable[[JsonObject], Said], content_type: str, content_encoding: str
+        self, find_part: Callable[[JsonObject], ReplyPart], content_type: str, content_encoding: str
     ) -> None:
-        self._read_said = read_said
+        self._find_part = find_part
         self._events = ResponseEvents(content_type, content_encoding)
         self._facts = ResponseFacts()
         self._texts: list[str] = []
@@ -52,34 +43,33 @@ class SummaryReader:
 
     @property
     def is_over(self) -> bool:
-        """More text than any summary has: whatever is still to come, it will not do."""
+        """The text is longer than any summary: the rest of the response cannot make it usable."""
         return self._room < 0
 
     def feed(self, chunk: bytes) -> None:
         self._note(self._events.feed(chunk))
 
-    def read(self) -> SummaryAnswer:
-        """After the last chunk; never raises."""
+    def finish(self) -> SummaryResponse:
+        """After the last chunk. Never raises."""
         self._note(self._events.finish())
-        return SummaryAnswer(
+        return SummaryResponse(
             text="".join(self._texts),
             finish_reason=self._facts.finish_reason,
             has_tool_calls=self._has_tool_calls,
-            has_error=self._facts.has_error or self._room < 0,
+            has_error=self._facts.has_error or self.is_over,
             is_complete=is_complete(self._events, self._facts),
             usage=self._facts.usage,
         )
 
     def _note(self, events: list[SseEvent]) -> None:
         for event in events:
-            for document in self._facts.note_documents(event):
-                self._take(document)
+            for document in self._facts.note(event):
+                self._add(self._find_part(document))
 
-    def _take(self, document: JsonObject) -> None:
-        said = self._read_said(document)
-        self._has_tool_calls = self._has_tool_calls or said.has_tool_calls
-        # Some servers repeat the whole message behind its deltas.
-        if said.text and not (said.is_whole and self._texts):
+    def _add(self, part: ReplyPart) -> None:
+        self._has_tool_calls = self._has_tool_calls or part.has_tool_calls
+        # Some servers repeat the whole message after its deltas.
+        if part.text and not (part.is_whole and self._texts):
             if self._room > 0:
-                self._texts.append(said.text[: self._room])
-            self._room -= len(said.text)
+                self._texts.append(part.text[: self._room])
+            self._room -= len(part.text)

@@ -14,7 +14,7 @@ from gateway.core.digest.fact_list import (
 )
 from gateway.core.digest.facts import LONGEST_FACT_CHARS, is_secret
 from gateway.core.history.transcript import TranscriptEntry, neutralize
-from gateway.wire.formats.chat.text import read_spoken
+from gateway.wire.formats.chat.text import parse_entry
 from tests.shared_data import SHARED, requires_shared
 
 _NOTHING = [TranscriptEntry("user", "Go on.", (), 0)] * 10
@@ -228,7 +228,7 @@ def test_after_a_recorded_session_what_counts_is_said_or_listed() -> None:
     assert paths
     for path in paths[::4]:
         messages = json.loads(path.read_text("utf-8"))["messages"]
-        spoken = [read_spoken(json.dumps(message).encode()) for message in messages]
+        spoken = [parse_entry(json.dumps(message).encode()) for message in messages]
         listed = with_fact_list("", find_missing_facts(spoken, None, "", 1_000_000))
         counting = rank_facts(spoken)
         assert [f for f in (*counting.todos, *counting.newest, *counting.repeated) if f not in listed] == []

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from gateway.core.digest.fact_list import HEADING, split_fact_list, with_fact_list
 from gateway.core.digest.render import LEAST_DIGEST_CHARS, make_digest
 from gateway.core.history.transcript import TranscriptEntry, neutralize
-from gateway.wire.formats.chat.text import read_spoken
+from gateway.wire.formats.chat.text import parse_entry
 from tests.shared_data import SHARED, requires_shared
 
 _TITLES = [
@@ -231,7 +231,7 @@ def transcripts() -> dict[str, list[TranscriptEntry]]:
     found = {}
     for path in sorted(folder.glob("*/*.json")):
         messages = json.loads(path.read_text("utf-8"))["messages"]
-        spoken = [read_spoken(json.dumps(message).encode()) for message in messages]
+        spoken = [parse_entry(json.dumps(message).encode()) for message in messages]
         found[path.name] = [entry for entry in spoken if entry.role != "system"]
     return found
 

@@ -1,7 +1,14 @@
+import json
+from pathlib import Path
+
 import pytest
 
-from gateway.wire.formats.registry import FORMATS, guess_format, read_counted_format, read_format
+from gateway.conversations.recognizer import Recognizer
+from gateway.core.history.cleared_results import chain_frames
+from gateway.wire.formats.registry import FORMATS, find_counted_format, find_format, guess_format
+from gateway.wire.wire_format import WireFormat, parse_result_hashes
 
+_FINGERPRINTS = Path(__file__).parent / "fingerprints"
 _PATHS = [
     ("/v1/chat/completions", "chat"),
     ("/chat/completions", "chat"),
@@ -22,13 +29,13 @@ _PATHS = [
 
 @pytest.mark.parametrize(("path", "expected"), _PATHS)
 def test_a_format_is_known_by_its_path(path: str, expected: str | None) -> None:
-    form = read_format(path)
+    form = find_format(path)
     assert form is FORMATS.get(expected or "")
 
 
 @pytest.mark.parametrize("form", FORMATS.values(), ids=FORMATS)
 def test_a_format_is_found_at_its_own_path(form: object) -> None:
-    assert [read_format(known.path) for known in FORMATS.values() if known is form] == [form]
+    assert [find_format(known.path) for known in FORMATS.values() if known is form] == [form]
 
 
 @pytest.mark.parametrize(
@@ -50,4 +57,23 @@ def test_a_path_belongs_to_an_api_by_its_beginning(path: str, expected: str | No
     ],
 )
 def test_a_request_that_is_only_to_be_counted_is_known_by_its_path(path: str, expected: str | None) -> None:
-    assert read_counted_format(path) is FORMATS.get(expected or "")
+    assert find_counted_format(path) is FORMATS.get(expected or "")
+
+
+@pytest.mark.parametrize("form", FORMATS.values(), ids=FORMATS)
+def test_fingerprints_stay_what_they_were_when_they_were_stored(form: WireFormat) -> None:
+    """State on disk is found by these values: if one of them changes, stored conversations are lost."""
+    body = (_FINGERPRINTS / f"{form.name}.request.json").read_bytes()
+    expected = json.loads((_FINGERPRINTS / f"{form.name}.expected.json").read_text("utf-8"))
+    received = Recognizer(1 << 20, 1 << 20, 8).recognize("tenant", form, body)
+    conversation, envelope = received.conversation, received.body.envelope
+    assert [message.fingerprint.hex() for message in conversation.leading] == expected["leading"]
+    assert [link.hex() for link in conversation.chain] == expected["chain"]
+    assert envelope.tools.hex() == expected["tools"]
+    assert envelope.system.hex() == expected["preamble"]
+    messages = enumerate(conversation.messages)
+    found = [parse_result_hashes(form, message, received.raw(at)) for at, message in messages]
+    hashes = [message for message in found if message is not None]
+    assert len(hashes) == len(found)
+    assert [result.hex() for message in hashes for result in message.results] == expected["results"]
+    assert [link.hex() for link in chain_frames(conversation, hashes)] == expected["result_chain"]

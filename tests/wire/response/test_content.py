@@ -2,7 +2,7 @@ from typing import Any
 
 import pytest
 
-from gateway.wire.response.content import finish_reasons, has_content, is_silent
+from gateway.wire.response.content import has_content, is_silent, list_finish_reasons
 
 
 def _delta(**delta: object) -> dict[str, Any]:
@@ -71,12 +71,12 @@ def test_the_end_is_neither_content_nor_silent() -> None:
     for end in ends:
         assert not has_content(end)
         assert not is_silent(end)
-        assert finish_reasons(end) != []
+        assert list_finish_reasons(end) != []
 
 
 def test_a_router_tells_the_providers_own_finish_reason_too() -> None:
     choice = {"finish_reason": "length", "native_finish_reason": "model_context_window_exceeded"}
-    assert finish_reasons({"choices": [choice]}) == ["length", "model_context_window_exceeded"]
+    assert list_finish_reasons({"choices": [choice]}) == ["length", "model_context_window_exceeded"]
 
 
 def test_a_document_of_an_unknown_kind_is_neither() -> None:

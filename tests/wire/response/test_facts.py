@@ -1,4 +1,4 @@
-"""The typed readings of usual events must say what a look at the whole document says."""
+"""What is taken for a piece of text must hold nothing else."""
 
 from typing import Any
 
@@ -6,9 +6,16 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.wire.response.facts import ResponseFacts
-from gateway.wire.sse import SseEvent
+from gateway.wire.response.facts import (
+    choices_of,
+    find_finish_reason,
+    has_error,
+    is_text_delta,
+    parse_documents,
+)
 from tests.examples import examples
+from tests.shared_data import requires_shared
+from tests.wire.recorded import load_responses, parse_stream
 
 counts = st.sampled_from([None, 0, 3, 7, 2.0, True, "5"])
 usages: st.SearchStrategy[Any] = st.one_of(
@@ -58,30 +65,26 @@ events = st.one_of(
 
 
 @examples(100, exhaustive=2_000)
-@given(st.lists(events, max_size=5))
-def test_a_stream_read_by_types_says_the_same(datas: list[bytes]) -> None:
-    _compare([SseEvent("message", data) for data in datas])
-
-
-@examples(100, exhaustive=1_000)
 @given(events)
-def test_a_whole_body_read_by_types_says_the_same(data: bytes) -> None:
-    _compare([SseEvent("", data)])
+def test_a_piece_of_text_holds_neither_usage_nor_an_end_nor_an_error(data: bytes) -> None:
+    _check(data)
 
 
-def _compare(said: list[SseEvent]) -> None:
-    quick, thorough = ResponseFacts(), ResponseFacts()
-    for event in said:
-        quick.note(event)
-        thorough.note_documents(event)
-    assert _read(quick) == _read(thorough)
+@requires_shared
+def test_most_recorded_chunks_are_pieces_of_text_and_hold_nothing_else() -> None:
+    streams = [response.body for response in load_responses() if response.is_stream]
+    found = [is_text for body in streams for event in parse_stream(body) for is_text in _check(event.data)]
+    assert found.count(True) > 0.9 * len(found)
 
 
-def _read(facts: ResponseFacts) -> dict[str, Any]:
-    """A document that says nothing may be passed over, so whether there was one is no part of it."""
-    return {
-        "usage": facts.usage,
-        "finish_reason": facts.finish_reason,
-        "has_error": facts.has_error,
-        "has_ended": facts.has_ended,
-    }
+def _check(data: bytes) -> list[bool]:
+    """Was each of the documents taken for a piece of text?"""
+    documents = parse_documents(data) or []
+    for document in filter(is_text_delta, documents):
+        assert not has_error(document)
+        assert find_finish_reason(document) is None
+        assert document.get("type") != "message_stop"
+        places = [document, *choices_of(document), document.get("x_groq"), document.get("response")]
+        assert not any(isinstance(place, dict) and place.get("usage") for place in places)
+        assert not document.get("timings")
+    return [is_text_delta(document) for document in documents]

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from gateway.core.sizing.usage import Usage
 from gateway.wire.response.reader import Reading, ResponseReader
 from tests.shared_data import requires_shared
-from tests.wire.recorded import USAGE_FLAGS, cut, cut_anywhere, load_answers
+from tests.wire.recorded import USAGE_FLAGS, cut, cut_anywhere, load_responses
 
 SSE = "text/event-stream; charset=utf-8"
 JSON = "application/json"
@@ -29,7 +29,7 @@ def _read(chunks: Iterable[bytes], content_type: str = SSE, encoding: str = "") 
     reader = ResponseReader(content_type, encoding)
     for chunk in chunks:
         reader.feed(chunk)
-    return reader.read()
+    return reader.finish()
 
 
 def _stream(*documents: object, done: bool = False) -> bytes:
@@ -198,7 +198,7 @@ def test_a_long_stream_is_not_kept() -> None:
         reader.feed(event * 10)
     kept = sum(map(len, reader._pending))
     assert kept <= 64 * 1024
-    assert reader.read().usage is None
+    assert reader.finish().usage is None
 
 
 @given(st.lists(st.one_of(st.binary(max_size=40), st.sampled_from([b"data: ", b"\n\n", b'{"usage":', b"}"]))))
@@ -230,7 +230,7 @@ def test_whatever_shape_a_document_has_nothing_is_raised(document: object) -> No
 
 @requires_shared
 def test_recorded_answers_read_the_same_however_they_are_cut_or_packed() -> None:
-    for answer in load_answers():
+    for answer in load_responses():
         whole = _read([answer.body], answer.content_type)
         assert whole.is_complete, answer.file
         assert whole.finish_reason, answer.file
@@ -253,5 +253,5 @@ def test_who_listens_is_told_every_event_once(size: int) -> None:
         reader = ResponseReader(kind, "", lambda event: told.append(event.data))
         for chunk in cut(body, size):
             reader.feed(chunk)
-        reader.read()
+        reader.finish()
     assert told == [*(b'{"n":%d}' % number for number in range(5)), whole]

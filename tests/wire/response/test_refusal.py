@@ -10,7 +10,7 @@ from gateway.core.refusal.overflow import Overflow, Refusal, parse_overflow
 from gateway.wire.response.refusal import is_model_unknown, read_event_refusal, read_full_window, read_refusal
 from gateway.wire.sse import SseEvent
 from tests.shared_data import SHARED, requires_shared
-from tests.wire.recorded import load_answers
+from tests.wire.recorded import load_responses
 
 _TEXT = "prompt is too long: 213462 tokens > 200000 maximum"
 _OVERFLOW = Overflow(context=200_000, used=213_462, prompt_tokens=213_462)
@@ -202,7 +202,7 @@ def test_a_completion_that_speaks_of_overflows_is_none() -> None:
 
 @requires_shared
 def test_no_recorded_answer_is_a_refusal() -> None:
-    for answer in load_answers():
+    for answer in load_responses():
         if not answer.is_stream:
             assert read_refusal(200, answer.body) is None, answer.file
 

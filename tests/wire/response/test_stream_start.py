@@ -14,7 +14,7 @@ from gateway.wire.response.stream_start import (
     Verdict,
 )
 from tests.shared_data import requires_shared
-from tests.wire.recorded import cut, cut_anywhere, load_answers
+from tests.wire.recorded import cut, cut_anywhere, load_responses
 
 _TEXT = "prompt is too long: 213462 tokens > 200000 maximum"
 _ERROR = {"error": {"message": _TEXT, "code": 400}}
@@ -195,7 +195,7 @@ def test_a_document_of_an_odd_shape_is_judged_without_a_failure(document: object
 
 @requires_shared
 def test_every_recorded_stream_starts_and_waits_for_its_first_content() -> None:
-    for answer in load_answers():
+    for answer in load_responses():
         if answer.is_stream:
             assert _feed(answer.body) == Started(), answer.file
             assert _feed(*cut_anywhere(answer.body, 7)) == Started(), answer.file
@@ -203,7 +203,7 @@ def test_every_recorded_stream_starts_and_waits_for_its_first_content() -> None:
 
 @requires_shared
 def test_a_recorded_stream_that_fails_before_its_first_content_is_refused() -> None:
-    for answer in load_answers():
+    for answer in load_responses():
         if answer.is_stream:
             verdict = _fail_before_content(answer.body)
             assert isinstance(verdict, Refused), answer.file

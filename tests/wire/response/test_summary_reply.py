@@ -3,17 +3,17 @@ import json
 import pytest
 
 from gateway.core.sizing.usage import Usage
-from gateway.wire.formats.chat.reply import read_said
-from gateway.wire.response.summary_reply import MAX_TEXT_CHARACTERS, SummaryAnswer, SummaryReader
+from gateway.wire.formats.chat.reply import find_reply_part
+from gateway.wire.response.summary_reply import MAX_TEXT_CHARACTERS, SummaryReader, SummaryResponse
 from tests.shared_data import requires_shared
-from tests.wire.recorded import cut, load_answers
+from tests.wire.recorded import cut, load_responses
 
 
-def _read(*chunks: bytes, content_type: str = "text/event-stream") -> SummaryAnswer:
-    reader = SummaryReader(read_said, content_type, "")
+def _read(*chunks: bytes, content_type: str = "text/event-stream") -> SummaryResponse:
+    reader = SummaryReader(find_reply_part, content_type, "")
     for chunk in chunks:
         reader.feed(chunk)
-    return reader.read()
+    return reader.finish()
 
 
 def _stream(*choices: object) -> bytes:
@@ -34,7 +34,7 @@ def test_the_text_is_joined_and_reasoning_is_left_out() -> None:
         {"index": 0, "delta": {"content": "ld"}, "finish_reason": "stop"},
     )
     usage = b'data: {"choices":[],"usage":{"prompt_tokens":5,"completion_tokens":2}}\n\n'
-    expected = SummaryAnswer(
+    expected = SummaryResponse(
         "Hello world", "stop", has_tool_calls=False, has_error=False, is_complete=True, usage=Usage(5, 2)
     )
     assert _read(stream, usage) == expected
@@ -78,7 +78,7 @@ def test_a_text_beyond_the_bound_is_cut_and_is_an_error() -> None:
 
 @requires_shared
 def test_recorded_answers_give_their_text_or_their_calls() -> None:
-    for answer in load_answers():
+    for answer in load_responses():
         read = _read(answer.body, content_type=answer.content_type)
         assert read.text or read.has_tool_calls, answer.file
         assert read == _read(*cut(answer.body, 7), content_type=answer.content_type)

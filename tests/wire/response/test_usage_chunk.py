@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 
 from gateway.wire.response.usage_chunk import UsageChunkFilter
 from tests.shared_data import requires_shared
-from tests.wire.recorded import cut, cut_anywhere, load_answers
+from tests.wire.recorded import cut, cut_anywhere, load_responses
 
 EXTRA = b'data: {"choices":[],"usage":{"prompt_tokens":1}}'
 TEXT = b'data: {"choices":[{"delta":{"content":"x"}}],"usage":null}'
@@ -118,7 +118,7 @@ def test_streams_without_it_come_out_identical(chunks: list[bytes]) -> None:
 
 @requires_shared
 def test_recorded_streams_lose_the_usage_chunk_and_nothing_else() -> None:
-    for answer in load_answers():
+    for answer in load_responses():
         if not answer.is_stream:
             continue
         events = answer.body.split(b"\n\n")

@@ -7,9 +7,8 @@ import msgspec
 from gateway.core.history.pivot import Mark, Pivot, list_turns
 from gateway.core.history.transcript import cut_middle
 from gateway.wire.body import decode_fields
-from gateway.wire.local_response import LocalResponse
 from gateway.wire.sse import DEFAULT_NAME, SseEvent, render_event
-from gateway.wire.summary_request import THINKING_ALLOWANCE_TOKENS, SummaryRequest
+from gateway.wire.wire_format import THINKING_ALLOWANCE_TOKENS, LocalResponse, SummaryRequest
 
 
 def render_summary(pivot: Pivot, next_role: str) -> bytes:
@@ -71,7 +70,7 @@ def render_summary_request(request: SummaryRequest) -> bytes:
 _DONE: Final = SseEvent(DEFAULT_NAME, b"[DONE]")
 
 
-def render_own_answer(answer: LocalResponse) -> bytes:
+def render_local_response(answer: LocalResponse) -> bytes:
     if answer.is_streamed:
         return b"".join(map(render_event, _make_events(answer)))
     message = {"role": "assistant", "content": answer.text, "refusal": None}

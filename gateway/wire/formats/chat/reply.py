@@ -3,13 +3,13 @@
 from collections.abc import Iterator
 from typing import Final
 
-from gateway.wire.response.facts import JsonObject, choices_of
-from gateway.wire.response.summary_reply import Said
+from gateway.wire.response.facts import choices_of
+from gateway.wire.wire_format import JsonObject, ReplyPart
 
 _TEXT_PARTS: Final = (None, "text", "output_text")
 
 
-def read_said(document: JsonObject) -> Said:
+def find_reply_part(document: JsonObject) -> ReplyPart:
     """Of the first choice; tool calls of any."""
     texts: list[str] = []
     is_whole = has_tool_calls = False
@@ -23,7 +23,7 @@ def read_said(document: JsonObject) -> Said:
         elif isinstance(message, dict):
             is_whole = True
             texts.extend(_texts_of(message.get("content")))
-    return Said("".join(texts), is_whole, has_tool_calls)
+    return ReplyPart("".join(texts), is_whole, has_tool_calls)
 
 
 def _texts_of(content: object) -> Iterator[str]:

@@ -10,7 +10,7 @@ from gateway.core.sizing.attachments import Attachment
 from gateway.wire.attachments import weigh_parts
 from gateway.wire.body import decode_fields, decode_message
 from gateway.wire.canonical import flatten_content
-from gateway.wire.split_results import SplitResults
+from gateway.wire.wire_format import SplitResults
 
 # Sent back with a message and counted upstream, but not part of what it says.
 _HIDDEN_KEYS = ("reasoning_content", "refusal")
@@ -31,7 +31,7 @@ _ATTACHMENTS: dict[str, Attachment] = {
 }
 
 
-def read_spoken(raw: bytes) -> TranscriptEntry:
+def parse_entry(raw: bytes) -> TranscriptEntry:
     """The texts of a slice that has been read before."""
     message = decode_message(raw)
     texts, media = flatten_content(message.get("content"))
@@ -68,7 +68,7 @@ def _read_call(call: dict[str, object]) -> tuple[str, str]:
 # JOINED: Chat Completions: the content of a tool message, apart from the rest of it.
 
 
-def open_results(raw: bytes) -> SplitResults:
+def split_results(raw: bytes) -> SplitResults:
     """Of a slice that was read before. Raises MsgspecError, UnicodeDecodeError, RecursionError."""
     message = decode_fields(raw)
     content = msgspec.json.decode(message["content"]) if "content" in message else None

@@ -1,0 +1,25 @@
+"""Anthropic's Messages."""
+
+from typing import Final
+
+from gateway.wire.formats.messages import render, reply, request, text
+from gateway.wire.wire_format import WireFormat
+
+MESSAGES: Final = WireFormat(
+    name="messages",
+    path="/v1/messages",
+    parse_body=request.parse_body,
+    parse_message=request.parse_message,
+    parse_entry=text.parse_entry,
+    split_results=text.split_results,
+    render_marked=render.render_marked,
+    render_summary=render.render_summary,
+    output_key="max_tokens",
+    render_summary_request=render.render_summary_request,
+    find_reply_part=reply.find_reply_part,
+    keepalive=b'event: ping\ndata: {"type": "ping"}\n\n',
+    render_error=render.render_error,
+    render_stream_error=render.render_stream_error,
+    render_local_response=render.render_local_response,
+    headers=(("anthropic-version", "2023-06-01"),),
+)

@@ -9,9 +9,8 @@ from gateway.core.history.pivot import Mark, Pivot, list_turns
 from gateway.core.history.transcript import cut_middle
 from gateway.wire.body import decode_fields
 from gateway.wire.errors import find_error
-from gateway.wire.local_response import LocalResponse
 from gateway.wire.sse import SseEvent, render_event
-from gateway.wire.summary_request import SummaryRequest
+from gateway.wire.wire_format import LocalResponse, SummaryRequest
 
 # "text content blocks must be non-empty", and must say something.
 _NOTHING: Final = "(nothing)"
@@ -115,7 +114,7 @@ def _cut_block(block: object, keep_chars: int) -> object:
 
 
 def render_summary_request(request: SummaryRequest) -> bytes:
-    texts = [text for text in (*request.greeting, request.system) if text.strip()]
+    texts = [text for text in (*request.identity_blocks, request.system) if text.strip()]
     system = {"system": [{"type": "text", "text": text} for text in texts]} if texts else {}
     return msgspec.json.encode(
         {
@@ -133,7 +132,7 @@ def render_summary_request(request: SummaryRequest) -> bytes:
 _Fields = dict[str, object]
 
 
-def render_own_answer(answer: LocalResponse) -> bytes:
+def render_local_response(answer: LocalResponse) -> bytes:
     ending = _Fields(stop_reason="end_turn", stop_sequence=None)
     if not answer.is_streamed:
         content = [_Fields(type="text", text=answer.text)]

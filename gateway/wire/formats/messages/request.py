@@ -1,16 +1,13 @@
-"""Anthropic Messages requests: a body as envelope and slices, and one slice as facts.
+"""Anthropic Messages requests: splits a body into its envelope and message slices, and reads a slice's facts.
 
-Knows the format's words. Decides nothing, and never writes a message back from what it has read.
+Decides nothing. A message is never rendered again from its facts.
 """
 
-from collections.abc import Iterable
 from dataclasses import replace
-from typing import Final, Literal
-
-import msgspec
+from typing import Final
 
 from gateway.core.history.message import Call, Message, Role, fingerprint_fields
-from gateway.wire.body import read_message_object
+from gateway.wire.body import JsonFields, parse_object_with_role
 from gateway.wire.canonical import (
     canonical_json,
     canonical_part,
@@ -21,185 +18,118 @@ from gateway.wire.canonical import (
 )
 from gateway.wire.request import Envelope, EnvelopeFields, RequestBody, split_request
 
-# Claude Code puts the price list's view of a request into its system prompt: a hash of this very body.
+# Claude Code puts a block of this kind into its system prompt. It holds a hash of the body itself.
 _BILLING: Final = "x-anthropic-billing-header:"
-# Some upstreams serve only who introduces itself: by short blocks before the prompt proper (FACTS §2).
-_LONGEST_GREETING_CHARS: Final = 200
-# "budget_tokens must be less than max_tokens": what is left of it is the answer.
-_LEAST_ANSWER_TOKENS: Final = 1_024
+# Some upstreams serve only clients that identify themselves in short blocks before the system prompt.
+_LONGEST_IDENTITY_CHARS: Final = 200
+# "budget_tokens must be less than max_tokens": the rest of max_tokens is for the text of the reply.
+_LEAST_TEXT_TOKENS: Final = 1_024
 _ROLES: Final[dict[str, Role]] = {"user": "user", "assistant": "assistant", "system": "system"}
-# Neither identity nor content: what a client that sends back whole answers sends along.
+# Not part of the canonical form: fields of a response, which a client may send back with its content.
 _IGNORED_KEYS: Final = frozenset(
     {
         *("role", "content", "cache_control", "id", "type", "model", "status"),
         *("stop_reason", "stop_sequence", "stop_details", "usage", "container", "context_management"),
     }
 )
-_THINKING: Final = frozenset({"thinking", "redacted_thinking"})
-# Blocks of other types that cost no more tokens than they have bytes. A picture, a file or the name of one
-# does.
-_WORDY: Final = frozenset({"server_tool_use", "mcp_tool_use", "search_result", "compaction"})
+# Of the remaining block types, these cost at most one token for each byte. Pictures and files may cost more.
+_TEXT_LIKE: Final = frozenset({"server_tool_use", "mcp_tool_use", "search_result", "compaction"})
 
 
 def parse_body(data: bytes) -> RequestBody:
     """Splits a whole body. Raises Unreadable."""
-    return split_request(data, "messages", _read_envelope)
+    return split_request(data, "messages", _make_envelope)
 
 
-class _Text(msgspec.Struct, tag="text", forbid_unknown_fields=True, gc=False):
-    text: str
-    cache_control: msgspec.Raw | None = None
-
-
-class _Use(msgspec.Struct, tag="tool_use", forbid_unknown_fields=True, gc=False):
-    id: str
-    name: str
-    input: object
-    cache_control: msgspec.Raw | None = None
-
-
-class _Result(msgspec.Struct, tag="tool_result", forbid_unknown_fields=True, gc=False):
-    tool_use_id: str
-    content: str | list[_Text]
-    is_error: bool = False
-    cache_control: msgspec.Raw | None = None
-
-
-class _Thinking(msgspec.Struct, tag="thinking", gc=False):
-    thinking: str
-
-
-class _UsualMessage(msgspec.Struct, forbid_unknown_fields=True, gc=False):
-    """What nearly all messages are: text, or blocks of the four types that agents live on."""
-
-    role: Literal["user", "assistant"]
-    content: str | list[_Text | _Use | _Result | _Thinking]
-
-
-_decode_usual = msgspec.json.Decoder(_UsualMessage).decode
-
-
-def read_message(raw: bytes, key: bytes) -> Message:
-    """One slice as facts; `key`: its message_key. Raises Unreadable.
-
-    A typed reading of the usual forms comes first: it says the same at half the price.
-    """
-    try:
-        usual = _decode_usual(raw)
-    except (ValueError, RecursionError):
-        return _read_any_message(raw, key)
-    said = _Said(usual.role, usual.role)
-    if isinstance(usual.content, str):
-        said.add_text(usual.content)
-        return said.make_message(raw, key)
-    for block in usual.content:
-        if isinstance(block, _Text):
-            said.add_text(block.text)
-        elif isinstance(block, _Use):
-            said.add_use(block.id, block.name, block.input)
-        elif isinstance(block, _Result):
-            content = block.content
-            texts = [content] if isinstance(content, str) else [part.text for part in content]
-            said.add_result(block.tool_use_id, texts, [], is_error=block.is_error)
-    return said.make_message(raw, key)
-
-
-def _read_any_message(raw: bytes, key: bytes) -> Message:
-    message = read_message_object(raw)
-    said = _Said(message["role"], _ROLES.get(message["role"], "other"))
+def parse_message(raw: bytes, key: bytes) -> Message:
+    """The facts of one slice. key: its message_key. Raises Unreadable."""
+    message = parse_object_with_role(raw)
+    reader = _MessageReader(message["role"])
     content = message.get("content")
     for block in content if isinstance(content, list) else [content]:
-        said.add_block(block)
-    said.add_fields(message)
-    return said.make_message(raw, key)
+        reader.add_block(block)
+    reader.add_fields(message)
+    return reader.make_message(raw, key)
 
 
-class _Said:
-    """Grows block by block into the canonical form of a message. Both readings feed it."""
+class _MessageReader:
+    """Collects the canonical form and the facts of a message, block by block."""
 
-    def __init__(self, name: str, role: Role) -> None:
-        self._role = role
+    def __init__(self, name: str) -> None:
+        self._role: Role = _ROLES.get(name, "other")
         self._fields = [(b"role", encode_value(name))]
         self._texts: list[str] = []
         self._calls: list[Call] = []
         self._results: list[str] = []
+        # Ids of the tool calls in this message that the upstream runs itself.
         self._hosted: set[str] = set()
-        self._is_more_than_results = False
+        self._has_more_than_results = False
         self._has_media = False
 
-    def add_text(self, text: str) -> None:
-        self._texts.append(text)
-
-    def add_use(self, identity: str, tool: str, value: object) -> None:
-        """A call that the client answers, where it is the model's."""
-        self._end_text()
-        self._fields += [
-            (b"call", encode_value(identity)),
-            (b"tool", encode_value(tool)),
-            (b"arguments", canonical_json(value)),
-        ]
-        if self._role == "assistant":
-            self._calls.append(Call(identity, tool))
-
-    def add_result(
-        self, identity: str, texts: list[str], parts: list[dict[str, object]], *, is_error: bool
-    ) -> None:
-        self._end_text()
-        text = texts[0] if len(texts) == 1 else "".join(texts)
-        self._fields += [(b"answers", encode_value(identity)), (b"result", encode_value(text))]
-        self._fields += [(b"part", canonical_part(part)) for part in parts]
-        if is_error:
-            self._fields.append((b"error", b"1"))
-        self._results.append(identity)
-        self._has_media = self._has_media or bool(parts)
-
     def add_block(self, block: object) -> None:
-        """Of any type. Thinking is left out: clients drop it, and upstream does not read old thoughts."""
+        """Thinking is left out: clients drop it, and the upstream does not read old thinking."""
         if not isinstance(block, dict):
             self._texts.extend(flatten_content(block)[0])
             return
         match block:
             case {"type": "text", "text": str(text)}:
-                self.add_text(text)
+                self._texts.append(text)
             case {"type": "tool_use"}:
-                identity, tool = str(block.get("id") or ""), str(block.get("name") or "")
-                self.add_use(identity, tool, block.get("input"))
+                self._add_use(block)
             case {"type": "tool_result"}:
-                texts, parts = flatten_content(block.get("content"))
-                identity = str(block.get("tool_use_id") or "")
-                self.add_result(identity, texts, parts, is_error=block.get("is_error") is True)
-            case {"type": str(kind)} if kind in _THINKING:
+                self._add_result(block)
+            case {"type": "thinking" | "redacted_thinking"}:
                 pass
             case _:
                 self._add_other(block)
 
-    def _add_other(self, block: dict[str, object]) -> None:
-        """What upstream does itself, as a rule inside one message. Where the client had to run a tool in
-        between, the result stands in the next reply: it may not be parted from its call.
+    def _add_use(self, block: JsonFields) -> None:
+        """A call is one for the client to answer only if the assistant made it."""
+        self._end_text()
+        identity, tool = str(block.get("id") or ""), str(block.get("name") or "")
+        self._fields += [
+            (b"call", encode_value(identity)),
+            (b"tool", encode_value(tool)),
+            (b"arguments", canonical_json(block.get("input"))),
+        ]
+        if self._role == "assistant":
+            self._calls.append(Call(identity, tool))
+
+    def _add_result(self, block: JsonFields) -> None:
+        self._end_text()
+        texts, parts = flatten_content(block.get("content"))
+        answered = str(block.get("tool_use_id") or "")
+        self._fields += [(b"answers", encode_value(answered)), (b"result", encode_value("".join(texts)))]
+        self._fields += [(b"part", canonical_part(part)) for part in parts]
+        if block.get("is_error") is True:
+            self._fields.append((b"error", b"1"))
+        self._results.append(answered)
+        self._has_media = self._has_media or bool(parts)
+
+    def _add_other(self, block: JsonFields) -> None:
+        """Usually a tool that the upstream runs, with call and result in one message. If the client had to
+        run a tool in between, the result is in the next reply, and must not be separated from its call.
         """
         self._end_text()
         self._fields.append((b"part", canonical_part(block)))
-        self._is_more_than_results = True
+        self._has_more_than_results = True
         kind = block.get("type")
-        self._has_media = self._has_media or not isinstance(kind, str) or kind not in _WORDY
+        self._has_media = self._has_media or not isinstance(kind, str) or kind not in _TEXT_LIKE
         if isinstance(identity := block.get("id"), str):
             self._hosted.add(identity)
         answered = block.get("tool_use_id")
         if isinstance(answered, str) and answered not in self._hosted:
             self._results.append(answered)
 
-    def add_fields(self, message: dict[str, object]) -> None:
-        """What stands beside the content."""
+    def add_fields(self, message: JsonFields) -> None:
+        """The fields beside the content."""
         self._end_text()
         self._fields += list_extra_fields(message, _IGNORED_KEYS)
 
     def make_message(self, raw: bytes, key: bytes) -> Message:
-        self._end_text()
-        role = self._role
-        if self._results and not self._is_more_than_results:
-            role = "tool"
+        is_tool = bool(self._results) and not self._has_more_than_results
         return Message(
-            role=role,
+            role="tool" if is_tool else self._role,
             key=key,
             fingerprint=fingerprint_fields(self._fields),
             size_bytes=len(raw),
@@ -209,55 +139,53 @@ class _Said:
         )
 
     def _end_text(self) -> None:
-        """Texts that follow each other are one. Of a user's the blocks that come and go are left out, with
-        the space around them.
+        """Joins the texts that follow each other. In a user's text, ephemeral blocks and the space around
+        them do not count.
         """
-        if not self._texts:
-            return
-        text = self._texts[0] if len(self._texts) == 1 else "".join(self._texts)
+        text = "".join(self._texts)
         self._texts.clear()
         if self._role == "user":
             text = without_ephemeral_blocks(text).strip()
         if text:
             self._fields.append((b"text", encode_value(text)))
-            self._is_more_than_results = True
+            self._has_more_than_results = True
 
 
-def _read_envelope(fields: EnvelopeFields) -> Envelope:
+def _make_envelope(fields: EnvelopeFields) -> Envelope:
     texts, others = flatten_content(fields.read("system"))
     return replace(
         fields.begin_envelope("max_tokens"),
-        preamble=_digest_system(texts, others),
-        preamble_slice=fields.place("system"),
-        least_tokens=_read_least(fields.read("thinking")),
-        greeting=_find_greeting(texts),
+        system=_hash_system(texts, others),
+        system_slice=fields.place("system"),
+        least_tokens=_find_minimum_reply(fields.read("thinking")),
+        identity_blocks=_find_identity_blocks(texts),
         is_trimmed=_is_trimmed(fields.read("context_management")),
     )
 
 
-def _digest_system(texts: Iterable[str], others: Iterable[dict[str, object]]) -> bytes:
-    """Of what it says, however it is cut into blocks; empty where it says nothing."""
-    said = [(b"text", encode_value(text)) for text in texts if text and not text.startswith(_BILLING)]
-    said += [(b"part", canonical_part(part)) for part in others]
-    return fingerprint_fields(said) if said else b""
+def _hash_system(texts: list[str], others: list[JsonFields]) -> bytes:
+    """The fingerprint of the system prompt, however it is divided into blocks; empty if there is no text."""
+    fields = [(b"text", encode_value(text)) for text in texts if text and not text.startswith(_BILLING)]
+    fields += [(b"part", canonical_part(part)) for part in others]
+    return fingerprint_fields(fields) if fields else b""
 
 
-def _find_greeting(texts: list[str]) -> tuple[str, ...]:
-    """The short blocks before a long one; none where there is nothing else."""
-    lengths = [len(text) <= _LONGEST_GREETING_CHARS for text in texts]
-    return tuple(texts[: lengths.index(False)]) if False in lengths else ()
+def _find_identity_blocks(texts: list[str]) -> tuple[str, ...]:
+    """The short blocks before the first long one; none if there is no long one."""
+    is_short = [len(text) <= _LONGEST_IDENTITY_CHARS for text in texts]
+    return tuple(texts[: is_short.index(False)]) if False in is_short else ()
 
 
 def _is_trimmed(management: object) -> bool:
-    """Old thoughts upstream leaves out anyway."""
+    """Clearing old thinking does not count: the upstream leaves it out in any case."""
     edits = management.get("edits") if isinstance(management, dict) else None
     kinds = [edit.get("type") for edit in edits if isinstance(edit, dict)] if isinstance(edits, list) else []
     return any(isinstance(kind, str) and not kind.startswith("clear_thinking") for kind in kinds)
 
 
-def _read_least(thinking: object) -> int:
-    """The reply holds the thinking that is paid for, and an answer."""
+def _find_minimum_reply(thinking: object) -> int:
+    """Tokens for the thinking budget, which is part of the reply, and for some text after it."""
     budget = thinking.get("budget_tokens") if isinstance(thinking, dict) else None
     if not isinstance(budget, int) or isinstance(budget, bool) or budget <= 0:
         return 0
-    return budget + _LEAST_ANSWER_TOKENS
+    return budget + _LEAST_TEXT_TOKENS

@@ -13,7 +13,7 @@ from gateway.core.sizing.attachments import ATTACHMENT_TOKENS, Attachment
 from gateway.wire.attachments import iter_words
 from gateway.wire.body import decode_fields, decode_message
 from gateway.wire.canonical import canonical_json
-from gateway.wire.split_results import SplitResults
+from gateway.wire.wire_format import SplitResults
 
 _ATTACHMENTS: Final[dict[str, Attachment]] = {
     "image": "image",
@@ -27,7 +27,7 @@ _SEALED_CHARACTERS_PER_TOKEN: Final = 5
 _SEALED_KEYS: Final = ("encrypted_content", "encrypted_stdout")
 
 
-def read_spoken(raw: bytes) -> TranscriptEntry:
+def parse_entry(raw: bytes) -> TranscriptEntry:
     """The texts of a slice that has been read before: the results one by one, then what is said beside."""
     message = decode_message(raw)
     content = message.get("content")
@@ -110,7 +110,7 @@ def _count_sealed(value: object) -> int:
 _NOTHING: Final = msgspec.Raw(b"null")
 
 
-def open_results(raw: bytes) -> SplitResults:
+def split_results(raw: bytes) -> SplitResults:
     """Of a slice that was read before. Raises MsgspecError, UnicodeDecodeError, RecursionError."""
     message = decode_fields(raw)
     content = message.get("content", _NOTHING)

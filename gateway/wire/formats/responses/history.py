@@ -13,7 +13,7 @@ from gateway.wire.body import Fields, Slice, split_fields_or_text
 from gateway.wire.edits import Edit, apply_edits
 from gateway.wire.formats.responses.items import decode_items, read_kind
 from gateway.wire.sse import SseEvent
-from gateway.wire.stored_history import Answered, Expanded, NamedHistory, Names
+from gateway.wire.wire_format import Expanded, StoredHistory, StoredNames, StoredResponse
 
 _PREVIOUS: Final = "previous_response_id"
 _SPACES: Final = b" \t\r\n"
@@ -46,7 +46,7 @@ _decode_response = msgspec.json.Decoder(_Response).decode
 _decode_named = msgspec.json.Decoder(_Named).decode
 
 
-def expand(data: bytes, names: Names) -> Expanded | None:
+def expand(data: bytes, names: StoredNames) -> Expanded | None:
     """The body with all names written out. None where upstream keeps more than is known here
     (`conversation`).
     """
@@ -56,14 +56,14 @@ def expand(data: bytes, names: Names) -> Expanded | None:
         return None
 
 
-def _expand(data: bytes, names: Names) -> Expanded | None:
+def _expand(data: bytes, names: StoredNames) -> Expanded | None:
     fields = split_fields_or_text(data, "input")
     if fields.values.get("conversation", b"null") != b"null":
         return None
     own = [_write_out(data[place.start : place.end], names) for place in fields.items]
     added = [raw for raw in own if raw is not None]
     previous = msgspec.json.decode(fields.values.get(_PREVIOUS, b"null"), type=str | None)
-    before = names.read_answer(previous) if previous is not None else []
+    before = names.find_response(previous) if previous is not None else []
     if before is None or len(added) < len(own):
         return None
     brought = b'{"input":%s}' % _render_items(added)
@@ -81,7 +81,7 @@ def may_be_reference(raw: bytes) -> bool:
     return b'"item_reference"' in raw
 
 
-def _write_out(raw: bytes, names: Names) -> bytes | None:
+def _write_out(raw: bytes, names: StoredNames) -> bytes | None:
     """The item itself; what a reference stands for; None where that is unknown."""
     if not may_be_reference(raw):
         return raw
@@ -89,7 +89,7 @@ def _write_out(raw: bytes, names: Names) -> bytes | None:
     if read_kind(item) != "item_reference":
         return raw
     name = item.get("id")
-    return names.read_item(name) if isinstance(name, str) else None
+    return names.find_item(name) if isinstance(name, str) else None
 
 
 def list_items(own: bytes) -> list[bytes]:
@@ -135,7 +135,7 @@ class ResponseItems:
         self._items: list[bytes] = []
         self._room = _MOST_BYTES
 
-    def feed(self, event: SseEvent) -> Answered | None:
+    def feed(self, event: SseEvent) -> StoredResponse | None:
         if self._room < 0 or (event.name and not any(mark in event.data for mark in _MARKS)):
             return None
         try:
@@ -143,7 +143,7 @@ class ResponseItems:
         except (ValueError, RecursionError):
             return None
 
-    def _take(self, event: SseEvent) -> Answered | None:
+    def _take(self, event: SseEvent) -> StoredResponse | None:
         read = _decode_event(event.data)
         if read.type == "response.output_item.done" and len(read.item):
             self._room -= len(read.item)
@@ -157,9 +157,9 @@ class ResponseItems:
         items = self._items or [bytes(item) for item in response.output]
         names = [_decode_named(item).id for item in items]
         self._items = []
-        return Answered(response.id, tuple(items), tuple(names))
+        return StoredResponse(response.id, tuple(items), tuple(names))
 
 
-NAMED_HISTORY: Final = NamedHistory(
-    expand=expand, list_items=list_items, collect=ResponseItems, is_name=may_be_reference
+STORED_HISTORY: Final = StoredHistory(
+    expand=expand, list_items=list_items, collect=ResponseItems, may_be_name=may_be_reference
 )

@@ -9,9 +9,8 @@ from gateway.core.history.transcript import cut_middle
 from gateway.wire.body import decode_fields
 from gateway.wire.errors import find_error, make_error
 from gateway.wire.formats.responses.items import decode_items, read_answered, read_kind
-from gateway.wire.local_response import LocalResponse
 from gateway.wire.sse import SseEvent, render_event
-from gateway.wire.summary_request import THINKING_ALLOWANCE_TOKENS, SummaryRequest
+from gateway.wire.wire_format import THINKING_ALLOWANCE_TOKENS, LocalResponse, SummaryRequest
 
 _PART_TYPES: Final = {"user": "input_text", "assistant": "output_text"}
 # A screenshot can only give way to a screenshot: 32 grey pixels square.
@@ -125,7 +124,7 @@ _AT: Final = {"output_index": 0}
 _Fields = dict[str, object]
 
 
-def render_own_answer(answer: LocalResponse) -> bytes:
+def render_local_response(answer: LocalResponse) -> bytes:
     message = _make_message(answer, "completed", [_make_part(answer.text)])
     final = _make_response(answer, "completed", [message]) | {"usage": _NOTHING_USED}
     if not answer.is_streamed:

@@ -1,19 +1,18 @@
 """Responses: what one JSON object of an answer says."""
 
 from gateway.wire.formats.responses.items import read_kind
-from gateway.wire.response.facts import JsonObject
-from gateway.wire.response.summary_reply import Said
+from gateway.wire.wire_format import JsonObject, ReplyPart
 
-_NOTHING = Said("", False, False)
+_NOTHING = ReplyPart("", False, False)
 
 
-def read_said(document: JsonObject) -> Said:
+def find_reply_part(document: JsonObject) -> ReplyPart:
     """A delta; a text, an item or a response that is whole; a whole body."""
     match document:
         case {"type": "response.output_text.delta", "delta": str(text)}:
-            return Said(text, False, False)
+            return ReplyPart(text, False, False)
         case {"type": "response.output_text.done", "text": str(text)}:
-            return Said(text, True, False)
+            return ReplyPart(text, True, False)
         case {"type": "response.output_item.added" | "response.output_item.done", "item": dict(item)}:
             return _read_items([item])
         case {"response": {"output": list(items)}} | {"object": "response", "output": list(items)}:
@@ -21,11 +20,11 @@ def read_said(document: JsonObject) -> Said:
     return _NOTHING
 
 
-def _read_items(items: list[object]) -> Said:
+def _read_items(items: list[object]) -> ReplyPart:
     """The texts of the messages; anything that is called by whatever name is a call."""
     read = [item for item in items if isinstance(item, dict)]
     texts = [text for item in read if read_kind(item) == "message" for text in _list_texts(item)]
-    return Said("".join(texts), True, any(read_kind(item).endswith("_call") for item in read))
+    return ReplyPart("".join(texts), True, any(read_kind(item).endswith("_call") for item in read))
 
 
 def _list_texts(item: JsonObject) -> list[str]:

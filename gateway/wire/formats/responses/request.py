@@ -43,7 +43,7 @@ def parse_body(data: bytes) -> RequestBody:
     return split_request(data, "input", _read_envelope, joins, split_fields_or_text)
 
 
-def read_message(raw: bytes, key: bytes) -> Message:
+def parse_message(raw: bytes, key: bytes) -> Message:
     """One slice as facts; `key`: its message_key. Raises Unreadable.
 
     The reasoning before an item has a place and a size with it, but no identity: clients drop it and keep it.
@@ -102,8 +102,8 @@ def _identify_rest(
 def _read_envelope(fields: EnvelopeFields) -> Envelope:
     return replace(
         fields.begin_envelope("max_output_tokens"),
-        preamble=fields.fingerprint("instructions"),
-        preamble_slice=fields.place("instructions"),
+        system=fields.fingerprint("instructions"),
+        system_slice=fields.place("instructions"),
         is_kept=fields.read("store") is not False,
         is_trimmed=fields.read("context_management") not in EMPTY,
         is_partial=any(fields.read(key) is not None for key in ("previous_response_id", "conversation")),

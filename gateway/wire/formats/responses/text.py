@@ -13,7 +13,7 @@ from gateway.wire.attachments import iter_words, weigh_parts
 from gateway.wire.body import decode_fields
 from gateway.wire.canonical import canonical_json, flatten_content
 from gateway.wire.formats.responses.items import Item, decode_items, read_answered, read_kind
-from gateway.wire.split_results import SplitResults
+from gateway.wire.wire_format import SplitResults
 
 _ATTACHMENTS: Final[dict[str, Attachment]] = {
     "input_image": "image",
@@ -30,7 +30,7 @@ _FRAME_KEYS: Final = frozenset(
 _SECRET_CHARACTERS_PER_TOKEN: Final = 6
 
 
-def read_spoken(raw: bytes) -> TranscriptEntry:
+def parse_entry(raw: bytes) -> TranscriptEntry:
     """The texts of a slice that has been read before."""
     *thoughts, item = decode_items(raw)
     if read_kind(item) == "reasoning":
@@ -103,7 +103,7 @@ _KINDS: Final = frozenset(
 _NOTHING: Final = msgspec.Raw(b"null")
 
 
-def open_results(raw: bytes) -> SplitResults:
+def split_results(raw: bytes) -> SplitResults:
     """Of a slice that was read before. Raises MsgspecError, UnicodeDecodeError, RecursionError."""
     item = decode_fields(raw)
     kind = msgspec.json.decode(item.get("type", _NOTHING))

@@ -10,19 +10,18 @@ from gateway.core.history.view import make_view
 from gateway.core.sizing.usage import Usage
 from gateway.wire.edits import apply_edits, make_output_edit, make_usage_edit, make_view_edits
 from gateway.wire.formats.chat.render import (
+    render_local_response,
     render_marked,
-    render_own_answer,
     render_summary,
     render_summary_request,
 )
-from gateway.wire.formats.chat.reply import read_said
+from gateway.wire.formats.chat.reply import find_reply_part
 from gateway.wire.formats.chat.request import parse_body
-from gateway.wire.local_response import LocalResponse
-from gateway.wire.response.summary_reply import SummaryAnswer
-from gateway.wire.summary_request import SummaryRequest
+from gateway.wire.response.summary_reply import SummaryResponse
+from gateway.wire.wire_format import LocalResponse, SummaryRequest
 from tests.builders.chat import JSON, PLACEHOLDER, make_pivot, read, render, render_message
 from tests.toy.validity import find_violation
-from tests.wire.own_answers import TEXTS, make_answer, read_back
+from tests.wire.local_responses import TEXTS, make_response, read_back
 
 _TALK: list[JSON] = [
     {"role": "user", "content": "Fix it."},
@@ -209,18 +208,18 @@ def test_a_model_that_counts_its_thinking_gets_room_for_it_as_far_as_there_is(
 @pytest.mark.parametrize("is_streamed", [False, True])
 @pytest.mark.parametrize("text", TEXTS)
 def test_it_is_read_as_a_whole_answer_without_usage(text: str, is_streamed: bool) -> None:
-    answer = make_answer(text, is_streamed=is_streamed)
+    answer = make_response(text, is_streamed=is_streamed)
     no_usage: Usage | None = None
-    expected = SummaryAnswer(
+    expected = SummaryResponse(
         text, "stop", has_tool_calls=False, has_error=False, is_complete=True, usage=no_usage
     )
-    assert read_back(render_own_answer(answer), read_said, is_streamed=is_streamed) == expected
+    assert read_back(render_local_response(answer), find_reply_part, is_streamed=is_streamed) == expected
 
 
 def test_whole_it_is_a_chat_completion() -> None:
-    answer: LocalResponse = make_answer("Done.", is_streamed=False)
+    answer: LocalResponse = make_response("Done.", is_streamed=False)
     message = {"role": "assistant", "content": "Done.", "refusal": None}
-    assert json.loads(render_own_answer(answer)) == {
+    assert json.loads(render_local_response(answer)) == {
         "id": "chatcmpl-abc",
         "object": "chat.completion",
         "created": 1_700_000_000,
@@ -230,7 +229,7 @@ def test_whole_it_is_a_chat_completion() -> None:
 
 
 def test_streamed_it_is_role_text_end_and_done() -> None:
-    lines = render_own_answer(make_answer("Done.", is_streamed=True)).decode().split("\n\n")
+    lines = render_local_response(make_response("Done.", is_streamed=True)).decode().split("\n\n")
     assert lines[-2:] == ["data: [DONE]", ""]
     chunks = [json.loads(line.removeprefix("data: ")) for line in lines[:-2]]
     assert [(c["choices"][0]["delta"], c["choices"][0]["finish_reason"]) for c in chunks] == [

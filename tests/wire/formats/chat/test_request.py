@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from gateway.core.errors import Unreadable
 from gateway.core.history.message import Call
-from gateway.wire.formats.chat.request import parse_body, read_message
+from gateway.wire.formats.chat.request import parse_body, parse_message
 from gateway.wire.request import RequestBody, message_key, parse_continuation
 from tests.builders.chat import JSON, bodies, conversations, frames, render, render_message, texts
 
@@ -23,7 +23,7 @@ _IMAGE: JSON = {"type": "image_url", "image_url": {"url": "data:image/png;base64
 
 def digest(message: JSON, tenant: bytes = b"t") -> bytes:
     raw = render_message(message)
-    return read_message(raw, message_key(raw, tenant)).fingerprint
+    return parse_message(raw, message_key(raw, tenant)).fingerprint
 
 
 def text_part(text: str, **fields: Any) -> JSON:
@@ -129,7 +129,7 @@ def test_texts_share_a_digest_only_if_they_are_equal_but_for_blocks(one: str, ot
 def test_how_a_message_is_written_changes_its_key_at_most(messages: list[JSON], style: int) -> None:
     for message in messages:
         one, other = render_message(message), render_message(message, style)
-        a, b = (read_message(raw, message_key(raw, b"t")) for raw in (one, other))
+        a, b = (parse_message(raw, message_key(raw, b"t")) for raw in (one, other))
         assert (a.fingerprint, a.role, a.calls, a.results) == (b.fingerprint, b.role, b.calls, b.results)
         assert (a.key == b.key) == (one == other)
 
@@ -137,7 +137,7 @@ def test_how_a_message_is_written_changes_its_key_at_most(messages: list[JSON], 
 def test_two_tenants_never_share_a_key() -> None:
     raw = render_message(_USER)
     assert message_key(raw, b"t") != message_key(raw, b"u")
-    assert read_message(raw, message_key(raw, b"t")).key == message_key(raw, b"t")
+    assert parse_message(raw, message_key(raw, b"t")).key == message_key(raw, b"t")
 
 
 @pytest.mark.parametrize(
@@ -157,7 +157,7 @@ def test_two_tenants_never_share_a_key() -> None:
 def test_the_facts_of_a_message(
     message: JSON, role: str, calls: tuple[Call, ...], results: tuple[str, ...], has_media: bool
 ) -> None:
-    facts = read_message(render_message(message), b"t")
+    facts = parse_message(render_message(message), b"t")
     found = (facts.role, facts.calls, facts.results, facts.has_media)
     assert found == (role, calls, results, has_media)
     assert facts.size_bytes == len(render_message(message))
@@ -179,7 +179,7 @@ def test_the_facts_of_a_message(
 )
 def test_a_message_that_is_not_one_is_unreadable(raw: bytes) -> None:
     with pytest.raises(Unreadable):
-        read_message(raw, b"t")
+        parse_message(raw, b"t")
 
 
 # The envelope

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 
 from gateway.core.history.transcript import TranscriptEntry
-from gateway.wire.formats.chat.request import read_message
-from gateway.wire.formats.chat.text import open_results, read_spoken
+from gateway.wire.formats.chat.request import parse_message
+from gateway.wire.formats.chat.text import parse_entry, split_results
 from tests.builders.chat import JSON, conversations, render_message
 
 
@@ -82,14 +82,14 @@ from tests.builders.chat import JSON, conversations, render_message
     ],
 )
 def test_every_message_says_what_stands_in_it(message: JSON, expected: TranscriptEntry) -> None:
-    assert read_spoken(render_message(message)) == expected
+    assert parse_entry(render_message(message)) == expected
 
 
 @given(conversations())
 def test_what_can_be_read_as_facts_can_be_read_as_text(messages: list[JSON]) -> None:
     for message in messages:
         raw = render_message(message)
-        facts, spoken = read_message(raw, b"t"), read_spoken(raw)
+        facts, spoken = parse_message(raw, b"t"), parse_entry(raw)
         assert spoken.is_result == bool(facts.results)
         assert len(spoken.calls) == len(facts.calls)
         assert facts.has_media == (spoken.media > 0)
@@ -101,16 +101,16 @@ _PARTS = [{"type": "text", "text": "a"}, {"type": "image_url", "image_url": {"ur
 @pytest.mark.parametrize("content", ["a", "", None, 7, _PARTS])
 def test_the_content_is_taken_out_and_the_rest_is_kept(content: Any) -> None:
     message = {"role": "tool", "content": content, "tool_call_id": "a", "x-unknown": 1}
-    opened = open_results(json.dumps(message).encode())
+    opened = split_results(json.dumps(message).encode())
     assert opened.contents == (content,)
     assert json.loads(opened.frame) == {**message, "content": ""}
 
 
 def test_a_result_without_a_content_is_like_one_that_has_none() -> None:
-    opened = open_results(b'{"role":"tool"}')
+    opened = split_results(b'{"role":"tool"}')
     assert opened == (b'{"role":"tool","content":""}', (None,))
 
 
 def test_every_other_value_stays_as_it_was_written() -> None:
-    opened = open_results(b'{ "n": 1.10, "content": "a", "big": 123456789012345678901234 }')
+    opened = split_results(b'{ "n": 1.10, "content": "a", "big": 123456789012345678901234 }')
     assert opened.frame == b'{"n":1.10,"content":"","big":123456789012345678901234}'

@@ -11,14 +11,14 @@ from gateway.core.errors import RequestRefused
 from gateway.core.history.pivot import Mark
 from gateway.wire.formats.messages.render import (
     render_error,
+    render_local_response,
     render_marked,
-    render_own_answer,
     render_stream_error,
     render_summary,
     render_summary_request,
 )
 from gateway.wire.response.reader import Reading, ResponseReader
-from gateway.wire.summary_request import SummaryRequest
+from gateway.wire.wire_format import SummaryRequest
 from tests.builders.chat import (
     PLACEHOLDER,
     RESUME,
@@ -46,7 +46,7 @@ from tests.builders.messages import (
 )
 from tests.examples import examples
 from tests.toy.validity_messages import count_marks, find_violation
-from tests.wire.own_answers import TEXTS, make_answer, read_typed_events
+from tests.wire.local_responses import TEXTS, make_response, parse_typed_events
 
 # Whole conversations are slow to draw.
 few = examples(20, exhaustive=40)
@@ -235,10 +235,16 @@ def _marked(message: JSON, mark: Mark) -> bytes:
     return render_marked(json.dumps(message).encode(), mark, PLACEHOLDER)
 
 
-def make_request(system: str, greeting: tuple[str, ...] = ()) -> SummaryRequest:
+def make_request(system: str, identity_blocks: tuple[str, ...] = ()) -> SummaryRequest:
     parts = ("What did we do?", "Sum up.")
     return SummaryRequest(
-        model="m", system=system, parts=parts, output_key="max_tokens", cap=700, room=9_000, greeting=greeting
+        model="m",
+        system=system,
+        parts=parts,
+        output_key="max_tokens",
+        cap=700,
+        room=9_000,
+        identity_blocks=identity_blocks,
     )
 
 
@@ -265,19 +271,19 @@ def test_the_clients_introduction_comes_first() -> None:
 
 
 def read_stream(text: str) -> list[dict[str, Any]]:
-    return read_typed_events(render_own_answer(make_answer(text, is_streamed=True)))
+    return parse_typed_events(render_local_response(make_response(text, is_streamed=True)))
 
 
 @pytest.mark.parametrize("is_streamed", [False, True])
 def test_it_is_read_as_a_whole_answer_whose_usage_says_nothing(is_streamed: bool) -> None:
     reader = ResponseReader("text/event-stream" if is_streamed else "application/json", "")
-    reader.feed(render_own_answer(make_answer("Done.", is_streamed=is_streamed)))
-    assert reader.read() == Reading(None, "end_turn", has_error=False, is_complete=True)
+    reader.feed(render_local_response(make_response("Done.", is_streamed=is_streamed)))
+    assert reader.finish() == Reading(None, "end_turn", has_error=False, is_complete=True)
 
 
 @pytest.mark.parametrize("text", TEXTS)
 def test_whole_it_is_a_message_of_one_text(text: str) -> None:
-    assert json.loads(render_own_answer(make_answer(text, is_streamed=False))) == {
+    assert json.loads(render_local_response(make_response(text, is_streamed=False))) == {
         "id": "msg_abc",
         "type": "message",
         "role": "assistant",
@@ -291,8 +297,8 @@ def test_whole_it_is_a_message_of_one_text(text: str) -> None:
 
 @pytest.mark.parametrize("text", TEXTS)
 def test_streamed_it_begins_empty_grows_by_one_text_and_ends(text: str) -> None:
-    start, opened, delta, closed, ending, stop = read_typed_events(
-        render_own_answer(make_answer(text, is_streamed=True))
+    start, opened, delta, closed, ending, stop = parse_typed_events(
+        render_local_response(make_response(text, is_streamed=True))
     )
     assert (start["message"]["content"], start["message"]["stop_reason"]) == ([], None)
     assert start["message"]["usage"] == {"input_tokens": 0, "output_tokens": 0}

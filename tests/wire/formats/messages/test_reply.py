@@ -6,10 +6,11 @@ from hypothesis import strategies as st
 
 from gateway.core.compaction.summary import Candidate, is_complete
 from gateway.core.sizing.usage import Usage
-from gateway.wire.formats.messages.reply import read_said
+from gateway.wire.formats.messages.reply import find_reply_part
 from gateway.wire.response.reader import ResponseReader
 from gateway.wire.response.stream_start import Refused, Started, StreamStart
-from gateway.wire.response.summary_reply import Said, SummaryAnswer, SummaryReader
+from gateway.wire.response.summary_reply import SummaryReader, SummaryResponse
+from gateway.wire.wire_format import ReplyPart
 from tests.builders.messages import JSON, text_block, use
 
 _USAGE: JSON = {"input_tokens": 4, "cache_creation_input_tokens": 100, "cache_read_input_tokens": 1_000}
@@ -40,11 +41,11 @@ _STREAM = stream(
 )
 
 
-def read_all(data: bytes, at: int = 0, kind: str = "text/event-stream") -> SummaryAnswer:
-    reader = SummaryReader(read_said, kind, "")
+def read_all(data: bytes, at: int = 0, kind: str = "text/event-stream") -> SummaryResponse:
+    reader = SummaryReader(find_reply_part, kind, "")
     reader.feed(data[:at])
     reader.feed(data[at:])
-    return reader.read()
+    return reader.finish()
 
 
 @given(st.integers(0, len(_STREAM)))
@@ -68,8 +69,8 @@ def test_a_whole_message_is_read_too() -> None:
 
 def test_a_tool_call_shows_wherever_it_begins() -> None:
     assert read_all(stream(begin(0, use()))).has_tool_calls
-    assert read_said({"type": "message", "content": [use()]}) == Said("", True, True)
-    assert read_said({"type": "ping"}) == Said("", False, False)
+    assert find_reply_part({"type": "message", "content": [use()]}) == ReplyPart("", True, True)
+    assert find_reply_part({"type": "ping"}) == ReplyPart("", False, False)
 
 
 @pytest.mark.parametrize(
@@ -100,7 +101,8 @@ def test_an_error_in_the_stream_is_seen() -> None:
     assert read_all(data).has_error
     reader = ResponseReader("text/event-stream", "")
     reader.feed(data)
-    assert reader.read().has_error and not reader.read().is_complete
+    reading = reader.finish()
+    assert reading.has_error and not reading.is_complete
 
 
 def test_a_stream_starts_with_its_first_content_and_a_refusal_before_it_is_known() -> None:
@@ -114,5 +116,5 @@ def test_a_stream_starts_with_its_first_content_and_a_refusal_before_it_is_known
 def test_usage_holds_all_three_counters_of_the_input() -> None:
     reader = ResponseReader("text/event-stream", "")
     reader.feed(_STREAM)
-    read = reader.read()
+    read = reader.finish()
     assert (read.usage, read.finish_reason, read.is_complete) == (Usage(1_104, 7), "end_turn", True)

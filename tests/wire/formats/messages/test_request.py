@@ -11,9 +11,8 @@ from gateway.core.errors import Unreadable
 from gateway.core.history.conversation import Conversation, is_boundary
 from gateway.core.history.message import Call, Message
 from gateway.pipeline.rewriter import Rewriter
-from gateway.wire.formats.messages import request as wire
-from gateway.wire.formats.messages.request import parse_body, read_message
-from gateway.wire.formats.registry import MESSAGES
+from gateway.wire.formats.messages import MESSAGES
+from gateway.wire.formats.messages.request import parse_body, parse_message
 from gateway.wire.request import Envelope, message_key
 from tests.builders.chat import make_plan, make_turn, render_message
 from tests.builders.messages import (
@@ -45,7 +44,7 @@ def assistant(*blocks: Any) -> JSON:
 
 def facts(message: JSON) -> Message:
     raw = render_message(message)
-    return read_message(raw, message_key(raw, b"t"))
+    return parse_message(raw, message_key(raw, b"t"))
 
 
 def envelope(**fields: Any) -> Envelope:
@@ -156,12 +155,13 @@ def test_the_facts_of_a_message(
 
 
 @given(conversations(min_turns=1), st.integers(0, 3))
-def test_both_readings_say_the_same_however_a_message_is_written(messages: list[JSON], style: int) -> None:
+def test_the_spelling_of_a_message_does_not_change_what_it_says(messages: list[JSON], style: int) -> None:
     for message in messages:
-        raw = render_message(message, style)
-        usual, any_form = read_message(raw, b"k"), wire._read_any_message(raw, b"k")
-        assert usual == any_form
-        assert usual.fingerprint == read_message(render_message(message), b"k").fingerprint
+        usual, other = (
+            parse_message(render_message(message), b"k"),
+            parse_message(render_message(message, style), b"k"),
+        )
+        assert usual._replace(size_bytes=0) == other._replace(size_bytes=0)
 
 
 def test_a_hosted_tool_that_waited_for_the_client_is_not_parted_from_its_result() -> None:
@@ -187,7 +187,7 @@ def test_a_hosted_tool_that_waited_for_the_client_is_not_parted_from_its_result(
 )
 def test_what_is_no_message_is_unreadable(raw: bytes) -> None:
     with pytest.raises(Unreadable):
-        read_message(raw, b"k")
+        parse_message(raw, b"k")
 
 
 @pytest.mark.parametrize(
@@ -212,7 +212,7 @@ def test_odd_content_is_read_all_the_same(content: object) -> None:
     for role in ("user", "assistant"):
         message = {"role": role, "content": content}
         assert facts(message).role == role
-        MESSAGES.read_spoken(render_message(message))
+        MESSAGES.parse_entry(render_message(message))
 
 
 def test_the_envelope_says_what_is_asked_for() -> None:
@@ -226,7 +226,7 @@ def test_the_envelope_says_what_is_asked_for() -> None:
     )
     assert (found.model, found.is_streaming, found.requested_tokens) == ("m", True, 3_000)
     assert (found.requested_key, found.wants_usage, found.least_tokens) == ("max_tokens", True, 3_024)
-    assert found.tools and found.preamble and found.tools_slice and found.preamble_slice
+    assert found.tools and found.system and found.tools_slice and found.system_slice
 
 
 @pytest.mark.parametrize(
@@ -273,14 +273,14 @@ def test_places_of_the_envelope_are_those_of_its_values() -> None:
     ],
 )
 def test_the_system_prompt_is_known_by_what_it_says(one: object, other: object, same: bool) -> None:
-    assert (envelope(system=one).preamble == envelope(system=other).preamble) == same
+    assert (envelope(system=one).system == envelope(system=other).system) == same
 
 
 def test_a_client_introduces_itself_in_short_blocks_before_its_prompt() -> None:
     prompt = "You look. " * 50
-    assert envelope(system=[text_block("I am it."), text_block(prompt)]).greeting == ("I am it.",)
-    assert envelope(system=[text_block("I am it.")]).greeting == ()
-    assert envelope(system=prompt).greeting == envelope(system=None).greeting == ()
+    assert envelope(system=[text_block("I am it."), text_block(prompt)]).identity_blocks == ("I am it.",)
+    assert envelope(system=[text_block("I am it.")]).identity_blocks == ()
+    assert envelope(system=prompt).identity_blocks == envelope(system=None).identity_blocks == ()
 
 
 def _load_captures() -> list[tuple[str, JSON]]:

@@ -2,8 +2,8 @@ import pytest
 from hypothesis import given
 
 from gateway.core.history.transcript import TranscriptEntry, list_entries
-from gateway.wire.formats.messages.request import read_message
-from gateway.wire.formats.messages.text import read_spoken
+from gateway.wire.formats.messages.request import parse_message
+from gateway.wire.formats.messages.text import parse_entry
 from tests.builders.chat import render_message
 from tests.builders.messages import IMAGE, JSON, MARK, conversations, result, text_block, thought, use
 
@@ -81,14 +81,14 @@ _BLOB = "QUJD" * 256
     ],
 )
 def test_what_a_message_says(message: JSON, expected: TranscriptEntry) -> None:
-    assert read_spoken(render_message(message)) == expected
+    assert parse_entry(render_message(message)) == expected
 
 
 @given(conversations(min_turns=1))
 def test_there_is_an_entry_for_each_result_and_as_many_calls_as_the_facts_have(messages: list[JSON]) -> None:
     for message in messages:
         raw = render_message(message)
-        facts, entries = read_message(raw, b"k"), list_entries([read_spoken(raw)])
+        facts, entries = parse_message(raw, b"k"), list_entries([parse_entry(raw)])
         assert sum(entry.is_result for entry in entries) == len(facts.results)
         assert [name for entry in entries for name, _ in entry.calls] == [call.tool for call in facts.calls]
         assert all(entry.role == message["role"] for entry in entries if not entry.is_result)

@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 
-from gateway.wire.formats.messages.text import open_results
+from gateway.wire.formats.messages.text import split_results
 from tests.shared_data import SHARED, requires_shared
 
 _TEXT = {"type": "text", "text": "Go on."}
@@ -17,7 +17,7 @@ def result(identity: str, **fields: Any) -> dict[str, Any]:
 def test_each_result_is_taken_out_and_everything_else_is_kept() -> None:
     parts = [{"type": "text", "text": "b"}]
     blocks = [result("a", content="a", is_error=True), _WEB, result("b", content=parts), _TEXT]
-    opened = open_results(json.dumps({"role": "user", "content": blocks, "n": 1}).encode())
+    opened = split_results(json.dumps({"role": "user", "content": blocks, "n": 1}).encode())
     assert opened.contents == ("a", parts)
     kept = [result("a", is_error=True), _WEB, result("b"), _TEXT]
     assert json.loads(opened.frame) == {"role": "user", "content": kept, "n": 1}
@@ -25,14 +25,14 @@ def test_each_result_is_taken_out_and_everything_else_is_kept() -> None:
 
 def test_a_result_without_a_content_has_none() -> None:
     raw = json.dumps({"role": "user", "content": [result("a")]}).encode()
-    opened = open_results(raw)
+    opened = split_results(raw)
     assert opened.contents == (None,) and json.loads(opened.frame) == json.loads(raw)
 
 
 @pytest.mark.parametrize("content", ["text", None, [_TEXT], []])
 def test_where_there_is_no_result_nothing_is_taken_out(content: Any) -> None:
     raw = json.dumps({"role": "user", "content": content}).encode()
-    opened = open_results(raw)
+    opened = split_results(raw)
     assert opened.contents == () and json.loads(opened.frame) == json.loads(raw)
 
 
@@ -53,6 +53,6 @@ def test_of_recorded_requests_nothing_but_results_is_taken_out() -> None:
     paths = sorted((SHARED / "data/captures/claude-code").glob("*_messages.json"))
     bodies = [json.loads(path.read_text("utf-8"))["body"] for path in paths]
     messages = [message for body in bodies for message in body["messages"]]
-    opened = [open_results(json.dumps(message).encode()) for message in messages]
+    opened = [split_results(json.dumps(message).encode()) for message in messages]
     assert any(one.contents for one in opened)
     assert [put_back(json.loads(one.frame), list(one.contents)) for one in opened] == messages

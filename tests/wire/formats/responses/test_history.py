@@ -4,26 +4,26 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.wire.formats.responses.history import NAMED_HISTORY, ResponseItems, expand, list_items
+from gateway.wire.formats.responses.history import STORED_HISTORY, ResponseItems, expand, list_items
 from gateway.wire.sse import SseEvent
-from gateway.wire.stored_history import Answered, Expanded
+from gateway.wire.wire_format import Expanded, StoredResponse
 
 _SAID = b'{"type":"message","role":"assistant","id":"msg_1","content":[]}'
 _ASKED = b'{"role":"user","content":"first"}'
 
 
-class Names:
+class StoredNames:
     """Knows one answer and one item."""
 
-    def read_answer(self, name: str) -> list[bytes] | None:
+    def find_response(self, name: str) -> list[bytes] | None:
         return [_ASKED, _SAID] if name == "resp_1" else None
 
-    def read_item(self, name: str) -> bytes | None:
+    def find_item(self, name: str) -> bytes | None:
         return _SAID if name == "msg_1" else None
 
 
 def write_out(body: bytes) -> Expanded:
-    expanded = expand(body, Names())
+    expanded = expand(body, StoredNames())
     assert expanded is not None
     return expanded
 
@@ -86,17 +86,17 @@ def test_a_request_that_says_all_itself_is_the_very_same_object(body: bytes) -> 
     ],
 )
 def test_what_is_not_remembered_or_will_not_be_is_left_alone(body: bytes) -> None:
-    assert expand(body, Names()) is None
+    assert expand(body, StoredNames()) is None
 
 
 @given(st.binary(max_size=60).map(lambda noise: b'{"previous_response_id":' + noise))
 def test_no_body_makes_it_fail(body: bytes) -> None:
-    assert expand(body, Names()) is None
+    assert expand(body, StoredNames()) is None
 
 
 def test_only_a_reference_is_a_name() -> None:
-    assert NAMED_HISTORY.is_name(b'{"type": "item_reference", "id": "msg_1"}')
-    assert not NAMED_HISTORY.is_name(b'{"type":"compaction","encrypted_content":"item_reference="}')
+    assert STORED_HISTORY.may_be_name(b'{"type": "item_reference", "id": "msg_1"}')
+    assert not STORED_HISTORY.may_be_name(b'{"type":"compaction","encrypted_content":"item_reference="}')
 
 
 def event(kind: str, **fields: object) -> SseEvent:
@@ -109,7 +109,7 @@ _ITEMS: list[dict[str, object]] = [
 ]
 _RESPONSE = {"object": "response", "id": "resp_9", "status": "completed", "output": _ITEMS}
 _ENCODED = tuple(json.dumps(item).encode() for item in _ITEMS)
-_EXPECTED = Answered("resp_9", _ENCODED, ("rs_1", "msg_1"))
+_EXPECTED = StoredResponse("resp_9", _ENCODED, ("rs_1", "msg_1"))
 
 
 def test_items_are_collected_from_a_stream_as_each_is_done() -> None:

@@ -3,9 +3,9 @@ from typing import Any
 
 import pytest
 
-from gateway.wire.formats.responses.render import render_own_answer
+from gateway.wire.formats.responses.render import render_local_response
 from gateway.wire.response.reader import Reading, ResponseReader
-from tests.wire.own_answers import TEXTS, make_answer, read_typed_events
+from tests.wire.local_responses import TEXTS, make_response, parse_typed_events
 
 _NO_TOKENS = {
     "input_tokens": 0,
@@ -17,19 +17,19 @@ _NO_TOKENS = {
 
 
 def read_stream(text: str) -> list[dict[str, Any]]:
-    return read_typed_events(render_own_answer(make_answer(text, is_streamed=True)))
+    return parse_typed_events(render_local_response(make_response(text, is_streamed=True)))
 
 
 @pytest.mark.parametrize("is_streamed", [False, True])
 def test_it_is_read_as_a_whole_answer_whose_usage_says_nothing(is_streamed: bool) -> None:
     reader = ResponseReader("text/event-stream" if is_streamed else "application/json", "")
-    reader.feed(render_own_answer(make_answer("Done.", is_streamed=is_streamed)))
-    assert reader.read() == Reading(None, "completed", has_error=False, is_complete=True)
+    reader.feed(render_local_response(make_response("Done.", is_streamed=is_streamed)))
+    assert reader.finish() == Reading(None, "completed", has_error=False, is_complete=True)
 
 
 @pytest.mark.parametrize("text", TEXTS)
 def test_whole_it_is_a_response_of_one_message_that_nobody_keeps(text: str) -> None:
-    response = json.loads(render_own_answer(make_answer(text, is_streamed=False)))
+    response = json.loads(render_local_response(make_response(text, is_streamed=False)))
     (message,) = response["output"]
     (part,) = message["content"]
     assert (response["id"], response["object"], response["status"]) == ("resp_abc", "response", "completed")
@@ -53,7 +53,10 @@ def test_streamed_the_events_build_up_the_same_response(text: str) -> None:
         "completed",
     ]
     assert [event["sequence_number"] for event in events] == list(range(9))
-    begun, whole = events[0]["response"], json.loads(render_own_answer(make_answer(text, is_streamed=False)))
+    begun, whole = (
+        events[0]["response"],
+        json.loads(render_local_response(make_response(text, is_streamed=False))),
+    )
     assert (begun["status"], begun["output"], begun["usage"]) == ("in_progress", [], None)
     assert events[-1]["response"] == whole
     assert events[-2]["item"] == whole["output"][0] and events[-3]["part"] == whole["output"][0]["content"][0]

@@ -1,7 +1,7 @@
 import json
 
 from gateway.wire.formats.responses.render import render_summary_request
-from gateway.wire.summary_request import SummaryRequest
+from gateway.wire.wire_format import SummaryRequest
 from tests.toy.validity_responses import find_violation
 
 

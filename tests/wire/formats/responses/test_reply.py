@@ -3,8 +3,9 @@ from collections.abc import Mapping
 
 import pytest
 
-from gateway.wire.formats.responses.reply import read_said
-from gateway.wire.response.summary_reply import Said, SummaryAnswer, SummaryReader
+from gateway.wire.formats.responses.reply import find_reply_part
+from gateway.wire.response.summary_reply import SummaryReader, SummaryResponse
+from gateway.wire.wire_format import ReplyPart
 
 _MESSAGE = {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "So far."}]}
 _CALL = {"type": "function_call", "call_id": "a", "name": "look", "arguments": "{}"}
@@ -26,10 +27,10 @@ def stream(*events: Mapping[str, object]) -> bytes:
     return b"".join(f"event: {event['type']}\ndata: {json.dumps(event)}\n\n".encode() for event in events)
 
 
-def summarize(body: bytes, kind: str = "text/event-stream") -> SummaryAnswer:
-    reader = SummaryReader(read_said, kind, "")
+def summarize(body: bytes, kind: str = "text/event-stream") -> SummaryResponse:
+    reader = SummaryReader(find_reply_part, kind, "")
     reader.feed(body)
-    return reader.read()
+    return reader.finish()
 
 
 def end(kind: str, *output: object, **fields: object) -> dict[str, object]:
@@ -39,17 +40,17 @@ def end(kind: str, *output: object, **fields: object) -> dict[str, object]:
 @pytest.mark.parametrize(
     ("document", "said"),
     [
-        ({"type": "response.output_text.delta", "delta": "a"}, Said("a", False, False)),
-        ({"type": "response.reasoning_summary_text.delta", "delta": "a"}, Said("", False, False)),
-        ({"type": "response.output_item.done", "item": _MESSAGE}, Said("So far.", True, False)),
-        ({"type": "response.output_item.added", "item": _CALL}, Said("", True, True)),
-        (make_response(_THOUGHT, _MESSAGE), Said("So far.", True, False)),
-        ({"type": "response.created", "response": {"output": []}}, Said("", True, False)),
-        ({"type": "keepalive"}, Said("", False, False)),
+        ({"type": "response.output_text.delta", "delta": "a"}, ReplyPart("a", False, False)),
+        ({"type": "response.reasoning_summary_text.delta", "delta": "a"}, ReplyPart("", False, False)),
+        ({"type": "response.output_item.done", "item": _MESSAGE}, ReplyPart("So far.", True, False)),
+        ({"type": "response.output_item.added", "item": _CALL}, ReplyPart("", True, True)),
+        (make_response(_THOUGHT, _MESSAGE), ReplyPart("So far.", True, False)),
+        ({"type": "response.created", "response": {"output": []}}, ReplyPart("", True, False)),
+        ({"type": "keepalive"}, ReplyPart("", False, False)),
     ],
 )
-def test_what_one_object_says(document: Mapping[str, object], said: Said) -> None:
-    assert read_said(document) == said
+def test_what_one_object_says(document: Mapping[str, object], said: ReplyPart) -> None:
+    assert find_reply_part(document) == said
 
 
 def test_a_text_is_taken_once_however_often_it_is_said() -> None:

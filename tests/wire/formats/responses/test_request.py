@@ -8,7 +8,7 @@ import pytest
 from gateway.core.errors import Unreadable
 from gateway.core.history.conversation import Conversation, find_open_group, find_tool_names
 from gateway.core.history.message import Call, Message
-from gateway.wire.formats.responses.request import parse_body, read_message
+from gateway.wire.formats.responses.request import parse_body, parse_message
 from gateway.wire.request import message_key
 from tests.builders.responses import JSON, read, render
 from tests.shared_data import SHARED, requires_shared
@@ -22,7 +22,7 @@ _THOUGHT: JSON = {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_c
 
 def read_one(item: object) -> Message:
     raw = json.dumps(item).encode()
-    return read_message(raw, message_key(raw, b""))
+    return parse_message(raw, message_key(raw, b""))
 
 
 def digest(item: object) -> bytes:
@@ -42,9 +42,9 @@ def test_the_envelope_says_what_it_says_in_chat() -> None:
     assert (envelope.model, envelope.is_streaming, envelope.wants_usage) == ("m", True, True)
     assert (envelope.requested_tokens, envelope.requested_key) == (64, "max_output_tokens")
     assert body.field(envelope.requested_slice) == b"64"
-    assert body.field(envelope.preamble_slice) == b'"Be brief."'
+    assert body.field(envelope.system_slice) == b'"Be brief."'
     assert body.field(envelope.tools_slice) == b'[{"type":"namespace","name":"n"}]'
-    assert envelope.preamble and envelope.tools and not envelope.is_partial
+    assert envelope.system and envelope.tools and not envelope.is_partial
 
 
 @pytest.mark.parametrize("field", ['"previous_response_id":"resp_1"', '"conversation":{"id":"conv_1"}'])

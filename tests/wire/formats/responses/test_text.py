@@ -4,13 +4,13 @@ from typing import Any
 import pytest
 
 from gateway.core.history.transcript import render_transcript
-from gateway.wire.formats.responses.text import open_results, read_spoken
+from gateway.wire.formats.responses.text import parse_entry, split_results
 from tests.builders.responses import JSON
 from tests.shared_data import SHARED, requires_shared
 
 
 def speak(*items: JSON) -> str:
-    return render_transcript([read_spoken(b",".join(json.dumps(item).encode() for item in items))])
+    return render_transcript([parse_entry(b",".join(json.dumps(item).encode() for item in items))])
 
 
 @pytest.mark.parametrize(
@@ -51,7 +51,7 @@ def test_thoughts_are_counted_and_never_quoted() -> None:
         "encrypted_content": "x" * 600,
     }
     said = {"role": "assistant", "content": "Done."}
-    spoken = read_spoken(json.dumps(thought).encode() + b"," + json.dumps(said).encode())
+    spoken = parse_entry(json.dumps(thought).encode() + b"," + json.dumps(said).encode())
     assert (spoken.text, spoken.hidden, spoken.media_tokens) == ("Done.", "Hm.", 100)
     assert "Hm." not in speak(thought, said)
 
@@ -59,7 +59,7 @@ def test_thoughts_are_counted_and_never_quoted() -> None:
 @pytest.mark.parametrize("kind", [[], {}, 1, None])
 def test_a_part_of_no_readable_kind_is_counted_by_its_words(kind: object) -> None:
     part = {"type": kind, "text": "Look."}
-    assert read_spoken(json.dumps({"role": "user", "content": [part]}).encode()).hidden == "Look."
+    assert parse_entry(json.dumps({"role": "user", "content": [part]}).encode()).hidden == "Look."
 
 
 def test_pictures_cost_a_flat_figure_wherever_they_are() -> None:
@@ -71,7 +71,7 @@ def test_pictures_cost_a_flat_figure_wherever_they_are() -> None:
         "output": {"type": "computer_screenshot", "image_url": url},
     }
     drawn = {"type": "image_generation_call", "id": "ig_1", "result": "A" * 9_000}
-    spoken = [read_spoken(json.dumps(item).encode()) for item in (message, screen, drawn)]
+    spoken = [parse_entry(json.dumps(item).encode()) for item in (message, screen, drawn)]
     assert [one.media for one in spoken] == [1, 1, 1]
     assert all(0 < one.media_tokens < 2_000 and len(one.hidden) < 100 for one in spoken)
 
@@ -85,7 +85,7 @@ def test_a_file_that_upstream_answered_itself_is_read_like_a_call() -> None:
         "output": "found",
         "server_label": "s",
     }
-    spoken = read_spoken(json.dumps(item).encode())
+    spoken = parse_entry(json.dumps(item).encode())
     assert (spoken.calls, spoken.text, spoken.is_result) == ((("look", "{}"),), "found", False)
 
 
@@ -107,7 +107,7 @@ _SHELL = [{"stdout": "a", "stderr": "", "outcome": {"type": "exit", "exit_code":
 )
 def test_the_output_is_taken_out_and_the_rest_is_kept(kind: str, output: Any) -> None:
     item = {"type": kind, "call_id": "a", "output": output, "status": "completed"}
-    opened = open_results(json.dumps(item).encode())
+    opened = split_results(json.dumps(item).encode())
     assert opened.contents == (output,)
     assert json.loads(opened.frame) == {**item, "output": ""}
 
@@ -125,7 +125,7 @@ def test_the_output_is_taken_out_and_the_rest_is_kept(kind: str, output: Any) ->
 )
 def test_of_every_other_item_nothing_is_taken_out(item: Any) -> None:
     raw = json.dumps(item).encode()
-    assert open_results(raw) == (raw, ())
+    assert split_results(raw) == (raw, ())
 
 
 @requires_shared
@@ -134,7 +134,7 @@ def test_of_recorded_requests_nothing_but_outputs_is_taken_out() -> None:
     for path in sorted((SHARED / "data/captures").glob("*/*_responses.json")):
         items = json.loads(path.read_text("utf-8"))["body"]["input"]
         for item in items if isinstance(items, list) else ():
-            opened = open_results(json.dumps(item).encode())
+            opened = split_results(json.dumps(item).encode())
             frame = json.loads(opened.frame)
             taken += len(opened.contents)
             assert {**frame, "output": opened.contents[0]} == item if opened.contents else frame == item

@@ -19,7 +19,7 @@ from gateway.core.history.cleared_results import (
     with_result_hashes,
 )
 from gateway.wire.canonical import flatten_content
-from gateway.wire.result_hashes import read_skeleton
+from gateway.wire.wire_format import parse_result_hashes
 from tests.builders.chat import JSON, conversations, make_pivot, read, render, render_body, render_message
 
 _CLEARED = find_placeholders("")
@@ -28,7 +28,9 @@ _CLEARED = find_placeholders("")
 def read_all(body: bytes, tenant: str = "t") -> tuple[list[bytes], list[SplitFingerprint]]:
     received = read(body, tenant)
     messages = received.conversation.messages
-    found = [read_skeleton(received.form, message, received.raw(at)) for at, message in enumerate(messages)]
+    found = [
+        parse_result_hashes(received.form, message, received.raw(at)) for at, message in enumerate(messages)
+    ]
     skeletons = [skeleton for skeleton in found if skeleton is not None]
     assert len(skeletons) == len(found)
     return chain_frames(received.conversation, skeletons), skeletons
@@ -138,7 +140,9 @@ def test_a_conversation_fits_itself_however_it_is_written(messages: list[JSON]) 
 def test_what_is_no_result_keeps_its_own_digest() -> None:
     received = read(render([{"role": "user", "content": "Fix it."}]))
     (message,) = received.conversation.messages
-    assert read_skeleton(received.form, message, received.raw(0)) == SplitFingerprint(message.fingerprint)
+    assert parse_result_hashes(received.form, message, received.raw(0)) == SplitFingerprint(
+        message.fingerprint
+    )
 
 
 @pytest.mark.parametrize("content", ['"\\ud83d half"', "null", "7", '[{"type":"text","text":"\\ud83d"}]'])
@@ -154,4 +158,4 @@ def test_odd_contents_can_be_taken_out(content: str) -> None:
 def test_a_slice_that_cannot_be_taken_apart_has_no_skeleton() -> None:
     received = read(render([{"role": "tool", "tool_call_id": "a", "content": "text"}]))
     (message,) = received.conversation.messages
-    assert read_skeleton(received.form, message, b"[]") is None
+    assert parse_result_hashes(received.form, message, b"[]") is None
