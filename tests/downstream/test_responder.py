@@ -10,7 +10,9 @@ from gateway.downstream.responder import Responder
 from gateway.downstream.response import Response
 from gateway.headers import make_response_head
 from gateway.settings import Keepalive
-from gateway.wire.formats.registry import CHAT, RESPONSES, WireFormat
+from gateway.wire.formats.chat import CHAT
+from gateway.wire.formats.responses import RESPONSES
+from gateway.wire.wire_format import WireFormat
 from tests.builders.downstream import open_line, render_get, settle
 
 PAUSE_SECONDS = 0.02
