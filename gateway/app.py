@@ -15,7 +15,7 @@ from gateway.downstream.response import Response, send_local_response
 from gateway.downstream.server import Server
 from gateway.reporting.events import Bus
 from gateway.settings import Settings
-from gateway.upstream.loop_guard import is_itself
+from gateway.upstream.loop_guard import leads_to_itself
 from gateway.wire.formats.registry import render_error
 from gateway.wiring import Parts, build
 
@@ -92,7 +92,7 @@ class Gateway:
 
     def _refuse_itself(self) -> None:
         for upstream in self._settings.upstreams.values():
-            if is_itself(upstream, self._settings.listen, self.port):
+            if leads_to_itself(upstream, self._settings.listen, self.port):
                 raise OSError(
                     f"upstream '{upstream.name}' ({upstream.base_url}) points at the gateway itself"
                 )

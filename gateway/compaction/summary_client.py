@@ -18,7 +18,7 @@ from gateway.core.compaction.summary import Candidate
 from gateway.core.errors import ModelUnknown, UpstreamFailed
 from gateway.core.policy import Summary
 from gateway.core.refusal.overflow import Overflow, parse_overflow
-from gateway.upstream.internal_client import CALL_ERRORS, make_own_headers
+from gateway.upstream.internal_client import CALL_ERRORS, make_internal_headers
 from gateway.wire.response.refusal import STATUSES, is_model_unknown, read_refusal
 from gateway.wire.response.summary_reply import SummaryReader
 from gateway.wire.wire_format import SummaryRequest, WireFormat
@@ -71,7 +71,7 @@ class SummaryClient:
             raise UpstreamFailed(type(error).__name__) from error
 
     async def _exchange(self, assignment: Assignment, body: bytes) -> SummaryReply:
-        headers = make_own_headers(assignment.headers)
+        headers = make_internal_headers(assignment.headers)
         headers += [(b"Content-Type", b"application/json"), (b"Accept", b"text/event-stream")]
         request = self._client.build_request(
             "POST", assignment.url, content=body, headers=headers, timeout=assignment.timeout_seconds

@@ -19,7 +19,7 @@ from gateway.limits.book import LimitsBook
 from gateway.limits.model_lists import choose_viewer
 from gateway.lru import Lru
 from gateway.settings import UpstreamSettings
-from gateway.upstream.internal_client import CALL_ERRORS, make_own_headers
+from gateway.upstream.internal_client import CALL_ERRORS, make_internal_headers
 from gateway.upstream.target import make_url
 from gateway.wire.content_encoding import decode_body
 from gateway.wire.model_list import MOST_BYTES, parse_model_list
@@ -139,7 +139,7 @@ def _make_question(key: tuple[str, str], upstream: UpstreamSettings, received: R
     speaks_messages_only = upstream.formats == {"messages"}
     sent = received if upstream.api_key is None else ()
     headers = make_upstream_headers(sent, upstream, _MESSAGES_PATH if speaks_messages_only else _PATH)
-    own = [*make_own_headers(headers.items()), (b"Accept", b"application/json")]
+    own = [*make_internal_headers(headers.items()), (b"Accept", b"application/json")]
     if speaks_messages_only and "anthropic-version" not in headers:
         own.append(_MESSAGES_VERSION)
     path = _PATH + _MESSAGES_QUERY if speaks_messages_only else _PATH

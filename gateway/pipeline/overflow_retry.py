@@ -11,8 +11,8 @@ from gateway.conversations.turn import Turn
 from gateway.core.compaction.plan import Plan
 from gateway.core.refusal.overflow import Overflow, is_window_exceeded
 from gateway.downstream.responder import Responder
+from gateway.pipeline.exchange import Outcome
 from gateway.pipeline.planning_step import PlanningStep, WaitBudget
-from gateway.pipeline.relay import Outcome
 from gateway.pipeline.sender import Sender, Watching
 from gateway.planning.learning import LimitLearner
 from gateway.reporting.reporter import Reporter

@@ -13,7 +13,7 @@ from gateway.core.compaction.plan import CompactFirst, DigestFirst, Plan, decide
 from gateway.core.compaction.request import Compaction, CompactionRequest
 from gateway.downstream.responder import Responder
 from gateway.headers import X_GATEWAY_CONVERSATION
-from gateway.pipeline.relay import Outcome
+from gateway.pipeline.exchange import Outcome
 from gateway.planning.planner import Planner
 from gateway.settings import Settings
 

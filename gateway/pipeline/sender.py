@@ -16,7 +16,8 @@ from gateway.headers import (
     X_GATEWAY_WARNING,
 )
 from gateway.lru import Lru
-from gateway.pipeline.relay import Exchange, Outcome, Relay
+from gateway.pipeline.exchange import Exchange, Outcome
+from gateway.pipeline.relay import Relay
 from gateway.pipeline.rewriter import Rewriter
 from gateway.settings import Settings
 from gateway.upstream.client import UpstreamCall

@@ -1,88 +1,109 @@
-"""Who has been silent for too long? One timestamp per read, one sweeper for all.
+"""Ends exchanges whose upstream has shown no sign of life for too long.
 
-A read timeout of the library does not fire when its parser hangs on a malformed chunk (FACTS §1); closing the
-response from outside does.
+One timestamp for each exchange, and one sweeper for all of them. The read timeout of aiohttp does not fire
+when its parser hangs on a malformed chunk; closing the response from outside wakes the reader even then.
 """
 
 import asyncio
+import math
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Protocol
 
 from gateway.core.errors import UpstreamStalled
-from gateway.upstream.response import UpstreamResponse
 
 _MOST_SECONDS_BETWEEN_SWEEPS = 1.0
 
 
-class Watch:
-    """One exchange with the upstream of that name. `seen_seconds` is set at each sign of life."""
+class Closable(Protocol):
+    """A response. A task that reads it gets an error when it is closed."""
 
-    __slots__ = ("_idle_seconds", "_is_stalled", "_task", "name", "response", "seen_seconds")
+    def close(self) -> None: ...
 
-    def __init__(self, name: str, idle_seconds: float, task: "asyncio.Task[None] | None") -> None:
-        self.name = name
+
+class IdleTimeout:
+    """The timeout of one exchange, which runs in one task."""
+
+    __slots__ = ("_idle_seconds", "_is_stalled", "_response", "_seen_seconds", "_task", "upstream")
+
+    def __init__(self, upstream: str, idle_seconds: float, task: "asyncio.Task[None] | None") -> None:
+        self.upstream = upstream
         self._idle_seconds = idle_seconds
-        self._is_stalled = False
         self._task = task
-        self.response: UpstreamResponse | None = None
-        self.seen_seconds = time.monotonic()
+        self._response: Closable | None = None
+        self._is_stalled = False
+        # Of the last sign of life, by time.monotonic().
+        self._seen_seconds = time.monotonic()
+
+    def reset(self) -> None:
+        """The upstream has shown a sign of life."""
+        self._seen_seconds = time.monotonic()
+
+    def pause(self) -> None:
+        """Until the next `reset` the upstream is not expected to send anything."""
+        self._seen_seconds = math.inf
+
+    def expect_from(self, response: Closable) -> None:
+        """From now on, a stall closes the response. Until then it cancels the task."""
+        self._response = response
+        self.reset()
 
     def check(self, now_seconds: float) -> None:
-        """Wakes a reader that has waited too long: by closing its response, or by cancelling its task."""
-        if self._is_stalled or now_seconds - self.seen_seconds <= self._idle_seconds:
+        """Wakes the task, once, if it has waited for too long."""
+        if self._is_stalled or now_seconds - self._seen_seconds <= self._idle_seconds:
             return
         self._is_stalled = True
-        if self.response is not None:
-            self.response.close()
+        if self._response is not None:
+            self._response.close()
         elif self._task is not None:
             self._task.cancel()
 
-    def explain(self, error: BaseException) -> UpstreamStalled | None:
-        """What is to be raised in place of what the wake-up looked like; None if it was none of ours."""
+    def find_stall(self, error: BaseException) -> UpstreamStalled | None:
+        """The error to raise instead, if this timeout caused `error`. Takes back the task's cancellation."""
         if not self._is_stalled:
             return None
         if isinstance(error, asyncio.CancelledError) and self._task is not None:
             self._task.uncancel()
-        return UpstreamStalled(f"{self.name}: no sign of life for {self._idle_seconds:g} s")
+        return UpstreamStalled(f"{self.upstream}: no sign of life for {self._idle_seconds:g} s")
 
-    def end(self) -> None:
-        """Closes the answer that was watched; one that came to its end has given its connection back."""
-        response = self.response
-        if response is not None:
-            if not response.content.is_eof():
-                response.close()
-            self.response = None
-        self.seen_seconds = time.monotonic()
+    def close_response(self) -> None:
+        """Closes the response, if any; one that was read to its end has released its connection already."""
+        if self._response is not None:
+            self._response.close()
+            self._response = None
+        self.reset()
 
 
-class IdleTimeout:
+class IdleSweeper:
     def __init__(self, shortest_idle_seconds: float) -> None:
         self._every_seconds = min(_MOST_SECONDS_BETWEEN_SWEEPS, shortest_idle_seconds / 4)
-        self._watches: set[Watch] = set()
-        self._sweeper: asyncio.Task[None] | None = None
+        self._timeouts: set[IdleTimeout] = set()
+        self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        self._sweeper = asyncio.get_running_loop().create_task(self._sweep(), name="watchdog")
+        self._task = asyncio.get_running_loop().create_task(self._sweep(), name="idle sweeper")
 
     async def stop(self) -> None:
-        if self._sweeper is not None:
-            self._sweeper.cancel()
+        if self._task is not None:
+            self._task.cancel()
             with suppress(asyncio.CancelledError):
-                await self._sweeper
+                await self._task
 
-    def begin(self, name: str, idle_seconds: float, task: "asyncio.Task[None] | None") -> Watch:
-        """Watches the task that exchanges with an upstream, until `end`."""
-        watch = Watch(name, idle_seconds, task)
-        self._watches.add(watch)
-        return watch
-
-    def end(self, watch: Watch) -> None:
-        self._watches.discard(watch)
-        watch.end()
+    @contextmanager
+    def watch(self, upstream: str, idle_seconds: float) -> Iterator[IdleTimeout]:
+        """The timeout of an exchange in the current task. Closes the response in the end."""
+        timeout = IdleTimeout(upstream, idle_seconds, asyncio.current_task())
+        self._timeouts.add(timeout)
+        try:
+            yield timeout
+        finally:
+            self._timeouts.discard(timeout)
+            timeout.close_response()
 
     async def _sweep(self) -> None:
         while True:
             await asyncio.sleep(self._every_seconds)
             now = time.monotonic()
-            for watch in list(self._watches):
-                watch.check(now)
+            for timeout in list(self._timeouts):
+                timeout.check(now)

@@ -1,6 +1,6 @@
-"""What all calls of our own have in common: one client, and the caller's headers that may go with them.
+"""The HTTP client for the gateway's own calls: summaries, model lists, webhooks.
 
-Keeps no cookie, follows no redirect, and knows no proxy of the environment.
+It keeps no cookies, follows no redirects and ignores proxies named in the environment.
 """
 
 from collections.abc import Iterable
@@ -9,9 +9,9 @@ from typing import Final
 
 import httpx2 as httpx
 
-# Whatever a call of our own may raise where no answer came.
+# Everything that a call may raise if no response came.
 CALL_ERRORS: Final = (httpx.HTTPError, httpx.InvalidURL, TimeoutError, OSError, ValueError)
-# End-to-end headers that belong to the client's own request and not to one of ours.
+# End-to-end headers that describe the caller's own request; they do not fit another one.
 _DROPPED: Final = frozenset(
     {
         *("accept", "accept-encoding", "content-type", "content-encoding", "content-length", "host"),
@@ -21,14 +21,14 @@ _DROPPED: Final = frozenset(
 
 
 def open_client() -> httpx.AsyncClient:
-    """Some 50 ms, for the trusted certificates. Whoever opens it closes it."""
-    # A cookie of one tenant must never be sent for another: this jar takes none.
+    """Takes some 50 ms, to load the trusted certificates. The caller closes the client."""
+    # A cookie of one tenant must never be sent for another, so this jar accepts none.
     jar = CookieJar(policy=DefaultCookiePolicy(allowed_domains=[]))
     return httpx.AsyncClient(follow_redirects=False, trust_env=False, cookies=jar)
 
 
-def make_own_headers(headers: Iterable[tuple[str, str]]) -> list[tuple[bytes, bytes]]:
-    """Of end-to-end headers those that may go with a call of ours, as bytes."""
+def make_internal_headers(headers: Iterable[tuple[str, str]]) -> list[tuple[bytes, bytes]]:
+    """Those of the caller's end-to-end headers that may be sent with an internal call."""
     return [
         (name.encode("utf-8", "surrogateescape"), value.encode("utf-8", "surrogateescape"))
         for name, value in headers

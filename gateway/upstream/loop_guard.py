@@ -1,6 +1,7 @@
-"""Does an upstream lead back to a gateway? Then a request would go round and round, or be compacted twice.
+"""Detects upstreams that lead back to a gateway: requests would go in circles, or be compacted twice.
 
-Sends nothing: our own address is recognised by being local, another gateway by the headers of its answers.
+Sends nothing: the gateway's own address is recognized as a local one, another gateway by its response
+headers.
 """
 
 import socket
@@ -14,8 +15,8 @@ from gateway.upstream.response import UpstreamResponse
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 
 
-def is_itself(upstream: UpstreamSettings, listen: Listen, port: int) -> bool:
-    """Does the base URL resolve to an address of this machine, at the port we listen on? Blocks on DNS."""
+def leads_to_itself(upstream: UpstreamSettings, listen: Listen, port: int) -> bool:
+    """Whether the base URL resolves to an address of this machine, at the port of `listen`. Blocks on DNS."""
     parts = urlsplit(upstream.base_url)
     if (parts.port or _DEFAULT_PORTS.get(parts.scheme)) != port:
         return False
@@ -31,7 +32,7 @@ def is_itself(upstream: UpstreamSettings, listen: Listen, port: int) -> bool:
 
 
 def refuse_gateway(response: UpstreamResponse, upstream: UpstreamSettings) -> None:
-    """Raises RequestRefused (508) for an answer that another gateway has worked on already."""
+    """Raises RequestRefused (508) for a response that comes from another gateway."""
     if X_GATEWAY_PLAN in response.headers:
         message = f"Upstream '{upstream.name}' is a gateway itself; point base_url at the model API."
         raise RequestRefused(508, message, kind="server_error", code="gateway_loop")

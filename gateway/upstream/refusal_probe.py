@@ -1,8 +1,7 @@
-"""Keeps the beginning of an answer back until it is known whether it calls the request too large.
+"""Holds the beginning of a response back until it is known whether it calls the request too large.
 
-An error is read whole. A good answer is read to its first content only, and not for long: a client must not
-wait because we are curious. Whatever was read is passed on after all, byte for byte, and breaks off where it
-broke off.
+An error is read whole. A successful response is read up to its first content only, and only for a short time:
+a client must not wait for this check. Everything that was read is passed on afterwards, byte for byte.
 """
 
 import asyncio
@@ -10,13 +9,10 @@ from contextlib import suppress
 from typing import Final, Literal
 
 import msgspec
-from aiohttp import hdrs
 
 from gateway.core.errors import UpstreamFailed
 from gateway.core.refusal.overflow import Overflow, Refusal, parse_overflow
 from gateway.headers import ResponseHead
-from gateway.upstream.body import read_more, read_piece
-from gateway.upstream.idle_timeout import Watch
 from gateway.upstream.response import UpstreamResponse
 from gateway.wire.content_encoding import DecodeError, decode_body, make_decoder
 from gateway.wire.response.refusal import read_refusal
@@ -25,79 +21,76 @@ from gateway.wire.response.stream_start import PENDING, Refused, StreamStart, Ve
 # An error may quote the whole prompt.
 _MOST_ERROR_BYTES: Final = 1 << 20
 _MOST_PLAIN_BYTES: Final = 1 << 20
+# After a refusal in a stream: some servers leave the stream open after their last event.
 _REST_SECONDS: Final = 0.5
 
-# none: not looked at. errors: answers with a status of an error. start: good answers too, to their first
-# content, and errors that say nothing at all.
+# none: no response is held back. errors: responses with an error status. start: successful responses too, up
+# to their first content; and an error status without any text may then mean that the request was too large.
 ProbeMode = Literal["none", "errors", "start"]
 
 
 class HeldResponse(msgspec.Struct, frozen=True, kw_only=True):
-    """An answer that calls the request too large. Nothing of it went downstream."""
+    """A response that calls the request too large. Nothing of it was sent downstream."""
 
     head: ResponseHead
-    # Of the body.
+    # The content encoding of the body.
     encoding: str
     body: bytes
     overflow: Overflow
 
 
 class ProbeResult(msgspec.Struct, frozen=True):
-    """read: what was taken of the body so far, as it came. overflow: what it says, if it says that."""
-
+    # What was read of the body so far, as it came.
     read: bytes
+    # Set if the response calls the request too large.
     overflow: Overflow | None
 
 
-async def hold_back(
-    response: UpstreamResponse, watch: Watch, beginning: bytes, care: ProbeMode, patience_seconds: float
+def must_probe(response: UpstreamResponse, mode: ProbeMode) -> bool:
+    return mode != "none" and (response.status >= 400 or (mode == "start" and response.status == 200))
+
+
+async def probe(
+    response: UpstreamResponse, beginning: bytes, mode: ProbeMode, most_seconds: float
 ) -> ProbeResult:
-    """`beginning`: what was read of the body already. Never raises: a body that breaks off is passed on as
-    far as it came, and breaks off there.
+    """beginning: what was read of the body already.
+
+    Never raises: if the body breaks off, what has come is passed on, and the next read meets the error again.
     """
     pieces = [beginning] if beginning else []
     overflow = None
     with suppress(TimeoutError, UpstreamFailed, DecodeError):
-        async with asyncio.timeout(patience_seconds):
+        async with asyncio.timeout(most_seconds):
             if response.status >= 400:
-                overflow = await _judge_error(response, watch, pieces, care)
+                overflow = await _probe_error(response, pieces, mode)
             else:
-                overflow = await _judge_start(response, watch, pieces)
+                overflow = await _probe_start(response, pieces)
     return ProbeResult(b"".join(pieces), overflow)
 
 
-def may_be_refusal(response: UpstreamResponse, care: ProbeMode) -> bool:
-    """Is it worth holding back?"""
-    return care != "none" and (response.status >= 400 or (care == "start" and response.status == 200))
-
-
-async def _judge_error(
-    response: UpstreamResponse, watch: Watch, pieces: list[bytes], care: ProbeMode
-) -> Overflow | None:
-    """One without a word may mean anything far below the lines."""
-    refusal = await _read_error(response, watch, pieces)
-    if refusal is None or (refusal.is_empty and care != "start"):
+async def _probe_error(response: UpstreamResponse, pieces: list[bytes], mode: ProbeMode) -> Overflow | None:
+    refusal = await _read_error(response, pieces)
+    if refusal is None or (refusal.is_empty and mode != "start"):
         return None
     return parse_overflow(refusal)
 
 
-async def _read_error(response: UpstreamResponse, watch: Watch, pieces: list[bytes]) -> Refusal | None:
-    """None for one that is longer than any error: it is passed on as it comes."""
-    await read_more(response, watch, pieces, _MOST_ERROR_BYTES)
-    if not response.content.at_eof():
+async def _read_error(response: UpstreamResponse, pieces: list[bytes]) -> Refusal | None:
+    """None if it is longer than any error; then it is passed on as it comes."""
+    await response.read_into(pieces, _MOST_ERROR_BYTES)
+    if not response.is_read:
         return None
-    encoding = response.headers.get(hdrs.CONTENT_ENCODING, "")
-    body = b"".join(pieces)
+    body, encoding = b"".join(pieces), response.encoding
     return read_refusal(response.status, decode_body(body, encoding, _MOST_PLAIN_BYTES) if encoding else body)
 
 
-async def _judge_start(response: UpstreamResponse, watch: Watch, pieces: list[bytes]) -> Overflow | None:
-    decoder = make_decoder(response.headers.get(hdrs.CONTENT_ENCODING, ""), max_feed_bytes=_MOST_PLAIN_BYTES)
+async def _probe_start(response: UpstreamResponse, pieces: list[bytes]) -> Overflow | None:
+    decoder = make_decoder(response.encoding, max_feed_bytes=_MOST_PLAIN_BYTES)
     if decoder is None:
         return None
     start = StreamStart()
     verdict: Verdict = PENDING
-    while verdict is PENDING and (piece := await read_piece(response, watch)):
+    while verdict is PENDING and (piece := await response.read_piece()):
         pieces.append(piece)
         verdict = start.feed(decoder.feed(piece))
     if verdict is PENDING:
@@ -105,7 +98,6 @@ async def _judge_start(response: UpstreamResponse, watch: Watch, pieces: list[by
     overflow = parse_overflow(verdict.refusal) if isinstance(verdict, Refused) else None
     if overflow is not None:
         with suppress(TimeoutError, UpstreamFailed):
-            # Some servers leave a stream open behind their last word, or break it off.
             async with asyncio.timeout(_REST_SECONDS):
-                await read_more(response, watch, pieces, _MOST_ERROR_BYTES)
+                await response.read_into(pieces, _MOST_ERROR_BYTES)
     return overflow

@@ -1,64 +1,116 @@
-"""An upstream's answer: its head, and its body as it comes.
+"""An upstream's response: its head, and its body as it comes, with every failure on the way translated.
 
-The connection is kept for the next request with the body's last byte; whoever leaves earlier closes it.
+The connection is released for the next request with the last byte of the body; closing the response earlier
+closes the connection, too.
 """
 
 import asyncio
-from collections.abc import Callable
+import ssl
+from typing import Final, NoReturn
 
 import aiohttp
-from aiohttp import StreamReader
+from aiohttp import StreamReader, hdrs
 from aiohttp.connector import Connection
 from aiohttp.http_parser import RawResponseMessage
 
+from gateway.core.errors import UpstreamFailed
+from gateway.upstream.idle_timeout import IdleTimeout
+
+# What aiohttp and the system raise if the upstream, or the way to it, fails; and a cancelled wait.
+FOREIGN_ERRORS: Final = (
+    *(TimeoutError, aiohttp.ClientError, OSError, ssl.SSLError, ValueError),
+    asyncio.CancelledError,
+)
+
 
 class UpstreamResponse:
-    """keep: takes the connection after the body's last byte. upload: the task that still sends the request's
-    body, if one does.
-    """
-
     def __init__(
         self,
         message: RawResponseMessage,
         content: StreamReader,
         connection: Connection,
-        keep: Callable[[Connection], None],
         upload: "asyncio.Task[None] | None",
+        idle: IdleTimeout,
     ) -> None:
+        """upload: the task that still sends the body of the request, if there is one."""
         self.status = message.code
         self.reason = message.reason
         self.headers = message.headers
         self.raw_headers = message.raw_headers
-        self.content = content
+        self.encoding = message.headers.get(hdrs.CONTENT_ENCODING, "")
+        self._content = content
         self._connection: Connection | None = connection
-        self._keep = keep
         self._upload = upload
-        content.on_eof(self._finish)
+        self._idle = idle
+        content.on_eof(self._release)
+
+    @property
+    def is_read(self) -> bool:
+        """The body has come to its end, and all of it was read."""
+        return self._content.at_eof()
+
+    def read_available(self) -> bytes:
+        """What has come of the body already. An error is left for the next `read_piece`."""
+        return self._content.read_nowait() if self._content.exception() is None else b""
+
+    async def read_piece(self) -> bytes:
+        """What has come of the body; waits for at least one byte. Empty at its end. Raises UpstreamFailed."""
+        if self._content.at_eof():
+            return b""
+        try:
+            piece = await self._content.readany()
+        except FOREIGN_ERRORS as error:
+            raise_translated(error, self._idle)
+        self._idle.reset()
+        return piece
+
+    async def read_bounded(self, most_bytes: int) -> bytes:
+        """The body up to its end, or a little more than so many bytes of it. Raises UpstreamFailed."""
+        pieces: list[bytes] = []
+        await self.read_into(pieces, most_bytes)
+        return b"".join(pieces)
+
+    async def read_into(self, pieces: list[bytes], most_bytes: int) -> None:
+        """The same, added to the pieces read so far, which stay there if this raises UpstreamFailed."""
+        size = sum(map(len, pieces))
+        while size < most_bytes and (piece := await self.read_piece()):
+            pieces.append(piece)
+            size += len(piece)
 
     def close(self) -> None:
-        """Whoever waits for more is woken by an error."""
+        """A task that waits for more gets an error. Does nothing once the body has come to its end."""
         if self._connection is None:
             return
-        if self.content.exception() is None:
-            self.content.set_exception(aiohttp.ClientConnectionError("Connection closed"))
-        self._leave()
+        if self._content.exception() is None:
+            self._content.set_exception(aiohttp.ClientConnectionError("Connection closed"))
+        self._close_connection()
 
-    def _finish(self) -> None:
-        """Nobody knows what an upstream makes of the rest of a body that it did not wait for."""
+    def _release(self) -> None:
         connection = self._connection
         if connection is None:
             return
         transport = connection.transport
         is_sending = transport is not None and transport.get_write_buffer_size() > 0
         if is_sending or (self._upload is not None and not self._upload.done()):
-            self._leave()
+            # The upstream answered before it had the whole request: it may take the rest for the next one.
+            self._close_connection()
         else:
             self._connection = None
-            self._keep(connection)
+            connection.release()
 
-    def _leave(self) -> None:
+    def _close_connection(self) -> None:
         if self._upload is not None:
             self._upload.cancel()
         if self._connection is not None:
             self._connection.close()
             self._connection = None
+
+
+def raise_translated(error: BaseException, idle: IdleTimeout) -> NoReturn:
+    """Raises an error of the gateway's own for a foreign one. A cancelled handler stays cancelled."""
+    stall = idle.find_stall(error)
+    if stall is not None:
+        raise stall from error
+    if isinstance(error, asyncio.CancelledError):
+        raise error
+    raise UpstreamFailed(f"{idle.upstream}: {type(error).__name__}") from error

@@ -1,115 +1,147 @@
-"""Who was silent for too long is woken; who shows signs of life is left alone."""
+"""An upstream that is silent for too long ends its exchange; one that shows signs of life does not."""
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator
 
 import pytest
 
 from gateway.core.errors import UpstreamStalled
-from gateway.upstream.idle_timeout import IdleTimeout, Watch
+from gateway.upstream.idle_timeout import IdleSweeper, IdleTimeout
 
-IDLE_SECONDS = 0.1
-
-
-@pytest.fixture
-async def dog() -> AsyncIterator[IdleTimeout]:
-    watchdog = IdleTimeout(IDLE_SECONDS)
-    watchdog.start()
-    yield watchdog
-    await watchdog.stop()
+IDLE_SECONDS = 10.0
 
 
-@contextmanager
-def watched(dog: IdleTimeout, idle_seconds: float) -> Iterator[Watch]:
-    watch = dog.begin("toy", idle_seconds, asyncio.current_task())
-    try:
-        yield watch
-    finally:
-        dog.end(watch)
+class Response:
+    """A response that only counts how often it was closed."""
+
+    def __init__(self) -> None:
+        self.closed = 0
+
+    def close(self) -> None:
+        self.closed += 1
 
 
-async def wait_in_vain(watch: Watch) -> None:
-    """As the relay waits: what woke it is explained."""
+def make_timeout() -> IdleTimeout:
+    return IdleTimeout("toy", IDLE_SECONDS, asyncio.current_task())
+
+
+def later(seconds: float = IDLE_SECONDS + 1) -> float:
+    return time.monotonic() + seconds
+
+
+async def wait_for_nothing(idle: IdleTimeout) -> None:
+    """As the relay waits: a cancellation by the idle becomes its error."""
     try:
         await asyncio.Event().wait()
     except asyncio.CancelledError as error:
-        raise watch.explain(error) or error from None
+        raise idle.find_stall(error) or error from None
 
 
-async def test_a_waiting_task_is_woken_in_time(dog: IdleTimeout) -> None:
-    started = time.monotonic()
-    with watched(dog, IDLE_SECONDS) as watch, pytest.raises(UpstreamStalled, match=r"0\.1 s"):
-        await wait_in_vain(watch)
-    assert IDLE_SECONDS <= time.monotonic() - started < 10 * IDLE_SECONDS
+async def test_a_task_that_waits_for_too_long_is_woken() -> None:
+    idle = make_timeout()
+    asyncio.get_running_loop().call_soon(idle.check, later())
+    with pytest.raises(UpstreamStalled, match="toy: no sign of life for 10 s"):
+        await wait_for_nothing(idle)
 
 
-async def test_the_task_is_not_taken_for_cancelled_afterwards(dog: IdleTimeout) -> None:
-    with watched(dog, IDLE_SECONDS) as watch, pytest.raises(UpstreamStalled):
-        await wait_in_vain(watch)
+async def test_the_task_does_not_count_as_cancelled_afterwards() -> None:
+    idle = make_timeout()
+    asyncio.get_running_loop().call_soon(idle.check, later())
+    with pytest.raises(UpstreamStalled):
+        await wait_for_nothing(idle)
     task = asyncio.current_task()
     assert task is not None
     assert task.cancelling() == 0
-    async with asyncio.timeout(5):
-        await asyncio.sleep(2 * IDLE_SECONDS)
+    await asyncio.sleep(0)
 
 
-async def test_signs_of_life_are_seen(dog: IdleTimeout) -> None:
-    with watched(dog, IDLE_SECONDS) as watch:
-        for _ in range(10):
-            await asyncio.sleep(IDLE_SECONDS / 4)
-            watch.seen_seconds = time.monotonic()
+async def test_a_task_is_woken_once() -> None:
+    idle = make_timeout()
+    idle.check(later())
+    idle.check(later())
+    with pytest.raises(asyncio.CancelledError) as cancelled:
+        await asyncio.sleep(0)
+    assert isinstance(idle.find_stall(cancelled.value), UpstreamStalled)
+    await asyncio.sleep(0)
 
 
-async def test_who_is_no_longer_watched_is_left_alone(dog: IdleTimeout) -> None:
-    with watched(dog, IDLE_SECONDS):
-        pass
-    await asyncio.sleep(3 * IDLE_SECONDS)
+async def test_once_there_is_a_response_it_is_closed_and_the_task_is_not_cancelled() -> None:
+    idle, response = make_timeout(), Response()
+    idle.expect_from(response)
+    idle.check(later())
+    assert response.closed == 1
+    await asyncio.sleep(0)
+    assert isinstance(idle.find_stall(OSError()), UpstreamStalled)
 
 
-async def test_each_has_its_own_patience(dog: IdleTimeout) -> None:
-    with watched(dog, 60):
-        await asyncio.sleep(3 * IDLE_SECONDS)
+async def test_a_sign_of_life_starts_the_time_again() -> None:
+    idle, response = make_timeout(), Response()
+    idle.expect_from(response)
+    idle.check(later(IDLE_SECONDS - 1))
+    idle.reset()
+    idle.check(later(IDLE_SECONDS - 1))
+    assert response.closed == 0
 
 
-async def test_a_cancellation_from_elsewhere_stays_one(dog: IdleTimeout) -> None:
+async def test_a_pause_lasts_until_the_next_sign_of_life() -> None:
+    idle, response = make_timeout(), Response()
+    idle.expect_from(response)
+    idle.pause()
+    idle.check(later(1_000_000))
+    assert response.closed == 0
+    idle.reset()
+    idle.check(later())
+    assert response.closed == 1
+
+
+async def test_an_error_with_another_cause_stays_what_it_is() -> None:
+    assert make_timeout().find_stall(OSError()) is None
+
     async def work() -> None:
-        with watched(dog, 60) as watch:
-            await wait_in_vain(watch)
+        await wait_for_nothing(make_timeout())
 
     task = asyncio.create_task(work())
-    await asyncio.sleep(0.01)
+    await asyncio.sleep(0)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
 
 
-async def test_one_silence_does_not_end_another_wait(dog: IdleTimeout) -> None:
-    async def work(patience_seconds: float) -> str:
+@pytest.fixture
+async def sweeper() -> AsyncIterator[IdleSweeper]:
+    sweeper = IdleSweeper(shortest_idle_seconds=0.04)
+    sweeper.start()
+    yield sweeper
+    await sweeper.stop()
+
+
+async def test_the_sweeper_wakes_only_the_task_whose_upstream_is_silent_for_too_long(
+    sweeper: IdleSweeper,
+) -> None:
+    async def work(idle_seconds: float) -> str:
         try:
             async with asyncio.timeout(0.4):
-                with watched(dog, patience_seconds) as watch:
-                    await wait_in_vain(watch)
+                with sweeper.watch("toy", idle_seconds) as idle:
+                    await wait_for_nothing(idle)
         except UpstreamStalled:
             return "stalled"
         except TimeoutError:
             return "waited"
         return ""
 
-    assert list(await asyncio.gather(work(IDLE_SECONDS), work(60))) == ["stalled", "waited"]
+    assert list(await asyncio.gather(work(0.1), work(60))) == ["stalled", "waited"]
 
 
-async def test_a_watch_barks_once() -> None:
-    with watched(IdleTimeout(IDLE_SECONDS), IDLE_SECONDS) as watch:
-        later = time.monotonic() + 1
-        watch.check(later)
-        watch.check(later)
-        with pytest.raises(asyncio.CancelledError) as cancelled:
-            await asyncio.sleep(0)
-        assert isinstance(watch.explain(cancelled.value), UpstreamStalled)
-    await asyncio.sleep(0)
+async def test_a_response_is_closed_at_the_end_of_its_exchange_and_not_watched_any_longer(
+    sweeper: IdleSweeper,
+) -> None:
+    response = Response()
+    with sweeper.watch("toy", 0.02) as idle:
+        idle.expect_from(response)
+    await asyncio.sleep(0.1)
+    assert response.closed == 1
 
 
-async def test_a_watchdog_that_never_started_stops() -> None:
-    await IdleTimeout(1).stop()
+async def test_a_sweeper_that_never_started_can_be_stopped() -> None:
+    await IdleSweeper(1).stop()

@@ -1,0 +1,116 @@
+"""Passes one response on to the client, piece by piece as it comes, and reads a copy of it.
+
+The bytes change in two cases only: if the usage chunk that the gateway asked for is taken out, and if a
+keep-alive has been sent already, so that the headers no longer can name a content encoding.
+"""
+
+from aiohttp import hdrs
+
+from gateway.core.errors import UpstreamFailed
+from gateway.downstream.responder import Responder
+from gateway.headers import CONTENT_ENCODING, CONTENT_LENGTH, make_response_head
+from gateway.pipeline.exchange import Exchange, Outcome
+from gateway.upstream.idle_timeout import IdleTimeout
+from gateway.upstream.response import UpstreamResponse
+from gateway.wire.content_encoding import DecodeError, Decoder, make_decoder
+from gateway.wire.response.reader import ResponseReader
+from gateway.wire.response.usage_chunk import UsageChunkFilter
+
+
+class ResponseStream:
+    def __init__(
+        self, exchange: Exchange, response: UpstreamResponse, downstream: Responder, idle: IdleTimeout
+    ) -> None:
+        """Raises UpstreamFailed if the response must be decoded and its encoding is unknown."""
+        self._response = response
+        self._downstream = downstream
+        self._idle = idle
+        self._on_answered = exchange.on_answered
+        self._reader: ResponseReader | None = None
+        if exchange.on_answered is not None:
+            content_type = response.headers.get(hdrs.CONTENT_TYPE, "")
+            self._reader = ResponseReader(content_type, response.encoding, exchange.on_event)
+        has_usage_chunk = exchange.without_usage is not None and _may_be_stream(response)
+        self._decoder = self._make_decoder(has_usage_chunk)
+        # A response in an unknown encoding cannot be edited and passes unchanged.
+        is_readable = self._decoder is not None or not response.encoding
+        self._filter = UsageChunkFilter() if has_usage_chunk and is_readable else None
+        self._is_edited = self._filter is not None or self._decoder is not None
+        self._head = make_response_head(response.status, response.reason or "", response.raw_headers)
+        if self._decoder is not None:
+            self._head.drop(CONTENT_ENCODING)
+        if self._is_edited:
+            self._head.drop(CONTENT_LENGTH)
+        self._head.add(exchange.headers)
+
+    async def pass_on(self, beginning: bytes) -> None:
+        """beginning: what was read of the body already.
+
+        Breaks the response off if the upstream fails: a client must never take half of it for the whole.
+        """
+        try:
+            self._downstream.begin(self._head)
+            await self._pump(beginning)
+        except (UpstreamFailed, DecodeError):
+            self._downstream.abort()
+        finally:
+            if self._on_answered is not None and self._reader is not None:
+                self._on_answered(Outcome(self._response.status, self._reader.finish()))
+
+    async def _pump(self, piece: bytes) -> None:
+        """The last piece and the end leave together, so that a small response is one write."""
+        response, downstream = self._response, self._downstream
+        piece = piece or response.read_available()
+        if not piece:
+            downstream.flush()
+        while piece or (piece := await response.read_piece()):
+            if self._reader is not None:
+                self._reader.feed(piece)
+            if self._is_edited:
+                piece = self._edit(piece)
+            if response.is_read:
+                break
+            if not piece:
+                downstream.flush()
+            elif downstream.send(piece):
+                # While the client does not read, silence is not the upstream's fault.
+                self._idle.pause()
+                await downstream.drain()
+                self._idle.reset()
+            piece = b""
+        if self._is_edited:
+            piece = self._edit_last(piece)
+        self._idle.pause()
+        await downstream.finish(piece)
+
+    def _edit(self, piece: bytes) -> bytes:
+        plain = self._decoder.feed(piece) if self._decoder is not None else piece
+        return self._filter.feed(plain) if self._filter is not None else plain
+
+    def _edit_last(self, piece: bytes) -> bytes:
+        """Raises DecodeError if the response ends too early; then everything decoded has been sent."""
+        try:
+            rest = self._decoder.finish() if self._decoder is not None else b""
+        except DecodeError:
+            self._downstream.send(piece)
+            raise
+        if self._filter is None:
+            return piece + rest
+        return piece + self._filter.feed(rest) + self._filter.finish()
+
+    def _make_decoder(self, has_usage_chunk: bool) -> Decoder | None:
+        encoding, is_committed = self._response.encoding, self._downstream.is_committed
+        if not encoding or not (has_usage_chunk or is_committed):
+            return None
+        decoder = make_decoder(encoding)
+        if decoder is None and is_committed:
+            raise UpstreamFailed("a response in an unknown content encoding after a keep-alive")
+        return decoder
+
+
+def _may_be_stream(response: UpstreamResponse) -> bool:
+    """Some servers stream as application/json; a stream has no length."""
+    if response.status >= 300:
+        return False
+    content_type = response.headers.get(hdrs.CONTENT_TYPE, "")
+    return "event-stream" in content_type.lower() or hdrs.CONTENT_LENGTH not in response.headers
