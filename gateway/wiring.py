@@ -29,7 +29,7 @@ from gateway.pipeline.commands import Commands
 from gateway.pipeline.count_tokens import CountTokens
 from gateway.pipeline.overflow_retry import OverflowRetry
 from gateway.pipeline.planning_step import PlanningStep
-from gateway.pipeline.proxy import Proxy, Ways
+from gateway.pipeline.proxy import Proxy
 from gateway.pipeline.relay import Relay
 from gateway.pipeline.rewriter import Rewriter
 from gateway.pipeline.sender import Sender
@@ -214,20 +214,29 @@ def build_pipeline(
     compaction: Compaction,
     registry: Registry,
 ) -> Pipeline:
-    cache, compactor = settings.cache, compaction.compactor
+    cache, planner, compactor = settings.cache, planning.planner, compaction.compactor
     recognizer = Recognizer(cache.bodies_bytes, cache.facts_bytes, cache.bodies)
     stored = StoredResponses(recognizer, cache.named_bytes)
-    turns = TurnBuilder(Policies(settings), stored, limits.book, limits.discovery, foundation.state)
+    turns = TurnBuilder(
+        Policies(settings), recognizer, stored, limits.book, limits.discovery, foundation.state
+    )
     rewriter = Rewriter(cache.facts_bytes)
     relay = Relay(settings)
-    sender = Sender(settings, rewriter, relay)
-    planning_step = PlanningStep(settings, planning.planner, compactor, compaction.job, registry)
     learner = LimitLearner(limits.book, planning.calibrator)
-    overflow_retry = OverflowRetry(planning_step, sender, learner, foundation.reporter)
-    admission = Admission(Tenancy(settings), Upstreams(settings))
-    count_tokens = CountTokens(turns, planning.planner, rewriter)
-    ways = Ways(Commands(settings, compactor), count_tokens, overflow_retry, sender)
-    return Pipeline(relay=relay, proxy=Proxy(settings, admission, turns, ways))
+    sender = Sender(settings, rewriter, relay, compactor, registry, learner)
+    planning_step = PlanningStep(settings, planner, compactor, compaction.job)
+    proxy = Proxy(
+        settings=settings,
+        admission=Admission(Tenancy(settings), Upstreams(settings)),
+        turns=turns,
+        commands=Commands(settings, compactor),
+        count_tokens=CountTokens(turns, planner, rewriter, relay),
+        planning=planning_step,
+        sender=sender,
+        overflow_retry=OverflowRetry(planning_step, sender, learner, foundation.reporter),
+        relay=relay,
+    )
+    return Pipeline(relay=relay, proxy=proxy)
 
 
 def build_admin(

@@ -37,6 +37,7 @@ _CONVERSATIONS: Final = 5
 _TURNS: Final = 30
 _SETTINGS: Final = """
 store: "memory:"
+admin: {{port: 0}}
 upstreams:
   default: {{base_url: "http://127.0.0.1:{port}/v1", formats: [chat], discover: false}}
 models:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from gateway.conversations.recognizer import Recognizer
 from gateway.wire.formats.responses import RESPONSES
 from tests.builders.chat import (
-    Rewritten,
+    RewrittenTurn,
     render_message,
     rewrite,
     rewrite_somehow,
@@ -23,7 +23,7 @@ few = examples(20, exhaustive=60)
 _RULES = Rules(later_system=True, foreign_secrets=True)
 
 
-def draw_rewrite(data: st.DataObject) -> Rewritten:
+def draw_rewrite(data: st.DataObject) -> RewrittenTurn:
     return rewrite_somehow(data, read(data.draw(bodies(min_turns=1))))
 
 

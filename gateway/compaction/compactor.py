@@ -87,7 +87,7 @@ class Compactor:
     def observe(self, turn: Turn, plan: Plan, usage: Usage | None) -> Head:
         """After an answer that upstream gave: records the head, and looks whether the window is filling."""
         head, lines = _make_head(turn, plan, usage), turn.thresholds
-        in_sight = turn.is_in_sight(head.total_tokens)
+        in_sight = turn.is_near(head.total_tokens)
         # With nothing in force and the lines out of sight, nothing would be lost with it.
         matters = in_sight or head.pivot is not None or bool(head.batches)
         is_worth_saving = matters and self._state.heads.is_worth_saving(
@@ -163,13 +163,13 @@ class Compactor:
         The same command once more is the one that is under way.
         """
         key = turn.received.conversation.key.hex()
-        asked = self._asked.get(turn.conversation)
+        asked = self._asked.get(turn.conversation_id)
         if asked is not None:
             return asked.task if turn.command is not None and asked.key == key else None
         work = self._compact if turn.command is None else self._obey
         task = self._spawn(work(turn, instructions))
-        self._asked[turn.conversation] = _Asked(key, task)
-        task.add_done_callback(lambda _: self._asked.pop(turn.conversation, None))
+        self._asked[turn.conversation_id] = _Asked(key, task)
+        task.add_done_callback(lambda _: self._asked.pop(turn.conversation_id, None))
         return task
 
     def postpone(self, head: Head, instructions: str) -> None:
@@ -217,7 +217,7 @@ class Compactor:
             made = await self.start(turn, cut, order)
         if pivot is None:
             return Failed(made.failure)
-        self._state.pivots.put_in_force(turn.conversation, pivot, place)
+        self._state.pivots.put_in_force(turn.conversation_id, pivot, place)
         return measure_fold(whole, pivot, first.pre_tokens)
 
     async def _gather_alone(self, turn: Turn) -> Situation:
@@ -313,8 +313,8 @@ def _make_head(turn: Turn, plan: Plan, usage: Usage | None) -> Head:
         growth_tokens=smooth_growth(turn.own_head, total) if usage is not None else turn.growth,
         pivot=plan.pivot.key if plan.pivot else None,
         batches=tuple([batch.key for batch in plan.batches]),
-        conversation=turn.conversation,
-        parent=turn.parent,
+        conversation=turn.conversation_id,
+        parent=turn.parent_id,
     )
 
 
@@ -334,6 +334,6 @@ def _make_place(turn: Turn) -> Head:
         growth_tokens=turn.growth,
         pivot=None,
         batches=turn.head.batches if turn.head is not None else (),
-        conversation=turn.conversation,
-        parent=turn.parent,
+        conversation=turn.conversation_id,
+        parent=turn.parent_id,
     )

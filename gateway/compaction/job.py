@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from gateway.compaction.pivots import Digester
 from gateway.compaction.summarizer import HookedSummarizer
-from gateway.conversations.cleared_results import remember
+from gateway.conversations import cleared_results
 from gateway.conversations.turn import Turn
 from gateway.core.compaction.breaker import Breaker
 from gateway.core.compaction.cut import Cut
@@ -107,7 +107,7 @@ class CompactionJob:
             await self._state.pivots.save(pivot)
         except StoreError:
             return Rejected("store", is_summarizer_fault=False)
-        await remember(self._state, turn, pivot)
+        await cleared_results.record(self._state, turn, pivot)
         return pivot
 
     def may_ask(self, turn: Turn) -> bool:

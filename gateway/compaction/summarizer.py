@@ -141,7 +141,7 @@ class HookedSummarizer:
         before = PreCompact(
             trigger=order.trigger,
             custom_instructions=order.instructions or None,
-            conversation=turn.conversation,
+            conversation=turn.conversation_id,
             tenant=turn.tenant.display_name,
             pre_tokens=order.pre_tokens,
         )
@@ -149,5 +149,5 @@ class HookedSummarizer:
         if said.veto:
             return CompactionResult(VETOED, 0)
         added = "\n\n".join(filter(None, (said.instructions, "\n".join(said.context))))
-        told = turn.instructed(added, said.prompt) if added or said.prompt else turn
+        told = turn.with_instructions(added, said.prompt) if added or said.prompt else turn
         return await self._summarizer.summarize(told, cut, situation, order.calls)

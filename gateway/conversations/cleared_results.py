@@ -37,10 +37,10 @@ log = logging.getLogger("gateway.compactor")
 _MOST_TRIES: Final = 4
 
 
-async def remember(state: State, turn: Turn, pivot: Pivot) -> None:
+async def record(state: State, turn: Turn, pivot: Pivot) -> None:
     """Beside a new pivot: the outline of what it covers. A lost one costs a summary."""
     skeletons = await _read_skeletons(turn.received, pivot.covers)
-    outline = make_result_hashes(pivot, turn.conversation, skeletons) if skeletons is not None else None
+    outline = make_result_hashes(pivot, turn.conversation_id, skeletons) if skeletons is not None else None
     if skeletons is None or outline is None:
         return
     key = chain_frames(turn.received.conversation, skeletons)[-1].hex()
@@ -51,7 +51,7 @@ async def remember(state: State, turn: Turn, pivot: Pivot) -> None:
     )
 
 
-async def recall(
+async def find(
     state: State, received: Received, scope: str, head: Head | None, placeholder: str
 ) -> Head | None:
     """A head that names the pivot of the prefix as it was before it was cleared; None where none is found.

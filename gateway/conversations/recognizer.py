@@ -27,7 +27,7 @@ _MESSAGE_WEIGHT_BYTES = 520
 _CALL_WEIGHT_BYTES = 220
 
 Anchor = tuple[str, str, int, bytes]
-_see_nothing: Callable[[bytes], Message | None] = dict[bytes, Message]().get
+_find_nothing: Callable[[bytes], Message | None] = dict[bytes, Message]().get
 
 
 class Received(msgspec.Struct, frozen=True):
@@ -74,7 +74,7 @@ class Recognizer:
 
     def _read_whole(self, tenant: str, form: WireFormat, data: bytes) -> Received:
         body = form.parse_body(data)
-        messages = _read_messages((tenant, form), body, 0, self._facts.get)
+        messages = _read_messages(tenant, form, body, 0, self._facts.get)
         for message in messages:
             self._facts.put(message.key, message, _weigh([message]))
         conversation = with_messages(begin_conversation(tenant, form.name), 0, messages)
@@ -183,23 +183,22 @@ def _read_rest(before: Received, keep: int, data: bytes) -> Received:
     old = before.conversation
     kept = keep - len(old.leading)
     rest = old.messages.since(kept)
-    seen = {message.key: message for message in rest}.get if rest else _see_nothing
-    added = _read_messages((before.tenant, before.form), body, keep, seen)
+    find = {message.key: message for message in rest}.get if rest else _find_nothing
+    added = _read_messages(before.tenant, before.form, body, keep, find)
     weight = before.facts_bytes - _weigh(rest) + _weigh(added)
     return Received(before.tenant, before.form, body, with_messages(old, kept, added), weight)
 
 
 def _read_messages(
-    whose: tuple[str, WireFormat], body: RequestBody, start: int, seen: Callable[[bytes], Message | None]
+    tenant: str, form: WireFormat, body: RequestBody, start: int, find: Callable[[bytes], Message | None]
 ) -> list[Message]:
-    """`whose`: tenant and format."""
-    tenant, form = whose
+    """The messages from a position on. find: may know one by its key."""
     data, read = body.data, form.parse_message
     salt, messages = f"{form.name} {tenant}".encode(), []
     for place in body.places.since(start):
         raw = data[place.start : place.end]
         key = message_key(raw, salt)
-        messages.append(seen(key) or read(raw, key))
+        messages.append(find(key) or read(raw, key))
     return messages
 
 
@@ -210,5 +209,5 @@ def _weigh(messages: Sequence[Message]) -> int:
     return _MESSAGE_WEIGHT_BYTES * len(messages) + _CALL_WEIGHT_BYTES * calls
 
 
-def leading_fingerprints(messages: Sequence[Message]) -> list[bytes]:
+def list_fingerprints(messages: Sequence[Message]) -> list[bytes]:
     return [message.fingerprint for message in messages]

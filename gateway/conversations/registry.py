@@ -51,13 +51,13 @@ class Registry:
         """After an answer. Hot: what operators see is made when they look."""
         received = turn.received
         weight = len(received.body.data) + received.facts_bytes
-        for gone in self._newest.put(turn.conversation, _Newest(turn, head, time.time()), weight):
-            self._earlier.put(gone.turn.conversation, _make_sighting(gone), _SIGHTING_WEIGHT_BYTES)
+        for gone in self._newest.put(turn.conversation_id, _Newest(turn, head, time.time()), weight):
+            self._earlier.put(gone.turn.conversation_id, _make_sighting(gone), _SIGHTING_WEIGHT_BYTES)
 
     def list(self, tenant: str | None, most: int) -> list[ConversationRecord]:
         """The newest first; of one tenant, or of all."""
         seen = {sighting.head.conversation: sighting for sighting in self._earlier.values()}
-        seen |= {newest.turn.conversation: _make_sighting(newest) for newest in self._newest.values()}
+        seen |= {newest.turn.conversation_id: _make_sighting(newest) for newest in self._newest.values()}
         found = [sighting for sighting in seen.values() if tenant in (None, sighting.tenant)]
         return sorted(found, key=lambda sighting: sighting.seen_seconds, reverse=True)[:most]
 

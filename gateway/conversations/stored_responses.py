@@ -1,8 +1,7 @@
-"""What was relayed earlier and may be named instead of said again: answers with all that led to them, and
-single items, by tenant and upstream: what one upstream keeps another one does not know.
+"""Earlier responses and single items that a request may name instead of repeating them.
 
-In memory only, bounded in bytes, the least used first out. What is not remembered any more cannot be written
-out: then the request passes as it came.
+Kept by tenant and upstream, for what one upstream keeps another does not know. In memory only, bounded in
+bytes, the least used first out. A request that names what is not kept here passes as it came.
 """
 
 from collections.abc import Callable
@@ -14,111 +13,118 @@ import msgspec
 from gateway.conversations.recognizer import Received, Recognizer
 from gateway.lru import Lru
 from gateway.wire.sse import SseEvent
-from gateway.wire.wire_format import StoredHistory, StoredResponse, WireFormat
+from gateway.wire.wire_format import StoredHistory, StoredResponse
 
-# Of one answer, and of one item, beside their bytes.
+# Of one response, and of one item, beside their bytes.
 _WEIGHT_BYTES: Final = 300
-# Clients that say everything each time bring large bodies, and seldom name one: those must not push out what
-# is named one by one. A third of the bytes for them, for the others, and for single items.
+# Clients that repeat everything bring large bodies, and seldom name one. They must not push out what is named
+# one by one, so a third of the bytes is for them, a third for the others, and a third for single items.
 _LARGE_BYTES: Final = 1 << 17
 _PARTS: Final = 3
-# A chain of names that is longer has gone round in a circle.
-_MOST_ANSWERS: Final = 10_000
+# A longer chain of names has gone round in a circle.
+_MOST_RESPONSES: Final = 10_000
 
-# Tenant and upstream; and a name there.
-Place = tuple[str, str]
-StoredName = tuple[Place, str]
+
+class _Name(msgspec.Struct, frozen=True):
+    """The name of a response or an item. Only one tenant at one upstream may use it."""
+
+    tenant: str
+    upstream: str
+    name: str
 
 
 class _Link(msgspec.Struct, frozen=True):
-    """What one request and its answer added to the answer before."""
+    """What one request and its response added to the response before."""
 
+    # The response that the request went on from; None where it repeated everything.
     previous: str | None
+    # A body with what the request brought.
     own: bytes
-    items: tuple[bytes, ...]
-
-
-class Recognized(msgspec.Struct, frozen=True):
-    """A request with its names written out. note: to be told each event of its answer."""
-
-    received: Received
-    note: Callable[[SseEvent], None] | None
+    # What the response brought.
+    items: tuple[bytes, ...] = ()
 
 
 class StoredResponses:
     def __init__(self, recognizer: Recognizer, max_bytes: int) -> None:
         self._recognizer = recognizer
         part = max_bytes // _PARTS
-        self._answers: Lru[StoredName, _Link] = Lru(part)
-        self._large_answers: Lru[StoredName, _Link] = Lru(part)
-        self._items: Lru[StoredName, bytes] = Lru(part)
+        self._responses: Lru[_Name, _Link] = Lru(part)
+        self._large_responses: Lru[_Name, _Link] = Lru(part)
+        self._items: Lru[_Name, bytes] = Lru(part)
 
-    def recognize(self, place: Place, form: WireFormat, data: bytes) -> Recognized:
-        """The body as it came where nothing is to be written out, or not all of it is remembered.
+    def write_out(
+        self, received: Received, history: StoredHistory, upstream: str
+    ) -> tuple[Received, Callable[[SseEvent], None] | None]:
+        """A request with its names written out, or as it came where one of them is unknown.
 
-        Raises Unreadable for a body that is not of the format.
+        With it the function to tell each event of the response, where a later request may name that one.
         """
-        tenant, _ = place
-        received = self._recognizer.recognize(tenant, form, data)
-        history = form.stored_history
-        if history is None:
-            return Recognized(received, None)
-        brought = _Link(None, data, ())
+        named = _Named(self, received.tenant, upstream, history)
+        link = _Link(None, received.body.data)
         if _names_something(received, history):
-            expanded = history.expand(data, _Names(self, place, history))
+            expanded = history.expand(received.body.data, named)
             if expanded is None:
-                return Recognized(received, None)
-            received = self._recognizer.recognize(tenant, form, expanded.data)
-            brought = _Link(expanded.previous, expanded.own, ())
+                return received, None
+            received = self._recognizer.recognize(received.tenant, received.form, expanded.data)
+            link = _Link(expanded.previous, expanded.own)
         if not received.body.envelope.is_kept:
-            return Recognized(received, None)
-        return Recognized(received, partial(self._note, place, brought, history.collect().feed))
+            return received, None
+        return received, partial(named.record, link, history.collect().feed)
 
-    def find_response(self, place: Place, name: str, history: StoredHistory) -> list[bytes] | None:
-        """Everything up to and with an answer, as raw items."""
+    def find_response(self, name: _Name, history: StoredHistory) -> list[bytes] | None:
+        """Everything up to and with a response, as raw items."""
         links: list[_Link] = []
-        at: str | None = name
+        at: _Name | None = name
         while at is not None:
-            link = self._answers.get((place, at)) or self._large_answers.get((place, at))
-            if link is None or len(links) >= _MOST_ANSWERS:
+            link = self._responses.get(at) or self._large_responses.get(at)
+            if link is None or len(links) >= _MOST_RESPONSES:
                 return None
             links.append(link)
-            at = link.previous
+            at = _Name(at.tenant, at.upstream, link.previous) if link.previous is not None else None
         return [item for link in reversed(links) for item in (*history.list_items(link.own), *link.items)]
 
-    def find_item(self, place: Place, name: str) -> bytes | None:
-        return self._items.get((place, name))
+    def find_item(self, name: _Name) -> bytes | None:
+        return self._items.get(name)
 
-    def _note(
-        self, place: Place, brought: _Link, feed: Callable[[SseEvent], StoredResponse | None], event: SseEvent
-    ) -> None:
+    def save_response(self, name: _Name, link: _Link) -> None:
+        weight = _WEIGHT_BYTES + len(link.own) + sum(map(len, link.items))
+        responses = self._large_responses if weight > _LARGE_BYTES else self._responses
+        responses.put(name, link, weight)
+
+    def save_item(self, name: _Name, item: bytes) -> None:
+        self._items.put(name, item, len(item) + _WEIGHT_BYTES)
+
+
+def _names_something(received: Received, history: StoredHistory) -> bool:
+    """Every name is opaque to us, but not everything opaque is a name."""
+    opaque = (at for at, message in enumerate(received.conversation.messages) if message.is_opaque)
+    return received.body.envelope.is_partial or any(history.may_be_name(received.raw(at)) for at in opaque)
+
+
+class _Named(msgspec.Struct, frozen=True):
+    """What one tenant may name at one upstream."""
+
+    stored: StoredResponses
+    tenant: str
+    upstream: str
+    history: StoredHistory
+
+    def find_response(self, name: str) -> list[bytes] | None:
+        return self.stored.find_response(self._name(name), self.history)
+
+    def find_item(self, name: str) -> bytes | None:
+        return self.stored.find_item(self._name(name))
+
+    def record(self, link: _Link, feed: Callable[[SseEvent], StoredResponse | None], event: SseEvent) -> None:
+        """Keeps a response once its last event has come, and each of its items that has a name."""
         answered = feed(event)
         if answered is None:
             return
         for name, item in zip(answered.names, answered.items, strict=True):
             if name is not None:
-                self._items.put((place, name), item, len(item) + _WEIGHT_BYTES)
-        link = msgspec.structs.replace(brought, items=answered.items)
-        weight = _WEIGHT_BYTES + len(link.own) + sum(map(len, link.items))
-        answers = self._large_answers if weight > _LARGE_BYTES else self._answers
-        answers.put((place, answered.name), link, weight)
+                self.stored.save_item(self._name(name), item)
+        whole = msgspec.structs.replace(link, items=answered.items)
+        self.stored.save_response(self._name(answered.name), whole)
 
-
-def _names_something(received: Received, history: StoredHistory) -> bool:
-    """A name is sealed, but not all that is sealed is a name."""
-    sealed = (at for at, message in enumerate(received.conversation.messages) if message.is_opaque)
-    return received.body.envelope.is_partial or any(history.may_be_name(received.raw(at)) for at in sealed)
-
-
-class _Names(msgspec.Struct, frozen=True):
-    """One tenant's, at one upstream."""
-
-    memory: StoredResponses
-    place: Place
-    history: StoredHistory
-
-    def find_response(self, name: str) -> list[bytes] | None:
-        return self.memory.find_response(self.place, name, self.history)
-
-    def find_item(self, name: str) -> bytes | None:
-        return self.memory.find_item(self.place, name)
+    def _name(self, name: str) -> _Name:
+        return _Name(self.tenant, self.upstream, name)

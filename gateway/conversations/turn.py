@@ -14,43 +14,46 @@ from gateway.core.limits.model_limits import Limits, has_long_window
 from gateway.core.limits.thresholds import RequestSize, Thresholds, choose_thresholds
 from gateway.core.policy import Policy
 from gateway.core.sizing.estimate import Meter
-from gateway.headers import RawHeaders
+from gateway.headers import RawHeaders, UpstreamHead
 from gateway.settings import UpstreamSettings
 from gateway.tenants import Tenant
 from gateway.wire.sse import SseEvent
 
-# Of the soft line.
-_IN_SIGHT = 0.25
+OnEvent = Callable[[SseEvent], None]
+
+# Of the soft threshold: from here on something may be decided within a few turns.
+_NEAR = 0.25
 
 
 class Turn(msgspec.Struct, frozen=True, kw_only=True):
-    """head: the nearest known one; `own_head`, where its usage counts for this request (same scope).
-
-    url, raw_headers: where the conversation's own calls go, and the headers as received; a summary call goes
-    the same way.
-    thresholds: those of this request, its floor aside; None where nothing limits it.
-    conversation, parent: the branch this request belongs to, and the one it left.
-    purpose: what it is for, as far as can be told. session: how the client calls its session; a label.
-    command: the instructions of a `/compact` that its last message is; None where it is a request.
-    note: told each event of the answer, where a later request may name it.
-    """
-
     tenant: Tenant
     upstream: UpstreamSettings
-    url: URL
+    # The head of the request as it goes upstream.
+    upstream_head: UpstreamHead
+    # The headers as received; a summary call of this conversation repeats them.
     raw_headers: RawHeaders
+    # The body as received, in its content encoding.
+    raw_body: bytes
     received: Received
     policy: Policy
     limits: Limits
+    # Those of this request, without its floor; None where no limit is known.
     thresholds: Thresholds | None
+    # Fingerprint of everything outside the messages that a prompt's size depends on.
     scope: str
+    # The nearest known head; its usage counts for this request only where it is also the `own_head`.
     head: Head | None
-    conversation: str
-    parent: str | None
+    # The branch that this request belongs to, and the one that this branch left.
+    conversation_id: str
+    parent_id: str | None
+    # What the request is for, as far as its words and headers tell.
     purpose: Purpose = "main"
+    # The client's name of its session; a label, never a key.
     session: str | None = None
+    # The instructions of the `/compact` that is its last message; None where that is no command.
     command: str | None = None
-    note: Callable[[SseEvent], None] | None = None
+    # Told each event of the response, where a later request may name that response.
+    on_event: OnEvent | None = None
 
     @property
     def owner(self) -> str:
@@ -61,53 +64,66 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
         return self.received.body.envelope.model
 
     @property
+    def url(self) -> URL:
+        """Where the conversation's requests go; its summary calls go there too."""
+        return self.upstream_head.url
+
+    @property
     def meter(self) -> Meter:
-        """Who counts this request, and how we do."""
+        """Who counts this request's tokens, and how the gateway counts them."""
         return Meter(self.upstream.name, self.model, self.policy.estimator)
 
     @property
-    def requested(self) -> int | None:
+    def requested_tokens(self) -> int | None:
+        """The longest reply that the client asks for."""
         return self.received.body.envelope.requested_tokens
 
     @property
     def own_head(self) -> Head | None:
-        """The head if its usage counts for this request: same scope, and upstream told something."""
+        """The head, if its usage counts for this request: it has the same scope and upstream told a usage."""
         head = self.head
         return head if head is not None and head.scope == self.scope and head.prompt_tokens else None
 
     @property
     def has_long_window(self) -> bool:
-        """Was the long window asked for?"""
+        """Whether the client asks for the long window."""
         return has_long_window(self.model, self.raw_headers)
 
-    def instructed(self, instructions: str, prompt: str | None) -> "Turn":
-        """The same turn, with something more to say to who summarises it; prompt: in place of the
-        instruction.
-        """
-        summary = self.policy.summary
-        said = "\n\n".join(filter(None, (summary.instructions, instructions)))
-        prompts = self.policy.prompts
-        changed = dataclasses.replace(
-            self.policy,
-            summary=dataclasses.replace(summary, instructions=said),
-            prompts=dataclasses.replace(prompts, instruction=prompt or prompts.instruction),
-        )
-        return replace(self, policy=changed)
+    @property
+    def growth(self) -> float:
+        """Recent growth in tokens per turn."""
+        return self.head.growth_tokens if self.head is not None else 0.0
 
-    def under(self, limits: Limits) -> "Turn":
+    @property
+    def weight_bytes(self) -> int:
+        """What the turn takes in memory, nearly all of it its body and the facts of its messages."""
+        weight = len(self.received.body.data) + self.received.facts_bytes
+        return weight if self.raw_body is self.received.body.data else weight + len(self.raw_body)
+
+    def is_near(self, total_tokens: int) -> bool:
+        """Whether the soft threshold is so near that something may be decided in the next turns."""
+        return self.thresholds is not None and total_tokens >= _NEAR * self.thresholds.soft
+
+    def with_limits(self, limits: Limits) -> "Turn":
         """The same turn under other limits."""
-        demand = RequestSize(
-            requested=self.requested,
+        size = RequestSize(
+            requested=self.requested_tokens,
             growth=self.growth,
             minimum_reply=self.received.body.envelope.least_tokens,
             purpose=self.purpose,
         )
-        return replace(self, limits=limits, thresholds=choose_thresholds(self.policy, limits, demand))
+        return replace(self, limits=limits, thresholds=choose_thresholds(self.policy, limits, size))
 
-    def is_in_sight(self, total_tokens: int) -> bool:
-        """Is the soft line so near that something may be decided in the next turns?"""
-        return self.thresholds is not None and total_tokens >= _IN_SIGHT * self.thresholds.soft
+    def with_instructions(self, instructions: str, prompt: str | None) -> "Turn":
+        """The same turn with more instructions for its summary.
 
-    @property
-    def growth(self) -> float:
-        return self.head.growth_tokens if self.head is not None else 0.0
+        prompt: in place of the policy's instruction; None keeps that one.
+        """
+        policy = self.policy
+        said = "\n\n".join(filter(None, (policy.summary.instructions, instructions)))
+        changed = dataclasses.replace(
+            policy,
+            summary=dataclasses.replace(policy.summary, instructions=said),
+            prompts=dataclasses.replace(policy.prompts, instruction=prompt or policy.prompts.instruction),
+        )
+        return replace(self, policy=changed)

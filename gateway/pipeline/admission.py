@@ -1,11 +1,12 @@
-"""Who asks, and where does it go? What is known of a request before its body is looked at.
+"""Who sends a request, and where does it go? What its head says, before its body is read.
 
-Agents send the same headers over and over: what was made of them is remembered.
+Agents send the same headers again and again, so the route of each distinct head is kept.
 """
 
 from typing import Final
 
 import msgspec
+from aiohttp import hdrs
 
 from gateway.core.errors import RequestRefused
 from gateway.core.history.purpose import find_label, is_agent
@@ -14,68 +15,79 @@ from gateway.headers import X_GATEWAY_BYPASS, RawHeaders, UpstreamHead, make_ups
 from gateway.lru import Lru
 from gateway.settings import UpstreamSettings
 from gateway.tenants import Tenancy, Tenant
+from gateway.upstream.client import OutgoingBody, UpstreamCall
 from gateway.upstream.target import Upstreams, make_target, make_url
 from gateway.wire.formats.registry import find_counted_format, find_format
 from gateway.wire.wire_format import WireFormat
 
-# What is remembered holds callers' keys, like every request that is under way: in memory only, and not many.
-_KEPT_BYTES: Final = 1 << 20
-_KEPT_WEIGHT_BYTES: Final = 6_000
+# Routes hold callers' keys, as every request under way does: they stay in memory, and few are kept.
+_ROUTES_BYTES: Final = 1 << 20
+_ROUTE_WEIGHT_BYTES: Final = 6_000
 
 
-class Route(msgspec.Struct, frozen=True):
-    """head: as it goes upstream. raw_headers: as they came.
-
-    session, is_agent: as the client labels it (`core/history/purpose.py`).
-    form: what the path promises of the body; None where it is only relayed, or a pure relay was asked for.
-    is_count: the answer is to say how many tokens it holds, and nothing more.
-    """
+class Route(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything that the head of a request decides."""
 
     tenant: Tenant
     upstream: UpstreamSettings
+    # The head as it goes upstream.
     head: UpstreamHead
+    # The headers as received.
     raw_headers: RawHeaders
+    # The format of the body, as the path promises; None where the request is only relayed.
     form: WireFormat | None
+    # The client's name of its session; a label, never a key.
     session: str | None
+    # Whether the headers name a sub-agent.
     is_agent: bool
+    # Whether the response only tells how many tokens the request holds.
     is_count: bool
+
+    def with_body(self, body: OutgoingBody, length: int | None = None) -> UpstreamCall:
+        """length: of a body that is streamed, where the client told it."""
+        head = self.head
+        if length is not None and not isinstance(body, bytes):
+            head = head.with_header(hdrs.CONTENT_LENGTH, str(length))
+        return UpstreamCall(self.upstream, head, body)
 
 
 class Admission:
     def __init__(self, tenancy: Tenancy, upstreams: Upstreams) -> None:
         self._tenancy = tenancy
         self._upstreams = upstreams
-        self._kept: Lru[HeadKey, Route] = Lru(_KEPT_BYTES)
+        self._routes: Lru[HeadKey, Route] = Lru(_ROUTES_BYTES)
 
-    def admit(self, line: RequestHead) -> Route:
-        """Raises RequestRefused: 401 for a stranger, 400 for a path that climbs, 426 for a WebSocket."""
-        admission = self._kept.get(line.head_key)
-        if admission is None:
-            admission = self._read(line)
-            size = len(line.target) + sum(len(name) + len(value) for name, value in line.raw_headers)
-            self._kept.put(line.head_key, admission, _KEPT_WEIGHT_BYTES + 4 * size)
-        return admission
+    def admit(self, head: RequestHead) -> Route:
+        """Raises RequestRefused: 401 for an unknown key, 400 for a path that leaves the upstream's base URL,
+        426 for a WebSocket.
+        """
+        route = self._routes.get(head.head_key)
+        if route is None:
+            route = self._make_route(head)
+            size = len(head.target) + sum(len(name) + len(value) for name, value in head.raw_headers)
+            self._routes.put(head.head_key, route, _ROUTE_WEIGHT_BYTES + 4 * size)
+        return route
 
-    def _read(self, line: RequestHead) -> Route:
-        path, headers = line.target, line.headers
-        if headers.get("Upgrade", "").lower() == "websocket":
-            raise RequestRefused(426, "WebSocket is not spoken here; use HTTP.")
+    def _make_route(self, head: RequestHead) -> Route:
+        path, headers = head.target, head.headers
+        if headers.get(hdrs.UPGRADE, "").lower() == "websocket":
+            raise RequestRefused(426, "WebSocket is not supported; use HTTP.")
         tenant = self._tenancy.identify(headers)
         upstream = self._upstreams.choose(tenant, path)
-        is_read = line.method == "POST" and headers.get(X_GATEWAY_BYPASS) != "1"
-        counted = find_counted_format(path) if is_read else None
+        is_understood = head.method == hdrs.METH_POST and headers.get(X_GATEWAY_BYPASS) != "1"
+        counted = find_counted_format(path) if is_understood else None
         return Route(
             tenant=tenant,
             upstream=upstream,
             head=UpstreamHead(
-                line.method,
+                head.method,
                 make_url(upstream, path),
                 make_target(upstream, path),
-                make_upstream_headers(line.raw_headers, upstream, path),
+                make_upstream_headers(head.raw_headers, upstream, path),
             ),
-            raw_headers=line.raw_headers,
+            raw_headers=head.raw_headers,
+            form=counted or (find_format(path) if is_understood else None),
             session=find_label(headers.items()),
             is_agent=is_agent(headers),
-            form=counted or (find_format(path) if is_read else None),
             is_count=counted is not None,
         )

@@ -1,6 +1,6 @@
-"""Carries out what a user asks of the gateway itself, and answers in upstream's place.
+"""Carries out what a user asks of the gateway itself, and responds in the upstream's place.
 
-Nothing of it goes upstream but the summary. What is a command is `core.command`'s to say.
+Nothing of it goes upstream but the summary call. `core.compaction.command` says which texts are commands.
 """
 
 import time
@@ -17,9 +17,9 @@ from gateway.settings import Settings
 from gateway.wire.canonical import without_ephemeral_blocks
 from gateway.wire.wire_format import LocalResponse
 
-# Of the chain: a request that is sent again gets the same answer by the same name.
+# Of the chain: a request that is sent again gets a response of the same id.
 _ID_DIGITS: Final = 24
-# However a client writes "/compact" as JSON: only messages that hold this are read for it.
+# Stands in every message that holds a "/compact", however a client writes it as JSON.
 _TRACE: Final = b"compact"
 
 
@@ -28,26 +28,27 @@ class Commands:
         self._shows_headers = settings.response_headers
         self._compactor = compactor
 
-    async def carry(self, turn: Turn, instructions: str, downstream: Responder) -> None:
-        """Waits as long as a request waits for its summaries; what takes longer goes on without."""
-        headers = {X_GATEWAY_CONVERSATION: turn.conversation} if self._shows_headers else {}
-        task, patience = self._compactor.compact(turn, instructions), turn.policy.summary.deadline_seconds
-        is_done = task is not None and await downstream.wait_for(task, headers, patience)
+    async def run(self, turn: Turn, instructions: str, client: Responder) -> None:
+        """Waits no longer than a request waits for its summaries. A compaction that takes longer goes on."""
+        headers = {X_GATEWAY_CONVERSATION: turn.conversation_id} if self._shows_headers else {}
+        task = self._compactor.compact(turn, instructions)
+        seconds = turn.policy.summary.deadline_seconds
+        is_done = task is not None and await client.wait_for(task, headers, seconds)
         outcome = task.result() if task is not None and is_done else UnderWay()
-        answer = LocalResponse(
+        response = LocalResponse(
             id=turn.received.conversation.key.hex()[:_ID_DIGITS],
             model=turn.model,
             created_seconds=int(time.time()),
             text=describe(outcome),
             is_streamed=turn.received.body.envelope.is_streaming,
         )
-        await downstream.reply(turn.received.form.render_local_response(answer), headers)
+        await client.reply(turn.received.form.render_local_response(response), headers)
 
 
-def read_command(received: Received) -> str | None:
-    """The instructions of a `/compact` that is the last message; None where it is another one.
+def find_command(received: Received) -> str | None:
+    """The instructions of a `/compact` that is the last message; None where that is no command.
 
-    Where upstream keeps the conversation there are no commands: it would not know of our answer, and refuse
+    There are no commands where upstream keeps the conversation: it would not know of our response, and refuse
     every later request that names it.
     """
     messages, envelope = received.conversation.messages, received.body.envelope

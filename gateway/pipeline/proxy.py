@@ -1,21 +1,22 @@
-"""The way of one request: wire -> identity -> plan -> rewrite -> upstream -> usage -> compaction.
+"""The way of one request: admission, turn, plan, sending, and another try where it was too large.
 
-Awaits only what downstream is waiting for. Decides nothing itself.
+Awaits only what the client is waiting for. Decides nothing.
 """
 
 import logging
-from typing import NamedTuple
+from dataclasses import dataclass
 
-from aiohttp import hdrs
-
-from gateway.core.errors import RequestRefused, Unreadable, UpstreamFailed, UpstreamStalled
+from gateway.core.errors import RequestRefused, UpstreamFailed, UpstreamStalled
 from gateway.downstream.request import Request, read_body, stream_body
 from gateway.downstream.responder import Responder
 from gateway.downstream.response import Response, send_local_response
 from gateway.pipeline.admission import Admission
 from gateway.pipeline.commands import Commands
 from gateway.pipeline.count_tokens import CountTokens
+from gateway.pipeline.exchange import Exchange
 from gateway.pipeline.overflow_retry import OverflowRetry
+from gateway.pipeline.planning_step import PlanningStep, WaitBudget
+from gateway.pipeline.relay import Relay
 from gateway.pipeline.sender import Sender
 from gateway.pipeline.turns import TurnBuilder
 from gateway.settings import Settings
@@ -25,89 +26,77 @@ from gateway.wire.formats.registry import render_error
 log = logging.getLogger("gateway.proxy")
 
 
-class Ways(NamedTuple):
-    """How a request may be answered: by ourselves, by upstream as planned, or as a relay."""
-
-    commands: Commands
-    counting: CountTokens
-    recovery: OverflowRetry
-    sender: Sender
-
-
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Proxy:
-    def __init__(
-        self,
-        settings: Settings,
-        entrance: Admission,
-        reception: TurnBuilder,
-        ways: Ways,
-    ) -> None:
-        self._settings = settings
-        self._entrance = entrance
-        self._reception = reception
-        self._commands, self._counting, self._recovery, self._sender = ways
+    settings: Settings
+    admission: Admission
+    turns: TurnBuilder
+    commands: Commands
+    count_tokens: CountTokens
+    planning: PlanningStep
+    sender: Sender
+    overflow_retry: OverflowRetry
+    relay: Relay
 
     async def answer(self, request: Request) -> Response | None:
-        """Every request of the data port ends here. Raises ConnectionError where downstream hung up, and
-        nothing else but a cancelled handler.
-        """
-        downstream = Responder(request, self._settings.keepalive)
+        """Every request of the data port ends here. Raises only ConnectionError, where the client hung up."""
+        client = Responder(request, self.settings.keepalive)
         try:
-            await self._carry(request, downstream)
+            await self._serve(request, client)
         except RequestRefused as error:
-            return await _refuse(request, downstream, error)
+            return await _refuse(request, client, error)
         except UpstreamFailed as error:
-            log.warning("no answer from upstream: %s", error)
+            log.warning("no response from upstream: %s", error)
             status = 504 if isinstance(error, UpstreamStalled) else 502
-            message = f"The upstream gave no answer ({error})."
-            refused = RequestRefused(status, message, kind="upstream_error")
-            return await _refuse(request, downstream, refused)
+            refused = RequestRefused(status, f"No response from upstream ({error}).", kind="upstream_error")
+            return await _refuse(request, client, refused)
         except ConnectionError:
             raise
         except Exception:
-            # The one edge: whatever we got wrong must end as an answer, not as a silent connection.
+            # The one edge: an error of ours must end in a response, not in a silent connection.
             log.exception("request failed inside the gateway")
             failure = RequestRefused(500, "The gateway failed on this request.", kind="server_error")
-            return await _refuse(request, downstream, failure)
-        return downstream.response
+            return await _refuse(request, client, failure)
+        return client.response
 
-    async def _carry(self, request: Request, downstream: Responder) -> None:
-        admission = self._entrance.admit(request.head)
-        if admission.form is None:
-            head, body = admission.head, stream_body(request)
-            if request.length is not None and not isinstance(body, bytes):
-                head = head.with_header(hdrs.CONTENT_LENGTH, str(request.length))
-            call = UpstreamCall(admission.upstream, head, body)
-            await self._sender.pass_through(call, downstream)
+    async def _serve(self, request: Request, client: Responder) -> None:
+        route = self.admission.admit(request.head)
+        if route.form is None:
+            await self._forward(route.with_body(stream_body(request), request.length), client)
             return
-        max_bytes = self._settings.listen.max_body_bytes
-        incoming = await read_body(request, max_bytes)
-        call = UpstreamCall(admission.upstream, admission.head, incoming.raw)
-        if admission.is_count:
-            call = await self._counting.rewrite(admission, admission.form, call, incoming.plain)
-            await self._sender.pass_through(call, downstream)
+        body = await read_body(request, self.settings.listen.max_body_bytes)
+        if route.is_count:
+            await self.count_tokens.run(route, body, client)
             return
-        try:
-            turn = await self._reception.receive(admission, admission.form, incoming.plain)
-        except Unreadable:
-            await self._sender.pass_through(call, downstream)
+        turn = await self.turns.build(route, body)
+        if turn is None:
+            await self._forward(route.with_body(body.raw), client)
             return
-        downstream.set_format(admission.form, is_streaming=turn.received.body.envelope.is_streaming)
+        client.set_format(route.form, is_streaming=turn.received.body.envelope.is_streaming)
         if turn.command is not None:
-            await self._commands.carry(turn, turn.command, downstream)
+            await self.commands.run(turn, turn.command, client)
             return
-        await self._recovery.carry(turn, call, downstream)
+        budget = WaitBudget(turn.policy.summary)
+        plan = await self.planning.plan(turn, budget, client)
+        refusal = await self.sender.send(turn, plan, client)
+        if refusal is not None:
+            await self.overflow_retry.run(turn, plan, refusal, budget, client)
+
+    async def _forward(self, call: UpstreamCall, client: Responder) -> None:
+        """Relays a request that is not understood, or not meant to be, as it came."""
+        await self.relay.forward(Exchange(call=call), client)
 
 
-async def _refuse(request: Request, downstream: Responder, error: RequestRefused) -> Response | None:
-    """An error of ours, in the client's wire format; after a keep-alive as its stream takes it; in the
-    middle of an answer there is only the broken connection.
+async def _refuse(request: Request, client: Responder, error: RequestRefused) -> Response | None:
+    """An error of ours in the client's wire format.
+
+    After a keep-alive it is an event of the stream. Inside a response only the connection can be broken off.
     """
     body = render_error(request.head.target, error)
-    if downstream.response is not None:
-        if downstream.is_committed:
-            await downstream.fail(body, error.status)
-        else:
-            downstream.abort()
-        return downstream.response
-    return send_local_response(request, error.status, body)
+    if client.response is None:
+        return send_local_response(request, error.status, body)
+    if client.is_committed:
+        await client.fail(body, error.status)
+    else:
+        client.abort()
+    return client.response

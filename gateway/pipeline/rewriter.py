@@ -1,9 +1,10 @@
-"""Carries out a plan on a body: gathers the edits and splices them in, once each.
+"""Carries out a plan on a body: collects the edits and applies them all at once.
 
-Rendered marks are remembered, so that a shortened message is parsed once in its life.
+Rendered messages are kept, so that a shortened message is parsed once in its life.
 """
 
 from functools import partial
+from typing import NamedTuple
 
 from gateway.conversations.turn import Turn
 from gateway.core.compaction.plan import Plan
@@ -15,47 +16,56 @@ from gateway.wire.wire_format import WireFormat
 
 _WEIGHT_BYTES = 300
 
-Key = tuple[bytes, int | None, str] | tuple[str, float, str]
+# Of a shortened message, or of a pivot.
+RenderedKey = tuple[bytes, int | None, str] | tuple[str, float, str]
+
+
+class Rewritten(NamedTuple):
+    """A body as its plan wants it. An unchanged one is sent upstream as it was received."""
+
+    data: bytes
+    is_changed: bool
 
 
 class Rewriter:
     def __init__(self, max_bytes: int) -> None:
-        self._rendered: Lru[Key, bytes] = Lru(max_bytes)
+        self._rendered: Lru[RenderedKey, bytes] = Lru(max_bytes)
 
-    def rewrite(self, turn: Turn, plan: Plan) -> bytes:
-        """The outgoing body; the very object that was received where nothing changes."""
-        edits = self._edits(turn, plan)
-        return apply_edits(turn.received.body.data, edits) if edits else turn.received.body.data
+    def rewrite(self, turn: Turn, plan: Plan) -> Rewritten:
+        edits = self._make_edits(turn, plan)
+        data = turn.received.body.data
+        return Rewritten(apply_edits(data, edits), True) if edits else Rewritten(data, False)
 
     def rewrite_with_usage(self, turn: Turn, plan: Plan) -> bytes:
         """The same, asking for usage in the stream."""
         body = turn.received.body
-        return apply_edits(body.data, [*self._edits(turn, plan), make_usage_edit(body)])
+        return apply_edits(body.data, [*self._make_edits(turn, plan), make_usage_edit(body)])
 
-    def _edits(self, turn: Turn, plan: Plan) -> list[Edit]:
+    def _make_edits(self, turn: Turn, plan: Plan) -> list[Edit]:
         body, conversation = turn.received.body, turn.received.conversation
         edits: list[Edit] = []
         if plan.pivot is not None or plan.batches:
             view = plan.view
             render_pivot = partial(self._render_pivot, turn.received.form)
-            edits = make_view_edits(body, conversation, view, self._render(turn, view, plan), render_pivot)
+            rendered = self._render_shortened(turn, view, plan)
+            edits = make_view_edits(body, conversation, view, rendered, render_pivot)
         if plan.output is not None:
             edits.append(make_output_edit(body, plan.output))
         return edits
 
-    def _render(self, turn: Turn, view: View, plan: Plan) -> dict[int, bytes]:
+    def _render_shortened(self, turn: Turn, view: View, plan: Plan) -> dict[int, bytes]:
         """The messages that are sent shortened, by position."""
         pivot = view.pivot
         if not view.marks and (pivot is None or pivot.opening_chars is None):
             return {}
         placeholders = {mark.position: batch.placeholder for batch in plan.batches for mark in batch.marks}
         rendered = {
-            position: self._render_one(turn, position, mark, placeholders[position])
+            position: self._render_message(turn, mark, placeholders[position])
             for position, mark in view.marks.items()
         }
         if pivot is not None and pivot.opening_chars is not None:
             for position in range(pivot.opening_end):
-                rendered[position] = self._render_one(turn, position, Mark(position, pivot.opening_chars), "")
+                rendered[position] = self._render_message(turn, Mark(position, pivot.opening_chars), "")
         return rendered
 
     def _render_pivot(self, form: WireFormat, pivot: Pivot, next_role: str) -> bytes:
@@ -66,11 +76,11 @@ class Rewriter:
             self._rendered.put(key, found, len(found) + _WEIGHT_BYTES)
         return found
 
-    def _render_one(self, turn: Turn, position: int, mark: Mark, placeholder: str) -> bytes:
-        message = turn.received.conversation.messages[position]
+    def _render_message(self, turn: Turn, mark: Mark, placeholder: str) -> bytes:
+        message = turn.received.conversation.messages[mark.position]
         key = (message.key, mark.keep_chars, placeholder)
         found = self._rendered.get(key)
         if found is None:
-            found = turn.received.form.render_marked(turn.received.raw(position), mark, placeholder)
+            found = turn.received.form.render_marked(turn.received.raw(mark.position), mark, placeholder)
             self._rendered.put(key, found, len(found) + _WEIGHT_BYTES)
         return found

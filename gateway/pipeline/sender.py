@@ -1,12 +1,16 @@
-"""Sends a turn as its plan wants it: the rewritten body, usage asked for, headers that tell what was done."""
+"""Sends a turn as its plan wants it, and hands over what its response said.
 
-from collections.abc import Callable
+The body is rewritten, usage is asked for, and headers of the response tell what was done.
+"""
 
-import msgspec
-from msgspec.structs import replace
+from functools import partial
+from typing import Final
 
+from gateway.compaction.compactor import Compactor
+from gateway.conversations.registry import Registry
 from gateway.conversations.turn import Turn
 from gateway.core.compaction.plan import Plan
+from gateway.core.refusal.overflow import is_window_exceeded
 from gateway.downstream.responder import Responder
 from gateway.headers import (
     X_GATEWAY_CONVERSATION,
@@ -19,63 +23,88 @@ from gateway.lru import Lru
 from gateway.pipeline.exchange import Exchange, Outcome
 from gateway.pipeline.relay import Relay
 from gateway.pipeline.rewriter import Rewriter
+from gateway.planning.learning import LimitLearner
 from gateway.settings import Settings
 from gateway.upstream.client import UpstreamCall
 from gateway.upstream.refusal_probe import HeldResponse, ProbeMode
 
-_REFUSERS_BYTES = 1 << 18
-_REFUSER_WEIGHT_BYTES = 256
-
-
-class Watching(msgspec.Struct, frozen=True):
-    """observe: told what the answer said, even if downstream does not stay. care: as in Exchange."""
-
-    observe: Callable[[Outcome], None]
-    care: ProbeMode
+_REFUSERS_BYTES: Final = 1 << 18
+_REFUSER_WEIGHT_BYTES: Final = 256
+# Tokenizers differ by a factor of 1.7: a request of half the soft threshold may already be refused.
+_NEAR: Final = 0.5
 
 
 class Sender:
-    def __init__(self, settings: Settings, rewriter: Rewriter, relay: Relay) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        rewriter: Rewriter,
+        relay: Relay,
+        compactor: Compactor,
+        registry: Registry,
+        learner: LimitLearner,
+    ) -> None:
         self._shows_headers = settings.response_headers
         self._rewriter = rewriter
         self._relay = relay
+        self._compactor = compactor
+        self._registry = registry
+        self._learner = learner
         # (upstream, model) that refused an include_usage of ours.
         self._refusers: Lru[tuple[str, str], bool] = Lru(_REFUSERS_BYTES)
 
-    async def pass_through(self, call: UpstreamCall, downstream: Responder) -> None:
-        """A relay and nothing else."""
-        await self._relay.forward(Exchange(call=call), downstream)
-
     async def send(
-        self, turn: Turn, plan: Plan, call: UpstreamCall, downstream: Responder, watch: Watching
+        self, turn: Turn, plan: Plan, client: Responder, probe: ProbeMode | None = None
     ) -> HeldResponse | None:
-        """The answer, if upstream calls the request too large; any other is on its way downstream."""
-        body = self._rewriter.rewrite(turn, plan)
-        if body is not turn.received.body.data:
-            call = call.with_body(body)
-        headers = _plan_headers(turn, plan) if self._shows_headers else {}
-        exchange = Exchange(
-            call=call, headers=headers, on_answered=watch.observe, probe=watch.care, on_event=turn.note
-        )
+        """Relays the response, unless upstream calls the request too large: then returns it unsent.
+
+        probe: how much of the response is held back to find that out; None leaves it to the plan.
+        """
+        rewritten = self._rewriter.rewrite(turn, plan)
+        call = UpstreamCall(turn.upstream, turn.upstream_head, turn.raw_body)
+        if rewritten.is_changed:
+            call = call.with_body(rewritten.data)
+        without_usage = None
         if self._must_ask_for_usage(turn):
-            plain = call.with_body(self._rewriter.rewrite_with_usage(turn, plan))
-            asking = replace(plain, head=plain.head.asking_for_identity)
-            exchange = replace(exchange, call=asking, without_usage=call)
-        forwarded = await self._relay.forward(exchange, downstream)
+            without_usage = call
+            asking = self._rewriter.rewrite_with_usage(turn, plan)
+            head = turn.upstream_head.without_encoding.asking_for_identity
+            call = UpstreamCall(turn.upstream, head, asking)
+        exchange = Exchange(
+            call=call,
+            headers=self._make_headers(turn, plan),
+            on_answered=partial(self._answered, turn, plan),
+            without_usage=without_usage,
+            probe=probe or _choose_probe(turn, plan),
+            on_event=turn.on_event,
+        )
+        forwarded = await self._relay.forward(exchange, client)
         if forwarded.refused_usage_option:
             self._refusers.put(
                 (turn.upstream.name, turn.model), True, _REFUSER_WEIGHT_BYTES + len(turn.model)
             )
         return forwarded.held
 
-    async def give_back(self, turn: Turn, plan: Plan, held: HeldResponse, downstream: Responder) -> None:
-        """A refusal that nothing helped against, as it came."""
-        headers = _plan_headers(turn, plan) if self._shows_headers else {}
-        await self._relay.send_held(held, headers, downstream)
+    async def give_back(self, turn: Turn, plan: Plan, refusal: HeldResponse, client: Responder) -> None:
+        """Relays a refusal as it came."""
+        await self._relay.send_held(refusal, self._make_headers(turn, plan), client)
 
     def measure(self, turn: Turn, plan: Plan) -> int:
         """Bytes of the body that a plan makes."""
-        return len(self._rewriter.rewrite(turn, plan))
+        return len(self._rewriter.rewrite(turn, plan).data)
+
+    def _answered(self, turn: Turn, plan: Plan, outcome: Outcome) -> None:
+        """After the response, also where the client hung up: records it, and learns from its usage.
+
+        A plain call: nothing here makes anyone wait.
+        """
+        reading = outcome.reading
+        usage = reading.usage
+        is_told = usage is not None or reading.is_complete
+        if 200 <= outcome.status < 300 and is_told and not reading.has_error:
+            self._registry.note(turn, self._compactor.observe(turn, plan, usage))
+        if usage is not None and is_window_exceeded(reading.finish_reason):
+            self._learner.learn_full(turn, usage)
 
     def _must_ask_for_usage(self, turn: Turn) -> bool:
         """In streams whose client did not, unless this model is known to refuse it."""
@@ -84,18 +113,28 @@ class Sender:
             return False
         return (turn.upstream.name, turn.model) not in self._refusers
 
+    def _make_headers(self, turn: Turn, plan: Plan) -> dict[str, str]:
+        if not self._shows_headers:
+            return {}
+        headers = {
+            X_GATEWAY_CONVERSATION: turn.conversation_id,
+            X_GATEWAY_PLAN: _name_plan(plan),
+            X_GATEWAY_TOKENS: f"received={plan.received}, sent={plan.sent}",
+        }
+        if plan.output is not None:
+            headers[X_GATEWAY_MAX_TOKENS] = str(plan.output)
+        if plan.warning is not None:
+            headers[X_GATEWAY_WARNING] = plan.warning
+        return headers
 
-def _plan_headers(turn: Turn, plan: Plan) -> dict[str, str]:
-    headers = {
-        X_GATEWAY_CONVERSATION: turn.conversation,
-        X_GATEWAY_PLAN: _name_plan(plan),
-        X_GATEWAY_TOKENS: f"received={plan.received}, sent={plan.sent}",
-    }
-    if plan.output is not None:
-        headers[X_GATEWAY_MAX_TOKENS] = str(plan.output)
-    if plan.warning is not None:
-        headers[X_GATEWAY_WARNING] = plan.warning
-    return headers
+
+def _choose_probe(turn: Turn, plan: Plan) -> ProbeMode:
+    """A good response is held back to its first content only where the request may be too large."""
+    if not turn.policy.auto:
+        return "none"
+    if turn.thresholds is None or plan.sent >= _NEAR * turn.thresholds.soft:
+        return "start"
+    return "errors"
 
 
 def _name_plan(plan: Plan) -> str:

@@ -1,16 +1,15 @@
-"""Makes a turn of a request: recognises its conversation, finds its head, and chooses its branch."""
+"""Makes a turn of a request: recognizes its conversation, finds its head, and chooses its branch."""
 
 import hashlib
 import math
-from collections.abc import Callable
 from typing import Final
 
 import msgspec
 
-from gateway.conversations.cleared_results import recall
-from gateway.conversations.recognizer import Received, leading_fingerprints
+from gateway.conversations import cleared_results
+from gateway.conversations.recognizer import Received, Recognizer, list_fingerprints
 from gateway.conversations.stored_responses import StoredResponses
-from gateway.conversations.turn import Turn
+from gateway.conversations.turn import OnEvent, Turn
 from gateway.core.errors import Unreadable
 from gateway.core.history.conversation import Conversation, count_replies
 from gateway.core.history.head import Head, fingerprint_scope
@@ -18,41 +17,43 @@ from gateway.core.history.purpose import LEADING_BYTES, NEWEST_BYTES, Purpose, f
 from gateway.core.limits.model_limits import Limits, has_long_window
 from gateway.core.limits.thresholds import RequestSize, Thresholds, choose_thresholds
 from gateway.core.policy import Policy
+from gateway.downstream.request import ReceivedBody
 from gateway.limits.book import LimitsBook
 from gateway.limits.discovery import Discovery
 from gateway.lru import Lru
 from gateway.pipeline.admission import Route
-from gateway.pipeline.commands import read_command
+from gateway.pipeline.commands import find_command
 from gateway.state.heads import claim_continuation, find_continuation
 from gateway.state.state import State
 from gateway.tenants import Policies
-from gateway.wire.request import Envelope
-from gateway.wire.sse import SseEvent
-from gateway.wire.wire_format import WireFormat
 
 _ID_DIGITS: Final = 16
-# Growth per turn need not be known better than this to say when it is time to prepare.
+# When to prepare a compaction need not be known more exactly than this much growth per turn.
 _GROWTH_STEP_TOKENS: Final = 64
-_MOST_LINES: Final = 4_096
+# A few thousand entries each.
+_THRESHOLDS_BYTES: Final = 1 << 21
+_THRESHOLDS_WEIGHT_BYTES: Final = 500
 _SCOPES_BYTES: Final = 1 << 18
 _SCOPE_WEIGHT_BYTES: Final = 500
 
 
-class _Seen(msgspec.Struct, frozen=True):
-    """What is known of a request by itself: head is the nearest one. note: as in Turn."""
+class _Recognized(msgspec.Struct, frozen=True):
+    """What a request says by itself, before its branch is chosen."""
 
     received: Received
+    # See Turn.
+    on_event: OnEvent | None
     policy: Policy
     scope: str
+    # The nearest known one.
     head: Head | None
-    note: Callable[[SseEvent], None] | None
 
 
 class _Branch(msgspec.Struct, frozen=True):
-    """The conversation's id and its parent's, and what the request is for in it."""
+    """Where a request belongs in its conversation, and what it is for there. Fields as in Turn."""
 
-    identity: str
-    parent: str | None
+    conversation_id: str
+    parent_id: str | None
     purpose: Purpose = "main"
     command: str | None = None
 
@@ -61,176 +62,194 @@ class TurnBuilder:
     def __init__(
         self,
         policies: Policies,
-        remembered: StoredResponses,
+        recognizer: Recognizer,
+        stored: StoredResponses,
         limits: LimitsBook,
         discovery: Discovery,
         state: State,
     ) -> None:
         self._policies = policies
-        self._remembered = remembered
+        self._recognizer = recognizer
+        self._stored = stored
         self._limits = limits
         self._discovery = discovery
         self._state = state
-        self._lines: dict[tuple[int | str | None, ...], Thresholds | None] = {}
+        self._thresholds: Lru[tuple[int | str | None, ...], Thresholds | None] = Lru(_THRESHOLDS_BYTES)
         self._scopes: Lru[tuple[str | bytes, ...], str] = Lru(_SCOPES_BYTES)
 
-    async def receive(self, admission: Route, form: WireFormat, body: bytes) -> Turn:
-        """Raises Unreadable for a body that is not of the format, or does not say all that was said."""
-        seen = self._recognize(admission, form, body)
-        if _is_missing_answers(seen.received.conversation, seen.head):
-            seen = await self._search(seen)
-        purpose = _read_purpose(seen.received, is_agent=admission.is_agent)
-        command = read_command(seen.received) if seen.policy.commands else None
-        claim = claim_continuation if command is None else find_continuation
-        identity, parent = self._choose_branch(seen.head, seen.received, purpose, claim)
-        limits = self._read_limits(admission, seen.received)
-        if limits is None:
-            limits = await self._load_limits(admission, seen.received)
-        return self._make_turn(admission, seen, _Branch(identity, parent, purpose, command), limits)
-
-    async def look(self, admission: Route, form: WireFormat, body: bytes) -> Turn:
-        """The same for a request that is no step of its conversation, and leaves no trace in it."""
-        seen = self._recognize(admission, form, body)
-        if _is_missing_answers(seen.received.conversation, seen.head):
-            seen = await self._search(seen)
-        head = seen.head
-        branch = _Branch(head.conversation, head.parent) if head is not None else _Branch("", None)
-        limits = self._read_limits(admission, seen.received)
-        if limits is None:
-            limits = await self._load_limits(admission, seen.received)
-        return self._make_turn(admission, seen, branch, limits)
-
-    def _recognize(self, admission: Route, form: WireFormat, body: bytes) -> _Seen:
-        owner, upstream = admission.tenant.id, admission.upstream.name
-        recognized = self._remembered.recognize((owner, upstream), form, body)
+    async def build(self, route: Route, body: ReceivedBody) -> Turn | None:
+        """None for a body that cannot be understood: not of the format, or without a part of its history."""
+        recognized = await self._recognize(route, body.plain)
+        if recognized is None:
+            return None
         received = recognized.received
-        if received.body.envelope.is_partial:
-            raise Unreadable("a part of the history lies upstream")
-        policy = self._policies.choose(admission.tenant, upstream, received.body.envelope.model)
-        conversation, scope = received.conversation, self._choose_scope(upstream, received)
-        head = self._state.heads.find(conversation, scope)
-        return _Seen(received, policy, scope, head, recognized.note)
+        purpose = _choose_purpose(received, is_agent=route.is_agent)
+        command = find_command(received) if recognized.policy.commands else None
+        branch = self._choose_branch(recognized.head, received, purpose, command)
+        return await self._make_turn(route, body.raw, recognized, branch)
 
-    async def _search(self, seen: _Seen) -> _Seen:
-        """For a head that memory does not know: in the store, then behind what the client cleared."""
-        received, scope, head = seen.received, seen.scope, seen.head
+    async def build_for_count(self, route: Route, body: ReceivedBody) -> Turn | None:
+        """The same for a request that only asks for its size. It leaves no trace in its conversation."""
+        recognized = await self._recognize(route, body.plain)
+        if recognized is None:
+            return None
+        head = recognized.head
+        branch = _Branch(head.conversation, head.parent) if head is not None else _Branch("", None)
+        return await self._make_turn(route, body.raw, recognized, branch)
+
+    async def _recognize(self, route: Route, data: bytes) -> _Recognized | None:
+        upstream = route.upstream.name
+        try:
+            received, on_event = self._read(route, data)
+        except Unreadable:
+            return None
+        envelope, conversation = received.body.envelope, received.conversation
+        if envelope.is_partial:
+            # A part of the history lies upstream.
+            return None
+        policy = self._policies.choose(route.tenant, upstream, envelope.model)
+        scope = self._choose_scope(upstream, received)
+        head = self._state.heads.find(conversation, scope)
+        if _lacks_replies(conversation, head):
+            head = await self._search_head(received, scope, head, policy.pruning.placeholder)
+        return _Recognized(received, on_event, policy, scope, head)
+
+    def _read(self, route: Route, data: bytes) -> tuple[Received, OnEvent | None]:
+        """Only some formats let a request name earlier responses instead of repeating them."""
+        form = route.form
+        assert form is not None
+        received = self._recognizer.recognize(route.tenant.id, form, data)
+        if form.stored_history is None:
+            return received, None
+        return self._stored.write_out(received, form.stored_history, route.upstream.name)
+
+    async def _search_head(
+        self, received: Received, scope: str, head: Head | None, placeholder: str
+    ) -> Head | None:
+        """Looks where memory has none: in the store, then behind results that the client has cleared."""
         conversation = received.conversation
         head = await self._state.heads.load(received.tenant, conversation, scope) or head
         if head is not None:
             await self._state.tasks.load_marker(received.tenant, head.key)
-        if _is_missing_answers(conversation, head):
-            placeholder = seen.policy.pruning.placeholder
-            head = await recall(self._state, received, scope, head, placeholder) or head
-        return msgspec.structs.replace(seen, head=head)
+        if _lacks_replies(conversation, head):
+            head = await cleared_results.find(self._state, received, scope, head, placeholder) or head
+        return head
 
-    def _make_turn(self, admission: Route, seen: _Seen, branch: _Branch, limits: Limits) -> Turn:
-        tenant, upstream = admission.tenant, admission.upstream
-        received, policy = seen.received, seen.policy
-        envelope = received.body.envelope
-        head = self._state.pivots.apply_in_force(branch.identity, received.conversation, seen.head)
+    async def _make_turn(
+        self, route: Route, raw_body: bytes, recognized: _Recognized, branch: _Branch
+    ) -> Turn:
+        received, policy = recognized.received, recognized.policy
+        limits = await self._load_limits(route, received)
+        head = self._state.pivots.apply_in_force(
+            branch.conversation_id, received.conversation, recognized.head
+        )
         growth = head.growth_tokens if head is not None else 0.0
         return Turn(
-            tenant=tenant,
-            upstream=upstream,
-            url=admission.head.url,
-            raw_headers=admission.raw_headers,
+            tenant=route.tenant,
+            upstream=route.upstream,
+            upstream_head=route.head,
+            raw_headers=route.raw_headers,
+            raw_body=raw_body,
             received=received,
             policy=policy,
             limits=limits,
-            thresholds=self._choose_thresholds(policy, limits, envelope, growth, branch.purpose),
-            scope=seen.scope,
+            thresholds=self._choose_thresholds(policy, limits, received, growth, branch.purpose),
+            scope=recognized.scope,
             head=head,
-            conversation=branch.identity,
-            parent=branch.parent,
+            conversation_id=branch.conversation_id,
+            parent_id=branch.parent_id,
             purpose=branch.purpose,
-            session=admission.session,
+            session=route.session,
             command=branch.command,
-            note=seen.note,
+            on_event=recognized.on_event,
         )
 
+    async def _load_limits(self, route: Route, received: Received) -> Limits:
+        """From memory. Every few minutes from the store, too; then the upstream may be asked for its list."""
+        owner, upstream, model = received.tenant, route.upstream, received.body.envelope.model
+        is_long = has_long_window(model, route.raw_headers)
+        limits = self._limits.read(owner, upstream.name, model, has_long_window=is_long)
+        if limits is None:
+            limits = await self._limits.load(owner, upstream.name, model, has_long_window=is_long)
+            self._discovery.notice(owner, upstream, model, route.raw_headers)
+        return limits
+
     def _choose_scope(self, upstream: str, received: Received) -> str:
-        """Remembered: it changes when the tools or the leading block do."""
-        envelope, leading = received.body.envelope, received.conversation.leading
-        key: tuple[str | bytes, ...] = (upstream, envelope.model, envelope.tools, envelope.system)
-        key += tuple([message.fingerprint for message in leading])
+        """Kept: it only changes when the tools or the leading block do."""
+        envelope, leading = received.body.envelope, list_fingerprints(received.conversation.leading)
+        key: tuple[str | bytes, ...] = (upstream, envelope.model, envelope.tools, envelope.system, *leading)
         scope = self._scopes.get(key)
         if scope is None:
-            before = [envelope.system, *leading_fingerprints(leading)]
-            scope = fingerprint_scope(upstream, envelope.model, before, envelope.tools)
+            scope = fingerprint_scope(upstream, envelope.model, [envelope.system, *leading], envelope.tools)
             self._scopes.put(key, scope, _SCOPE_WEIGHT_BYTES + 80 * len(leading) + len(envelope.model))
         return scope
 
-    def _read_limits(self, admission: Route, received: Received) -> Limits | None:
-        """None where they were not looked up lately."""
-        owner, upstream, model = received.tenant, admission.upstream, received.body.envelope.model
-        is_long = has_long_window(model, admission.raw_headers)
-        return self._limits.read(owner, upstream.name, model, has_long_window=is_long)
-
-    async def _load_limits(self, admission: Route, received: Received) -> Limits:
-        """Now and then: reads what was learned, and sees that the upstream is asked about its models."""
-        owner, upstream, model = received.tenant, admission.upstream, received.body.envelope.model
-        headers = admission.raw_headers
-        is_long = has_long_window(model, headers)
-        limits = await self._limits.load(owner, upstream.name, model, has_long_window=is_long)
-        self._discovery.notice(owner, upstream, model, headers)
-        return limits
-
     def _choose_thresholds(
-        self, policy: Policy, limits: Limits, envelope: Envelope, growth: float, purpose: Purpose
+        self, policy: Policy, limits: Limits, received: Received, growth: float, purpose: Purpose
     ) -> Thresholds | None:
-        """Remembered, with the growth rounded up; limits and policies live as long as this does."""
-        step = math.ceil(growth / _GROWTH_STEP_TOKENS)
-        requested, least = envelope.requested_tokens, envelope.least_tokens
-        key = (id(policy), limits.context, limits.input, limits.output, requested, least, step, purpose)
-        try:
-            return self._lines[key]
-        except KeyError:
-            pass
-        if len(self._lines) >= _MOST_LINES:
-            self._lines.clear()
-        rounded = float(step * _GROWTH_STEP_TOKENS)
-        demand = RequestSize(requested=requested, growth=rounded, minimum_reply=least, purpose=purpose)
-        lines = self._lines[key] = choose_thresholds(policy, limits, demand)
-        return lines
+        """Kept, with the growth rounded up. Policies live as long as the gateway."""
+        if not limits.context and not limits.input:
+            return None
+        envelope, step = received.body.envelope, math.ceil(growth / _GROWTH_STEP_TOKENS)
+        requested, minimum = envelope.requested_tokens, envelope.least_tokens
+        key = (id(policy), limits.context, limits.input, limits.output, requested, minimum, step, purpose)
+        thresholds = self._thresholds.get(key)
+        if thresholds is None:
+            size = RequestSize(
+                requested=requested,
+                growth=float(step * _GROWTH_STEP_TOKENS),
+                minimum_reply=minimum,
+                purpose=purpose,
+            )
+            thresholds = choose_thresholds(policy, limits, size)
+            self._thresholds.put(key, thresholds, _THRESHOLDS_WEIGHT_BYTES)
+        return thresholds
 
     def _choose_branch(
-        self, head: Head | None, received: Received, purpose: Purpose, claim: Callable[[Head, str], str]
-    ) -> tuple[str, str | None]:
-        """The conversation's id and its parent's. claim: who goes on from the head.
+        self, head: Head | None, received: Received, purpose: Purpose, command: str | None
+    ) -> _Branch:
+        """A request without a known head begins a conversation.
 
-        A new id for a request that leaves its nearest head's continuation, and for a side call: one with
-        other tools over the same history, or the client's own summary of it.
+        It gets an id of its own, too, where another request went on from its head first, and as a side call:
+        one with other tools over the same history, or the client's own summary of it.
         """
         chain, tools = received.conversation.chain, received.body.envelope.tools
         if head is None:
-            # By its opening: the same one after a restart, wherever the conversation stands then.
-            return _make_id(chain[received.conversation.opening_end], tools), None
+            # By its opening: the same id after a restart, wherever the conversation stands then.
+            opening = chain[received.conversation.opening_end]
+            return _Branch(_make_id(opening, tools), None, purpose, command)
         own = chain.last.hex()
         is_side_call = head.tools != tools.hex() or purpose == "summary"
         if head.key == own:
-            return (
-                (head.conversation, head.parent) if not is_side_call else (_make_id(chain.last, tools), None)
-            )
-        first = own if is_side_call else claim(head, own)
-        goes_on = first == own or bytes.fromhex(first) in chain
-        if is_side_call or not goes_on:
-            return _make_id(chain.last, tools), head.conversation
-        return head.conversation, head.parent
+            if is_side_call:
+                return _Branch(_make_id(chain.last, tools), None, purpose, command)
+            return _Branch(head.conversation, head.parent, purpose, command)
+        # A command is not a step of its conversation: it leaves the place to the next request.
+        follow = claim_continuation if command is None else find_continuation
+        if is_side_call or not _goes_on(follow(head, own), received.conversation):
+            return _Branch(_make_id(chain.last, tools), head.conversation, purpose, command)
+        return _Branch(head.conversation, head.parent, purpose, command)
 
 
-def _read_purpose(received: Received, *, is_agent: bool) -> Purpose:
-    """Looks at beginnings only. Who offers tools in a call of its own kind says so in its newest message."""
+def _goes_on(first: str, conversation: Conversation) -> bool:
+    """Whether a conversation is the one whose request at this place in the chain came first."""
+    key = bytes.fromhex(first)
+    return key == conversation.key or key in conversation.chain
+
+
+def _choose_purpose(received: Received, *, is_agent: bool) -> Purpose:
+    """Looks only at how texts begin. A side call with tools tells its purpose in its newest message."""
     body, conversation = received.body, received.conversation
     leading = b""
     if not body.envelope.tools:
         leading = body.field(body.envelope.system_slice) or (body.raw(0) if conversation.leading else b"")
     is_asking = conversation.messages.length > 0 and conversation.messages.last.role == "user"
-    newest = body.raw(len(body.places) - 1) if is_asking else b""
+    newest = body.raw(body.places.length - 1) if is_asking else b""
     return find_purpose(leading[:LEADING_BYTES], newest[:NEWEST_BYTES], is_agent=is_agent)
 
 
-def _is_missing_answers(conversation: Conversation, head: Head | None) -> bool:
-    """Has the model answered between the head and this request, and memory knows nothing of it?"""
+def _lacks_replies(conversation: Conversation, head: Head | None) -> bool:
+    """Whether the model has answered between the head and this request, and memory knows no head of it."""
     added = conversation.messages.since(head.length if head else 0)
     return count_replies(added) > (1 if head is not None else 0)
 

@@ -51,7 +51,7 @@ class Calibrator:
             return None
         self._reporter.note_truncation(turn, usage.prompt_tokens, expected.before, expected.added)
         self._book.learn_unknown(*place, usage.total, has_long_window=is_long)
-        return turn.under(await self._book.load(*place, has_long_window=is_long))
+        return turn.with_limits(await self._book.load(*place, has_long_window=is_long))
 
     async def calibrate(self, turn: Turn, plan: Plan, prompt_tokens: int) -> Expected | None:
         """By a count of upstream, in an answer or in a refusal. What was expected, if a part was left out.
@@ -110,12 +110,12 @@ class LimitLearner:
         if overflow.prompt_tokens is not None:
             await self._calibrator.calibrate(turn, plan, overflow.prompt_tokens)
         sent = min(plan.sent, overflow.prompt_tokens or plan.sent)
-        if overflow.kind == "tokens" and _may_fit(limits, sent, plan.output or turn.requested or 0):
+        if overflow.kind == "tokens" and _may_fit(limits, sent, plan.output or turn.requested_tokens or 0):
             # By our count it fits: then so much of our count is what upstream counts as its window.
             window = min(filter(None, (limits.context, limits.input)), default=0)
             share = window / overflow.prompt_tokens if window and overflow.prompt_tokens else _SMALLER
             limits = replace(limits, context=int(min(share, _SMALLER) * sent), input=None)
-        return turn.under(limits)
+        return turn.with_limits(limits)
 
     def learn_full(self, turn: Turn, usage: Usage) -> None:
         """By a reply that ended because the window was full: prompt and reply together are the window."""

@@ -88,7 +88,7 @@ class Planner:
             sizes=sizes,
             policy=turn.policy,
             limits=limits,
-            requested=turn.requested,
+            requested=turn.requested_tokens,
             minimum_reply=turn.received.body.envelope.least_tokens,
             growth=turn.growth,
             known=known,
@@ -120,7 +120,7 @@ class Planner:
         conversation = turn.received.conversation
         batches = await stored.load_batches(owner, head.batches if head else ()) or []
         named = head.pivot if head else None
-        pivots = await stored.load_on_chain(owner, conversation, turn.conversation, named)
+        pivots = await stored.load_on_chain(owner, conversation, turn.conversation_id, named)
         return find_eligible_pivots(conversation, pivots), find_eligible_batches(conversation, batches)
 
     def is_near(self, turn: Turn, total_tokens: int) -> bool:
@@ -180,7 +180,7 @@ def _is_certainly_below(turn: Turn, lines: Thresholds, bound_tokens: int) -> boo
     """Below the soft line, with room for the reply that is asked for, and with nothing to prune."""
     if bound_tokens > lines.soft:
         return False
-    if choose_output(turn.requested, lines.context, Estimate(bound_tokens, 0)) is not None:
+    if choose_output(turn.requested_tokens, lines.context, Estimate(bound_tokens, 0)) is not None:
         return False
     pruning = turn.policy.pruning
     if not (turn.policy.prune and pruning.eager):

@@ -85,7 +85,7 @@ class CompactionLogWriter:
 
     def note(self, turn: Turn, entry: Entry) -> None:
         """A plain call."""
-        self._backlog.put((turn.owner, turn.conversation, entry), _ENTRY_BYTES)
+        self._backlog.put((turn.owner, turn.conversation_id, entry), _ENTRY_BYTES)
 
     async def read(self, conversation: str) -> CompactionLog | None:
         """With everything that was noted before."""

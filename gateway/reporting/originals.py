@@ -114,7 +114,7 @@ class OriginalsArchive:
         restart, builds on what others folded.
         """
         first = 0 if pivot.opening_chars is not None else pivot.opening_end
-        kept = self._folded.get(turn.conversation)
+        kept = self._folded.get(turn.conversation_id)
         is_known = kept is not None and kept.first <= first
         if kept is not None and is_known and is_on_chain(turn.received.conversation, kept.key, kept.covers):
             start = min(cut.start, kept.covers)
@@ -123,7 +123,7 @@ class OriginalsArchive:
         kind: RemovalKind = "digest" if pivot.is_digest else "summary"
         if self._hand_over(turn, kind, range(start, pivot.covers)):
             folded = _Folded(pivot.key, pivot.covers, first)
-            self._folded.put(turn.conversation, folded, _FOLDED_WEIGHT_BYTES)
+            self._folded.put(turn.conversation_id, folded, _FOLDED_WEIGHT_BYTES)
 
     def keep_marked(self, turn: Turn, batch: Batch) -> None:
         """What a batch marks."""
@@ -134,7 +134,7 @@ class OriginalsArchive:
         if not policy.keep:
             return False
         seconds = self._keep_seconds if policy.days is None else policy.days * _DAY_SECONDS
-        job = _Job(turn.received, turn.conversation, kind, positions, seconds)
+        job = _Job(turn.received, turn.conversation_id, kind, positions, seconds)
         if self._backlog.put(job, len(turn.received.body.data)):
             return True
         self._warn("too much is waiting")

@@ -45,7 +45,7 @@ class Reporter:
         self, turn: Turn, cut: Cut, made: CompactionResult, order: CompactionRequest, seconds: float
     ) -> None:
         """A summary or a digest, whatever came of it; a pivot that was made is durable."""
-        where = f"conversation={turn.conversation} folded_tokens={cut.replaced_tokens}"
+        where = f"conversation={turn.conversation_id} folded_tokens={cut.replaced_tokens}"
         where += f" reason={order.reason} calls={made.calls} seconds={seconds:.1f}"
         outcome = made.outcome
         if isinstance(outcome, Pivot):
@@ -62,7 +62,7 @@ class Reporter:
     def note_nothing_to_fold(self, turn: Turn, order: CompactionRequest) -> None:
         """A person asked for a compaction, and there is nothing that it could do."""
         self._metrics.count_compaction(_kind(order), NOTHING_TO_FOLD)
-        _compactor.info("compaction by hand: %s conversation=%s", NOTHING_TO_FOLD, turn.conversation)
+        _compactor.info("compaction by hand: %s conversation=%s", NOTHING_TO_FOLD, turn.conversation_id)
         self._tell_failed(turn, NOTHING_TO_FOLD, order)
         entry = Entry(
             at_seconds=time.time(),
@@ -89,7 +89,7 @@ class Reporter:
         self._chronicle.note(turn, entry)
         self._bus.publish(
             Pruned(
-                session_id=turn.conversation,
+                session_id=turn.conversation_id,
                 tenant=turn.tenant.display_name,
                 marks=len(batch.marks),
                 saved_tokens=batch.saved_tokens,
@@ -101,12 +101,12 @@ class Reporter:
         self._metrics.count_refusal(overflow.kind, is_retried=is_retried)
         _recovery.warning(
             "too long for upstream: conversation=%s kind=%s retried=%s sent=%d context=%s input=%s used=%s",
-            *(turn.conversation, overflow.kind, is_retried, plan.sent),
+            *(turn.conversation_id, overflow.kind, is_retried, plan.sent),
             *(overflow.context, overflow.input, overflow.used),
         )
         self._bus.publish(
             Overflowed(
-                session_id=turn.conversation,
+                session_id=turn.conversation_id,
                 tenant=turn.tenant.display_name,
                 kind=overflow.kind,
                 retried=is_retried,
@@ -122,11 +122,11 @@ class Reporter:
         self._metrics.count_truncation()
         _recovery.warning(
             "upstream left out a part of the prompt: conversation=%s told=%d before=%d added=%d",
-            *(turn.conversation, prompt_tokens, before, added),
+            *(turn.conversation_id, prompt_tokens, before, added),
         )
         self._bus.publish(
             Overflowed(
-                session_id=turn.conversation,
+                session_id=turn.conversation_id,
                 tenant=turn.tenant.display_name,
                 kind="truncation",
                 retried=False,
@@ -136,10 +136,10 @@ class Reporter:
         )
 
     def _tell_compacted(self, turn: Turn, cut: Cut, pivot: Pivot, order: CompactionRequest) -> None:
-        self._bus.publish(make_boundary(turn.conversation, order.trigger, order.pre_tokens))
+        self._bus.publish(make_boundary(turn.conversation_id, order.trigger, order.pre_tokens))
         self._bus.publish(
             Compacted(
-                session_id=turn.conversation,
+                session_id=turn.conversation_id,
                 tenant=turn.tenant.display_name,
                 kind=_kind(order),
                 trigger=order.trigger,
@@ -152,7 +152,7 @@ class Reporter:
     def _tell_failed(self, turn: Turn, reason: str, order: CompactionRequest) -> None:
         self._bus.publish(
             CompactionFailed(
-                session_id=turn.conversation,
+                session_id=turn.conversation_id,
                 tenant=turn.tenant.display_name,
                 kind=_kind(order),
                 trigger=order.trigger,

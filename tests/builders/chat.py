@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from hypothesis import strategies as st
+from multidict import CIMultiDict
 from yarl import URL
 
 from gateway.conversations.recognizer import Received, Recognizer
@@ -20,6 +21,7 @@ from gateway.core.history.view import Size
 from gateway.core.limits.model_limits import Limits
 from gateway.core.policy import Policy
 from gateway.core.sizing.estimate import Sizes
+from gateway.headers import UpstreamHead
 from gateway.pipeline.rewriter import Rewriter
 from gateway.settings import UpstreamSettings
 from gateway.tenants import Tenant
@@ -241,28 +243,34 @@ def make_turn(received: Received, **fields: Any) -> Turn:
     defaults: JSON = {
         "tenant": Tenant(received.tenant, None, "default"),
         "upstream": upstream,
-        "url": URL("http://127.0.0.1:1/v1/chat/completions"),
+        "upstream_head": UpstreamHead(
+            "POST",
+            URL("http://127.0.0.1:1/v1/chat/completions"),
+            "/v1/chat/completions",
+            CIMultiDict({"Content-Type": "application/json"}),
+        ),
         "raw_headers": (),
+        "raw_body": received.body.data,
         "received": received,
         "policy": Policy(),
         "limits": Limits(),
         "thresholds": None,
         "scope": "scope",
         "head": None,
-        "conversation": "c",
-        "parent": None,
+        "conversation_id": "c",
+        "parent_id": None,
     }
     return Turn(**(defaults | fields))
 
 
-Rewritten = tuple[Received, Pivot | None, tuple[Batch, ...], bytes]
+RewrittenTurn = tuple[Received, Pivot | None, tuple[Batch, ...], bytes]
 
 
 def rewrite(received: Received, pivot: Pivot | None, marks: tuple[Batch, ...]) -> bytes:
-    return Rewriter(1 << 20).rewrite(make_turn(received), make_plan(pivot, marks))
+    return Rewriter(1 << 20).rewrite(make_turn(received), make_plan(pivot, marks)).data
 
 
-def rewrite_somehow(data: st.DataObject, received: Received) -> Rewritten:
+def rewrite_somehow(data: st.DataObject, received: Received) -> RewrittenTurn:
     """With a pivot and marks that may apply to it."""
     pivot = data.draw(pivots(received.conversation))
     marks = data.draw(batches(received.conversation))

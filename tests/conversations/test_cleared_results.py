@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.conversations.cleared_results import recall, remember
+from gateway.conversations import cleared_results
 from gateway.conversations.recognizer import Received
 from gateway.core.history.cleared_results import PLACEHOLDERS
 from gateway.core.history.head import Head
@@ -61,7 +61,7 @@ async def compact(
     received = receive(messages)
     pivot = make_pivot(received.conversation, covers, saved_tokens=5)
     await state.pivots.save(pivot)
-    await remember(state, make_turn(received, conversation=conversation), pivot)
+    await cleared_results.record(state, make_turn(received, conversation_id=conversation), pivot)
     state.heads.save(make_head(received, pivot, conversation))
     return pivot
 
@@ -86,7 +86,7 @@ def make_head(received: Received, pivot: Pivot, conversation: str) -> Head:
 async def ask(state: State, messages: list[JSON], tenant: str = "t") -> Head | None:
     received = receive(messages, tenant)
     nearest = state.heads.find(received.conversation, "s")
-    return await recall(state, received, "s", nearest, _OWN)
+    return await cleared_results.find(state, received, "s", nearest, _OWN)
 
 
 def is_in_force(state: State, messages: list[JSON], head: Head | None, pivot: Pivot) -> bool:
@@ -196,7 +196,7 @@ async def test_a_head_that_is_nearer_is_left_alone() -> None:
     received = receive(cleared)
     nearer = make_head(received, make_pivot(received.conversation, 3), "c")
     longer = receive([*cleared, *step(5, "six"), *step(6, "seven")])
-    assert await recall(state, longer, "s", nearer, _OWN) is None
+    assert await cleared_results.find(state, longer, "s", nearer, _OWN) is None
 
 
 async def test_without_its_record_or_its_pivot_there_is_none() -> None:

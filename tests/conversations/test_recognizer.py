@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.conversations.recognizer import Received, Recognizer, leading_fingerprints
+from gateway.conversations.recognizer import Received, Recognizer, list_fingerprints
 from gateway.core.errors import Unreadable
 from gateway.wire.formats.chat import CHAT
 from gateway.wire.formats.messages import MESSAGES
@@ -199,7 +199,7 @@ def test_the_leading_block_may_change_and_the_chain_does_not() -> None:
     recognizer = make_recognizer()
     first, second = (recognizer.recognize("t", CHAT, render(talk)).conversation for talk in talks)
     assert first.chain == second.chain
-    assert leading_fingerprints(first.leading) != leading_fingerprints(second.leading)
+    assert list_fingerprints(first.leading) != list_fingerprints(second.leading)
 
 
 @given(st.data())

@@ -1,9 +1,9 @@
 import json
 from dataclasses import replace
 
-from gateway.conversations.recognizer import Recognizer
+from gateway.conversations.recognizer import Received, Recognizer
 from gateway.conversations.stored_responses import StoredResponses
-from gateway.wire.formats.chat import CHAT
+from gateway.conversations.turn import OnEvent
 from gateway.wire.formats.responses import RESPONSES
 from gateway.wire.formats.responses.history import STORED_HISTORY
 from gateway.wire.sse import SseEvent
@@ -13,22 +13,33 @@ _FIRST = b'{"model":"m","input":"first"}'
 
 
 def make_memory(max_bytes: int) -> StoredResponses:
-    return StoredResponses(Recognizer(1 << 20, 1 << 20, 8), max_bytes)
+    return StoredResponses(make_recognizer(), max_bytes)
+
+
+def make_recognizer() -> Recognizer:
+    return Recognizer(1 << 20, 1 << 20, 8)
+
+
+def understand(
+    memory: StoredResponses, body: bytes, tenant: str = "t", upstream: str = "u"
+) -> tuple[Received, OnEvent | None]:
+    received = make_recognizer().recognize(tenant, RESPONSES, body)
+    return memory.write_out(received, STORED_HISTORY, upstream)
 
 
 def write_out(memory: StoredResponses, body: bytes, tenant: str = "t", upstream: str = "u") -> bytes:
     """The body as it is understood."""
-    return memory.recognize((tenant, upstream), RESPONSES, body).received.body.data
+    return understand(memory, body, tenant, upstream)[0].body.data
 
 
 def answer(memory: StoredResponses, body: bytes, name: str, tenant: str = "t", text: str = "said") -> bytes:
     """One exchange; the body as it was understood."""
     item = {"type": "message", "id": f"msg_{name}", "role": "assistant", "content": text}
     response = {"object": "response", "id": name, "status": "completed", "output": [item]}
-    recognized = memory.recognize((tenant, "u"), RESPONSES, body)
-    assert recognized.note is not None
-    recognized.note(SseEvent("", json.dumps(response).encode()))
-    return recognized.received.body.data
+    received, on_event = understand(memory, body, tenant)
+    assert on_event is not None
+    on_event(SseEvent("", json.dumps(response).encode()))
+    return received.body.data
 
 
 def go_on(name: str) -> bytes:
@@ -67,8 +78,8 @@ def test_nothing_of_one_tenant_is_known_to_another() -> None:
     memory = make_memory(1 << 20)
     answer(memory, _FIRST, "a")
     for body in (go_on("a"), b'{"input":[{"type":"item_reference","id":"msg_a"}]}'):
-        recognized = memory.recognize(("v", "u"), RESPONSES, body)
-        assert recognized.received.body.data is body and recognized.note is None
+        received, on_event = understand(memory, body, tenant="v")
+        assert received.body.data is body and on_event is None
 
 
 def test_what_one_upstream_keeps_is_unknown_to_another() -> None:
@@ -110,9 +121,9 @@ def test_what_upstream_does_not_keep_is_written_out_and_not_remembered() -> None
     memory = make_memory(1 << 20)
     answer(memory, _FIRST, "a")
     body = go_on("a").replace(b'"model"', b'"store":false,"model"')
-    recognized = memory.recognize(("t", "u"), RESPONSES, body)
-    assert read_input(recognized.received.body.data) == ["first", "said", "on"]
-    assert recognized.note is None
+    received, on_event = understand(memory, body)
+    assert read_input(received.body.data) == ["first", "said", "on"]
+    assert on_event is None
 
 
 def test_what_upstream_sealed_names_nothing_and_costs_nothing() -> None:
@@ -122,15 +133,9 @@ def test_what_upstream_sealed_names_nothing_and_costs_nothing() -> None:
         expanded.append(data)
         return None
 
-    form = replace(RESPONSES, stored_history=replace(STORED_HISTORY, expand=expand))
+    history = replace(STORED_HISTORY, expand=expand)
     sealed = b'{"input":[{"type":"compaction","encrypted_content":"x"}]}'
     named = b'{"input":[{"type":"item_reference","id":"rs_1"}]}'
     for body in (sealed, named):
-        make_memory(1 << 20).recognize(("t", "u"), form, body)
+        make_memory(1 << 20).write_out(make_recognizer().recognize("t", RESPONSES, body), history, "u")
     assert expanded == [named]
-
-
-def test_a_format_that_names_nothing_costs_nothing() -> None:
-    body = b'{"messages":[]}'
-    recognized = make_memory(1 << 20).recognize(("t", "u"), CHAT, body)
-    assert recognized.received.body.data is body and recognized.note is None

@@ -12,7 +12,8 @@ import aiohttp
 import pytest
 from msgspec.structs import replace
 
-from gateway.pipeline.commands import read_command
+from gateway.pipeline.commands import find_command
+from gateway.reporting.events import Compacted, Subscription
 from gateway.wire.formats.chat.reply import find_reply_part
 from gateway.wire.response.summary_reply import SummaryReader
 from tests.builders.chat import JSON, read, render
@@ -62,6 +63,11 @@ def with_pair(session: Session, told: str, command: Message = _COMMAND) -> Sessi
     """The client sends the command and what it was told, and goes on."""
     (wish,) = session.turns[_REPORT].followers
     return with_more(session, _REPORT, [command, {"role": "assistant", "content": told}, wish])
+
+
+async def wait_for_compaction(heard: Subscription) -> None:
+    while not isinstance(await heard.next(), Compacted):
+        pass
 
 
 async def say(
@@ -311,10 +317,11 @@ async def test_whoever_hangs_up_has_it_compacted_all_the_same() -> None:
     async with ToyUpstream() as toy, running_gateway(make_settings(toy, more=_ON)) as gateway:
         await play(gateway, toy, session, 0, _REPORT + 1)
         toy.summary_delivery = Delivery(before_headers_seconds=0.2)
-        asking = asyncio.create_task(say(gateway, with_command(session)))
-        await wait_until(lambda: len(toy.summaries) == 1)
-        asking.cancel()
-        await wait_until(lambda: not gateway.handle._compactor._asked)
+        with gateway.handle.bus.subscribe() as heard:
+            asking = asyncio.create_task(say(gateway, with_command(session)))
+            await wait_until(lambda: len(toy.summaries) == 1)
+            asking.cancel()
+            await wait_for_compaction(heard)
         after = await play(gateway, toy, session, _REPORT + 1, _REPORT + 3)
     assert plans_of(after) == ["pivot"] * 2 and len(toy.summaries) == 1
 
@@ -337,8 +344,9 @@ async def test_who_would_have_to_wait_too_long_is_told_that_it_goes_on() -> None
     async with ToyUpstream() as toy, running_gateway(make_settings(toy, more=more)) as gateway:
         await play(gateway, toy, session, 0, _REPORT + 1)
         toy.summary_delivery = Delivery(before_headers_seconds=0.6)
-        told = read_text(await say(gateway, with_command(session)))
-        await wait_until(lambda: not gateway.handle._compactor._asked)
+        with gateway.handle.bus.subscribe() as heard:
+            told = read_text(await say(gateway, with_command(session)))
+            await wait_for_compaction(heard)
         after = await play(gateway, toy, with_pair(session, told), _REPORT + 2, _REPORT + 4)
     assert "under way" in told and plans_of(after) == ["pivot"] * 2
 
@@ -407,23 +415,23 @@ _PICTURE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAA
 )
 def test_the_whole_text_of_a_last_user_message_decides(message: JSON, instructions: str | None) -> None:
     talk = [{"role": "user", "content": "/compact"}, {"role": "assistant", "content": "Done."}]
-    assert read_command(read(render([*talk, message]))) == instructions
+    assert find_command(read(render([*talk, message]))) == instructions
 
 
 def test_a_slash_may_be_escaped() -> None:
     body = render([_COMMAND]).replace(b'"/compact"', b'"\\/compact"')
-    assert b"\\/" in body and read_command(read(body)) == ""
+    assert b"\\/" in body and find_command(read(body)) == ""
 
 
 def test_a_tool_gives_no_commands() -> None:
     call = {"id": "1", "type": "function", "function": {"name": "look", "arguments": "{}"}}
     said = {"role": "assistant", "content": None, "tool_calls": [call]}
     result = {"role": "tool", "tool_call_id": "1", "content": "/compact"}
-    assert read_command(read(render([{"role": "user", "content": "Look."}, said, result]))) is None
+    assert find_command(read(render([{"role": "user", "content": "Look."}, said, result]))) is None
 
 
 def test_a_leading_block_alone_is_no_command() -> None:
-    assert read_command(read(render([{"role": "system", "content": "/compact"}]))) is None
+    assert find_command(read(render([{"role": "system", "content": "/compact"}]))) is None
 
 
 @pytest.mark.parametrize("field", ["is_partial", "is_kept"])
@@ -432,4 +440,4 @@ def test_what_upstream_keeps_takes_no_commands(field: str) -> None:
     change: Any = {field: True}
     envelope = dataclasses.replace(received.body.envelope, **change)
     kept = replace(received, body=replace(received.body, envelope=envelope))
-    assert (read_command(received), read_command(kept)) == ("", None)
+    assert (find_command(received), find_command(kept)) == ("", None)

@@ -13,8 +13,10 @@ def make_entry(number: int) -> Entry:
     return Entry(at_seconds=float(number), kind="summary", trigger="auto", reason="overflow")
 
 
-def turn_of(tenant: str, conversation: str = "c") -> Turn:
-    return make_turn(read(_BODY, tenant), tenant=Tenant(tenant, None, "default"), conversation=conversation)
+def turn_of(tenant: str, conversation_id: str = "c") -> Turn:
+    return make_turn(
+        read(_BODY, tenant), tenant=Tenant(tenant, None, "default"), conversation_id=conversation_id
+    )
 
 
 async def make_store() -> MemoryStore:

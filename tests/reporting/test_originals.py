@@ -61,7 +61,7 @@ async def make_store() -> MemoryStore:
 
 
 def talk(messages: int, conversation: str = "c", **fields: Any) -> Turn:
-    return make_turn(read(render(_TALK[:messages])), conversation=conversation, **fields)
+    return make_turn(read(render(_TALK[:messages])), conversation_id=conversation, **fields)
 
 
 def cut_at(start: int, covers: int) -> Cut:

@@ -22,7 +22,7 @@ from gateway.wire.wire_format import SummaryRequest
 from tests.builders.chat import (
     PLACEHOLDER,
     RESUME,
-    Rewritten,
+    RewrittenTurn,
     batches,
     make_batch,
     make_pivot,
@@ -54,7 +54,7 @@ _LONG = "word " * 100
 _CLEARED = [text_block(PLACEHOLDER)]
 
 
-def draw_rewrite(data: st.DataObject) -> Rewritten:
+def draw_rewrite(data: st.DataObject) -> RewrittenTurn:
     return rewrite_somehow(data, read(data.draw(bodies(min_turns=1))))
 
 

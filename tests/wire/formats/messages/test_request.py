@@ -318,4 +318,4 @@ def test_recorded_requests_go_on_where_the_one_before_ended() -> None:
 def test_recorded_requests_leave_as_they_came() -> None:
     for _, body in _load_captures():
         received = read(_render_capture(body))
-        assert Rewriter(1 << 20).rewrite(make_turn(received), make_plan()) is received.body.data
+        assert not Rewriter(1 << 20).rewrite(make_turn(received), make_plan()).is_changed
