@@ -103,7 +103,7 @@ class LimitsBook:
         """After an answer to a prompt of this size: an error may have named a number that was no window."""
         place = (owner, upstream, model, has_long_window)
         before = self._read_learned(place)
-        self._save(place, before, before.with_answer(answered_tokens))
+        self._save(place, before, before.with_success(answered_tokens))
 
     def keep_list(self, viewer: str, upstream: str, listed: Mapping[str, Limits]) -> bool:
         """What the upstream's model list says to this viewer. True: a list that nobody saw before."""

@@ -63,7 +63,7 @@ class Calibrator:
             return None
         sizes = await self._sizer.measure(turn.received, turn.policy.estimator)
         calibration = await self._calibrations.load(turn.owner, turn.meter)
-        expected = expect_usage(conversation, sizes, (plan.pivot, plan.batches), turn.own_head, calibration)
+        expected = expect_usage(conversation, sizes, plan.pivot, plan.batches, turn.own_head, calibration)
         if expected is not None and is_truncated(prompt_tokens, expected):
             return expected
         if expected is not None and _is_suspicious(turn, plan, prompt_tokens):

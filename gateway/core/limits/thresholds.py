@@ -1,167 +1,103 @@
-"""Where the lines lie: the window of one request, and how full is too full.
+"""When a window counts as full: the thresholds of one request.
 
-Knows limits, policy and what one request demands. DESIGN §4 has every formula; DECISIONS says where we
-differ (between 78K and 100K the hard line grows slowly, so that it never falls as the window grows).
+Knows limits, the policy and the size of one request, but no messages. docs/design.md (When it is full) has
+the formulas; DECISIONS says where they differ from the source documents (between 78K and 100K the hard
+threshold grows slowly, so that it never falls as the window grows).
 """
 
 from dataclasses import dataclass
 from math import ceil
+from typing import Final
 
 from gateway.core.history.purpose import Purpose
 from gateway.core.limits.model_limits import Limits
 from gateway.core.policy import Keep, Policy, Trigger
 
-# Below this a summary says nothing, whatever the window.
-_SMALLEST_SUMMARY_TOKENS = 64
+# A shorter summary says nothing, whatever the window.
+_SMALLEST_SUMMARY_TOKENS: Final = 64
 # The source formula can leave nothing of a small window (4K of context, 32K of output cap).
-_SMALLEST_USABLE_SHARE = 0.25
-# Agents ask for 32,000 tokens of thinking whatever the window. Who serves a small one does not count them.
-_LARGEST_LEAST_SHARE = 1 / 3
-_ROUNDING = 1e-6
-# As long as the summaries that clients ask for.
-_SUMMARY_REPLY_TOKENS = 4_096
-# Up to client_margin_from the hard line rises at this slope, which keeps the soft line from falling too.
-_SLOPE_BELOW_CLIENT_MARGIN = 0.25
+_SMALLEST_USABLE_SHARE: Final = 0.25
+# Agents ask for 32,000 tokens of thinking whatever the window; servers with a small window do not count them.
+_LARGEST_MINIMUM_REPLY_SHARE: Final = 1 / 3
+# Binary fractions lose less than this: 0.9 x 70,000 is meant to be 63,000.
+_ROUNDING_TOKENS: Final = 1e-6
+# The summaries that clients ask for are about as long.
+_CLIENT_SUMMARY_TOKENS: Final = 4_096
+# Below client_margin_from the hard threshold rises at this slope, so that the soft one does not fall either.
+_SLOPE_BELOW_CLIENT_MARGIN: Final = 0.25
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RequestSize:
-    """What one request brings, in tokens: the reply it asks for, its recent growth per turn, its floor; and
-    what it is for.
+    """What one request needs, in tokens, and what it is for."""
 
-    least_reply: what its reply may not be clamped below.
-    """
-
+    # The reply that it asks for.
     requested: int | None = None
+    # Recent growth per turn.
     growth: float = 0.0
+    # Parts that a compaction cannot replace.
     floor: int = 0
     purpose: Purpose = "main"
+    # Its reply may not be clamped below this.
     minimum_reply: int = 0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Thresholds:
-    """Tokens, all positive. soft <= hard < window; a prompt above `hard` is compacted before it is sent.
-
-    context: what prompt and requested reply must fit together, where it is known.
-    target: what an array may hold right after a compaction. tail: verbatim groups behind a pivot.
-    opening: share of the opening that is never cut. summary: cap on the summary's length.
-    """
+    """Tokens, all positive; soft <= hard < window. A prompt above `hard` is compacted before it is sent."""
 
     window: int
+    # Prompt and requested reply must fit this together; None if it is unknown.
     context: int | None
     hard: int
     soft: int
+    # The size to aim for right after a compaction.
     target: int
+    # Verbatim groups after a pivot.
     tail: int
+    # The part of the opening that is never cut.
     opening: int
+    # The longest summary.
     summary: int
 
 
-def choose_thresholds(policy: Policy, limits: Limits, demand: RequestSize) -> Thresholds | None:
-    """The lines of one request, or None where nothing limits it."""
+def choose_thresholds(policy: Policy, limits: Limits, size: RequestSize) -> Thresholds | None:
+    """The thresholds of one request, or None if nothing limits it."""
     base = limits.context or limits.input
     if not base:
         return None
     trigger = policy.trigger
-    reserve = _choose_reserve(trigger, demand.requested or limits.output or 0, base)
+    reserve = _choose_reserve(trigger, size.requested or limits.output or 0, base)
     window = min(limits.context or limits.input + reserve, limits.input + reserve) if limits.input else base
-    hard, soft = _hard_and_soft(trigger, limits, (window, reserve), demand.growth)
-    if demand.purpose == "summary":
-        # The client compacts by itself: it may, as long as what it sends fits at all.
-        soft = hard = max(hard, window - min(reserve, _SUMMARY_REPLY_TOKENS))
-    excess = max(0, hard - (window - cap_minimum_reply(demand.minimum_reply, window)))
+    hard, soft = _choose_hard_and_soft(trigger, limits, window, reserve, size.growth)
+    if size.purpose == "summary":
+        # The client compacts its history itself, which is fine as long as its request fits at all.
+        soft = hard = max(hard, window - min(reserve, _CLIENT_SUMMARY_TOKENS))
+    excess = max(0, hard - (window - cap_minimum_reply(size.minimum_reply, window)))
     hard, soft = max(1, hard - excess), max(1, soft - excess)
+    longest_summary = int(min(policy.summary.max_tokens, policy.summary.max_ratio * window))
     return Thresholds(
         window=window,
         context=limits.context or None,
         hard=hard,
         soft=soft,
-        target=_target_line(trigger, hard, demand.floor),
-        tail=_tail(policy.keep, window, hard),
+        target=_choose_target(trigger, hard, size.floor),
+        tail=_choose_tail(policy.keep, window, hard),
         opening=max(1, int(policy.keep.opening_ratio * window)),
-        summary=max(
-            _SMALLEST_SUMMARY_TOKENS, int(min(policy.summary.max_tokens, policy.summary.max_ratio * window))
-        ),
+        summary=max(_SMALLEST_SUMMARY_TOKENS, longest_summary),
     )
 
 
 def cap_minimum_reply(minimum_reply: int, window: int) -> int:
-    """How much of the window a reply keeps that may not be shorter; 0 where it asks for too much of it."""
-    return minimum_reply if minimum_reply <= _LARGEST_LEAST_SHARE * window else 0
-
-
-def _hard_and_soft(trigger: Trigger, limits: Limits, room: tuple[int, int], growth: float) -> tuple[int, int]:
-    """`room`: window and reserve."""
-    window, reserve = room
-    match trigger.formula:
-        case "source":
-            hard = _below(trigger, _source_line(limits, trigger, window))
-            return hard, hard
-        case "ratio":
-            hard = _below(trigger, _ratio_line(trigger.hard_ratio, window, reserve))
-            return hard, min(hard, _below(trigger, _ratio_line(trigger.soft_ratio, window, reserve)))
-        case "adaptive":
-            hard = _hard_line(trigger, window, reserve)
-            return hard, _soft_line(trigger, window, hard, growth)
-
-
-def _below(trigger: Trigger, line: int) -> int:
-    """The most that is not full yet."""
-    return max(1, line - 1) if trigger.at_line else line
-
-
-def _tail(keep: Keep, window: int, hard: int) -> int:
-    if keep.tail_window:
-        return int(keep.tail_window * window + _ROUNDING)
-    return int(min(keep.tail_tokens, keep.tail_ratio * hard))
-
-
-def _choose_reserve(trigger: Trigger, output: int, window: int) -> int:
-    wanted = min(max(output, trigger.reserve_minimum), trigger.reserve_maximum)
-    return int(min(wanted, trigger.reserve_ratio * window))
-
-
-def _source_line(limits: Limits, trigger: Trigger, window: int) -> int:
-    usable = usable_tokens(limits, trigger) or limits.input or window
-    # An input limit as large as the window leaves no room for a reply; the line stays below all the same.
-    return max(1, min(max(usable, int(_SMALLEST_USABLE_SHARE * window)), window - 1))
-
-
-def _ratio_line(ratio: float, window: int, reserve: int) -> int:
-    # What binary fractions lose is no token: 0.9 x 70,000 is 63,000.
-    return max(1, min(int(ratio * window - reserve + _ROUNDING), window - 1))
-
-
-def _hard_line(trigger: Trigger, window: int, reserve: int) -> int:
-    start = trigger.client_margin_from
-    at_start = start - trigger.client_margin
-    if window >= start:
-        clients = window - trigger.client_margin
-    else:
-        # Rounded down like the rest, or a soft line could fall by a token.
-        clients = at_start - ceil(_SLOPE_BELOW_CLIENT_MARGIN * (start - window))
-    clients = clients if clients > 0 else window
-    return max(1, int(min(trigger.hard_ratio * window, window - reserve, clients)))
-
-
-def _soft_line(trigger: Trigger, window: int, hard: int, growth: float) -> int:
-    lead = max(trigger.growth_turns * growth, trigger.soft_minimum * window)
-    return max(1, hard - int(min(lead, trigger.soft_maximum * window)))
-
-
-def _target_line(trigger: Trigger, hard: int, floor: int) -> int:
-    """A floor at or above the hard line leaves nothing to aim for: the hard line itself."""
-    return max(1, min(hard, floor + int(trigger.target_ratio * max(0, hard - floor))))
-
-
-# JOINED: Is the context window full? The formula of the source documents (000 §3.1, 001 phase 1).
+    """The minimum reply that is respected: 0 if it would take too much of the window."""
+    return minimum_reply if minimum_reply <= _LARGEST_MINIMUM_REPLY_SHARE * window else 0
 
 
 def usable_tokens(limits: Limits, trigger: Trigger) -> int | None:
-    """`input - input_reserve ?? context - min(output ?? cap, cap)`; None without a context limit: unlimited.
+    """The source formula (000 and 001 in docs/sources.md); None without a context limit.
 
-    May be negative: a cap on the output can be larger than a window.
+    `input - input_reserve ?? context - min(output ?? cap, cap)`. It may be negative, because a cap on the
+    output can be larger than a window.
     """
     if not limits.context:
         return None
@@ -170,3 +106,66 @@ def usable_tokens(limits: Limits, trigger: Trigger) -> int | None:
         return limits.context - reply
     reserve = trigger.input_reserve
     return limits.input - (min(trigger.reserve_maximum, reply) if reserve is None else reserve)
+
+
+def _choose_hard_and_soft(
+    trigger: Trigger, limits: Limits, window: int, reserve: int, growth: float
+) -> tuple[int, int]:
+    match trigger.formula:
+        case "source":
+            hard = _largest_not_full(trigger, _choose_source_hard(limits, trigger, window))
+            return hard, hard
+        case "ratio":
+            hard = _largest_not_full(trigger, _apply_ratio(trigger.hard_ratio, window, reserve))
+            soft = _largest_not_full(trigger, _apply_ratio(trigger.soft_ratio, window, reserve))
+            return hard, min(hard, soft)
+        case "adaptive":
+            hard = _choose_adaptive_hard(trigger, window, reserve)
+            return hard, _choose_adaptive_soft(trigger, window, hard, growth)
+
+
+def _largest_not_full(trigger: Trigger, threshold: int) -> int:
+    return max(1, threshold - 1) if trigger.at_line else threshold
+
+
+def _choose_tail(keep: Keep, window: int, hard: int) -> int:
+    if keep.tail_window:
+        return int(keep.tail_window * window + _ROUNDING_TOKENS)
+    return int(min(keep.tail_tokens, keep.tail_ratio * hard))
+
+
+def _choose_reserve(trigger: Trigger, output: int, window: int) -> int:
+    wanted = min(max(output, trigger.reserve_minimum), trigger.reserve_maximum)
+    return int(min(wanted, trigger.reserve_ratio * window))
+
+
+def _choose_source_hard(limits: Limits, trigger: Trigger, window: int) -> int:
+    usable = usable_tokens(limits, trigger) or limits.input or window
+    # An input limit as large as the window leaves no room for a reply, so the threshold stays below it.
+    return max(1, min(max(usable, int(_SMALLEST_USABLE_SHARE * window)), window - 1))
+
+
+def _apply_ratio(ratio: float, window: int, reserve: int) -> int:
+    return max(1, min(int(ratio * window - reserve + _ROUNDING_TOKENS), window - 1))
+
+
+def _choose_adaptive_hard(trigger: Trigger, window: int, reserve: int) -> int:
+    start = trigger.client_margin_from
+    if window >= start:
+        below_clients = window - trigger.client_margin
+    else:
+        # Rounded down like the other terms; otherwise a soft threshold could fall by a token.
+        at_start = start - trigger.client_margin
+        below_clients = at_start - ceil(_SLOPE_BELOW_CLIENT_MARGIN * (start - window))
+    below_clients = below_clients if below_clients > 0 else window
+    return max(1, int(min(trigger.hard_ratio * window, window - reserve, below_clients)))
+
+
+def _choose_adaptive_soft(trigger: Trigger, window: int, hard: int, growth: float) -> int:
+    lead = max(trigger.growth_turns * growth, trigger.soft_minimum * window)
+    return max(1, hard - int(min(lead, trigger.soft_maximum * window)))
+
+
+def _choose_target(trigger: Trigger, hard: int, floor: int) -> int:
+    """The hard threshold itself if the floor reaches it."""
+    return max(1, min(hard, floor + int(trigger.target_ratio * max(0, hard - floor))))

@@ -1,7 +1,7 @@
-"""What does a picture, a recording or a file cost? A flat figure each, whatever its bytes.
+"""What a picture, a recording or a file costs: a fixed number of tokens each, whatever its size in bytes.
 
-Providers count pixels, seconds and pages, which nobody here decodes; base64 is never counted as text. The
-answer's usage tells the truth one step later (`weights`).
+Providers count pixels, seconds and pages, which the gateway does not decode; base64 is never counted as text.
+The usage of the next response shows the true cost (`calibrated_sizes`).
 """
 
 from typing import Final, Literal
@@ -9,10 +9,10 @@ from typing import Final, Literal
 Attachment = Literal["image", "audio", "file"]
 
 ATTACHMENT_TOKENS: Final[dict[Attachment, int]] = {
-    # Between OpenAI's 765 for a square at high detail and Anthropic's 1,365 for a screenshot of 1280 x 800.
+    # OpenAI counts 765 for a square in high detail, Anthropic 1,365 for a screenshot of 1280 x 800.
     "image": 1_000,
-    # A minute: OpenAI counts 10 tokens a second, Gemini 32.
+    # One minute: OpenAI counts 10 tokens per second, Gemini 32.
     "audio": 1_200,
-    # Three pages: Anthropic names 1,500 to 3,000 tokens for one page of a PDF, its text and its picture.
+    # Three pages: Anthropic states 1,500 to 3,000 tokens for a page of a PDF, text and picture together.
     "file": 6_000,
 }

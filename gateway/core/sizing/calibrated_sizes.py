@@ -1,7 +1,9 @@
-"""What did earlier steps of this conversation cost? One step: all that was new to one answer.
+"""What each message of a conversation costs in true tokens, as upstream counts them.
 
-Whole prompts also hold what upstream puts there itself, and single steps may hold thoughts and pictures that
-nobody else sees; so the middle of many steps decides, the more alike the content, the more it counts.
+The usage of past responses is spread over the messages that were new to each of them. Such a difference is
+called a step. Whole prompts also contain text that upstream adds itself, and single steps may contain hidden
+reasoning and pictures. So the ratio of true to raw tokens is the median of many steps, weighted by how
+similar their content is.
 """
 
 from bisect import bisect_left
@@ -10,35 +12,40 @@ from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from math import log, sqrt
 from operator import attrgetter
+from typing import Final
 
 from gateway.core.history.conversation import Conversation, find_reply_end
 from gateway.core.history.head import Head
 from gateway.core.history.view import Size, View, measure, shown_tokens
 from gateway.core.sizing.estimate import (
     CALIBRATED_MARGIN,
+    STEPS_MARGIN,
     UNCALIBRATED_MARGIN,
-    WEIGHED_MARGIN,
     Estimate,
     Known,
     Sizes,
     is_plausible_ratio,
 )
 
-# In a smaller step the frames of messages and a short thought weigh more than the words.
-_LEAST_TOKENS = 500
-# What older steps told, newer ones tell as well.
-_MOST_STEPS = 32
-# A tenth: as much as two files of source code differ.
-_ALIKE = 0.1
+# In a smaller step the overhead of messages and a short thought cost more than the words.
+_LEAST_STEP_TOKENS: Final = 500
+# Newer steps tell the same as older ones, so this many are enough.
+_MOST_STEPS: Final = 32
+# Two files of source code differ by about this much in the logarithm of their density.
+_SIMILAR_DENSITY: Final = 0.1
+# A first prompt of more than twice what its messages cost contains text that is not in the request body.
+_HIDDEN_RATIO: Final = 2.0
+# A reply that cost more than this multiple of our count was mostly hidden reasoning.
+_MOST_REPLY_RATIO: Final = 3.0
 
-_read_ratio = attrgetter("ratio")
+_get_ratio = attrgetter("ratio")
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """`true_tokens` is what upstream counted for the messages at `places`; `raw` what we did."""
+    """The messages at `positions` as upstream counted them (`true_tokens`) and as we do (`raw`)."""
 
-    places: slice
+    positions: slice
     true_tokens: int
     raw: Size
 
@@ -47,104 +54,31 @@ class Step:
         return self.true_tokens / max(self.raw.tokens, 1)
 
 
-def find_steps(sizes: Sizes, past: Sequence[Head]) -> list[Step]:
-    """Two answers that saw the same in force: their difference is the messages between, sent in full."""
-    steps = []
-    for before, after in pairwise(past):
-        if before.pivot == after.pivot and before.batches == after.batches and before.length < after.length:
-            places = slice(before.length, after.length)
-            steps.append(Step(places, after.prompt_tokens - before.prompt_tokens, _add_up(sizes, places)))
-    return [step for step in steps if step.raw.tokens > 0 and is_plausible_ratio(step.ratio)]
-
-
-def find_first(conversation: Conversation, sizes: Sizes, past: Sequence[Head]) -> Step | None:
-    """The oldest answer: everything was new to it. None if something was in force for it already."""
-    if not past or past[0].pivot is not None or past[0].batches:
-        return None
-    end = past[0].length
-    raw = measure(View(None, {}), conversation, sizes.messages, sizes.environment, end)
-    places = slice(0, end)
-    return Step(places, past[0].prompt_tokens, Size(raw, _add_up(sizes, places).chars))
-
-
-def find_informative(steps: Sequence[Step]) -> list[Step]:
-    """The newest of those that are large enough to say something about others."""
-    large = [step for step in steps if step.raw.tokens >= _LEAST_TOKENS and is_plausible_ratio(step.ratio)]
-    return large[-_MOST_STEPS:]
-
-
-def choose_ratio(telling: Sequence[Step]) -> float:
-    """True per raw tokens: the middle of the steps, which are at least one.
-
-    A step weighs by the root of its size: a first prompt of 20,000 tokens, most of it tools, tells more than
-    a step of 500, but not forty times as much.
-    """
-    ordered = sorted(telling, key=_read_ratio)
-    return _find_middle(ordered, [sqrt(step.raw.tokens) for step in ordered])
-
-
-def choose_ratios(telling: Sequence[Step], sizes: Sequence[Size]) -> list[float]:
-    """The same for messages of these sizes: the more alike a step, the more it weighs."""
-    ordered = sorted(telling, key=_read_ratio)
-    known = [(sqrt(step.raw.tokens), _density(step.raw)) for step in ordered]
-    ratios = []
-    for size in sizes:
-        own = _density(size)
-        # 1 for the same density, a half where they differ by _ALIKE, towards 0 beyond.
-        weights = [root / (1 + ((density - own) / _ALIKE) ** 2) for root, density in known]
-        ratios.append(_find_middle(ordered, weights))
-    return ratios
-
-
-def _find_middle(ordered: Sequence[Step], weights: Sequence[float]) -> float:
-    sums = list(accumulate(weights))
-    return ordered[bisect_left(sums, sums[-1] / 2)].ratio
-
-
-def _density(size: Size) -> float:
-    """What kind of content is it? A character of Chinese makes 0.7 tokens, of JSON 0.35, of prose 0.22."""
-    return log((size.tokens + 1) / (size.chars + 1))
-
-
-def _add_up(sizes: Sizes, places: slice) -> Size:
-    shown = sizes.messages[places]
-    return Size(sum(size.tokens for size in shown), sum(size.chars for size in shown))
-
-
-# JOINED: What does each message truly cost? The usage of past answers, spread over what they added.
-
-# A first prompt of more than twice what its messages cost holds words that are not in the body.
-_HIDDEN_RATIO = 2.0
-# A reply that cost more than this by our count was mostly hidden reasoning.
-_MOST_REPLY_RATIO = 3.0
-
-
 @dataclass(frozen=True, slots=True)
 class CalibratedSizes:
-    """True tokens, as well as they are known. ratio: true per raw tokens where nothing better is."""
+    """True tokens, as far as they are known."""
 
     sizes: Sizes
     messages: Sequence[float]
+    # The leading block with the tools.
     environment: float
+    # True tokens per raw token, where nothing better is known.
     ratio: float
 
     def shown(self, view: View, start: int, end: int) -> float:
-        """The messages `start:end` as they are sent."""
+        """The size of the messages `start:end` as they are sent."""
         if not view.marks:
             return sum(self.messages[start:end])
         return sum(self._shown_at(view, position) for position in range(start, end))
 
     def total(self, view: View) -> float:
-        """Everything that is sent."""
+        """The size of everything that is sent."""
         end = len(self.messages)
         pivot = view.pivot
         if pivot is None:
             return self.environment + self.shown(view, 0, end)
-        return (
-            self.environment
-            + (pivot.opening_tokens + pivot.tokens) * self.ratio
-            + self.shown(view, pivot.covers, end)
-        )
+        inserted = (pivot.opening_tokens + pivot.tokens) * self.ratio
+        return self.environment + inserted + self.shown(view, pivot.covers, end)
 
     def _shown_at(self, view: View, position: int) -> float:
         size, mark = self.sizes.messages[position], view.marks.get(position)
@@ -157,38 +91,109 @@ def calibrate_sizes(conversation: Conversation, sizes: Sizes, known: Known) -> C
     """`known.past`: heads of the same scope with usage, the oldest first."""
     steps = find_steps(sizes, known.past)
     first = find_first(conversation, sizes, known.past)
-    telling = find_informative([first, *steps] if first else steps)
-    ratio = choose_ratio(telling) if telling else _choose_whole_ratio(conversation, sizes, known)
+    informative = find_informative([first, *steps] if first else steps)
+    ratio = choose_ratio(informative) if informative else _choose_whole_ratio(conversation, sizes, known)
     tokens = [size.tokens * ratio for size in sizes.messages]
     for step in steps:
         _spread(tokens, sizes, step)
-    if known.head is not None and telling:
+    if known.head is not None and informative:
         added = sizes.messages[known.head.length :]
-        ratios = choose_ratios(telling, added)
+        ratios = choose_ratios(informative, added)
         tokens[known.head.length :] = [size.tokens * own for size, own in zip(added, ratios, strict=True)]
-    _weigh_reply(tokens, conversation, sizes, known.head)
-    environment = _weigh_first(tokens, sizes, first, ratio)
+    _calibrate_reply(tokens, conversation, sizes, known.head)
+    environment = _calibrate_environment(tokens, sizes, first, ratio)
     return CalibratedSizes(sizes, tokens, environment, ratio)
 
 
-def estimate_view(conversation: Conversation, weights: CalibratedSizes, known: Known, view: View) -> Estimate:
-    """What upstream will count for this view: true usage of the past, and an estimate of what was added."""
+def estimate_view(
+    conversation: Conversation, calibrated: CalibratedSizes, known: Known, view: View
+) -> Estimate:
+    """What upstream will count for this view: known usage plus an estimate of what was added since."""
     head = known.head
     end = len(conversation.messages)
     if head is None:
-        total = weights.total(view)
+        total = calibrated.total(view)
         margin = CALIBRATED_MARGIN if known.is_calibrated else UNCALIBRATED_MARGIN
         return Estimate(int(total), int(total * margin))
-    added = weights.shown(view, max(head.length, view.start), end)
+    added = calibrated.shown(view, max(head.length, view.start), end)
     unsure = int(added * CALIBRATED_MARGIN)
     if view == known.head_view:
         return Estimate(head.prompt_tokens + int(added), unsure)
-    total = weights.total(view)
-    return Estimate(int(total), unsure + int(total * WEIGHED_MARGIN))
+    total = calibrated.total(view)
+    return Estimate(int(total), unsure + int(total * STEPS_MARGIN))
+
+
+def find_steps(sizes: Sizes, past: Sequence[Head]) -> list[Step]:
+    """The differences between responses with the same pivot and batches: the messages between them, in
+    full.
+    """
+    steps = []
+    for before, after in pairwise(past):
+        if before.pivot == after.pivot and before.batches == after.batches and before.length < after.length:
+            positions = slice(before.length, after.length)
+            true_tokens = after.prompt_tokens - before.prompt_tokens
+            steps.append(Step(positions, true_tokens, _add_up(sizes, positions)))
+    return [step for step in steps if step.raw.tokens > 0 and is_plausible_ratio(step.ratio)]
+
+
+def find_first(conversation: Conversation, sizes: Sizes, past: Sequence[Head]) -> Step | None:
+    """The oldest response, to which everything was new; None if it had a pivot or batches already."""
+    if not past or past[0].pivot is not None or past[0].batches:
+        return None
+    end = past[0].length
+    raw = measure(View(None, {}), conversation, sizes.messages, sizes.environment, end)
+    positions = slice(0, end)
+    return Step(positions, past[0].prompt_tokens, Size(raw, _add_up(sizes, positions).chars))
+
+
+def find_informative(steps: Sequence[Step]) -> list[Step]:
+    """The newest steps that are large enough to predict others."""
+    large = [
+        step for step in steps if step.raw.tokens >= _LEAST_STEP_TOKENS and is_plausible_ratio(step.ratio)
+    ]
+    return large[-_MOST_STEPS:]
+
+
+def choose_ratio(informative: Sequence[Step]) -> float:
+    """True tokens per raw token: the weighted median of at least one step.
+
+    The weight is the square root of a step's size. A first prompt of 20,000 tokens, most of it tools, says
+    more than a step of 500, but not forty times as much.
+    """
+    ordered = sorted(informative, key=_get_ratio)
+    return _find_median(ordered, [sqrt(step.raw.tokens) for step in ordered])
+
+
+def choose_ratios(informative: Sequence[Step], sizes: Sequence[Size]) -> list[float]:
+    """The same for messages of these sizes; a step of similar content has a larger weight."""
+    ordered = sorted(informative, key=_get_ratio)
+    known = [(sqrt(step.raw.tokens), _density(step.raw)) for step in ordered]
+    ratios = []
+    for size in sizes:
+        own = _density(size)
+        # The factor is 1 for the same density, a half for a difference of _SIMILAR_DENSITY, and goes to 0.
+        weights = [root / (1 + ((density - own) / _SIMILAR_DENSITY) ** 2) for root, density in known]
+        ratios.append(_find_median(ordered, weights))
+    return ratios
+
+
+def _find_median(ordered: Sequence[Step], weights: Sequence[float]) -> float:
+    sums = list(accumulate(weights))
+    return ordered[bisect_left(sums, sums[-1] / 2)].ratio
+
+
+def _density(size: Size) -> float:
+    """Tells kinds of content apart: tokens per character are 0.7 in Chinese, 0.35 in JSON, 0.22 in prose."""
+    return log((size.tokens + 1) / (size.chars + 1))
+
+
+def _add_up(sizes: Sizes, positions: slice) -> Size:
+    shown = sizes.messages[positions]
+    return Size(sum(size.tokens for size in shown), sum(size.chars for size in shown))
 
 
 def _choose_whole_ratio(conversation: Conversation, sizes: Sizes, known: Known) -> float:
-    """That of the last prompt as a whole, else the calibration."""
+    """The ratio of the last prompt as a whole, or else the calibration's."""
     head = known.head
     if head is None:
         return known.calibration.ratio
@@ -197,14 +202,14 @@ def _choose_whole_ratio(conversation: Conversation, sizes: Sizes, known: Known) 
     return ratio if is_plausible_ratio(ratio) else known.calibration.ratio
 
 
-def _weigh_first(tokens: list[float], sizes: Sizes, first: Step | None, ratio: float) -> float:
-    """The environment, in true tokens; what the first prompt told is spread over it and its messages, unless
-    most of it is hidden from us.
+def _calibrate_environment(tokens: list[float], sizes: Sizes, first: Step | None, ratio: float) -> float:
+    """The environment in true tokens. The usage of the first prompt is spread over it and the first messages,
+    unless most of that prompt is hidden from us.
     """
     if first is None:
         return sizes.environment * ratio
     if first.ratio > _HIDDEN_RATIO * ratio:
-        return first.true_tokens - sum(tokens[first.places])
+        return first.true_tokens - sum(tokens[first.positions])
     if not is_plausible_ratio(first.ratio):
         return sizes.environment * ratio
     _spread(tokens, sizes, first)
@@ -212,13 +217,15 @@ def _weigh_first(tokens: list[float], sizes: Sizes, first: Step | None, ratio: f
 
 
 def _spread(tokens: list[float], sizes: Sizes, step: Step) -> None:
-    tokens[step.places] = [size.tokens * step.ratio for size in sizes.messages[step.places]]
+    tokens[step.positions] = [size.tokens * step.ratio for size in sizes.messages[step.positions]]
 
 
-def _weigh_reply(tokens: list[float], conversation: Conversation, sizes: Sizes, head: Head | None) -> None:
-    """The newest reply costs what it cost to write, unless most of that was thinking that does not come back.
+def _calibrate_reply(
+    tokens: list[float], conversation: Conversation, sizes: Sizes, head: Head | None
+) -> None:
+    """The newest reply costs its output tokens, unless most of them were reasoning that is not sent back.
 
-    A client may also send back more than was said (it was cut off, or edited): then what it sends counts.
+    A client may also send back more than the reply was (it was cut off, or edited). Then its own size counts.
     """
     if head is None:
         return
@@ -226,5 +233,5 @@ def _weigh_reply(tokens: list[float], conversation: Conversation, sizes: Sizes, 
     raw = sum(size.tokens for size in sizes.messages[head.length : end])
     counted = sum(tokens[head.length : end])
     if counted < head.output_tokens <= _MOST_REPLY_RATIO * raw:
-        more = head.output_tokens / counted
-        tokens[head.length : end] = [each * more for each in tokens[head.length : end]]
+        factor = head.output_tokens / counted
+        tokens[head.length : end] = [each * factor for each in tokens[head.length : end]]

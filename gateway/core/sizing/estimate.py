@@ -1,6 +1,6 @@
-"""How many tokens will upstream count? True usage of the past plus a calibrated estimate of what is new.
+"""Values of an estimate: how many tokens upstream will count, from past usage and raw sizes.
 
-Knows no tokenizer: raw sizes come in, calibrated tokens go out.
+Knows no tokenizer: the caller passes raw sizes. `calibrated_sizes` has the estimate itself.
 """
 
 from collections.abc import Sequence
@@ -12,29 +12,29 @@ from gateway.core.history.message import Message
 from gateway.core.history.view import Size, View
 from gateway.core.policy import Estimator
 
-# What one message costs beyond its bytes on the most wasteful chat template we know of.
+# What one message costs beyond its text in the most wasteful chat template that we know.
 _MESSAGE_OVERHEAD_TOKENS = 16
-# Ratios outside are mistakes (a summary of usage, a proxy's own numbers), not tokenizers.
+# A ratio outside these is a mistake (usage of several requests, a proxy's own numbers), not a tokenizer.
 _SMALLEST_RATIO, _LARGEST_RATIO = 0.2, 8.0
-# The same for a whole prompt: less than half of our count is a prompt of which a part was left out.
+# For a whole prompt less than half of our count means that upstream left out a part of it.
 _SMALLEST_SAMPLE = 0.5
-# A ratio is the middle one of this many: four wild samples in a row do not move it, five are a new tokenizer.
+# The ratio is the median of this many samples: four outliers in a row do not change it, five are a new
+# tokenizer.
 _RECENT_SAMPLES = 9
-# From three samples on a wild one cannot be the middle one.
+# From three samples on a single outlier is not the median.
 _ENOUGH_SAMPLES = 3
-# In less than this a chat template's own words weigh more than the text.
+# In a smaller prompt the chat template's own words cost more than the text.
 _LEAST_SAMPLE_TOKENS = 300
-# How wrong an estimate may be. Before the first usage the tokenizer is unknown: real ones count up to 1.7
-# times what ours does; after it, one kind of content still differs from another by a quarter (DECISIONS,
-# estimates).
+# How far off an estimate may be. Before the first usage the tokenizer is unknown: real ones count up to 1.7
+# times as much as ours. After it, kinds of content still differ by a quarter (DECISIONS, estimates).
 UNCALIBRATED_MARGIN = 0.7
 CALIBRATED_MARGIN = 0.25
-# What weighed messages add up to, once past answers have told their sizes.
-WEIGHED_MARGIN = 0.05
+# How far off the sum of the messages may be, once usage has told their sizes.
+STEPS_MARGIN = 0.05
 
 
 class Meter(NamedTuple):
-    """Between whom a ratio holds: who counts the true tokens, and by which rule we count the raw ones."""
+    """What a ratio applies to: the model that counts true tokens, and the rule by which we count raw ones."""
 
     upstream: str
     model: str
@@ -43,27 +43,27 @@ class Meter(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """True tokens per raw token by one meter, from `samples` answers.
+    """True tokens per raw token for one meter. A record."""
 
-    recent: the ratios of the newest of them, the oldest first; `ratio` is the middle one.
-    """
-
+    # The median of `recent`.
     ratio: float = 1.0
+    # The number of responses that it comes from.
     samples: int = 0
+    # The ratios of the newest samples, the oldest first.
     recent: tuple[float, ...] = ()
 
     @property
     def is_settled(self) -> bool:
-        """Has it seen enough for one wild sample to be recognised?"""
+        """Whether there are enough samples to recognize an outlier."""
         return self.samples >= _ENOUGH_SAMPLES
 
     def wants_sample(self, true_tokens: int) -> bool:
-        """Is a prompt of this size worth being counted, although no decision needs it?"""
+        """Whether a prompt of this size is worth counting although no decision needs it."""
         return not self.is_settled and true_tokens >= _LEAST_SAMPLE_TOKENS
 
     def with_sample(self, true_tokens: int, raw_tokens: int) -> "Calibration":
-        """The middle of the newest ratios; of two middle ones the nearer to what held before, so that one
-        wild sample among good ones never counts. Samples no tokenizer makes are ignored, small ones too.
+        """The median of the newest ratios. Of two middle ones it is the one nearer to the ratio before, so
+        that a single outlier never counts. Small and implausible samples are ignored.
         """
         if true_tokens < _LEAST_SAMPLE_TOKENS or raw_tokens <= 0:
             return self
@@ -72,7 +72,7 @@ class Calibration:
             return self
         before = self.recent or ((self.ratio,) if self.samples else ())
         recent = (*before, ratio)[-_RECENT_SAMPLES:]
-        return Calibration(_find_middle(recent, self.ratio), self.samples + 1, recent)
+        return Calibration(_find_median(recent, self.ratio), self.samples + 1, recent)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -85,36 +85,35 @@ class Sizes:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Known:
-    """What is known of this conversation's true size.
+    """What is known about this conversation's true size."""
 
-    head: nearest head of the same scope with usage, or None. head_view: what was in force for it.
-    past: all such heads on the chain that are at hand, the oldest first.
-    """
-
+    # The nearest head of the same scope with usage.
     head: Head | None
+    # The view that was sent for that head.
     head_view: View
     calibration: Calibration
+    # All available heads of that kind on the chain, the oldest first.
     past: Sequence[Head] = ()
 
     @property
     def is_calibrated(self) -> bool:
-        """Has this model at this upstream told any usage yet?"""
+        """Whether this model at this upstream has reported usage yet."""
         return self.head is not None or self.calibration.samples > 0
 
 
 class Estimate(NamedTuple):
-    """Calibrated tokens, and how much of them may be wrong (`unsure`, tokens)."""
+    """Calibrated tokens, and by how many tokens the estimate may be off (`unsure`)."""
 
     tokens: int
     unsure: int
 
 
 def upper_bound_tokens(added: Sequence[Message], head: Head | None, body_bytes: int) -> int | None:
-    """No tokenizer makes more tokens than bytes: enough to know that a small step stays below a line.
+    """An upper bound: no tokenizer makes more tokens than bytes. It shows that a small step stays below a
+    threshold.
 
-    added: messages behind the head, which must be of the same scope, and what it had in force still is;
-    without one all messages, and the whole body counts. None where there is no such bound: a picture's link
-    is short, the picture is not.
+    added: the messages after the head, which must be of the same scope and view; without a head all messages,
+    and the whole body counts. None if there is no bound: the link of a picture is short, the picture is not.
     """
     added_bytes = 0
     for message in added:
@@ -125,12 +124,12 @@ def upper_bound_tokens(added: Sequence[Message], head: Head | None, body_bytes: 
     return known + _MESSAGE_OVERHEAD_TOKENS * len(added)
 
 
-def _find_middle(ratios: Sequence[float], before: float) -> float:
+def _find_median(ratios: Sequence[float], before: float) -> float:
     ordered = sorted(ratios)
     low, high = ordered[(len(ordered) - 1) // 2], ordered[len(ordered) // 2]
     return min(low, high, key=lambda ratio: abs(ratio - before))
 
 
 def is_plausible_ratio(ratio: float) -> bool:
-    """Could a tokenizer differ so much from ours?"""
+    """Whether a tokenizer could differ this much from ours."""
     return _SMALLEST_RATIO <= ratio <= _LARGEST_RATIO

@@ -1,60 +1,65 @@
-"""A request can be too large in bytes or in pictures, too, long before its tokens fill the window.
+"""Requests that are too large in bytes or in pictures, although their tokens fit the window.
 
-Near such a limit a message weighs what it takes of the limit that it presses on most, told in tokens of the
-window: then lines, cuts and marks mean what they always mean. Knows sizes; not what is done about them.
+Near such a limit a message counts for its share of the scarcest limit, expressed in tokens of the window.
+Then thresholds, cuts and marks work as usual. Knows sizes only.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Final
 
 from gateway.core.history.message import Message
 from gateway.core.history.view import Size, View
 from gateway.core.limits.model_limits import Limits
 from gateway.core.sizing.estimate import Calibration, Known, Sizes
 
-# Of the limit: below this neither bytes nor pictures decide anything.
-_IN_SIGHT = 0.5
-# The window where nobody knows it: any number does, for only shares of it count.
-_NO_WINDOW_TOKENS = 1_000_000
-# The weights are exact: nothing is to be learned about them.
-_EXACT = Known(head=None, head_view=View(None, {}), calibration=Calibration(1.0, 1))
+# Bytes and pictures are ignored below this share of their limit.
+_NEAR_SHARE: Final = 0.5
+# Stands for an unknown window; any number works, because only shares of it are used.
+_STAND_IN_WINDOW_TOKENS: Final = 1_000_000
+# Scaled sizes are exact, so there is nothing to calibrate.
+_EXACT: Final = Known(head=None, head_view=View(None, {}), calibration=Calibration(1.0, 1))
 
 
 @dataclass(frozen=True, slots=True)
 class Payload:
-    """What one request weighs beside its tokens. body_bytes: of all; the rest is leading block and tools."""
+    """The size of one request apart from its tokens. What is not in messages is leading block and tools."""
 
     body_bytes: int
     messages: Sequence[Message]
 
 
-def is_near_limit(limits: Limits, bulk: Payload) -> bool:
-    """Could bytes or pictures decide? Without counting pictures: one that is there may be many."""
-    if limits.body_bytes and bulk.body_bytes > _IN_SIGHT * limits.body_bytes:
+def is_near_limit(limits: Limits, payload: Payload) -> bool:
+    """Whether bytes or pictures could matter. Pictures are not counted: one message may have many."""
+    if _is_large(limits, payload):
         return True
-    return bool(limits.images) and any(message.has_media for message in bulk.messages)
+    return bool(limits.images) and any(message.has_media for message in payload.messages)
 
 
-def with_payload(sizes: Sizes, known: Known, limits: Limits, bulk: Payload) -> tuple[Sizes, Known, Limits]:
-    """The same request in sizes that hold bytes and pictures, too; unchanged where those are far away."""
+def with_payload(sizes: Sizes, known: Known, limits: Limits, payload: Payload) -> tuple[Sizes, Known, Limits]:
+    """The same request in sizes that include bytes and pictures; unchanged if neither is near its limit."""
     pictures = sum(size.media for size in sizes.messages)
-    presses = limits.body_bytes and bulk.body_bytes > _IN_SIGHT * limits.body_bytes
-    if not presses and not (limits.images and pictures > _IN_SIGHT * limits.images):
+    has_many_pictures = limits.images and pictures > _NEAR_SHARE * limits.images
+    if not _is_large(limits, payload) and not has_many_pictures:
         return sizes, known, limits
-    window = limits.context or limits.input or _NO_WINDOW_TOKENS
+    window = limits.context or limits.input or _STAND_IN_WINDOW_TOKENS
     per_byte = window / limits.body_bytes if limits.body_bytes else 0.0
     per_picture = window / limits.images if limits.images else 0.0
     ratio = known.calibration.ratio
     messages = [
-        _weigh_message(size, message.size_bytes * per_byte, size.media * per_picture, ratio)
-        for size, message in zip(sizes.messages, bulk.messages, strict=True)
+        _scale_message(size, message.size_bytes * per_byte, size.media * per_picture, ratio)
+        for size, message in zip(sizes.messages, payload.messages, strict=True)
     ]
-    around = bulk.body_bytes - sum(message.size_bytes for message in bulk.messages)
-    environment = int(max(sizes.environment * ratio, around * per_byte))
+    other_bytes = payload.body_bytes - sum(message.size_bytes for message in payload.messages)
+    environment = int(max(sizes.environment * ratio, other_bytes * per_byte))
     scaled = Sizes(messages=messages, environment=environment)
     return scaled, _EXACT, replace(limits, context=window)
 
 
-def _weigh_message(size: Size, by_bytes: float, by_pictures: float, ratio: float) -> Size:
-    weight = int(max(size.tokens * ratio, by_bytes, by_pictures))
-    return Size(weight, size.chars, size.media, size.kept * weight // max(size.tokens, 1))
+def _is_large(limits: Limits, payload: Payload) -> bool:
+    return limits.body_bytes is not None and 0 < _NEAR_SHARE * limits.body_bytes < payload.body_bytes
+
+
+def _scale_message(size: Size, by_bytes: float, by_pictures: float, ratio: float) -> Size:
+    tokens = int(max(size.tokens * ratio, by_bytes, by_pictures))
+    return Size(tokens, size.chars, size.media, size.kept * tokens // max(size.tokens, 1))

@@ -49,9 +49,9 @@ def test_a_clock_that_was_set_back_keeps_nothing_for_ever() -> None:
 
 def test_an_answer_far_beyond_a_proven_window_disproves_it() -> None:
     learned = NOTHING.with_proof(Limits(context=300, body_bytes=9_000), NOW)
-    assert learned.with_answer(450) is learned
-    assert learned.with_answer(451).proven_at(NOW) == Limits(body_bytes=9_000)
-    assert NOTHING.with_answer(10**9) is NOTHING
+    assert learned.with_success(450) is learned
+    assert learned.with_success(451).proven_at(NOW) == Limits(body_bytes=9_000)
+    assert NOTHING.with_success(10**9) is NOTHING
 
 
 @pytest.mark.parametrize("tokens", [-1, 0, 1, 255, 100_000_001, 10**30])

@@ -4,25 +4,185 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gateway.core.history.conversation import Conversation
 from gateway.core.history.head import Head
-from gateway.core.history.view import Size
+from gateway.core.history.pivot import Mark
+from gateway.core.history.view import Size, View, make_view
 from gateway.core.sizing.calibrated_sizes import (
     Step,
+    calibrate_sizes,
     choose_ratio,
     choose_ratios,
+    estimate_view,
     find_first,
     find_informative,
     find_steps,
 )
-from gateway.core.sizing.estimate import Sizes
-from tests.builders.chat import converse
+from gateway.core.sizing.estimate import Calibration, Estimate, Known, Sizes
+from tests.builders.chat import JSON, bodies, converse, make_batch, make_pivot, measure_sizes, read
 
-_CONVERSATION = converse(
+_NOTHING = View(None, {})
+_TALK: list[JSON] = [
+    {"role": "user", "content": "a"},
+    {"role": "assistant", "content": "b"},
+    {"role": "user", "content": "c"},
+    {"role": "assistant", "content": "d"},
+    {"role": "user", "content": "e"},
+]
+_CONVERSATION = converse(_TALK)
+_SIZES = Sizes(messages=[Size(100, 400)] * 5, environment=50)
+_UNKNOWN = Known(head=None, head_view=_NOTHING, calibration=Calibration())
+# 3 messages and the environment were 350 raw tokens; upstream counted 700.
+_HEAD = Head(
+    owner="t",
+    key=_CONVERSATION.chain[3].hex(),
+    length=3,
+    scope="s",
+    tools="",
+    prompt_tokens=700,
+    output_tokens=250,
+    growth_tokens=0.0,
+    pivot=None,
+    batches=(),
+    conversation="c",
+    parent=None,
+)
+_KNOWN = replace(_UNKNOWN, head=_HEAD)
+
+
+def estimate(conversation: Conversation, sizes: Sizes, known: Known, view: View) -> Estimate:
+    return estimate_view(conversation, calibrate_sizes(conversation, sizes, known), known, view)
+
+
+def test_before_anything_is_known_the_estimate_is_raw_and_very_unsure() -> None:
+    found = estimate(_CONVERSATION, _SIZES, _UNKNOWN, _NOTHING)
+    assert (found.tokens, found.unsure) == (550, int(550 * 0.7))
+
+
+def test_a_calibration_makes_it_surer() -> None:
+    known = replace(_UNKNOWN, calibration=Calibration(2.0, 1))
+    found = estimate(_CONVERSATION, _SIZES, known, _NOTHING)
+    assert (found.tokens, found.unsure) == (1_100, 275)
+
+
+def test_true_usage_counts_and_only_what_was_added_is_estimated() -> None:
+    # The reply came back as message 3: 200 by the ratio of 2, 250 by what it cost to write; message 4 is 200.
+    assert calibrate_sizes(_CONVERSATION, _SIZES, _KNOWN).ratio == 2.0
+    found = estimate(_CONVERSATION, _SIZES, _KNOWN, _NOTHING)
+    assert (found.tokens, found.unsure) == (700 + 250 + 200, 112)
+
+
+@pytest.mark.parametrize(("output", "reply"), [(40, 200), (250, 250), (300, 300), (301, 200), (9_000, 200)])
+def test_a_reply_costs_what_it_cost_to_write_unless_most_of_that_was_thinking(
+    output: int, reply: int
+) -> None:
+    known = replace(_KNOWN, head=replace(_HEAD, output_tokens=output))
+    assert estimate(_CONVERSATION, _SIZES, known, _NOTHING).tokens == 700 + reply + 200
+
+
+def make_past(*told: tuple[int, int]) -> Known:
+    """Heads by length and prompt, the last of them the nearest."""
+    heads = [replace(_HEAD, length=length, prompt_tokens=prompt, output_tokens=0) for length, prompt in told]
+    return replace(_KNOWN, head=heads[-1], past=heads)
+
+
+def test_what_two_answers_differ_by_is_what_the_messages_between_them_cost() -> None:
+    known = make_past((1, 150), (3, 750))
+    found = calibrate_sizes(_CONVERSATION, _SIZES, known)
+    assert (found.environment, found.messages[:3]) == (50.0, [100.0, 300.0, 300.0])
+    assert found.ratio == pytest.approx(750 / 350)
+
+
+def test_a_difference_that_no_tokenizer_makes_is_no_measure() -> None:
+    found = calibrate_sizes(_CONVERSATION, _SIZES, make_past((1, 150), (3, 151)))
+    assert found.messages[1] == pytest.approx(100 * 151 / 350)
+
+
+def test_answers_that_saw_different_views_are_not_compared() -> None:
+    known = make_past((1, 150), (3, 750))
+    seen = [known.past[0], replace(known.past[1], pivot="00")]
+    assert calibrate_sizes(_CONVERSATION, _SIZES, replace(known, past=seen)).messages[1] != 300.0
+
+
+def test_what_was_added_costs_what_steps_of_its_kind_did() -> None:
+    code, chinese = Size(1_000, 4_000), Size(1_000, 1_400)
+    sizes = Sizes(messages=[code, code, chinese, code, chinese], environment=0)
+    known = make_past((1, 1_000), (2, 2_000), (3, 4_000))
+    found = calibrate_sizes(_CONVERSATION, sizes, known)
+    assert found.messages == [1_000, 1_000, 2_000, 1_000, 2_000]
+    assert found.ratio == 1.0
+
+
+def test_a_step_with_hidden_thoughts_does_not_set_the_ratio() -> None:
+    sizes = Sizes(messages=[Size(1_000, 4_000)] * 5, environment=0)
+    known = make_past((1, 1_200), (2, 6_200), (3, 7_400))
+    assert calibrate_sizes(_CONVERSATION, sizes, known).messages[3:] == [1_200, 1_200]
+
+
+def test_what_upstream_puts_into_the_prompt_itself_is_environment() -> None:
+    sizes = Sizes(messages=[Size(1_000, 4_000)] * 5, environment=100)
+    known = make_past((1, 9_900), (2, 11_100), (3, 12_300))
+    found = calibrate_sizes(_CONVERSATION, sizes, known)
+    assert found.messages == [1_200] * 5
+    assert found.environment == 9_900 - 1_200
+    assert found.total(_NOTHING) == 12_300 + 2 * 1_200
+
+
+@given(bodies(min_turns=1), st.lists(st.tuples(st.integers(1, 9), st.integers(1, 9_000)), max_size=4))
+def test_weights_are_never_negative_and_their_sum_is_the_total(
+    body: bytes, told: list[tuple[int, int]]
+) -> None:
+    received = read(body)
+    count = len(received.conversation.messages)
+    told = [(min(length, count), prompt) for length, prompt in sorted(told)]
+    known = make_past(*told) if told else _UNKNOWN
+    found = calibrate_sizes(received.conversation, measure_sizes(received), known)
+    assert len(found.messages) == count
+    assert min([found.environment, *found.messages]) >= 0
+    assert found.total(_NOTHING) == pytest.approx(found.environment + sum(found.messages))
+
+
+def test_a_reply_that_the_client_dropped_does_not_count() -> None:
+    dropped = converse([*_TALK[:3], *_TALK[4:]])
+    sizes = replace(_SIZES, messages=_SIZES.messages[:4])
+    assert estimate(dropped, sizes, _KNOWN, _NOTHING).tokens == 700 + 200
+
+
+def test_the_same_request_again_is_what_upstream_counted() -> None:
+    sizes = replace(_SIZES, messages=_SIZES.messages[:3])
+    found = estimate(converse(_TALK[:3]), sizes, _KNOWN, _NOTHING)
+    assert (found.tokens, found.unsure) == (700, 0)
+
+
+def test_another_view_is_estimated_in_full_at_the_conversations_own_ratio() -> None:
+    pivot = make_pivot(_CONVERSATION, 3, tokens=20, opening_tokens=100)
+    found = estimate(_CONVERSATION, _SIZES, _KNOWN, make_view(pivot, ()))
+    assert (found.tokens, found.unsure) == (2 * (50 + 20 + 100) + 250 + 200, 151)
+    marked = make_view(None, [make_batch(_CONVERSATION, [Mark(0)])])
+    assert estimate(_CONVERSATION, _SIZES, _KNOWN, marked).tokens == 2 * (550 - 84) + 50
+
+
+@pytest.mark.parametrize("prompt", [1, 10**7])
+def test_a_usage_that_no_tokenizer_makes_does_not_set_the_ratio(prompt: int) -> None:
+    known = replace(_KNOWN, head=replace(_HEAD, prompt_tokens=prompt), calibration=Calibration(1.5, 3))
+    assert calibrate_sizes(_CONVERSATION, _SIZES, known).ratio == 1.5
+
+
+@given(bodies())
+def test_an_estimate_is_never_negative_and_grows_with_the_view(body: bytes) -> None:
+    received = read(body)
+    sizes = measure_sizes(received)
+    found = estimate(received.conversation, sizes, _UNKNOWN, _NOTHING)
+    assert found.tokens == sizes.environment + sum(size.tokens for size in sizes.messages)
+    assert 0 <= found.unsure <= found.tokens
+
+
+_LONG = converse(
     [{"role": role, "content": "a"} for role in ("user", "assistant") * 3]
     + [{"role": "user", "content": "e"}]
 )
-_SIZES = Sizes(messages=[Size(600, 2_400)] * 7, environment=300)
-_HEAD = Head(
+_LONG_SIZES = Sizes(messages=[Size(600, 2_400)] * 7, environment=300)
+_FIRST_HEAD = Head(
     owner="t",
     key="00",
     length=1,
@@ -38,8 +198,8 @@ _HEAD = Head(
 )
 
 
-def make_past(*told: tuple[int, int]) -> list[Head]:
-    return [replace(_HEAD, length=length, prompt_tokens=prompt) for length, prompt in told]
+def make_heads(*told: tuple[int, int]) -> list[Head]:
+    return [replace(_FIRST_HEAD, length=length, prompt_tokens=prompt) for length, prompt in told]
 
 
 def make_step(ratio: float, size: Size) -> Step:
@@ -47,7 +207,7 @@ def make_step(ratio: float, size: Size) -> Step:
 
 
 def test_a_step_is_what_two_answers_differ_by() -> None:
-    found = find_steps(_SIZES, make_past((1, 1_000), (3, 2_500)))
+    found = find_steps(_LONG_SIZES, make_heads((1, 1_000), (3, 2_500)))
     assert found == [Step(slice(1, 3), 1_500, Size(1_200, 4_800))]
     assert found[0].ratio == 1.25
 
@@ -56,15 +216,15 @@ def test_a_step_is_what_two_answers_differ_by() -> None:
     "later", [{"pivot": "00"}, {"batches": ("00",)}, {"length": 1}, {"prompt_tokens": 901}]
 )
 def test_answers_that_cannot_be_compared_are_no_step(later: dict[str, object]) -> None:
-    past = make_past((1, 900), (3, 2_500))
-    assert find_steps(_SIZES, [past[0], replace(past[1], **later)]) == []  # type: ignore[arg-type]
+    past = make_heads((1, 900), (3, 2_500))
+    assert find_steps(_LONG_SIZES, [past[0], replace(past[1], **later)]) == []  # type: ignore[arg-type]
 
 
 def test_everything_was_new_to_the_first_answer() -> None:
-    found = find_first(_CONVERSATION, _SIZES, make_past((2, 3_000)))
+    found = find_first(_LONG, _LONG_SIZES, make_heads((2, 3_000)))
     assert found == Step(slice(0, 2), 3_000, Size(1_500, 4_800))
-    assert find_first(_CONVERSATION, _SIZES, []) is None
-    assert find_first(_CONVERSATION, _SIZES, [replace(_HEAD, pivot="00")]) is None
+    assert find_first(_LONG, _LONG_SIZES, []) is None
+    assert find_first(_LONG, _LONG_SIZES, [replace(_FIRST_HEAD, pivot="00")]) is None
 
 
 def test_small_steps_and_implausible_ones_say_nothing_about_others() -> None:

@@ -34,19 +34,19 @@ _SETTLED = Calibration(1.2, 3)
 
 
 def test_usage_is_compared_with_the_answer_before_and_with_a_full_estimate() -> None:
-    expected = expect_usage(_CONVERSATION, _SIZES, (None, ()), _HEAD, _SETTLED)
+    expected = expect_usage(_CONVERSATION, _SIZES, None, (), _HEAD, _SETTLED)
     assert expected == Expected(before=4_200, added=2_000, whole=6_600)
 
 
 def test_without_a_settled_calibration_there_is_no_full_estimate() -> None:
-    expected = expect_usage(_CONVERSATION, _SIZES, (None, ()), _HEAD, Calibration(1.2, 2))
+    expected = expect_usage(_CONVERSATION, _SIZES, None, (), _HEAD, Calibration(1.2, 2))
     assert expected == Expected(before=4_200, added=2_000, whole=None)
 
 
 def test_what_is_in_force_is_measured_as_it_is_sent() -> None:
     batch = make_batch(_CONVERSATION, [Mark(1)], length=3)
     head = replace(_HEAD, batches=(batch.key,))
-    expected = expect_usage(_CONVERSATION, _SIZES, (None, (batch,)), head, _SETTLED)
+    expected = expect_usage(_CONVERSATION, _SIZES, None, (batch,), head, _SETTLED)
     assert expected == Expected(before=4_200, added=2_000, whole=int(1.2 * (5_500 - 984)))
 
 
@@ -57,15 +57,15 @@ def test_nothing_is_expected_where_nothing_can_be_compared() -> None:
         replace(_HEAD, pivot="00"),
         replace(_HEAD, batches=("00",)),
     ):
-        assert expect_usage(_CONVERSATION, _SIZES, (None, ()), before, _SETTLED) is None
+        assert expect_usage(_CONVERSATION, _SIZES, None, (), before, _SETTLED) is None
     pivot = make_pivot(_CONVERSATION, 3)
-    assert expect_usage(_CONVERSATION, _SIZES, (pivot, ()), _HEAD, _SETTLED) is None
+    assert expect_usage(_CONVERSATION, _SIZES, pivot, (), _HEAD, _SETTLED) is None
 
 
 def test_pictures_may_cost_less_than_we_think() -> None:
     picture = {"type": "image_url", "image_url": {"url": "https://x/y.png"}}
     seen = converse([{"role": "user", "content": [picture]}, *[{"role": "user", "content": "a"}] * 4])
-    assert expect_usage(seen, _SIZES, (None, ()), _HEAD, _SETTLED) is None
+    assert expect_usage(seen, _SIZES, None, (), _HEAD, _SETTLED) is None
 
 
 @pytest.mark.parametrize(
