@@ -47,7 +47,7 @@ class Request:
     """length: of the body in bytes, None if it comes in chunks or if there is none.
 
     content: the body, None if there is none. is_late: the gateway was already shutting down when it came.
-    is_last: the connection closes behind the response. is_lost: the rest of the body will never be readable.
+    is_last: the connection closes behind the response. is_lost: the end of the body cannot be found.
     """
 
     def __init__(self, http: web.BaseRequest, *, is_late: bool, chunk_seconds: float) -> None:
@@ -55,25 +55,16 @@ class Request:
         self.head = RequestHead(http.method, http.raw_path, http.headers, http.raw_headers)
         self.version: HttpVersion = http.version
         self.content: StreamReader | None = http.content if http.body_exists else None
-        self.length: int | None = None
+        length = http.headers.get(hdrs.CONTENT_LENGTH, "")
+        self.is_lost = len(length) > _MAX_LENGTH_DIGITS
+        self.length = int(length) if length and not self.is_lost else None
         self.is_late = is_late
-        self.is_lost = False
         # After an offer of another protocol, what follows may be in that protocol.
         is_offer = hdrs.UPGRADE in http.headers or http.method == hdrs.METH_CONNECT
-        self.is_last = is_late or is_offer or not http.keep_alive
+        self.is_last = is_late or is_offer or self.is_lost or not http.keep_alive
         self.chunk_seconds = chunk_seconds
         self.transport = http.transport
         self.writer = http.writer
-
-    def parse_length(self) -> None:
-        """Sets `length`. Raises RequestRefused for an absurd one."""
-        text = self.head.headers.get(hdrs.CONTENT_LENGTH)
-        if text is None:
-            return
-        if len(text) > _MAX_LENGTH_DIGITS:
-            self.is_lost = self.is_last = True
-            raise RequestRefused(400, "The request is not valid HTTP.")
-        self.length = int(text)
 
     def break_off(self, *, is_flushed: bool = False) -> None:
         """Ends the connection so that the client cannot take the response for a whole one.

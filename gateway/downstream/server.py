@@ -43,6 +43,7 @@ _OPTIONS: Final[dict[str, Any]] = {
     "max_headers": _MAX_HEADERS,
     "read_bufsize": _READ_BYTES,
 }
+_NOT_HTTP: Final = RequestRefused(400, "The request is not valid HTTP.")
 _KEPT: Final = Written(keeps_alive=True)
 _CLOSED: Final = Written(keeps_alive=False)
 
@@ -64,9 +65,8 @@ class _Connection(web.RequestHandler):
         # The text of the error quotes the line that could not be read: keys are in those.
         log.info("%s on a connection", type(exc).__name__)
         if self.transport is not None and not self.transport.is_closing():
-            error = RequestRefused(400, "The request is not valid HTTP.")
-            body = render_error("", error)
-            head = make_local_head(error.status, len(body), {hdrs.CONNECTION: "close"})
+            body = render_error("", _NOT_HTTP)
+            head = make_local_head(_NOT_HTTP.status, len(body), {hdrs.CONNECTION: "close"})
             self.transport.write(head.render(HttpVersion11) + body)
         return _CLOSED
 
@@ -136,7 +136,7 @@ class Server:
         self._begin(request)
         response = None
         try:
-            response = await self._respond(request)
+            response = _refuse(request) if request.is_lost else await self._handler(request)
         except ConnectionError:
             # The client has gone.
             pass
@@ -151,13 +151,6 @@ class Server:
             await asyncio.sleep(0)
         return _KEPT if response is not None and response.keeps_alive else _CLOSED
 
-    async def _respond(self, request: Request) -> Response | None:
-        try:
-            request.parse_length()
-        except RequestRefused as error:
-            return send_local_response(request, error.status, render_error(request.head.target, error))
-        return await self._handler(request)
-
     def _begin(self, request: Request) -> None:
         task = asyncio.current_task()
         assert task is not None
@@ -168,3 +161,7 @@ class Server:
         del self._open[request]
         if not self._open:
             self._is_idle.set()
+
+
+def _refuse(request: Request) -> Response:
+    return send_local_response(request, _NOT_HTTP.status, render_error(request.head.target, _NOT_HTTP))
