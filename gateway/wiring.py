@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import httpx2 as httpx
 
 from gateway.admin.event_stream import EventStream
-from gateway.admin.pages import AdminPages, HistoryPages
+from gateway.admin.pages import AdminPages, Sources
 from gateway.admin.server import AdminServer
 from gateway.compaction.compactor import Compactor
 from gateway.compaction.job import CompactionJob
@@ -242,7 +242,13 @@ def build_pipeline(
 def build_admin(
     settings: Settings, foundation: Foundation, compaction: Compaction, registry: Registry
 ) -> AdminServer:
-    events = EventStream(foundation.bus)
-    pages = AdminPages(foundation.metrics, events, registry, foundation.state.pivots, compaction.compactor)
-    history = HistoryPages(registry, foundation.log_writer, foundation.archive)
-    return AdminServer(settings.admin, [pages, history])
+    sources = Sources(
+        metrics=foundation.metrics,
+        events=EventStream(foundation.bus),
+        registry=registry,
+        pivots=foundation.state.pivots,
+        compactor=compaction.compactor,
+        compaction_log=foundation.log_writer,
+        originals=foundation.archive,
+    )
+    return AdminServer(settings.admin, AdminPages(sources))

@@ -1,4 +1,4 @@
-"""The bus as server-sent events, for as long as somebody listens. Comments keep the connection alive."""
+"""Events of the bus as server-sent events, with comments that keep the connection alive."""
 
 import asyncio
 from typing import Final
@@ -7,9 +7,9 @@ from aiohttp import web
 
 from gateway.reporting.events import Bus, Subscription, read_name, render_event
 
-# Proxies end what is silent for 30 s and more.
+# Proxies close connections that are silent for 30 s or more.
 _ALIVE_SECONDS: Final = 15.0
-_MOST_LISTENERS: Final = 32
+_MAX_LISTENERS: Final = 32
 _HEADERS: Final = {
     "Content-Type": "text/event-stream",
     "Cache-Control": "no-store",
@@ -19,24 +19,25 @@ _HEADERS: Final = {
 
 class EventStream:
     def __init__(self, bus: Bus, alive_seconds: float = _ALIVE_SECONDS) -> None:
+        """alive_seconds: time without an event after which a comment is sent."""
         self._bus = bus
         self._alive_seconds = alive_seconds
         self._listeners = 0
 
     async def send(self, request: web.BaseRequest) -> web.StreamResponse:
-        """Until the listener hangs up, or the port closes."""
-        if self._listeners >= _MOST_LISTENERS:
+        """Sends events until the listener hangs up or the port closes."""
+        if self._listeners >= _MAX_LISTENERS:
             return web.json_response({"error": "too many listeners"}, status=503)
-        answer = web.StreamResponse(headers=_HEADERS)
+        response = web.StreamResponse(headers=_HEADERS)
         self._listeners += 1
         try:
             with self._bus.subscribe() as subscription:
-                await answer.prepare(request)
-                await answer.write(b": listening\n\n")
+                await response.prepare(request)
+                await response.write(b": listening\n\n")
                 while True:
-                    await answer.write(await self._next_block(subscription))
+                    await response.write(await self._next_block(subscription))
         except ConnectionError:
-            return answer
+            return response
         finally:
             self._listeners -= 1
 
