@@ -1,6 +1,6 @@
-"""Where state is kept: bytes in, bytes out, under a key, for a while.
+"""Stores keep bytes under a key for a limited time, on disk or in memory.
 
-Knows nothing of what it keeps. Keys are printable ASCII like `head:<hex>`.
+They know nothing about the content. Keys are printable ASCII like `head:<hex>`.
 """
 
 from collections.abc import Sequence
@@ -8,22 +8,22 @@ from pathlib import Path
 from typing import Protocol
 
 from gateway.store.disk import DiskStore, choose_directory
-from gateway.store.fault import StoreError
+from gateway.store.errors import StoreError
 from gateway.store.memory import MemoryStore
 
 __all__ = ["Store", "StoreError", "open_bounded_store", "open_store"]
 
-# Where there is no disk, what may be lost must not take the memory either.
+# Without a disk, records that may be lost must not take much memory either.
 _MOST_IN_MEMORY_BYTES = 32 << 20
 
 
 class Store(Protocol):
-    """What every store does. Reads do not raise: absent, expired and damaged all answer `None`."""
+    """The interface of every store. Reads do not raise: an absent, expired or damaged record is `None`."""
 
     async def open(self) -> None: ...
 
     async def close(self) -> None:
-        """Writes out what is queued. Writing afterwards does nothing."""
+        """Writes what is queued. Later writes do nothing."""
 
     async def read_first(self, keys: Sequence[str]) -> tuple[str, bytes] | None:
         """The first key of the sequence that exists, in one thread hop for all of them."""
@@ -31,13 +31,16 @@ class Store(Protocol):
     async def read(self, key: str) -> bytes | None: ...
 
     async def scan(self, prefix: str) -> list[tuple[str, bytes]]:
-        """Every record whose key begins with `prefix`, in the order of the keys."""
+        """Every record whose key begins with `prefix`, in the order of the keys.
+
+        On disk this takes time for each key that sorts behind the prefix.
+        """
 
     def write(self, key: str, value: bytes, *, keep_seconds: float) -> None:
-        """Queued; a later write of the same key replaces it. Seen by reads of this process at once."""
+        """Queued; a later write of the same key replaces it. Reads of this process see it at once."""
 
     async def write_durably(self, key: str, value: bytes, *, keep_seconds: float) -> None:
-        """Returns once committed. Raises StoreError when that cannot be."""
+        """Returns once committed. Raises StoreError if it cannot be committed."""
 
     def delete(self, key: str) -> None:
         """Queued, in order with the writes of the same key."""
@@ -50,7 +53,7 @@ def open_store(url: str) -> Store:
 
 
 def open_bounded_store(url: str, name: str, max_bytes: int) -> Store:
-    """Another one in the same place, for what may be lost: it holds so many bytes, the oldest go first."""
+    """Another store in the same place, for records that may be lost: beyond max_bytes the oldest go."""
     directory = _read_directory(url)
     if directory is None:
         return MemoryStore(max_bytes=min(max_bytes, _MOST_IN_MEMORY_BYTES))
@@ -58,7 +61,7 @@ def open_bounded_store(url: str, name: str, max_bytes: int) -> Store:
 
 
 def _read_directory(url: str) -> Path | None:
-    """None: in memory."""
+    """None for a store in memory."""
     scheme, _, rest = url.partition(":")
     if scheme == "memory" and not rest:
         return None

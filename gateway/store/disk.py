@@ -1,6 +1,6 @@
-"""The embedded store: a directory, one thread that writes and one that reads; the event loop does neither.
+"""The store on disk: a directory, one thread that writes and one that reads. The event loop does neither.
 
-This is only the face of it: see pending, writer, reader, volume.
+The work is done in `pending`, `writer`, `reader` and `volume`.
 """
 
 import asyncio
@@ -12,19 +12,19 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeVar
 
-from gateway.store.fault import StoreError, Unusable
-from gateway.store.key import check_key
+from gateway.store.errors import StoreError, Unusable
 from gateway.store.pending import Op, Pending
 from gateway.store.reader import Reader
+from gateway.store.record import check_key
 from gateway.store.writer import Writer
 
 _log = logging.getLogger(__name__)
-_Asked = TypeVar("_Asked")
-_Found = TypeVar("_Found")
+_Argument = TypeVar("_Argument")
+_Result = TypeVar("_Result")
 
-# What may wait in memory for the disk: minutes of heavy traffic (heads are some KB each).
+# Operations that wait in memory for the disk: minutes of heavy traffic (heads are some KB each).
 _MAX_QUEUED_BYTES = 64 << 20
-# A head that is lost by a crash costs one estimate; half a second lets rewrites of the same head coalesce.
+# A head that a crash loses costs one estimate. In half a second, rewrites of the same head become one write.
 _LINGER_SECONDS = 0.5
 
 
@@ -38,7 +38,9 @@ class DiskStore:
         clock: Callable[[], float] = time.time,
         max_bytes: int | None = None,
     ) -> None:
-        """max_bytes: on disk; what was written longest ago goes first. None: only its time ends a record."""
+        """max_bytes: on disk; what was written longest ago is dropped first. None: records leave when they
+        expire.
+        """
         self._clock = clock
         self._pending = Pending(max_queued_bytes)
         self._writer = Writer(
@@ -50,12 +52,14 @@ class DiskStore:
         self._has_warned = False
 
     async def open(self) -> None:
-        """Once. Never fails: a damaged directory is set aside, without any the store goes on in memory."""
+        """To be called once. It never fails: a damaged directory is moved away, and without any directory
+        records are kept in memory.
+        """
         await asyncio.get_running_loop().run_in_executor(self._executor, self._writer.start)
         self._has_opened = True
 
     async def close(self) -> None:
-        """For good."""
+        """The store cannot be opened again."""
         if not self._is_open:
             return
         self._pending.close()
@@ -101,20 +105,22 @@ class DiskStore:
     def _is_open(self) -> bool:
         return self._has_opened and not self._pending.is_closed
 
-    async def _in_thread(self, call: Callable[[_Asked], _Found], argument: _Asked) -> _Found:
+    async def _in_thread(self, call: Callable[[_Argument], _Result], argument: _Argument) -> _Result:
         return await asyncio.get_running_loop().run_in_executor(self._executor, call, argument)
 
     def _finish(self) -> None:
-        """In the reader's thread: its connection must be closed there."""
+        """Runs in the reader thread, which must close its own connection."""
         self._writer.join()
         self._reader.close()
 
     def _warn_full(self) -> None:
         if not self._has_warned:
-            _log.warning("store: too much is waiting to be written, plain writes are dropped; said once")
+            _log.warning(
+                "store: too much is waiting to be written, writes are dropped; further cases are not logged"
+            )
         self._has_warned = True
 
 
 def choose_directory(path: Path) -> Path:
-    """`~` and `$VAR` as diskcache would read them, so that everybody means the same directory."""
+    """`~` and `$VAR` are expanded as diskcache would, so that both mean the same directory."""
     return Path(os.path.expandvars(path.expanduser())).absolute()

@@ -1,6 +1,6 @@
-"""A store that forgets everything at exit: for tests, for trying out, and where no disk may be touched.
+"""A store that forgets everything at exit: for tests, for a first try, and where no disk may be used.
 
-Bounded in bytes; what was not used for longest goes first.
+It is bounded in bytes. The records that were not used for the longest time are dropped first.
 """
 
 import time
@@ -8,12 +8,12 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from gateway.store.fault import StoreError, Unusable
-from gateway.store.key import check_key
+from gateway.store.errors import StoreError, Unusable
+from gateway.store.record import check_key
 
-# A thousand long conversations (measured: about 200 KB of state each), and no surprise in a small container.
+# A thousand long conversations (measured: about 200 KB of state each); a small container has that much.
 _MAX_BYTES = 256 << 20
-# What Python keeps beside key and value: dict slot, two object headers, the record.
+# Memory beside key and value: dictionary slot, two object headers, the record.
 _OVERHEAD_BYTES = 300
 
 
@@ -70,7 +70,7 @@ class MemoryStore:
             self._forget(next(iter(self._records)))
 
     async def write_durably(self, key: str, value: bytes, *, keep_seconds: float) -> None:
-        """As durable as this process is."""
+        """Kept as long as this process runs."""
         if not self._is_open:
             raise Unusable("the store is closed")
         self.write(key, value, keep_seconds=keep_seconds)

@@ -1,8 +1,8 @@
-"""What was written but is not on disk yet: one operation per key, the newest, in the order of their arrival.
+"""Operations that are not on disk yet: the newest of each key, in the order of their arrival.
 
-Shared by the event loop (puts), the reader thread (looks) and the writer thread (takes); every method holds
-the lock for microseconds only. While the disk refuses to be written, this is the store: bounded, and the
-oldest goes first.
+The event loop puts them, the reader thread looks them up, and the writer thread takes them. Every method
+holds the lock for microseconds only. While the disk cannot be written, this is the store: it is
+bounded, and the oldest operations are dropped first.
 """
 
 import threading
@@ -11,15 +11,17 @@ from collections.abc import Iterable
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 
-from gateway.store.fault import StoreError, Unusable
+from gateway.store.errors import StoreError, Unusable
 
-# What Python keeps beside key and value: dict slot, two object headers, the operation.
+# Memory beside key and value: dictionary slot, two object headers, the operation.
 _OVERHEAD_BYTES = 300
 
 
 @dataclass(frozen=True, slots=True)
 class Op:
-    """value: None deletes. waiters: who waits for the commit of this or of an operation it replaced."""
+    """value: None deletes. waiters: futures that wait for the commit of this operation, or of one that it
+    replaced.
+    """
 
     value: bytes | None
     expires_at: float = 0.0
@@ -45,9 +47,9 @@ class Pending:
         self.is_closed = False
 
     def put(self, key: str, op: Op) -> bool:
-        """False if there is no room. Deletes always find room, they cost next to nothing.
+        """False if there is no room. Deletes always find room; they take almost none.
 
-        A replaced operation moves to the end: what came before it in time also reaches the disk before it.
+        A replaced operation moves to the end, so operations reach the disk in the order of their arrival.
         """
         with self._lock:
             if self.is_closed:
@@ -59,21 +61,21 @@ class Pending:
                 op = replace(op, waiters=old.waiters + op.waiters)
             self._add(key, op)
             if op.waiters:
-                self._hurry()
+                self._notify()
         return True
 
     def wake(self) -> None:
         with self._lock:
-            self._hurry()
+            self._notify()
 
     def close(self) -> None:
-        """No more puts; the writer takes what is left."""
+        """Takes no more operations. The writer still takes what is left."""
         with self._lock:
             self.is_closed = True
-            self._hurry()
+            self._notify()
 
     def wait(self, seconds: float) -> None:
-        """Until somebody is in a hurry, or the time is over."""
+        """Returns when a durable write or `wake` asks for it, or when the time is over."""
         with self._lock:
             self._lock.wait_for(lambda: self._is_urgent, seconds)
             self._is_urgent = False
@@ -91,7 +93,7 @@ class Pending:
         return {key: op for key, op in both.items() if key.startswith(prefix)}
 
     def take(self, max_ops: int, max_bytes: int) -> dict[str, Op]:
-        """The oldest operations; they stay visible until `settle` or `give_back`."""
+        """The oldest operations. They stay visible until `settle` or `return_taken`."""
         with self._lock:
             taken_bytes = 0
             for key, op in self._queued.items():
@@ -104,16 +106,16 @@ class Pending:
             return dict(self._taken)
 
     def settle(self) -> None:
-        """What was taken is committed."""
+        """The taken operations are committed."""
         with self._lock:
             done, self._taken = self._taken, {}
             self._used_bytes -= sum(_cost_bytes(key, op) for key, op in done.items())
             self._is_stuck = False
         for op in done.values():
-            _answer(op.waiters, None)
+            _resolve(op.waiters, None)
 
-    def give_back(self, fault: StoreError) -> None:
-        """Nothing could be committed: all of it waits for better times, and whoever waits for it is told."""
+    def return_taken(self, error: StoreError) -> None:
+        """The taken operations could not be committed: queues them again, and gives all waiters the error."""
         with self._lock:
             older = [item for item in self._taken.items() if item[0] not in self._queued]
             ops = [*self._taken.values(), *self._queued.values()]
@@ -123,18 +125,18 @@ class Pending:
             self._queued = OrderedDict((key, replace(op, waiters=())) for key, op in both)
             self._used_bytes = sum(_cost_bytes(key, op) for key, op in both)
             self._is_stuck = True
-        _answer(waiters, fault)
+        _resolve(waiters, error)
 
     def end(self) -> int:
-        """Nobody takes any more. The number of operations that never reached the disk."""
+        """After the last `take`. Returns the number of operations that never reached the disk."""
         self.close()
-        self.give_back(Unusable("the store is closed"))
+        self.return_taken(Unusable("the store is closed"))
         with self._lock:
             lost, self._queued = len(self._queued), OrderedDict()
         return lost
 
     def _make_room(self, key: str, op: Op) -> bool:
-        """Only where the disk refuses to be written: the oldest make room for the newest."""
+        """While the disk cannot be written, the oldest operations make room for the newest."""
         room_bytes = self._max_bytes - _cost_bytes(key, op) + _cost_bytes(key, self._queued.get(key))
         while self._is_stuck and self._used_bytes > room_bytes:
             free = (other for other, old in self._queued.items() if other != key and not old.waiters)
@@ -153,17 +155,17 @@ class Pending:
         self._used_bytes -= _cost_bytes(key, old)
         return old
 
-    def _hurry(self) -> None:
+    def _notify(self) -> None:
         self._is_urgent = True
         self._lock.notify_all()
 
 
-def _answer(waiters: Iterable["Future[None]"], fault: StoreError | None) -> None:
+def _resolve(waiters: Iterable["Future[None]"], error: StoreError | None) -> None:
     for waiter in waiters:
-        # False: whoever waited was cancelled meanwhile.
+        # False if the waiting call was cancelled meanwhile.
         if not waiter.set_running_or_notify_cancel():
             continue
-        if fault is None:
+        if error is None:
             waiter.set_result(None)
         else:
-            waiter.set_exception(fault)
+            waiter.set_exception(error)

@@ -1,175 +1,225 @@
-"""One open store directory: its database, how it is opened, written, and set aside when it is damaged.
+"""One open store directory: how it is opened, read, written, and moved out of the way when it is damaged.
 
-Only the writer thread touches a volume's cache (sqlite connections belong to their thread). Several processes
-may have the same directory open.
+The directory is a diskcache.Cache, used through its public interface. Each thread has its own connection in
+it. Several processes may have the same directory open.
 """
 
 import fcntl
-import math
 import os
+import re
 import sqlite3
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TypeGuard
 
 import diskcache
+from diskcache.core import DBNAME, MODE_BINARY, MODE_RAW, UNKNOWN
 
-from gateway.store.bytes_disk import BytesDisk, sync_directory
-from gateway.store.fault import Damaged, mapped_faults
-from gateway.store.frame import render_frame
+from gateway.store.errors import Damaged, mapped_errors
 from gateway.store.pending import Op
+from gateway.store.record import render_record
 
-# How long a write waits for another process; transactions are short, so longer means that something is stuck.
+# How long a write waits for another process. Transactions are short; a longer wait means a stuck process.
 _LOCK_SECONDS = 10.0
-_EXPIRE_ROWS = 200
-_DATABASE_NAME = "cache.db"  # diskcache.core.DBNAME
 _SETTINGS = {
-    "eviction_policy": "none",  # only retention removes
+    "eviction_policy": "none",  # records leave when they expire
     "size_limit": 1 << 60,
-    "cull_limit": 0,  # expired rows are removed by expire_some, not by every write
+    "cull_limit": 0,  # expire_some and trim_some remove records, not every write
     "statistics": 0,
     "tag_index": 0,
-    "disk_min_file_size": 1 << 20,
     "sqlite_journal_mode": "wal",
     "sqlite_synchronous": 2,  # FULL: a pivot survives power loss once write_durably has returned
-    "sqlite_mmap_size": 0,  # reading a mapped file that somebody truncates is SIGBUS, not an error
+    "sqlite_mmap_size": 0,  # reading a mapped file that another process truncates is SIGBUS, not an error
 }
-# For its index by age, which makes the oldest easy to find; `trim_some` removes them. What is written here is
-# seldom read, and not worth pages in memory.
+# A bounded store is seldom read, so its pages are not worth memory.
 _BOUNDED = {"eviction_policy": "least-recently-stored", "sqlite_cache_size": 1 << 10}
+# Public attributes that diskcache sets from its table of settings.
 _SETTING_NAMES = {*diskcache.DEFAULT_SETTINGS, "count", "size", "hits", "misses"}
-_CACHE_COLUMNS = {
-    *("rowid", "key", "raw", "store_time", "expire_time", "access_time"),
-    *("access_count", "tag", "size", "mode", "filename", "value"),
-}
-_FIND_EXPIRED = (
-    "SELECT expire_time FROM Cache WHERE 0 < expire_time AND expire_time < ?"
-    " ORDER BY expire_time LIMIT 1 OFFSET ?"
-)
-_OLDEST_ROWS = 200
-# What a row takes beside its value: columns, its key a second time, three indexes.
-_ROW_BYTES = 300
-_FIND_OLDEST = (
-    "SELECT key, COALESCE(size, 0) + COALESCE(length(value), 0) FROM Cache"
-    " WHERE raw = 1 AND typeof(key) = 'text' ORDER BY store_time LIMIT ?"
-)
+# Records that expired within one of these steps are removed in one go. What is older goes with the first.
+_EXPIRE_STEP_SECONDS = 3_600.0
+_LONGEST_DOWNTIME_SECONDS = 30 * 86_400.0
+# What is removed in one go from a store that is too large.
+_TRIM_BYTES = 1 << 20
+# What Disk.filename makes. Anything else in a row could point out of the directory.
+_FILE_NAME = re.compile(r"[0-9a-f]{2}/[0-9a-f]{2}/[0-9a-f]{28}\.val")
+
+
+class BytesDisk(diskcache.Disk):  # type: ignore[misc]  # the base class is untyped
+    """Serialization of str keys and bytes values only. Nothing is ever pickled or unpickled.
+
+    The reason is CVE-2025-69872: diskcache unpickles whatever a row says is a pickle, so anybody who can
+    write to the directory can run code here. Values are stored in the database itself. Files are
+    read and removed only for large values that an older version wrote.
+    """
+
+    def __init__(self, directory: str, min_file_size: int = 0, pickle_protocol: int = 0) -> None:
+        super().__init__(directory, min_file_size, pickle_protocol)
+        self._root = Path(directory)
+
+    def put(self, key: object) -> tuple[str, bool]:
+        if type(key) is not str:
+            raise TypeError(f"keys are str, not {type(key).__name__}")
+        return key, True
+
+    def get(self, key: object, raw: bool) -> str | None:
+        """None for a key that is not plain text."""
+        return key if type(key) is str and raw else None
+
+    def store(
+        self, value: object, read: bool, key: object = UNKNOWN
+    ) -> tuple[int, int, str | None, bytes | None]:
+        """Size of the file, mode, file name and value of the row."""
+        if type(value) is not bytes or read:
+            raise TypeError(f"values are bytes, not {type(value).__name__}")
+        return 0, MODE_RAW, None, value
+
+    def fetch(self, mode: object, filename: object, value: object, read: bool) -> bytes:
+        """Raises ValueError for a row that `store` does not write, OSError if a file is gone."""
+        if mode == MODE_RAW and type(value) is bytes and not read:
+            return value
+        if mode == MODE_BINARY and _is_file_name(filename) and not read:
+            return (self._root / filename).read_bytes()
+        raise ValueError("a row that holds anything but bytes is refused")
+
+    def remove(self, file_path: object) -> None:
+        if _is_file_name(file_path):
+            super().remove(file_path)
+
+
+def _is_file_name(name: object) -> TypeGuard[str]:
+    return type(name) is str and _FILE_NAME.fullmatch(name) is not None
 
 
 class Volume:
-    """An open directory. Errors: Damaged, Locked, Unusable."""
+    """An open directory. Errors: Damaged, Locked, Unusable. The writer thread and the reader thread use it,
+    and each must close it.
+    """
 
     def __init__(self, directory: Path, cache: diskcache.Cache, max_bytes: int | None) -> None:
-        self.directory = directory
-        self._max_bytes = max_bytes
-        self.database = find_database(directory)
-        self.disk: BytesDisk = cache.disk
         self._cache = cache
-        self._identity = _read_identity(self.database)
+        self._max_bytes = max_bytes
+        self._database = directory / DBNAME
+        self._identity = _read_identity(self._database)
+        self._expired_until = 0.0
 
     def is_current(self) -> bool:
-        """False once the directory was set aside by another process, or removed."""
-        return self._identity is not None and _read_identity(self.database) == self._identity
+        """False once another process has moved the directory away, or it was removed."""
+        return self._identity is not None and _read_identity(self._database) == self._identity
+
+    def read(self, key: str, now: float) -> bytes | None:
+        """The record as it was written. Raises ValueError for a row that this program did not write."""
+        with mapped_errors():
+            record, expires_at = self._cache.get(key, default=None, expire_time=True)
+        is_expired = expires_at is not None and expires_at <= now
+        return None if is_expired else record
+
+    def list_keys(self, prefix: str) -> list[str]:
+        """In descending order. Takes time for each key from the prefix on, so the prefix should sort last."""
+        keys: list[str] = []
+        with mapped_errors():
+            for key in self._cache.iterkeys(reverse=True):
+                if key is not None and key < prefix:
+                    break
+                if key is not None and key.startswith(prefix):
+                    keys.append(key)
+        return keys
 
     def write(self, batch: Mapping[str, Op]) -> None:
         """All of it in one transaction, or nothing."""
-        with self._undone_on_error(), mapped_faults(), self._cache.transact():
+        with self._closed_on_error(), mapped_errors(), self._cache.transact():
             for key, op in batch.items():
                 self._write_op(key, op)
-        self.disk.forget_doomed()
 
     def expire_some(self, now: float) -> bool:
         """Removes a small piece of what has expired. True if there may be more."""
-        with self._undone_on_error(), mapped_faults():
-            with closing(connect(self.database)) as connection:
-                row = connection.execute(_FIND_EXPIRED, (now, _EXPIRE_ROWS)).fetchone()
-            removed: int = self._cache.expire(now if row is None else math.nextafter(row[0], math.inf))
-        self.disk.forget_doomed()
-        return removed > 0
+        with self._closed_on_error(), mapped_errors():
+            while self._expired_until < now:
+                start = max(self._expired_until, now - _LONGEST_DOWNTIME_SECONDS)
+                until = min(now, start + _EXPIRE_STEP_SECONDS)
+                # Of many records with one and the same time, diskcache may leave some for the next call.
+                if self._cache.expire(until):
+                    return True
+                self._expired_until = until
+        return False
 
     def trim_some(self) -> bool:
-        """Removes a small piece of what was written longest ago, where there is too much. True if there may
-        be more."""
+        """Removes a small piece of what was written longest ago, if the store is too large. True if there may
+        be more.
+        """
         if self._max_bytes is None:
             return False
-        with self._undone_on_error(), mapped_faults():
-            excess: int = self._cache.volume() - self._max_bytes
-            removed = self._remove_oldest(excess) if excess > 0 else 0
-        self.disk.forget_doomed()
+        with self._closed_on_error(), mapped_errors():
+            volume: int = self._cache.volume()
+            if volume <= self._max_bytes:
+                return False
+            target = max(self._max_bytes, volume - _TRIM_BYTES)
+            self._cache.reset("size_limit", target, update=False)
+            removed: int = self._cache.cull()
         return removed > 0
 
     def close(self) -> None:
+        """For this thread."""
         with suppress(sqlite3.Error):
             self._cache.close()
 
-    def _remove_oldest(self, excess_bytes: int) -> int:
-        """Pages may be half empty: at most half of it at once, or too much would go."""
-        with closing(connect(self.database)) as connection:
-            oldest = connection.execute(_FIND_OLDEST, (_OLDEST_ROWS,)).fetchall()
-        removed = 0
-        with self._cache.transact():
-            for key, size_bytes in oldest:
-                removed += self._cache.delete(key)
-                excess_bytes -= 2 * (size_bytes + _ROW_BYTES)
-                if excess_bytes <= 0:
-                    break
-        return removed
-
     def _write_op(self, key: str, op: Op) -> None:
-        # diskcache adds its own time.time(): whatever clock made expires_at, that is what the row holds.
-        keep_seconds = op.expires_at - time.time()
         if op.value is None:
             self._cache.delete(key)
-        else:
-            self._cache.set(key, render_frame(key, op.value), expire=keep_seconds)
+            return
+        # diskcache adds its own time.time(). The row holds expires_at, whatever clock that came from.
+        keep_seconds = op.expires_at - time.time()
+        self._cache.set(key, render_record(key, op.value), expire=keep_seconds)
 
     @contextmanager
-    def _undone_on_error(self) -> Iterator[None]:
+    def _closed_on_error(self) -> Iterator[None]:
+        """A COMMIT that fails leaves diskcache's connection inside the transaction; closing ends it."""
         try:
             yield
         except BaseException:
-            # A COMMIT that fails leaves diskcache's connection inside the transaction; closing ends it.
             self.close()
-            self.disk.forget_written()
             raise
 
 
 def open_volume(directory: Path, max_bytes: int | None = None) -> Volume:
-    """max_bytes: None where only time removes.
+    """max_bytes: None if records leave only when they expire.
 
-    Raises Damaged (see `_check`), Locked, or Unusable (cannot be created or written).
+    Raises Damaged, Locked, or Unusable (cannot be created or written).
     """
-    with mapped_faults():
-        _check(directory)
+    with mapped_errors():
+        _check_files(directory)
         if not directory.exists():
             directory.parent.mkdir(parents=True, exist_ok=True)
             directory.mkdir(mode=0o700, exist_ok=True)
-            sync_directory(directory.parent)
-        settings = _SETTINGS if max_bytes is None else {**_SETTINGS, **_BOUNDED}
-        cache = diskcache.Cache(str(directory), timeout=_LOCK_SECONDS, disk=BytesDisk, **settings)
+            _sync_directory(directory.parent)
+        cache = _open_cache(directory, _SETTINGS if max_bytes is None else {**_SETTINGS, **_BOUNDED})
     return Volume(directory, cache, max_bytes)
 
 
-def set_aside(directory: Path) -> Path:
-    """Renames what is damaged, never deletes it. Where the directory itself cannot be renamed (it is a mount
-    point, or its parent belongs to somebody else), its content moves into a subdirectory."""
+def quarantine(directory: Path) -> Path:
+    """Renames a damaged directory and returns its new place. If it cannot be renamed (it is a mount point, or
+    its parent belongs to another user), its content moves into a subdirectory. Nothing is deleted.
+    """
     stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
-    with mapped_faults():
+    with mapped_errors():
         try:
-            aside = _choose_free(directory.with_name(f"{directory.name}.damaged-{stamp}"))
-            directory.rename(aside)
+            place = _choose_free(directory.with_name(f"{directory.name}.damaged-{stamp}"))
+            directory.rename(place)
         except OSError:
-            aside = _choose_free(directory / f"damaged-{stamp}")
-            aside.mkdir(mode=0o700)
+            place = _choose_free(directory / f"damaged-{stamp}")
+            place.mkdir(mode=0o700)
             for entry in [entry for entry in directory.iterdir() if not entry.name.startswith("damaged-")]:
-                entry.rename(aside / entry.name)
-    return aside
+                entry.rename(place / entry.name)
+    return place
 
 
 @contextmanager
 def only_process(directory: Path) -> Iterator[None]:
-    """One process at a time replaces a store. Bounded: a second rename is better than hanging at start."""
+    """One process at a time replaces a store. The wait is bounded: a second rename is better than hanging at
+    start.
+    """
     descriptor = None
     with suppress(OSError):
         descriptor = os.open(directory.parent, os.O_RDONLY)
@@ -179,48 +229,37 @@ def only_process(directory: Path) -> Iterator[None]:
         yield
     finally:
         if descriptor is not None:
-            os.close(descriptor)  # gives the lock back
+            os.close(descriptor)  # releases the lock
 
 
-def find_database(directory: Path) -> Path:
-    return directory / _DATABASE_NAME
-
-
-def connect(database: Path) -> sqlite3.Connection:
-    """To look, not to write; never creates the file."""
-    uri = database.absolute().as_uri() + "?mode=rw"
-    connection = sqlite3.connect(uri, uri=True, timeout=_LOCK_SECONDS, isolation_level=None)
-    connection.text_factory = lambda text: text.decode("utf-8", "replace")
-    connection.execute("PRAGMA query_only = 1")
-    return connection
-
-
-def _check(directory: Path) -> None:
-    """Cases: nothing there yet · not a directory, or unreadable · database unreadable · not our schema.
-
-    Tables may be missing: another process may be creating them right now.
-    """
+def _check_files(directory: Path) -> None:
+    """Raises Damaged if something is there that is not a readable store."""
     if not directory.exists() and not directory.is_symlink():
         return
     if not (directory.is_dir() and os.access(directory, os.R_OK | os.X_OK)):
         raise Damaged("not a directory that can be read")
-    database = find_database(directory)
-    if not database.exists():
-        return
-    if not (database.is_file() and os.access(database, os.R_OK)):
+    database = directory / DBNAME
+    if database.exists() and not (database.is_file() and os.access(database, os.R_OK)):
         raise Damaged("the database is not a file that can be read")
-    with closing(connect(database)) as connection:
-        _check_schema(connection)
 
 
-def _check_schema(connection: sqlite3.Connection) -> None:
-    columns = {row[1] for row in connection.execute("PRAGMA table_info(Cache)")}
-    if columns and columns != _CACHE_COLUMNS:
-        raise Damaged("the database has another schema")
-    if not connection.execute("PRAGMA table_info(Settings)").fetchall():
-        return
-    if not {row[0] for row in connection.execute("SELECT key FROM Settings")} <= _SETTING_NAMES:
+def _open_cache(directory: Path, settings: Mapping[str, object]) -> diskcache.Cache:
+    """diskcache makes an attribute of every setting that it finds; unknown ones would replace its methods."""
+    try:
+        cache = diskcache.Cache(str(directory), timeout=_LOCK_SECONDS, disk=BytesDisk, **settings)
+    except (TypeError, ValueError, KeyError, AttributeError) as error:
+        raise Damaged(f"the database cannot be opened: {type(error).__name__}") from error
+    if {name for name in vars(cache) if not name.startswith("_")} - _SETTING_NAMES:
         raise Damaged("the database has other settings")
+    return cache
+
+
+def _sync_directory(directory: Path) -> None:
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def _read_identity(database: Path) -> tuple[int, int] | None:
@@ -232,7 +271,7 @@ def _read_identity(database: Path) -> tuple[int, int] | None:
 
 
 def _choose_free(path: Path) -> Path:
-    """rename() silently replaces an empty directory, so look first."""
+    """rename() silently replaces an empty directory, so the path must not exist."""
     number, free = 1, path
     while free.exists() or free.is_symlink():
         number += 1

@@ -1,6 +1,7 @@
-"""The one thread that writes: opens the volume, commits what is pending in batches, removes what has expired.
+"""The one thread that writes: it opens the volume, commits pending operations in batches, and removes
+what has expired.
 
-Also the only one to replace a damaged volume; the reader thread reports, this one acts.
+It alone replaces a damaged volume; the reader thread only reports one.
 """
 
 import logging
@@ -8,28 +9,29 @@ import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from gateway.store.fault import Damaged, Locked, StoreError, Unusable
+from gateway.store.errors import Damaged, Locked, StoreError, Unusable
 from gateway.store.pending import Op, Pending
-from gateway.store.volume import Volume, only_process, open_volume, set_aside
+from gateway.store.volume import Volume, only_process, open_volume, quarantine
 
 _log = logging.getLogger(__name__)
 
-# One transaction: large enough for its sync to cost little per record, small enough for others to get in.
+# One transaction is large enough for its sync to cost little per record, and small enough for other
+# processes to get their turn.
 _BATCH_OPS = 512
 _BATCH_BYTES = 8 << 20
-# While the disk refuses to be written, it is asked again this often (and by every durable write).
+# While the disk cannot be written, it is tried again this often, and with every durable write.
 _RETRY_SECONDS = 5.0
 _EXPIRE_EVERY_SECONDS = 60.0
-# Between two pieces of a long expiry, so that durable writes and other processes get their turn.
+# A pause between two pieces of a long expiry lets durable writes and other processes get their turn.
 _EXPIRE_PAUSE_SECONDS = 0.05
-# Once for the volume in hand, once for a fresh one, once more if another process moved that meanwhile.
+# Once for the open volume, once for a fresh one, once more if another process moved that meanwhile.
 _TRIES = 3
-# A process that sees more damage than this looks at a broken disk, and would fill it with directories.
-_MAX_ASIDES = 10
+# More damage than this means a broken disk, which would be filled with directories.
+_MAX_QUARANTINES = 10
 
 
 class Writer:
-    """`volume` is read by other threads: the directory now in use, None where there is none."""
+    """`volume` is read by other threads. It is the volume in use, or None."""
 
     def __init__(
         self,
@@ -48,14 +50,14 @@ class Writer:
         self._max_bytes = max_bytes
         self._has_grown = True
         self._suspect: Volume | None = None
-        self._fault: StoreError | None = None
+        self._error: StoreError | None = None
         self._expire_at = 0.0
-        self._asides = 0
+        self._quarantines = 0
         self._is_ready = threading.Event()
         self._thread = threading.Thread(target=self._run, name="store-writer", daemon=True)
 
     def start(self) -> None:
-        """Returns once the volume is open, or known not to be."""
+        """Returns once the volume is open, or cannot be opened."""
         self._thread.start()
         self._is_ready.wait()
 
@@ -63,13 +65,13 @@ class Writer:
         self._thread.join()
 
     def report(self, volume: Volume) -> None:
-        """The reader found this volume damaged or moved."""
+        """The reader found that this volume is damaged or was moved."""
         self._suspect = volume
         self._pending.wake()
 
     def _run(self) -> None:
         try:
-            self._look_after_volume()
+            self._check_volume()
             self._is_ready.set()
             self._work()
         finally:
@@ -87,32 +89,32 @@ class Writer:
         self._flush()
 
     def _work_once(self) -> float:
-        """Seconds until there is something to do again."""
-        self._look_after_volume()
+        """Returns the seconds until the next round."""
+        self._check_volume()
         if not self._flush() or self.volume is None:
             return _RETRY_SECONDS
-        self._leave()
+        self._note_recovery()
         has_more = self._expire() | self._trim()
         return _EXPIRE_PAUSE_SECONDS if has_more else self._linger_seconds
 
-    def _look_after_volume(self) -> None:
-        """Opens what is not open, replaces what the reader complained of."""
+    def _check_volume(self) -> None:
+        """Opens a volume if none is open, and replaces one that the reader reported."""
         suspect, self._suspect = self._suspect, None
         try:
             if suspect is not None and suspect is self.volume:
                 self._replace(suspect, Damaged("found while reading"))
             self._open()
-        except StoreError as fault:
-            self._enter(fault)
+        except StoreError as error:
+            self._note_trouble(error)
 
     def _flush(self) -> bool:
-        """False if something is left."""
+        """False if something could not be written."""
         while batch := self._pending.take(_BATCH_OPS, _BATCH_BYTES):
             try:
                 self._write(batch)
-            except StoreError as fault:
-                self._pending.give_back(fault)
-                self._enter(fault)
+            except StoreError as error:
+                self._pending.return_taken(error)
+                self._note_trouble(error)
                 return False
             self._pending.settle()
         return True
@@ -122,18 +124,18 @@ class Writer:
             volume = self._open()
             try:
                 volume.write(batch)
-            except Damaged as fault:
-                self._replace(volume, fault)
+            except Damaged as error:
+                self._replace(volume, error)
                 continue
-            # Only now is it certain that no other process set the directory aside before the commit.
+            # Only now is it certain that no other process moved the directory before the commit.
             if volume.is_current():
                 self._has_grown = True
                 return
             self._drop_volume()
-        raise Unusable("damaged or moved again and again")
+        raise Unusable("damaged or moved several times in a row")
 
     def _expire(self) -> bool:
-        """True if there is more to remove."""
+        """Removes expired records once a minute. True if there may be more."""
         now = self._clock()
         if self.volume is None or now < self._expire_at:
             return False
@@ -143,15 +145,15 @@ class Writer:
         except Damaged:
             self.report(self.volume)
             return False
-        except StoreError as fault:
-            _log.warning("store %s: expired records stay for now (%s)", self._directory, fault)
+        except StoreError as error:
+            _log.warning("store %s: expired records cannot be removed now (%s)", self._directory, error)
             return False
         if has_more:
             self._expire_at = now
         return has_more
 
     def _trim(self) -> bool:
-        """The same for what is too much, after something was written."""
+        """After a write, removes the oldest records if the store is too large. True if there may be more."""
         has_grown, self._has_grown = self._has_grown, False
         if self.volume is None or not has_grown:
             return False
@@ -159,36 +161,41 @@ class Writer:
             self._has_grown = self.volume.trim_some()
         except Damaged:
             self.report(self.volume)
-        except StoreError as fault:
-            _log.warning("store %s: the oldest records stay for now (%s)", self._directory, fault)
+        except StoreError as error:
+            _log.warning("store %s: the oldest records cannot be removed now (%s)", self._directory, error)
         return self._has_grown
 
     def _open(self) -> Volume:
         if self.volume is None:
             try:
                 self.volume = open_volume(self._directory, self._max_bytes)
-            except Damaged as fault:
-                self.volume = self._open_afresh(None, fault)
+            except Damaged as error:
+                self.volume = self._open_afresh(None, error)
         return self.volume
 
-    def _replace(self, volume: Volume, fault: Damaged) -> None:
+    def _replace(self, volume: Volume, error: Damaged) -> None:
         self._drop_volume()
-        self.volume = self._open_afresh(volume, fault)
+        self.volume = self._open_afresh(volume, error)
 
-    def _open_afresh(self, damaged: Volume | None, fault: Damaged) -> Volume:
-        """Cases: another process has already replaced it · it really is damaged: set aside, new one."""
+    def _open_afresh(self, damaged: Volume | None, error: Damaged) -> Volume:
+        """If another process has already replaced the volume, opens that one; otherwise moves the damaged
+        directory away and begins with an empty one.
+        """
         with only_process(self._directory):
             if damaged is None or not damaged.is_current():
                 try:
                     return open_volume(self._directory, self._max_bytes)
-                except Damaged as still:
-                    fault = still
-            self._asides += 1
-            if self._asides > _MAX_ASIDES:
-                raise Unusable(f"damaged {self._asides} times, {fault}")
-            aside = set_aside(self._directory)
+                except Damaged as other:
+                    error = other
+            self._quarantines += 1
+            if self._quarantines > _MAX_QUARANTINES:
+                raise Unusable(f"damaged {self._quarantines} times, {error}")
+            place = quarantine(self._directory)
             _log.error(
-                "store %s is damaged (%s): set aside as %s, a new one begins", self._directory, fault, aside
+                "store %s is damaged (%s): moved to %s, starting with an empty store",
+                self._directory,
+                error,
+                place,
             )
             return open_volume(self._directory, self._max_bytes)
 
@@ -197,15 +204,15 @@ class Writer:
         if volume is not None:
             volume.close()
 
-    def _enter(self, fault: StoreError) -> None:
-        """The disk refuses; said once, until it works again."""
-        if self._fault is None and isinstance(fault, Locked):
+    def _note_trouble(self, error: StoreError) -> None:
+        """Logged once, until the store can be written again."""
+        if self._error is None and isinstance(error, Locked):
             _log.warning("store %s is locked by another process: writes wait in memory", self._directory)
-        elif self._fault is None:
-            _log.error("store %s cannot be written (%s): going on in memory", self._directory, fault)
-        self._fault = fault
+        elif self._error is None:
+            _log.error("store %s cannot be written (%s): records are kept in memory", self._directory, error)
+        self._error = error
 
-    def _leave(self) -> None:
-        if self._fault is not None:
+    def _note_recovery(self) -> None:
+        if self._error is not None:
             _log.info("store %s can be written again", self._directory)
-        self._fault = None
+        self._error = None

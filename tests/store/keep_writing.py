@@ -1,4 +1,4 @@
-"""A child process that writes until it is killed and prints each key once it was told that it is durable.
+"""A child process that writes until it is killed, and prints each key once it is durable.
 
 Run as `python -m tests.store.keep_writing DIRECTORY ROUND`.
 """
@@ -12,7 +12,7 @@ from gateway.store.disk import DiskStore
 
 
 def make_value(key: str) -> bytes:
-    """The value tells its key, so that whoever reads it can judge it. Some are large enough for a file."""
+    """The value names its key, so that a reader can check it. Some are large."""
     number = int(key.rpartition(".")[2])
     size = (1 << 20) + 5 if number % 40 == 7 else 100 + number * 37 % 5_000
     return (key.encode() + b"|") * (size // len(key))
@@ -24,7 +24,7 @@ async def write_for_ever(directory: Path, round_: str) -> None:
     for number in itertools.count():
         key = f"{round_}.{number}"
         store.write(f"head:{key}", make_value(key), keep_seconds=3_600)
-        # One key is rewritten all the time, now and then with a file: the older value survives until then.
+        # One key is rewritten all the time, now and then with a large value.
         latest = f"{round_}.{number // 40 * 40 + 7}" if number % 2 else key
         store.write(f"same:{round_}", make_value(latest), keep_seconds=3_600)
         if number % 3 == 0:

@@ -1,6 +1,6 @@
 import pytest
 
-from gateway.store.fault import StoreError
+from gateway.store.errors import StoreError
 from gateway.store.memory import MemoryStore
 
 

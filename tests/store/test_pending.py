@@ -2,7 +2,7 @@ from concurrent.futures import Future
 
 import pytest
 
-from gateway.store.fault import StoreError, Unusable
+from gateway.store.errors import StoreError, Unusable
 from gateway.store.pending import Op, Pending
 
 ALL = {"max_ops": 512, "max_bytes": 1 << 20}
@@ -29,7 +29,7 @@ def test_what_was_taken_stays_visible_until_it_is_settled() -> None:
     assert pending.find(["a"]) == {}
 
 
-def test_whoever_waits_for_a_replaced_write_is_told_by_its_successor() -> None:
+def test_a_waiter_of_a_replaced_write_is_resolved_by_its_successor() -> None:
     pending, waiter = Pending(10_000), Future[None]()
     pending.put("a", Op(b"1", 1.0, (waiter,)))
     pending.put("a", Op(b"2", 1.0))
@@ -68,7 +68,7 @@ def test_a_disk_that_refuses_leaves_the_newest_in_memory() -> None:
     pending.put("a0", Op(bytes(1_000), 1.0, (waiter,)))
     pending.take(**ALL)
     pending.put("a1", Op(bytes(1_000), 1.0))
-    pending.give_back(Unusable("full"))
+    pending.return_taken(Unusable("full"))
     with pytest.raises(StoreError, match="full"):
         waiter.result(0)
     assert pending.put("a2", Op(bytes(1_000), 1.0))
@@ -83,7 +83,7 @@ def test_a_write_that_was_replaced_while_it_was_taken_does_not_come_back() -> No
     pending.take(**ALL)
     pending.put("c", Op(b"2", 1.0))
     pending.put("a", Op(b"new", 1.0))
-    pending.give_back(Unusable("full"))
+    pending.return_taken(Unusable("full"))
     assert [(key, op.value) for key, op in pending.take(**ALL).items()] == [
         ("b", b"1"),
         ("c", b"2"),
@@ -99,7 +99,7 @@ def test_a_closed_queue_takes_nothing_and_knows_what_was_lost() -> None:
     assert not pending.put("b", Op(b"1", 1.0))
 
 
-def test_whoever_was_cancelled_is_not_told() -> None:
+def test_a_cancelled_waiter_is_left_alone() -> None:
     pending, waiter = Pending(10_000), Future[None]()
     pending.put("a", Op(b"1", 1.0, (waiter,)))
     waiter.cancel()

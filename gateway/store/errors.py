@@ -1,0 +1,73 @@
+"""The errors of a store, and the one place where those of sqlite, diskcache and the file system become them.
+
+StoreError
+├── Damaged    the directory or its database is damaged: the writer moves it out of the way
+├── Locked     another process is writing: try again later
+└── Unusable   cannot be written: full, read-only, closed
+"""
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import diskcache
+
+
+class StoreError(Exception):
+    """The store could not do what it was asked. The message never holds content."""
+
+
+class Damaged(StoreError): ...
+
+
+class Locked(StoreError): ...
+
+
+class Unusable(StoreError): ...
+
+
+# Primary result codes, https://www.sqlite.org/rescode.html.
+_DAMAGE = {
+    sqlite3.SQLITE_CORRUPT,
+    sqlite3.SQLITE_NOTADB,
+    sqlite3.SQLITE_FORMAT,
+    sqlite3.SQLITE_MISMATCH,
+    sqlite3.SQLITE_CONSTRAINT,
+}
+_LOCKS = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL}
+# Extended codes for damage in the file system; other I/O errors (full, gone, refused) are not damage.
+_DAMAGED_READS = {sqlite3.SQLITE_IOERR_SHORT_READ, sqlite3.SQLITE_IOERR_CORRUPTFS}
+# What sqlite says when tables are not the ones that diskcache made.
+_WRONG_TABLES = ("no such", "no column", "malformed", "syntax error", "could not decode")
+
+
+@contextmanager
+def mapped_errors() -> Iterator[None]:
+    """Foreign exceptions become a StoreError."""
+    try:
+        yield
+    except (sqlite3.Error, diskcache.Timeout, OSError) as error:
+        raise translate(error) from error
+
+
+def translate(error: BaseException) -> StoreError:
+    """In this order: damaged by its code · damaged by its text · locked · otherwise unusable."""
+    root = _find_root(error)
+    text = f"{type(root).__name__}: {root}"
+    if not isinstance(root, sqlite3.Error):
+        return Locked(text) if isinstance(root, diskcache.Timeout) else Unusable(text)
+    # Python's own errors about a value that it cannot decode have no code.
+    code: int = getattr(root, "sqlite_errorcode", sqlite3.SQLITE_ERROR)
+    if code & 0xFF in _DAMAGE or code in _DAMAGED_READS:
+        return Damaged(text)
+    if code == sqlite3.SQLITE_ERROR and any(words in str(root).lower() for words in _WRONG_TABLES):
+        return Damaged(text)
+    return Locked(text) if code & 0xFF in _LOCKS else Unusable(text)
+
+
+def _find_root(error: BaseException) -> BaseException:
+    """The first error of the chain. diskcache turns any failure of BEGIN into Timeout, and a ROLLBACK after
+    sqlite has already rolled back (disk full) fails with an error of its own."""
+    while isinstance(error.__context__, (sqlite3.Error, OSError)):
+        error = error.__context__
+    return error
