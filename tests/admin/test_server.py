@@ -1,4 +1,4 @@
-"""The admin port, as operators and as others see it."""
+"""Who may use the admin port, and what happens if it cannot be opened."""
 
 import asyncio
 
@@ -15,9 +15,9 @@ from tests.toy.upstream import ToyUpstream
 async def read(port: int, headers: dict[str, str] | None = None, path: str = "/metrics") -> tuple[int, str]:
     async with (
         aiohttp.ClientSession() as client,
-        client.get(f"http://127.0.0.1:{port}{path}", headers=headers) as answer,
+        client.get(f"http://127.0.0.1:{port}{path}", headers=headers) as response,
     ):
-        return answer.status, await answer.text()
+        return response.status, await response.text()
 
 
 async def test_compactions_and_refusals_are_counted() -> None:
@@ -35,7 +35,7 @@ async def test_compactions_and_refusals_are_counted() -> None:
     assert 'gateway_compactions_total{kind="summary",result="status 500"} 1.0' in text
     assert 'gateway_compactions_total{kind="summary",result="done"}' in text
     assert "gateway_silent_truncations_total 0.0" in text
-    # Nobody's conversation, key or tenant.
+    # Metrics name no conversation, key or model.
     names = [answer.header("x-gateway-conversation") or "" for answer in run.answers]
     assert not any(name in text for name in (*names, "key:", "toy-model"))
 
@@ -54,33 +54,61 @@ async def test_compactions_and_refusals_are_counted() -> None:
         ({"Authorization": "Bearer secret", "Origin": "http://["}, 403),
     ],
 )
-async def test_only_who_may_see_it_does(headers: dict[str, str], status: int) -> None:
+async def test_only_requests_with_the_token_and_the_right_origin_are_served(
+    headers: dict[str, str], status: int
+) -> None:
     more = "admin: {port: 0, token: secret}\n"
     async with ToyUpstream() as toy, running_gateway(make_settings(toy, more=more)) as gateway:
         assert (await read(gateway.handle.admin_port, headers))[0] == status
 
 
-async def test_what_is_not_there_is_404_and_never_relayed() -> None:
+@pytest.mark.parametrize(
+    ("method", "path", "status"),
+    [
+        ("HEAD", "/metrics", 200),
+        ("POST", "/metrics", 404),
+        ("HEAD", "/api/events", 404),
+        ("GET", "/api/conversations/0123456789abcdef/compact", 404),
+        ("GET", "/metrics/", 404),
+        ("GET", "/", 404),
+    ],
+)
+async def test_each_page_has_its_methods(method: str, path: str, status: int) -> None:
+    async with (
+        ToyUpstream() as toy,
+        running_gateway(make_settings(toy, more="admin: {port: 0}\n")) as gateway,
+    ):
+        url = f"http://127.0.0.1:{gateway.handle.admin_port}{path}"
+        async with aiohttp.ClientSession() as client, client.request(method, url) as response:
+            assert response.status == status
+            if status == 404 and method != "HEAD":
+                assert await response.json() == {"error": "no such page"}
+
+
+async def test_an_unknown_page_is_404_and_never_relayed() -> None:
     more = "admin: {port: 0}\n"
     async with ToyUpstream() as toy, running_gateway(make_settings(toy, more=more)) as gateway:
         assert (await read(gateway.handle.admin_port, path="/v1/models"))[0] == 404
         assert (await read(gateway.port, path="/metrics"))[0] == 200
-    # The data port knows no such page: it is the upstream's.
+    # The data port has no pages of its own: it relays the path to the upstream.
     assert [seen.path for seen in toy.requests] == ["/v1/metrics"]
 
 
-async def test_a_port_that_is_taken_costs_the_metrics_not_the_traffic() -> None:
+async def test_an_admin_port_that_is_taken_does_not_stop_the_gateway(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     async with ToyUpstream() as toy:
         more = f"admin: {{port: {toy.port}}}\n"
         async with running_gateway(make_settings(toy, more=more)) as gateway:
             assert gateway.handle.admin_port == 0
             assert (await read(gateway.port, path="/healthz"))[0] == 200
+    assert "admin port not opened: " in caplog.text and "address already in use" in caplog.text
 
 
 @pytest.mark.parametrize(
     ("line", "status"), [("Authorization: Bearer s\xe9cret", 401), ("Authorization: Bearer secr\x01et", 400)]
 )
-async def test_what_cannot_be_read_is_refused_and_not_quoted_in_the_log(
+async def test_a_header_that_cannot_be_read_is_refused_and_not_quoted_in_the_log(
     line: str, status: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     more = "admin: {port: 0, token: secret}\n"
@@ -88,7 +116,7 @@ async def test_what_cannot_be_read_is_refused_and_not_quoted_in_the_log(
         reader, writer = await asyncio.open_connection("127.0.0.1", gateway.handle.admin_port)
         lines = ("GET /metrics HTTP/1.1", "Host: localhost", line, "Connection: close", "", "")
         writer.write("\r\n".join(lines).encode("latin-1"))
-        answer = await reader.read()
+        response = await reader.read()
         writer.close()
-    assert answer.split(b" ")[1] == str(status).encode()
+    assert response.split(b" ")[1] == str(status).encode()
     assert "secr" not in caplog.text
