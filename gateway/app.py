@@ -46,6 +46,11 @@ class Gateway:
         """The events of this process."""
         return self._parts.foundation.bus
 
+    @property
+    def is_idle(self) -> bool:
+        """True if no learning or compaction runs in the background."""
+        return self._parts.compactor.is_idle
+
     async def start(self) -> None:
         """Raises OSError for a port that is taken, or an upstream that is this gateway."""
         async with AsyncExitStack() as exits:

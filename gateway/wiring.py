@@ -9,8 +9,9 @@ from gateway.admin.pages import AdminPages, Sources
 from gateway.admin.server import AdminServer
 from gateway.compaction.compactor import Compactor
 from gateway.compaction.job import CompactionJob
-from gateway.compaction.pivots import Digester, PivotMaker
-from gateway.compaction.summarizer import HookedSummarizer, Summarizer
+from gateway.compaction.manual import ManualCompaction
+from gateway.compaction.pivots import PivotMaker
+from gateway.compaction.summarizer import Summarizer
 from gateway.compaction.summary_client import SummaryClient, SummaryModels
 from gateway.compaction.summary_prompt import SummaryCallBuilder
 from gateway.conversations.recognizer import Recognizer
@@ -34,7 +35,7 @@ from gateway.pipeline.relay import Relay
 from gateway.pipeline.rewriter import Rewriter
 from gateway.pipeline.sender import Sender
 from gateway.pipeline.turns import TurnBuilder
-from gateway.planning.learning import Calibrator, LimitLearner
+from gateway.planning.learning import Learner
 from gateway.planning.message_sizes import Sizer, TextCounter
 from gateway.planning.planner import Planner
 from gateway.planning.tokenizer import Tokenizer, count_by_length, count_by_length_up
@@ -82,13 +83,14 @@ class Planning:
     tokenizer: Tokenizer
     sizer: Sizer
     planner: Planner
-    calibrator: Calibrator
+    learner: Learner
 
 
 @dataclass(frozen=True, kw_only=True)
 class Compaction:
     job: CompactionJob
     compactor: Compactor
+    manual: ManualCompaction
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -170,7 +172,7 @@ def build_planning(foundation: Foundation, limits: Limits) -> Planning:
         tokenizer=tokenizer,
         sizer=sizer,
         planner=Planner(foundation.state, sizer),
-        calibrator=Calibrator(foundation.state.calibrations, sizer, limits.book, foundation.reporter),
+        learner=Learner(foundation.state.calibrations, sizer, limits.book, foundation.reporter),
     )
 
 
@@ -191,19 +193,19 @@ def build_hooks(settings: Settings, client: httpx.AsyncClient) -> Hooks:
 
 def build_summarizer(
     settings: Settings, limits: Limits, planning: Planning, hooks: Hooks, client: httpx.AsyncClient
-) -> HookedSummarizer:
+) -> Summarizer:
     models = SummaryModels()
     builder = SummaryCallBuilder(Upstreams(settings), limits.book, planning.sizer, models)
     pivots = PivotMaker(planning.sizer)
-    summarizer = Summarizer(SummaryClient(client), builder, models, planning.sizer, pivots)
-    return HookedSummarizer(summarizer, hooks)
+    return Summarizer(SummaryClient(client), builder, models, planning.sizer, pivots, hooks)
 
 
-def build_compaction(foundation: Foundation, planning: Planning, summarizer: HookedSummarizer) -> Compaction:
+def build_compaction(foundation: Foundation, planning: Planning, summarizer: Summarizer) -> Compaction:
     state, reporter, planner = foundation.state, foundation.reporter, planning.planner
-    digester = Digester(planning.sizer, PivotMaker(planning.sizer))
-    job = CompactionJob(state, planner, summarizer, digester, reporter)
-    return Compaction(job=job, compactor=Compactor(state, planner, planning.calibrator, job, reporter))
+    job = CompactionJob(state, summarizer, PivotMaker(planning.sizer), reporter)
+    compactor = Compactor(state, planner, planning.learner, job, reporter)
+    manual = ManualCompaction(state, planner, compactor, reporter)
+    return Compaction(job=job, compactor=compactor, manual=manual)
 
 
 def build_pipeline(
@@ -222,14 +224,14 @@ def build_pipeline(
     )
     rewriter = Rewriter(cache.facts_bytes)
     relay = Relay(settings)
-    learner = LimitLearner(limits.book, planning.calibrator)
+    learner = planning.learner
     sender = Sender(settings, rewriter, relay, compactor, registry, learner)
-    planning_step = PlanningStep(settings, planner, compactor, compaction.job)
+    planning_step = PlanningStep(settings, planner, compactor, compaction.job, compaction.manual)
     proxy = Proxy(
         settings=settings,
         admission=Admission(Tenancy(settings), Upstreams(settings)),
         turns=turns,
-        commands=Commands(settings, compactor),
+        commands=Commands(settings, compaction.manual),
         count_tokens=CountTokens(turns, planner, rewriter, relay),
         planning=planning_step,
         sender=sender,
@@ -247,7 +249,7 @@ def build_admin(
         events=EventStream(foundation.bus),
         registry=registry,
         pivots=foundation.state.pivots,
-        compactor=compaction.compactor,
+        manual=compaction.manual,
         compaction_log=foundation.log_writer,
         originals=foundation.archive,
     )

@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 from gateway.conversations.recognizer import Received, Recognizer
-from gateway.core.compaction.plan import Plan, Situation, decide
+from gateway.core.compaction.plan import Plan, decide
+from gateway.core.compaction.situation import Situation
 from gateway.core.history.pivot import Mark, Pivot
 from gateway.core.history.view import View
 from gateway.core.limits.model_limits import Limits

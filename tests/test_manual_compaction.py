@@ -46,7 +46,7 @@ def texts_of(run: Run) -> list[Any]:
 
 async def finished(gateway: RunningGateway) -> None:
     """Until no compaction by hand is under way."""
-    await wait_until(lambda: not gateway.handle._compactor._asked)
+    await wait_until(lambda: gateway.handle.is_idle)
 
 
 async def test_a_compaction_asked_for_between_two_requests_applies_from_the_next_one_on() -> None:

@@ -30,7 +30,7 @@ async def get(gateway: RunningGateway, path: str) -> tuple[int, bytes]:
 
 async def read_lists(gateway: RunningGateway, conversation: str) -> list[Any]:
     """Once nothing is under way; the oldest first."""
-    await wait_until(lambda: not gateway.handle._compactor._tasks)
+    await wait_until(lambda: gateway.handle.is_idle)
     await gateway.handle._archive.finish()
     status, body = await get(gateway, f"{conversation}/originals")
     assert status == 200

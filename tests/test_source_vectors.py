@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from gateway.core.compaction.plan import Plan, Situation, decide, decide_after
+from gateway.core.compaction.plan import Plan, decide, decide_after
+from gateway.core.compaction.situation import Situation
 from gateway.core.history.conversation import Conversation
 from gateway.core.history.pivot import Pivot, find_eligible_pivots
 from gateway.core.history.view import FRAME_TOKENS, Size, View
@@ -78,11 +79,7 @@ def is_full(policy: Policy, case: dict[str, Any]) -> bool:
         [10, prompt, 10],
         limits=Limits(**case["limit"]),
     )
-    return decide_after(situation, _nothing_in_force(), total) is not None
-
-
-def _nothing_in_force() -> Plan:
-    return Plan(pivot=None, batches=(), new_batch=None, received=0, sent=0, output=None)
+    return decide_after(situation, total) is not None
 
 
 @named([case for case in read_cases("is_overflow") if case["seed_formula"] is not None])

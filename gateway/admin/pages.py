@@ -11,7 +11,7 @@ import msgspec
 from aiohttp import web
 
 from gateway.admin.event_stream import EventStream
-from gateway.compaction.compactor import Compactor
+from gateway.compaction.manual import ManualCompaction
 from gateway.conversations.registry import ConversationRecord, Registry
 from gateway.core.compaction.command import LONGEST_INSTRUCTIONS_CHARS
 from gateway.reporting.compaction_log import CompactionLogWriter, Entry
@@ -28,13 +28,13 @@ _PRIVATE: Final = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosni
 
 
 class Sources(msgspec.Struct, frozen=True, kw_only=True):
-    """Where the pages find what they show; `compactor` carries out the one order that there is."""
+    """Where the pages find what they show; `manual` carries out the one order that there is."""
 
     metrics: Metrics
     events: EventStream
     registry: Registry
     pivots: Pivots
-    compactor: Compactor
+    manual: ManualCompaction
     compaction_log: CompactionLogWriter
     originals: OriginalsArchive
 
@@ -94,10 +94,10 @@ class AdminPages:
             return web.json_response({"error": 'the body must be {"instructions": "..."}'}, status=400)
         instructions = (body.instructions or "").strip()
         turn = self._registry.read_turn(record.head.conversation)
-        compactor = self._sources.compactor
+        manual = self._sources.manual
         if turn is None:
-            compactor.postpone(record.head, instructions)
-        elif not compactor.compact(turn, instructions):
+            manual.schedule(record.head, instructions)
+        elif not manual.compact(turn, instructions):
             return web.json_response({"error": "a compaction by hand is under way"}, status=409)
         begins = "now" if turn is not None else "at the next request"
         return web.json_response({"id": record.head.conversation, "begins": begins}, status=202)

@@ -1,7 +1,7 @@
-"""Carries out what plans decide, and is the only writer of state.
+"""Records answers and compacts in the background.
 
-Its tasks belong to the app: a client that hangs up neither stops nor loses a summary. One summary per chain
-at a time.
+This package alone writes state, except for learned limits. Background tasks belong to the app: a client that
+disconnects neither stops nor loses a summary.
 """
 
 import asyncio
@@ -9,29 +9,19 @@ import logging
 import time
 from collections.abc import Coroutine
 from dataclasses import dataclass, replace
-from typing import Any
-
-import msgspec
+from typing import Any, TypeVar
 
 from gateway.compaction.job import CompactionJob
 from gateway.conversations.turn import Turn
 from gateway.core.compaction.cut import Cut
-from gateway.core.compaction.manual import (
-    Failed,
-    Folded,
-    ManualOutcome,
-    NothingToFold,
-    choose_manual_cut,
-    choose_remaining_cut,
-    measure_fold,
-)
-from gateway.core.compaction.plan import Plan, Situation, decide_after
-from gateway.core.compaction.request import Compaction, CompactionRequest
+from gateway.core.compaction.plan import Plan, decide_after
+from gateway.core.compaction.request import CompactionRequest, CompactionResult
+from gateway.core.compaction.situation import Situation
 from gateway.core.history.conversation import Conversation, find_open_group
 from gateway.core.history.head import Head, smooth_growth
 from gateway.core.history.pivot import is_on_chain
 from gateway.core.sizing.usage import Usage
-from gateway.planning.learning import Calibrator
+from gateway.planning.learning import Learner
 from gateway.planning.planner import Planner
 from gateway.reporting.reporter import Reporter
 from gateway.state.records import Marker
@@ -39,246 +29,158 @@ from gateway.state.state import State
 
 log = logging.getLogger("gateway.compactor")
 
+T = TypeVar("T")
+
 
 @dataclass(frozen=True, slots=True)
 class _Running:
-    tenant: str
+    """A compaction in progress. key: of the chain up to `covers`."""
+
+    owner: str
     key: str
     covers: int
-    task: "asyncio.Task[Compaction]"
-
-
-@dataclass(frozen=True, slots=True)
-class _Asked:
-    """What a person asked for. key: the chain of the request that it was asked at."""
-
-    key: str
-    task: "asyncio.Task[ManualOutcome]"
+    task: "asyncio.Task[CompactionResult]"
 
 
 class Compactor:
     def __init__(
-        self,
-        state: State,
-        planner: Planner,
-        calibrator: Calibrator,
-        folding: CompactionJob,
-        reporter: Reporter,
+        self, state: State, planner: Planner, learner: Learner, job: CompactionJob, reporter: Reporter
     ) -> None:
         self._state = state
         self._planner = planner
-        self._calibrator = calibrator
-        self._folding = folding
+        self._learner = learner
+        self._job = job
         self._reporter = reporter
-        self._digesting: dict[str, asyncio.Task[bool]] = {}
         self._running: dict[str, _Running] = {}
-        # Conversations whose compaction a person asked for.
-        self._asked: dict[str, _Asked] = {}
+        self._digesting: dict[str, asyncio.Task[bool]] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
 
+    @property
+    def is_idle(self) -> bool:
+        """True if no background task is left."""
+        return not self._tasks
+
     async def close(self) -> None:
-        """Unfinished work is dropped; its markers stay and bring it back at the chain's next request."""
+        """Cancels unfinished work. Its markers stay, so the next request of the chain starts it again."""
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    # What the proxy hands over, in plain calls.
+    # Answers
 
     def observe(self, turn: Turn, plan: Plan, usage: Usage | None) -> Head:
-        """After an answer that upstream gave: records the head, and looks whether the window is filling."""
-        head, lines = _make_head(turn, plan, usage), turn.thresholds
-        in_sight = turn.is_near(head.total_tokens)
-        # With nothing in force and the lines out of sight, nothing would be lost with it.
-        matters = in_sight or head.pivot is not None or bool(head.batches)
-        is_worth_saving = matters and self._state.heads.is_worth_saving(
-            head, lines.soft if lines is not None else 0
-        )
-        if is_worth_saving:
-            self._state.heads.save(head)
-        else:
-            self._state.heads.hold(head)
+        """Records a complete answer; prepares a compaction in the background if the window is filling."""
+        head = _make_head(turn, plan, usage)
+        is_worth_saving = self._save_head(turn, head)
         if plan.new_batch is not None:
             self._state.pivots.save_batch(plan.new_batch)
             self._reporter.note_pruning(turn, plan.new_batch, plan.sent)
         if is_worth_saving:
             self._state.pivots.refresh(plan.pivot, plan.batches)
         if usage is not None and (
-            self._calibrator.wants_look(turn, plan, usage, in_sight=in_sight)
-            or self._planner.is_near(turn, head.total_tokens)
+            self._learner.wants_answer(turn, plan, usage)
+            or self._planner.is_past_soft(turn, head.total_tokens)
         ):
-            self._spawn(self._learn(turn, plan, usage))
+            self.spawn(self._learn(turn, plan, usage))
         return head
 
-    def start(self, turn: Turn, cut: Cut, order: CompactionRequest) -> "asyncio.Task[Compaction]":
-        """The compaction of this cut, or the one that runs on the chain already."""
-        conversation = turn.received.conversation
-        running = self._find_on_chain(turn.owner, conversation)
+    def _save_head(self, turn: Turn, head: Head) -> bool:
+        """True if it is written to the store, too. Without it a conversation far below its thresholds, with
+        no pivot and no batch, loses nothing.
+        """
+        matters = turn.is_near(head.total_tokens) or head.pivot is not None or bool(head.batches)
+        soft_tokens = turn.thresholds.soft if turn.thresholds is not None else 0
+        is_worth_saving = matters and self._state.heads.is_worth_saving(head, soft_tokens)
+        if is_worth_saving:
+            self._state.heads.save(head)
+        else:
+            self._state.heads.hold(head)
+        return is_worth_saving
+
+    async def _learn(self, turn: Turn, plan: Plan, usage: Usage) -> None:
+        """Calibrates by an answer, then decides whether to compact."""
+        truncated = await self._learner.learn_from_answer(turn, plan, usage)
+        if truncated is not None:
+            # The usage counts only a part of the prompt, so the head is saved without it.
+            self._state.heads.save(_make_head(turn, plan, None))
+            turn = truncated
+        if self._planner.is_past_soft(turn, usage.total):
+            await self._compact_if_needed(turn, plan, usage.total)
+
+    # Compactions
+
+    def start(
+        self, turn: Turn, situation: Situation, cut: Cut, request: CompactionRequest
+    ) -> "asyncio.Task[CompactionResult]":
+        """Starts a compaction, or returns the one in progress: a chain has one at a time."""
+        running = self._find_on_chain(turn)
         if running is not None:
             return running.task
-        key = conversation.chain[cut.covers].hex()
-        task = self._spawn(self._folding.summarize(turn, cut, order))
+        key = situation.conversation.chain[cut.covers].hex()
+        task = self.spawn(self._job.compact(turn, situation, cut, request))
         self._running[key] = _Running(turn.owner, key, cut.covers, task)
         task.add_done_callback(lambda _: self._running.pop(key, None))
         return task
 
-    def start_digest(self, turn: Turn, cut: Cut) -> "asyncio.Task[bool]":
-        """A digest in place of the summary that is not to be had. True: a pivot is ready."""
-        key = turn.received.conversation.chain[cut.covers].hex()
+    def start_digest(self, turn: Turn, situation: Situation, cut: Cut) -> "asyncio.Task[bool]":
+        """Starts a digest of this cut, or returns the one in progress. Its result: is a pivot ready?"""
+        key = situation.conversation.chain[cut.covers].hex()
         task = self._digesting.get(key)
         if task is None:
-            task = self._digesting[key] = self._spawn(self._folding.digest(turn, cut))
+            task = self._digesting[key] = self.spawn(self._job.digest(turn, situation, cut))
             task.add_done_callback(lambda _: self._digesting.pop(key, None))
         return task
 
-    def find_running(self, owner: str, conversation: Conversation) -> "asyncio.Task[Compaction] | None":
-        """A compaction under way whose pivot this conversation could use."""
-        running = self._find_on_chain(owner, conversation)
-        if running is None or running.covers > find_open_group(conversation):
-            return None
-        return running.task
+    def find_running(self, turn: Turn) -> "asyncio.Task[CompactionResult] | None":
+        """The compaction in progress on this chain, whatever it will cover."""
+        running = self._find_on_chain(turn)
+        return running.task if running is not None else None
 
-    def _find_on_chain(self, owner: str, conversation: Conversation) -> _Running | None:
-        """One summary per chain at a time: whatever it will cover."""
+    def is_preparing(self, turn: Turn) -> bool:
+        """True if a compaction is in progress whose pivot this request could use."""
+        running = self._find_on_chain(turn)
+        return running is not None and running.covers <= find_open_group(turn.received.conversation)
+
+    def _find_on_chain(self, turn: Turn) -> _Running | None:
+        conversation: Conversation = turn.received.conversation
         for running in self._running.values():
-            if running.tenant == owner and is_on_chain(conversation, running.key, running.covers):
+            if running.owner == turn.owner and is_on_chain(conversation, running.key, running.covers):
                 return running
         return None
 
     def resume(self, turn: Turn) -> None:
-        """A marker that a crash left behind, or that a person left, runs at its chain's next request."""
-        head = turn.head
-        marker = self._state.tasks.take_marker(head.key) if head is not None else None
-        if head is None or marker is None:
-            return
-        if not marker.auto:
-            self.compact(turn, marker.instructions)
-        elif head.prompt_tokens:
-            self._spawn(self._consider(turn, None, head.total_tokens))
+        """Decides again about an automatic compaction that a stop of the gateway interrupted."""
+        if turn.head is not None and turn.head.prompt_tokens:
+            self.spawn(self._compact_if_needed(turn, None, turn.head.total_tokens))
 
-    # What a person asks for.
+    async def _compact_if_needed(self, turn: Turn, plan: Plan | None, total_tokens: int) -> None:
+        """plan: what the answered request was sent with; None after a restart.
 
-    def compact(self, turn: Turn, instructions: str) -> "asyncio.Task[ManualOutcome] | None":
-        """Whatever the lines say; applies from the next request on. None: another one is under way already.
-
-        The same command once more is the one that is under way.
+        The marker is saved before the work begins (docs/sources.md, 000 section 4). If the task is cancelled
+        because the gateway stops, the marker stays.
         """
-        key = turn.received.conversation.key.hex()
-        asked = self._asked.get(turn.conversation_id)
-        if asked is not None:
-            return asked.task if turn.command is not None and asked.key == key else None
-        work = self._compact if turn.command is None else self._obey
-        task = self._spawn(work(turn, instructions))
-        self._asked[turn.conversation_id] = _Asked(key, task)
-        task.add_done_callback(lambda _: self._asked.pop(turn.conversation_id, None))
-        return task
-
-    def postpone(self, head: Head, instructions: str) -> None:
-        """The same, begun at the conversation's next request."""
-        self._state.tasks.leave_marker(_make_marker(head.owner, head.key, head.length, instructions))
-
-    async def _compact(self, turn: Turn, instructions: str) -> ManualOutcome:
-        """Should we be stopped, the marker brings the work back at the conversation's next request."""
-        head = self._state.heads.find(turn.received.conversation, turn.scope)
-        marker = self._queue(turn, instructions)
-        outcome = await self._fold_by_hand(msgspec.structs.replace(turn, head=head), instructions, head)
-        self._state.tasks.drop_marker(marker.key)
-        return outcome
-
-    async def _obey(self, turn: Turn, instructions: str) -> ManualOutcome:
-        """A command of the conversation itself, once: the same one again with nothing new before it is done
-        already. It leaves no marker: who waits for the answer asks again.
-        """
-        key = turn.received.conversation.key.hex()
-        done = await self._state.tasks.load_command(turn.owner, key)
-        if done is not None:
-            return done
-        outcome = await self._fold_by_hand(turn, instructions, _make_place(turn))
-        if isinstance(outcome, Folded):
-            # In this order: who finds that it is done must find it in force, too.
-            self._state.heads.flush()
-            self._state.tasks.save_command(turn.owner, key, outcome)
-        return outcome
-
-    async def _fold_by_hand(self, turn: Turn, instructions: str, place: Head | None) -> ManualOutcome:
-        """In as many calls as the policy allows. place: where what was made is put in force."""
-        calls = turn.policy.summary.max_calls
-        order = CompactionRequest(reason="manual", calls=calls, trigger="manual", instructions=instructions)
-        whole = choose_manual_cut(await self._gather_alone(turn))
-        if whole is None:
-            self._reporter.note_nothing_to_fold(turn, order)
-            return NothingToFold()
-        made = first = await self.start(turn, whole, order)
-        pivot = made.pivot
-        while made.pivot is not None:
-            pivot, order = made.pivot, replace(order, calls=order.calls - made.calls)
-            cut = choose_remaining_cut(await self._gather_alone(turn), pivot, whole.covers)
-            if cut is None or order.calls <= 0:
-                break
-            made = await self.start(turn, cut, order)
-        if pivot is None:
-            return Failed(made.failure)
-        self._state.pivots.put_in_force(turn.conversation_id, pivot, place)
-        return measure_fold(whole, pivot, first.pre_tokens)
-
-    async def _gather_alone(self, turn: Turn) -> Situation:
-        """Once no compaction of this chain runs any more: whose summary it is decides what stands in it."""
-        while True:
-            situation = await self._planner.gather(turn, may_compact=True)
-            running = self._find_on_chain(turn.owner, turn.received.conversation)
-            if running is None:
-                return situation
-            await asyncio.wait((running.task,))
-
-    # What happens in the background.
-
-    async def _learn(self, turn: Turn, plan: Plan, usage: Usage) -> None:
-        """Calibrates by this answer: near the lines, and as long as little is known. Then looks ahead."""
-        cut_short = await self._calibrator.learn(turn, plan, usage)
-        if cut_short is not None:
-            self._state.heads.save(_make_head(turn, plan, None))
-            turn = cut_short
-        if self._planner.is_near(turn, usage.total):
-            await self._consider(turn, plan, usage.total)
-
-    async def _consider(self, turn: Turn, plan: Plan | None, total_tokens: int) -> None:
-        """Schedule -> execute: the marker is queued before the work begins (document 000 §4)."""
-        situation = await self._planner.gather(turn, may_compact=self._folding.may_ask(turn))
-        if plan is None:
-            plan = Plan(
-                pivot=situation.sticky,
-                batches=tuple(situation.batches),
-                new_batch=None,
-                received=total_tokens,
-                sent=total_tokens,
-                output=None,
-            )
-        situation = replace(situation, batches=plan.batches)
-        cut = decide_after(situation, plan, total_tokens)
-        if cut is None or self._find_on_chain(turn.owner, turn.received.conversation) is not None:
+        situation = await self._planner.gather(turn, may_compact=self._job.may_start(turn))
+        answered = situation
+        if plan is not None:
+            answered = replace(situation, sticky=plan.pivot, batches=plan.batches)
+        cut = decide_after(answered, total_tokens)
+        if cut is None or self._find_on_chain(turn) is not None:
             return
-        marker = self._queue(turn, None)
-        # A cancelled task (we are shutting down) leaves its marker behind: it brings the work back.
-        order = CompactionRequest(reason="overflow", calls=turn.policy.summary.max_calls)
-        await asyncio.wait((self.start(turn, cut, order),))
+        marker = save_marker(self._state, turn, None)
+        request = CompactionRequest(reason="overflow", calls=turn.policy.summary.max_calls)
+        await asyncio.wait((self.start(turn, situation, cut, request),))
         self._state.tasks.drop_marker(marker.key)
 
-    def _queue(self, turn: Turn, instructions: str | None) -> Marker:
-        """With the head that it is found by after a crash: an earlier one would not lead to it."""
-        conversation = turn.received.conversation
-        head = self._state.heads.find(conversation, turn.scope)
-        if head is not None:
-            self._state.heads.save(head)
-        marker = _make_marker(turn.owner, conversation.key.hex(), len(conversation.messages), instructions)
-        self._state.tasks.save_marker(marker)
-        return marker
+    # Background tasks
 
-    def _spawn(self, work: Coroutine[Any, Any, Any]) -> "asyncio.Task[Any]":
+    def spawn(self, work: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":
+        """Runs work in a task that outlives its request. Errors are logged."""
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
-        task.add_done_callback(self._finished)
+        task.add_done_callback(self._finish)
         return task
 
-    def _finished(self, task: "asyncio.Task[Any]") -> None:
+    def _finish(self, task: "asyncio.Task[Any]") -> None:
         self._tasks.discard(task)
         if not task.cancelled() and task.exception() is not None:
             log.error(
@@ -286,8 +188,21 @@ class Compactor:
             )
 
 
-def _make_marker(owner: str, key: str, length: int, instructions: str | None) -> Marker:
-    """instructions: of a person; None where nobody asked."""
+def save_marker(state: State, turn: Turn, instructions: str | None) -> Marker:
+    """Saves a marker for a compaction, with the head that leads to it after a crash.
+
+    instructions: None for an automatic compaction.
+    """
+    conversation = turn.received.conversation
+    head = state.heads.find(conversation, turn.scope)
+    if head is not None:
+        state.heads.save(head)
+    marker = make_marker(turn.owner, conversation.key.hex(), len(conversation.messages), instructions)
+    state.tasks.save_marker(marker)
+    return marker
+
+
+def make_marker(owner: str, key: str, length: int, instructions: str | None) -> Marker:
     return Marker(
         owner=owner,
         key=key,
@@ -313,27 +228,6 @@ def _make_head(turn: Turn, plan: Plan, usage: Usage | None) -> Head:
         growth_tokens=smooth_growth(turn.own_head, total) if usage is not None else turn.growth,
         pivot=plan.pivot.key if plan.pivot else None,
         batches=tuple([batch.key for batch in plan.batches]),
-        conversation=turn.conversation_id,
-        parent=turn.parent_id,
-    )
-
-
-def _make_place(turn: Turn) -> Head:
-    """The end of what a command was said about. The client may send the command and its answer back or
-    leave them out: this lies on the chain of either.
-    """
-    conversation = turn.received.conversation
-    return Head(
-        owner=turn.owner,
-        key=conversation.chain[-2].hex(),
-        length=len(conversation.messages) - 1,
-        scope=turn.scope,
-        tools=turn.received.body.envelope.tools.hex(),
-        prompt_tokens=0,
-        output_tokens=0,
-        growth_tokens=turn.growth,
-        pivot=None,
-        batches=turn.head.batches if turn.head is not None else (),
         conversation=turn.conversation_id,
         parent=turn.parent_id,
     )

@@ -1,102 +1,106 @@
-"""Folds a part of a history: summary -> checks -> pivot, or a digest where no summary is to be had.
+"""Carries out one compaction: a summary, its checks, a stored pivot; or a digest instead of the summary.
 
-Nothing that failed its checks is stored; a pivot is durable before anybody may use it. Who fails three times
-in a row is left alone for a while.
+A text that fails its checks is never stored, and a pivot is durable before it is used. After three failures
+in a row a tenant's summarizer is not asked for a minute (`core.compaction.breaker`).
 """
 
 import time
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Final
 
-from gateway.compaction.pivots import Digester
-from gateway.compaction.summarizer import HookedSummarizer
+from gateway.compaction.pivots import PivotMaker
+from gateway.compaction.summarizer import Summarizer
 from gateway.conversations import cleared_results
 from gateway.conversations.turn import Turn
 from gateway.core.compaction.breaker import Breaker
 from gateway.core.compaction.cut import Cut
-from gateway.core.compaction.plan import Situation
-from gateway.core.compaction.request import DIGEST, Compaction, CompactionRequest, CompactionResult
+from gateway.core.compaction.request import DIGEST, CompactionRequest, CompactionResult
+from gateway.core.compaction.situation import Situation
 from gateway.core.compaction.summary import Rejected
 from gateway.core.history.pivot import Pivot
 from gateway.core.history.view import make_view
-from gateway.core.sizing.calibrated_sizes import calibrate_sizes, estimate_view
 from gateway.lru import Lru
-from gateway.planning.planner import Planner
 from gateway.reporting.reporter import Reporter
 from gateway.state.state import State
 from gateway.store import StoreError
 
-_BREAKERS_BYTES = 1 << 18
-_BREAKER_WEIGHT_BYTES = 256
-PAUSED = Rejected("paused", is_summarizer_fault=False)
+_BREAKERS_BYTES: Final = 1 << 18
+_BREAKER_WEIGHT_BYTES: Final = 256
+PAUSED: Final = Rejected("paused", is_summarizer_fault=False)
 
 
 class CompactionJob:
+    """clock: seconds that never go back."""
+
     def __init__(
         self,
         state: State,
-        planner: Planner,
-        summarizer: HookedSummarizer,
-        digester: Digester,
+        summarizer: Summarizer,
+        pivots: PivotMaker,
         reporter: Reporter,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._state = state
-        self._planner = planner
         self._summarizer = summarizer
-        self._digester = digester
+        self._pivots = pivots
         self._reporter = reporter
+        self._clock = clock
+        # By tenant and upstream.
         self._breakers: Lru[tuple[str, str], Breaker] = Lru(_BREAKERS_BYTES)
 
-    async def summarize(self, turn: Turn, cut: Cut, order: CompactionRequest) -> Compaction:
-        """Summary -> checks -> pivot. No pivot, and one note, where any of it fails."""
-        started = time.monotonic()
-        if not self.may_ask(turn):
-            if order.trigger == "manual":
-                self._reporter.note_compaction(turn, cut, CompactionResult(PAUSED, 0), order, 0)
-            return Compaction(None, calls=0, failure=PAUSED.reason)
+    def may_start(self, turn: Turn) -> bool:
+        """False while this tenant's summarizer is paused. Always true for methods that make no call."""
+        return turn.policy.summary.method != "model" or self._breaker(turn).allows(self._clock())
+
+    async def compact(
+        self, turn: Turn, situation: Situation, cut: Cut, request: CompactionRequest
+    ) -> CompactionResult:
+        """Makes, checks and stores a pivot by the policy's method, and reports what came of it."""
+        started = self._clock()
+        if not self.may_start(turn):
+            result = CompactionResult(PAUSED, 0)
+            if request.trigger == "manual":
+                self._reporter.note_compaction(turn, cut, result, request, 0)
+            return result
         self._set_breaker(turn, self._breaker(turn).with_attempt(started))
-        situation = await self._planner.gather(turn, may_compact=True)
-        order = replace(order, pre_tokens=_count_before(situation, cut))
-        made = await self._make(turn, cut, situation, order)
-        outcome = made.outcome
-        if isinstance(outcome, Pivot):
-            # Who compacts by hand has not been interrupted: nothing has to be resumed.
-            outcome = await self._save(
-                turn, replace(outcome, resume="") if order.trigger == "manual" else outcome
-            )
-        self._note(turn, outcome)
-        made = replace(made, outcome=outcome)
-        self._reporter.note_compaction(turn, cut, made, order, time.monotonic() - started)
-        if isinstance(outcome, Pivot):
-            return Compaction(outcome, made.calls, order.pre_tokens)
-        return Compaction(None, made.calls, order.pre_tokens, outcome.reason)
+        pre_tokens = _count_before(situation, cut)
+        result = replace(await self._make(turn, situation, cut, request, pre_tokens), pre_tokens=pre_tokens)
+        if result.pivot is not None:
+            # A person who compacts has not been interrupted, so the model is not told to resume.
+            pivot = replace(result.pivot, resume="") if request.trigger == "manual" else result.pivot
+            result = replace(result, outcome=await self._save(turn, pivot))
+        self._update_breaker(turn, result.outcome)
+        self._reporter.note_compaction(turn, cut, result, request, self._clock() - started)
+        return result
+
+    async def digest(self, turn: Turn, situation: Situation, cut: Cut) -> bool:
+        """Stores a digest for the cut. True if a pivot is ready, which may be a summary that came first.
+
+        A digest never replaces a summary of the same messages.
+        """
+        started = self._clock()
+        if self._has_summary(turn, cut):
+            return True
+        digest = await self._pivots.make_digest(turn, situation, cut)
+        # Look again: a summary may have arrived meanwhile. From here to the write nothing is awaited.
+        if self._has_summary(turn, cut):
+            return True
+        pre_tokens = _count_before(situation, cut)
+        result = CompactionResult(await self._save(turn, digest), 0, pre_tokens=pre_tokens)
+        self._reporter.note_compaction(turn, cut, result, DIGEST, self._clock() - started)
+        return result.pivot is not None
 
     async def _make(
-        self, turn: Turn, cut: Cut, situation: Situation, order: CompactionRequest
+        self, turn: Turn, situation: Situation, cut: Cut, request: CompactionRequest, pre_tokens: int
     ) -> CompactionResult:
         match turn.policy.summary.method:
             case "model":
-                return await self._summarizer.summarize(turn, cut, situation, order)
+                return await self._summarizer.summarize(turn, situation, cut, request, pre_tokens)
             case "digest":
-                return CompactionResult(await self._digester.digest(turn, cut, situation), 0)
+                return CompactionResult(await self._pivots.make_digest(turn, situation, cut), 0)
             case "drop":
-                return CompactionResult(await self._digester.drop(turn, cut, situation), 0)
-
-    async def digest(self, turn: Turn, cut: Cut) -> bool:
-        """Never over a summary of the same messages that came in meanwhile."""
-        started = time.monotonic()
-        if self._has_summary(turn, cut):
-            return True
-        situation = await self._planner.gather(turn, may_compact=False)
-        digest = await self._digester.digest(turn, cut, situation)
-        # That took a while. Nothing is awaited from here on before the digest is on its way to the store.
-        if self._has_summary(turn, cut):
-            return True
-        made = await self._save(turn, digest)
-        order = replace(DIGEST, pre_tokens=_count_before(situation, cut))
-        self._reporter.note_compaction(
-            turn, cut, CompactionResult(made, 0), order, time.monotonic() - started
-        )
-        return isinstance(made, Pivot)
+                return CompactionResult(await self._pivots.make_note(turn, situation, cut), 0)
 
     def _has_summary(self, turn: Turn, cut: Cut) -> bool:
         known = self._state.pivots.find(turn.received.conversation.chain[cut.covers].hex())
@@ -110,15 +114,11 @@ class CompactionJob:
         await cleared_results.record(self._state, turn, pivot)
         return pivot
 
-    def may_ask(self, turn: Turn) -> bool:
-        """Not while this tenant's summariser has failed too often in a row. Where none is asked: always."""
-        return turn.policy.summary.method != "model" or self._breaker(turn).allows(time.monotonic())
-
-    def _note(self, turn: Turn, made: Pivot | Rejected) -> None:
-        if isinstance(made, Pivot):
+    def _update_breaker(self, turn: Turn, outcome: Pivot | Rejected) -> None:
+        if isinstance(outcome, Pivot):
             self._set_breaker(turn, Breaker())
-        elif made.is_summarizer_fault:
-            self._set_breaker(turn, self._breaker(turn).with_failure(time.monotonic()))
+        elif outcome.is_summarizer_fault:
+            self._set_breaker(turn, self._breaker(turn).with_failure(self._clock()))
 
     def _breaker(self, turn: Turn) -> Breaker:
         return self._breakers.get((turn.owner, turn.upstream.name)) or Breaker()
@@ -128,7 +128,5 @@ class CompactionJob:
 
 
 def _count_before(situation: Situation, cut: Cut) -> int:
-    """True tokens of what the cut is made in: everything received, seen through what is in force there."""
-    weights = calibrate_sizes(situation.conversation, situation.sizes, situation.known)
-    view = make_view(cut.base, situation.batches)
-    return estimate_view(situation.conversation, weights, situation.known, view).tokens
+    """True tokens of the conversation as it is sent with the pivot that the cut builds on."""
+    return situation.estimate(make_view(cut.base, situation.batches)).tokens

@@ -6,7 +6,7 @@ Nothing of it goes upstream but the summary call. `core.compaction.command` says
 import time
 from typing import Final
 
-from gateway.compaction.compactor import Compactor
+from gateway.compaction.manual import ManualCompaction
 from gateway.conversations.recognizer import Received
 from gateway.conversations.turn import Turn
 from gateway.core.compaction.command import describe, may_be_command, parse_compact
@@ -24,14 +24,14 @@ _TRACE: Final = b"compact"
 
 
 class Commands:
-    def __init__(self, settings: Settings, compactor: Compactor) -> None:
+    def __init__(self, settings: Settings, manual: ManualCompaction) -> None:
         self._shows_headers = settings.response_headers
-        self._compactor = compactor
+        self._manual = manual
 
     async def run(self, turn: Turn, instructions: str, client: Responder) -> None:
         """Waits no longer than a request waits for its summaries. A compaction that takes longer goes on."""
         headers = {X_GATEWAY_CONVERSATION: turn.conversation_id} if self._shows_headers else {}
-        task = self._compactor.compact(turn, instructions)
+        task = self._manual.compact(turn, instructions)
         seconds = turn.policy.summary.deadline_seconds
         is_done = task is not None and await client.wait_for(task, headers, seconds)
         outcome = task.result() if task is not None and is_done else UnderWay()

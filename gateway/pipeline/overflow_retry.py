@@ -11,7 +11,7 @@ from gateway.core.compaction.plan import Plan
 from gateway.downstream.responder import Responder
 from gateway.pipeline.planning_step import PlanningStep, WaitBudget
 from gateway.pipeline.sender import Sender
-from gateway.planning.learning import LimitLearner
+from gateway.planning.learning import Learner
 from gateway.reporting.reporter import Reporter
 from gateway.upstream.refusal_probe import HeldResponse
 
@@ -20,9 +20,7 @@ _MOST_RETRIES: Final = 2
 
 
 class OverflowRetry:
-    def __init__(
-        self, planning: PlanningStep, sender: Sender, learner: LimitLearner, reporter: Reporter
-    ) -> None:
+    def __init__(self, planning: PlanningStep, sender: Sender, learner: Learner, reporter: Reporter) -> None:
         self._planning = planning
         self._sender = sender
         self._learner = learner
@@ -43,7 +41,10 @@ class OverflowRetry:
         overflow = refusal.overflow
         for attempt in range(_MOST_RETRIES):
             sent_bytes = self._sender.measure(turn, plan)
-            learned = await self._learner.learn(turn, plan, overflow, sent_bytes, is_first=attempt == 0)
+            is_first = attempt == 0
+            learned = await self._learner.learn_from_refusal(
+                turn, plan, overflow, sent_bytes, is_first=is_first
+            )
             smaller = await self._planning.plan_measured(learned, budget, client)
             budget.end()
             is_smaller = self._is_smaller(turn, plan, smaller)

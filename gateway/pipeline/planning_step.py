@@ -8,9 +8,11 @@ from typing import Final
 
 from gateway.compaction.compactor import Compactor
 from gateway.compaction.job import CompactionJob
+from gateway.compaction.manual import ManualCompaction
 from gateway.conversations.turn import Turn
 from gateway.core.compaction.plan import CompactFirst, DigestFirst, Plan, decide
-from gateway.core.compaction.request import Compaction, CompactionRequest
+from gateway.core.compaction.request import CompactionRequest, CompactionResult
+from gateway.core.compaction.situation import Situation
 from gateway.core.policy import Summary
 from gateway.downstream.responder import Responder
 from gateway.headers import X_GATEWAY_CONVERSATION
@@ -41,10 +43,10 @@ class WaitBudget:
     def seconds_left(self) -> float:
         return self._seconds if self._ends_seconds is None else self._ends_seconds - self._clock()
 
-    def spend(self, task: "asyncio.Task[Compaction]") -> None:
+    def spend(self, task: "asyncio.Task[CompactionResult]") -> None:
         """After a wait. A compaction that failed, or took longer than the time left, ends the budget."""
         is_over = not task.done() or task.cancelled() or task.exception() is not None
-        if is_over or self.seconds_left <= 0 or not task.result().is_ready:
+        if is_over or self.seconds_left <= 0 or task.result().pivot is None:
             self.end()
             return
         self.has_compacted = True
@@ -57,17 +59,23 @@ class WaitBudget:
 
 class PlanningStep:
     def __init__(
-        self, settings: Settings, planner: Planner, compactor: Compactor, job: CompactionJob
+        self,
+        settings: Settings,
+        planner: Planner,
+        compactor: Compactor,
+        job: CompactionJob,
+        manual: ManualCompaction,
     ) -> None:
         self._shows_headers = settings.response_headers
         self._planner = planner
         self._compactor = compactor
         self._job = job
+        self._manual = manual
 
     async def plan(self, turn: Turn, budget: WaitBudget, client: Responder) -> Plan:
         """At once far below the thresholds; near them by measured sizes."""
-        self._compactor.resume(turn)
-        plan = self._planner.read_plan(turn)
+        self._manual.resume(turn)
+        plan = await self._planner.plan_unmeasured(turn)
         return plan if plan is not None else await self.plan_measured(turn, budget, client)
 
     async def plan_measured(self, turn: Turn, budget: WaitBudget, client: Responder) -> Plan:
@@ -79,36 +87,36 @@ class PlanningStep:
         digests_left = _MOST_DIGESTS
         headers = self._make_headers(turn)
         budget.start()
-        if not self._job.may_ask(turn):
+        if not self._job.may_start(turn):
             budget.end()
         while True:
-            deciding = asyncio.ensure_future(self._decide(turn, budget, may_digest=digests_left > 0))
-            await client.wait_for(deciding, headers)
-            match deciding.result():
+            gathering = asyncio.ensure_future(self._gather(turn, budget, may_digest=digests_left > 0))
+            await client.wait_for(gathering, headers)
+            situation = gathering.result()
+            match decide(situation):
                 case Plan() as plan:
                     return plan
                 case CompactFirst(cut=cut):
                     request = CompactionRequest(reason="hard line", calls=budget.calls_left)
-                    task = self._compactor.start(turn, cut, request)
+                    task = self._compactor.start(turn, situation, cut, request)
                     await client.wait_for(task, headers, budget.seconds_left)
                     budget.spend(task)
                 case DigestFirst(cut=cut):
-                    await client.wait_for(self._compactor.start_digest(turn, cut), headers)
+                    digest = self._compactor.start_digest(turn, situation, cut)
+                    await client.wait_for(digest, headers)
                     digests_left -= 1
 
     async def measure(self, turn: Turn, plan: Plan, client: Responder) -> Plan:
         """The same plan with its size counted; a plan made at once holds only a rough figure."""
-        counting = asyncio.ensure_future(self._planner.measure(turn, plan))
+        counting = asyncio.ensure_future(self._planner.count_sent(turn, plan))
         await client.wait_for(counting, self._make_headers(turn))
         return replace(plan, sent=counting.result())
 
-    async def _decide(
-        self, turn: Turn, budget: WaitBudget, *, may_digest: bool
-    ) -> Plan | CompactFirst | DigestFirst:
+    async def _gather(self, turn: Turn, budget: WaitBudget, *, may_digest: bool) -> Situation:
         may_compact = budget.calls_left > 0
         situation = await self._planner.gather(turn, may_compact=may_compact, may_digest=may_digest)
-        running = self._compactor.find_running(turn.owner, turn.received.conversation)
-        return decide(replace(situation, is_preparing=running is not None, is_folding=budget.has_compacted))
+        is_preparing = self._compactor.is_preparing(turn)
+        return replace(situation, is_preparing=is_preparing, is_compacting=budget.has_compacted)
 
     def _make_headers(self, turn: Turn) -> dict[str, str]:
         return {X_GATEWAY_CONVERSATION: turn.conversation_id} if self._shows_headers else {}

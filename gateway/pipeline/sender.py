@@ -23,7 +23,7 @@ from gateway.lru import Lru
 from gateway.pipeline.exchange import Exchange, Outcome
 from gateway.pipeline.relay import Relay
 from gateway.pipeline.rewriter import Rewriter
-from gateway.planning.learning import LimitLearner
+from gateway.planning.learning import Learner
 from gateway.settings import Settings
 from gateway.upstream.client import UpstreamCall
 from gateway.upstream.refusal_probe import HeldResponse, ProbeMode
@@ -42,7 +42,7 @@ class Sender:
         relay: Relay,
         compactor: Compactor,
         registry: Registry,
-        learner: LimitLearner,
+        learner: Learner,
     ) -> None:
         self._shows_headers = settings.response_headers
         self._rewriter = rewriter
@@ -104,7 +104,7 @@ class Sender:
         if 200 <= outcome.status < 300 and is_told and not reading.has_error:
             self._registry.note(turn, self._compactor.observe(turn, plan, usage))
         if usage is not None and is_window_exceeded(reading.finish_reason):
-            self._learner.learn_full(turn, usage)
+            self._learner.learn_from_full_window(turn, usage)
 
     def _must_ask_for_usage(self, turn: Turn) -> bool:
         """In streams whose client did not, unless this model is known to refuse it."""

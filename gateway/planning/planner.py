@@ -1,36 +1,40 @@
-"""Gathers what a decision needs, asks for it, and is quick where nothing is to be decided.
+"""Gathers what a decision needs, and plans a request at once where nothing has to be decided.
 
-Below the lines no message is ever tokenised: no tokenizer makes more tokens than bytes, and what the last
-answer counted is known.
+Far below the thresholds no message is tokenized: no tokenizer makes more tokens than bytes, and upstream
+counted everything up to the last response.
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import Final
 
 from gateway.conversations.turn import Turn
 from gateway.core.compaction.clamp import choose_output
-from gateway.core.compaction.plan import Plan, Situation, TokenSizes
+from gateway.core.compaction.plan import Plan
+from gateway.core.compaction.situation import Situation, TokenSizes
 from gateway.core.history.head import Head
 from gateway.core.history.message import Message
-from gateway.core.history.pivot import (
-    Batch,
-    Pivot,
-    find_eligible_batches,
-    find_eligible_pivots,
-    is_eligible,
-    is_on_chain,
-)
+from gateway.core.history.pivot import Batch, Pivot, find_eligible_batches, find_eligible_pivots, is_eligible
 from gateway.core.history.view import View, make_view
 from gateway.core.limits.thresholds import Thresholds
-from gateway.core.sizing.calibrated_sizes import calibrate_sizes, estimate_view
 from gateway.core.sizing.estimate import Estimate, Known, upper_bound_tokens
 from gateway.core.sizing.payload import Payload, is_near_limit, with_payload
 from gateway.planning.message_sizes import Sizer
 from gateway.state.state import State
 
 # Bytes of JSON to a token.
-_ROUGH_BYTES_PER_TOKEN = 3.5
-_NOTHING = View(None, {})
+_ROUGH_BYTES_PER_TOKEN: Final = 3.5
+_NOTHING: Final = View(None, {})
+
+
+@dataclass(frozen=True, slots=True)
+class InForce:
+    """What the nearest head was sent with, as far as it is stored and still applies."""
+
+    pivot: Pivot | None
+    batches: Sequence[Batch]
+    # False if something is missing. Then the head's usage says nothing about what would be sent now.
+    is_complete: bool
 
 
 class Planner:
@@ -38,29 +42,29 @@ class Planner:
         self._state = state
         self._sizer = sizer
 
-    def read_plan(self, turn: Turn) -> Plan | None:
-        """The plan for a request that certainly stays below every line; None: it has to be measured."""
-        in_force = self._in_force(turn)
-        if in_force is None:
+    async def plan_unmeasured(self, turn: Turn) -> Plan | None:
+        """The plan for a request that is certainly below its thresholds; None if it has to be measured."""
+        in_force = await self.load_in_force(turn)
+        if not in_force.is_complete:
             return None
         limits = turn.limits
-        if (limits.body_bytes or limits.images) and is_near_limit(limits, _bulk(turn)):
+        if (limits.body_bytes or limits.images) and is_near_limit(limits, _payload(turn)):
             return None
-        pivot, batches = in_force
         lines, head = turn.thresholds, turn.own_head
         added = turn.received.conversation.messages.since(head.length if head is not None else 0)
+        body_bytes = len(turn.received.body.data)
         bound = None
-        if head is not None or pivot is None:
-            bound = upper_bound_tokens(added, head, len(turn.received.body.data))
+        if head is not None or in_force.pivot is None:
+            bound = upper_bound_tokens(added, head, body_bytes)
         if lines is not None and (bound is None or not _is_certainly_below(turn, lines, bound)):
             return None
-        sent = _guess_tokens(added, head, len(turn.received.body.data))
-        saved = pivot.saved_tokens if pivot is not None else 0
-        if batches:
-            saved += sum(batch.saved_tokens for batch in batches)
+        sent = _guess_tokens(added, head, body_bytes)
+        saved = sum(batch.saved_tokens for batch in in_force.batches)
+        if in_force.pivot is not None:
+            saved += in_force.pivot.saved_tokens
         return Plan(
-            pivot=pivot,
-            batches=tuple(batches),
+            pivot=in_force.pivot,
+            batches=tuple(in_force.batches),
             new_batch=None,
             received=sent + saved,
             sent=sent,
@@ -68,20 +72,23 @@ class Planner:
         )
 
     async def gather(self, turn: Turn, *, may_compact: bool, may_digest: bool = False) -> Situation:
-        """Everything that a decision looks at, read and measured."""
+        """Loads and measures everything that a decision looks at."""
         state, owner = self._state, turn.owner
         conversation = turn.received.conversation
         calibration = await state.calibrations.load(owner, turn.meter)
         sizes = await self._sizer.measure(turn.received, turn.policy.estimator)
-        # Last: what was made ready while the rest was read and measured is seen.
-        pivots, batches = await self._load_eligible(turn)
-        sticky = _find_sticky(turn, pivots)
+        in_force = await self.load_in_force(turn)
+        # Pivots come last, so that one that was made while the rest was loaded and measured is seen.
+        named = turn.head.pivot if turn.head is not None else None
+        on_chain = await state.pivots.load_on_chain(owner, conversation, turn.conversation_id, named)
+        pivots = find_eligible_pivots(conversation, on_chain)
         known = Known(head=None, head_view=_NOTHING, calibration=calibration)
-        if turn.own_head is not None and _is_complete(turn, sticky, batches):
+        if turn.own_head is not None and in_force.is_complete:
+            head_view = make_view(in_force.pivot, in_force.batches)
             past = state.heads.find_past(conversation, turn.scope)
-            known = replace(known, head=turn.own_head, head_view=make_view(sticky, batches), past=past)
+            known = replace(known, head=turn.own_head, head_view=head_view, past=past)
         token_sizes = TokenSizes(sizes, known, turn.limits)
-        sizes, known, limits = with_payload(sizes, known, turn.limits, _bulk(turn))
+        sizes, known, limits = with_payload(sizes, known, turn.limits, _payload(turn))
         return Situation(
             owner=owner,
             conversation=conversation,
@@ -92,92 +99,60 @@ class Planner:
             minimum_reply=turn.received.body.envelope.least_tokens,
             growth=turn.growth,
             known=known,
-            sticky=sticky,
+            sticky=next(
+                (pivot for pivot in pivots if in_force.pivot and pivot.key == in_force.pivot.key), None
+            ),
             pivots=pivots,
-            batches=batches,
+            batches=in_force.batches,
             may_compact=may_compact and turn.policy.auto,
             may_digest=may_digest and turn.policy.auto,
             token_sizes=token_sizes if limits is not turn.limits else None,
         )
 
-    async def measure(self, turn: Turn, plan: Plan) -> int:
-        """True tokens of what a plan sends: where nothing was to be decided it holds a figure for show."""
+    async def count_sent(self, turn: Turn, plan: Plan) -> int:
+        """True tokens of what a plan sends. An unmeasured plan holds only a rough figure."""
         situation = await self.gather(turn, may_compact=False)
-        found = situation.token_sizes or situation
-        weights = calibrate_sizes(situation.conversation, found.sizes, found.known)
-        return estimate_view(situation.conversation, weights, found.known, plan.view).tokens
+        return situation.estimate_tokens(plan.view).tokens
 
-    async def load_in_force(self, turn: Turn) -> tuple[Pivot | None, list[Batch]]:
-        """What the nearest head used and what of it still applies, whatever the lines say."""
-        found = self._in_force(turn)
-        if found is not None:
-            return found
-        pivots, batches = await self._load_eligible(turn)
-        return _find_sticky(turn, pivots), batches
+    async def load_in_force(self, turn: Turn) -> InForce:
+        """Reads the store only for what is not in memory."""
+        head = turn.head
+        if head is None or (head.pivot is None and not head.batches):
+            return InForce(None, (), is_complete=True)
+        stored, conversation = self._state.pivots, turn.received.conversation
+        batches = find_eligible_batches(
+            conversation, await stored.load_batches(turn.owner, head.batches) or []
+        )
+        pivot = await stored.load(turn.owner, head.pivot) if head.pivot is not None else None
+        if pivot is not None and not is_eligible(conversation, pivot):
+            pivot = None
+        is_complete = (pivot is not None) == (head.pivot is not None) and len(batches) == len(head.batches)
+        return InForce(pivot, batches, is_complete)
 
-    async def _load_eligible(self, turn: Turn) -> tuple[list[Pivot], list[Batch]]:
-        stored, owner, head = self._state.pivots, turn.owner, turn.head
-        conversation = turn.received.conversation
-        batches = await stored.load_batches(owner, head.batches if head else ()) or []
-        named = head.pivot if head else None
-        pivots = await stored.load_on_chain(owner, conversation, turn.conversation_id, named)
-        return find_eligible_pivots(conversation, pivots), find_eligible_batches(conversation, batches)
-
-    def is_near(self, turn: Turn, total_tokens: int) -> bool:
-        """Past the soft line: time to prepare something, unless the client is doing so itself."""
+    def is_past_soft(self, turn: Turn, total_tokens: int) -> bool:
+        """Is it time to prepare a compaction? Never for a client that is just compacting on its own."""
         return (
             turn.thresholds is not None and turn.purpose != "summary" and total_tokens > turn.thresholds.soft
         )
 
-    def _in_force(self, turn: Turn) -> tuple[Pivot | None, list[Batch]] | None:
-        """What the nearest head used, if all of it is at hand and still applies; None where it is not."""
-        head = turn.head
-        if head is None or (head.pivot is None and not head.batches):
-            return None, []
-        conversation = turn.received.conversation
-        pivot = self._state.pivots.find(head.pivot)
-        batches = self._state.pivots.find_batches(head.batches) if head.batches else []
-        if batches is None or (head.pivot is not None and pivot is None):
-            return None
-        if pivot is not None and not is_eligible(conversation, pivot):
-            return None
-        if batches and not all(is_on_chain(conversation, batch.key, batch.length) for batch in batches):
-            return None
-        return pivot, batches
-
 
 def _guess_tokens(added: Sequence[Message], head: Head | None, body_bytes: int) -> int:
-    """For a figure that is shown and decides nothing."""
+    """For a response header; nothing is decided by it."""
     if head is None:
         return int(body_bytes / _ROUGH_BYTES_PER_TOKEN)
-    said_bytes = 0
+    new_bytes = 0
     for message in added:
         if message.role != "assistant":
-            said_bytes += message.size_bytes
-    return head.total_tokens + int(said_bytes / _ROUGH_BYTES_PER_TOKEN)
+            new_bytes += message.size_bytes
+    return head.total_tokens + int(new_bytes / _ROUGH_BYTES_PER_TOKEN)
 
 
-def _find_sticky(turn: Turn, pivots: list[Pivot]) -> Pivot | None:
-    head = turn.head
-    return next((pivot for pivot in pivots if head and pivot.key == head.pivot), None)
-
-
-def _bulk(turn: Turn) -> Payload:
+def _payload(turn: Turn) -> Payload:
     return Payload(len(turn.received.body.data), turn.received.conversation.messages)
 
 
-def _is_complete(turn: Turn, sticky: Pivot | None, batches: list[Batch]) -> bool:
-    """Is everything that the head used still there? Otherwise its usage says nothing about what is sent
-    now.
-    """
-    head = turn.head
-    if head is None:
-        return False
-    return (sticky.key if sticky else None) == head.pivot and len(batches) == len(head.batches)
-
-
 def _is_certainly_below(turn: Turn, lines: Thresholds, bound_tokens: int) -> bool:
-    """Below the soft line, with room for the reply that is asked for, and with nothing to prune."""
+    """Below the soft threshold, with room for the reply that is asked for, and with nothing to prune."""
     if bound_tokens > lines.soft:
         return False
     if choose_output(turn.requested_tokens, lines.context, Estimate(bound_tokens, 0)) is not None:

@@ -42,33 +42,33 @@ class Reporter:
         self._archive = archive
 
     def note_compaction(
-        self, turn: Turn, cut: Cut, made: CompactionResult, order: CompactionRequest, seconds: float
+        self, turn: Turn, cut: Cut, result: CompactionResult, request: CompactionRequest, seconds: float
     ) -> None:
         """A summary or a digest, whatever came of it; a pivot that was made is durable."""
         where = f"conversation={turn.conversation_id} folded_tokens={cut.replaced_tokens}"
-        where += f" reason={order.reason} calls={made.calls} seconds={seconds:.1f}"
-        outcome = made.outcome
+        where += f" reason={request.reason} calls={result.calls} seconds={seconds:.1f}"
+        outcome = result.outcome
         if isinstance(outcome, Pivot):
-            self._metrics.count_compaction(_kind(order), None)
+            self._metrics.count_compaction(_kind(request), None)
             _compactor.info("compacted covers=%d of=%d %s", outcome.covers, cut.covers, where)
-            self._tell_compacted(turn, cut, outcome, order)
+            self._tell_compacted(turn, cut, outcome, request, result.pre_tokens)
             self._archive.keep_folded(turn, cut, outcome)
         else:
-            self._metrics.count_compaction(_kind(order), outcome.reason)
+            self._metrics.count_compaction(_kind(request), outcome.reason)
             _compactor.warning("compaction failed: %s covers=%d %s", outcome.reason, cut.covers, where)
-            self._tell_failed(turn, outcome.reason, order)
-        self._chronicle.note(turn, _make_entry(cut, made, order, seconds))
+            self._tell_failed(turn, outcome.reason, request, result.pre_tokens)
+        self._chronicle.note(turn, _make_entry(cut, result, request, seconds))
 
-    def note_nothing_to_fold(self, turn: Turn, order: CompactionRequest) -> None:
+    def note_nothing_to_fold(self, turn: Turn, request: CompactionRequest) -> None:
         """A person asked for a compaction, and there is nothing that it could do."""
-        self._metrics.count_compaction(_kind(order), NOTHING_TO_FOLD)
+        self._metrics.count_compaction(_kind(request), NOTHING_TO_FOLD)
         _compactor.info("compaction by hand: %s conversation=%s", NOTHING_TO_FOLD, turn.conversation_id)
-        self._tell_failed(turn, NOTHING_TO_FOLD, order)
+        self._tell_failed(turn, NOTHING_TO_FOLD, request, 0)
         entry = Entry(
             at_seconds=time.time(),
-            kind=_kind(order),
-            trigger=order.trigger,
-            reason=order.reason,
+            kind=_kind(request),
+            trigger=request.trigger,
+            reason=request.reason,
             outcome=NOTHING_TO_FOLD,
         )
         self._chronicle.note(turn, entry)
@@ -135,55 +135,57 @@ class Reporter:
             )
         )
 
-    def _tell_compacted(self, turn: Turn, cut: Cut, pivot: Pivot, order: CompactionRequest) -> None:
-        self._bus.publish(make_boundary(turn.conversation_id, order.trigger, order.pre_tokens))
+    def _tell_compacted(
+        self, turn: Turn, cut: Cut, pivot: Pivot, request: CompactionRequest, pre_tokens: int
+    ) -> None:
+        self._bus.publish(make_boundary(turn.conversation_id, request.trigger, pre_tokens))
         self._bus.publish(
             Compacted(
                 session_id=turn.conversation_id,
                 tenant=turn.tenant.display_name,
-                kind=_kind(order),
-                trigger=order.trigger,
-                pre_tokens=order.pre_tokens,
-                post_tokens=_count_after(cut, pivot, order),
+                kind=_kind(request),
+                trigger=request.trigger,
+                pre_tokens=pre_tokens,
+                post_tokens=_count_after(cut, pivot, pre_tokens),
                 covers=pivot.covers,
             )
         )
 
-    def _tell_failed(self, turn: Turn, reason: str, order: CompactionRequest) -> None:
+    def _tell_failed(self, turn: Turn, reason: str, request: CompactionRequest, pre_tokens: int) -> None:
         self._bus.publish(
             CompactionFailed(
                 session_id=turn.conversation_id,
                 tenant=turn.tenant.display_name,
-                kind=_kind(order),
-                trigger=order.trigger,
-                pre_tokens=order.pre_tokens,
+                kind=_kind(request),
+                trigger=request.trigger,
+                pre_tokens=pre_tokens,
                 reason=reason,
             )
         )
 
 
-def _count_after(cut: Cut, pivot: Pivot, order: CompactionRequest) -> int:
+def _count_after(cut: Cut, pivot: Pivot, pre_tokens: int) -> int:
     saved = pivot.saved_tokens - (cut.base.saved_tokens if cut.base else 0)
-    return max(0, order.pre_tokens - saved)
+    return max(0, pre_tokens - saved)
 
 
-def _make_entry(cut: Cut, made: CompactionResult, order: CompactionRequest, seconds: float) -> Entry:
-    pivot = made.outcome if isinstance(made.outcome, Pivot) else None
+def _make_entry(cut: Cut, result: CompactionResult, request: CompactionRequest, seconds: float) -> Entry:
+    pivot = result.outcome if isinstance(result.outcome, Pivot) else None
     return Entry(
         at_seconds=time.time(),
-        kind="digest" if pivot is not None and pivot.is_digest else _kind(order),
-        trigger=order.trigger,
-        reason=order.reason,
-        outcome=DONE if isinstance(made.outcome, Pivot) else made.outcome.reason,
-        pre_tokens=order.pre_tokens or None,
-        post_tokens=_count_after(cut, pivot, order) if pivot is not None else None,
+        kind="digest" if pivot is not None and pivot.is_digest else _kind(request),
+        trigger=request.trigger,
+        reason=request.reason,
+        outcome=DONE if isinstance(result.outcome, Pivot) else result.outcome.reason,
+        pre_tokens=result.pre_tokens or None,
+        post_tokens=_count_after(cut, pivot, result.pre_tokens) if pivot is not None else None,
         messages=pivot.covers if pivot is not None else cut.covers,
         summary_tokens=pivot.tokens if pivot is not None else None,
-        model=made.model[:_MODEL_CHARS] if made.model is not None else None,
-        calls=made.calls,
+        model=result.model[:_MODEL_CHARS] if result.model is not None else None,
+        calls=result.calls,
         seconds=seconds,
     )
 
 
-def _kind(order: CompactionRequest) -> SummaryKind:
-    return "digest" if order.reason == DIGEST.reason else "summary"
+def _kind(request: CompactionRequest) -> SummaryKind:
+    return "digest" if request.reason == DIGEST.reason else "summary"

@@ -3,17 +3,15 @@
 from typing import Any, cast
 
 from gateway.compaction.job import CompactionJob
-from gateway.compaction.pivots import Digester
-from gateway.compaction.summarizer import HookedSummarizer
-from gateway.conversations.turn import Turn
+from gateway.compaction.pivots import PivotMaker
+from gateway.compaction.summarizer import Summarizer
 from gateway.core.compaction.cut import Cut
-from gateway.core.compaction.plan import Situation
+from gateway.core.compaction.situation import Situation
 from gateway.core.history.pivot import Pivot
 from gateway.core.history.view import View
 from gateway.core.limits.model_limits import Limits
 from gateway.core.policy import Policy
 from gateway.core.sizing.estimate import Calibration, Known
-from gateway.planning.planner import Planner
 from gateway.reporting.compaction_log import CompactionLogWriter
 from gateway.reporting.events import Bus
 from gateway.reporting.metrics import Metrics
@@ -38,32 +36,30 @@ _CUT = Cut(base=None, start=1, covers=2, replaced_tokens=100, cap_tokens=50, ope
 _TURN = make_turn(_BODY)
 
 
-class _Planner:
-    async def gather(self, turn: Turn, **_: bool) -> Situation:
-        return Situation(
-            owner="t",
-            conversation=_RECEIVED,
-            sizes=measure_sizes(turn.received),
-            policy=Policy(),
-            limits=Limits(),
-            requested=None,
-            growth=0.0,
-            known=Known(head=None, head_view=View(None, {}), calibration=Calibration()),
-            sticky=None,
-            pivots=(),
-            batches=(),
-            may_compact=True,
-        )
+_SITUATION = Situation(
+    owner="t",
+    conversation=_RECEIVED,
+    sizes=measure_sizes(_TURN.received),
+    policy=Policy(),
+    limits=Limits(),
+    requested=None,
+    growth=0.0,
+    known=Known(head=None, head_view=View(None, {}), calibration=Calibration()),
+    sticky=None,
+    pivots=(),
+    batches=(),
+    may_compact=True,
+)
 
 
-class _SlowDigester:
+class _SlowPivots:
     """While it is at work the summary comes in."""
 
     def __init__(self, state: State, arriving: Pivot | None) -> None:
         self._state = state
         self._arriving = arriving
 
-    async def digest(self, *_: object) -> Pivot:
+    async def make_digest(self, *_: object) -> Pivot:
         if self._arriving is not None:
             await self._state.pivots.save(self._arriving)
         return _make_pivot(summary="A digest.", is_digest=True)
@@ -77,15 +73,13 @@ async def _fold(arriving: Pivot | None) -> tuple[bool, Pivot | None]:
     store = MemoryStore()
     await store.open()
     state = make_state(store)
-    digester = cast("Digester", _SlowDigester(state, arriving))
-    folding = CompactionJob(
+    job = CompactionJob(
         state,
-        cast("Planner", _Planner()),
-        cast("HookedSummarizer", None),
-        digester,
+        cast("Summarizer", None),
+        cast("PivotMaker", _SlowPivots(state, arriving)),
         Reporter(Metrics(), Bus(), CompactionLogWriter(store, 60), OriginalsArchive(store, 60)),
     )
-    done = await folding.digest(_TURN, _CUT)
+    done = await job.digest(_TURN, _SITUATION, _CUT)
     return done, state.pivots.find(_RECEIVED.chain[_CUT.covers].hex())
 
 

@@ -37,7 +37,7 @@ async def play(
     pace = Pace(first=turns.start, last=turns.stop, key=key)
     run = await run_session(session, gateway.base_url, toy, pace=pace)
     assert run.failed == [] and run.refusals == []
-    await wait_until(lambda: not gateway.handle._compactor._tasks)
+    await wait_until(lambda: gateway.handle.is_idle)
     return run
 
 

@@ -57,7 +57,7 @@ def test_no_bytes_make_it_raise(data: bytes) -> None:
 
 async def read_log(gateway: RunningGateway, run: Run) -> list[Any]:
     """Once nothing is under way; the oldest first."""
-    await wait_until(lambda: not gateway.handle._compactor._tasks)
+    await wait_until(lambda: gateway.handle.is_idle)
     identity = run.answers[-1].header("x-gateway-conversation")
     url = f"http://127.0.0.1:{gateway.handle.admin_port}/api/conversations/{identity}/log"
     async with aiohttp.ClientSession() as client, client.get(url) as answer:

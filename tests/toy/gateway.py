@@ -1,6 +1,6 @@
 """Starts a real gateway in front of a toy, on a free port, with settings from a string.
 
-Knows of the product only `load_settings`, `start_gateway`, `port` and `stop()`.
+Knows of the product only `load_settings`, `start_gateway`, `port`, `is_idle` and `stop()`.
 """
 
 import asyncio

@@ -8,7 +8,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from gateway.core.compaction.cut import Cut
-from gateway.core.compaction.plan import CompactFirst, DigestFirst, Plan, Situation, decide, decide_after
+from gateway.core.compaction.plan import CompactFirst, DigestFirst, Plan, decide, decide_after
+from gateway.core.compaction.situation import Situation
 from gateway.core.history.conversation import Conversation
 from gateway.core.history.pivot import Batch, Pivot, find_eligible_batches, find_eligible_pivots
 from gateway.core.history.view import FRAME_TOKENS, Size, View
@@ -86,7 +87,7 @@ def play(policy: Policy, limits: Limits, script: Script, *, fails: bool = False)
         played.last, played.messages = plan, length - plan.view.start
         played.most_sent = max(played.most_sent, plan.sent)
         total = plan.sent + (script[length].tokens if length < len(script) else 0)
-        cut = decide_after(replace(situation, pivots=pivots, batches=batches), plan, total)
+        cut = decide_after(replace(situation, sticky=plan.pivot, pivots=pivots, batches=batches), total)
         if cut is not None and not fails:
             pivots.append(_fold(played, situation, cut, total))
     return played

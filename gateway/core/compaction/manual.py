@@ -6,7 +6,7 @@ The lines do not say when, only how much stays.
 from dataclasses import dataclass, replace
 
 from gateway.core.compaction.cut import WORTHWHILE_SHARE, Cut, CutConstraints, choose_cut, is_worthwhile
-from gateway.core.compaction.plan import Situation
+from gateway.core.compaction.situation import Situation
 from gateway.core.history.conversation import find_open_group
 from gateway.core.history.pivot import Pivot
 from gateway.core.limits.model_limits import Limits

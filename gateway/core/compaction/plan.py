@@ -1,10 +1,12 @@
-"""What is done with one request, and what is prepared after its answer.
+"""Decides what is done with one request, and what is prepared after its response.
 
-Knows everything about one conversation and nothing else; only compares numbers and picks.
+Pure: compares the numbers of one conversation and chooses.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Final
 
 from gateway.core.compaction.clamp import SMALLEST_REPLY_TOKENS, choose_output
 from gateway.core.compaction.cut import (
@@ -17,69 +19,29 @@ from gateway.core.compaction.cut import (
 )
 from gateway.core.compaction.prune import choose_prune_thresholds, choose_results
 from gateway.core.compaction.shorten import choose_shortening
-from gateway.core.history.conversation import Conversation, find_open_group
+from gateway.core.compaction.situation import Situation
+from gateway.core.history.conversation import find_open_group
 from gateway.core.history.pivot import Batch, Mark, Pivot
 from gateway.core.history.view import View, make_view
-from gateway.core.limits.model_limits import Limits
 from gateway.core.limits.thresholds import RequestSize, Thresholds, choose_thresholds
-from gateway.core.policy import Policy
-from gateway.core.sizing.calibrated_sizes import calibrate_sizes, estimate_view
-from gateway.core.sizing.estimate import Estimate, Known, Sizes
+from gateway.core.sizing.estimate import Estimate
 
 
-@dataclass(frozen=True, slots=True)
-class TokenSizes:
-    """A request as it was before bytes and pictures were weighed with it (`bulk`)."""
-
-    sizes: Sizes
-    known: Known
-    limits: Limits
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Situation:
-    """One request as the decisions see it.
-
-    sticky: the pivot that the nearest head used. pivots: every eligible one, ascending. batches: marks in
-    force. least_reply: tokens that the reply may not be clamped below. may_compact: false once a compaction
-    failed, or where the policy forbids it; may_digest: likewise for the digest. is_preparing: a compaction of
-    this chain is under way. is_folding: a part of it has been folded for this very request. in_tokens: where
-    sizes and limits are not of tokens alone; None where they are.
-    """
-
-    owner: str
-    conversation: Conversation
-    sizes: Sizes
-    policy: Policy
-    limits: Limits
-    requested: int | None
-    growth: float
-    known: Known
-    sticky: Pivot | None
-    pivots: Sequence[Pivot]
-    batches: Sequence[Batch]
-    may_compact: bool
-    minimum_reply: int = 0
-    may_digest: bool = False
-    is_preparing: bool = False
-    is_folding: bool = False
-    token_sizes: TokenSizes | None = None
-
-
-# Not frozen, for the reason of `Head`.
+# Not frozen: a plan is made for every request, and frozen dataclasses are slow to make.
 @dataclass(kw_only=True, slots=True)
 class Plan:
-    """Send this. received, sent: estimated tokens. output: the clamped reply, or None to leave it.
-
-    batches: all in force, `new_batch` among them. warning: what does not fit, or None.
-    """
+    """What to send."""
 
     pivot: Pivot | None
+    # All batches in force, `new_batch` among them.
     batches: tuple[Batch, ...]
     new_batch: Batch | None
+    # Estimated tokens of what the client sent, and of what upstream is sent.
     received: int
     sent: int
+    # The clamped length of the reply; None leaves the client's.
     output: int | None
+    # Says what does not fit the window; None if all fits.
     warning: str | None = None
 
     @property
@@ -89,226 +51,309 @@ class Plan:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CompactFirst:
-    """Fold this before sending, for the array is past the hard line."""
+    """Compact this before sending, because the array is above the hard threshold."""
 
     cut: Cut
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DigestFirst:
-    """No summary is to be had, and the window cannot hold the array: a digest takes the place."""
+    """Replace this by a digest before sending, because no summary is available."""
 
     cut: Cut
 
 
-def decide(situation: Situation) -> Plan | CompactFirst | DigestFirst:
-    """The cases, in the order they are taken.
+Decision = Plan | CompactFirst | DigestFirst
 
-    1. no known limit: what was in force stays in force;
-    2. a prune batch that is worth it (unless the policy is eager: from the soft line on, if it suffices, and
-       if no pivot is ready or under way, which is paid for);
-    3. up to the hard line: as it is; 4. above it: the eligible pivot that covers most (for a policy that
-       applies early: from the soft line on; while chunks are being folded it must reach the target, or the
-       next request would have to go on with it);
-    5. if that is not enough: compact first; 6. where no summary is to be had: fold it into a digest, if the
-       window does not hold it, or if the policy wants one; 7. send what there is, if the window holds it;
-    8. else send it with its largest texts cut.
+
+def decide(situation: Situation) -> Decision:
+    """The first of these rules that decides wins.
+
+    1. Without a known limit, what is in force stays in force.
+    2. Up to the hard threshold, send what is in force, with one more prune batch if one is worth it (see
+       `_Options.batches`). A policy that applies pivots early stops at the soft threshold.
+    3. Apply the eligible pivot that covers most, if that brings the array below the hard threshold. While
+       the conversation is compacted in parts for this request it must reach the target, or the next request
+       would have to continue with it.
+    4. Up to the hard threshold, send what is in force.
+    5. Compact first, if that is allowed and frees enough.
+    6. Replace old turns by a digest, if that is allowed and frees enough, and the window does not hold the
+       array or the policy wants a digest at the hard threshold.
+    7. Send the array with its newest pivot, if the window holds it.
+    8. Send it with its largest texts cut.
     """
-    weighed = _Weighed(situation)
-    lines = weighed.lines
-    sticky, batches = situation.sticky, situation.batches
+    lines = _choose_lines(situation)
     if lines is None:
-        return weighed.plan(sticky, batches)
-    is_paid_for = situation.is_preparing or (bool(situation.pivots) and situation.pivots[-1] is not sticky)
-    if situation.policy.pruning.eager or not is_paid_for:
-        batches = weighed.prune(sticky, weighed.estimate(sticky, batches)) or batches
-    tokens = weighed.estimate(sticky, batches).tokens
-    if tokens <= (lines.soft if situation.policy.trigger.early else lines.hard):
-        return weighed.plan(sticky, batches)
-    best = situation.pivots[-1] if situation.pivots else sticky
-    estimate = weighed.estimate(best, batches)
-    line = lines.target if situation.is_folding else lines.hard
-    if best is not sticky and estimate.tokens <= line:
-        return weighed.plan(best, batches)
-    if tokens <= lines.hard:
-        return weighed.plan(sticky, batches)
-    cut = weighed.cut(best, find_open_group(situation.conversation))
-    # Before the first answer nothing is known well enough to take something away from a request.
-    doubt = estimate.unsure if situation.known.head is not None else 0
-    fits = estimate.tokens + doubt + SMALLEST_REPLY_TOKENS <= lines.window
-    share = WORTHWHILE_SHARE if fits else NEEDED_SHARE
-    if situation.may_compact and cut is not None and is_worthwhile(cut, share * lines.hard):
-        return CompactFirst(cut=cut)
-    wants_digest = situation.may_digest and (not fits or situation.policy.summary.digest_at_line)
-    if wants_digest and cut is not None and is_worthwhile(cut, share * lines.hard):
-        return DigestFirst(cut=cut)
-    return weighed.plan(best, batches) if fits else weighed.squeeze(best, batches)
+        return _make_plan(situation, situation.sticky, situation.batches, None)
+    options = _Options(situation, lines)
+    return next(decision for rule in _RULES if (decision := rule(options)) is not None)
 
 
-def decide_after(situation: Situation, plan: Plan, total_tokens: int) -> Cut | None:
-    """What to prepare after an answer that brought the conversation to `total_tokens`; None: nothing yet.
+def decide_after(situation: Situation, total_tokens: int) -> Cut | None:
+    """What to compact in advance, after a response that brought the conversation to `total_tokens`.
 
-    Nothing while a newer pivot than the one in force is ready (usage of requests that were in flight at a
-    swap never triggers), while a prune batch will do, or if too little would be folded.
+    None below the soft threshold; while a newer pivot than the one in force is ready, so that usage of
+    requests sent before it was made triggers nothing; while a prune batch is enough; and if compacting would
+    free too little.
     """
-    weighed = _Weighed(situation)
-    lines = weighed.lines
+    lines = _choose_lines(situation)
     if not situation.may_compact or lines is None or total_tokens <= lines.soft:
         return None
     newest = situation.pivots[-1] if situation.pivots else None
-    if newest is not None and newest.covers > (plan.pivot.covers if plan.pivot else -1):
+    if newest is not None and newest.covers > (situation.sticky.covers if situation.sticky else -1):
         return None
-    if weighed.prune(plan.pivot, Estimate(total_tokens, 0)) is not None:
+    options = _Options(situation, lines)
+    if options.prune(total_tokens) is not None:
         return None
     lead = 0 if situation.policy.trigger.early else max(0, lines.hard - total_tokens)
-    cut = weighed.cut(plan.pivot, weighed.answered_position(lines), lead)
+    cut = options.choose_cut(situation.sticky, options.answered_position, lead)
     if cut is None or not is_worthwhile(cut, WORTHWHILE_SHARE * lines.hard):
         return None
     return cut
 
 
-class _Weighed:
-    """A situation with its ratio, lines and true token sizes worked out once."""
+def _send_below_first_line(options: "_Options") -> Decision | None:
+    lines = options.lines
+    first = lines.soft if options.situation.policy.trigger.early else lines.hard
+    return options.plan_in_force() if options.tokens_in_force <= first else None
 
-    def __init__(self, situation: Situation) -> None:
+
+def _apply_newest_pivot(options: "_Options") -> Decision | None:
+    situation, lines = options.situation, options.lines
+    line = lines.target if situation.is_compacting else lines.hard
+    if options.newest is situation.sticky or options.newest_estimate.tokens > line:
+        return None
+    return options.plan_with_newest()
+
+
+def _send_below_hard_line(options: "_Options") -> Decision | None:
+    return options.plan_in_force() if options.tokens_in_force <= options.lines.hard else None
+
+
+def _compact_first(options: "_Options") -> Decision | None:
+    cut = options.worthwhile_cut
+    return CompactFirst(cut=cut) if cut is not None and options.situation.may_compact else None
+
+
+def _digest_first(options: "_Options") -> Decision | None:
+    cut, situation = options.worthwhile_cut, options.situation
+    is_wanted = not options.fits or situation.policy.summary.digest_at_line
+    return DigestFirst(cut=cut) if cut is not None and situation.may_digest and is_wanted else None
+
+
+def _send_what_fits(options: "_Options") -> Decision | None:
+    return options.plan_with_newest() if options.fits else None
+
+
+def _cut_largest_texts(options: "_Options") -> Decision | None:
+    return options.plan_shortened()
+
+
+# In the order of the docstring of `decide`, from its second rule on. The last one always decides.
+_RULES: Final[tuple[Callable[["_Options"], Decision | None], ...]] = (
+    _send_below_first_line,
+    _apply_newest_pivot,
+    _send_below_hard_line,
+    _compact_first,
+    _digest_first,
+    _send_what_fits,
+    _cut_largest_texts,
+)
+
+
+class _Options:
+    """What can be done in a situation with known thresholds. Each number is computed once, when needed."""
+
+    def __init__(self, situation: Situation, lines: Thresholds) -> None:
         self.situation = situation
-        self.weights = calibrate_sizes(situation.conversation, situation.sizes, situation.known)
-        self.tokens = self.weights.messages
-        self.environment = int(self.weights.environment)
-        self.opening = int(sum(self.tokens[: situation.conversation.opening_end]))
-        demand = RequestSize(
-            requested=situation.requested, growth=situation.growth, minimum_reply=situation.minimum_reply
-        )
-        lines = choose_thresholds(situation.policy, situation.limits, demand)
-        if lines is not None:
-            floor = self.environment + (
-                min(self.opening, lines.opening) if situation.policy.keep.opening else 0
-            )
-            demand = replace(demand, floor=floor)
-            lines = choose_thresholds(situation.policy, situation.limits, demand)
-        self.lines: Thresholds | None = lines
+        self.lines = lines
 
-    def estimate(self, pivot: Pivot | None, batches: Sequence[Batch]) -> Estimate:
+    @cached_property
+    def batches(self) -> Sequence[Batch]:
+        """The batches in force, and one more if it is worth it.
+
+        Unless the policy prunes eagerly: none while a pivot is ready or in progress, because that one is
+        paid for already.
+        """
         situation = self.situation
-        view = make_view(pivot, batches)
-        return estimate_view(situation.conversation, self.weights, situation.known, view)
+        has_newer = bool(situation.pivots) and situation.pivots[-1] is not situation.sticky
+        is_paid_for = situation.is_preparing or has_newer
+        if is_paid_for and not situation.policy.pruning.eager:
+            return situation.batches
+        current = situation.estimate(make_view(situation.sticky, situation.batches))
+        return self.prune(current.tokens) or situation.batches
 
-    def plan(self, pivot: Pivot | None, batches: Sequence[Batch]) -> Plan:
-        batches = [batch for batch in batches if _shows(batch, pivot)]
-        estimate = self.estimate(pivot, batches)
-        context = self.lines.context if self.lines else None
-        warning = None
-        if context is not None and estimate.tokens + SMALLEST_REPLY_TOKENS > context:
-            warning = self._say_what_does_not_fit(estimate, context)
-        return Plan(
-            pivot=pivot,
-            batches=tuple(batches),
-            new_batch=next((batch for batch in batches if batch not in self.situation.batches), None),
-            received=self._received(pivot, batches, estimate),
-            sent=estimate.tokens,
-            output=self._choose_output(pivot, batches, estimate),
-            warning=warning,
-        )
+    @cached_property
+    def tokens_in_force(self) -> int:
+        return self.situation.estimate(make_view(self.situation.sticky, self.batches)).tokens
 
-    def prune(self, pivot: Pivot | None, current: Estimate) -> list[Batch] | None:
-        """With one more batch, if it is worth it, and (unless eager or partial) suffices."""
+    @property
+    def newest(self) -> Pivot | None:
+        """The eligible pivot that covers most."""
+        return self.situation.pivots[-1] if self.situation.pivots else self.situation.sticky
+
+    @cached_property
+    def newest_estimate(self) -> Estimate:
+        return self.situation.estimate(make_view(self.newest, self.batches))
+
+    @cached_property
+    def fits(self) -> bool:
+        """Does the window hold the array with its newest pivot, and a short reply?"""
+        estimate = self.newest_estimate
+        # Before the first response the estimate is too uncertain to remove something from a request.
+        unsure = estimate.unsure if self.situation.known.head is not None else 0
+        return estimate.tokens + unsure + SMALLEST_REPLY_TOKENS <= self.lines.window
+
+    @cached_property
+    def worthwhile_cut(self) -> Cut | None:
+        """The largest cut, if it frees enough. Less is enough if the window does not hold the array."""
+        cut = self.choose_cut(self.newest, find_open_group(self.situation.conversation))
+        share = WORTHWHILE_SHARE if self.fits else NEEDED_SHARE
+        return cut if cut is not None and is_worthwhile(cut, share * self.lines.hard) else None
+
+    @property
+    def answered_position(self) -> int:
+        """Where a tail begins after a response. Even the last group may be compacted if it is too large."""
+        conversation, lines = self.situation.conversation, self.lines
+        weights = self.situation.weights
+        open_group = find_open_group(conversation)
+        opening = min(_count_opening(self.situation), lines.opening)
+        room = lines.target - int(weights.environment) - opening - lines.summary
+        fits = sum(weights.messages[open_group:]) <= max(room, lines.tail)
+        return open_group if fits else len(conversation.messages)
+
+    def choose_cut(self, base: Pivot | None, must_keep: int, lead: int = 0) -> Cut | None:
+        situation = self.situation
+        parts = CutConstraints(base=base, must_keep=must_keep, lead=lead)
+        return choose_cut(situation.conversation, situation.weights, self.lines, situation.policy.keep, parts)
+
+    def prune(self, current_tokens: int) -> list[Batch] | None:
+        """The batches with one more, if that is worth it, and is enough or the policy is eager or partial."""
         situation, lines = self.situation, self.lines
         pruning = situation.policy.pruning
-        if lines is None or not situation.policy.prune:
+        if not situation.policy.prune or (not pruning.eager and current_tokens <= lines.soft):
             return None
-        if not pruning.eager and current.tokens <= lines.soft:
-            return None
-        view = make_view(pivot, situation.batches)
+        view = make_view(situation.sticky, situation.batches)
         thresholds = choose_prune_thresholds(pruning, lines.hard)
-        positions = choose_results(situation.conversation, self.weights, view, pruning, thresholds)
+        positions = choose_results(situation.conversation, situation.weights, view, pruning, thresholds)
         if not positions:
             return None
         marks = [Mark(position, pruning.keep_chars) for position in positions]
-        batches = self._with_marks(pivot, situation.batches, marks)
+        batches = _with_marks(situation, situation.sticky, situation.batches, marks)
         saved = sum(batch.saved_tokens for batch in batches if batch not in situation.batches)
-        suffices = current.tokens - saved <= lines.target
-        return batches if suffices or pruning.eager or pruning.partial else None
+        is_enough = current_tokens - saved <= lines.target
+        return batches if is_enough or pruning.eager or pruning.partial else None
 
-    def cut(self, base: Pivot | None, must_keep: int, lead: int = 0) -> Cut | None:
-        situation = self.situation
-        if self.lines is None:
-            return None
-        parts = CutConstraints(base=base, must_keep=must_keep, lead=lead)
-        return choose_cut(situation.conversation, self.weights, self.lines, situation.policy.keep, parts)
+    def plan_in_force(self) -> Plan:
+        return _make_plan(self.situation, self.situation.sticky, self.batches, self.lines)
 
-    def answered_position(self, lines: Thresholds) -> int:
-        """After the answer even the last group may be folded, but only if it is too large for a tail."""
-        conversation = self.situation.conversation
-        open_group = find_open_group(conversation)
-        room = lines.target - self.environment - min(self.opening, lines.opening) - lines.summary
-        fits = sum(self.tokens[open_group:]) <= max(room, lines.tail)
-        return open_group if fits else len(conversation.messages)
+    def plan_with_newest(self) -> Plan:
+        return _make_plan(self.situation, self.newest, self.batches, self.lines)
 
-    def squeeze(self, pivot: Pivot | None, batches: Sequence[Batch]) -> Plan:
-        """The array with its largest texts cut, for nothing else brings it inside the window."""
-        situation, lines = self.situation, self.lines
-        if lines is None or not situation.policy.auto:
-            return self.plan(pivot, batches)
-        view = make_view(pivot, batches)
-        excess = self.estimate(pivot, batches).tokens - lines.hard
-        marks = choose_shortening(situation.conversation, self.weights, view, excess)
+    def plan_shortened(self) -> Plan:
+        """The array with its largest texts cut, if the policy allows that."""
+        situation, view = self.situation, make_view(self.newest, self.batches)
+        if not situation.policy.auto:
+            return self.plan_with_newest()
+        excess = self.newest_estimate.tokens - self.lines.hard
+        marks = choose_shortening(situation.conversation, situation.weights, view, excess)
         if not marks:
-            return self.plan(pivot, batches)
-        return self.plan(pivot, self._with_marks(pivot, batches, marks))
-
-    def _choose_output(self, pivot: Pivot | None, batches: Sequence[Batch], estimate: Estimate) -> int | None:
-        """A reply takes tokens, not bytes: pictures leave it all the room that the words leave."""
-        situation, context = self.situation, self.lines.context if self.lines else None
-        true = situation.token_sizes
-        if true is not None:
-            conversation, view = situation.conversation, make_view(pivot, batches)
-            weights = calibrate_sizes(conversation, true.sizes, true.known)
-            estimate, context = estimate_view(conversation, weights, true.known, view), true.limits.context
-        return choose_output(situation.requested, context, estimate, situation.minimum_reply)
-
-    def _with_marks(
-        self, pivot: Pivot | None, batches: Sequence[Batch], marks: Sequence[Mark]
-    ) -> list[Batch]:
-        """One batch more. What was decided at this very chain before, for a retry, becomes part of it."""
-        key = self.situation.conversation.key.hex()
-        older = [batch for batch in batches if batch.key != key]
-        view = make_view(pivot, older)
-        merged = make_view(pivot, batches).marks | {mark.position: mark for mark in marks}
-        decided = tuple(mark for position, mark in merged.items() if view.marks.get(position) != mark)
-        return [*older, self._batch(view, decided)]
-
-    def _batch(self, view: View, marks: tuple[Mark, ...]) -> Batch:
-        conversation = self.situation.conversation
-        after = View(view.pivot, view.marks | {mark.position: mark for mark in marks})
-        saved = sum(
-            self.weights.shown(view, mark.position, mark.position + 1)
-            - self.weights.shown(after, mark.position, mark.position + 1)
-            for mark in marks
-        )
-        return Batch(
-            owner=self.situation.owner,
-            key=conversation.key.hex(),
-            length=len(conversation.messages),
-            placeholder=self.situation.policy.pruning.placeholder,
-            marks=marks,
-            saved_tokens=int(saved),
-        )
-
-    def _received(self, pivot: Pivot | None, batches: Sequence[Batch], estimate: Estimate) -> int:
-        if pivot is None and not batches:
-            return estimate.tokens
-        return max(estimate.tokens, int(self.weights.total(View(None, {}))))
-
-    def _say_what_does_not_fit(self, estimate: Estimate, context: int) -> str:
-        parts = {
-            "leading block and tools": self.environment,
-            "opening": self.opening,
-            "open group": int(sum(self.tokens[find_open_group(self.situation.conversation) :])),
-        }
-        largest = max(parts, key=lambda part: parts[part])
-        return f"about {estimate.tokens} of {context} tokens; largest fixed part: {largest}, {parts[largest]}"
+            return self.plan_with_newest()
+        batches = _with_marks(situation, self.newest, self.batches, marks)
+        return _make_plan(situation, self.newest, batches, self.lines)
 
 
-def _shows(batch: Batch, pivot: Pivot | None) -> bool:
-    """Is anything of it left to see behind the pivot? Otherwise it is carried along no further."""
+def _choose_lines(situation: Situation) -> Thresholds | None:
+    """The thresholds of a request, with the floor that no compaction can remove."""
+    size = RequestSize(
+        requested=situation.requested, growth=situation.growth, minimum_reply=situation.minimum_reply
+    )
+    lines = choose_thresholds(situation.policy, situation.limits, size)
+    if lines is None:
+        return None
+    opening = min(_count_opening(situation), lines.opening) if situation.policy.keep.opening else 0
+    floor = int(situation.weights.environment) + opening
+    return choose_thresholds(situation.policy, situation.limits, replace(size, floor=floor))
+
+
+def _count_opening(situation: Situation) -> int:
+    return int(sum(situation.weights.messages[: situation.conversation.opening_end]))
+
+
+def _make_plan(
+    situation: Situation, pivot: Pivot | None, batches: Sequence[Batch], lines: Thresholds | None
+) -> Plan:
+    batches = [batch for batch in batches if _is_visible(batch, pivot)]
+    view = make_view(pivot, batches)
+    estimate = situation.estimate(view)
+    context = lines.context if lines is not None else None
+    fits = context is None or estimate.tokens + SMALLEST_REPLY_TOKENS <= context
+    received = estimate.tokens
+    if pivot is not None or batches:
+        received = max(received, int(situation.weights.total(View(None, {}))))
+    return Plan(
+        pivot=pivot,
+        batches=tuple(batches),
+        new_batch=next((batch for batch in batches if batch not in situation.batches), None),
+        received=received,
+        sent=estimate.tokens,
+        output=_choose_output(situation, view, context),
+        warning=None if fits else _describe_excess(situation, estimate, context),
+    )
+
+
+def _is_visible(batch: Batch, pivot: Pivot | None) -> bool:
+    """Does the batch mark anything behind the pivot? Otherwise it is dropped."""
     return pivot is None or any(mark.position >= pivot.covers for mark in batch.marks)
+
+
+def _choose_output(situation: Situation, view: View, context: int | None) -> int | None:
+    """A reply needs room in tokens only: bytes and pictures do not count."""
+    if situation.token_sizes is not None:
+        context = situation.token_sizes.limits.context
+    estimate = situation.estimate_tokens(view)
+    return choose_output(situation.requested, context, estimate, situation.minimum_reply)
+
+
+def _describe_excess(situation: Situation, estimate: Estimate, context: int | None) -> str:
+    open_group = find_open_group(situation.conversation)
+    parts = {
+        "leading block and tools": int(situation.weights.environment),
+        "opening": _count_opening(situation),
+        "open group": int(sum(situation.weights.messages[open_group:])),
+    }
+    largest = max(parts, key=lambda part: parts[part])
+    return f"about {estimate.tokens} of {context} tokens; largest fixed part: {largest}, {parts[largest]}"
+
+
+def _with_marks(
+    situation: Situation, pivot: Pivot | None, batches: Sequence[Batch], marks: Sequence[Mark]
+) -> list[Batch]:
+    """The batches and one with these marks.
+
+    A batch that was decided at this very request before, for a retry, is merged with the new one.
+    """
+    key = situation.conversation.key.hex()
+    older = [batch for batch in batches if batch.key != key]
+    view = make_view(pivot, older)
+    merged = make_view(pivot, batches).marks | {mark.position: mark for mark in marks}
+    decided = tuple(mark for position, mark in merged.items() if view.marks.get(position) != mark)
+    return [*older, _make_batch(situation, view, decided)]
+
+
+def _make_batch(situation: Situation, view: View, marks: tuple[Mark, ...]) -> Batch:
+    conversation, weights = situation.conversation, situation.weights
+    after = View(view.pivot, view.marks | {mark.position: mark for mark in marks})
+    saved = sum(
+        weights.shown(view, mark.position, mark.position + 1)
+        - weights.shown(after, mark.position, mark.position + 1)
+        for mark in marks
+    )
+    return Batch(
+        owner=situation.owner,
+        key=conversation.key.hex(),
+        length=len(conversation.messages),
+        placeholder=situation.policy.pruning.placeholder,
+        marks=marks,
+        saved_tokens=int(saved),
+    )

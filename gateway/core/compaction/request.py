@@ -1,4 +1,4 @@
-"""What is asked of one compaction: by whom, for what, and at which price."""
+"""What a compaction is asked to do, and what comes of it."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -11,43 +11,35 @@ CompactionTrigger = Literal["auto", "manual"]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CompactionRequest:
-    """reason: for the log. calls: how many summaries may still be made until all of the cut is folded; this
-    is the first of them. instructions: of the person who asked, empty where nobody gave any.
-    pre_tokens: what the conversation holds before; filled in by who measures it.
-    """
-
+    # A label for logs, metrics and the compaction log.
     reason: str
+    # How many summary calls may still be made until the whole cut is compacted, this one included.
     calls: int
     trigger: CompactionTrigger = "auto"
+    # What the person who asked for it wants the summary to keep; empty without instructions.
     instructions: str = ""
-    pre_tokens: int = 0
 
 
-# The digest costs no call.
+# A digest needs no call.
 DIGEST = CompactionRequest(reason="digest", calls=0)
 
 
 @dataclass(frozen=True, slots=True)
 class CompactionResult:
-    """What came of it, how many calls it took, and who was asked last; None: nobody."""
-
+    # The new pivot, durable by now, or why there is none.
     outcome: Pivot | Rejected
+    # How many summary calls were made.
     calls: int
+    # The model of the last call; None without a call.
     model: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Compaction:
-    """What became of one: the pivot that is ready, or None; and how many calls it took.
-
-    pre_tokens: what the conversation held before. failure: why there is no pivot.
-    """
-
-    pivot: Pivot | None
-    calls: int
+    # What the conversation held before, in true tokens; 0 if it was not measured.
     pre_tokens: int = 0
-    failure: str = ""
 
     @property
-    def is_ready(self) -> bool:
-        return self.pivot is not None
+    def pivot(self) -> Pivot | None:
+        return self.outcome if isinstance(self.outcome, Pivot) else None
+
+    @property
+    def failure(self) -> str:
+        """The reason why there is no pivot; empty if there is one."""
+        return "" if isinstance(self.outcome, Pivot) else self.outcome.reason

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.core.compaction.manual import Folded, choose_manual_cut, choose_remaining_cut, measure_fold
-from gateway.core.compaction.plan import Situation
+from gateway.core.compaction.situation import Situation
 from gateway.core.history.conversation import find_open_group, is_boundary
 from gateway.core.history.view import Size, View
 from gateway.core.limits.model_limits import Limits

@@ -5,7 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.core.compaction.plan import CompactFirst, DigestFirst, Plan, Situation, decide, decide_after
+from gateway.core.compaction.plan import CompactFirst, DigestFirst, Plan, decide, decide_after
+from gateway.core.compaction.situation import Situation
 from gateway.core.history.conversation import Conversation, find_open_group
 from gateway.core.history.head import Head
 from gateway.core.history.pivot import Mark, Pivot, find_eligible_pivots
@@ -123,7 +124,7 @@ def test_a_policy_that_applies_early_takes_a_ready_pivot_from_the_soft_line_on()
     late = situate(11_500, results=0.5)
     soon = replace(late, policy=replace(early, keep=Keep(tail_tokens=3_500, tail_ratio=1.0)))
     late = replace(late, policy=replace(late.policy, keep=soon.policy.keep))
-    cuts = [decide_after(each, planned(each), 11_500) for each in (late, soon)]
+    cuts = [decide_after(each, 11_500) for each in (late, soon)]
     assert [cut.covers for cut in cuts if cut is not None] == [17, 15]
 
 
@@ -167,7 +168,7 @@ def test_chunks_are_folded_down_to_the_target_and_not_just_below_the_hard_line()
     some, most = pivot_at(7), pivot_at(17)
     situation = situate(13_000, results=0.5, pivots=[some])
     assert planned(situation).pivot == some
-    folding = replace(situation, is_folding=True)
+    folding = replace(situation, is_compacting=True)
     step = decide(folding)
     assert isinstance(step, CompactFirst) and step.cut.base == some
     assert planned(replace(folding, pivots=[some, most])).pivot == most
@@ -262,12 +263,12 @@ def test_the_reply_is_clamped_to_what_is_left() -> None:
 
 def test_below_the_soft_line_nothing_is_prepared() -> None:
     situation = situate(11_000, results=0.5)
-    assert decide_after(situation, planned(situation), 11_200) is None
+    assert decide_after(situation, 11_200) is None
 
 
 def test_above_the_soft_line_a_compaction_is_prepared() -> None:
     situation = situate(11_500, results=0.5)
-    cut = decide_after(situation, planned(situation), 11_500)
+    cut = decide_after(situation, 11_500)
     assert cut is not None and (cut.base, cut.start, cut.covers) == (None, 1, 19)
 
 
@@ -277,25 +278,24 @@ def test_above_the_soft_line_a_compaction_is_prepared() -> None:
 )
 def test_nothing_is_prepared_where_it_may_not_cannot_or_need_not_be(fields: JSON) -> None:
     situation = situate(11_500, results=0.5, **fields)
-    assert decide_after(situation, planned(situation), 11_500) is None
+    assert decide_after(situation, 11_500) is None
 
 
 def test_usage_of_a_request_in_flight_at_a_swap_triggers_nothing() -> None:
     """It was sent with the old pivot; by the time its usage comes back a newer one is ready."""
     old, new = pivot_at(3), pivot_at(9)
     situation = situate(11_500, results=0.5, sticky=old, pivots=[old])
-    plan = planned(situation)
     swapped = replace(situation, pivots=[old, new])
-    assert decide_after(swapped, plan, 99_000) is None
+    assert decide_after(swapped, 99_000) is None
     # The same usage with the new pivot in force does count.
     after = replace(situation, sticky=new, pivots=[old, new])
-    cut = decide_after(after, replace(plan, pivot=new), 99_000)
+    cut = decide_after(after, 99_000)
     assert cut is not None and cut.base == new
 
 
 def test_while_a_batch_will_do_nothing_is_prepared() -> None:
     situation = situate(11_100, results=0.97)
-    assert decide_after(situation, planned(situation), 11_300) is None
+    assert decide_after(situation, 11_300) is None
 
 
 def test_what_is_not_worth_a_call_is_not_prepared() -> None:
@@ -303,7 +303,7 @@ def test_what_is_not_worth_a_call_is_not_prepared() -> None:
     huge = replace(
         situation, sizes=Sizes(messages=[Size(100, 400), Size(10, 40), Size(900, 3_600)], environment=10_500)
     )
-    assert decide_after(huge, planned(huge), 11_500) is None
+    assert decide_after(huge, 11_500) is None
 
 
 # For every conversation
@@ -385,7 +385,7 @@ def test_decisions_are_made_the_same_way_twice(situation: Situation) -> None:
     plan = decide(situation)
     assert decide(situation) == plan
     if isinstance(plan, Plan):
-        assert decide_after(situation, plan, 15_000) == decide_after(situation, plan, 15_000)
+        assert decide_after(situation, 15_000) == decide_after(situation, 15_000)
 
 
 @few
@@ -469,7 +469,7 @@ def test_what_is_prepared_folds_something_worth_it(situation: Situation, total: 
     plan = decide(situation)
     if not isinstance(plan, Plan):
         return
-    cut = decide_after(situation, plan, total)
+    cut = decide_after(replace(situation, sticky=plan.pivot), total)
     if cut is None:
         return
     lines = choose_thresholds(situation.policy, situation.limits, RequestSize(requested=situation.requested))

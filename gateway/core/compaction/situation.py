@@ -1,0 +1,73 @@
+"""Everything that the decisions about one request look at."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from gateway.core.history.conversation import Conversation
+from gateway.core.history.pivot import Batch, Pivot
+from gateway.core.history.view import View
+from gateway.core.limits.model_limits import Limits
+from gateway.core.policy import Policy
+from gateway.core.sizing.calibrated_sizes import CalibratedSizes, calibrate_sizes, estimate_view
+from gateway.core.sizing.estimate import Estimate, Known, Sizes
+
+
+@dataclass(frozen=True, slots=True)
+class TokenSizes:
+    """A request in tokens alone, before bytes and pictures were counted in (`core.sizing.payload`)."""
+
+    sizes: Sizes
+    known: Known
+    limits: Limits
+
+
+@dataclass(frozen=True, kw_only=True)
+class Situation:
+    """One request, measured."""
+
+    owner: str
+    conversation: Conversation
+    sizes: Sizes
+    policy: Policy
+    limits: Limits
+    # The length of the reply that the client asked for, in tokens.
+    requested: int | None
+    # Recent growth of the conversation, in tokens per turn.
+    growth: float
+    known: Known
+    # The pivot that the nearest head was sent with.
+    sticky: Pivot | None
+    # Every eligible pivot; the one that covers most comes last.
+    pivots: Sequence[Pivot]
+    # The mark batches in force.
+    batches: Sequence[Batch]
+    # False if the policy forbids compactions, or if one has failed for this request.
+    may_compact: bool
+    # The reply is never clamped below this many tokens.
+    minimum_reply: int = 0
+    # The same as may_compact, for digests.
+    may_digest: bool = False
+    # A compaction of this chain is in progress.
+    is_preparing: bool = False
+    # A part of the conversation was compacted for this request, and more may follow.
+    is_compacting: bool = False
+    # Set if sizes and limits include bytes and pictures; the reply is clamped by these instead.
+    token_sizes: TokenSizes | None = None
+
+    @cached_property
+    def weights(self) -> CalibratedSizes:
+        """True tokens of each message, as well as they are known."""
+        return calibrate_sizes(self.conversation, self.sizes, self.known)
+
+    def estimate(self, view: View) -> Estimate:
+        """What upstream will count if this view is sent."""
+        return estimate_view(self.conversation, self.weights, self.known, view)
+
+    def estimate_tokens(self, view: View) -> Estimate:
+        """The same in tokens alone, whatever bytes and pictures weigh."""
+        true = self.token_sizes
+        if true is None:
+            return self.estimate(view)
+        weights = calibrate_sizes(self.conversation, true.sizes, true.known)
+        return estimate_view(self.conversation, weights, true.known, view)
