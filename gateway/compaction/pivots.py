@@ -14,7 +14,7 @@ from gateway.core.compaction.cut import Cut
 from gateway.core.compaction.situation import Situation
 from gateway.core.compaction.summary import Accepted
 from gateway.core.digest.render import make_digest
-from gateway.core.history.conversation import find_fold_start
+from gateway.core.history.conversation import find_replaceable_start
 from gateway.core.history.pivot import Mark, Pivot
 from gateway.core.history.view import shown_tokens
 from gateway.planning.message_sizes import Sizer
@@ -62,7 +62,7 @@ class PivotMaker:
         self, turn: Turn, situation: Situation, cut: Cut, text: Accepted, *, is_digest: bool
     ) -> Pivot:
         conversation, prompts = situation.conversation, turn.policy.prompts
-        opening_end = find_fold_start(conversation, keeps_opening=turn.policy.keep.opening)
+        opening_end = find_replaceable_start(conversation, keeps_opening=turn.policy.keep.opening)
         mark = Mark(0, cut.opening_chars) if cut.opening_chars is not None else None
         question = prompts.question if opening_end == 0 else None
         inserted = [text.summary, prompts.resume, question or ""]

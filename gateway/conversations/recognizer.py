@@ -95,7 +95,7 @@ class Recognizer:
 
     def _keep(self, received: Received) -> None:
         body = received.body
-        if not body.places or body.places.last.end < 1 << _SMALLEST_ANCHOR:
+        if not body.places or body.places[-1].end < 1 << _SMALLEST_ANCHOR:
             return
         anchor = _anchor_of(received)
         numbers = self._anchors.setdefault(anchor, [])
@@ -127,7 +127,7 @@ def _goes_on(chain: SharedList[bytes], earlier: SharedList[bytes]) -> bool:
     """Does it begin with everything that was said before, however that is written now?"""
     if chain.continues(earlier):
         return True
-    return chain.length >= earlier.length and chain[earlier.length - 1] == earlier.last
+    return len(chain) >= len(earlier) and chain[len(earlier) - 1] == earlier[-1]
 
 
 def _has_anchor_of(places: SharedList[Slice], earlier: SharedList[Slice]) -> bool:
@@ -141,7 +141,7 @@ def _anchor_of(received: Received) -> Anchor:
 
 def _power_of(places: SharedList[Slice]) -> int:
     """The largest power of two inside the messages: every continuation holds the same bytes there."""
-    return places.last.end.bit_length() - 1
+    return places[-1].end.bit_length() - 1
 
 
 def _anchor(tenant: str, form: str, data: bytes, power: int) -> Anchor:
@@ -151,7 +151,7 @@ def _anchor(tenant: str, form: str, data: bytes, power: int) -> Anchor:
 
 def _count_shared(before: RequestBody, data: bytes) -> int:
     """How many of `before`'s messages the data begins with, byte for byte. One memcmp in the usual case."""
-    places, most = before.places, before.places.length
+    places, most = before.places, len(before.places)
     for count in range(most, max(most - 3, 0), -1):
         if _begins_alike(before.data, data, places[count - 1].end):
             return count
@@ -182,7 +182,7 @@ def _read_rest(before: Received, keep: int, data: bytes) -> Received:
         keep -= keep > len(body.places) or body.places[keep - 1] != before.body.places[keep - 1]
     old = before.conversation
     kept = keep - len(old.leading)
-    rest = old.messages.since(kept)
+    rest = old.messages[kept:]
     find = {message.key: message for message in rest}.get if rest else _find_nothing
     added = _read_messages(before.tenant, before.form, body, keep, find)
     weight = before.facts_bytes - _weigh(rest) + _weigh(added)
@@ -195,7 +195,7 @@ def _read_messages(
     """The messages from a position on. find: may know one by its key."""
     data, read = body.data, form.parse_message
     salt, messages = f"{form.name} {tenant}".encode(), []
-    for place in body.places.since(start):
+    for place in body.places[start:]:
         raw = data[place.start : place.end]
         key = message_key(raw, salt)
         messages.append(find(key) or read(raw, key))

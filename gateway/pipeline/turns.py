@@ -218,16 +218,16 @@ class TurnBuilder:
             # By its opening: the same id after a restart, wherever the conversation stands then.
             opening = chain[received.conversation.opening_end]
             return _Branch(_make_id(opening, tools), None, purpose, command)
-        own = chain.last.hex()
+        own = chain[-1].hex()
         is_side_call = head.tools != tools.hex() or purpose == "summary"
         if head.key == own:
             if is_side_call:
-                return _Branch(_make_id(chain.last, tools), None, purpose, command)
+                return _Branch(_make_id(chain[-1], tools), None, purpose, command)
             return _Branch(head.conversation, head.parent, purpose, command)
         # A command is not a step of its conversation: it leaves the place to the next request.
         follow = claim_continuation if command is None else find_continuation
         if is_side_call or not _goes_on(follow(head, own), received.conversation):
-            return _Branch(_make_id(chain.last, tools), head.conversation, purpose, command)
+            return _Branch(_make_id(chain[-1], tools), head.conversation, purpose, command)
         return _Branch(head.conversation, head.parent, purpose, command)
 
 
@@ -243,8 +243,8 @@ def _choose_purpose(received: Received, *, is_agent: bool) -> Purpose:
     leading = b""
     if not body.envelope.tools:
         leading = body.field(body.envelope.system_slice) or (body.raw(0) if conversation.leading else b"")
-    is_asking = conversation.messages.length > 0 and conversation.messages.last.role == "user"
-    newest = body.raw(body.places.length - 1) if is_asking else b""
+    is_asking = len(conversation.messages) > 0 and conversation.messages[-1].role == "user"
+    newest = body.raw(len(body.places) - 1) if is_asking else b""
     return find_purpose(leading[:LEADING_BYTES], newest[:NEWEST_BYTES], is_agent=is_agent)
 
 

@@ -129,7 +129,7 @@ def _is_suspicious(turn: Turn, plan: Plan, prompt_tokens: int) -> bool:
     if head is None or not had_active(head, plan.pivot, plan.batches):
         return False
     added_bytes = 0
-    for message in turn.received.conversation.messages.since(head.length):
+    for message in turn.received.conversation.messages[head.length :]:
         added_bytes += message.size_bytes
     return is_suspicious(prompt_tokens, head.prompt_tokens, added_bytes)
 

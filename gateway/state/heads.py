@@ -39,7 +39,7 @@ class Heads:
         scope, else the newest.
         """
         chain = conversation.chain
-        for position in range(chain.length - 1, 0, -1):
+        for position in range(len(chain) - 1, 0, -1):
             heads = self._held.get(chain[position].hex())
             if heads:
                 return next((head for head in heads if head.scope == scope), heads[0])

@@ -56,7 +56,7 @@ def make_view_edits(
             edits.append(Edit(place.start, place.end, new))
     if pivot is not None:
         messages = conversation.messages
-        next_role = messages[pivot.covers].role if pivot.covers < messages.length else "none"
+        next_role = messages[pivot.covers].role if pivot.covers < len(messages) else "none"
         first = body.places[skip + pivot.opening_end].start
         last = body.places[skip + pivot.covers - 1].end
         edits.append(Edit(first, last, render_summary(pivot, next_role)))

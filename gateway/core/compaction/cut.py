@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from gateway.core.compaction.shorten import choose_opening_chars
-from gateway.core.history.conversation import Conversation, find_fold_start, is_boundary
+from gateway.core.history.conversation import Conversation, find_replaceable_start, is_boundary
 from gateway.core.history.pivot import Pivot
 from gateway.core.limits.thresholds import Thresholds
 from gateway.core.policy import Keep
@@ -63,7 +63,7 @@ def choose_cut(
     cap.
     """
     tokens, environment = weights.messages, weights.environment
-    opening_end = find_fold_start(conversation, keeps_opening=keep.opening)
+    opening_end = find_replaceable_start(conversation, keeps_opening=keep.opening)
     opening = sum(tokens[:opening_end])
     room = lines.target - environment - min(opening, lines.opening) - lines.summary
     budget = min(lines.tail, room) - parts.lead

@@ -56,7 +56,7 @@ def choose_results(
         before, seen = seen, seen + tokens[position]
         is_old = before >= thresholds.protect if pruning.overshoot else seen > thresholds.protect
         size = weights.sizes.messages[position]
-        is_large = tokens[position] * _loose_share(size) > CLEARED_TOKENS
+        is_large = tokens[position] * _removable_share(size) > CLEARED_TOKENS
         if is_prunable and is_old and is_large and _is_long(size, pruning):
             chosen.append(position)
     worth = sum(tokens[at] * _saved_share(weights.sizes.messages[at], pruning) for at in chosen)
@@ -89,12 +89,12 @@ def _is_long(size: Size, pruning: Pruning) -> bool:
 def _saved_share(size: Size, pruning: Pruning) -> float:
     """The documents count a cleared result as a whole, its placeholder aside."""
     cut = 1.0 if pruning.keep_chars is None else 1.0 - pruning.keep_chars / max(size.chars, 1)
-    return cut * _loose_share(size)
+    return cut * _removable_share(size)
 
 
-def _loose_share(size: Size) -> float:
+def _removable_share(size: Size) -> float:
     """Of a message that holds more than results: what of it marks may take."""
-    return size.loose / max(size.tokens, 1)
+    return size.removable / max(size.tokens, 1)
 
 
 def _is_result(message: Message) -> bool:

@@ -1,6 +1,6 @@
-"""A received request as one conversation: leading block, messages, and the chain over them.
+"""A received request as a conversation: leading block, messages, and a chain of fingerprints over them.
 
-Knows nothing of who sent it or when. Positions count the messages after the leading block, from 0.
+Does not know who sent it or when. Positions count the messages after the leading block, from 0.
 """
 
 import hashlib
@@ -12,31 +12,31 @@ from typing import Final
 from gateway.core.history.message import Message
 from gateway.core.history.shared_list import SharedList
 
-# A call that is farther away, or nowhere, is not looked for: thousands of such results would cost seconds.
+# A call is searched for in this many messages before its result: thousands of unanswered results would
+# otherwise cost seconds.
 _MOST_BETWEEN: Final = 200
 
 
-# Not frozen, for the reason of `Head`, and no tuple: its fields are looked at some thirty times a turn.
+# Not frozen: one is made for every request, and a frozen dataclass takes six times as long to construct.
 @dataclass(slots=True)
 class Conversation:
-    """`chain[i]` is the running digest over the first `i` messages; `chain[0]` names tenant and format.
-
-    The leading block is outside the chain: it is always forwarded as sent and may change (it holds the date).
-    `opening_end` is the position of the first assistant message, or the length where there is none; it is
-    never before the end of a group with a sealed message.
-    late: positions of a call and of its result where the model has said something else in between.
-    """
-
+    # The system and developer messages at the beginning. They are outside the chain: they are always
+    # forwarded as sent, and may change between turns (they contain the date).
     leading: Sequence[Message]
     messages: SharedList[Message]
+    # `chain[i]` is the running fingerprint of the first `i` messages; `chain[0]` stands for tenant and
+    # format.
     chain: SharedList[bytes]
+    # The position of the first reply, or the number of messages if there is none. It is never before the end
+    # of a group with an opaque message.
     opening_end: int
+    # Positions of a call and of its result, if the model has replied in between.
     late: Sequence[tuple[int, int]] = ()
 
     @property
     def key(self) -> bytes:
         """The chain over everything received."""
-        return self.chain.last
+        return self.chain[-1]
 
 
 def begin_conversation(tenant: str, wire_format: str) -> Conversation:
@@ -47,9 +47,7 @@ def begin_conversation(tenant: str, wire_format: str) -> Conversation:
 
 
 def with_messages(before: Conversation, keep: int, added: Sequence[Message]) -> Conversation:
-    """The conversation that shares the first `keep` messages (all leading ones) with `before`, then goes
-    on.
-    """
+    """The conversation with the first `keep` messages (and all leading ones) of `before`, then `added`."""
     leading = before.leading
     if not keep:
         more = list(takewhile(lambda message: message.role == "system", added))
@@ -58,7 +56,8 @@ def with_messages(before: Conversation, keep: int, added: Sequence[Message]) -> 
     links, link = [], before.chain[keep]
     late = [pair for pair in before.late if pair[1] < keep] if before.late else []
     opening_end = _find_opening_end(before, keep)
-    calls: set[str] = set()  # of the newest reply, as far as it lies in what is added
+    # The calls of the newest reply, as far as it is part of `added`.
+    calls: set[str] = set()
     role = before.messages[keep - 1].role if keep else ""
     for position, message in enumerate(added, keep):
         if opening_end == position and _is_still_opening(messages, position):
@@ -78,13 +77,15 @@ def with_messages(before: Conversation, keep: int, added: Sequence[Message]) -> 
 
 
 def _find_late(messages: Sequence[Message], position: int) -> list[tuple[int, int]]:
-    """The calls that the message at a position answers late."""
+    """The calls whose results come late at this position."""
     found = [_find_call(messages, position, answered) for answered in messages[position].results]
     return [(at, position) for at in found if at is not None and count_replies(messages[at:position]) > 1]
 
 
 def _find_call(messages: Sequence[Message], position: int, answered: str) -> int | None:
-    """The nearest call of this id before a position, unless it is answered already: ids may repeat."""
+    """The nearest call with this id before a position, unless it has a result already, because ids may
+    repeat.
+    """
     for at in range(position - 1, max(-1, position - 1 - _MOST_BETWEEN), -1):
         if any(call.id == answered for call in messages[at].calls):
             return at
@@ -94,26 +95,26 @@ def _find_call(messages: Sequence[Message], position: int, answered: str) -> int
 
 
 def _find_opening_end(before: Conversation, keep: int) -> int:
-    """Of its first `keep` messages."""
-    if before.opening_end < keep or keep == before.messages.length:
+    """The end of the opening within the first `keep` messages."""
+    if before.opening_end < keep or keep == len(before.messages):
         return before.opening_end
     messages = before.messages[:keep]
-    sealed = [position for position, message in enumerate(messages) if message.is_opaque]
-    end = sealed[-1] + 1 if sealed else 0
+    opaque = [position for position, message in enumerate(messages) if message.is_opaque]
+    end = opaque[-1] + 1 if opaque else 0
     while end < len(messages) and _is_still_opening(messages, end):
         end += 1
     return end
 
 
 def _is_still_opening(messages: Sequence[Message], position: int) -> bool:
-    """No reply begins here: at most one goes on that a sealed message is a part of."""
+    """Whether no reply begins here. A reply may continue here if an opaque message is a part of it."""
     if messages[position].role != "assistant":
         return True
     return position > 0 and messages[position - 1].role == "assistant"
 
 
-def find_fold_start(conversation: Conversation, *, keeps_opening: bool) -> int:
-    """The first position that a summary may replace: behind the opening, or else behind what is sealed."""
+def find_replaceable_start(conversation: Conversation, *, keeps_opening: bool) -> int:
+    """The first position that a summary may replace: after the opening, or after the opaque messages."""
     if keeps_opening:
         return conversation.opening_end
     messages = conversation.messages
@@ -126,11 +127,13 @@ def find_fold_start(conversation: Conversation, *, keeps_opening: bool) -> int:
 
 
 def is_boundary(conversation: Conversation, position: int) -> bool:
-    """May a cut lie before this position? Never between a call and its results, nor inside a reply: what the
-    model thought, said and called may be one message or several.
+    """Whether a cut may lie before this position.
+
+    It never separates a call from its results, nor the messages of one reply: what the model thought, said
+    and called may be one message or several.
     """
     messages = conversation.messages
-    if position >= messages.length or position <= 0:
+    if position >= len(messages) or position <= 0:
         return True
     before, message = messages[position - 1], messages[position]
     if message.results or before.calls or message.role == before.role == "assistant":
@@ -141,7 +144,7 @@ def is_boundary(conversation: Conversation, position: int) -> bool:
 
 
 def _is_awaiting(messages: Sequence[Message], position: int) -> bool:
-    """Does a first result of a call before follow before the next reply? Somebody spoke in between."""
+    """Whether the first result of an earlier call follows before the next reply, after other messages."""
     end = position
     while end < len(messages) and not messages[end].results and messages[end].role != "assistant":
         end += 1
@@ -156,7 +159,7 @@ def _is_awaiting(messages: Sequence[Message], position: int) -> bool:
 
 
 def find_reply_end(conversation: Conversation, position: int) -> int:
-    """Where the reply ends that begins at a position; the position itself where none does."""
+    """The end of the reply that begins at a position; the position itself if no reply begins there."""
     messages = conversation.messages
     while position < len(messages) and messages[position].role == "assistant":
         position += 1
@@ -164,7 +167,7 @@ def find_reply_end(conversation: Conversation, position: int) -> int:
 
 
 def count_replies(messages: Sequence[Message]) -> int:
-    """How often the model has answered in these messages."""
+    """The number of replies of the model in these messages."""
     count, before = 0, ""
     for message in messages:
         count += message.role == "assistant" != before
@@ -173,15 +176,15 @@ def count_replies(messages: Sequence[Message]) -> int:
 
 
 def find_open_group(conversation: Conversation) -> int:
-    """Position where the last atomic group begins: the one the model has not answered yet."""
-    position = conversation.messages.length - 1
+    """The position of the last atomic group, which the model has not answered yet."""
+    position = len(conversation.messages) - 1
     while position > 0 and not is_boundary(conversation, position):
         position -= 1
     return max(position, 0)
 
 
 def find_tool_names(conversation: Conversation) -> list[tuple[str, ...]]:
-    """For each position the tools whose results it carries. Ids are resolved inside their own group only."""
+    """For each position the tools whose results it carries. An id refers to a call in the same group only."""
     names: list[tuple[str, ...]] = []
     tools: dict[str, str] = {}
     for position, message in enumerate(conversation.messages):

@@ -1,38 +1,38 @@
-"""What is known at the end of a received request once its answer came.
+"""What is recorded about a request once it has been answered.
 
-Knows no clock and no store. A head is found by the chain of the request that it belongs to.
+Knows no clock and no store. A head is found by the chain of its request.
 """
 
 import hashlib
 from dataclasses import dataclass
 
-# Of the tokens known before, or of the line they are on their way to: less is a small part of what an
-# estimate may be wrong by.
-_NEWS = 0.1
+# A change below this share of the known tokens, or of the next threshold, is small compared with the error of
+# an estimate.
+_WORTH_SAVING_SHARE = 0.1
 
 
-# Not frozen: one is made for every request, and frozen it takes six times as long.
+# Not frozen: one is made for every request, and a frozen dataclass takes six times as long to construct.
 @dataclass(kw_only=True, slots=True)
 class Head:
-    """prompt_tokens, output_tokens: upstream's own, 0 where it told nothing.
-
-    scope: (upstream, model, leading block, tools) as one digest; usage counts for an equal scope only.
-    pivot, batches: keys of what was in force. growth_tokens: recent growth per turn.
-    followed_by: the chain of the request that went on from here first; another one is a branch. Set once.
-    """
+    """A record."""
 
     owner: str
     key: str
     length: int
+    # Fingerprint of upstream, model, leading block and tools. Usage is only comparable within one scope.
     scope: str
     tools: str
+    # As upstream counts; 0 if it reported nothing.
     prompt_tokens: int
     output_tokens: int
+    # Recent growth per turn.
     growth_tokens: float
+    # Keys of the active pivot and batches.
     pivot: str | None
     batches: tuple[str, ...]
     conversation: str
     parent: str | None
+    # The chain of the first request that continued from here; any other is a branch. Set once.
     followed_by: str | None = None
 
     @property
@@ -40,25 +40,26 @@ class Head:
         return self.prompt_tokens + self.output_tokens
 
 
-def is_worth_saving(head: Head, before: Head, line_tokens: int) -> bool:
-    """Worth keeping beside an earlier one of its branch? What little was added since can be estimated.
+def is_worth_saving(head: Head, before: Head, threshold_tokens: int) -> bool:
+    """Whether to save a head in addition to an earlier one of its branch; a small difference can be
+    estimated.
 
-    line_tokens: where something is to be decided, 0 if nowhere.
+    threshold_tokens: the size at which something has to be decided, 0 if there is none.
     """
     if (head.pivot, head.batches) != (before.pivot, before.batches):
         return True
     known_tokens = before.total_tokens
-    return abs(head.total_tokens - known_tokens) > _NEWS * max(known_tokens, line_tokens)
+    return abs(head.total_tokens - known_tokens) > _WORTH_SAVING_SHARE * max(known_tokens, threshold_tokens)
 
 
 def fingerprint_scope(upstream: str, model: str, leading: list[bytes], tools: bytes) -> str:
-    """Digest of everything outside the chain that a prompt's size depends on."""
+    """SHA-256 of everything outside the chain that the size of a prompt depends on."""
     parts = [upstream.encode(), model.encode(), b"".join(leading), tools]
     return hashlib.sha256(b"".join(b"%d:%s" % (len(part), part) for part in parts)).hexdigest()
 
 
 def smooth_growth(before: Head | None, total_tokens: int) -> float:
-    """Mean of the last growth and this one; a step back (a rewind, a compaction) teaches nothing."""
+    """The mean of the last growth and this one; a decrease (a rewind, a compaction) is ignored."""
     if before is None or not before.prompt_tokens:
         return 0.0
     step = total_tokens - before.total_tokens

@@ -1,6 +1,7 @@
-"""What a compaction leaves behind: a pivot, or marks on tool results; and when either still applies.
+"""The results of compactions and prunings, pivots and marks, and whether they apply to a conversation.
 
-Knows chains and positions. A miss costs a summary; a wrong match poisons a session (DESIGN §3).
+Knows chains and positions. A missed match costs a summary; a wrong one corrupts a session, so matches are
+exact.
 """
 
 from collections.abc import Iterable, Sequence
@@ -9,42 +10,44 @@ from typing import Final, Literal
 
 from gateway.core.history.conversation import Conversation, find_open_group
 
-# Where roles must alternate and nothing is to be said. An empty text is refused by some servers.
+# A user message between two of the assistant if no resume text is configured; some servers refuse an empty
+# text.
 _SEPARATOR: Final = "(end of the summary)"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Pivot:
-    """A summary that stands for the messages from the opening's end to `covers`.
+    """A summary that replaces the messages from the opening's end to `covers`. A record."""
 
-    owner: tenant. key: the chain at `covers`, hex. tokens: raw estimate of the inserted messages.
-    question: stands before the summary where no opening does. resume: the user message after it;
-    empty where only the order of roles may ask for one.
-    opening_chars: texts of the opening longer than this are cut in the middle; None leaves it whole.
-    opening_tokens: raw estimate of the opening as it is sent. saved_tokens: true tokens it took off.
-    is_digest: made without a model, because none could be asked.
-    """
-
+    # The tenant.
     owner: str
+    # The chain at `covers`, in hex.
     key: str
     covers: int
     opening_end: int
     summary: str
+    # The user message before the summary; None if the opening precedes it.
     question: str | None
+    # The user message after it; if empty, one is inserted only where roles must alternate.
     resume: str
+    # Raw tokens of the inserted messages, estimated.
     tokens: int
+    # Longer texts of the opening are cut in the middle; None leaves it whole.
     opening_chars: int | None
+    # Raw tokens of the opening as it is sent, estimated.
     opening_tokens: int
+    # True tokens saved.
     saved_tokens: int
     created_seconds: float
+    # Made without a model.
     is_digest: bool = False
 
 
 def list_turns(pivot: Pivot, next_role: str) -> list[tuple[Literal["user", "assistant"], str]]:
-    """Role and text of the messages that stand for everything the pivot covers.
+    """Role and text of the messages that replace everything the pivot covers.
 
-    Roles alternate: a question before the summary where no opening leads to it, a resume text behind it
-    where the tail does not begin with a user message; a neutral separator where no resume text is wanted.
+    Roles alternate: a question before the summary if no opening precedes it, and a resume text after it if
+    the tail does not begin with a user message (a neutral text if no resume text is configured).
     """
     turns: list[tuple[Literal["user", "assistant"], str]] = []
     if pivot.question is not None:
@@ -57,7 +60,7 @@ def list_turns(pivot: Pivot, next_role: str) -> list[tuple[Literal["user", "assi
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """A message that is sent shortened: its text cleared, or each text cut to `keep_chars` in the middle."""
+    """A message that is sent shortened: cleared, or each text cut to `keep_chars` in the middle."""
 
     position: int
     keep_chars: int | None = None
@@ -65,35 +68,37 @@ class Mark:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Batch:
-    """Marks that were decided together. key: the chain at the decision, hex. saved_tokens: true tokens."""
+    """Marks that were decided together. A record."""
 
     owner: str
+    # The chain over the `length` messages at the time of the decision, in hex.
     key: str
     length: int
     placeholder: str
     marks: tuple[Mark, ...]
+    # True tokens.
     saved_tokens: int
 
 
 def is_on_chain(conversation: Conversation, key: str, length: int) -> bool:
-    """Does the conversation begin with exactly the `length` messages that the key stands for?"""
+    """Whether the conversation begins with exactly the `length` messages that the key identifies."""
     chain = conversation.chain
-    return length < chain.length and chain[length].hex() == key
+    return length < len(chain) and chain[length].hex() == key
 
 
 def find_eligible_pivots(conversation: Conversation, pivots: Iterable[Pivot]) -> list[Pivot]:
-    """The one that covers least first."""
+    """Eligible pivots, in ascending order of what they cover."""
     eligible = [pivot for pivot in pivots if is_eligible(conversation, pivot)]
     return sorted(eligible, key=lambda pivot: pivot.covers)
 
 
 def is_eligible(conversation: Conversation, pivot: Pivot) -> bool:
-    """On the chain, and before the open group."""
+    """Whether the pivot is on the chain and ends before the open group."""
     is_on = is_on_chain(conversation, pivot.key, pivot.covers)
     return is_on and pivot.covers <= find_open_group(conversation)
 
 
 def find_eligible_batches(conversation: Conversation, batches: Sequence[Batch]) -> list[Batch]:
-    """Those on the chain, in the order they were decided."""
+    """Batches on the chain, in the order of their decisions."""
     eligible = [batch for batch in batches if is_on_chain(conversation, batch.key, batch.length)]
     return sorted(eligible, key=lambda batch: batch.length)

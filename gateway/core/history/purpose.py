@@ -1,21 +1,22 @@
-"""What is a request for? The main line of work, or one of the calls that clients make beside it.
+"""What a request is for: the main conversation, or one of the side calls that clients make.
 
-Known by the words that a client puts at the beginning of such a call, and by its headers. A wrong guess
-costs little: nothing is keyed by it. The phrases are the clients' own, from their public sources.
+Recognized by the words at the beginning of such a call and by its headers. A wrong guess costs little,
+because no key depends on it. The phrases are from the clients' public sources.
 """
 
 from collections.abc import Iterable
 from typing import Final, Literal
 
-# agent: a sub-agent's own conversation. summary: the client compacts by itself. title: it names its session.
+# agent: a sub-agent's own conversation. summary: the client compacts its history. title: it names its
+# session.
 Purpose = Literal["main", "agent", "summary", "title"]
 
-# How far from the beginning of a text such words may stand: a system prompt may begin with a line of its own,
-# a question with reminders.
+# How far into a text the phrases are searched: a system prompt may begin with another line, a question with
+# reminders.
 LEADING_BYTES: Final = 2_048
 NEWEST_BYTES: Final = 16_384
 
-_SUMMARISING: Final = (
+_SUMMARY_PHRASES: Final = (
     b"You are performing a CONTEXT CHECKPOINT COMPACTION",  # Codex
     b"Your task is to create a detailed summary of th",  # Claude Code, Cline
     b"You are a helpful AI assistant tasked with summarizing conversations",  # Claude Code, opencode
@@ -23,11 +24,15 @@ _SUMMARISING: Final = (
     b"You are an anchored context summarization assistant",  # opencode from 1.15
     b"Provide a detailed prompt for continuing our conversation above",  # opencode
 )
-_TITLING: Final = (
+_TITLE_PHRASES: Final = (
     b"You are a title generator",  # opencode
     b"Generate a concise, sentence-case title",  # Claude Code, Qwen Code
 )
-# A sub-agent names its parent, or itself (FACTS §2).
+_PHRASES: Final[tuple[tuple[tuple[bytes, ...], Purpose], ...]] = (
+    (_SUMMARY_PHRASES, "summary"),
+    (_TITLE_PHRASES, "title"),
+)
+# A sub-agent names its parent or itself in one of these headers.
 _AGENT_HEADERS: Final = frozenset(
     {
         "x-parent-session-id",  # opencode
@@ -36,7 +41,8 @@ _AGENT_HEADERS: Final = frozenset(
         "x-openai-subagent",
     }
 )
-# How a client calls its session, the most telling first: a label, never a key (DESIGN §3).
+# Headers with a client's name for its session, the most specific first. It is shown as a label and never a
+# key.
 _LABEL_HEADERS: Final = (
     "x-gateway-session",
     "thread-id",
@@ -45,12 +51,14 @@ _LABEL_HEADERS: Final = (
     "goose-session-id",
     "x-openwebui-chat-id",
 )
-_LONGEST_LABEL: Final = 128
+_LONGEST_LABEL_CHARS: Final = 128
 
 
 def find_purpose(leading: bytes, newest: bytes, *, is_agent: bool) -> Purpose:
-    """leading, newest: how the leading block and the newest user message begin, in raw JSON; empty where
-    there is none. A sub-agent's own summary is a summary.
+    """The purpose; that of a sub-agent's summary is "summary".
+
+    leading, newest: the beginning of the leading block and of the newest user message in raw JSON, maybe
+    empty.
     """
     if not leading and not newest:
         return "agent" if is_agent else "main"
@@ -61,19 +69,13 @@ def find_purpose(leading: bytes, newest: bytes, *, is_agent: bool) -> Purpose:
     return "agent" if is_agent else "main"
 
 
-_PHRASES: Final[tuple[tuple[tuple[bytes, ...], Purpose], ...]] = (
-    (_SUMMARISING, "summary"),
-    (_TITLING, "title"),
-)
-
-
 def is_agent(names: Iterable[str]) -> bool:
-    """By the names of its headers."""
+    """Whether a request comes from a sub-agent, by the names of its headers."""
     return any(name.lower() in _AGENT_HEADERS for name in names)
 
 
 def find_label(headers: Iterable[tuple[str, str]]) -> str | None:
-    """What the client calls its session, cut to a length that can be shown; None where it does not say."""
+    """The client's name for its session, shortened so that it can be shown; None if it sends none."""
     values = {name.lower(): value for name, value in headers}
     found = next((values[name] for name in _LABEL_HEADERS if values.get(name)), None)
-    return "".join(filter(str.isprintable, found[:_LONGEST_LABEL])) if found else None
+    return "".join(filter(str.isprintable, found[:_LONGEST_LABEL_CHARS])) if found else None

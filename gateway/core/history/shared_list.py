@@ -1,7 +1,7 @@
-"""A list that grows at its end, seen by many, each up to its own length.
+"""A list that several owners share, each up to a length of its own.
 
-A conversation and its continuations hold what they share once: a copy for each turn would touch every object
-of a long history.
+A conversation and its continuations store what they have in common once; copying it in each turn would touch
+every object of a long history.
 """
 
 from collections.abc import Iterator, Sequence
@@ -12,28 +12,19 @@ T = TypeVar("T")
 
 
 class SharedList(Sequence[T], Generic[T]):
-    """The first items of a list that others may have made longer. Never changes; equal to equal items.
-
-    length, last: what `len` and `[-1]` say, for whoever is in a hurry; an empty one has no `last`.
+    """The first items of a list that others may extend. It never changes, and is equal to any equal
+    sequence.
     """
 
-    __slots__ = ("_items", "last", "length")
-
-    last: T
+    __slots__ = ("_items", "_length")
 
     def __init__(self, items: list[T]) -> None:
-        """Takes the list over."""
+        """Owns `items` from now on."""
         self._items = items
-        self.length = len(items)
-        if items:
-            self.last = items[-1]
-
-    def since(self, start: int) -> list[T]:
-        """The items from a position on, which is not negative."""
-        return self._items[start : self.length]
+        self._length = len(items)
 
     def grow(self, keep: int, added: Sequence[T]) -> "SharedList[T]":
-        """The first `keep` items and then those: on the same list, unless somebody went on from here
+        """The first `keep` items, then `added`. The list is shared unless it has been extended here
         before.
         """
         items = self._items
@@ -43,37 +34,33 @@ class SharedList(Sequence[T], Generic[T]):
         return SharedList(items)
 
     def continues(self, other: "SharedList[T]") -> bool:
-        """Does it hold all of the other, known without a look at any item?"""
-        return self._items is other._items and self.length >= other.length
+        """Whether it is the same list and at least as long, which needs no comparison of items."""
+        return self._items is other._items and self._length >= other._length
 
     def __len__(self) -> int:
-        return self.length
+        return self._length
 
     @overload
     def __getitem__(self, index: int) -> T: ...
     @overload
     def __getitem__(self, index: slice) -> list[T]: ...
     def __getitem__(self, index: int | slice) -> T | list[T]:
-        length = self.length
-        # Nearly always: not a function is called for it.
-        if index.__class__ is int and 0 <= index < length:
-            return self._items[index]
         if isinstance(index, slice):
-            start, stop, step = index.indices(length)
-            return self._items[start:stop] if step == 1 else self._items[:length][index]
+            start, stop, step = index.indices(self._length)
+            return self._items[start:stop] if step == 1 else self._items[: self._length][index]
         if index < 0:
-            index += length
-        if not 0 <= index < length:
+            index += self._length
+        if not 0 <= index < self._length:
             raise IndexError(index)
         return self._items[index]
 
     def __iter__(self) -> Iterator[T]:
-        return islice(self._items, self.length)
+        return islice(self._items, self._length)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Sequence) and self._items[: self.length] == list(other)
+        return isinstance(other, Sequence) and self._items[: self._length] == list(other)
 
-    __hash__ = None  # type: ignore[assignment]
+    __hash__ = None  # type: ignore[assignment]  # equal to lists, which have no hash
 
     def __repr__(self) -> str:
-        return f"Growing({self._items[: self.length]!r})"
+        return f"SharedList({self._items[: self._length]!r})"

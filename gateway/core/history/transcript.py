@@ -1,64 +1,66 @@
-"""The history as data for the summariser: fenced, quoted, never an instruction.
+"""The history as data for a summary request: quoted inside a fence that no text in it can close.
 
-Knows what was said, not in which wire format. Nothing in the history can close the fence.
+Knows no wire format.
 """
 
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-# Our two fences. Both are broken wherever the history itself writes them. Possessive: two runs of spaces that
-# could be divided in any way made "<" and 100 KB of spaces take minutes.
+# Our two fences, which are escaped wherever the history contains them. The quantifiers are possessive,
+# because two adjacent runs of spaces made "<" and 100 KB of spaces take minutes.
 _FENCE = re.compile(r"<(?=\s*+(?:/\s*+)?+(?:conversation|earlier-summary)\b)", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
 class TranscriptEntry:
-    """What one message says. calls: (tool name, arguments). media: how many parts are not text.
-
-    hidden: what is counted, but never quoted: reasoning, and the words of parts of unknown kinds.
-    media_tokens: flat figures of the pictures, recordings and files among the parts, and of what is sealed.
-    more: what else the same message says: a result for each parallel call, and a user beside them.
-    """
+    """The content of one message."""
 
     role: str
     text: str
+    # Tool name and arguments of each call.
     calls: tuple[tuple[str, str], ...]
+    # The number of parts that are not text.
     media: int
+    # Text that is counted but never quoted: reasoning, and parts of unknown kinds.
     hidden: str = ""
     is_result: bool = False
+    # Fixed estimates of pictures, recordings, files and opaque parts.
     media_tokens: int = 0
+    # Other entries of the same message: a result for each parallel call, and a user's text beside them.
     more: tuple["TranscriptEntry", ...] = ()
 
 
-def list_entries(spoken: Iterable[TranscriptEntry]) -> list[TranscriptEntry]:
-    """Everything that was said, each by itself, in order."""
-    return [entry for message in spoken for entry in (message, *message.more)]
+def list_entries(messages: Iterable[TranscriptEntry]) -> list[TranscriptEntry]:
+    """All entries of the messages, in order."""
+    return [entry for message in messages for entry in (message, *message.more)]
 
 
 def render_transcript(
-    spoken: Iterable[TranscriptEntry], tool_chars: int | None = None, text_chars: int | None = None
+    messages: Iterable[TranscriptEntry], tool_chars: int | None = None, text_chars: int | None = None
 ) -> str:
-    """The conversation inside its fence; results and arguments cut to `tool_chars` in the middle, if given,
-    all other texts to `text_chars`. Of 0 characters nothing is left to be cut: they are left out.
+    """The conversation inside its fence.
+
+    Results and arguments are cut to `tool_chars` in the middle, all other texts to `text_chars`; None leaves
+    them whole. With 0 for `tool_chars` results and arguments are left out.
     """
-    shown = (entry for entry in list_entries(spoken) if tool_chars != 0 or not entry.is_result)
+    shown = (entry for entry in list_entries(messages) if tool_chars != 0 or not entry.is_result)
     entries = "\n\n".join(_render_entry(entry, tool_chars, text_chars) for entry in shown)
     return f"<conversation>\n{entries}\n</conversation>"
 
 
 def render_earlier_summary(summary: str) -> str:
-    """The summary that the new one brings up to date."""
+    """The earlier summary, which the new one updates, inside its fence."""
     return f"<earlier-summary>\n{neutralize(summary)}\n</earlier-summary>"
 
 
 def neutralize(text: str) -> str:
-    """Text that cannot open or close a fence of ours."""
+    """The text with our fences escaped, so that it cannot open or close one."""
     return _FENCE.sub("&lt;", text)
 
 
 def cut_middle(text: str, keep_chars: int | None) -> str:
-    """Head and tail of a text, with what is missing named in between."""
+    """Head and tail of a text, with a note on what is missing in between."""
     if keep_chars is None or len(text) <= keep_chars:
         return text
     head = (keep_chars + 1) // 2

@@ -1,6 +1,6 @@
-"""What upstream is shown of a conversation: a pivot in force and marks; and how large that is.
+"""How a conversation is sent upstream: with an active pivot and marks, and the raw size of that.
 
-Knows raw sizes only; what they are worth at an upstream is `estimate`'s business.
+Knows raw sizes only; `core.sizing` turns them into true tokens.
 """
 
 from collections.abc import Sequence
@@ -9,42 +9,43 @@ from typing import NamedTuple
 from gateway.core.history.conversation import Conversation
 from gateway.core.history.pivot import Batch, Mark, Pivot
 
-# Role and separators of one message, in raw tokens: what it costs beyond its words.
+# Raw tokens of a message's role and separators.
 FRAME_TOKENS = 4
-# A cleared result: the placeholder and the message around it.
+# Raw tokens of a cleared result: the placeholder and the message around it.
 CLEARED_TOKENS = 16
 
 
 class Size(NamedTuple):
-    """Raw tokens of a message by our own count, the characters of its texts (of the longest, where a mark
-    shortens each of several), and its pictures and files. kept: of the tokens, those that no mark takes away.
-    """
+    """The size of one message by our own count."""
 
+    # Raw tokens.
     tokens: int
+    # Characters of its texts; of the longest one if a mark shortens each of several.
     chars: int
+    # Pictures and files.
     media: int = 0
+    # Tokens that no mark can remove.
     kept: int = 0
 
     @property
-    def loose(self) -> int:
-        """What marks may take."""
+    def removable(self) -> int:
+        """Tokens that a mark can remove."""
         return self.tokens - self.kept
 
 
 class View(NamedTuple):
-    """marks: by position; the ones that a pivot covers are ignored."""
-
     pivot: Pivot | None
+    # By position; marks in the part that the pivot covers are ignored.
     marks: dict[int, Mark]
 
     @property
     def start(self) -> int:
-        """The first position that is sent as itself behind the pivot, 0 without one."""
+        """The first position after the pivot, 0 without one."""
         return self.pivot.covers if self.pivot else 0
 
 
 def make_view(pivot: Pivot | None, batches: Sequence[Batch]) -> View:
-    """The newest batch decides where two mark the same message."""
+    """If two batches mark the same message, the newer mark applies."""
     if not batches:
         return View(pivot, {})
     marks = {mark.position: mark for batch in batches for mark in batch.marks}
@@ -53,17 +54,17 @@ def make_view(pivot: Pivot | None, batches: Sequence[Batch]) -> View:
 
 
 def shown_tokens(size: Size, mark: Mark | None) -> int:
-    """Raw tokens of a message as it is sent."""
+    """Raw tokens of a message as sent."""
     if mark is None:
         return size.tokens
     if mark.keep_chars is None:
         return min(size.tokens, size.kept + CLEARED_TOKENS)
     share = min(1.0, mark.keep_chars / max(size.chars, 1))
-    return min(size.tokens, size.kept + int(size.loose * share) + CLEARED_TOKENS)
+    return min(size.tokens, size.kept + int(size.removable * share) + CLEARED_TOKENS)
 
 
 def measure_range(view: View, sizes: Sequence[Size], start: int, end: int) -> int:
-    """Raw tokens of the messages `start:end` as they are sent, pivot aside."""
+    """Raw tokens of the messages `start:end` as sent, without the pivot."""
     marks = view.marks
     if not marks:
         return sum(size.tokens for size in sizes[start:end])
@@ -71,9 +72,7 @@ def measure_range(view: View, sizes: Sequence[Size], start: int, end: int) -> in
 
 
 def measure(view: View, conversation: Conversation, sizes: Sequence[Size], environment: int, end: int) -> int:
-    """Raw tokens of everything that is sent up to position `end`; `environment` is leading block and
-    tools.
-    """
+    """Raw tokens of everything sent up to position `end`. `environment`: those of leading block and tools."""
     pivot = view.pivot
     if pivot is None:
         return environment + measure_range(view, sizes, 0, end)

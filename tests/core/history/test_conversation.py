@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from gateway.core.history.conversation import (
     begin_conversation,
     count_replies,
-    find_fold_start,
     find_open_group,
+    find_replaceable_start,
     find_reply_end,
     find_tool_names,
     is_boundary,
@@ -158,15 +158,15 @@ def test_a_reply_that_a_sealed_message_is_a_part_of_is_opening() -> None:
     conversation = with_messages(_EMPTY, 0, talk)
     # u a [sealed] a t u | a t
     assert conversation.opening_end == 6
-    assert find_fold_start(conversation, keeps_opening=True) == 6
-    assert find_fold_start(conversation, keeps_opening=False) == 5
+    assert find_replaceable_start(conversation, keeps_opening=True) == 6
+    assert find_replaceable_start(conversation, keeps_opening=False) == 5
 
 
 def test_without_an_opening_everything_that_is_not_sealed_may_be_folded() -> None:
-    assert find_fold_start(with_messages(_EMPTY, 0, make_messages("uuat")), keeps_opening=False) == 0
-    sealed = with_messages(_EMPTY, 0, [*make_messages("u"), make_sealed("other"), *make_messages("uat")])
-    assert find_fold_start(sealed, keeps_opening=False) == 2
-    assert find_fold_start(sealed, keeps_opening=True) == 3
+    assert find_replaceable_start(with_messages(_EMPTY, 0, make_messages("uuat")), keeps_opening=False) == 0
+    opaque = with_messages(_EMPTY, 0, [*make_messages("u"), make_sealed("other"), *make_messages("uat")])
+    assert find_replaceable_start(opaque, keeps_opening=False) == 2
+    assert find_replaceable_start(opaque, keeps_opening=True) == 3
 
 
 @given(messages(), messages(), st.sampled_from(_ROLES[1:]), st.data())
@@ -178,7 +178,7 @@ def test_nothing_sealed_is_ever_folded(
     again = with_messages(conversation, keep, conversation.messages[keep:])
     assert again == conversation
     for keeps_opening in (True, False):
-        start = find_fold_start(conversation, keeps_opening=keeps_opening)
+        start = find_replaceable_start(conversation, keeps_opening=keeps_opening)
         assert not any(message.is_opaque for message in conversation.messages[start:])
         assert is_boundary(conversation, start) or not keeps_opening or start == conversation.opening_end
 

@@ -4,12 +4,12 @@ from hypothesis import strategies as st
 from gateway.core.history.shared_list import SharedList
 
 items = st.lists(st.integers(), max_size=6)
-# Each step goes on from one of those that are there: which, how many of its items stay, what is added.
+# Each step grows one of the existing lists: its number, how many of its items are kept, what is added.
 steps = st.lists(st.tuples(st.integers(0, 20), st.integers(0, 20), items), max_size=20)
 
 
 @given(items, steps)
-def test_whoever_goes_on_from_whom_each_keeps_the_items_it_had(
+def test_every_list_keeps_its_items_when_others_are_grown_from_it(
     first: list[int], growth: list[tuple[int, int, list[int]]]
 ) -> None:
     grown, lists = [SharedList(list(first))], [list(first)]
@@ -22,26 +22,26 @@ def test_whoever_goes_on_from_whom_each_keeps_the_items_it_had(
 
 
 @given(items, items, items)
-def test_it_reads_like_a_list_whatever_others_added(
+def test_it_reads_like_a_list_after_others_were_grown_from_it(
     shown: list[int], added: list[int], other: list[int]
 ) -> None:
-    growing = SharedList(list(shown))
-    growing.grow(len(shown), added)
-    assert len(growing) == len(shown)
-    assert growing == shown and growing == SharedList(shown) and (growing == other) == (shown == other)
+    shared = SharedList(list(shown))
+    shared.grow(len(shown), added)
+    assert len(shared) == len(shown)
+    assert shared == shown and shared == SharedList(shown) and (shared == other) == (shown == other)
     for index in range(-len(shown) - 2, len(shown) + 2):
         if -len(shown) <= index < len(shown):
-            assert growing[index] == shown[index]
+            assert shared[index] == shown[index]
         else:
-            assert _refuses(growing, index)
+            assert _refuses(shared, index)
     for start in (None, *range(-3, len(shown) + 3)):
         for step in (None, 1, 2, -1):
-            assert growing[start::step] == shown[start::step]
-            assert growing[:start:step] == shown[:start:step]
-    assert list(reversed(growing)) == shown[::-1]
+            assert shared[start::step] == shown[start::step]
+            assert shared[:start:step] == shown[:start:step]
+    assert list(reversed(shared)) == shown[::-1]
 
 
-def test_it_continues_what_it_was_grown_from_and_nothing_else() -> None:
+def test_it_continues_only_the_list_it_was_grown_from() -> None:
     root = SharedList([1, 2])
     longer = root.grow(2, [3])
     branch = root.grow(2, [3])
@@ -51,9 +51,9 @@ def test_it_continues_what_it_was_grown_from_and_nothing_else() -> None:
     assert not longer.grow(2, [4]).continues(longer)
 
 
-def _refuses(growing: SharedList[int], index: int) -> bool:
+def _refuses(shared: SharedList[int], index: int) -> bool:
     try:
-        growing[index]
+        shared[index]
     except IndexError:
         return True
     return False

@@ -88,4 +88,4 @@ def test_shortening_never_makes_a_conversation_larger(data: st.DataObject) -> No
 )
 def test_what_marks_do_not_touch_is_still_sent(mark: Mark | None, expected: int) -> None:
     size = Size(1_000, 4_000, kept=300)
-    assert (size.loose, shown_tokens(size, mark)) == (700, expected)
+    assert (size.removable, shown_tokens(size, mark)) == (700, expected)
