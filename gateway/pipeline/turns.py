@@ -250,7 +250,7 @@ def _choose_purpose(received: Received, *, is_agent: bool) -> Purpose:
 
 def _lacks_replies(conversation: Conversation, head: Head | None) -> bool:
     """Whether the model has answered between the head and this request, and memory knows no head of it."""
-    added = conversation.messages.since(head.length if head else 0)
+    added = conversation.messages[head.length if head else 0 :]
     return count_replies(added) > (1 if head is not None else 0)
 
 

@@ -51,7 +51,7 @@ class Planner:
         if (limits.body_bytes or limits.images) and is_near_limit(limits, _payload(turn)):
             return None
         lines, head = turn.thresholds, turn.own_head
-        added = turn.received.conversation.messages.since(head.length if head is not None else 0)
+        added = turn.received.conversation.messages[head.length if head is not None else 0 :]
         body_bytes = len(turn.received.body.data)
         bound = None
         if head is not None or in_force.pivot is None:
