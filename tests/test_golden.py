@@ -50,7 +50,7 @@ def decide_on(received: Received, known: dict[str, Any]) -> Plan:
             policy=Policy(),
             limits=Limits(**known.get("limits", {})),
             requested=received.body.envelope.requested_tokens,
-            minimum_reply=received.body.envelope.least_tokens,
+            minimum_reply=received.body.envelope.minimum_reply_tokens,
             growth=0.0,
             known=Known(head=None, head_view=View(None, {}), calibration=Calibration(1.0, 1)),
             sticky=pivot,

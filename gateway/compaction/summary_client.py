@@ -20,7 +20,7 @@ from gateway.core.policy import Summary
 from gateway.core.refusal.overflow import Overflow, parse_overflow
 from gateway.lru import Lru
 from gateway.upstream.internal_client import CALL_ERRORS, make_internal_headers
-from gateway.wire.response.refusal import STATUSES, is_model_unknown, read_refusal
+from gateway.wire.response.refusal import MODEL_ERROR_STATUSES, is_model_unknown, parse_refusal
 from gateway.wire.response.summary_reply import SummaryReader
 from gateway.wire.wire_format import SummaryRequest, WireFormat
 
@@ -115,7 +115,7 @@ async def _read_failure(response: httpx.Response, model: str) -> UpstreamFailed:
     """Reasons hold only the status, because an error's text may quote the conversation."""
     status = response.status_code
     reason = f"status {status}"
-    if status not in STATUSES and status not in _MAY_BE_TOO_LONG:
+    if status not in MODEL_ERROR_STATUSES and status not in _MAY_BE_TOO_LONG:
         return UpstreamFailed(reason)
     body = b""
     async for chunk in response.aiter_bytes():
@@ -126,7 +126,7 @@ async def _read_failure(response: httpx.Response, model: str) -> UpstreamFailed:
         return ModelUnknown(reason)
     if status not in _MAY_BE_TOO_LONG:
         return UpstreamFailed(reason)
-    refusal = read_refusal(status, body)
+    refusal = parse_refusal(status, body)
     return PromptRefused(reason, parse_overflow(refusal) if refusal is not None else None)
 
 

@@ -109,7 +109,7 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
         size = RequestSize(
             requested=self.requested_tokens,
             growth=self.growth,
-            minimum_reply=self.received.body.envelope.least_tokens,
+            minimum_reply=self.received.body.envelope.minimum_reply_tokens,
             purpose=self.purpose,
         )
         return replace(self, limits=limits, thresholds=choose_thresholds(self.policy, limits, size))

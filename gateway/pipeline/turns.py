@@ -191,7 +191,7 @@ class TurnBuilder:
         if not limits.context and not limits.input:
             return None
         envelope, step = received.body.envelope, math.ceil(growth / _GROWTH_STEP_TOKENS)
-        requested, minimum = envelope.requested_tokens, envelope.least_tokens
+        requested, minimum = envelope.requested_tokens, envelope.minimum_reply_tokens
         key = (id(policy), limits.context, limits.input, limits.output, requested, minimum, step, purpose)
         thresholds = self._thresholds.get(key)
         if thresholds is None:

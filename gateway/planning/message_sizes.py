@@ -16,7 +16,7 @@ from gateway.core.history.view import CLEARED_TOKENS, FRAME_TOKENS, Size
 from gateway.core.policy import Estimator
 from gateway.core.sizing.estimate import Sizes
 from gateway.lru import Lru
-from gateway.wire.body import Slice, decode_message
+from gateway.wire.body import Slice, parse_value
 from gateway.wire.canonical import flatten_content
 from gateway.wire.request import RequestBody
 
@@ -105,7 +105,7 @@ def _measure_tools(count: TextCounter, raw: bytes) -> Size:
 def _measure_preamble(count: TextCounter, raw: bytes) -> Size:
     """Nothing says that it can be read."""
     try:
-        text = "\n".join(flatten_content(decode_message(raw))[0])
+        text = "\n".join(flatten_content(parse_value(raw))[0])
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         text = raw.decode("utf-8", "replace")
     return Size(FRAME_TOKENS + count(text), len(text))

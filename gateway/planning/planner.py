@@ -96,7 +96,7 @@ class Planner:
             policy=turn.policy,
             limits=limits,
             requested=turn.requested_tokens,
-            minimum_reply=turn.received.body.envelope.least_tokens,
+            minimum_reply=turn.received.body.envelope.minimum_reply_tokens,
             growth=turn.growth,
             known=known,
             sticky=next(

@@ -15,7 +15,6 @@ from gateway.core.refusal.overflow import Overflow, Refusal, parse_overflow
 from gateway.headers import ResponseHead
 from gateway.upstream.response import UpstreamResponse
 from gateway.wire.content_encoding import DecodeError, decode_body, make_decoder
-from gateway.wire.response.refusal import read_refusal
 from gateway.wire.response.stream_start import PENDING, Refused, StreamStart, Verdict
 
 # An error may quote the whole prompt.

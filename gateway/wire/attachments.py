@@ -1,18 +1,18 @@
-"""What content parts other than text weigh: pictures and files flat, what no format names by its words."""
+"""The size of content parts that are not text: attachments by their kind, other parts by their words."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 from gateway.core.sizing.attachments import ATTACHMENT_TOKENS, Attachment
 
-# No word is that long.
+# No word is this long.
 _BLOB_CHARACTERS: Final = 1_024
 
 
-def weigh_parts(
+def measure_parts(
     parts: Iterable[Mapping[str, object]], attachments: Mapping[str, Attachment]
 ) -> tuple[int, list[str]]:
-    """Flat figures of the parts whose types are attachments, and the words of all others."""
+    """Tokens of the parts whose type is an attachment, and the words of all other parts."""
     tokens = 0
     words: list[str] = []
     for part in parts:
@@ -25,7 +25,7 @@ def weigh_parts(
 
 
 def iter_words(value: object) -> Iterator[str]:
-    """The strings in a JSON value, in order, without those that are bytes in base64."""
+    """The strings in a JSON value, in order, except those that are base64."""
     waiting = [value]
     while waiting:
         value = waiting.pop()

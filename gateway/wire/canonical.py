@@ -1,6 +1,7 @@
-"""The canonical form of what a message says: equal for two ways of writing the same thing.
+"""The canonical form of a message: two spellings of the same content have the same form.
 
-Rules: DESIGN §3. Left out is what real clients add, move or drop between two requests of one conversation.
+Real clients add, move or drop some fields between two requests of one conversation; those are left out
+(docs/design.md, Identity). State on disk is found by hashes of this form: it must never change.
 """
 
 import hashlib
@@ -12,18 +13,18 @@ import msgspec
 
 from gateway.core.errors import Unreadable
 
-# Blocks that clients insert, move and strip (DESIGN §3: exactly these tags).
+# Clients insert, move and strip blocks with exactly these tags.
 _EPHEMERAL = re.compile(
     r"<(system-reminder|system_reminder|environment_details|environment_context|info-msg)>"
 )
-# Fields that say nothing: null or empty is the same as absent.
+# A field with one of these values is the same as no field.
 EMPTY: Final[tuple[object, ...]] = (None, "", [], {})
 _IGNORED_PART_KEYS = frozenset({"cache_control", "annotations", "id", "status", "logprobs"})
 
 
 def canonical_json(value: object) -> bytes:
-    """Sorted keys, no spaces. Falls back to `repr` for numbers JSON encoders refuse (they only feed a
-    hash).
+    """Sorted keys, no spaces. A value with numbers that the encoder refuses is written by `repr`, which is
+    enough for a hash.
     """
     try:
         return msgspec.json.encode(value, order="sorted")
@@ -34,19 +35,20 @@ def canonical_json(value: object) -> bytes:
 
 
 def encode_value(value: object) -> bytes:
-    """A text as it is, anything else as its canonical JSON."""
+    """A string as it is, any other value as canonical JSON."""
     return value.encode("utf-8", "surrogatepass") if isinstance(value, str) else canonical_json(value)
 
 
 def list_extra_fields(message: Mapping[str, object], ignored: Collection[str]) -> list[tuple[bytes, bytes]]:
-    """What stands beside the fields that a format knows: it may matter."""
+    """The fields that are not ignored and not empty. They may matter."""
     extra = sorted(key for key in message if key not in ignored and message[key] not in EMPTY)
     return [(b"field", encode_value(key) + b"=" + canonical_json(message[key])) for key in extra]
 
 
 def canonical_arguments(arguments: object) -> bytes:
-    """Tool-call arguments: a JSON text that clients re-space, or the value itself. A text that is not JSON
-    stands for itself.
+    """Arguments of a tool call: a JSON text, in which clients may change spaces, or a value.
+
+    A text that is not JSON is used as it is.
     """
     if not isinstance(arguments, str):
         return canonical_json(arguments)
@@ -57,7 +59,7 @@ def canonical_arguments(arguments: object) -> bytes:
 
 
 def without_ephemeral_blocks(text: str) -> str:
-    """Text without the blocks that come and go. An unclosed block stays; text without blocks is untouched."""
+    """An unclosed block stays. A text without blocks is returned unchanged."""
     if "<" not in text:
         return text
     kept: list[str] = []
@@ -77,15 +79,13 @@ def without_ephemeral_blocks(text: str) -> str:
 
 
 def canonical_part(part: dict[str, object]) -> bytes:
-    """A content part that is not text (image, audio, file, unknown): its canonical JSON, hashed if it is
-    big.
-    """
+    """A content part that is not text (image, file, unknown): canonical JSON, or its hash if it is large."""
     encoded = canonical_json({key: value for key, value in part.items() if key not in _IGNORED_PART_KEYS})
     return encoded if len(encoded) <= 256 else hashlib.sha256(encoded).digest()
 
 
 def flatten_content(content: object) -> tuple[list[str], list[dict[str, object]]]:
-    """Texts and other parts of a `content` value: string, null or a list of parts."""
+    """The texts and the other parts of a `content` value, which is a string, null or a list of parts."""
     if isinstance(content, str):
         return [content], []
     texts: list[str] = []

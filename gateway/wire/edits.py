@@ -1,4 +1,4 @@
-"""Replacing slices of a body and leaving every other byte where it is."""
+"""The edits that turn a received body into the one that is sent on. Every other byte stays where it is."""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final, NamedTuple
@@ -8,7 +8,10 @@ import msgspec
 from gateway.core.history.conversation import Conversation
 from gateway.core.history.pivot import Pivot
 from gateway.core.history.view import View
+from gateway.wire.body import JSON_ERRORS
 from gateway.wire.request import RequestBody
+
+_INCLUDE_USAGE: Final = b'{"include_usage":true}'
 
 
 class Edit(NamedTuple):
@@ -20,7 +23,7 @@ class Edit(NamedTuple):
 
 
 def apply_edits(data: bytes, edits: Iterable[Edit]) -> bytes:
-    """The body with all edits applied. Edits must not overlap; their order does not matter."""
+    """The body with all edits applied, in any order. Raises ValueError if edits overlap."""
     pieces: list[bytes | memoryview] = []
     view = memoryview(data)
     at = 0
@@ -34,9 +37,6 @@ def apply_edits(data: bytes, edits: Iterable[Edit]) -> bytes:
     return b"".join([*pieces, view[at:]])
 
 
-# JOINED: The edits that make an outgoing body of a received one, in any wire format.
-
-
 def make_view_edits(
     body: RequestBody,
     conversation: Conversation,
@@ -44,9 +44,9 @@ def make_view_edits(
     rendered: Mapping[int, bytes],
     render_summary: Callable[[Pivot, str], bytes],
 ) -> list[Edit]:
-    """Edits for pivot and marks. `rendered`: the marked messages by position, each as it is to be sent.
+    """Edits for the pivot and the marks of a view.
 
-    `render_summary`: makes the messages that stand for what the pivot covers, of it and the role behind it.
+    rendered: the marked messages by position, as they are to be sent. render_summary: as in WireFormat.
     """
     skip = len(conversation.leading)
     pivot, edits = view.pivot, []
@@ -68,21 +68,16 @@ def _is_cut_opening(pivot: Pivot | None, position: int) -> bool:
 
 
 def make_output_edit(body: RequestBody, output_tokens: int) -> Edit:
-    """The clamped reply in place of the one that was asked for."""
+    """Replaces the limit of the reply. Raises ValueError if the request has none."""
     place = body.envelope.requested_slice
     if place is None:
-        raise ValueError("no number to replace")
+        raise ValueError("the request does not limit its reply")
     return Edit(body.absolute(place.start), body.absolute(place.end), b"%d" % output_tokens)
 
 
-# JOINED: Asks for usage in a stream whose client did not. Only Chat Completions has to be asked.
-
-_INCLUDE_USAGE: Final = b'{"include_usage":true}'
-
-
 def make_usage_edit(body: RequestBody) -> Edit:
-    """Asks for usage in a stream, whatever the options were before."""
-    place = body.envelope.stream_options
+    """Asks for usage in a stream. Only Chat Completions needs that."""
+    place = body.envelope.stream_options_slice
     if place is None:
         end = body.data.rindex(b"}")
         return Edit(end, end, b',"stream_options":' + _INCLUDE_USAGE)
@@ -91,14 +86,12 @@ def make_usage_edit(body: RequestBody) -> Edit:
 
 
 def _with_usage(options: bytes) -> bytes:
-    """The options with `include_usage` on, every other byte where it was; whatever is no object is
-    replaced.
-    """
+    """The options with `include_usage`, other bytes unchanged. A value that is not an object is replaced."""
     try:
         fields = msgspec.json.decode(options, type=dict[str, msgspec.Raw])
-    except (msgspec.MsgspecError, UnicodeDecodeError):
+    except JSON_ERRORS:
         return _INCLUDE_USAGE
     if "include_usage" in fields:
-        # It said no: the one field is written anew, with the raw bytes of the others.
+        # It was false: only this field changes, the others keep their raw bytes.
         return msgspec.json.encode({**fields, "include_usage": True})
     return _INCLUDE_USAGE[:-1] + (b"," if fields else b"") + options.lstrip()[1:]

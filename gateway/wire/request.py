@@ -1,6 +1,6 @@
-"""A request of any wire format, split: what stands around its messages, and where each of them lies.
+"""A request in any wire format, split: the envelope around its messages, and where each message is.
 
-Knows JSON and byte offsets; which fields mean what is for the wire formats to say.
+Knows JSON and byte offsets. The wire formats know what the fields mean.
 """
 
 import hashlib
@@ -11,41 +11,47 @@ import msgspec
 
 from gateway.core.errors import Unreadable
 from gateway.core.history.shared_list import SharedList
-from gateway.wire.body import Fields, Slice, split_fields, split_items
+from gateway.wire.body import JSON_ERRORS, Fields, Slice, split_fields, split_items
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Envelope:
-    """What stands around the messages.
+    """The fields of a request beside its messages.
 
-    requested_tokens: the reply that is asked for, with the slice of the number, counted from the end of the
-    body if it lies behind the messages (negative, as in Python), so that it stays true while they grow.
-    wants_usage: streams tell it; most formats' do without being asked.
-    least_tokens: the reply may not be clamped below this (a thinking budget lies inside it).
-    tools, preamble: SHA-256 of the tool list and of what stands before the messages in a field of its own
-    (`system`, `instructions`), empty where there is none; these slices are counted like the one above.
-    is_partial: a part of the history lies at the upstream, and only a name of it in the body.
-    is_kept: upstream keeps the answer, so that a later request may name it.
-    is_trimmed: upstream was asked to leave out of the history by itself what gets too old.
-    greeting: how the client introduces itself before its preamble proper; a summary call says the same.
+    A slice behind the messages is counted from the end of the body (negative, as in Python), so that it stays
+    valid while messages are added.
     """
 
     model: str
     is_streaming: bool
+    # The limit of the reply, None if the request has none, with its key and its slice.
     requested_tokens: int | None
     requested_key: str
     requested_slice: Slice | None
+    # Fingerprint of the tool list, empty if there is none.
     tools: bytes
     tools_slice: Slice | None
-    wants_usage: bool = True
-    stream_options: Slice | None = None
+    # Fingerprint of the field for the system prompt (`system`, `instructions`), empty if there is none.
     system: bytes = b""
     system_slice: Slice | None = None
-    least_tokens: int = 0
-    is_partial: bool = False
+    # Short blocks at the start of the system prompt by which the client identifies itself. Summary requests
+    # repeat them.
     identity_blocks: tuple[str, ...] = ()
+    # The stream will report usage. In most formats every stream does.
+    wants_usage: bool = True
+    stream_options_slice: Slice | None = None
+    # The limit of the reply must not be set below this: it includes the thinking budget.
+    minimum_reply_tokens: int = 0
+    # A part of the history is stored upstream, and the request only names it.
+    is_partial: bool = False
+    # The upstream stores the response, so that a later request may name it.
     is_kept: bool = False
+    # The request asks the upstream to drop old parts of the history.
     is_trimmed: bool = False
+
+
+# Are two raw items of the array parts of one message? The first may be several items already.
+Joins = Callable[[bytes, bytes], bool]
 
 
 def never_joins(before: bytes, behind: bytes) -> bool:
@@ -54,33 +60,30 @@ def never_joins(before: bytes, behind: bytes) -> bool:
 
 
 class RequestBody(msgspec.Struct, frozen=True):
-    """One request body. `inside_end` is where the array of messages closes.
-
-    joins: are these two items, each in its bytes, parts of one message? The first may be several already.
-    """
-
     data: bytes
     envelope: Envelope
+    # Where each message is, the leading block included.
     places: SharedList[Slice]
+    # Where the array of messages closes.
     inside_end: int
-    joins: Callable[[bytes, bytes], bool] = never_joins
+    joins: Joins = never_joins
 
     def field(self, place: Slice | None) -> bytes:
-        """The raw value at a place of the envelope, empty where there is none."""
+        """The raw value at a slice of the envelope, empty for None."""
         return self.data[self.absolute(place.start) : self.absolute(place.end)] if place else b""
 
     def absolute(self, offset: int) -> int:
-        """An envelope offset as one from the start of the body."""
+        """An offset of the envelope, counted from the start of the body."""
         return offset if offset >= 0 else len(self.data) + offset
 
     def raw(self, index: int) -> bytes:
-        """The slice of the message at this index (counted over all, the leading block included)."""
+        """The slice of a message, by its index in `places`."""
         place = self.places[index]
         return self.data[place.start : place.end]
 
 
 class EnvelopeFields:
-    """The envelope of one body, for a wire format to read. Raises Unreadable for what is no JSON."""
+    """The fields of one body, for a wire format to make the envelope. Raises Unreadable for invalid JSON."""
 
     def __init__(self, values: dict[str, bytes], places: dict[str, Slice], array: Slice, size: int) -> None:
         self._values = values
@@ -88,59 +91,56 @@ class EnvelopeFields:
         self._behind = array.end
         self._size = size
 
-    def raw(self, key: str) -> bytes:
-        """As it stands there, empty where it does not."""
-        return self._values.get(key, b"")
-
-    def read(self, key: str) -> object:
+    def parse(self, key: str) -> object:
+        """The value, None if it is missing."""
         raw = self._values.get(key)
         if raw is None:
             return None
         try:
             return msgspec.json.decode(raw)
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-            raise Unreadable("an envelope field is not JSON we can read") from error
+        except JSON_ERRORS as error:
+            raise Unreadable("a field beside the messages is not valid JSON") from error
 
-    def read_text(self, key: str) -> str:
-        value = self.read(key)
+    def parse_text(self, key: str) -> str:
+        value = self.parse(key)
         return value if isinstance(value, str) else ""
 
-    def read_count(self, key: str) -> int | None:
+    def parse_count(self, key: str) -> int | None:
         """A positive whole number."""
-        value = self.read(key)
+        value = self.parse(key)
         return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
 
     def fingerprint(self, key: str) -> bytes:
-        """SHA-256 of the raw value, empty where there is none or null."""
-        raw = self.raw(key)
+        """SHA-256 of the raw value, empty if it is missing or null."""
+        raw = self._values.get(key, b"")
         return hashlib.sha256(raw).digest() if raw and raw != b"null" else b""
 
-    def begin_envelope(self, *output_keys: str) -> Envelope:
-        """What all formats call by the same names, with the first of these keys that limits the reply."""
-        key = next((key for key in output_keys if self.read_count(key) is not None), "")
-        return Envelope(
-            model=self.read_text("model"),
-            is_streaming=self.read("stream") is True,
-            requested_tokens=self.read_count(key) if key else None,
-            requested_key=key,
-            requested_slice=self.place(key) if key else None,
-            tools=self.fingerprint("tools"),
-            tools_slice=self.place("tools"),
-        )
-
-    def place(self, key: str) -> Slice | None:
-        """Where it lies, counted as in Envelope."""
+    def find_slice(self, key: str) -> Slice | None:
+        """Where the value is, counted as in Envelope."""
         found = self._places.get(key)
         if found is None or found.start < self._behind:
             return found
         return Slice(found.start - self._size, found.end - self._size)
 
+    def make_common_envelope(self, *output_keys: str) -> Envelope:
+        """The fields that all formats share. output_keys: the first one with a number limits the reply."""
+        key = next((key for key in output_keys if self.parse_count(key) is not None), "")
+        return Envelope(
+            model=self.parse_text("model"),
+            is_streaming=self.parse("stream") is True,
+            requested_tokens=self.parse_count(key) if key else None,
+            requested_key=key,
+            requested_slice=self.find_slice(key) if key else None,
+            tools=self.fingerprint("tools"),
+            tools_slice=self.find_slice("tools"),
+        )
+
 
 def split_request(
     data: bytes,
     array_key: str,
-    read_envelope: Callable[[EnvelopeFields], Envelope],
-    joins: Callable[[bytes, bytes], bool] = never_joins,
+    make_envelope: Callable[[EnvelopeFields], Envelope],
+    joins: Joins = never_joins,
     split_body: Callable[[bytes, str], Fields] = split_fields,
 ) -> RequestBody:
     """Splits a whole body. Raises Unreadable."""
@@ -148,14 +148,14 @@ def split_request(
     array = split.places[array_key]
     fields = EnvelopeFields(split.values, split.places, array, len(data))
     places = SharedList(_join(data, split.items, joins))
-    return RequestBody(data, read_envelope(fields), places, array.end - 1, joins)
+    return RequestBody(data, make_envelope(fields), places, array.end - 1, joins)
 
 
 def parse_continuation(before: RequestBody, keep: int, data: bytes) -> RequestBody:
-    """Splits a body that shares everything up to the end of `before`'s message `keep - 1` with `before`.
+    """Splits a body that begins with the same bytes as `before`, up to the end of its message `keep - 1`.
 
-    Only the remainder is looked at: where the rest of the envelope is the same too, just the new messages.
-    Raises Unreadable where the remainder is no continuation; then the whole body has to be split.
+    Parses only the new messages. Raises Unreadable if the rest of the envelope is different, or if the new
+    bytes do not continue the array: then the whole body has to be split.
     """
     shared_end = before.places[keep - 1].end
     tail = before.data[before.inside_end :]
@@ -170,8 +170,8 @@ def parse_continuation(before: RequestBody, keep: int, data: bytes) -> RequestBo
     return RequestBody(data, before.envelope, before.places.grow(keep, added), inside_end, joins)
 
 
-def _join(data: bytes, items: list[Slice], joins: Callable[[bytes, bytes], bool]) -> list[Slice]:
-    """Items as messages."""
+def _join(data: bytes, items: list[Slice], joins: Joins) -> list[Slice]:
+    """The slices of messages from the slices of items."""
     if joins is never_joins:
         return items
     places: list[Slice] = []
@@ -187,5 +187,5 @@ def _join(data: bytes, items: list[Slice], joins: Callable[[bytes, bytes], bool]
 
 
 def message_key(raw: bytes, salt: bytes) -> bytes:
-    """What a slice is remembered by. salt: of tenant and wire format."""
+    """The key by which the facts of a slice are remembered. salt: names the tenant and the wire format."""
     return hashlib.sha256(salt + raw).digest()

@@ -36,7 +36,7 @@ _NUMBER_KEYS = ("n_prompt_tokens", "n_ctx")
 _decode = msgspec.json.Decoder().decode
 
 
-def read_refusal(status: int, body: bytes) -> Refusal | None:
+def parse_refusal(status: int, body: bytes) -> Refusal | None:
     """Of a whole body, decoded. None where it is no error: a good status, and nothing in the body against it.
 
     A good status with an error in the body keeps its status. Never raises.
@@ -50,9 +50,9 @@ def read_refusal(status: int, body: bytes) -> Refusal | None:
     return _read_full_window(documents)
 
 
-def read_event_refusal(event: SseEvent) -> Refusal | None:
+def parse_event_refusal(event: SseEvent) -> Refusal | None:
     """Of one event of a stream. None where it is no error. Never raises."""
-    documents = documents_of(event)
+    documents = parse_event_documents(event)
     if event.name == "error":
         return Refusal(200, _read_texts(event.data))
     for document in documents:
@@ -61,12 +61,12 @@ def read_event_refusal(event: SseEvent) -> Refusal | None:
     return None
 
 
-def read_full_window(event: SseEvent) -> Refusal | None:
+def parse_full_window(event: SseEvent) -> Refusal | None:
     """Of an event that ends a reply because the window is full, and holds nothing of the reply itself."""
-    return _read_full_window(documents_of(event))
+    return _read_full_window(parse_event_documents(event))
 
 
-def documents_of(event: SseEvent) -> list[JsonObject]:
+def parse_event_documents(event: SseEvent) -> list[JsonObject]:
     """The JSON objects of an event, also where a server puts no blank lines between its events."""
     documents = parse_documents(event.data)
     if documents is None:
@@ -158,7 +158,7 @@ def _is_number(value: object) -> bool:
 # JOINED: Does an error answer say that a model is not to be had?
 
 # Gateways and clouds say it with any of these.
-STATUSES: Final = frozenset({400, 403, 404, 422})
+MODEL_ERROR_STATUSES: Final = frozenset({400, 403, 404, 422})
 _CODES: Final = frozenset({"model_not_found", "model_not_available", "invalid_model"})
 _PHRASES: Final = (
     *("not found", "not exist", "not a valid", "invalid model", "unknown model", "no such model"),
@@ -171,9 +171,9 @@ def is_model_unknown(status: int, body: bytes, model: str) -> bool:
 
     Never raises. Where it is wrong, another model is asked the same.
     """
-    if status not in STATUSES:
+    if status not in MODEL_ERROR_STATUSES:
         return False
-    refusal = read_refusal(status, body)
+    refusal = parse_refusal(status, body)
     texts = [text.lower() for text in refusal.texts] if refusal is not None else []
     if status == 404 or _CODES.intersection(texts):
         return True

@@ -10,7 +10,12 @@ from typing import Final
 from gateway.core.refusal.overflow import Refusal
 from gateway.wire.response.content import has_content, is_silent, list_finish_reasons
 from gateway.wire.response.events import ResponseEvents
-from gateway.wire.response.refusal import documents_of, read_event_refusal, read_full_window, read_refusal
+from gateway.wire.response.refusal import (
+    parse_event_documents,
+    parse_event_refusal,
+    parse_full_window,
+    parse_refusal,
+)
 from gateway.wire.sse import SseEvent
 
 # More than any provider sends before the first content; a client must not wait for more.
@@ -74,12 +79,12 @@ class StreamStart:
 
     def _judge_event(self, event: SseEvent) -> Verdict:
         if event.name == "":
-            refusal = read_refusal(200, event.data)
+            refusal = parse_refusal(200, event.data)
         else:
-            refusal = read_event_refusal(event) or read_full_window(event)
+            refusal = parse_event_refusal(event) or parse_full_window(event)
         if refusal is not None:
             return Refused(refusal)
-        documents = documents_of(event)
+        documents = parse_event_documents(event)
         if any(has_content(document) or list_finish_reasons(document) for document in documents):
             return STARTED
         if event.name == "ping" or (documents and all(map(is_silent, documents))) or not event.data.strip():

@@ -7,7 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.core.refusal.overflow import Overflow, Refusal, parse_overflow
-from gateway.wire.response.refusal import is_model_unknown, read_event_refusal, read_full_window, read_refusal
+from gateway.wire.response.refusal import (
+    is_model_unknown,
+    parse_event_refusal,
+    parse_full_window,
+    parse_refusal,
+)
 from gateway.wire.sse import SseEvent
 from tests.shared_data import SHARED, requires_shared
 from tests.wire.recorded import load_responses
@@ -65,7 +70,7 @@ _GOOD_STATUS_DRESSES = sorted(set(_DRESSES) - {"plain", "html", "string", "broke
 
 
 def _read(status: int, body: bytes) -> Overflow | None:
-    refusal = read_refusal(status, body)
+    refusal = parse_refusal(status, body)
     return parse_overflow(refusal) if refusal is not None else None
 
 
@@ -90,7 +95,7 @@ def test_every_recorded_overflow_is_seen_behind_a_good_status_and_in_a_stream(dr
         assert expected is not None
         assert _read(200, body) == expected, text
         for name in ("message", "error"):
-            refusal = read_event_refusal(SseEvent(name, body))
+            refusal = parse_event_refusal(SseEvent(name, body))
             assert refusal is not None
             assert parse_overflow(refusal) == expected, text
 
@@ -101,7 +106,7 @@ def test_every_recorded_overflow_is_seen_behind_a_good_status_and_in_a_stream(dr
 def test_no_recorded_other_error_is_taken_for_one_in_any_dress(dress: str, status: int) -> None:
     for text in _samples()["negative"]:
         assert _read(status, _DRESSES[dress](text)) is None, text
-        refusal = read_event_refusal(SseEvent("error", _DRESSES[dress](text)))
+        refusal = parse_event_refusal(SseEvent("error", _DRESSES[dress](text)))
         assert refusal is not None
         assert parse_overflow(refusal) is None, text
 
@@ -119,14 +124,14 @@ def test_no_recorded_other_error_is_taken_for_one_in_any_dress(dress: str, statu
     ],
 )
 def test_an_event_that_is_an_error_is_read(data: bytes) -> None:
-    refusal = read_event_refusal(SseEvent("message", data % _TEXT.encode()))
+    refusal = parse_event_refusal(SseEvent("message", data % _TEXT.encode()))
     assert refusal is not None
     assert refusal.status == 200
     assert parse_overflow(refusal) == _OVERFLOW
 
 
 def test_an_event_named_error_may_be_plain_text() -> None:
-    refusal = read_event_refusal(SseEvent("error", _TEXT.encode()))
+    refusal = parse_event_refusal(SseEvent("error", _TEXT.encode()))
     assert refusal == Refusal(200, (_TEXT,))
 
 
@@ -145,15 +150,15 @@ def test_the_numbers_that_are_fields_are_read() -> None:
 
 def test_texts_come_in_order_of_trust() -> None:
     body = _json({"error": {"type": "t", "code": "c", "param": "p", "message": "m"}, "request_id": "r"})
-    assert read_refusal(400, body) == Refusal(400, ("m", "c", "t"))
+    assert parse_refusal(400, body) == Refusal(400, ("m", "c", "t"))
 
 
 def test_what_a_validation_error_echoes_of_the_request_is_not_read() -> None:
     request = {"messages": [{"role": "user", "content": _TEXT, "message": [_TEXT]}]}
     detail = {"type": "missing", "loc": ["body", "model"], "msg": "Field required", "input": request}
-    assert read_refusal(422, _json({"detail": [detail]})) == Refusal(422, ("Field required", "missing"))
+    assert parse_refusal(422, _json({"detail": [detail]})) == Refusal(422, ("Field required", "missing"))
     flagged = {"error": {"message": "flagged", "code": 403, "metadata": {"flagged_input": _TEXT}}}
-    assert read_refusal(403, _json(flagged)) == Refusal(403, ("flagged", "403"))
+    assert parse_refusal(403, _json(flagged)) == Refusal(403, ("flagged", "403"))
 
 
 def test_an_echo_that_was_cut_off_is_not_read_either() -> None:
@@ -176,9 +181,9 @@ def test_a_rate_limit_of_a_provider_behind_a_router_is_none() -> None:
 
 @pytest.mark.parametrize("body", [b"", b"  \n"])
 def test_an_answer_without_a_body_says_so(body: bytes) -> None:
-    assert read_refusal(413, body) == Refusal(413, (), is_empty=True)
+    assert parse_refusal(413, body) == Refusal(413, (), is_empty=True)
     assert _read(413, body) == Overflow()
-    assert read_refusal(200, body) is None
+    assert parse_refusal(200, body) is None
 
 
 @pytest.mark.parametrize("body", [b"{}", b"[]", b"null", b'{"error":{}}', b'{"ok":false}'])
@@ -187,24 +192,24 @@ def test_an_answer_that_says_nothing_known_is_no_overflow(body: bytes) -> None:
 
 
 def test_a_field_that_we_do_not_know_may_be_the_users_and_is_not_read() -> None:
-    assert read_refusal(400, _json({"payload": {"text": _TEXT}, "code": 7})) == Refusal(400, ("7",))
+    assert parse_refusal(400, _json({"payload": {"text": _TEXT}, "code": 7})) == Refusal(400, ("7",))
 
 
 def test_a_completion_that_speaks_of_overflows_is_none() -> None:
     message = {"role": "assistant", "content": _TEXT, "refusal": None}
     choice = {"index": 0, "message": message, "finish_reason": "stop"}
     body = {"object": "chat.completion", "choices": [choice], "usage": {"prompt_tokens": 1}, "error": None}
-    assert read_refusal(200, _json(body)) is None
-    assert read_refusal(200, _json(body | {"base_resp": {"status_code": 0, "status_msg": ""}})) is None
-    assert read_refusal(200, _TEXT.encode()) is None
-    assert read_event_refusal(SseEvent("message", _json(body))) is None
+    assert parse_refusal(200, _json(body)) is None
+    assert parse_refusal(200, _json(body | {"base_resp": {"status_code": 0, "status_msg": ""}})) is None
+    assert parse_refusal(200, _TEXT.encode()) is None
+    assert parse_event_refusal(SseEvent("message", _json(body))) is None
 
 
 @requires_shared
 def test_no_recorded_answer_is_a_refusal() -> None:
     for answer in load_responses():
         if not answer.is_stream:
-            assert read_refusal(200, answer.body) is None, answer.file
+            assert parse_refusal(200, answer.body) is None, answer.file
 
 
 @pytest.mark.parametrize(
@@ -218,14 +223,14 @@ def test_no_recorded_answer_is_a_refusal() -> None:
 )
 def test_a_reply_that_is_empty_because_the_window_is_full_is_a_refusal(document: dict[str, Any]) -> None:
     refusal = Refusal(200, ("model_context_window_exceeded",))
-    assert read_refusal(200, _json(document)) == refusal
-    assert read_full_window(SseEvent("message", _json(document))) == refusal
+    assert parse_refusal(200, _json(document)) == refusal
+    assert parse_full_window(SseEvent("message", _json(document))) == refusal
     assert parse_overflow(refusal) == Overflow()
 
 
 def test_half_a_reply_because_the_window_is_full_is_a_reply() -> None:
     choice = {"message": {"content": "half"}, "finish_reason": "model_context_window_exceeded"}
-    assert read_refusal(200, _json({"choices": [choice]})) is None
+    assert parse_refusal(200, _json({"choices": [choice]})) is None
 
 
 _VALUES: st.SearchStrategy[object] = st.recursive(
@@ -245,8 +250,8 @@ _VALUES: st.SearchStrategy[object] = st.recursive(
 @given(st.integers(100, 599), _VALUES | st.binary())
 def test_any_body_is_read_without_a_failure(status: int, value: object) -> None:
     body = value if isinstance(value, bytes) else _json(value)
-    refusal = read_refusal(status, body)
-    read_event_refusal(SseEvent("message", body))
+    refusal = parse_refusal(status, body)
+    parse_event_refusal(SseEvent("message", body))
     assert (refusal is not None) or 200 <= status < 400
     if refusal is not None:
         assert refusal.status == status
@@ -258,10 +263,10 @@ def test_deep_and_wide_errors_stay_bounded() -> None:
     for _ in range(200):
         deep = {"error": deep}
     wide = {"errors": [{"message": f"m{i}"} for i in range(10_000)]}
-    assert len(read_refusal(400, _json(wide)).texts) <= 24  # type: ignore[union-attr]
-    assert read_refusal(400, _json(deep)) is not None
-    assert read_refusal(400, b"[" * 1_000_000) is not None
-    huge = read_refusal(400, b"x" * 10_000_000)
+    assert len(parse_refusal(400, _json(wide)).texts) <= 24  # type: ignore[union-attr]
+    assert parse_refusal(400, _json(deep)) is not None
+    assert parse_refusal(400, b"[" * 1_000_000) is not None
+    huge = parse_refusal(400, b"x" * 10_000_000)
     assert huge is not None
     assert sum(map(len, huge.texts)) < 100_000
 

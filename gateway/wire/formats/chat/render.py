@@ -1,4 +1,7 @@
-"""Chat Completions: messages of our own making, a summary and a shortened one."""
+"""Chat Completions: everything that the gateway writes itself.
+
+A summary, a shortened message, the request for a summary, and a response without an upstream.
+"""
 
 from typing import Final
 
@@ -6,23 +9,25 @@ import msgspec
 
 from gateway.core.history.pivot import Mark, Pivot, list_turns
 from gateway.core.history.transcript import cut_middle
-from gateway.wire.body import decode_fields
+from gateway.wire.body import parse_raw_fields
 from gateway.wire.sse import DEFAULT_NAME, SseEvent, render_event
 from gateway.wire.wire_format import THINKING_ALLOWANCE_TOKENS, LocalResponse, SummaryRequest
 
+_DONE: Final = SseEvent(DEFAULT_NAME, b"[DONE]")
+
 
 def render_summary(pivot: Pivot, next_role: str) -> bytes:
-    """The messages that stand for everything the pivot covers, as JSON separated by commas."""
+    """The messages that stand for what the pivot covers, as JSON separated by commas."""
     messages = [{"role": role, "content": text} for role, text in list_turns(pivot, next_role)]
     return b",".join(map(msgspec.json.encode, messages))
 
 
 def render_marked(raw: bytes, mark: Mark, placeholder: str) -> bytes:
-    """A message with its text cleared or cut. The container stays what it was: string or list of parts.
+    """A message with its text cleared or shortened. The content stays a string or a list of parts.
 
-    Attachments go when the text is cleared. Every other field is kept; nothing to shorten, no byte changes.
+    Clearing also removes attachments. All other fields are kept. If nothing changes, the bytes stay the same.
     """
-    message = decode_fields(raw)
+    message = parse_raw_fields(raw)
     content = msgspec.json.decode(message["content"]) if "content" in message else None
     shortened = _shorten_content(content, mark, placeholder)
     if shortened == content:
@@ -47,12 +52,9 @@ def _shorten_part(part: object, keep_chars: int) -> object:
     return part
 
 
-# JOINED: Chat Completions: the request that asks for a summary.
-
-
 def render_summary_request(request: SummaryRequest) -> bytes:
     allowance = THINKING_ALLOWANCE_TOKENS if request.output_key == "max_completion_tokens" else 0
-    # Anthropic back ends refuse an empty text; document 003 has no system prompt.
+    # Anthropic's models behind this API refuse an empty text, and some prompts have no system part.
     system = [{"role": "system", "content": request.system}] if request.system.strip() else []
     return msgspec.json.encode(
         {
@@ -65,24 +67,20 @@ def render_summary_request(request: SummaryRequest) -> bytes:
     )
 
 
-# JOINED: Chat Completions: an answer of ours. `usage` is optional in this format, so it is left out.
-
-_DONE: Final = SseEvent(DEFAULT_NAME, b"[DONE]")
-
-
-def render_local_response(answer: LocalResponse) -> bytes:
-    if answer.is_streamed:
-        return b"".join(map(render_event, _make_events(answer)))
-    message = {"role": "assistant", "content": answer.text, "refusal": None}
+def render_local_response(response: LocalResponse) -> bytes:
+    """Usage is optional in this format, so it is left out."""
+    if response.is_streamed:
+        return b"".join(map(render_event, _make_events(response)))
+    message = {"role": "assistant", "content": response.text, "refusal": None}
     choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": "stop"}
-    return msgspec.json.encode(_make_head(answer, "chat.completion") | {"choices": [choice]})
+    return msgspec.json.encode(_make_head(response, "chat.completion") | {"choices": [choice]})
 
 
-def _make_events(answer: LocalResponse) -> list[SseEvent]:
-    head = _make_head(answer, "chat.completion.chunk")
+def _make_events(response: LocalResponse) -> list[SseEvent]:
+    head = _make_head(response, "chat.completion.chunk")
     steps: list[tuple[dict[str, str], str | None]] = [
         ({"role": "assistant", "content": ""}, None),
-        ({"content": answer.text}, None),
+        ({"content": response.text}, None),
         ({}, "stop"),
     ]
     choices = [{"index": 0, "delta": delta, "logprobs": None, "finish_reason": end} for delta, end in steps]
@@ -90,6 +88,6 @@ def _make_events(answer: LocalResponse) -> list[SseEvent]:
     return [*(SseEvent(DEFAULT_NAME, chunk) for chunk in chunks), _DONE]
 
 
-def _make_head(answer: LocalResponse, kind: str) -> dict[str, object]:
-    head = {"id": f"chatcmpl-{answer.id}", "object": kind, "created": answer.created_seconds}
-    return head | {"model": answer.model}
+def _make_head(response: LocalResponse, kind: str) -> dict[str, object]:
+    head = {"id": f"chatcmpl-{response.id}", "object": kind, "created": response.created_seconds}
+    return head | {"model": response.model}

@@ -1,4 +1,4 @@
-"""Chat Completions: what one JSON object of an answer says. Reasoning is not text."""
+"""Chat Completions: what one JSON object of a response adds to the reply. Reasoning is not text."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -10,7 +10,7 @@ _TEXT_PARTS: Final = (None, "text", "output_text")
 
 
 def find_reply_part(document: JsonObject) -> ReplyPart:
-    """Of the first choice; tool calls of any."""
+    """The text of the first choice, and whether any choice has tool calls."""
     texts: list[str] = []
     is_whole = has_tool_calls = False
     for choice in choices_of(document):
@@ -19,15 +19,15 @@ def find_reply_part(document: JsonObject) -> ReplyPart:
         if choice.get("index", 0) != 0:
             continue
         if isinstance(delta, dict):
-            texts.extend(_texts_of(delta.get("content")))
+            texts.extend(_iter_texts(delta.get("content")))
         elif isinstance(message, dict):
             is_whole = True
-            texts.extend(_texts_of(message.get("content")))
+            texts.extend(_iter_texts(message.get("content")))
     return ReplyPart("".join(texts), is_whole, has_tool_calls)
 
 
-def _texts_of(content: object) -> Iterator[str]:
-    """Of a string, or of a list of parts."""
+def _iter_texts(content: object) -> Iterator[str]:
+    """The texts of a string or of a list of parts."""
     if isinstance(content, str):
         yield content
     for part in content if isinstance(content, list) else ():

@@ -117,9 +117,9 @@ def _find_calls(calls: object) -> list[_FoundCall]:
 
 
 def _make_envelope(fields: EnvelopeFields) -> Envelope:
-    options = fields.read("stream_options")
+    options = fields.parse("stream_options")
     return replace(
-        fields.begin_envelope("max_completion_tokens", "max_tokens"),
+        fields.make_common_envelope("max_completion_tokens", "max_tokens"),
         wants_usage=isinstance(options, dict) and options.get("include_usage") is True,
-        stream_options=fields.place("stream_options"),
+        stream_options_slice=fields.find_slice("stream_options"),
     )

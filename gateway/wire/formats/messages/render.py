@@ -1,4 +1,7 @@
-"""Anthropic Messages: messages of our own making, a summary and a shortened one."""
+"""Anthropic Messages: everything that the gateway writes itself.
+
+A summary, a shortened message, the request for a summary, a response without an upstream, and errors.
+"""
 
 from typing import Final
 
@@ -7,21 +10,32 @@ import msgspec
 from gateway.core.errors import RequestRefused
 from gateway.core.history.pivot import Mark, Pivot, list_turns
 from gateway.core.history.transcript import cut_middle
-from gateway.wire.body import decode_fields
-from gateway.wire.errors import find_error
+from gateway.wire.body import parse_raw_fields
+from gateway.wire.errors import parse_error
 from gateway.wire.sse import SseEvent, render_event
 from gateway.wire.wire_format import LocalResponse, SummaryRequest
 
-# "text content blocks must be non-empty", and must say something.
+# Takes the place of an empty text: "text content blocks must be non-empty" (an error of this API).
 _NOTHING: Final = "(nothing)"
+# Clients decide by the error's type what to do. These are the types that they know.
+_ERROR_TYPES: Final = {
+    401: "authentication_error",
+    404: "not_found_error",
+    413: "request_too_large",
+    500: "api_error",
+    502: "api_error",
+    503: "overloaded_error",
+    504: "timeout_error",
+}
 
 RawFields = dict[str, msgspec.Raw]
+_Fields = dict[str, object]
 
 
 def render_summary(pivot: Pivot, next_role: str) -> bytes:
-    """The messages that stand for everything the pivot covers, as JSON separated by commas.
+    """The messages that stand for what the pivot covers, as JSON separated by commas.
 
-    "final assistant content cannot end with trailing whitespace": nor does any other here.
+    The API refuses trailing whitespace in the last assistant message; it is removed from all of them.
     """
     messages = [
         {"role": role, "content": text.rstrip() or _NOTHING} for role, text in list_turns(pivot, next_role)
@@ -30,13 +44,12 @@ def render_summary(pivot: Pivot, next_role: str) -> bytes:
 
 
 def render_marked(raw: bytes, mark: Mark, placeholder: str) -> bytes:
-    """A message with its tool results cleared or cut, each in the container it came in; one without results
-    with its own texts cut.
+    """A message with its tool results cleared or shortened. The content stays a string or a list of parts.
 
-    Attachments go when a result is cleared. What else a message with results says is kept, like every other
-    field; nothing to shorten, no byte changes.
+    Clearing also removes attachments. If the message has no results, its own texts are shortened. Everything
+    else is kept. If nothing changes, the bytes stay the same.
     """
-    message = decode_fields(raw)
+    message = parse_raw_fields(raw)
     content = message.get("content", msgspec.Raw(b"null"))
     shortened = _shorten_message(content, mark, placeholder)
     if shortened is content:
@@ -45,10 +58,10 @@ def render_marked(raw: bytes, mark: Mark, placeholder: str) -> bytes:
 
 
 def _shorten_message(content: msgspec.Raw, mark: Mark, placeholder: str) -> msgspec.Raw:
-    """The very object where nothing changes."""
+    """Returns the same object if nothing changes."""
     blocks = _read_blocks(content)
     if not any(map(_is_result, blocks)):
-        # A result of a kind that is not known is never cleared: its call would be left without one.
+        # There may be a result of an unknown type. It is not cleared: its call needs it.
         return content if mark.keep_chars is None else _shorten_content(content, mark, placeholder)
     shortened = [
         _shorten_result(block, mark, placeholder) if _is_result(block) else block for block in blocks
@@ -59,7 +72,7 @@ def _shorten_message(content: msgspec.Raw, mark: Mark, placeholder: str) -> msgs
 
 
 def _read_blocks(content: msgspec.Raw) -> list[RawFields]:
-    """None of a string, and of a list that holds anything but objects."""
+    """Empty for a string, and for a list with anything but objects."""
     try:
         return msgspec.json.decode(content, type=list[RawFields])
     except msgspec.ValidationError:
@@ -85,7 +98,7 @@ def _shorten_content(content: msgspec.Raw, mark: Mark, placeholder: str) -> msgs
 
 
 def _clear(content: object, placeholder: str) -> object:
-    """What says no more than the placeholder stays: nothing is won, and an empty text would be refused."""
+    """A text not longer than the placeholder stays: clearing it saves nothing."""
     match content:
         case str() if len(content) > len(placeholder):
             return placeholder
@@ -110,9 +123,6 @@ def _cut_block(block: object, keep_chars: int) -> object:
     return block
 
 
-# JOINED: Anthropic Messages: the request that asks for a summary.
-
-
 def render_summary_request(request: SummaryRequest) -> bytes:
     texts = [text for text in (*request.identity_blocks, request.system) if text.strip()]
     system = {"system": [{"type": "text", "text": text} for text in texts]} if texts else {}
@@ -127,20 +137,16 @@ def render_summary_request(request: SummaryRequest) -> bytes:
     )
 
 
-# JOINED: Anthropic Messages: an answer of ours, as a message of one text. Usage must be there: it says 0.
-
-_Fields = dict[str, object]
-
-
-def render_local_response(answer: LocalResponse) -> bytes:
+def render_local_response(response: LocalResponse) -> bytes:
+    """A message with one text. Usage is required in this format, so it says 0."""
     ending = _Fields(stop_reason="end_turn", stop_sequence=None)
-    if not answer.is_streamed:
-        content = [_Fields(type="text", text=answer.text)]
-        return msgspec.json.encode(_make_message(answer) | {"content": content} | ending)
+    if not response.is_streamed:
+        content = [_Fields(type="text", text=response.text)]
+        return msgspec.json.encode(_make_message(response) | {"content": content} | ending)
     events = [
-        _Fields(type="message_start", message=_make_message(answer)),
+        _Fields(type="message_start", message=_make_message(response)),
         _Fields(type="content_block_start", index=0, content_block={"type": "text", "text": ""}),
-        _Fields(type="content_block_delta", index=0, delta={"type": "text_delta", "text": answer.text}),
+        _Fields(type="content_block_delta", index=0, delta={"type": "text_delta", "text": response.text}),
         _Fields(type="content_block_stop", index=0),
         _Fields(type="message_delta", delta=ending, usage={"output_tokens": 0}),
         _Fields(type="message_stop"),
@@ -150,36 +156,24 @@ def render_local_response(answer: LocalResponse) -> bytes:
     )
 
 
-def _make_message(answer: LocalResponse) -> _Fields:
-    """As it begins: with nothing in it yet."""
-    head = _Fields(id=f"msg_{answer.id}", type="message", role="assistant", model=answer.model, content=[])
+def _make_message(response: LocalResponse) -> _Fields:
+    """The message before its first block."""
+    head = _Fields(
+        id=f"msg_{response.id}", type="message", role="assistant", model=response.model, content=[]
+    )
     head |= {"stop_reason": None, "stop_sequence": None}
     return head | {"usage": {"input_tokens": 0, "output_tokens": 0}}
 
 
-# JOINED: Errors in the words of Anthropic's API.
-
-# Its clients decide by the type what to do; these are the ones they know.
-_KINDS: Final = {
-    401: "authentication_error",
-    404: "not_found_error",
-    413: "request_too_large",
-    500: "api_error",
-    502: "api_error",
-    503: "overloaded_error",
-    504: "timeout_error",
-}
-
-
 def render_error(error: RequestRefused) -> bytes:
-    detail = {"type": _KINDS.get(error.status, error.kind), "message": str(error)}
+    detail = {"type": _ERROR_TYPES.get(error.status, error.kind), "message": str(error)}
     return msgspec.json.encode({"type": "error", "error": detail})
 
 
 def render_stream_error(upstream_body: bytes, status: int) -> bytes:
-    """A failure after a stream was begun: the upstream's own error object as the event that clients know."""
-    found = find_error(upstream_body)
+    """An upstream's error as an `error` event of a stream that has begun: its own error object if it has one."""
+    found = parse_error(upstream_body)
     if found is None:
         message = f"upstream answered {status} after the stream had begun"
-        found = {"error": {"type": _KINDS.get(status, "api_error"), "message": message}}
+        found = {"error": {"type": _ERROR_TYPES.get(status, "api_error"), "message": message}}
     return b"event: error\ndata: " + msgspec.json.encode({"type": "error"} | found) + b"\n\n"

@@ -1,4 +1,4 @@
-"""Anthropic Messages: what one JSON object of an answer says. Thinking is not text."""
+"""Anthropic Messages: what one JSON object of a response adds to the reply. Thinking is not text."""
 
 from gateway.wire.wire_format import JsonObject, ReplyPart
 
@@ -6,20 +6,20 @@ _NOTHING = ReplyPart("", is_whole=False, has_tool_calls=False)
 
 
 def find_reply_part(document: JsonObject) -> ReplyPart:
-    """A piece of a block, a block that begins, or the whole message."""
+    """Reads a piece of a block, the start of a block, or the whole message."""
     match document:
         case {"type": "content_block_delta", "delta": {"type": "text_delta", "text": str(text)}}:
             return ReplyPart(text, is_whole=False, has_tool_calls=False)
         case {"type": "content_block_start", "content_block": dict(block)}:
-            return ReplyPart(_read_text(block), is_whole=False, has_tool_calls=_is_call(block))
+            return ReplyPart(_text_of(block), is_whole=False, has_tool_calls=_is_call(block))
         case {"type": "message", "content": list(content)}:
             blocks = [block for block in content if isinstance(block, dict)]
-            text = "".join(map(_read_text, blocks))
+            text = "".join(map(_text_of, blocks))
             return ReplyPart(text, is_whole=True, has_tool_calls=any(map(_is_call, blocks)))
     return _NOTHING
 
 
-def _read_text(block: JsonObject) -> str:
+def _text_of(block: JsonObject) -> str:
     text = block.get("text")
     return text if block.get("type") == "text" and isinstance(text, str) else ""
 

@@ -152,14 +152,14 @@ class _MessageReader:
 
 
 def _make_envelope(fields: EnvelopeFields) -> Envelope:
-    texts, others = flatten_content(fields.read("system"))
+    texts, others = flatten_content(fields.parse("system"))
     return replace(
-        fields.begin_envelope("max_tokens"),
+        fields.make_common_envelope("max_tokens"),
         system=_hash_system(texts, others),
-        system_slice=fields.place("system"),
-        least_tokens=_find_minimum_reply(fields.read("thinking")),
+        system_slice=fields.find_slice("system"),
+        minimum_reply_tokens=_find_minimum_reply(fields.parse("thinking")),
         identity_blocks=_find_identity_blocks(texts),
-        is_trimmed=_is_trimmed(fields.read("context_management")),
+        is_trimmed=_is_trimmed(fields.parse("context_management")),
     )
 
 

@@ -1,6 +1,6 @@
-"""Anthropic Messages: the texts of a message, for counting and for the summariser.
+"""Anthropic Messages: the texts of a message, for counting and for summaries.
 
-Knows where words are; leaves ids, flags and the bytes of media out.
+Leaves out ids, flags and the bytes of attachments.
 """
 
 from dataclasses import replace
@@ -11,7 +11,7 @@ import msgspec
 from gateway.core.history.transcript import TranscriptEntry
 from gateway.core.sizing.attachments import ATTACHMENT_TOKENS, Attachment
 from gateway.wire.attachments import iter_words
-from gateway.wire.body import decode_fields, decode_message
+from gateway.wire.body import parse_raw_fields, parse_value
 from gateway.wire.canonical import canonical_json
 from gateway.wire.wire_format import SplitResults
 
@@ -19,24 +19,25 @@ _ATTACHMENTS: Final[dict[str, Attachment]] = {
     "image": "image",
     "document": "file",
 }
-# Sources of documents that are words themselves.
+# Sources of documents that hold their words in the request.
 _TEXTS: Final = ("text", "content")
-# What only upstream can read (thoughts, pages it has fetched) costs what its words cost: four characters to a
-# token, and base64 makes four characters of three.
-_SEALED_CHARACTERS_PER_TOKEN: Final = 5
-_SEALED_KEYS: Final = ("encrypted_content", "encrypted_stdout")
+# Encrypted content (thinking, pages that the upstream fetched) costs what its words cost: four characters for
+# a token, and base64 makes four characters out of three.
+_OPAQUE_CHARACTERS_PER_TOKEN: Final = 5
+_NULL: Final = msgspec.Raw(b"null")
+_OPAQUE_KEYS: Final = ("encrypted_content", "encrypted_stdout")
 
 
 def parse_entry(raw: bytes) -> TranscriptEntry:
-    """The texts of a slice that has been read before: the results one by one, then what is said beside."""
-    message = decode_message(raw)
+    """The texts of a slice that `parse_message` has accepted: each result, then the text beside them."""
+    message = parse_value(raw)
     content = message.get("content")
     blocks = content if isinstance(content, list) else [content]
-    results = [_read_result(block) for block in blocks if _is_result(block)]
-    beside = _read_beside(str(message["role"]), [block for block in blocks if not _is_result(block)])
+    results = [_describe_result(block) for block in blocks if _is_result(block)]
+    beside = _describe(str(message["role"]), [block for block in blocks if not _is_result(block)])
     if not results:
         return beside
-    entries = results if beside == _read_beside(beside.role, []) else [*results, beside]
+    entries = results if beside == _describe(beside.role, []) else [*results, beside]
     return replace(entries[0], more=tuple(entries[1:]))
 
 
@@ -44,23 +45,23 @@ def _is_result(block: object) -> bool:
     return isinstance(block, dict) and block.get("type") == "tool_result"
 
 
-def _read_result(block: dict[str, object]) -> TranscriptEntry:
+def _describe_result(block: dict[str, object]) -> TranscriptEntry:
     content = block.get("content")
-    said = _read_beside("tool", content if isinstance(content, list) else [content])
+    said = _describe("tool", content if isinstance(content, list) else [content])
     return replace(said, is_result=True)
 
 
-def _read_beside(role: str, blocks: list[object]) -> TranscriptEntry:
+def _describe(role: str, blocks: list[object]) -> TranscriptEntry:
     texts: list[str] = []
     calls: list[tuple[str, str]] = []
     hidden: list[str] = []
-    media = media_tokens = sealed = 0
+    media = media_tokens = opaque = 0
     for block in blocks:
         match block:
             case (
                 str(text)
                 | {"type": "text", "text": str(text)}
-                # What upstream itself has folded, in words.
+                # A summary that the upstream made itself.
                 | {"type": "compaction", "content": str(text)}
             ):
                 texts.append(text)
@@ -68,11 +69,11 @@ def _read_beside(role: str, blocks: list[object]) -> TranscriptEntry:
                 calls.append((name, canonical_json(rest.get("input")).decode("utf-8", "replace")))
             case {"type": "thinking", "thinking": str(thought)} if thought:
                 hidden.append(thought)
-            case {"type": "thinking", "signature": str(secret)} | {
+            case {"type": "thinking", "signature": str(encrypted)} | {
                 "type": "redacted_thinking",
-                "data": str(secret),
+                "data": str(encrypted),
             }:
-                sealed += len(secret)
+                opaque += len(encrypted)
             case {"type": str(kind), "source": {"type": source}} if (
                 kind in _ATTACHMENTS and source not in _TEXTS
             ):
@@ -81,43 +82,41 @@ def _read_beside(role: str, blocks: list[object]) -> TranscriptEntry:
             case dict():
                 media += 1
                 hidden.extend(iter_words(block))
-                sealed += _count_sealed(block)
+                opaque += _count_opaque(block)
     return TranscriptEntry(
         role=role,
         text="\n".join(texts),
         calls=tuple(calls),
         media=media,
         hidden="\n".join(hidden),
-        media_tokens=media_tokens + sealed // _SEALED_CHARACTERS_PER_TOKEN,
+        media_tokens=media_tokens + opaque // _OPAQUE_CHARACTERS_PER_TOKEN,
     )
 
 
-def _count_sealed(value: object) -> int:
-    """Characters in a block of what only upstream can read."""
+def _count_opaque(value: object) -> int:
+    """The number of encrypted characters in a block."""
     waiting, found = [value], 0
     while waiting:
         value = waiting.pop()
         if isinstance(value, list):
             waiting.extend(value)
         elif isinstance(value, dict):
-            found += sum(len(text) for key in _SEALED_KEYS if isinstance(text := value.get(key), str))
+            found += sum(len(text) for key in _OPAQUE_KEYS if isinstance(text := value.get(key), str))
             waiting.extend(inner for inner in value.values() if isinstance(inner, dict | list))
     return found
 
 
-# JOINED: Anthropic Messages: the contents of a message's `tool_result` blocks, apart from the rest of it.
-
-_NOTHING: Final = msgspec.Raw(b"null")
-
-
 def split_results(raw: bytes) -> SplitResults:
-    """Of a slice that was read before. Raises MsgspecError, UnicodeDecodeError, RecursionError."""
-    message = decode_fields(raw)
-    content = message.get("content", _NOTHING)
+    """The contents of the `tool_result` blocks, apart from the rest.
+
+    Raises MsgspecError, UnicodeDecodeError or RecursionError.
+    """
+    message = parse_raw_fields(raw)
+    content = message.get("content", _NULL)
     if not bytes(content).startswith(b"["):
         return SplitResults(raw, ())
     blocks = msgspec.json.decode(content, type=list[dict[str, msgspec.Raw]])
-    results = [block for block in blocks if msgspec.json.decode(block.get("type", _NOTHING)) == "tool_result"]
-    contents = [msgspec.json.decode(result.pop("content", _NOTHING)) for result in results]
+    results = [block for block in blocks if msgspec.json.decode(block.get("type", _NULL)) == "tool_result"]
+    contents = [msgspec.json.decode(result.pop("content", _NULL)) for result in results]
     message["content"] = msgspec.Raw(msgspec.json.encode(blocks))
     return SplitResults(msgspec.json.encode(message), tuple(contents))

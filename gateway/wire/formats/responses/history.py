@@ -1,7 +1,7 @@
-"""Responses: requests that name what upstream keeps, and the answers that can be named.
+"""Responses: requests that name what the upstream stores, and the responses that they can name.
 
-`previous_response_id` stands for all that led to an answer, `item_reference` for one item. Knows how to write
-them out; what they stand for is remembered elsewhere.
+`previous_response_id` stands for the history up to a response, `item_reference` for one item. This module
+replaces names by what they stand for; `conversations.stored_responses` remembers that.
 """
 
 from typing import Final
@@ -11,19 +11,19 @@ import msgspec
 from gateway.core.errors import Unreadable
 from gateway.wire.body import Fields, Slice, split_fields_or_text
 from gateway.wire.edits import Edit, apply_edits
-from gateway.wire.formats.responses.items import decode_items, read_kind
+from gateway.wire.formats.responses.items import kind_of, parse_items
 from gateway.wire.sse import SseEvent
 from gateway.wire.wire_format import Expanded, StoredHistory, StoredNames, StoredResponse
 
 _PREVIOUS: Final = "previous_response_id"
 _SPACES: Final = b" \t\r\n"
-# A million tokens: more than any reply. An answer beyond it is not remembered.
+# A million tokens, more than any reply. A larger response is not collected.
 _MOST_BYTES: Final = 4 * 1024 * 1024
-_MARKS: Final = (b"response.output_item.done", b"response.completed", b"response.incomplete")
-_WHOLE: Final = ("response.completed", "response.incomplete")
+_COLLECTED_EVENTS: Final = (b"response.output_item.done", b"response.completed", b"response.incomplete")
+_FINAL_EVENTS: Final = ("response.completed", "response.incomplete")
 
 
-class _Named(msgspec.Struct, gc=False):
+class _Item(msgspec.Struct, gc=False):
     id: str | None = None
 
 
@@ -34,7 +34,7 @@ class _Response(msgspec.Struct, gc=False):
 
 
 class _Event(msgspec.Struct, gc=False):
-    """Of a stream; or a whole body, which is a response itself."""
+    """An event of a stream, or a whole body, which is a response itself and has no type."""
 
     type: str = ""
     item: msgspec.Raw = msgspec.Raw()
@@ -43,13 +43,11 @@ class _Event(msgspec.Struct, gc=False):
 
 _decode_event = msgspec.json.Decoder(_Event).decode
 _decode_response = msgspec.json.Decoder(_Response).decode
-_decode_named = msgspec.json.Decoder(_Named).decode
+_decode_item = msgspec.json.Decoder(_Item).decode
 
 
 def expand(data: bytes, names: StoredNames) -> Expanded | None:
-    """The body with all names written out. None where upstream keeps more than is known here
-    (`conversation`).
-    """
+    """The body with every name replaced. None if a name is unknown, or if it names a `conversation`."""
     try:
         return _expand(data, names)
     except (Unreadable, ValueError, RecursionError):
@@ -60,46 +58,47 @@ def _expand(data: bytes, names: StoredNames) -> Expanded | None:
     fields = split_fields_or_text(data, "input")
     if fields.values.get("conversation", b"null") != b"null":
         return None
-    own = [_write_out(data[place.start : place.end], names) for place in fields.items]
+    own = [_resolve(data[place.start : place.end], names) for place in fields.items]
     added = [raw for raw in own if raw is not None]
     previous = msgspec.json.decode(fields.values.get(_PREVIOUS, b"null"), type=str | None)
     before = names.find_response(previous) if previous is not None else []
     if before is None or len(added) < len(own):
         return None
-    brought = b'{"input":%s}' % _render_items(added)
+    own_body = b'{"input":%s}' % _render_items(added)
     if previous is not None:
-        return Expanded(apply_edits(data, _replace_input(data, fields, [*before, *added])), previous, brought)
+        edits = _replace_input(data, fields, [*before, *added])
+        return Expanded(apply_edits(data, edits), previous, own_body)
     edits = [
         Edit(place.start, place.end, raw)
         for place, raw in zip(fields.items, added, strict=True)
         if not data.startswith(raw, place.start)
     ]
-    return Expanded(apply_edits(data, edits), None, brought)
+    return Expanded(apply_edits(data, edits), None, own_body)
 
 
 def may_be_reference(raw: bytes) -> bool:
     return b'"item_reference"' in raw
 
 
-def _write_out(raw: bytes, names: StoredNames) -> bytes | None:
-    """The item itself; what a reference stands for; None where that is unknown."""
+def _resolve(raw: bytes, names: StoredNames) -> bytes | None:
+    """The item itself, or the item that a reference names; None if that is unknown."""
     if not may_be_reference(raw):
         return raw
-    item = decode_items(raw)[0]
-    if read_kind(item) != "item_reference":
+    item = parse_items(raw)[0]
+    if kind_of(item) != "item_reference":
         return raw
     name = item.get("id")
     return names.find_item(name) if isinstance(name, str) else None
 
 
 def list_items(own: bytes) -> list[bytes]:
-    """What a request brought. Its body was split before."""
+    """The items of a body that `expand` made."""
     fields = split_fields_or_text(own, "input")
     return [_as_item(own[place.start : place.end]) for place in fields.items]
 
 
 def _as_item(raw: bytes) -> bytes:
-    """A string is a message of the user's."""
+    """A string is a user message."""
     return b'{"role":"user","content":%s}' % raw if raw.startswith(b'"') else raw
 
 
@@ -108,17 +107,17 @@ def _render_items(items: list[bytes]) -> bytes:
 
 
 def _replace_input(data: bytes, fields: Fields, items: list[bytes]) -> list[Edit]:
-    """All items in place of those that came, and no name any more."""
+    """Replaces the input by all items, and removes the name of the previous response."""
     array = fields.places["input"]
-    return [Edit(array.start, array.end, _render_items(items)), _take_out(data, fields.places[_PREVIOUS])]
+    return [Edit(array.start, array.end, _render_items(items)), _remove_name(data, fields.places[_PREVIOUS])]
 
 
-def _take_out(data: bytes, value: Slice) -> Edit:
-    """A field with its key and one comma. Raises ValueError for a key that is written with escapes."""
+def _remove_name(data: bytes, value: Slice) -> Edit:
+    """Removes the field with its key and one comma. Raises ValueError if the key is written with escapes."""
     key = b'"%s"' % _PREVIOUS.encode()
     start = data.rindex(key, 0, value.start)
     if data[start + len(key) : value.start].strip(_SPACES) != b":":
-        raise ValueError("these words stand elsewhere, too")
+        raise ValueError("the key of the previous response was not found before its value")
     end = value.end
     while data[end] in _SPACES:
         end += 1
@@ -128,38 +127,44 @@ def _take_out(data: bytes, value: Slice) -> Edit:
     return Edit(len(before) - before.endswith(b","), value.end, b"")
 
 
-class ResponseItems:
-    """Streamed: the items as each is done. Whole: all of them."""
+class ItemCollector:
+    """Collects the items of a response: from a stream one by one, from a whole body at once."""
 
     def __init__(self) -> None:
         self._items: list[bytes] = []
         self._room = _MOST_BYTES
 
     def feed(self, event: SseEvent) -> StoredResponse | None:
-        if self._room < 0 or (event.name and not any(mark in event.data for mark in _MARKS)):
+        """The response, once, at the event that completes it. Never raises."""
+        if self._room < 0 or (event.name and not any(kind in event.data for kind in _COLLECTED_EVENTS)):
             return None
         try:
-            return self._take(event)
+            return self._collect(event)
         except (ValueError, RecursionError):
             return None
 
-    def _take(self, event: SseEvent) -> StoredResponse | None:
-        read = _decode_event(event.data)
-        if read.type == "response.output_item.done" and len(read.item):
-            self._room -= len(read.item)
-            self._items.append(bytes(read.item))
+    def _collect(self, event: SseEvent) -> StoredResponse | None:
+        parsed = _decode_event(event.data)
+        if parsed.type == "response.output_item.done" and len(parsed.item):
+            self._room -= len(parsed.item)
+            self._items.append(bytes(parsed.item))
             return None
-        response = (
-            read.response if read.type in _WHOLE else None if read.type else _decode_response(event.data)
-        )
-        if response is None or (not read.type and response.status not in ("completed", "incomplete")):
+        response = _find_final_response(parsed, event.data)
+        if response is None:
             return None
         items = self._items or [bytes(item) for item in response.output]
-        names = [_decode_named(item).id for item in items]
+        names = [_decode_item(item).id for item in items]
         self._items = []
         return StoredResponse(response.id, tuple(items), tuple(names))
 
 
+def _find_final_response(event: _Event, data: bytes) -> _Response | None:
+    if event.type:
+        return event.response if event.type in _FINAL_EVENTS else None
+    response = _decode_response(data)
+    return response if response.status in ("completed", "incomplete") else None
+
+
 STORED_HISTORY: Final = StoredHistory(
-    expand=expand, list_items=list_items, collect=ResponseItems, may_be_name=may_be_reference
+    expand=expand, list_items=list_items, collect=ItemCollector, may_be_name=may_be_reference
 )

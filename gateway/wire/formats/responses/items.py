@@ -1,16 +1,14 @@
-"""The items of Responses: of which kind one is, whose it is, and which call it makes or answers.
+"""The items of Responses: the kind and the role of an item, and the call that it makes or answers.
 
-Knows types by their names' endings as well, so that a tool that is new tomorrow is understood like today's.
-Items beyond that are kept, and nothing is known of them.
+Also goes by the ending of a type's name, so that new kinds of tools are understood. Items of other unknown
+types are kept as they are.
 """
 
 from typing import Any, Final
 
-import msgspec
-
 from gateway.core.errors import Unreadable
 from gateway.core.history.message import Role
-from gateway.wire.body import decode_message
+from gateway.wire.body import JSON_ERRORS, parse_value
 
 Item = dict[str, Any]
 
@@ -20,49 +18,49 @@ _ROLES: Final[dict[str, Role]] = {
     "user": "user",
     "assistant": "assistant",
 }
-# What the model produces, besides every kind of `..._call`.
+# Types that the model produces, besides every type that ends in `_call`.
 _MODELS: Final = frozenset({"reasoning", "mcp_list_tools", "mcp_approval_request", "item_reference"})
 
 
-def decode_items(raw: bytes) -> list[Item]:
-    """The items of one message's slice; a string is a message of the user's. Raises Unreadable."""
+def parse_items(raw: bytes) -> list[Item]:
+    """The items of one message's slice. A string is a user message. Raises Unreadable."""
     try:
-        items = decode_message(b"[%s]" % raw)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise Unreadable("item is not JSON we can read") from error
-    return [_read_item(item) for item in items]
+        items = parse_value(b"[%s]" % raw)
+    except JSON_ERRORS as error:
+        raise Unreadable("item is not valid JSON") from error
+    return [_check_item(item) for item in items]
 
 
-def _read_item(item: object) -> Item:
+def _check_item(item: object) -> Item:
     if isinstance(item, str):
         return {"role": "user", "content": item}
-    if not isinstance(item, dict) or not read_kind(item):
+    if not isinstance(item, dict) or not kind_of(item):
         raise Unreadable("item without a type")
     return item
 
 
-def read_kind(item: Item) -> str:
-    """The type, which messages may leave out; empty where there is none."""
+def kind_of(item: Item) -> str:
+    """The type, which messages may leave out; empty if there is none."""
     kind = item.get("type")
     if isinstance(kind, str) and kind:
         return kind
     return "message" if isinstance(item.get("role"), str) else ""
 
 
-def read_role(item: Item) -> Role:
-    """Whose it is; "other" for what is of no known kind."""
-    kind = read_kind(item)
+def role_of(item: Item) -> Role:
+    """ "other" for an item of an unknown kind."""
+    kind = kind_of(item)
     if kind == "message":
         role = item.get("role")
         return _ROLES.get(role, "other") if isinstance(role, str) else "other"
-    if read_answered(item) is not None:
+    if find_answered(item) is not None:
         return "tool"
     return "assistant" if kind in _MODELS or kind.endswith(("_call", "_call_output")) else "other"
 
 
-def read_call(item: Item) -> tuple[str, str] | None:
-    """Id and tool of a call that the client must answer. What upstream answers itself has no call id."""
-    kind = read_kind(item)
+def find_call(item: Item) -> tuple[str, str] | None:
+    """Id and tool of a call that the client must answer. Calls that the upstream answers have no call id."""
+    kind = kind_of(item)
     name = item.get("name")
     if kind == "mcp_approval_request":
         identity = item.get("id")
@@ -74,9 +72,9 @@ def read_call(item: Item) -> tuple[str, str] | None:
     return (identity, tool) if isinstance(identity, str) else None
 
 
-def read_answered(item: Item) -> str | None:
+def find_answered(item: Item) -> str | None:
     """The id of the call that this item answers."""
-    kind = read_kind(item)
+    kind = kind_of(item)
     if kind == "mcp_approval_response":
         answered = item.get("approval_request_id")
     else:
@@ -85,14 +83,14 @@ def read_answered(item: Item) -> str | None:
 
 
 def is_opaque(item: Item) -> bool:
-    """Stands for history that only upstream can read. A trigger only asks for it."""
-    kind = read_kind(item)
+    """Does it stand for history that only the upstream can read? A trigger only asks for such an item."""
+    kind = kind_of(item)
     return kind == "item_reference" or ("compaction" in kind and not kind.endswith("_trigger"))
 
 
 def joins(before: bytes, behind: bytes) -> bool:
-    """Reasoning and the item after it are one unit (FACTS §3), wherever the model produced both."""
-    if b'"reasoning"' not in before or read_kind(decode_items(before)[-1]) != "reasoning":
+    """Reasoning and the item after it are one unit (docs/design.md, Validity), if the model produced both."""
+    if b'"reasoning"' not in before or kind_of(parse_items(before)[-1]) != "reasoning":
         return False
-    follower = decode_items(behind)[0]
-    return read_role(follower) in ("assistant", "other") and not is_opaque(follower)
+    follower = parse_items(behind)[0]
+    return role_of(follower) in ("assistant", "other") and not is_opaque(follower)

@@ -1,4 +1,7 @@
-"""Responses: items of our own making, a summary and a shortened one."""
+"""Responses: everything that the gateway writes itself.
+
+A summary, a shortened item, the request for a summary, a response without an upstream, and stream errors.
+"""
 
 from typing import Any, Final
 
@@ -6,24 +9,37 @@ import msgspec
 
 from gateway.core.history.pivot import Mark, Pivot, list_turns
 from gateway.core.history.transcript import cut_middle
-from gateway.wire.body import decode_fields
-from gateway.wire.errors import find_error, make_error
-from gateway.wire.formats.responses.items import decode_items, read_answered, read_kind
+from gateway.wire.body import parse_raw_fields
+from gateway.wire.errors import make_error, parse_error
+from gateway.wire.formats.responses.items import find_answered, kind_of, parse_items
 from gateway.wire.sse import SseEvent, render_event
 from gateway.wire.wire_format import THINKING_ALLOWANCE_TOKENS, LocalResponse, SummaryRequest
 
 _PART_TYPES: Final = {"user": "input_text", "assistant": "output_text"}
-# A screenshot can only give way to a screenshot: 32 grey pixels square.
-BLANK_PICTURE: Final = (
+# A screenshot can only be replaced by a screenshot: this one is 32 by 32 grey pixels.
+BLANK_SCREENSHOT: Final = (
     "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAACAAAAAgCAAAAABWESUoAAAAFklEQVR42mNoIAAYRhWMKhhVMFIVAABC"
     "AAAfN5c2AAAAAABJRU5ErkJggg=="
 )
+_NOTHING_USED: Final = {
+    "input_tokens": 0,
+    "input_tokens_details": {"cached_tokens": 0, "cache_write_tokens": 0},
+    "output_tokens": 0,
+    "output_tokens_details": {"reasoning_tokens": 0},
+    "total_tokens": 0,
+}
+# The position of the only message in the output.
+_AT: Final = {"output_index": 0}
+# The least specific error code of this API.
+_UNKNOWN_ERROR: Final = "server_error"
+
+_Fields = dict[str, object]
 
 
 def render_summary(pivot: Pivot, next_role: str) -> bytes:
-    """The items that stand for everything the pivot covers, as JSON separated by commas.
+    """The items that stand for what the pivot covers, as JSON separated by commas.
 
-    Without ids: they are valid whether upstream stores responses or not.
+    They have no ids, so they are valid whether the upstream stores responses or not.
     """
     items = [
         {"type": "message", "role": role, "content": [{"type": _PART_TYPES[role], "text": text}]}
@@ -33,26 +49,26 @@ def render_summary(pivot: Pivot, next_role: str) -> bytes:
 
 
 def render_marked(raw: bytes, mark: Mark, placeholder: str) -> bytes:
-    """An item with its text cleared or cut. The container stays what it was: string, list of parts, shell
-    output or screenshot.
+    """An item with its text cleared or shortened. The value stays a string, list of parts, shell output or
+    screenshot.
 
-    Attachments go when the text is cleared. Every other field is kept; nothing to shorten, no byte changes.
+    Clearing also removes attachments. All other fields are kept. If nothing changes, the bytes stay the same.
     """
-    items = decode_items(raw)
+    items = parse_items(raw)
     item = items[0]
-    key = "content" if read_kind(item) == "message" else "output"
+    key = "content" if kind_of(item) == "message" else "output"
     if len(items) > 1 or item.get("role") == "assistant":
         return raw
     if raw.startswith(b'"'):
         text = _shorten(item["content"], mark, placeholder)
         return msgspec.json.encode(text) if text != item["content"] else raw
     shortened = _shorten(item.get(key), mark, placeholder)
-    if item.get("tools") and read_answered(item) is not None and mark.keep_chars is None:
-        # What a search for tools has found can be found again; there is no place for words.
+    if item.get("tools") and find_answered(item) is not None and mark.keep_chars is None:
+        # The result of a tool search: the search can be repeated, and there is no field for a placeholder.
         key, shortened = "tools", []
     if shortened == item.get(key):
         return raw
-    fields = decode_fields(raw)
+    fields = parse_raw_fields(raw)
     fields[key] = msgspec.Raw(msgspec.json.encode(shortened))
     return msgspec.json.encode(fields)
 
@@ -67,12 +83,12 @@ def _shorten(content: object, mark: Mark, placeholder: str) -> object:
             else _cut_list(content, mark.keep_chars)
         )
     if isinstance(content, dict) and content.get("type") == "computer_screenshot" and mark.keep_chars is None:
-        return {"type": "computer_screenshot", "image_url": BLANK_PICTURE}
+        return {"type": "computer_screenshot", "image_url": BLANK_SCREENSHOT}
     return content
 
 
 def _clear_list(parts: list[Any], placeholder: str) -> list[object]:
-    """One part that says so; of a shell one for each command."""
+    """One part with the placeholder; for a shell, one for each command."""
     if all(isinstance(part, dict) and "stdout" in part for part in parts):
         return [{**part, "stdout": placeholder, "stderr": ""} for part in parts]
     return [{"type": "input_text", "text": placeholder}]
@@ -89,11 +105,8 @@ def _cut_part(part: object, keep_chars: int) -> object:
     return {**part, **{key: cut_middle(text, keep_chars) for key, text in texts.items()}}
 
 
-# JOINED: Responses: the request that asks for a summary.
-
-
 def render_summary_request(request: SummaryRequest) -> bytes:
-    # Half of what seems left: the prompt was estimated.
+    # Only half of the remaining room, because the size of the prompt is an estimate.
     allowance = max(0, min(THINKING_ALLOWANCE_TOKENS, (request.room - request.cap) // 2))
     instructions = {"instructions": request.system} if request.system.strip() else {}
     content = [{"type": "input_text", "text": "\n\n".join(request.parts)}]
@@ -109,40 +122,26 @@ def render_summary_request(request: SummaryRequest) -> bytes:
     )
 
 
-# JOINED: Responses: an answer of ours, as a response of one message.
-
-_NOTHING_USED: Final = {
-    "input_tokens": 0,
-    "input_tokens_details": {"cached_tokens": 0, "cache_write_tokens": 0},
-    "output_tokens": 0,
-    "output_tokens_details": {"reasoning_tokens": 0},
-    "total_tokens": 0,
-}
-# The one message of the output.
-_AT: Final = {"output_index": 0}
-
-_Fields = dict[str, object]
-
-
-def render_local_response(answer: LocalResponse) -> bytes:
-    message = _make_message(answer, "completed", [_make_part(answer.text)])
-    final = _make_response(answer, "completed", [message]) | {"usage": _NOTHING_USED}
-    if not answer.is_streamed:
+def render_local_response(response: LocalResponse) -> bytes:
+    """A response with one message."""
+    message = _make_message(response, "completed", [_make_part(response.text)])
+    final = _make_response(response, "completed", [message]) | {"usage": _NOTHING_USED}
+    if not response.is_streamed:
         return msgspec.json.encode(final)
-    begun = _make_response(answer, "in_progress", [])
+    begun = _make_response(response, "in_progress", [])
     events = [
         _Fields(type="response.created", response=begun),
         _Fields(type="response.in_progress", response=begun),
-        *_make_item_events(answer, message),
+        *_make_item_events(response, message),
         _Fields(type="response.completed", response=final),
     ]
     return b"".join(_render_numbered(number, event) for number, event in enumerate(events))
 
 
-def _make_item_events(answer: LocalResponse, message: _Fields) -> list[_Fields]:
-    text, part = answer.text, _make_part(answer.text)
+def _make_item_events(response: LocalResponse, message: _Fields) -> list[_Fields]:
+    text, part = response.text, _make_part(response.text)
     place = _Fields(item_id=message["id"], content_index=0) | _AT
-    started = _make_message(answer, "in_progress", [])
+    started = _make_message(response, "in_progress", [])
     return [
         _Fields(type="response.output_item.added", item=started) | _AT,
         _Fields(type="response.content_part.added", part=_make_part("")) | place,
@@ -153,17 +152,17 @@ def _make_item_events(answer: LocalResponse, message: _Fields) -> list[_Fields]:
     ]
 
 
-def _make_response(answer: LocalResponse, status: str, output: list[_Fields]) -> _Fields:
-    """With every field that the API's own clients take for granted. Nobody keeps it."""
-    head = _Fields(id=f"resp_{answer.id}", object="response", created_at=answer.created_seconds)
+def _make_response(response: LocalResponse, status: str, output: list[_Fields]) -> _Fields:
+    """With every field that the API's own clients require. It is stored nowhere."""
+    head = _Fields(id=f"resp_{response.id}", object="response", created_at=response.created_seconds)
     head |= {"status": status, "error": None, "incomplete_details": None, "instructions": None}
-    head |= {"metadata": {}, "model": answer.model, "output": output, "parallel_tool_calls": True}
+    head |= {"metadata": {}, "model": response.model, "output": output, "parallel_tool_calls": True}
     head |= {"previous_response_id": None, "store": False, "temperature": None, "tool_choice": "auto"}
     return head | {"tools": [], "top_p": None, "truncation": "disabled", "usage": None}
 
 
-def _make_message(answer: LocalResponse, status: str, content: list[_Fields]) -> _Fields:
-    head = _Fields(id=f"msg_{answer.id}", type="message", status=status)
+def _make_message(response: LocalResponse, status: str, content: list[_Fields]) -> _Fields:
+    head = _Fields(id=f"msg_{response.id}", type="message", status=status)
     return head | {"role": "assistant", "content": content}
 
 
@@ -177,18 +176,12 @@ def _render_numbered(number: int, event: _Fields) -> bytes:
     )
 
 
-# JOINED: Responses: a failure after a stream was begun, as one event.
-
-# Of Responses' error codes the one that says least.
-_CODE = "server_error"
-
-
 def render_stream_error(upstream_body: bytes, status: int) -> bytes:
-    """`response.failed`, which Codex and the AI SDK read; OpenAI's own libraries raise for its `error`."""
-    error = (find_error(upstream_body) or make_error(status))["error"]
+    """As `response.failed`, which Codex and the AI SDK read. OpenAI's libraries raise for its `error`."""
+    error = (parse_error(upstream_body) or make_error(status))["error"]
     detail = error if isinstance(error, dict) else {}
     codes = [code for key in ("code", "type") if isinstance(code := detail.get(key), str) and code]
-    told = {"code": codes[0] if codes else _CODE, "message": str(detail.get("message") or "")}
-    response = {"object": "response", "status": "failed", "output": [], "error": told}
+    shown = {"code": codes[0] if codes else _UNKNOWN_ERROR, "message": str(detail.get("message") or "")}
+    response = {"object": "response", "status": "failed", "output": [], "error": shown}
     event = {"type": "response.failed", "sequence_number": 0, "response": response, "error": detail}
     return b"event: response.failed\ndata: " + msgspec.json.encode(event) + b"\n\n"

@@ -1,6 +1,6 @@
-"""Responses requests: a body as envelope and slices, and one slice as facts.
+"""Responses requests: splits a body into its envelope and message slices, and reads a slice's facts.
 
-Knows the format's words. Decides nothing, and never writes an item back from what it has read.
+Decides nothing. An item is never rendered again from its facts.
 """
 
 from dataclasses import replace
@@ -19,40 +19,40 @@ from gateway.wire.canonical import (
 )
 from gateway.wire.formats.responses.items import (
     Item,
-    decode_items,
+    find_answered,
+    find_call,
     is_opaque,
     joins,
-    read_answered,
-    read_call,
-    read_kind,
-    read_role,
+    kind_of,
+    parse_items,
+    role_of,
 )
 from gateway.wire.request import Envelope, EnvelopeFields, RequestBody, split_request
 
-# Neither identity nor content: clients add and drop these on the way (DESIGN §3).
+# Not part of the canonical form as fields: clients add and drop them, or they are read by name.
 _IGNORED_KEYS: Final = frozenset(
     {"type", "role", "content", "output", "arguments", "call_id", "id", "status", "phase", "created_by"}
 )
-# Here the id is what the item says.
-_NAMED: Final = ("item_reference", "mcp_approval_request")
-_PICTURES: Final = ("image_generation_call",)
+# In these items the id is content.
+_IDENTIFIED: Final = ("item_reference", "mcp_approval_request")
+_IMAGES: Final = ("image_generation_call",)
 
 
 def parse_body(data: bytes) -> RequestBody:
     """Splits a whole body. Raises Unreadable."""
-    return split_request(data, "input", _read_envelope, joins, split_fields_or_text)
+    return split_request(data, "input", _make_envelope, joins, split_fields_or_text)
 
 
 def parse_message(raw: bytes, key: bytes) -> Message:
-    """One slice as facts; `key`: its message_key. Raises Unreadable.
+    """The facts of one slice. key: its message_key. Raises Unreadable.
 
-    The reasoning before an item has a place and a size with it, but no identity: clients drop it and keep it.
+    Reasoning before an item counts for the size but not for the fingerprint: clients may drop it.
     """
-    items = decode_items(raw)
+    items = parse_items(raw)
     item = items[-1]
-    role = read_role(item)
+    role = role_of(item)
     content, output = flatten_content(item.get("content")), flatten_content(item.get("output"))
-    call, answered = read_call(item), read_answered(item)
+    call, answered = find_call(item), find_answered(item)
     fields = _identify(item, content) + _identify_rest(item, output)
     return Message(
         role="assistant" if len(items) > 1 else role,
@@ -61,19 +61,19 @@ def parse_message(raw: bytes, key: bytes) -> Message:
         size_bytes=len(raw),
         calls=(Call(*call),) if call is not None else (),
         results=(answered,) if answered is not None else (),
-        has_media=bool(content[1] or output[1]) or read_kind(item) in _PICTURES,
+        has_media=bool(content[1] or output[1]) or kind_of(item) in _IMAGES,
         is_opaque=is_opaque(item),
     )
 
 
 def _identify(item: Item, content: tuple[list[str], list[dict[str, object]]]) -> list[tuple[bytes, bytes]]:
-    """Kind, role and content; of reasoning that stands alone nothing else."""
-    kind, role = read_kind(item), read_role(item)
+    """The canonical form of kind, role and content. Of reasoning on its own only the kind counts."""
+    kind, role = kind_of(item), role_of(item)
     text = "".join(content[0])
     if kind == "reasoning":
         return [(b"kind", b"reasoning")]
     if role == "user":
-        # A dropped block leaves its line end behind: space around what a user says is not what he says.
+        # A client that drops a block may leave its line end behind, so surrounding space does not count.
         text = without_ephemeral_blocks(text).strip()
     name = item.get("role") if kind == "message" and role == "other" else role
     fields = [(b"kind", encode_value(kind)), (b"role", encode_value(name)), (b"text", encode_value(text))]
@@ -83,12 +83,12 @@ def _identify(item: Item, content: tuple[list[str], list[dict[str, object]]]) ->
 def _identify_rest(
     item: Item, output: tuple[list[str], list[dict[str, object]]]
 ) -> list[tuple[bytes, bytes]]:
-    """The call, its arguments or its output, and the fields of which nothing is known."""
-    kind = read_kind(item)
+    """The canonical form of the call, its arguments or its output, and of all fields that are not ignored."""
+    kind = kind_of(item)
     if kind == "reasoning":
         return []
     fields: list[tuple[bytes, bytes]] = []
-    identity = item.get("id") if kind in _NAMED else item.get("call_id")
+    identity = item.get("id") if kind in _IDENTIFIED else item.get("call_id")
     if identity is not None:
         fields.append((b"call", encode_value(identity)))
     arguments = item.get("arguments")
@@ -99,12 +99,12 @@ def _identify_rest(
     return fields + list_extra_fields(item, _IGNORED_KEYS)
 
 
-def _read_envelope(fields: EnvelopeFields) -> Envelope:
+def _make_envelope(fields: EnvelopeFields) -> Envelope:
     return replace(
-        fields.begin_envelope("max_output_tokens"),
+        fields.make_common_envelope("max_output_tokens"),
         system=fields.fingerprint("instructions"),
-        system_slice=fields.place("instructions"),
-        is_kept=fields.read("store") is not False,
-        is_trimmed=fields.read("context_management") not in EMPTY,
-        is_partial=any(fields.read(key) is not None for key in ("previous_response_id", "conversation")),
+        system_slice=fields.find_slice("instructions"),
+        is_kept=fields.parse("store") is not False,
+        is_trimmed=fields.parse("context_management") not in EMPTY,
+        is_partial=any(fields.parse(key) is not None for key in ("previous_response_id", "conversation")),
     )

@@ -1,6 +1,6 @@
-"""Responses: the texts of a message, for counting and for the summariser.
+"""Responses: the texts of a message, for counting and for summaries.
 
-Knows where words are; leaves ids, flags and the bytes of media out.
+Leaves out ids, flags and the bytes of attachments.
 """
 
 from typing import Final
@@ -9,10 +9,10 @@ import msgspec
 
 from gateway.core.history.transcript import TranscriptEntry
 from gateway.core.sizing.attachments import ATTACHMENT_TOKENS, Attachment
-from gateway.wire.attachments import iter_words, weigh_parts
-from gateway.wire.body import decode_fields
+from gateway.wire.attachments import iter_words, measure_parts
+from gateway.wire.body import parse_raw_fields
 from gateway.wire.canonical import canonical_json, flatten_content
-from gateway.wire.formats.responses.items import Item, decode_items, read_answered, read_kind
+from gateway.wire.formats.responses.items import Item, find_answered, kind_of, parse_items
 from gateway.wire.wire_format import SplitResults
 
 _ATTACHMENTS: Final[dict[str, Attachment]] = {
@@ -22,31 +22,38 @@ _ATTACHMENTS: Final[dict[str, Attachment]] = {
     "input_file": "file",
     "input_video": "file",
 }
-# What a call of whatever kind holds besides the words of the call.
+# Fields of a call, of any kind, that are not its arguments.
 _FRAME_KEYS: Final = frozenset(
     {"type", "id", "call_id", "status", "name", "result", "output", "content", "created_by", "role", "phase"}
 )
-# Thoughts come back encrypted, as base64: three bytes in four characters, four or five bytes to a token.
-_SECRET_CHARACTERS_PER_TOKEN: Final = 6
+# Encrypted reasoning is base64: three bytes in four characters, four or five bytes for a token.
+_OPAQUE_CHARACTERS_PER_TOKEN: Final = 6
+_OUTPUT_KINDS: Final = frozenset(
+    {
+        *("function_call_output", "custom_tool_call_output", "local_shell_call_output"),
+        *("shell_call_output", "apply_patch_call_output"),
+    }
+)
+_NULL: Final = msgspec.Raw(b"null")
 
 
 def parse_entry(raw: bytes) -> TranscriptEntry:
-    """The texts of a slice that has been read before."""
-    *thoughts, item = decode_items(raw)
-    if read_kind(item) == "reasoning":
-        thoughts.append(item)
-    texts, media = _read_said(item)
-    hidden = [word for thought in thoughts for word in _list_thoughts(thought)]
-    media_tokens, words = weigh_parts(media, _ATTACHMENTS)
-    media_tokens += sum(map(_count_secret, thoughts))
+    """The texts of a slice that `parse_message` has accepted."""
+    *reasoning, item = parse_items(raw)
+    if kind_of(item) == "reasoning":
+        reasoning.append(item)
+    texts, media = _find_texts(item)
+    hidden = [word for thought in reasoning for word in _list_reasoning(thought)]
+    media_tokens, words = measure_parts(media, _ATTACHMENTS)
+    media_tokens += sum(map(_count_opaque, reasoning))
     if isinstance(item.get("result"), str):
         media_tokens += ATTACHMENT_TOKENS["image"]
-    is_result = read_answered(item) is not None
+    is_result = find_answered(item) is not None
     role = item.get("role")
     return TranscriptEntry(
         role=role if isinstance(role, str) else "tool" if is_result else "assistant",
         text="\n".join(texts),
-        calls=_read_calls(item),
+        calls=_list_calls(item),
         media=len(media) + isinstance(item.get("result"), str),
         hidden="\n".join([*hidden, *words]),
         is_result=is_result,
@@ -54,9 +61,9 @@ def parse_entry(raw: bytes) -> TranscriptEntry:
     )
 
 
-def _read_said(item: Item) -> tuple[list[str], list[dict[str, object]]]:
+def _find_texts(item: Item) -> tuple[list[str], list[dict[str, object]]]:
     """Texts and other parts of a message, or of an output."""
-    if read_kind(item) == "reasoning":
+    if kind_of(item) == "reasoning":
         return [], []
     texts, media = flatten_content(item.get("content"))
     output = flatten_content(item.get("output"))
@@ -65,7 +72,7 @@ def _read_said(item: Item) -> tuple[list[str], list[dict[str, object]]]:
     return texts, [*media, *(part for part in output[1] if part not in shell)]
 
 
-def _list_thoughts(thought: Item) -> list[str]:
+def _list_reasoning(thought: Item) -> list[str]:
     return [word for key in ("summary", "content") for word in _list_texts(thought.get(key))]
 
 
@@ -74,14 +81,14 @@ def _list_texts(parts: object) -> list[str]:
     return [text for text in found if isinstance(text, str)]
 
 
-def _count_secret(thought: Item) -> int:
-    secret = thought.get("encrypted_content")
-    return len(secret) // _SECRET_CHARACTERS_PER_TOKEN if isinstance(secret, str) else 0
+def _count_opaque(thought: Item) -> int:
+    encrypted = thought.get("encrypted_content")
+    return len(encrypted) // _OPAQUE_CHARACTERS_PER_TOKEN if isinstance(encrypted, str) else 0
 
 
-def _read_calls(item: Item) -> tuple[tuple[str, str], ...]:
-    """Also of calls that upstream answers itself."""
-    kind = read_kind(item)
+def _list_calls(item: Item) -> tuple[tuple[str, str], ...]:
+    """Includes calls that the upstream answers itself."""
+    kind = kind_of(item)
     if not (kind.endswith("_call") or kind.startswith("mcp_approval_request")):
         return ()
     name = item.get("name")
@@ -92,23 +99,15 @@ def _read_calls(item: Item) -> tuple[tuple[str, str], ...]:
     return ((name if isinstance(name, str) else kind.removesuffix("_call"), given),)
 
 
-# JOINED: Responses: the output of an item that answers a call, apart from the rest of it.
-
-_KINDS: Final = frozenset(
-    {
-        *("function_call_output", "custom_tool_call_output", "local_shell_call_output"),
-        *("shell_call_output", "apply_patch_call_output"),
-    }
-)
-_NOTHING: Final = msgspec.Raw(b"null")
-
-
 def split_results(raw: bytes) -> SplitResults:
-    """Of a slice that was read before. Raises MsgspecError, UnicodeDecodeError, RecursionError."""
-    item = decode_fields(raw)
-    kind = msgspec.json.decode(item.get("type", _NOTHING))
-    if not isinstance(kind, str) or kind not in _KINDS:
+    """The output of an item that answers a call, apart from the rest.
+
+    Raises MsgspecError, UnicodeDecodeError or RecursionError.
+    """
+    item = parse_raw_fields(raw)
+    kind = msgspec.json.decode(item.get("type", _NULL))
+    if not isinstance(kind, str) or kind not in _OUTPUT_KINDS:
         return SplitResults(raw, ())
-    output = msgspec.json.decode(item.get("output", _NOTHING))
+    output = msgspec.json.decode(item.get("output", _NULL))
     item["output"] = msgspec.Raw(b'""')
     return SplitResults(msgspec.json.encode(item), (output,))

@@ -153,7 +153,7 @@ def test_the_reply_is_replaced_where_its_number_stands() -> None:
 
 
 def test_a_reply_that_nobody_asked_for_cannot_be_replaced() -> None:
-    with pytest.raises(ValueError, match="no number"):
+    with pytest.raises(ValueError, match="does not limit"):
         make_output_edit(parse_body(b'{"messages":[]}'), 1_024)
 
 

@@ -225,7 +225,7 @@ def test_the_envelope_says_what_is_asked_for() -> None:
         system="You look.",
     )
     assert (found.model, found.is_streaming, found.requested_tokens) == ("m", True, 3_000)
-    assert (found.requested_key, found.wants_usage, found.least_tokens) == ("max_tokens", True, 3_024)
+    assert (found.requested_key, found.wants_usage, found.minimum_reply_tokens) == ("max_tokens", True, 3_024)
     assert found.tools and found.system and found.tools_slice and found.system_slice
 
 
@@ -233,7 +233,7 @@ def test_the_envelope_says_what_is_asked_for() -> None:
     "thinking", [None, 1, {}, {"type": "adaptive"}, {"type": "enabled", "budget_tokens": None}]
 )
 def test_without_a_thinking_budget_the_reply_may_be_short(thinking: object) -> None:
-    assert envelope(max_tokens=10, thinking=thinking).least_tokens == 0
+    assert envelope(max_tokens=10, thinking=thinking).minimum_reply_tokens == 0
 
 
 @pytest.mark.parametrize(
@@ -305,7 +305,7 @@ def test_recorded_requests_go_on_where_the_one_before_ended() -> None:
     for session, body in _load_captures():
         received = recognizer.recognize("t", MESSAGES, _render_capture(body))
         conversation, last = received.conversation, before.get(session)
-        assert received.body.envelope.least_tokens == 31_999 + 1_024
+        assert received.body.envelope.minimum_reply_tokens == 31_999 + 1_024
         if last is not None:
             assert conversation.chain[len(last.messages)] == last.key
         before[session] = conversation

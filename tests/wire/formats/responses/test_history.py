@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.wire.formats.responses.history import STORED_HISTORY, ResponseItems, expand, list_items
+from gateway.wire.formats.responses.history import STORED_HISTORY, ItemCollector, expand, list_items
 from gateway.wire.sse import SseEvent
 from gateway.wire.wire_format import Expanded, StoredResponse
 
@@ -113,7 +113,7 @@ _EXPECTED = StoredResponse("resp_9", _ENCODED, ("rs_1", "msg_1"))
 
 
 def test_items_are_collected_from_a_stream_as_each_is_done() -> None:
-    items = ResponseItems()
+    items = ItemCollector()
     told = [
         event("response.created", response={**_RESPONSE, "status": "in_progress", "output": []}),
         event("response.output_text.delta", delta="response.completed"),
@@ -124,8 +124,8 @@ def test_items_are_collected_from_a_stream_as_each_is_done() -> None:
 
 
 def test_a_whole_answer_and_a_last_event_hold_them_all() -> None:
-    assert ResponseItems().feed(SseEvent("", json.dumps(_RESPONSE).encode())) == _EXPECTED
-    assert ResponseItems().feed(event("response.completed", response=_RESPONSE)) == _EXPECTED
+    assert ItemCollector().feed(SseEvent("", json.dumps(_RESPONSE).encode())) == _EXPECTED
+    assert ItemCollector().feed(event("response.completed", response=_RESPONSE)) == _EXPECTED
 
 
 @pytest.mark.parametrize(
@@ -141,4 +141,4 @@ def test_a_whole_answer_and_a_last_event_hold_them_all() -> None:
     ],
 )
 def test_what_is_no_whole_answer_leaves_nothing(one: SseEvent) -> None:
-    assert ResponseItems().feed(one) is None
+    assert ItemCollector().feed(one) is None

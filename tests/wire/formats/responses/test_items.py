@@ -3,12 +3,12 @@ import pytest
 from gateway.core.errors import Unreadable
 from gateway.wire.formats.responses.items import (
     Item,
-    decode_items,
+    find_answered,
+    find_call,
     is_opaque,
     joins,
-    read_answered,
-    read_call,
-    read_role,
+    parse_items,
+    role_of,
 )
 
 
@@ -38,7 +38,7 @@ from gateway.wire.formats.responses.items import (
     ],
 )
 def test_whose_an_item_is(item: Item, role: str) -> None:
-    assert read_role(item) == role
+    assert role_of(item) == role
 
 
 @pytest.mark.parametrize(
@@ -58,13 +58,13 @@ def test_whose_an_item_is(item: Item, role: str) -> None:
     ],
 )
 def test_which_calls_the_client_must_answer(item: Item, call: tuple[str, str] | None) -> None:
-    assert read_call(item) == call
+    assert find_call(item) == call
 
 
 def test_an_answer_names_its_call() -> None:
-    assert read_answered({"type": "shell_call_output", "call_id": "a"}) == "a"
-    assert read_answered({"type": "mcp_approval_response", "approval_request_id": "b"}) == "b"
-    assert read_answered({"type": "shell_call", "call_id": "a"}) is None
+    assert find_answered({"type": "shell_call_output", "call_id": "a"}) == "a"
+    assert find_answered({"type": "mcp_approval_response", "approval_request_id": "b"}) == "b"
+    assert find_answered({"type": "shell_call", "call_id": "a"}) is None
 
 
 @pytest.mark.parametrize(
@@ -108,10 +108,10 @@ def test_reasoning_and_the_item_that_the_model_made_next_are_one(
 
 
 def test_a_string_is_a_message_of_the_users() -> None:
-    assert decode_items(b'"a\\ud800"')[0]["role"] == "user"
+    assert parse_items(b'"a\\ud800"')[0]["role"] == "user"
 
 
 @pytest.mark.parametrize("raw", [b"1", b"null", b"[]", b"{}", b'{"type":7}', b'{"type":""', b"{" * 9_999])
 def test_what_is_no_item_is_unreadable(raw: bytes) -> None:
     with pytest.raises(Unreadable):
-        decode_items(raw)
+        parse_items(raw)

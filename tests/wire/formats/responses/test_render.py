@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 
 from gateway.core.history.pivot import Mark
-from gateway.wire.formats.responses.render import BLANK_PICTURE, render_marked, render_summary
+from gateway.wire.formats.responses.render import BLANK_SCREENSHOT, render_marked, render_summary
 from tests.builders.chat import PLACEHOLDER, RESUME, make_pivot
 from tests.builders.responses import JSON, read, render
 
@@ -36,7 +36,7 @@ _SHELL = {"stdout": "x" * 400, "stderr": "y", "outcome": {"type": "exit", "exit_
         ("custom_tool_call", "x" * 400, PLACEHOLDER),
         ("local_shell_call", "x" * 400, PLACEHOLDER),
         ("shell_call", [_SHELL, _SHELL], [{**_SHELL, "stdout": PLACEHOLDER, "stderr": ""}] * 2),
-        ("computer_call", _SCREEN, {"type": "computer_screenshot", "image_url": BLANK_PICTURE}),
+        ("computer_call", _SCREEN, {"type": "computer_screenshot", "image_url": BLANK_SCREENSHOT}),
     ],
 )
 def test_a_cleared_output_stays_what_it_was(kind: str, value: object, cleared: object) -> None:
