@@ -15,6 +15,7 @@ from gateway.core.refusal.overflow import Overflow, Refusal, parse_overflow
 from gateway.headers import ResponseHead
 from gateway.upstream.response import UpstreamResponse
 from gateway.wire.content_encoding import DecodeError, decode_body, make_decoder
+from gateway.wire.response.refusal import parse_refusal
 from gateway.wire.response.stream_start import PENDING, Refused, StreamStart, Verdict
 
 # An error may quote the whole prompt.
@@ -80,7 +81,8 @@ async def _read_error(response: UpstreamResponse, pieces: list[bytes]) -> Refusa
     if not response.is_read:
         return None
     body, encoding = b"".join(pieces), response.encoding
-    return read_refusal(response.status, decode_body(body, encoding, _MOST_PLAIN_BYTES) if encoding else body)
+    plain = decode_body(body, encoding, _MOST_PLAIN_BYTES) if encoding else body
+    return parse_refusal(response.status, plain)
 
 
 async def _probe_start(response: UpstreamResponse, pieces: list[bytes]) -> Overflow | None:

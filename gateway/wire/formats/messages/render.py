@@ -171,7 +171,7 @@ def render_error(error: RequestRefused) -> bytes:
 
 
 def render_stream_error(upstream_body: bytes, status: int) -> bytes:
-    """An upstream's error as an `error` event of a stream that has begun: its own error object if it has one."""
+    """An upstream's error as an `error` event of a stream: its own error object if it has one."""
     found = parse_error(upstream_body)
     if found is None:
         message = f"upstream answered {status} after the stream had begun"
