@@ -94,13 +94,14 @@ class Case:
 
     name: str
     model: str
-    result_chars: int
+    # Of each tool result.
+    result_lines: int
 
 
 _CASES: Final = (
-    Case("passed through", "wide", 400),
-    Case("pruned", "pruned", 6_000),
-    Case("starts a compaction", "compacted", 6_000),
+    Case("passed through", "wide", 20),
+    Case("pruned", "pruned", 250),
+    Case("starts a compaction", "compacted", 100),
 )
 
 
@@ -150,14 +151,14 @@ def count_case(case: Case, client: Client) -> Count:
 
 def _count_conversation(case: Case, client: Client, number: int) -> Count:
     messages: list[dict[str, object]] = [
-        {"role": "system", "content": "You are a coding agent. Be brief."},
-        {"role": "user", "content": f"Task {case.model} {number}: make the tests pass."},
+        {"role": "system", "content": "You are a coding agent. " + _write(case.model, 60)},
+        {"role": "user", "content": f"Task {number}: make the tests pass. " + _write(f"task {number}", 20)},
     ]
     for turn in range(_TURNS):
         count, plan = client.send(json.dumps({"model": case.model, "messages": messages}).encode())
         if _is_wanted(case, turn, count, plan):
             return count
-        messages += _make_turn(turn, case.result_chars)
+        messages += _make_turn(f"{number}-{turn}", case.result_lines)
     raise SystemExit(f"count: no request was {case.name}")
 
 
@@ -171,17 +172,21 @@ def _is_wanted(case: Case, turn: int, count: Count, plan: str) -> bool:
             return count.is_scheduled and plan == "passthrough"
 
 
-def _make_turn(turn: int, result_chars: int) -> list[dict[str, object]]:
-    function = {"name": "look", "arguments": json.dumps({"path": f"src/{turn}.py"})}
-    text = " ".join(f"line {turn} {at} of the file" for at in range(result_chars // 20))
+def _make_turn(name: str, result_lines: int) -> list[dict[str, object]]:
+    function = {"name": "look", "arguments": json.dumps({"path": f"src/{name}.py"})}
     return [
         {
             "role": "assistant",
-            "content": f"I look at file {turn}.",
-            "tool_calls": [{"id": f"call_{turn}", "type": "function", "function": function}],
+            "content": f"I look at file {name}.",
+            "tool_calls": [{"id": f"call_{name}", "type": "function", "function": function}],
         },
-        {"role": "tool", "tool_call_id": f"call_{turn}", "content": text},
+        {"role": "tool", "tool_call_id": f"call_{name}", "content": _write(name, result_lines)},
     ]
+
+
+def _write(name: str, lines: int) -> str:
+    """A text that no other conversation holds."""
+    return "\n".join(f"{name}: line {at} of the text" for at in range(lines))
 
 
 async def run(profile: Profile) -> list[tuple[Case, Count]]:
