@@ -39,13 +39,6 @@ class Responder:
         self.response: Response | None = None
         self.is_committed = False
 
-    @property
-    def task(self) -> "asyncio.Task[None]":
-        """The task of the request's handler, in which this is called."""
-        task = asyncio.current_task()
-        assert task is not None
-        return task
-
     def set_format(self, form: WireFormat, *, is_streaming: bool) -> None:
         """Both are known once the body has been read."""
         self._format = form

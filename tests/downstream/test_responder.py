@@ -157,15 +157,3 @@ async def test_a_response_that_is_no_stream_fails_with_an_aborted_connection(has
         await line.send(render_get())
         assert line.is_aborted
         assert not line.written.endswith(b"0\r\n\r\n")
-
-
-async def test_the_task_is_the_one_of_the_requests_handler() -> None:
-    found: list[bool] = []
-
-    async def respond(request: Request) -> Response | None:
-        found.append(Responder(request, KEEPALIVE).task is asyncio.current_task())
-        return None
-
-    async with open_line(respond) as line:
-        await line.send(render_get())
-    assert found == [True]

@@ -1,0 +1,135 @@
+"""One exchange, from call to response: forwarded, repeated without the usage option, held back, or failed."""
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from gateway.core.errors import RequestRefused, UpstreamFailed, UpstreamStalled
+from gateway.pipeline.exchange import Exchange, Forwarded, Outcome
+from gateway.pipeline.relay import Relay
+from gateway.settings import UpstreamSettings, load_settings
+from tests.builders.exchanges import serve
+from tests.builders.upstream import make_call
+from tests.wire_through.raw import RawUpstream, Script, in_turn, render_answer, render_chunks, writing
+
+BAD = "HTTP/1.1 400 Bad Request"
+OPTION_REFUSED = render_answer(b'{"error": {"message": "unknown field stream_options"}}', line=BAD)
+TOO_LARGE = json.dumps(
+    {"error": {"message": "This model's maximum context length is 8 tokens.", "type": "x", "code": "y"}}
+).encode()
+DELTA = b'data: {"choices":[{"delta":{"content":"hi"}}]}\n\n'
+
+
+@asynccontextmanager
+async def relaying(
+    script: Script, tmp_path: Path, *, idle_seconds: float = 60
+) -> AsyncIterator[tuple[Relay, UpstreamSettings, RawUpstream]]:
+    async with RawUpstream(script) as raw:
+        file = tmp_path / "gateway.yaml"
+        file.write_text(
+            f'upstreams: {{default: {{base_url: "{raw.base_url}", idle_seconds: {idle_seconds}}}}}\n'
+        )
+        settings = load_settings(file, {})
+        relay = Relay(settings)
+        await relay.open()
+        try:
+            yield relay, settings.upstreams["default"], raw
+        finally:
+            await relay.close()
+
+
+async def test_a_request_and_its_response_are_forwarded(tmp_path: Path) -> None:
+    async with relaying(writing(render_answer(b"pong")), tmp_path) as (relay, upstream, raw):
+        exchange = Exchange(call=make_call(upstream, body=b"ping"), headers={"X-Own": "1"})
+        sent = await serve(lambda client: relay.forward(exchange, client))
+        assert sent.result == Forwarded(refused_usage_option=False, held=None)
+        assert (sent.body, raw.received[0].body) == (b"pong", b"ping")
+        assert b"X-Own: 1" in sent.head
+
+
+async def test_an_error_of_the_upstream_is_a_response_like_any_other(tmp_path: Path) -> None:
+    script = writing(render_answer(b"busy", line="HTTP/1.1 503 Busy"))
+    async with relaying(script, tmp_path) as (relay, upstream, _):
+        exchange = Exchange(call=make_call(upstream, body=b"ping"))
+        sent = await serve(lambda client: relay.forward(exchange, client))
+    assert sent.head.startswith(b"HTTP/1.1 503 Busy") and sent.body == b"busy"
+
+
+async def test_a_refused_usage_option_is_left_out_and_the_refusal_is_reported(tmp_path: Path) -> None:
+    script = in_turn(writing(OPTION_REFUSED), writing(*render_chunks([DELTA])))
+    async with relaying(script, tmp_path) as (relay, upstream, raw):
+        exchange = Exchange(
+            call=make_call(upstream, body=b"asking"), without_usage=make_call(upstream, body=b"plain")
+        )
+        sent = await serve(lambda client: relay.forward(exchange, client))
+        assert [seen.body for seen in raw.received] == [b"asking", b"plain"]
+    assert sent.result == Forwarded(refused_usage_option=True, held=None)
+    assert sent.body == DELTA
+
+
+async def test_a_request_refused_without_the_option_too_says_nothing_about_the_option(
+    tmp_path: Path,
+) -> None:
+    async with relaying(writing(OPTION_REFUSED), tmp_path) as (relay, upstream, raw):
+        call = make_call(upstream, body=b"{}")
+        exchange = Exchange(call=call, without_usage=call)
+        sent = await serve(lambda client: relay.forward(exchange, client))
+        assert len(raw.received) == 2
+    assert sent.result == Forwarded(refused_usage_option=False, held=None)
+    assert sent.head.startswith(b"HTTP/1.1 400")
+
+
+async def test_another_error_is_not_tried_again(tmp_path: Path) -> None:
+    async with relaying(writing(render_answer(b"no", line=BAD)), tmp_path) as (relay, upstream, raw):
+        call = make_call(upstream, body=b"{}")
+        exchange = Exchange(call=call, without_usage=call)
+        sent = await serve(lambda client: relay.forward(exchange, client))
+        assert len(raw.received) == 1
+    assert sent.body == b"no"
+
+
+async def test_a_response_that_calls_the_request_too_large_is_held_and_can_be_sent_later(
+    tmp_path: Path,
+) -> None:
+    outcomes: list[Outcome] = []
+    async with relaying(writing(render_answer(TOO_LARGE, line=BAD)), tmp_path) as (relay, upstream, _):
+        call = make_call(upstream, body=b"{}")
+        exchange = Exchange(call=call, probe="errors", on_answered=outcomes.append)
+        sent = await serve(lambda client: relay.forward(exchange, client))
+        held = sent.result.held
+        assert held is not None and (sent.head, sent.body, outcomes) == (b"", b"", [])
+        given = await serve(lambda client: relay.send_held(held, {"X-Own": "1"}, client))
+    assert given.head.startswith(b"HTTP/1.1 400 Bad Request\r\nX-Own: 1\r\n") and given.body == TOO_LARGE
+
+
+async def test_after_a_keep_alive_an_error_is_an_event_of_the_stream(tmp_path: Path) -> None:
+    async with relaying(writing(render_answer(TOO_LARGE, line=BAD)), tmp_path) as (relay, upstream, _):
+        exchange = Exchange(call=make_call(upstream, body=b"{}"))
+        sent = await serve(lambda client: relay.forward(exchange, client), is_committed=True)
+    assert b"maximum context length" in sent.body and not sent.is_whole
+
+
+async def test_a_missing_response_is_a_failed_upstream(tmp_path: Path) -> None:
+    async with relaying(writing(then="close"), tmp_path) as (relay, upstream, _):
+        exchange = Exchange(call=make_call(upstream, body=b"{}"))
+        with pytest.raises(UpstreamFailed):
+            await serve(lambda client: relay.forward(exchange, client))
+
+
+async def test_an_upstream_that_stays_silent_is_a_stalled_one(tmp_path: Path) -> None:
+    async with relaying(writing(then="hang"), tmp_path, idle_seconds=0.1) as (relay, upstream, _):
+        exchange = Exchange(call=make_call(upstream, body=b"{}"))
+        with pytest.raises(UpstreamStalled):
+            await serve(lambda client: relay.forward(exchange, client))
+
+
+async def test_a_response_of_another_gateway_is_refused(tmp_path: Path) -> None:
+    script = writing(render_answer(b"{}", [("x-gateway-plan", "passthrough")]))
+    async with relaying(script, tmp_path) as (relay, upstream, _):
+        exchange = Exchange(call=make_call(upstream, body=b"{}"))
+        with pytest.raises(RequestRefused) as refused:
+            await serve(lambda client: relay.forward(exchange, client))
+    assert refused.value.status == 508
