@@ -18,6 +18,7 @@ from gateway.downstream.request import Request
 from gateway.downstream.response import Response, Written, make_local_head, send_local_response
 from gateway.wire.formats.registry import render_error
 
+# Operators know this name (docs/troubleshooting.md).
 log = logging.getLogger("gateway.head_parser")
 
 _BACKLOG: Final = 1_024

@@ -119,7 +119,7 @@ async def test_any_requests_in_any_pieces_come_out_in_order(
             await asyncio.sleep(0)
     assert recorder.seen == [seen for _, seen in wanted]
     responses = line.written.replace(b"HTTP/1.1 100 Continue\r\n\r\n", b"").split(b"HTTP/1.1 200 OK\r\n")[1:]
-    assert [json.loads(answer.partition(b"\r\n\r\n")[2]) for answer in responses] == [s[3] for _, s in wanted]
+    assert [json.loads(part.partition(b"\r\n\r\n")[2]) for part in responses] == [s[3] for _, s in wanted]
     await settle()
     assert not line.is_closed
     assert not line.is_paused

@@ -1,4 +1,4 @@
-"""Which connection a request goes on, so that nothing is sent twice; and when its answer leaves."""
+"""No request that may cost money is sent twice, and heads of responses do not wait for bodies."""
 
 import asyncio
 
@@ -14,9 +14,7 @@ TOO_LARGE = render_answer(b"{}", line="HTTP/1.1 413 Too Large")
 
 
 @pytest.mark.parametrize("method", ["GET", "HEAD", "OPTIONS", "DELETE"])
-async def test_a_request_that_may_be_repeated_is_where_a_pooled_connection_broke(
-    wire: Wire, method: str
-) -> None:
+async def test_a_safe_request_is_repeated_if_a_pooled_connection_breaks(wire: Wire, method: str) -> None:
     answer = render_answer(b"")
     wire.upstream.script = in_turn(writing(answer), writing(then="close"), writing(answer))
     for _ in range(2):
@@ -25,7 +23,7 @@ async def test_a_request_that_may_be_repeated_is_where_a_pooled_connection_broke
 
 
 @pytest.mark.parametrize("path", PATHS)
-async def test_what_may_cost_money_twice_is_sent_once(wire: Wire, path: str) -> None:
+async def test_a_post_is_not_repeated_if_a_pooled_connection_breaks(wire: Wire, path: str) -> None:
     wire.upstream.script = in_turn(writing(render_answer()), writing(then="close"), writing(render_answer()))
     assert (await wire.ask(render_request(path, WHOLE))).status == 200
     assert (await wire.ask(render_request(path, WHOLE))).status == 502
@@ -33,8 +31,8 @@ async def test_what_may_cost_money_twice_is_sent_once(wire: Wire, path: str) -> 
 
 
 @pytest.mark.parametrize("path", PATHS)
-async def test_after_half_an_upload_a_connection_is_not_used_again(wire: Wire, path: str) -> None:
-    """The rest of the body would be read as the next request."""
+async def test_a_connection_is_not_used_again_after_half_an_upload(wire: Wire, path: str) -> None:
+    """The upstream would read the rest of the body as the next request."""
     wire.upstream.reads_bodies = False
     wire.upstream.script = in_turn(writing(TOO_LARGE), writing(then="hang"))
     large = make_chat(user="x" * 30_000_000)
@@ -48,8 +46,7 @@ async def test_after_half_an_upload_a_connection_is_not_used_again(wire: Wire, p
     assert [received.body for received in wire.upstream.received] == [WHOLE]
 
 
-async def test_the_head_of_an_answer_does_not_wait_for_its_body(wire: Wire) -> None:
-    """Where nothing is to be known first."""
+async def test_the_head_of_a_relayed_response_does_not_wait_for_its_body(wire: Wire) -> None:
     wire.upstream.script = writing(render_chunks([])[0], then="hang")
     async with wire.connecting() as connection:
         await connection.send(render_request("/v1/other", WHOLE))

@@ -1,4 +1,4 @@
-"""Who hangs up is noticed on the other side, and who is slow slows the other side down."""
+"""A hang-up on one side reaches the other side, and a slow side slows the other one down."""
 
 import asyncio
 import time
@@ -29,8 +29,8 @@ async def asked(wire: Wire, path: str, body: bytes) -> AsyncIterator[tuple[Conne
         yield connection, wire.upstream.received[0]
 
 
-async def hears_of_it(seen: Received) -> None:
-    """Within a second (issue 2); in truth at once."""
+async def is_told_of_the_hang_up(seen: Received) -> None:
+    """The upstream notices within a second; usually at once."""
     started = time.monotonic()
     await wait_until(lambda: seen.hung_up_at is not None, 1.0)
     assert time.monotonic() - started < 1.0
@@ -38,18 +38,16 @@ async def hears_of_it(seen: Received) -> None:
 
 @pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize("body", [STREAMED, WHOLE, make_chat(stream=True)], ids=["stream", "whole", "asking"])
-async def test_hanging_up_before_the_answer_begins_reaches_the_upstream(
-    wire: Wire, path: str, body: bytes
-) -> None:
+async def test_a_hang_up_before_the_response_reaches_the_upstream(wire: Wire, path: str, body: bytes) -> None:
     wire.upstream.script = writing(then="hang")
     async with asked(wire, path, body) as (connection, seen):
         connection.writer.close()
-        await hears_of_it(seen)
+        await is_told_of_the_hang_up(seen)
 
 
 @pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize("how", ["close", "abort"])
-async def test_hanging_up_in_mid_stream_reaches_the_upstream(wire: Wire, path: str, how: str) -> None:
+async def test_a_hang_up_during_a_stream_reaches_the_upstream(wire: Wire, path: str, how: str) -> None:
     wire.upstream.script = writing(*render_chunks([b"data: {}\n\n"])[:-1], then="hang")
     async with asked(wire, path, STREAMED) as (connection, seen):
         await connection.reader.readuntil(b"data: {}\n\n")
@@ -57,11 +55,11 @@ async def test_hanging_up_in_mid_stream_reaches_the_upstream(wire: Wire, path: s
             connection.writer.close()
         else:
             connection.writer.transport.abort()
-        await hears_of_it(seen)
+        await is_told_of_the_hang_up(seen)
 
 
 class Flood:
-    """An upstream that sends as much as it is let."""
+    """An upstream that sends as much as the gateway takes."""
 
     def __init__(self, content_type: str) -> None:
         self.sent_bytes = 0
@@ -78,7 +76,7 @@ class Flood:
 
 
 async def settled(read: Flood) -> int:
-    """What was sent once nothing more goes out."""
+    """The number of bytes sent when no more go out."""
     before = -1
     while before != read.sent_bytes:
         before = read.sent_bytes
@@ -98,7 +96,7 @@ async def settled(read: Flood) -> int:
 async def test_a_slow_reader_slows_the_upstream_down(
     wire: Wire, path: str, body: bytes, content_type: str
 ) -> None:
-    """200 MB are neither held in memory nor lost."""
+    """A response of 200 MB is neither held in memory nor lost."""
     flood = Flood(content_type)
     wire.upstream.script = flood.write
     async with asked(wire, path, body) as (connection, seen):
@@ -108,15 +106,15 @@ async def test_a_slow_reader_slows_the_upstream_down(
             left -= len(await connection.reader.read(MEBIBYTE))
         assert await settled(flood) < MOST_ON_THE_WAY_BYTES + 20 * MEBIBYTE
         connection.writer.transport.abort()
-        await hears_of_it(seen)
+        await is_told_of_the_hang_up(seen)
 
 
 @pytest_asyncio.fixture(loop_scope="module")
 async def deaf_wire(wire: Wire) -> AsyncIterator[Wire]:
-    """Its upstream reads heads only. It ends with everything it began.
+    """A gateway whose upstream reads heads only; its connections are closed at the end.
 
-    A sender that is held back and goes away meanwhile is not noticed: its FIN queues behind its data. Then
-    only the upstream's own end, or `idle_seconds`, ends the exchange.
+    The gateway does not notice that a client hangs up while it is held back: the FIN queues behind its data.
+    Then only the upstream's hang-up, or `idle_seconds`, ends the exchange.
     """
     wire.upstream.reads_bodies = False
     wire.upstream.script = writing(then="hang")
@@ -130,7 +128,7 @@ def render_upload_head(size: int) -> bytes:
 
 
 async def test_a_slow_upstream_slows_the_sender_down(deaf_wire: Wire) -> None:
-    """A large upload of an unknown kind is streamed through, not collected."""
+    """A large upload to an unknown path is streamed through, not collected."""
     sent = 0
     async with deaf_wire.connecting() as connection:
         await connection.send(render_upload_head(200 * MEBIBYTE))
@@ -147,8 +145,8 @@ async def test_an_upload_reaches_the_upstream_while_it_goes_on(deaf_wire: Wire) 
         await wait_until(lambda: len(deaf_wire.upstream.received) == 1)
 
 
-async def test_an_answer_that_comes_before_the_request_is_over_is_passed_on(deaf_wire: Wire) -> None:
-    """413 of an upstream that does not want all of an upload."""
+async def test_a_response_that_comes_during_an_upload_is_passed_on(deaf_wire: Wire) -> None:
+    """The upstream refuses an upload with 413 before it has read all of it."""
     refusal = b"HTTP/1.1 413 Too Large\r\nContent-Length: 2\r\nConnection: close\r\n\r\n{}"
     deaf_wire.upstream.script = writing(refusal, then="close")
     async with deaf_wire.connecting() as connection:
