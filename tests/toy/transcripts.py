@@ -34,6 +34,10 @@ def find_large() -> list[str]:
     return [entry["file"] for entry in manifest["entries"] if _LARGE & set(entry["flags"])]
 
 
+def count_bytes(file: str) -> int:
+    return (SHARED / "data" / "transcripts" / file).stat().st_size
+
+
 def load_transcript(file: str, limits: Limits = WHOLE) -> Session:
     recorded = json.loads((SHARED / "data" / "transcripts" / file).read_text("utf-8"))
     messages = [_within(message, limits) for message in recorded["messages"][: limits.messages]]
