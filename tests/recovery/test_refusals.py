@@ -10,7 +10,6 @@ import pytest
 from tests.recovery.dresses import DRESSES, dress_refusals
 from tests.toy import gateway as toy_gateway
 from tests.toy.agent import Shape, find_tokens, make_session
-from tests.toy.chat import CHAT
 from tests.toy.delivery import Delivery, RawAnswer
 from tests.toy.dialect import Dialect
 from tests.toy.dialects import DIALECTS
@@ -41,10 +40,12 @@ def make_settings(toy: ToyUpstream, more: str = "") -> str:
     return f'store: "memory:"\nupstreams:\n  default: {{base_url: "{toy.base_url}", discover: false}}\n{more}'
 
 
-async def play(dress: str, *, stream: bool, bias: float) -> Run:
-    """From well below the window to well above it, and in chat from the beginning to the end."""
+# From well below the window to well above it.
+NEAR_THE_WINDOW = Pace(first=18, last=40)
+
+
+async def play(dress: str, *, stream: bool, bias: float, pace: Pace = NEAR_THE_WINDOW) -> Run:
     dialect = DRESSES[dress].dialect
-    pace = Pace() if dialect is CHAT else Pace(first=18, last=40)
     toy = ToyUpstream(window=WINDOW, bias=bias)
     dress_refusals(toy, dress)
     shape = Shape(dialect=dialect, max_tokens=2_000, stream=stream)
@@ -83,8 +84,8 @@ async def test_an_unknown_window_costs_one_retry_and_no_request(dress: str, stre
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("bias", [0.7, 1.0, 1.6])
-async def test_whatever_the_tokenizer(bias: float) -> None:
-    run = await play("code alone", stream=True, bias=bias)
+async def test_with_any_tokenizer_the_whole_session_costs_one_retry(bias: float) -> None:
+    run = await play("code alone", stream=True, bias=bias, pace=Pace())
     assert run.failed == []
     assert len(run.refusals) <= 1
 
