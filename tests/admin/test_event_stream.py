@@ -37,7 +37,7 @@ async def test_the_events_of_a_compaction_arrive_while_it_happens() -> None:
         ToyUpstream(window=16_000) as toy,
         running_gateway(make_settings(toy, more="admin: {port: 0}\n")) as gateway,
     ):
-        url = f"http://127.0.0.1:{gateway.handle.admin_port}/api/events"
+        url = f"http://127.0.0.1:{gateway.admin_port}/api/events"
         async with aiohttp.ClientSession() as client, client.get(url) as stream:
             assert stream.headers["Content-Type"] == "text/event-stream"
             assert await stream.content.readuntil(b"\n\n") == b": listening\n\n"

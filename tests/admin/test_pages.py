@@ -16,7 +16,7 @@ _TENANTS = "tenants:\n  - {name: red, keys: [sk-red]}\n  - {name: blue, keys: [s
 
 
 async def ask(gateway: RunningGateway, path: str) -> tuple[int, Any]:
-    url = f"http://127.0.0.1:{gateway.handle.admin_port}{path}"
+    url = f"http://127.0.0.1:{gateway.admin_port}{path}"
     async with aiohttp.ClientSession() as client, client.get(url) as response:
         return response.status, await response.json()
 

@@ -28,7 +28,7 @@ async def test_compactions_and_refusals_are_counted() -> None:
     )
     async with toy, running_gateway(settings.format(toy.base_url)) as gateway:
         run = await run_session(make_session(60, 3), gateway.base_url, toy, Shape(max_tokens=1_000))
-        status, text = await read(gateway.handle.admin_port)
+        status, text = await read(gateway.admin_port)
     assert status == 200 and run.failed == []
     assert 'gateway_overflow_refusals_total{kind="tokens",retried="true"} 1.0' in text
     assert 'gateway_compactions_total{kind="digest",result="done"} 1.0' in text
@@ -59,7 +59,7 @@ async def test_only_requests_with_the_token_and_the_right_origin_are_served(
 ) -> None:
     more = "admin: {port: 0, token: secret}\n"
     async with ToyUpstream() as toy, running_gateway(make_settings(toy, more=more)) as gateway:
-        assert (await read(gateway.handle.admin_port, headers))[0] == status
+        assert (await read(gateway.admin_port, headers))[0] == status
 
 
 @pytest.mark.parametrize(
@@ -78,7 +78,7 @@ async def test_each_page_has_its_methods(method: str, path: str, status: int) ->
         ToyUpstream() as toy,
         running_gateway(make_settings(toy, more="admin: {port: 0}\n")) as gateway,
     ):
-        url = f"http://127.0.0.1:{gateway.handle.admin_port}{path}"
+        url = f"http://127.0.0.1:{gateway.admin_port}{path}"
         async with aiohttp.ClientSession() as client, client.request(method, url) as response:
             assert response.status == status
             if status == 404 and method != "HEAD":
@@ -88,7 +88,7 @@ async def test_each_page_has_its_methods(method: str, path: str, status: int) ->
 async def test_an_unknown_page_is_404_and_never_relayed() -> None:
     more = "admin: {port: 0}\n"
     async with ToyUpstream() as toy, running_gateway(make_settings(toy, more=more)) as gateway:
-        assert (await read(gateway.handle.admin_port, path="/v1/models"))[0] == 404
+        assert (await read(gateway.admin_port, path="/v1/models"))[0] == 404
         assert (await read(gateway.port, path="/metrics"))[0] == 200
     # The data port has no pages of its own: it relays the path to the upstream.
     assert [seen.path for seen in toy.requests] == ["/v1/metrics"]
@@ -100,7 +100,7 @@ async def test_an_admin_port_that_is_taken_does_not_stop_the_gateway(
     async with ToyUpstream() as toy:
         more = f"admin: {{port: {toy.port}}}\n"
         async with running_gateway(make_settings(toy, more=more)) as gateway:
-            assert gateway.handle.admin_port == 0
+            assert gateway.admin_port == 0
             assert (await read(gateway.port, path="/healthz"))[0] == 200
     assert "admin port not opened: " in caplog.text and "address already in use" in caplog.text
 
@@ -113,7 +113,7 @@ async def test_a_header_that_cannot_be_read_is_refused_and_not_quoted_in_the_log
 ) -> None:
     more = "admin: {port: 0, token: secret}\n"
     async with ToyUpstream() as toy, running_gateway(make_settings(toy, more=more)) as gateway:
-        reader, writer = await asyncio.open_connection("127.0.0.1", gateway.handle.admin_port)
+        reader, writer = await asyncio.open_connection("127.0.0.1", gateway.admin_port)
         lines = ("GET /metrics HTTP/1.1", "Host: localhost", line, "Connection: close", "", "")
         writer.write("\r\n".join(lines).encode("latin-1"))
         response = await reader.read()

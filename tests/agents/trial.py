@@ -167,7 +167,7 @@ def _keep(folder: Path, finished: list[Finished]) -> None:
 
 async def _read_counts(gateway: RunningGateway) -> Mapping[str, int]:
     """The gateway's own metrics, by name and labels."""
-    url = f"http://127.0.0.1:{gateway.handle.admin_port}/metrics"
+    url = f"http://127.0.0.1:{gateway.admin_port}/metrics"
     async with aiohttp.ClientSession() as client, client.get(url) as answer:
         text = await answer.text()
     return {f"{name}{{{labels}}}": int(float(value)) for name, labels, value in _COUNT.findall(text)}

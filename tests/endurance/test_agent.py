@@ -16,9 +16,6 @@ from tests.toy.running import Run, ask, run_session
 from tests.toy.summarising import find_facts
 from tests.toy.upstream import ToyUpstream
 
-pytest.importorskip("gateway.app", reason="the gateway cannot be started yet")
-
-
 # What a turn adds, by our own count; upstream counts 0.7 to 1.6 times that. Chosen so that every window is
 # outgrown, and so that the reuse asked for is possible: at 16K a single 1,200-token turn is 10 % of a prompt.
 TURN_TOKENS = {16_000: 500, 32_000: 750, 128_000: 2_500}

@@ -10,7 +10,7 @@ import pytest
 from tests.toy.agent import Message, Session, make_session
 from tests.toy.gateway import RunningGateway, make_settings, running_gateway
 from tests.toy.reply import Reply
-from tests.toy.running import Pace, Run, run_session, wait_until
+from tests.toy.running import Pace, Run, run_session
 from tests.toy.upstream import ToyUpstream
 
 _CLEARED = "[Old tool result content cleared]"
@@ -37,7 +37,7 @@ async def play(
     pace = Pace(first=turns.start, last=turns.stop, key=key)
     run = await run_session(session, gateway.base_url, toy, pace=pace)
     assert run.failed == [] and run.refusals == []
-    await wait_until(lambda: gateway.handle.is_idle)
+    await gateway.settle()
     return run
 
 

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from tests.test_presets import PRESETS
+from tests.sources.test_presets import PRESETS
 from tests.toy.agent import Shape, make_session
 from tests.toy.delivery import RawAnswer
 from tests.toy.gateway import make_settings, running_gateway

@@ -14,10 +14,10 @@ from aiohttp import web
 
 from gateway.hooks import Hooks, PreCompact, Say
 from gateway.hooks.plugin import Plugin, load_plugins
-from tests.test_manual_compaction import finished, identity_of, play, post
+from tests.toy.admin_port import ask_to_compact
 from tests.toy.agent import Shape, make_session
 from tests.toy.gateway import RunningGateway, make_settings, running_gateway
-from tests.toy.running import run_session, wait_until
+from tests.toy.running import Pace, run_session, wait_until
 from tests.toy.summarising import SOURCE_PROMPT
 from tests.toy.upstream import ToyUpstream
 
@@ -74,11 +74,11 @@ def hooks(*ports: int, timeout: float = 5, name: str = "pre_compact") -> str:
 async def compact_by_hand(gateway: RunningGateway, toy: ToyUpstream, instructions: str = "") -> list[str]:
     """The plans of the two requests after it."""
     session = make_session(14, 3)
-    before = await play(gateway, toy, session, 0, 12)
+    before = await run_session(session, gateway.base_url, toy, pace=Pace(first=0, last=12))
     body = json.dumps({"instructions": instructions}).encode()
-    assert (await post(gateway, identity_of(before), body))[0] == 202
-    await finished(gateway)
-    after = await play(gateway, toy, session, 12, 14)
+    assert (await ask_to_compact(gateway, before.conversation, body))[0] == 202
+    await gateway.settle()
+    after = await run_session(session, gateway.base_url, toy, pace=Pace(first=12, last=14))
     return [answer.header("x-gateway-plan") or "" for answer in after.answers]
 
 

@@ -317,7 +317,7 @@ async def test_whoever_hangs_up_has_it_compacted_all_the_same() -> None:
     async with ToyUpstream() as toy, running_gateway(make_settings(toy, more=_ON)) as gateway:
         await play(gateway, toy, session, 0, _REPORT + 1)
         toy.summary_delivery = Delivery(before_headers_seconds=0.2)
-        with gateway.handle.bus.subscribe() as heard:
+        with gateway.bus.subscribe() as heard:
             asking = asyncio.create_task(say(gateway, with_command(session)))
             await wait_until(lambda: len(toy.summaries) == 1)
             asking.cancel()
@@ -344,7 +344,7 @@ async def test_who_would_have_to_wait_too_long_is_told_that_it_goes_on() -> None
     async with ToyUpstream() as toy, running_gateway(make_settings(toy, more=more)) as gateway:
         await play(gateway, toy, session, 0, _REPORT + 1)
         toy.summary_delivery = Delivery(before_headers_seconds=0.6)
-        with gateway.handle.bus.subscribe() as heard:
+        with gateway.bus.subscribe() as heard:
             told = read_text(await say(gateway, with_command(session)))
             await wait_for_compaction(heard)
         after = await play(gateway, toy, with_pair(session, told), _REPORT + 2, _REPORT + 4)

@@ -4,19 +4,18 @@ import json
 from pathlib import Path
 from typing import Any
 
-import aiohttp
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.reporting.compaction_log import CompactionLog, Entry, parse_log, render_log
+from tests.toy.admin_port import ADMIN, ask_to_compact, get_json
 from tests.toy.agent import Shape, make_session
 from tests.toy.delivery import RawAnswer
 from tests.toy.gateway import RunningGateway, make_settings, running_gateway
-from tests.toy.running import Run, run_session, wait_until
+from tests.toy.running import Run, run_session
 from tests.toy.upstream import ToyUpstream
 
-_ADMIN = "admin: {port: 0}\n"
 _KEYS = {
     *("when", "kind", "trigger", "reason", "outcome", "pre_tokens", "post_tokens", "messages"),
     *("summary_tokens", "model", "calls", "seconds"),
@@ -57,18 +56,14 @@ def test_no_bytes_make_it_raise(data: bytes) -> None:
 
 async def read_log(gateway: RunningGateway, run: Run) -> list[Any]:
     """Once nothing is under way; the oldest first."""
-    await wait_until(lambda: gateway.handle.is_idle)
-    identity = run.answers[-1].header("x-gateway-conversation")
-    url = f"http://127.0.0.1:{gateway.handle.admin_port}/api/conversations/{identity}/log"
-    async with aiohttp.ClientSession() as client, client.get(url) as answer:
-        assert answer.status == 200
-        entries: list[Any] = (await answer.json())["log"]
-    return entries[::-1]
+    await gateway.settle()
+    log = await get_json(gateway, f"/conversations/{run.conversation}/log")
+    return list(reversed(log["log"]))
 
 
 async def test_each_compaction_is_logged_with_what_it_took_and_what_came_of_it() -> None:
     session = make_session(60, 3)
-    async with ToyUpstream(window=16_000) as toy, running_gateway(make_settings(toy, more=_ADMIN)) as gateway:
+    async with ToyUpstream(window=16_000) as toy, running_gateway(make_settings(toy, more=ADMIN)) as gateway:
         toy.summary_failures = [RawAnswer(status=500, pieces=(b'{"error": "SECRET"}',))] * 2
         run = await run_session(session, gateway.base_url, toy, Shape(max_tokens=1_000))
         entries = await read_log(gateway, run)
@@ -88,7 +83,7 @@ async def test_each_compaction_is_logged_with_what_it_took_and_what_came_of_it()
 
 async def test_a_pruning_and_what_a_person_asked_for_are_logged_too() -> None:
     pruning = "{pruning: {eager: true, protect_tokens: 1500, minimum_tokens: 1000}}"
-    more = f"{_ADMIN}policies: {{default: {pruning}}}\n"
+    more = f"{ADMIN}policies: {{default: {pruning}}}\n"
     async with ToyUpstream(window=64_000) as toy, running_gateway(make_settings(toy, more=more)) as gateway:
         run = await run_session(make_session(12, 3), gateway.base_url, toy)
         await compact(gateway, run)
@@ -100,7 +95,7 @@ async def test_a_pruning_and_what_a_person_asked_for_are_logged_too() -> None:
 
 
 async def test_without_anything_to_fold_that_is_what_it_says() -> None:
-    async with ToyUpstream() as toy, running_gateway(make_settings(toy, more=_ADMIN)) as gateway:
+    async with ToyUpstream() as toy, running_gateway(make_settings(toy, more=ADMIN)) as gateway:
         run = await run_session(make_session(1, 3), gateway.base_url, toy)
         assert await read_log(gateway, run) == []
         await compact(gateway, run)
@@ -111,7 +106,7 @@ async def test_without_anything_to_fold_that_is_what_it_says() -> None:
 async def test_a_restart_keeps_the_log_and_the_next_entry_goes_on_with_it(tmp_path: Path) -> None:
     session = make_session(60, 3)
     async with ToyUpstream(window=16_000) as toy:
-        settings = make_settings(toy, store=f"disk:{tmp_path}/state", more=_ADMIN)
+        settings = make_settings(toy, store=f"disk:{tmp_path}/state", more=ADMIN)
         async with running_gateway(settings) as gateway:
             run = await run_session(session, gateway.base_url, toy)
             before = await read_log(gateway, run)
@@ -124,9 +119,6 @@ async def test_a_restart_keeps_the_log_and_the_next_entry_goes_on_with_it(tmp_pa
 
 
 async def compact(gateway: RunningGateway, run: Run) -> None:
-    identity = run.answers[-1].header("x-gateway-conversation")
-    url = f"http://127.0.0.1:{gateway.handle.admin_port}/api/conversations/{identity}/compact"
-    with gateway.handle.bus.subscribe() as heard:
-        async with aiohttp.ClientSession() as client, client.post(url) as answer:
-            assert answer.status == 202
+    with gateway.bus.subscribe() as heard:
+        assert (await ask_to_compact(gateway, run.conversation))[0] == 202
         await heard.next()

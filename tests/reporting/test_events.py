@@ -84,7 +84,7 @@ async def _play(
 
 
 def _bus(gateway: RunningGateway) -> Bus:
-    bus: Bus = gateway.handle.bus
+    bus: Bus = gateway.bus
     return bus
 
 

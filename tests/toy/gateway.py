@@ -1,26 +1,28 @@
-"""Starts a real gateway in front of a toy, on a free port, with settings from a string.
-
-Knows of the product only `load_settings`, `start_gateway`, `port`, `is_idle` and `stop()`.
-"""
+"""Starts a real gateway in front of a toy, on a free port, with settings from a string."""
 
 import asyncio
-import importlib
 import tempfile
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
+from gateway.app import Gateway
+from gateway.reporting.events import Bus
+from gateway.settings import load_settings
+from gateway.wiring import Parts, build
+from tests.toy.running import wait_until
 from tests.toy.upstream import ToyUpstream
 
 
 @dataclass(frozen=True)
 class RunningGateway:
-    """handle: what `gateway.app.start_gateway` returned."""
+    app: Gateway
+    parts: Parts
 
-    port: int
-    handle: Any
+    @property
+    def port(self) -> int:
+        return self.app.port
 
     @property
     def root_url(self) -> str:
@@ -30,11 +32,26 @@ class RunningGateway:
     def base_url(self) -> str:
         return f"{self.root_url}/v1"
 
+    @property
+    def admin_port(self) -> int:
+        """0 if the admin port is not served."""
+        return self.app.admin_port
+
+    @property
+    def bus(self) -> Bus:
+        return self.app.bus
+
+    async def settle(self) -> None:
+        """Returns once no compaction is under way and everything about the finished ones is written."""
+        await wait_until(lambda: self.app.is_idle, seconds=20)
+        await self.parts.foundation.log_writer.finish()
+        await self.parts.foundation.archive.finish()
+
 
 def make_settings(toy: ToyUpstream, *, store: str = "memory:", output_tokens: int = 0, more: str = "") -> str:
-    """YAML for one toy with a known window; `more` is appended. output_tokens 0: its output is unknown.
+    """YAML for one toy with a known window; `more` is appended. output_tokens 0: its output limit is unknown.
 
-    The toy is not asked for its model list: what a test counts are its own requests.
+    The toy is not asked for its model list, so that it only sees the requests of the test.
     """
     output = f", output: {output_tokens}" if output_tokens else ""
     return (
@@ -49,18 +66,17 @@ def make_settings(toy: ToyUpstream, *, store: str = "memory:", output_tokens: in
 async def running_gateway(
     settings_yaml: str | None, *, upstream: str | None = None, env: Mapping[str, str] | None = None
 ) -> AsyncIterator[RunningGateway]:
-    """None: the gateway without a settings file; then `upstream` is its only upstream."""
-    settings_module = importlib.import_module("gateway.settings")
-    app = importlib.import_module("gateway.app")
+    """settings_yaml None: no settings file; then `upstream` is the gateway's only upstream."""
     with tempfile.TemporaryDirectory() as folder:
         path = await asyncio.to_thread(_write, Path(folder), settings_yaml)
-        options = {"upstream": upstream, "host": "127.0.0.1", "port": 0}
-        settings = settings_module.load_settings(path, dict(env or {}), **options)
-        gateway = await app.start_gateway(settings)
+        settings = load_settings(path, dict(env or {}), upstream=upstream, host="127.0.0.1", port=0)
+        parts = build(settings)
+        app = Gateway(settings, parts)
+        await app.start()
         try:
-            yield RunningGateway(gateway.port, gateway)
+            yield RunningGateway(app, parts)
         finally:
-            await gateway.stop()
+            await app.stop()
 
 
 def _write(folder: Path, settings_yaml: str | None) -> Path | None:

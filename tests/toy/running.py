@@ -69,6 +69,15 @@ class Run:
         return [answer.status for answer in self.answers]
 
     @property
+    def plans(self) -> list[str | None]:
+        return [answer.header("x-gateway-plan") for answer in self.answers]
+
+    @property
+    def conversation(self) -> str:
+        """The id that the last response names."""
+        return self.answers[-1].header("x-gateway-conversation") or ""
+
+    @property
     def failed(self) -> list[tuple[int, int, bytes]]:
         """Position, status and beginning of the body of every answer that is not whole."""
         found = [(i, a) for i, a in enumerate(self.answers) if not a.is_whole]

@@ -131,7 +131,7 @@ class Room:
 
     async def purpose(self, conversation: str | None) -> str:
         """As operators see it."""
-        url = f"http://127.0.0.1:{self.gateway.handle.admin_port}/api/conversations/{conversation}"
+        url = f"http://127.0.0.1:{self.gateway.admin_port}/api/conversations/{conversation}"
         async with aiohttp.ClientSession() as client, client.get(url) as answer:
             return str((await answer.json())["purpose"])
 

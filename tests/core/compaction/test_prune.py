@@ -15,8 +15,8 @@ from gateway.core.policy import Pruning
 from gateway.core.sizing.calibrated_sizes import CalibratedSizes
 from gateway.core.sizing.estimate import Sizes
 from tests.builders.chat import JSON, bodies, converse, make_batch, make_pivot, read
-from tests.recorded_pruning import RecordedPruning
 from tests.shared_data import SHARED, requires_shared
+from tests.sources.recorded_pruning import RecordedPruning
 
 _SOURCE = Pruning(protect_ratio=1.0, minimum_ratio=1.0, keep_turns=2)
 _FORTY_AND_TWENTY = PruneThresholds(protect=40_000, minimum=20_000)

@@ -20,9 +20,9 @@ from gateway.core.policy import Policy
 from gateway.core.sizing.estimate import Calibration, Known, Sizes
 from gateway.pipeline.rewriter import Rewriter
 from tests.builders.chat import JSON, converse, make_batch, make_pivot, make_turn, read, render
-from tests.recorded_pruning import RecordedPruning
 from tests.shared_data import SHARED, requires_shared
-from tests.test_presets import load_preset
+from tests.sources.recorded_pruning import RecordedPruning
+from tests.sources.test_presets import load_preset
 
 pytestmark = requires_shared
 

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-_ROOT = Path(__file__).parent.parent
-_VECTORS = "tests/test_source_vectors.py"
-_PRESETS = "tests/test_presets.py"
+_ROOT = Path(__file__).parent.parent.parent
+_VECTORS = "tests/sources/test_source_vectors.py"
+_PRESETS = "tests/sources/test_presets.py"
 _TABLE = f"{_PRESETS}::test_a_preset_does_what_its_document_says"
 _LOAD = "tests/settings/test_load.py"
 _SHIPPED = "tests/settings/test_shipped_files.py"
