@@ -108,14 +108,18 @@ async def read_body(request: Request, max_bytes: int) -> ReceivedBody:
 
 
 def stream_body(request: Request) -> bytes | AsyncIterator[bytes] | None:
-    """The body: all of it if it has arrived, otherwise piece by piece; None if the request has none."""
+    """The body piece by piece, None if the request has none.
+
+    A body whose length is known comes as one piece if all of it has arrived. A chunked one is always an
+    iterator, so that it goes on in chunks.
+    """
     content = request.content
     if content is None:
         return None
-    if content.is_eof():
-        return content.read_nowait()
     _invite_body(request)
-    return content.iter_any() if request.length is not None else _iterate_chunks(request, content)
+    if request.length is None:
+        return _iterate_chunks(request, content)
+    return content.read_nowait() if content.is_eof() else content.iter_any()
 
 
 async def _read_bounded(request: Request, max_bytes: int) -> bytes:

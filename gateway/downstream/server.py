@@ -122,13 +122,13 @@ class Server:
     async def close(self) -> None:
         if self._listener is not None:
             self._listener.close()
-        self._connections.pre_shutdown()
         await self.drain(_CLOSE_SECONDS)
         tasks = list(self._open.values())
         for request in self._open:
             request.break_off()
         if tasks:
             await asyncio.wait(tasks)
+        self._connections.pre_shutdown()
         await self._connections.shutdown(_CLOSE_SECONDS)
 
     async def _serve(self, http: web.BaseRequest) -> Written:

@@ -148,20 +148,23 @@ async def test_a_client_that_announces_too_large_a_body_gets_no_continue() -> No
         assert b"100 Continue" not in await send(port, head + b"\r\n\r\n")
 
 
-async def test_a_body_that_is_only_relayed_is_streamed() -> None:
-    found: list[bytes | None] = []
+async def test_a_relayed_body_is_streamed_unless_all_of_a_known_length_is_there() -> None:
+    found: list[tuple[bool, bytes | None]] = []
 
     async def read(incoming: Request) -> None:
         body = stream_body(incoming)
+        is_whole = isinstance(body, bytes)
         if body is not None and not isinstance(body, bytes):
             body = b"".join([piece async for piece in body])
-        found.append(body)
+        found.append((is_whole, body))
 
     async with serving(read) as port:
+        await send(port, request(TEXT))
         await send(port, request(TEXT)[:-3], TEXT[-3:])
         await send(port, chunked(TEXT, b"more"))
+        await send(port, chunked())
         await send(port, b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
-    assert found == [TEXT, TEXT + b"more", None]
+    assert found == [(True, TEXT), (False, TEXT), (False, TEXT + b"more"), (False, b""), (False, None)]
 
 
 def make_head(method: str, target: str, *headers: tuple[bytes, bytes]) -> RequestHead:
