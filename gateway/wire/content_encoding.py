@@ -1,7 +1,7 @@
-"""Content codings of HTTP: a compressed body, cut anywhere, into plain bytes.
+"""Content codings of HTTP: decodes a compressed body, cut anywhere.
 
-gzip (RFC 1952, several members), deflate (zlib and, as some servers send it, raw), br, zstd (several
-frames), and lists of them. Every output is bounded: a few bytes may unpack to gigabytes.
+gzip (RFC 1952, several members), deflate (zlib, or raw as some servers send it), br, zstd (several frames),
+and lists of them. Every output is bounded, because a few bytes may decode to gigabytes.
 """
 
 import zlib
@@ -12,9 +12,9 @@ from typing import Protocol
 import brotli
 import zstandard
 
-# What one call of `feed` may give. 64 KB of a compressed event stream unpack to a few MB at most.
+# The most that one call of `feed` may return. 64 KB of a compressed event stream decode to a few MB at most.
 MAX_FEED_BYTES = 64 * 1024 * 1024
-# More than a few codings on one body is an attack, not a server.
+# A body with more codings is an attack.
 MAX_CODINGS = 4
 # RFC 9659: a zstd content coding needs a window of at most 8 MB.
 _ZSTD_WINDOW_BYTES = 8 * 1024 * 1024
@@ -22,31 +22,31 @@ _GZIP_OR_ZLIB = {"gzip": zlib.MAX_WBITS | 16, "zlib": zlib.MAX_WBITS, "raw": -zl
 
 
 class DecodeError(ValueError):
-    """The bytes are not what the content coding says, or are too many."""
+    """The bytes do not match the content coding, or decode to too many."""
 
 
 class Decoder(Protocol):
     def feed(self, data: bytes) -> bytes:
-        """Everything that can be told from the bytes so far. Raises DecodeError."""
+        """Everything that can be decoded so far. Raises DecodeError."""
         ...
 
     def finish(self) -> bytes:
-        """What is left. Raises DecodeError where the data broke off; no data at all is no error."""
+        """The rest. Raises DecodeError if the data broke off; no data at all is no error."""
         ...
 
 
 def make_decoder(content_encoding: str, *, max_feed_bytes: int = MAX_FEED_BYTES) -> Decoder | None:
-    """For the value of a Content-Encoding header; None for a coding that we do not know."""
+    """content_encoding: the value of the header. None for an unknown coding."""
     names = [name.strip().lower() for name in content_encoding.split(",")]
     names = [name for name in names if name not in ("", "identity")]
     if len(names) > MAX_CODINGS or not all(name in _CODINGS for name in names):
         return None
-    # Listed in the order they were applied (RFC 9110 §8.4), so the last comes off first.
+    # Codings are listed in the order of their application (RFC 9110 §8.4), so the last is decoded first.
     return _Chain([_CODINGS[name](max_feed_bytes) for name in reversed(names)])
 
 
 def decode_body(data: bytes, content_encoding: str, max_bytes: int) -> bytes:
-    """A whole body. Raises DecodeError: unknown coding, broken data, more than `max_bytes` plain."""
+    """Decodes a whole body. Raises DecodeError: unknown coding, broken data, or more than `max_bytes`."""
     decoder = make_decoder(content_encoding, max_feed_bytes=max_bytes)
     if decoder is None:
         raise DecodeError(f"unknown content encoding {content_encoding[:80]!r}")
@@ -57,7 +57,7 @@ def decode_body(data: bytes, content_encoding: str, max_bytes: int) -> bytes:
 
 
 class _Chain:
-    """Decoders one behind the other; with none of them the identity."""
+    """Decoders one after the other; without any, the bytes stay as they are."""
 
     def __init__(self, decoders: Sequence[Decoder]) -> None:
         self._decoders = decoders
@@ -75,9 +75,9 @@ class _Chain:
 
 
 class _Coding:
-    """One coding: cuts the input small, so that no step can give much more than its share."""
+    """One coding. Cuts its input into small slices, so that no step can return much more than `room`."""
 
-    # Also keeps many tiny members from copying what follows them over and over.
+    # Also limits how often the bytes after a tiny gzip member are copied.
     slice_bytes = 16 * 1024
 
     def __init__(self, max_feed_bytes: int) -> None:
@@ -104,7 +104,7 @@ class _Coding:
         return b""
 
     def _decode(self, data: bytes, room: int) -> bytes:
-        """All output of `data`, or at least one byte more than `room`."""
+        """All output for `data`, or at least one byte more than `room`."""
         raise NotImplementedError
 
     def _is_at_end(self) -> bool:
@@ -120,7 +120,7 @@ class _Gzip(_Coding):
         parts: list[bytes] = []
         while data and room >= 0:
             if self._member.eof:
-                # gzip(1) allows zeros behind a member; anything else begins the next one.
+                # gzip(1) allows zeros after a member. Any other byte begins the next member.
                 data = data.lstrip(b"\0")
                 self._member = zlib.decompressobj(_GZIP_OR_ZLIB["gzip"]) if data else self._member
             part = self._member.decompress(data, room + 1)
@@ -134,7 +134,7 @@ class _Gzip(_Coding):
 
 
 class _Deflate(_Coding):
-    """zlib as RFC 9110 wants it, or the raw stream that some servers send under that name."""
+    """zlib as RFC 9110 requires, or the raw stream that some servers send under this name."""
 
     def __init__(self, max_feed_bytes: int) -> None:
         super().__init__(max_feed_bytes)
@@ -150,7 +150,7 @@ class _Deflate(_Coding):
             shape = "zlib" if _is_zlib_header(data) else "raw"
             self._stream = zlib.decompressobj(_GZIP_OR_ZLIB[shape])
         elif self._stream.eof and data:
-            raise DecodeError("data behind the end of the deflate stream")
+            raise DecodeError("data after the end of the deflate stream")
         return self._stream.decompress(data, room + 1)
 
     def _is_at_end(self) -> bool:
@@ -175,7 +175,7 @@ class _Brotli(_Coding):
 
 
 class _Zstd(_Coding):
-    # zstandard cannot bound its output. Four bytes of input may give 128 KB, so this gives 8 MB at most.
+    # zstandard cannot bound its output. Four bytes of input may decode to 128 KB, so a slice to at most 8 MB.
     slice_bytes = 256
 
     def __init__(self, max_feed_bytes: int) -> None:
@@ -211,7 +211,7 @@ def _is_zlib_header(data: bytes) -> bool:
 
 
 def _too_long(max_bytes: int) -> DecodeError:
-    return DecodeError(f"more than {max_bytes} bytes when unpacked")
+    return DecodeError(f"more than {max_bytes} bytes when decoded")
 
 
 @contextmanager

@@ -1,10 +1,10 @@
-"""What an upstream says of its models: the bytes of a `/v1/models` answer into limits by model name.
+"""Parses a `/v1/models` response into limits by model name.
 
-There is no standard for it; read are the shapes of vLLM and SGLang (`max_model_len`), OpenRouter
+There is no standard for limits in it. Understood are vLLM and SGLang (`max_model_len`), OpenRouter
 (`context_length`, `top_provider`), Groq and Vercel (`context_window`), Mistral and LM Studio
 (`max_context_length`, `loaded_context_length`), llama.cpp (`meta.n_ctx`), Together (a bare list), DeepInfra
 (`metadata`), Copilot and GitHub (`capabilities.limits`, `limits`) and Anthropic (`max_input_tokens`).
-`n_ctx_train` is what a model was trained with, not what it is served with: no limit.
+`n_ctx_train` is ignored: it is the window of the model's training, not of the server.
 """
 
 from collections.abc import Iterator, Mapping
@@ -16,7 +16,7 @@ from gateway.core.limits.model_limits import Limits, is_plausible
 
 MOST_BYTES: Final = 8 << 20
 _MOST_MODELS: Final = 20_000
-# Every value stands behind a comma and takes some 64 bytes once it is split off: 64 MB at most.
+# Each value follows a comma and takes some 64 bytes once it is split off: 64 MB at most.
 _MOST_COMMAS: Final = 1_000_000
 _LONGEST_NAME: Final = 256
 _LONGEST_NUMBER: Final = 32
@@ -27,58 +27,58 @@ _CONTEXT: Final = (
 )
 _INPUT: Final = ("max_input_tokens", "max_prompt_tokens")
 _OUTPUT: Final = ("max_completion_tokens", "max_output_tokens", "max_output_length", "max_tokens")
-# Objects inside a model's entry that hold its limits, and inside of which another of them may lie.
+# Objects in a model's entry that may hold limits. They may be nested.
 _SECTIONS: Final = ("top_provider", "meta", "metadata", "capabilities", "limits")
 _DEEPEST: Final = 2
 
 _Entry = Mapping[str, msgspec.Raw]
 _object_decoder: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
-# Not strict: numbers may stand in strings.
+# Not strict, because a number may be a string.
 _number_decoder: Final = msgspec.json.Decoder(int, strict=False)
 _list_decoder: Final = msgspec.json.Decoder(list[msgspec.Raw])
 _Errors: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, ValueError)
 
 
 def parse_model_list(data: bytes) -> dict[str, Limits]:
-    """Only models of which it says something. Empty for anything that is no such list; never raises.
+    """The models with a known limit. Empty for anything that is not a model list; never raises.
 
-    Of several entries with one name (one for each deployment) the smaller numbers count.
+    If several entries have the same name (one for each deployment), the smaller numbers count.
     """
     if len(data) > MOST_BYTES or data.count(b",") > _MOST_COMMAS:
         return {}
     found: dict[str, Limits] = {}
     parents: dict[str, str] = {}
     for raw in _split_models(data)[:_MOST_MODELS]:
-        entry = _read_object(raw) or {}
-        name = _read_name(entry, "id") or _read_name(entry, "name")
+        entry = _parse_object(raw) or {}
+        name = _parse_name(entry, "id") or _parse_name(entry, "name")
         if name is None:
             continue
-        limits = _read_limits(entry)
+        limits = _find_limits(entry)
         if limits != Limits():
             found[name] = limits.with_caps(found.get(name, Limits()))
-        elif parent := _read_name(entry, "parent"):
+        elif parent := _parse_name(entry, "parent"):
             parents[name] = parent
-    # vLLM lists an adapter without a window of its own; it runs in its parent's.
+    # vLLM lists an adapter without a window. It runs in the window of its parent.
     adapters = {name: found[parent] for name, parent in parents.items() if parent in found}
     return adapters | found
 
 
 def _split_models(data: bytes) -> list[msgspec.Raw]:
-    """Under `data`, as OpenAI has it; under `models` (Cohere, Ollama); or the whole."""
-    outer = _read_object(data)
+    """Under `data`, as in OpenAI's API; under `models` (Cohere, Ollama); or the document itself."""
+    outer = _parse_object(data)
     if outer is None:
-        return _read_list(data)
-    return _read_list(outer.get("data")) or _read_list(outer.get("models"))
+        return _parse_list(data)
+    return _parse_list(outer.get("data")) or _parse_list(outer.get("models"))
 
 
-def _read_limits(entry: _Entry) -> Limits:
-    """The smallest claim of each kind: OpenRouter's provider may have less than the model, LM Studio may
-    have loaded it with less.
+def _find_limits(entry: _Entry) -> Limits:
+    """The smallest number of each kind. A provider of OpenRouter may offer less than the model has, and LM
+    Studio may have loaded the model with less.
     """
     sections = list(_find_sections(entry, _DEEPEST))
-    context, prompt = _read_smallest(sections, _CONTEXT), _read_smallest(sections, _INPUT)
-    output, window = _read_smallest(sections, _OUTPUT), context or prompt
-    # An output as large as the window is no usable reserve, as in the bundled table.
+    context, prompt = _find_smallest(sections, _CONTEXT), _find_smallest(sections, _INPUT)
+    output, window = _find_smallest(sections, _OUTPUT), context or prompt
+    # An output as large as the window cannot be reserved. The bundled table has the same rule.
     is_usable = output is not None and (window is None or output < window)
     return Limits(context=context, input=prompt, output=output if is_usable else None)
 
@@ -86,17 +86,17 @@ def _read_limits(entry: _Entry) -> Limits:
 def _find_sections(entry: _Entry, depth: int) -> Iterator[_Entry]:
     yield entry
     for name in _SECTIONS if depth else ():
-        inner = _read_object(entry[name]) if name in entry else None
+        inner = _parse_object(entry[name]) if name in entry else None
         if inner is not None:
             yield from _find_sections(inner, depth - 1)
 
 
-def _read_smallest(sections: list[_Entry], names: tuple[str, ...]) -> int | None:
-    claims = (_read_tokens(section[name]) for section in sections for name in names if name in section)
+def _find_smallest(sections: list[_Entry], names: tuple[str, ...]) -> int | None:
+    claims = (_parse_tokens(section[name]) for section in sections for name in names if name in section)
     return min((claim for claim in claims if claim is not None), default=None)
 
 
-def _read_tokens(raw: msgspec.Raw) -> int | None:
+def _parse_tokens(raw: msgspec.Raw) -> int | None:
     """An integer, an integral float, or either as a string; None for anything else, `true` included."""
     try:
         tokens = _number_decoder.decode(raw) if len(raw) <= _LONGEST_NUMBER else 0
@@ -105,7 +105,7 @@ def _read_tokens(raw: msgspec.Raw) -> int | None:
     return tokens if is_plausible(tokens) else None
 
 
-def _read_name(entry: _Entry, key: str) -> str | None:
+def _parse_name(entry: _Entry, key: str) -> str | None:
     try:
         name = msgspec.json.decode(entry[key], type=str) if key in entry else ""
     except _Errors:
@@ -113,14 +113,14 @@ def _read_name(entry: _Entry, key: str) -> str | None:
     return name if 0 < len(name) <= _LONGEST_NAME else None
 
 
-def _read_object(raw: msgspec.Raw | bytes | None) -> dict[str, msgspec.Raw] | None:
+def _parse_object(raw: msgspec.Raw | bytes | None) -> dict[str, msgspec.Raw] | None:
     try:
         return _object_decoder.decode(raw) if raw is not None else None
     except _Errors:
         return None
 
 
-def _read_list(raw: msgspec.Raw | bytes | None) -> list[msgspec.Raw]:
+def _parse_list(raw: msgspec.Raw | bytes | None) -> list[msgspec.Raw]:
     try:
         return _list_decoder.decode(raw) if raw is not None else []
     except _Errors:

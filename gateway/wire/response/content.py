@@ -1,15 +1,14 @@
-"""Has the model begun to answer? Tells documents that carry something of an answer from those that do not.
+"""Has the model begun its reply? Tells documents with a part of the reply from those without.
 
-Reads chat completions (whole and streamed), Responses and Anthropic Messages, like `answer_facts`. Knows
-nothing of errors.
+Reads Chat Completions (whole and streamed), Responses and Anthropic Messages, like `facts`. Ignores errors.
 """
 
 from gateway.wire.response.facts import choices_of, find_finish_reason
 from gateway.wire.wire_format import JsonObject
 
-# What a delta or message may hold without saying anything.
-_SILENT_KEYS = frozenset({"role", "name", "id", "object", "type", "provider_specific_fields"})
-_SILENT_TYPES = frozenset(
+# A delta or message with only these fields has no content.
+_EMPTY_KEYS = frozenset({"role", "name", "id", "object", "type", "provider_specific_fields"})
+_EMPTY_TYPES = frozenset(
     {
         *("message_start", "ping", "keepalive", "keep-alive", "heartbeat"),
         *("response.created", "response.queued", "response.in_progress"),
@@ -19,28 +18,28 @@ _BLOCK_VALUES = ("text", "thinking", "partial_json", "data", "signature", "citat
 
 
 def has_content(document: JsonObject) -> bool:
-    """Text, reasoning, a tool call, a refusal by the model, or anything else that a client would show."""
+    """Text, reasoning, a tool call, a refusal by the model, or anything else that a client may show."""
     if any(_has_choice_content(choice) for choice in choices_of(document)):
         return True
     match document:
         case {"type": "content_block_start", "content_block": dict(block)}:
-            return _is_saying(block)
+            return _has_block_content(block)
         case {"type": "content_block_delta", "delta": dict(delta)}:
             return _has_block_value(delta)
         case {"type": "message", "content": list(blocks)}:
-            return any(isinstance(block, dict) and _is_saying(block) for block in blocks)
+            return any(isinstance(block, dict) and _has_block_content(block) for block in blocks)
         case {"object": "response", "output": output}:
             return bool(output)
         case {"type": str(kind)}:
-            # Responses names an event for every item and delta: one of these means that the model is at work.
-            return kind.startswith("response.") and kind not in _SILENT_TYPES and not _is_terminal(kind)
+            # Responses has events for each item and delta. One of these means that the reply has begun.
+            return kind.startswith("response.") and kind not in _EMPTY_TYPES and not _is_terminal(kind)
     return False
 
 
-def is_silent(document: JsonObject) -> bool:
-    """Of a known kind, without content: the beginning of a stream, a sign of life, or usage."""
+def is_known_empty(document: JsonObject) -> bool:
+    """Is it of a known kind, and without content? The start of a stream, a keep-alive, or usage."""
     kind = document.get("type")
-    if isinstance(kind, str) and kind in _SILENT_TYPES:
+    if isinstance(kind, str) and kind in _EMPTY_TYPES:
         return True
     is_known = isinstance(document.get("choices"), list) or kind in (
         "content_block_start",
@@ -52,7 +51,7 @@ def is_silent(document: JsonObject) -> bool:
 
 
 def list_finish_reasons(document: JsonObject) -> list[str]:
-    """Why the reply ended: the API's word, and that of the provider behind a router."""
+    """Why the reply ended: the reason of the API, and that of the provider behind a router."""
     reasons = [
         find_finish_reason(document),
         *(choice.get("native_finish_reason") for choice in choices_of(document)),
@@ -65,15 +64,15 @@ def _has_choice_content(choice: JsonObject) -> bool:
     if choice.get("text"):
         return True
     return any(
-        bool(value) and key not in _SILENT_KEYS
+        bool(value) and key not in _EMPTY_KEYS
         for part in parts
         if isinstance(part, dict)
         for key, value in part.items()
     )
 
 
-def _is_saying(block: JsonObject) -> bool:
-    """A block of Anthropic's. Texts begin empty; a tool call is one from its beginning."""
+def _has_block_content(block: JsonObject) -> bool:
+    """Of a block of Anthropic Messages. Texts begin empty; a tool call is content from its beginning."""
     return block.get("type") not in ("text", "thinking") or _has_block_value(block)
 
 

@@ -1,12 +1,12 @@
-"""The bytes of an answer, streamed or not, compressed or not, into events.
+"""Parses the bytes of a response, streamed or not, compressed or not, into events.
 
-A body that is not a stream is one event. Knows nothing of what the events say.
+A body that is not a stream is one event. Knows nothing of what the events mean.
 """
 
 from gateway.wire.content_encoding import DecodeError, Decoder, make_decoder
 from gateway.wire.sse import BlockSplitter, SseEvent, parse_event
 
-# A chat answer that is one JSON value and longer than this is not read at all.
+# A body that is one JSON value and larger than this is not parsed.
 MAX_BODY_BYTES = 16 * 1024 * 1024
 _BLANK = b" \t\r\n"
 _STREAM_STARTS = (b"data:", b"event:", b":", b"id:", b"retry:")
@@ -14,12 +14,12 @@ _LONGEST_START = max(map(len, _STREAM_STARTS))
 
 
 class ResponseEvents:
-    """Memory stays bounded for a stream of any length. Never raises: what cannot be read ends it."""
+    """Its memory is bounded. Never raises: after bytes that cannot be decoded there are no more events."""
 
     def __init__(self, content_type: str, content_encoding: str) -> None:
         self._says_stream = "event-stream" in content_type.lower()
         self._decoder: Decoder | None = make_decoder(content_encoding, max_feed_bytes=MAX_BODY_BYTES)
-        self._start: bytes | None = b""  # until it is known what the body is
+        self._start: bytes | None = b""  # until it is known whether the body is a stream
         self._splitter: BlockSplitter | None = None
         self._body: list[bytes] = []
         self._body_bytes = 0
@@ -36,30 +36,30 @@ class ResponseEvents:
         except DecodeError:
             self._decoder = None
             return []
-        return self._take(plain)
+        return self._add(plain)
 
     def finish(self) -> list[SseEvent]:
-        """The events that are still due; a whole body that is not a stream is one, without a name."""
+        """The remaining events. A whole body that is not a stream is one event without a name."""
         events: list[SseEvent] = []
         if self._start is not None:
             start, self._start = self._start, None
-            events = self._take_as(_is_stream_start(start, says_stream=self._says_stream), start)
+            events = self._add_as(_is_stream_start(start, says_stream=self._says_stream), start)
         if self._splitter is not None:
             return events + _parse_events(self._splitter.finish())
         return [SseEvent("", b"".join(self._body))] if self._body else []
 
-    def _take(self, plain: bytes) -> list[SseEvent]:
+    def _add(self, plain: bytes) -> list[SseEvent]:
         if self._start is None:
-            return self._take_as(self._splitter is not None, plain)
-        # Keep-alives may put any number of blanks before the answer. A BOM is skipped like them.
+            return self._add_as(self._splitter is not None, plain)
+        # Some servers keep a connection alive with blanks before the body. A BOM is skipped, too.
         start = (self._start + plain).lstrip(b"\xef\xbb\xbf" + _BLANK)
         if len(start) < _LONGEST_START:
             self._start = start
             return []
         self._start = None
-        return self._take_as(_is_stream_start(start, says_stream=self._says_stream), start)
+        return self._add_as(_is_stream_start(start, says_stream=self._says_stream), start)
 
-    def _take_as(self, is_stream: bool, plain: bytes) -> list[SseEvent]:
+    def _add_as(self, is_stream: bool, plain: bytes) -> list[SseEvent]:
         if is_stream:
             self._splitter = self._splitter or BlockSplitter()
             return _parse_events(self._splitter.feed(plain))
@@ -73,7 +73,7 @@ class ResponseEvents:
 
 
 def _is_stream_start(start: bytes, *, says_stream: bool) -> bool:
-    """Some servers stream as application/json, or send JSON errors as an event stream: the bytes decide."""
+    """The bytes decide: some servers stream as application/json, or send a JSON error as an event stream."""
     if start.startswith((b"{", b"[")):
         return False
     return says_stream or start.startswith(_STREAM_STARTS)
@@ -86,6 +86,6 @@ def _parse_events(blocks: list[bytes]) -> list[SseEvent]:
 
 def _parse_event(block: bytes) -> SseEvent | None:
     if block.startswith(b"error:"):
-        # llama.cpp before 2025 sent its errors in a field of that name.
+        # llama.cpp before 2025 sent its errors in a field of this name.
         return SseEvent("error", block.removeprefix(b"error:").strip())
     return parse_event(block)

@@ -1,9 +1,9 @@
-"""The bytes of an error answer, in every dress that upstreams give it, into what it says.
+"""Parses error responses, in every shape that upstreams use, into the texts of a Refusal.
 
-Reads OpenAI's and Anthropic's error objects, FastAPI's `detail`, Bedrock, MiniMax, routers that nest the
-error of another one as a string, HTML and plain text, whole or as an event of a stream. Takes the fields that
-hold an upstream's own words only: validation errors echo the request beside them. What the words mean is for
-`core.refusal`.
+Reads OpenAI's and Anthropic's error objects, FastAPI's `detail`, Bedrock, MiniMax, routers that nest another
+upstream's error as a string, HTML and plain text, as a body or as an event of a stream. Takes only fields
+with the upstream's own words, because validation errors echo the request in other fields. `core.refusal`
+decides what the words mean.
 """
 
 from collections.abc import Iterator, Mapping
@@ -22,59 +22,77 @@ _GOOD_STATUSES = range(200, 400)
 _MOST_TEXTS = 24
 _DEEPEST = 8
 _LARGEST_NUMBER = 10**12  # a code, or a number of tokens
-# Beginning and end of a body that is no JSON, each of this many bytes: more than `core.refusal` reads.
+# The start and the end of a body that is not JSON, this many bytes of each: more than `core.refusal` reads.
 _READ_BYTES = 32 * 1024
-# Most trusted first; compared in lower case. AWS writes `Message`, MiniMax `base_resp.status_msg`.
+# Most trusted first, compared in lower case. AWS writes `Message`, MiniMax `base_resp.status_msg`.
 _KEYS = (
     *("message", "msg", "error", "detail", "details", "errors", "error_message", "errormessage"),
     *("status_msg", "error_msg", "errmsg", "error_description", "fault", "faultstring", "exception"),
     *("code", "type", "__type", "error_code", "error_type", "status", "status_code"),
     *("metadata", "raw", "response", "innererror", "base_resp", "choices", "reason", "description", "title"),
 )
-# llama.cpp gives its numbers as fields of their own.
+# llama.cpp gives its numbers in fields of their own.
 _NUMBER_KEYS = ("n_prompt_tokens", "n_ctx")
+# Gateways and clouds report an unknown model with any of these statuses.
+MODEL_ERROR_STATUSES: Final = frozenset({400, 403, 404, 422})
+_MODEL_CODES: Final = frozenset({"model_not_found", "model_not_available", "invalid_model"})
+_MODEL_PHRASES: Final = (
+    *("not found", "not exist", "not a valid", "invalid model", "unknown model", "no such model"),
+    *("not supported", "unsupported", "not available", "unavailable", "access"),
+)
 _decode = msgspec.json.Decoder().decode
 
 
 def parse_refusal(status: int, body: bytes) -> Refusal | None:
-    """Of a whole body, decoded. None where it is no error: a good status, and nothing in the body against it.
+    """The refusal in a decoded body. None if it is no error: a good status, and no error in the body.
 
-    A good status with an error in the body keeps its status. Never raises.
+    An error in a response with a good status keeps that status. Never raises.
     """
     if status not in _GOOD_STATUSES:
-        return Refusal(status, _read_texts(body), is_empty=not body.strip())
+        return Refusal(status, _parse_texts(body), is_empty=not body.strip())
     documents = parse_documents(body) or []
     texts = [text for document in documents if _is_error(document) for text in _texts_of(document)]
     if texts or any(map(_is_error, documents)):
         return Refusal(status, tuple(texts[:_MOST_TEXTS]))
-    return _read_full_window(documents)
+    return _find_full_window(documents)
 
 
 def parse_event_refusal(event: SseEvent) -> Refusal | None:
-    """Of one event of a stream. None where it is no error. Never raises."""
+    """The refusal in one event of a stream: an error, or an end because the window is full. Never raises."""
     documents = parse_event_documents(event)
     if event.name == "error":
-        return Refusal(200, _read_texts(event.data))
+        return Refusal(200, _parse_texts(event.data))
     for document in documents:
         if _is_error(document):
             return Refusal(200, tuple(islice(_texts_of(document), _MOST_TEXTS)))
-    return None
+    return _find_full_window(documents)
 
 
-def parse_full_window(event: SseEvent) -> Refusal | None:
-    """Of an event that ends a reply because the window is full, and holds nothing of the reply itself."""
-    return _read_full_window(parse_event_documents(event))
+def is_model_unknown(status: int, body: bytes, model: str) -> bool:
+    """Does the error say that the upstream does not offer this model?
+
+    In this order: any 404; a known code; a text with the model's name and a known phrase. Never raises. After
+    a wrong yes, another model is tried in vain.
+    """
+    if status not in MODEL_ERROR_STATUSES:
+        return False
+    refusal = parse_refusal(status, body)
+    texts = [text.lower() for text in refusal.texts] if refusal is not None else []
+    if status == 404 or _MODEL_CODES.intersection(texts):
+        return True
+    return any(model.lower() in text and any(phrase in text for phrase in _MODEL_PHRASES) for text in texts)
 
 
 def parse_event_documents(event: SseEvent) -> list[JsonObject]:
-    """The JSON objects of an event, also where a server puts no blank lines between its events."""
+    """The JSON objects of an event, also if the server sends no blank lines between events."""
     documents = parse_documents(event.data)
     if documents is None:
         return [document for line in event.data.split(b"\n") for document in parse_documents(line) or ()]
     return documents
 
 
-def _read_full_window(documents: list[JsonObject]) -> Refusal | None:
+def _find_full_window(documents: list[JsonObject]) -> Refusal | None:
+    """The refusal in a response that ends because the window is full, without any part of a reply."""
     if any(map(has_content, documents)):
         return None
     reasons = (reason for document in documents for reason in list_finish_reasons(document))
@@ -89,8 +107,12 @@ def _is_error(document: JsonObject) -> bool:
         return True
     if "choices" in document or "usage" in document:
         return _has_minimax_error(document)
-    says_so = isinstance(document.get("message"), str) and ("code" in document or "__type" in document)
-    return says_so or bool(document.get("errors") or document.get("detail")) or _has_minimax_error(document)
+    has_own_shape = isinstance(document.get("message"), str) and ("code" in document or "__type" in document)
+    return (
+        has_own_shape
+        or bool(document.get("errors") or document.get("detail"))
+        or _has_minimax_error(document)
+    )
 
 
 def _has_minimax_error(document: JsonObject) -> bool:
@@ -98,7 +120,7 @@ def _has_minimax_error(document: JsonObject) -> bool:
     return isinstance(state, dict) and state.get("status_code") not in (None, 0)
 
 
-def _read_texts(body: bytes) -> tuple[str, ...]:
+def _parse_texts(body: bytes) -> tuple[str, ...]:
     value = _parse(body)
     if value is None:
         text = _bounded(body).decode("utf-8", "replace").strip()
@@ -118,7 +140,7 @@ def _bounded(body: bytes) -> bytes:
 
 
 def _texts_of(value: object, depth: int = 0) -> Iterator[str]:
-    """Every text behind a key that we know, nearest first."""
+    """Every text under a known key, the least nested first."""
     if depth > _DEEPEST:
         return
     if isinstance(value, str):
@@ -133,7 +155,7 @@ def _texts_of(value: object, depth: int = 0) -> Iterator[str]:
 
 
 def _texts_of_string(value: str, depth: int) -> Iterator[str]:
-    """A string may be a whole JSON document of another upstream."""
+    """A string may be the JSON document of another upstream."""
     nested = _parse(value.encode("utf-8", "replace")) if value.lstrip()[:1] in ("{", "[") else None
     if nested is not None and (texts := list(islice(_texts_of(nested, depth + 1), _MOST_TEXTS))):
         yield from texts
@@ -153,28 +175,3 @@ def _texts_of_object(value: Mapping[object, object], depth: int) -> Iterator[str
 
 def _is_number(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and abs(value) <= _LARGEST_NUMBER
-
-
-# JOINED: Does an error answer say that a model is not to be had?
-
-# Gateways and clouds say it with any of these.
-MODEL_ERROR_STATUSES: Final = frozenset({400, 403, 404, 422})
-_CODES: Final = frozenset({"model_not_found", "model_not_available", "invalid_model"})
-_PHRASES: Final = (
-    *("not found", "not exist", "not a valid", "invalid model", "unknown model", "no such model"),
-    *("not supported", "unsupported", "not available", "unavailable", "access"),
-)
-
-
-def is_model_unknown(status: int, body: bytes, model: str) -> bool:
-    """Any 404; otherwise a code that says so, or a text that names the model and what is wrong with it.
-
-    Never raises. Where it is wrong, another model is asked the same.
-    """
-    if status not in MODEL_ERROR_STATUSES:
-        return False
-    refusal = parse_refusal(status, body)
-    texts = [text.lower() for text in refusal.texts] if refusal is not None else []
-    if status == 404 or _CODES.intersection(texts):
-        return True
-    return any(model.lower() in text and any(phrase in text for phrase in _PHRASES) for text in texts)

@@ -1,37 +1,36 @@
-"""How does a stream begin: with an answer, or with a refusal?
+"""Does a stream begin with a reply or with a refusal?
 
-Until one of the two is sure, nothing need be sent downstream, and the request may be tried again. Knows
-nothing of why it is asked, and does not keep the bytes.
+Until that is decided, nothing has to be sent downstream, and the request can be tried again. The caller keeps
+the bytes.
 """
 
 from dataclasses import dataclass
 from typing import Final
 
 from gateway.core.refusal.overflow import Refusal
-from gateway.wire.response.content import has_content, is_silent, list_finish_reasons
+from gateway.wire.response.content import has_content, is_known_empty, list_finish_reasons
 from gateway.wire.response.events import ResponseEvents
 from gateway.wire.response.refusal import (
     parse_event_documents,
     parse_event_refusal,
-    parse_full_window,
     parse_refusal,
 )
 from gateway.wire.sse import SseEvent
 
-# More than any provider sends before the first content; a client must not wait for more.
+# More than any provider sends before the first content. The client does not wait for more.
 MAX_START_BYTES = 64 * 1024
-# Events of kinds that we do not know: a stream of them is not ours to judge, and must not be held back.
+# After this many events of unknown kinds, the stream is not held back any longer.
 _MOST_UNKNOWN_EVENTS = 4
 
 
 @dataclass(frozen=True, slots=True)
 class Undecided:
-    """Nothing is decided: preambles, comments, pings."""
+    """So far only events without content, comments and pings."""
 
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """The model answers, or it cannot be told; what comes now is downstream's."""
+    """The reply has begun, or the stream is of an unknown kind. It can be sent downstream."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +44,7 @@ STARTED: Final = Started()
 
 
 class StreamStart:
-    """Fed with the decoded bytes as they come; how they are cut never matters. Never raises."""
+    """Is fed the decoded bytes, cut anywhere. Never raises."""
 
     def __init__(self) -> None:
         self._events = ResponseEvents("text/event-stream", "")
@@ -54,7 +53,7 @@ class StreamStart:
         self._verdict: Verdict = PENDING
 
     def feed(self, chunk: bytes) -> Verdict:
-        """Once it is not `Pending` it never changes."""
+        """Once the verdict is not `PENDING` it never changes."""
         if self._verdict is PENDING:
             start = chunk[: self._room_bytes]
             self._room_bytes -= len(start)
@@ -64,7 +63,7 @@ class StreamStart:
         return self._verdict
 
     def finish(self) -> Verdict:
-        """After the last byte: never `Pending`. A body that is no stream after all is read as a whole."""
+        """After the last byte; never `PENDING`. A body that is not a stream is parsed as a whole."""
         if self._verdict is PENDING:
             self._judge(self._events.finish())
         if self._verdict is PENDING:
@@ -81,13 +80,14 @@ class StreamStart:
         if event.name == "":
             refusal = parse_refusal(200, event.data)
         else:
-            refusal = parse_event_refusal(event) or parse_full_window(event)
+            refusal = parse_event_refusal(event)
         if refusal is not None:
             return Refused(refusal)
         documents = parse_event_documents(event)
         if any(has_content(document) or list_finish_reasons(document) for document in documents):
             return STARTED
-        if event.name == "ping" or (documents and all(map(is_silent, documents))) or not event.data.strip():
+        is_empty = bool(documents) and all(map(is_known_empty, documents))
+        if is_empty or event.name == "ping" or not event.data.strip():
             return PENDING
         if event.data.strip() == b"[DONE]":
             return STARTED

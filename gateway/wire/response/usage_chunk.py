@@ -1,13 +1,13 @@
-"""Takes out of an event stream the one chunk that is there only because we asked for usage.
+"""Removes from an event stream the one chunk that was sent only because the gateway asked for usage.
 
-That chunk has `choices: []` and a usage object. Downstream did not ask for it, and some clients fall over
-a chunk without choices (FACTS §2). Everything else leaves byte for byte, however it is cut.
-Knows nothing of compressed streams: those must be asked for as `identity`.
+That chunk has `choices: []` and a usage object. The client did not ask for it, and some clients fail on a
+chunk without choices. All other bytes stay as they are, however the stream is cut. The stream must not be
+compressed: the gateway asks for `identity`.
 """
 
 import msgspec
 
-# The usage chunk is below 2 KB everywhere. What is longer is not it and is not held back.
+# The usage chunk is below 2 KB at all providers. A longer event is not held back.
 MAX_HELD_BYTES = 64 * 1024
 _LINE_ENDS = b"\r\n"
 _decode = msgspec.json.Decoder().decode
@@ -16,20 +16,20 @@ _decode = msgspec.json.Decoder().decode
 class UsageChunkFilter:
     """Holds back an event only while it may still turn out to be the usage chunk.
 
-    An event is removed, with the blank line that ends it, if it has exactly one `data` line and that is
-    the usage chunk. So one event is kept or removed by its lines alone, and cuts do not matter.
+    An event is removed, with the blank line that ends it, if it has exactly one `data` line and that is the
+    usage chunk. Only the lines of an event decide, so cuts between chunks do not matter.
     """
 
     def __init__(self) -> None:
-        self._rest = b""  # a line that is not complete and not sent
-        self._held: list[bytes] = []  # complete lines of an event, not sent
+        self._rest = b""  # an incomplete line that was not sent
+        self._held: list[bytes] = []  # complete lines of an event that were not sent
         self._held_bytes = 0
         self._has_extra = False  # one of them is the usage chunk
-        self._is_passing = False  # the event is to be kept, its lines leave as they come
-        self._is_in_line = False  # part of the line has left already
+        self._is_passing = False  # the event is kept: its lines are sent as they come
+        self._is_in_line = False  # a part of the line has been sent
 
     def feed(self, chunk: bytes) -> bytes:
-        """Hot. A chunk of whole events that cannot be usage chunks comes back as it is."""
+        """Returns what can be sent now. Whole events without usage are returned as they are, quickly."""
         data = self._rest + chunk
         if self._held:
             return self._filter(data)
@@ -49,20 +49,20 @@ class UsageChunkFilter:
         return events if end == len(data) else events + self._filter(data[end:])
 
     def finish(self) -> bytes:
-        """What is held back, unless it is the usage chunk without its blank line."""
+        """The bytes held back, unless they are the usage chunk without its blank line."""
         last, self._rest = self._rest, b""
         sent = self._take_line(last) if last else b""
         return sent + self._end_event(b"")
 
     def _filter(self, data: bytes) -> bytes:
         lines = data.splitlines(keepends=True)
-        # A CR at the very end may be half of a CRLF: the line is not complete.
+        # A CR at the end may be half of a CRLF, so the line is not complete.
         self._rest = lines.pop() if lines and not lines[-1].endswith(b"\n") else b""
         sent = [self._take_line(line) for line in lines]
         return b"".join(sent) + self._take_rest()
 
     def _take_line(self, line: bytes) -> bytes:
-        """A complete line, or the end of one, goes in; what may leave now comes out."""
+        """Takes a complete line, or the end of one. Returns the bytes that can be sent now."""
         if self._is_in_line:
             self._is_in_line = False
             return line
@@ -70,7 +70,7 @@ class UsageChunkFilter:
         if not content:
             return self._end_event(line)
         if not self._held and content.startswith(b":") and len(content) <= MAX_HELD_BYTES:
-            # A keep-alive must not wait for the event behind it.
+            # A keep-alive must not wait for the event after it.
             return line
         self._held.append(line)
         self._held_bytes += len(content)
@@ -85,7 +85,7 @@ class UsageChunkFilter:
         return self._release() + content
 
     def _may_be_extra(self, content: bytes) -> bool:
-        """May the event that goes on with this line still be removed?"""
+        """May the event still be removed after this line?"""
         if self._is_passing or self._held_bytes > MAX_HELD_BYTES:
             return False
         if content.partition(b":")[0] != b"data":
@@ -94,7 +94,7 @@ class UsageChunkFilter:
         return self._has_extra and not has_data_already
 
     def _release(self) -> bytes:
-        """This event is kept: all of it that is here, and what follows."""
+        """Sends the lines held back, and all further lines of this event."""
         sent = b"".join(self._held)
         self._begin_event()
         self._is_passing = True
@@ -112,7 +112,7 @@ class UsageChunkFilter:
 
 
 def _take_out_usage_chunks(events: bytes) -> bytes | None:
-    """Of whole events, each of one line, those that are no usage chunks; None where they are not so plain."""
+    """The events that are not usage chunks; None if not every event is one line ended by LF."""
     blocks = events.split(b"\n\n")
     if b"\r" in events or events.count(b"\n") != 2 * (len(blocks) - 1):
         return None
@@ -125,16 +125,16 @@ def _take_out_usage_chunks(events: bytes) -> bytes | None:
 
 
 def _find_end_of_events(data: bytes) -> int:
-    """The length of `data` up to and with its last blank line; 0 where none is found."""
+    """The length of `data` up to the end of its last blank line; 0 if there is none."""
     if data.endswith((b"\n\n", b"\r\n\r\n")):
         return len(data)
     return data.rfind(b"\n\n") + 2 if b"\n\n" in data else 0
 
 
 def _may_have_usage(data: bytes) -> bool:
-    """Surely not, where each usage is null (FACTS §2). Counting is what bytes do fastest.
+    """False if every usage is null, as in OpenAI's chunks before the last. Works on a line or on many events.
 
-    Asked of one line or of many events the answer is the same: no needle spans a line end.
+    Counting is the fastest search in bytes.
     """
     present = data.count(b'"usage"')
     nulls = data.count(b'"usage":null') if present else 0

@@ -2,7 +2,7 @@ from typing import Any
 
 import pytest
 
-from gateway.wire.response.content import has_content, is_silent, list_finish_reasons
+from gateway.wire.response.content import has_content, is_known_empty, list_finish_reasons
 
 
 def _delta(**delta: object) -> dict[str, Any]:
@@ -35,7 +35,7 @@ def _delta(**delta: object) -> dict[str, Any]:
 )
 def test_what_a_client_would_show_is_content(document: dict[str, Any]) -> None:
     assert has_content(document)
-    assert not is_silent(document)
+    assert not is_known_empty(document)
 
 
 @pytest.mark.parametrize(
@@ -57,8 +57,8 @@ def test_what_a_client_would_show_is_content(document: dict[str, Any]) -> None:
         {"type": "response.in_progress", "response": {"status": "in_progress"}},
     ],
 )
-def test_the_beginning_of_an_answer_is_silent(document: dict[str, Any]) -> None:
-    assert is_silent(document)
+def test_the_beginning_of_an_answer_is_known_empty(document: dict[str, Any]) -> None:
+    assert is_known_empty(document)
     assert not has_content(document)
 
 
@@ -70,7 +70,7 @@ def test_the_end_is_neither_content_nor_silent() -> None:
     ]
     for end in ends:
         assert not has_content(end)
-        assert not is_silent(end)
+        assert not is_known_empty(end)
         assert list_finish_reasons(end) != []
 
 
@@ -89,4 +89,4 @@ def test_a_document_of_an_unknown_kind_is_neither() -> None:
         {"choices": 1},
     ):
         assert not has_content(document)
-        assert not is_silent(document)
+        assert not is_known_empty(document)

@@ -10,7 +10,6 @@ from gateway.core.refusal.overflow import Overflow, Refusal, parse_overflow
 from gateway.wire.response.refusal import (
     is_model_unknown,
     parse_event_refusal,
-    parse_full_window,
     parse_refusal,
 )
 from gateway.wire.sse import SseEvent
@@ -224,7 +223,7 @@ def test_no_recorded_answer_is_a_refusal() -> None:
 def test_a_reply_that_is_empty_because_the_window_is_full_is_a_refusal(document: dict[str, Any]) -> None:
     refusal = Refusal(200, ("model_context_window_exceeded",))
     assert parse_refusal(200, _json(document)) == refusal
-    assert parse_full_window(SseEvent("message", _json(document))) == refusal
+    assert parse_event_refusal(SseEvent("message", _json(document))) == refusal
     assert parse_overflow(refusal) == Overflow()
 
 
