@@ -27,7 +27,7 @@ from gateway.core.policy import Policy
 from gateway.core.refusal.overflow import Overflow
 from gateway.core.sizing.estimate import is_plausible_ratio
 from gateway.headers import make_upstream_headers
-from gateway.limits.book import LimitsBook
+from gateway.limits.book import LimitsBook, ServedModel
 from gateway.lru import Lru
 from gateway.planning.message_sizes import Sizer
 from gateway.settings import UpstreamSettings
@@ -129,7 +129,7 @@ class SummaryCallBuilder:
         self.learn(fitted, overflow.prompt_tokens)
         proven = Limits(context=overflow.context, input=overflow.input)
         if proven.context or proven.input:
-            self._limits.learn(*fitted.key, proven)
+            self._limits.learn(ServedModel(*fitted.key), proven)
 
     def _choose_ratio(self, key: SummaryModel, situation: Situation) -> float:
         """True per raw tokens, with a margin: by this model's earlier calls, else by the conversation."""
@@ -149,7 +149,7 @@ class SummaryCallBuilder:
         if is_own and key.model == turn.model:
             return turn.limits
         is_long = is_own and has_long_window(key.model, turn.raw_headers)
-        return await self._limits.load(*key, has_long_window=is_long)
+        return await self._limits.load(ServedModel(*key, is_long))
 
 
 def _make_call(

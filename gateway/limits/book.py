@@ -1,34 +1,47 @@
-"""Which limits hold for a model at an upstream, for one tenant? Every source in one book.
+"""Which limits hold for a model at an upstream, for one tenant.
 
-Configuration, the upstream's own model list, what refusals have taught, the bundled table (DESIGN §4);
-`core/limits` chooses between them. Asks no upstream.
+Gathers what configuration, the upstream's own model list, its past refusals and the bundled table say;
+`core/limits` chooses between them. Sends no requests.
 """
 
 import logging
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Final
+from typing import Final, NamedTuple
 
 from gateway.core.limits.learned import Learned
 from gateway.core.limits.model_limits import Limits, Sources, choose_limits
 from gateway.limits.model_lists import ModelLists, choose_viewer
 from gateway.limits.model_table import ModelTable
+from gateway.lru import Lru
 from gateway.settings import Settings
 from gateway.state.calibrations import Calibrations
 
 log = logging.getLogger("gateway.limits")
 
-# A dictionary of so many takes 2 MB; emptied when it is full, and filled again from memory.
-_MOST_REMEMBERED: Final = 4_096
-# Looked up anew so often: what was learned expires, and a list that was not to be had is asked for again.
+# Some 4,000 of each; what is dropped is looked up or logged again.
+_KNOWN_BYTES: Final = 2 << 20
+_KNOWN_WEIGHT_BYTES: Final = 500
+# Limits are looked up again this often: what was learned expires, and a missing list is asked for again.
 _FRESH_SECONDS: Final = 300.0
-# No model is called that; names come from clients and are remembered.
+# Clients choose the name, and it is kept. No model has a longer one.
 _LONGEST_NAME: Final = 256
-# What is learned with the long window asked for says nothing of requests without it.
+# What is learned with the long window requested does not hold for requests without it.
 _LONG_WINDOW_SUFFIX: Final = "\0long window"
 
-_Place = tuple[str, str, str, bool]
+
+class ServedModel(NamedTuple):
+    """A model at an upstream, as one tenant sees it. has_long_window: does the request ask for it?"""
+
+    owner: str
+    upstream: str
+    model: str
+    has_long_window: bool = False
+
+    @property
+    def learned_name(self) -> str:
+        return self.model + _LONG_WINDOW_SUFFIX if self.has_long_window else self.model
 
 
 class LimitsBook:
@@ -46,101 +59,82 @@ class LimitsBook:
         self._table = table
         self._calibrations = calibrations
         self._clock = clock
-        # With the time until which each is believed.
-        self._known: dict[_Place, tuple[Limits, float]] = {}
-        self._unknown: set[tuple[str, str]] = set()
+        # With the time until which they hold.
+        self._known: Lru[ServedModel, tuple[Limits, float]] = Lru(_KNOWN_BYTES)
+        # Models without known limits that the log has named.
+        self._logged: Lru[tuple[str, str], None] = Lru(_KNOWN_BYTES)
 
-    def read(self, owner: str, upstream: str, model: str, *, has_long_window: bool = False) -> Limits | None:
-        """One look into a dictionary. None: not looked up lately, `load` does that."""
-        known = self._known.get((owner, upstream, model, has_long_window))
-        return known[0] if known is not None and self._clock() < known[1] else None
+    async def load(self, served: ServedModel) -> Limits:
+        """From memory without suspending; every few minutes the sources are asked again.
 
-    async def load(self, owner: str, upstream: str, model: str, *, has_long_window: bool = False) -> Limits:
-        """Unset fields where nobody knows: then the window counts as unlimited, never guessed.
-
-        Reads the store once for each (tenant, upstream, model), for what was learned before a restart.
+        Limits that no source knows are unset: an unknown window counts as unlimited and is never guessed.
         """
-        known = self.read(owner, upstream, model, has_long_window=has_long_window)
-        if known is not None:
-            return known
-        if len(model) > _LONGEST_NAME:
-            # Only a rule for every model is for this one, too.
-            return self._configured(upstream, "")
-        await self._calibrations.load_learned(owner, upstream, _learned_name(model, has_long_window))
-        # Nothing is awaited from here on: nothing newer can be covered by what was gathered before it.
-        place = (owner, upstream, model, has_long_window)
-        limits = choose_limits(self._gather(place))
-        if len(self._known) >= _MOST_REMEMBERED:
-            self._known.clear()
-        self._known[place] = (limits, self._clock() + _FRESH_SECONDS)
+        known = self._known.get(served)
+        if known is not None and self._clock() < known[1]:
+            return known[0]
+        if len(served.model) > _LONGEST_NAME:
+            # A rule for every model still holds.
+            return self._find_configured(served.upstream, "")
+        await self._calibrations.load_learned(served.owner, served.upstream, served.learned_name)
+        # There is no await from here on, so limits learned meanwhile are not overwritten.
+        limits = choose_limits(self._gather(served))
+        self._known.put(served, (limits, self._clock() + _FRESH_SECONDS), _KNOWN_WEIGHT_BYTES)
         if not limits.context and not limits.input:
-            self._say_unknown(owner, upstream, model)
+            self._log_unknown(served)
         return limits
 
     def is_configured(self, upstream: str, model: str) -> bool:
-        """Does the operator name the window? Then nobody else need be asked."""
-        return bool(self._configured(upstream, model).context)
+        """Do the settings name the window? Then the upstream need not be asked."""
+        return bool(self._find_configured(upstream, model).context)
 
-    def learn(
-        self, owner: str, upstream: str, model: str, limits: Limits, *, has_long_window: bool = False
-    ) -> None:
+    def learn(self, served: ServedModel, limits: Limits) -> None:
         """What the numbers in an overflow error prove: for this tenant, the smallest of them, for a week."""
-        place = (owner, upstream, model, has_long_window)
-        before = self._read_learned(place)
-        self._save(place, before, before.with_proof(limits, self._clock()))
+        before = self._find_learned(served)
+        self._save(served, before, before.with_proof(limits, self._clock()))
 
-    def learn_unknown(
-        self, owner: str, upstream: str, model: str, refused_tokens: int, *, has_long_window: bool = False
-    ) -> None:
-        """After an overflow error without numbers. refused_tokens: our estimate of all that did not fit."""
-        place = (owner, upstream, model, has_long_window)
-        before = self._read_learned(place)
-        self._save(place, before, before.with_refusal(refused_tokens, self._clock()))
+    def learn_unknown(self, served: ServedModel, refused_tokens: int) -> None:
+        """After an overflow error without numbers. refused_tokens: our estimate of what did not fit."""
+        before = self._find_learned(served)
+        self._save(served, before, before.with_refusal(refused_tokens, self._clock()))
 
-    def unlearn(
-        self, owner: str, upstream: str, model: str, answered_tokens: int, *, has_long_window: bool = False
-    ) -> None:
-        """After an answer to a prompt of this size: an error may have named a number that was no window."""
-        place = (owner, upstream, model, has_long_window)
-        before = self._read_learned(place)
-        self._save(place, before, before.with_success(answered_tokens))
+    def unlearn(self, served: ServedModel, accepted_tokens: int) -> None:
+        """After a response to a prompt of this size: an error may have named a number that was no window."""
+        before = self._find_learned(served)
+        self._save(served, before, before.with_success(accepted_tokens))
 
     def keep_list(self, viewer: str, upstream: str, listed: Mapping[str, Limits]) -> bool:
-        """What the upstream's model list says to this viewer. True: a list that nobody saw before."""
+        """What the upstream's model list says to this viewer. True if no viewer has seen this list before."""
         is_new = self._lists.keep(viewer, upstream, listed)
-        self._known.clear()
+        self._known = Lru(_KNOWN_BYTES)
         return is_new
 
     def keep_no_list(self, viewer: str, upstream: str) -> None:
-        """It gave none: what it said before still counts."""
+        """The upstream gave no list now. An earlier one still holds."""
         if not self._lists.has(viewer, upstream):
             self.keep_list(viewer, upstream, {})
 
-    def _read_learned(self, place: _Place) -> Learned:
-        owner, upstream, model, has_long_window = place
-        name = _learned_name(model, has_long_window)
-        return self._calibrations.find_learned(owner, upstream, name)
+    def _find_learned(self, served: ServedModel) -> Learned:
+        return self._calibrations.find_learned(served.owner, served.upstream, served.learned_name)
 
-    def _save(self, place: _Place, before: Learned, after: Learned) -> None:
-        _, upstream, model, has_long_window = place
-        if after is not before and len(model) <= _LONGEST_NAME:
-            self._calibrations.save_learned(upstream, _learned_name(model, has_long_window), after)
-            self._known.pop(place, None)
+    def _save(self, served: ServedModel, before: Learned, after: Learned) -> None:
+        if after is not before and len(served.model) <= _LONGEST_NAME:
+            self._calibrations.save_learned(served.upstream, served.learned_name, after)
+            self._known.pop(served)
 
-    def _gather(self, place: _Place) -> Sources:
-        owner, upstream, model, has_long_window = place
-        learned, now = self._read_learned(place), self._clock()
+    def _gather(self, served: ServedModel) -> Sources:
+        learned, now = self._find_learned(served), self._clock()
+        viewer = self._choose_viewer(served)
         return Sources(
-            configured=self._configured(upstream, model),
-            listed=self._lists.read(self._viewer(upstream, owner), upstream, model) or Limits(),
+            configured=self._find_configured(served.upstream, served.model),
+            listed=self._lists.find(viewer, served.upstream, served.model) or Limits(),
             proven=learned.proven_at(now),
             suspected=learned.suspected_at(now),
-            table=self._table.read_limits(model) or Limits(),
-            has_long_window=has_long_window,
+            table=self._table.find(served.model) or Limits(),
+            has_long_window=served.has_long_window,
         )
 
-    def _configured(self, upstream: str, model: str) -> Limits:
-        """The first rule that fits, and what the upstream's own settings say of every request."""
+    def _find_configured(self, upstream: str, model: str) -> Limits:
+        """The first rule that fits the model, and what the upstream's settings say about every request."""
         rule = next((rule for rule in self._rules if rule.applies_to(model, upstream)), None)
         limits = rule.limits if rule is not None else Limits()
         settings = self._upstreams.get(upstream)
@@ -148,24 +142,19 @@ class LimitsBook:
             return limits
         return replace(limits, body_bytes=settings.max_body_bytes, images=settings.max_images)
 
-    def _viewer(self, upstream: str, owner: str) -> str:
-        settings = self._upstreams.get(upstream)
-        return choose_viewer(settings, owner) if settings is not None else owner
+    def _choose_viewer(self, served: ServedModel) -> str:
+        settings = self._upstreams.get(served.upstream)
+        return choose_viewer(settings, served.owner) if settings is not None else served.owner
 
-    def _say_unknown(self, owner: str, upstream: str, model: str) -> None:
-        """Once, and not as long as the upstream's own answer is still to come."""
-        settings, said = self._upstreams.get(upstream), (upstream, model)
-        is_asking = settings is not None and settings.discover
-        if said in self._unknown or (
-            is_asking and not self._lists.has(self._viewer(upstream, owner), upstream)
-        ):
+    def _log_unknown(self, served: ServedModel) -> None:
+        """Once for each model, and not while the upstream may still name its limits."""
+        settings, key = self._upstreams.get(served.upstream), (served.upstream, served.model)
+        has_asked = self._lists.has(self._choose_viewer(served), served.upstream)
+        is_waiting = settings is not None and settings.discover and not has_asked
+        if key in self._logged or is_waiting:
             return
-        if len(self._unknown) >= _MOST_REMEMBERED:
-            self._unknown.clear()
-        self._unknown.add(said)
-        # Names come from clients: quoted, and no longer than a name can be.
-        log.warning("no limits known for model %.100r at upstream %s: not compacted", model, upstream)
-
-
-def _learned_name(model: str, has_long_window: bool) -> str:
-    return model + _LONG_WINDOW_SUFFIX if has_long_window else model
+        self._logged.put(key, None, _KNOWN_WEIGHT_BYTES)
+        # Clients choose the name, so it is quoted and cut.
+        log.warning(
+            "no limits known for model %.100r at upstream %s: not compacted", served.model, served.upstream
+        )

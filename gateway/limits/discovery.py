@@ -1,7 +1,8 @@
 """Asks upstreams what their models can hold: one GET of `/v1/models` in the background, now and then.
 
-No request waits for it. Without a key of its own an upstream is asked with the caller's headers, for that
-tenant alone; with one, for all, and then nothing of any caller goes with it.
+No request waits for it. If the settings give no key for the upstream, it is asked with the client's headers,
+and the list holds for that tenant alone. With a key, the request has nothing of the client's, and the list
+holds for all tenants.
 """
 
 import asyncio
@@ -26,27 +27,27 @@ from gateway.wire.model_list import MOST_BYTES, parse_model_list
 
 log = logging.getLogger("gateway.discovery")
 
-# A list that takes longer is of no use to the conversation that asked for it.
+# A list that takes longer does not help the conversation that caused the request.
 _TIMEOUT_SECONDS: Final = 10.0
-# Models come and go, and are loaded with other windows.
+# Models come and go, and local servers load them with other windows.
 _REFRESH_SECONDS: Final = 3_600.0
 _RETRY_SECONDS: Final = 300.0
-# Whoever is not asked now is asked at a later request: a crowd of new callers must not become one of ours.
+# Many new clients at once must not become many requests at once. The others cause one later.
 _MOST_AT_ONCE: Final = 32
-# Some 5,000 of them; one that is forgotten is asked again.
+# Some 5,000 of them; one that is dropped is asked again.
 _TIMES_BYTES: Final = 1 << 20
 _TIME_WEIGHT_BYTES: Final = 200
 
 _PATH: Final = "/v1/models"
-# Anthropic's pages hold 20 models unless asked, and its own key goes with a version.
+# By default a page of Anthropic's list holds 20 models. Its key needs a version header.
 _MESSAGES_QUERY: Final = "?limit=1000"
 _MESSAGES_PATH: Final = "/v1/messages"
 _MESSAGES_VERSION: Final = (b"anthropic-version", b"2023-06-01")
 
 
 @dataclass(frozen=True, slots=True)
-class _Question:
-    """Whose list, of which upstream, and how to ask for it. `headers` hold a credential: never shown."""
+class _ListRequest:
+    """The list of an upstream for one viewer. `headers` hold a credential, which must not be shown."""
 
     viewer: str
     upstream: str
@@ -61,7 +62,7 @@ class Discovery:
         self._limits = limits
         self._client = client
         self._clock = clock
-        # When each (viewer, upstream) may be asked again.
+        # When each (viewer, upstream) may be asked again, by the clock.
         self._next_seconds: Lru[tuple[str, str], float] = Lru(_TIMES_BYTES)
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -70,58 +71,57 @@ class Discovery:
         return bool(self._tasks)
 
     async def close(self) -> None:
-        """Whatever is under way is dropped."""
+        """Cancels requests that are under way."""
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def notice(self, owner: str, upstream: UpstreamSettings, model: str, headers: RawHeaders) -> None:
-        """A request of this tenant for this model. `headers`: as they came."""
-        if not upstream.discover or self._limits.is_configured(upstream.name, model):
-            return
+        """A request of this tenant for this model. `headers`: as they were received."""
         key = (choose_viewer(upstream, owner), upstream.name)
-        next_seconds = self._next_seconds.get(key)
-        if len(self._tasks) >= _MOST_AT_ONCE or (next_seconds is not None and self._clock() < next_seconds):
+        if not upstream.discover or self._clock() < (self._next_seconds.get(key) or 0.0):
             return
-        # As after a failure, until the answer says otherwise.
+        if len(self._tasks) >= _MOST_AT_ONCE or self._limits.is_configured(upstream.name, model):
+            return
+        # As after a failure, until the response has come.
         self._set_next(key, _RETRY_SECONDS)
-        question = _make_question(key, upstream, headers)
-        task = asyncio.get_running_loop().create_task(self._ask(question), name="discovery")
+        request = _make_request(key, upstream, headers)
+        task = asyncio.get_running_loop().create_task(self._ask(request), name="discovery")
         self._tasks.add(task)
         task.add_done_callback(self._finished)
 
-    async def _ask(self, question: _Question) -> None:
-        key = (question.viewer, question.upstream)
+    async def _ask(self, request: _ListRequest) -> None:
+        key = (request.viewer, request.upstream)
         try:
             async with asyncio.timeout(_TIMEOUT_SECONDS):
-                body = await self._load(question)
+                body = await self._load(request)
         except (UpstreamFailed, *CALL_ERRORS) as error:
-            # Neither the address nor the library's own words: headers stand in those.
+            # The library's own message is not logged, because it may quote headers or the address.
             reason = str(error) if isinstance(error, UpstreamFailed) else type(error).__name__
-            log.debug("upstream %s gave no model list: %s", question.upstream, reason)
+            log.debug("upstream %s gave no model list: %s", request.upstream, reason)
             self._limits.keep_no_list(*key)
             return
-        # 30 microseconds a model: not on the loop.
+        # 30 microseconds a model is too long for the event loop.
         listed = await asyncio.to_thread(parse_model_list, body)
         self._set_next(key, _REFRESH_SECONDS)
         if self._limits.keep_list(*key, listed) and listed:
-            log.info("limits of %d models found at upstream %s", len(listed), question.upstream)
+            log.info("limits of %d models found at upstream %s", len(listed), request.upstream)
 
-    async def _load(self, question: _Question) -> bytes:
+    async def _load(self, request: _ListRequest) -> bytes:
         """The plain body of a 200. Raises UpstreamFailed and CALL_ERRORS."""
-        request = self._client.build_request(
-            "GET", question.url, headers=list(question.headers), timeout=_TIMEOUT_SECONDS
+        built = self._client.build_request(
+            "GET", request.url, headers=list(request.headers), timeout=_TIMEOUT_SECONDS
         )
-        response = await self._client.send(request, stream=True)
+        response = await self._client.send(built, stream=True)
         try:
             if response.status_code != 200:
                 raise UpstreamFailed(f"status {response.status_code}")
             data = bytearray()
-            # Undecoded, so that both sizes are bounded.
+            # Read without decoding, so that the encoded and the decoded size are both bounded.
             async for chunk in response.aiter_raw():
                 data += chunk
                 if len(data) > MOST_BYTES:
-                    raise UpstreamFailed("more than a model list")
+                    raise UpstreamFailed("larger than a model list")
         finally:
             await response.aclose()
         return decode_body(bytes(data), response.headers.get("content-encoding", ""), MOST_BYTES)
@@ -135,7 +135,7 @@ class Discovery:
             log.error("discovery failed: %s", type(task.exception()).__name__)
 
 
-def _make_question(key: tuple[str, str], upstream: UpstreamSettings, received: RawHeaders) -> _Question:
+def _make_request(key: tuple[str, str], upstream: UpstreamSettings, received: RawHeaders) -> _ListRequest:
     speaks_messages_only = upstream.formats == {"messages"}
     sent = received if upstream.api_key is None else ()
     headers = make_upstream_headers(sent, upstream, _MESSAGES_PATH if speaks_messages_only else _PATH)
@@ -143,4 +143,4 @@ def _make_question(key: tuple[str, str], upstream: UpstreamSettings, received: R
     if speaks_messages_only and "anthropic-version" not in headers:
         own.append(_MESSAGES_VERSION)
     path = _PATH + _MESSAGES_QUERY if speaks_messages_only else _PATH
-    return _Question(*key, str(make_url(upstream, path)), tuple(own))
+    return _ListRequest(*key, str(make_url(upstream, path)), tuple(own))

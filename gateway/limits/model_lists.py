@@ -1,7 +1,7 @@
-"""What upstreams say of their own models, as far as they have been asked.
+"""What upstreams have said about their own models.
 
-Kept for whoever saw it: the same upstream may show different lists to different keys. Equal lists are held in
-memory once. Asks nobody.
+The same upstream may show different lists to different keys, so a list is kept for its viewer. Equal lists
+are held in memory once. Sends no requests.
 """
 
 import hashlib
@@ -14,42 +14,42 @@ from gateway.settings import UpstreamSettings
 
 # A list of 400 models takes some 150 KB; callers of one upstream mostly see the same one.
 _LISTS_BYTES: Final = 8 << 20
-# What a name, a place in a dictionary and three numbers take.
+# A name, a place in a dictionary and three numbers.
 _MODEL_WEIGHT_BYTES: Final = 350
 _VIEWS_BYTES: Final = 1 << 20
 _VIEW_WEIGHT_BYTES: Final = 300
-_EVERYBODY: Final = ""
+_ALL_TENANTS: Final = ""
 
 
 def choose_viewer(upstream: UpstreamSettings, owner: str) -> str:
-    """Whose eyes see the list: everybody's where the gateway asks with its own key, else one tenant's."""
-    return owner if upstream.api_key is None else _EVERYBODY
+    """A list that the gateway's own key was shown holds for all tenants, any other for one tenant."""
+    return owner if upstream.api_key is None else _ALL_TENANTS
 
 
 class ModelLists:
     def __init__(self) -> None:
         self._lists: Lru[bytes, Mapping[str, Limits]] = Lru(_LISTS_BYTES)
-        # (viewer, upstream) and the digest of what was seen.
+        # The fingerprint of the list, by viewer and upstream.
         self._views: Lru[tuple[str, str], bytes] = Lru(_VIEWS_BYTES)
 
     def keep(self, viewer: str, upstream: str, listed: Mapping[str, Limits]) -> bool:
-        """Was it a list that is not held yet?"""
-        digest = hashlib.sha256(repr(sorted(listed.items(), key=_by_name)).encode()).digest()
-        self._views.put((viewer, upstream), digest, _VIEW_WEIGHT_BYTES)
-        is_new = digest not in self._lists
+        """True if no equal list was held before."""
+        fingerprint = hashlib.sha256(repr(sorted(listed.items(), key=_by_name)).encode()).digest()
+        self._views.put((viewer, upstream), fingerprint, _VIEW_WEIGHT_BYTES)
+        is_new = fingerprint not in self._lists
         if is_new:
             weight = sum(_MODEL_WEIGHT_BYTES + len(name) for name in listed)
-            self._lists.put(digest, listed, weight + _VIEW_WEIGHT_BYTES)
+            self._lists.put(fingerprint, listed, weight + _VIEW_WEIGHT_BYTES)
         return is_new
 
     def has(self, viewer: str, upstream: str) -> bool:
-        """Has it been asked, whatever it said?"""
+        """Has the upstream been asked, even without success?"""
         return (viewer, upstream) in self._views
 
-    def read(self, viewer: str, upstream: str, model: str) -> Limits | None:
-        """None: not asked yet, or it says nothing of this model."""
-        digest = self._views.get((viewer, upstream))
-        listed = self._lists.get(digest) if digest is not None else None
+    def find(self, viewer: str, upstream: str, model: str) -> Limits | None:
+        """None if it was not asked yet, or its list does not name this model."""
+        fingerprint = self._views.get((viewer, upstream))
+        listed = self._lists.get(fingerprint) if fingerprint is not None else None
         return listed.get(model) if listed is not None else None
 
 

@@ -1,7 +1,7 @@
-"""What a model can hold when nobody better has told us: the bundled table of limits.
+"""The bundled table of what models can hold.
 
-`data/model_limits.json` comes from litellm (MIT, see data/NOTICE.md); its `_source` says by which rules.
-It knows no upstream, so it is the last resort behind configuration, the upstream's own model list and the
+`data/model_limits.json` comes from litellm (MIT, see data/NOTICE.md); its `_source` names the rules. It says
+nothing about upstreams, so it is the last source after configuration, the upstream's own model list and the
 numbers in its overflow errors.
 """
 
@@ -14,14 +14,14 @@ import msgspec
 
 from gateway.core.limits.model_limits import Limits
 
-# Of the lookup rule in `_source`. Bedrock writes region and vendor before a model's name.
+# Part of the lookup rule in `_source`: Bedrock writes region and vendor before a model's name.
 _REGION = re.compile(r"(?:us-gov|us|eu|apac|jp|au|ca|sa|global)\.(?=.)")
-# Three letters and more: `in.` is a region that the rule does not list.
+# At least three letters, because `in.` is a region that the rule does not list.
 _VENDOR = re.compile(r"[a-z][a-z0-9]{2,}\.(?=.)")
 
-# Callers choose the name: nothing longer is worth a search, and what is remembered must stay small.
+# Clients choose the name. No model has a longer one.
 _LONGEST_NAME = 256
-_REMEMBERED_NAMES = 1_024
+_FOUND_NAMES = 1_024
 
 
 class _Row(msgspec.Struct):
@@ -31,20 +31,20 @@ class _Row(msgspec.Struct):
 
 
 class ModelTable:
-    """Limits by model name."""
+    """Limits by model name. Names that were looked up are kept, with or without limits."""
 
     def __init__(self, rows: Mapping[str, Limits]) -> None:
         self._rows = rows
-        self._find = lru_cache(_REMEMBERED_NAMES)(self._search)
+        self._find_cached = lru_cache(_FOUND_NAMES)(self._search)
 
     @classmethod
     def load(cls) -> "ModelTable":
         """About 10 ms."""
         return cls(parse_table(files("gateway").joinpath("data/model_limits.json").read_bytes()))
 
-    def read_limits(self, model: str) -> Limits | None:
-        """None: the table does not know this model."""
-        return self._find(model) if len(model) <= _LONGEST_NAME else None
+    def find(self, model: str) -> Limits | None:
+        """None for a model that is not in the table."""
+        return self._find_cached(model) if len(model) <= _LONGEST_NAME else None
 
     def _search(self, model: str) -> Limits | None:
         return next((self._rows[name] for name in make_names(model) if name in self._rows), None)
@@ -73,6 +73,6 @@ def parse_table(data: bytes) -> dict[str, Limits]:
 
 
 def _make_limits(row: _Row) -> Limits:
-    """An output as large as the window is no usable reserve (`_source.caveat`), and counts as unknown."""
+    """An output as large as the window cannot be reserved (`_source.caveat`), so it counts as unknown."""
     is_usable = row.output is not None and row.output < row.context
     return Limits(context=row.context, input=row.input, output=row.output if is_usable else None)

@@ -18,7 +18,7 @@ from gateway.core.limits.model_limits import Limits, has_long_window
 from gateway.core.limits.thresholds import RequestSize, Thresholds, choose_thresholds
 from gateway.core.policy import Policy
 from gateway.downstream.request import ReceivedBody
-from gateway.limits.book import LimitsBook
+from gateway.limits.book import LimitsBook, ServedModel
 from gateway.limits.discovery import Discovery
 from gateway.lru import Lru
 from gateway.pipeline.admission import Route
@@ -165,13 +165,11 @@ class TurnBuilder:
         )
 
     async def _load_limits(self, route: Route, received: Received) -> Limits:
-        """From memory. Every few minutes from the store, too; then the upstream may be asked for its list."""
+        """Now and then this makes the gateway ask the upstream for its list of models."""
         owner, upstream, model = received.tenant, route.upstream, received.body.envelope.model
         is_long = has_long_window(model, route.raw_headers)
-        limits = self._limits.read(owner, upstream.name, model, has_long_window=is_long)
-        if limits is None:
-            limits = await self._limits.load(owner, upstream.name, model, has_long_window=is_long)
-            self._discovery.notice(owner, upstream, model, route.raw_headers)
+        limits = await self._limits.load(ServedModel(owner, upstream.name, model, is_long))
+        self._discovery.notice(owner, upstream, model, route.raw_headers)
         return limits
 
     def _choose_scope(self, upstream: str, received: Received) -> str:

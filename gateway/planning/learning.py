@@ -11,7 +11,7 @@ from gateway.core.limits.model_limits import Limits
 from gateway.core.refusal.overflow import Overflow
 from gateway.core.sizing.truncation import Expected, expect_usage, had_active, is_suspicious, is_truncated
 from gateway.core.sizing.usage import Usage
-from gateway.limits.book import LimitsBook
+from gateway.limits.book import LimitsBook, ServedModel
 from gateway.planning.message_sizes import Sizer
 from gateway.reporting.reporter import Reporter
 from gateway.state.calibrations import Calibrations
@@ -54,14 +54,14 @@ class Learner:
         Such an answer is an overflow, and its usage says nothing about what was sent. Ollama truncates like
         this.
         """
-        model, is_long = (turn.owner, turn.upstream.name, turn.model), turn.has_long_window
-        self._limits.unlearn(*model, usage.prompt_tokens, has_long_window=is_long)
+        served = _make_served_model(turn)
+        self._limits.unlearn(served, usage.prompt_tokens)
         expected = await self._calibrate(turn, plan, usage.prompt_tokens)
         if expected is None:
             return None
         self._reporter.note_truncation(turn, usage.prompt_tokens, expected.before, expected.added)
-        self._limits.learn_unknown(*model, usage.total, has_long_window=is_long)
-        return turn.with_limits(await self._limits.load(*model, has_long_window=is_long))
+        self._limits.learn_unknown(served, usage.total)
+        return turn.with_limits(await self._limits.load(served))
 
     async def learn_from_refusal(
         self, turn: Turn, plan: Plan, overflow: Overflow, sent_bytes: int, *, is_first: bool
@@ -84,11 +84,7 @@ class Learner:
 
     def learn_from_full_window(self, turn: Turn, usage: Usage) -> None:
         """Learns from a reply that ended because the window was full: the window is prompt and reply."""
-        self._limits.learn(
-            *(turn.owner, turn.upstream.name, turn.model),
-            Limits(context=usage.total),
-            has_long_window=turn.has_long_window,
-        )
+        self._limits.learn(_make_served_model(turn), Limits(context=usage.total))
 
     async def _calibrate(self, turn: Turn, plan: Plan, prompt_tokens: int) -> Expected | None:
         """Takes upstream's count of a prompt as a sample. If a part was left out: what was expected instead.
@@ -115,13 +111,17 @@ class Learner:
     async def _learn_limits(
         self, turn: Turn, plan: Plan, overflow: Overflow, sent_bytes: int, *, may_guess: bool
     ) -> Limits:
-        model, is_long = (turn.owner, turn.upstream.name, turn.model), turn.has_long_window
+        served = _make_served_model(turn)
         proven = _find_proof(overflow, sent_bytes)
         if proven != Limits():
-            self._limits.learn(*model, proven, has_long_window=is_long)
+            self._limits.learn(served, proven)
         elif overflow.kind == "tokens" and may_guess:
-            self._limits.learn_unknown(*model, plan.sent, has_long_window=is_long)
-        return await self._limits.load(*model, has_long_window=is_long)
+            self._limits.learn_unknown(served, plan.sent)
+        return await self._limits.load(served)
+
+
+def _make_served_model(turn: Turn) -> ServedModel:
+    return ServedModel(turn.owner, turn.upstream.name, turn.model, turn.has_long_window)
 
 
 def _is_suspicious(turn: Turn, plan: Plan, prompt_tokens: int) -> bool:

@@ -1,4 +1,4 @@
-"""Every source of limits in one book, one tenant beside the other, over a restart."""
+"""Every source of limits, for several tenants, and after a restart."""
 
 import logging
 from dataclasses import replace
@@ -7,7 +7,7 @@ import pytest
 from pydantic import SecretStr
 
 from gateway.core.limits.model_limits import Limits
-from gateway.limits.book import LimitsBook
+from gateway.limits.book import LimitsBook, ServedModel
 from gateway.limits.model_lists import ModelLists
 from gateway.limits.model_table import ModelTable
 from gateway.settings import ModelRule, Settings, UpstreamSettings, load_settings
@@ -43,135 +43,128 @@ async def make_book(
 async def test_configuration_stands_before_list_proof_and_table() -> None:
     book = await make_book()
     book.keep_list("t", "up", {"set-1": Limits(context=9_000), "known": Limits(context=64_000)})
-    book.learn("t", "up", "set-1", Limits(context=8_000))
-    assert (await book.load("t", "up", "set-1")).context == 50_000
-    listed = await book.load("t", "up", "known")
+    book.learn(ServedModel("t", "up", "set-1"), Limits(context=8_000))
+    assert (await book.load(ServedModel("t", "up", "set-1"))).context == 50_000
+    listed = await book.load(ServedModel("t", "up", "known"))
     assert (listed.context, listed.output) == (64_000, 16_384)
 
 
-async def test_what_was_proven_smaller_than_listed_holds_and_it_never_raises_what_is_set() -> None:
+async def test_a_proof_below_the_listed_limit_holds_and_never_raises_a_configured_one() -> None:
     book = await make_book()
     book.keep_list("t", "up", {"m": Limits(context=128_000)})
-    book.learn("t", "up", "m", Limits(context=65_536))
-    book.learn("t", "up", "set-1", Limits(context=900_000))
-    assert (await book.load("t", "up", "m")).context == 65_536
-    assert (await book.load("t", "up", "set-1")).context == 50_000
+    book.learn(ServedModel("t", "up", "m"), Limits(context=65_536))
+    book.learn(ServedModel("t", "up", "set-1"), Limits(context=900_000))
+    assert (await book.load(ServedModel("t", "up", "m"))).context == 65_536
+    assert (await book.load(ServedModel("t", "up", "set-1"))).context == 50_000
 
 
-async def test_the_answer_is_at_hand_once_it_was_loaded_and_new_as_soon_as_there_is_news() -> None:
+async def test_loaded_limits_are_kept_until_something_new_is_learned_or_listed() -> None:
     book = await make_book()
-    assert book.read("t", "up", "known") is None
-    loaded = await book.load("t", "up", "known")
-    assert book.read("t", "up", "known") is loaded
-    book.learn("t", "up", "known", Limits(context=100_000))
-    assert book.read("t", "up", "known") is None
-    assert (await book.load("t", "up", "known")).context == 100_000
-    book.learn_unknown("t", "up", "other", 50_000)
-    assert (await book.load("t", "up", "other")).context == 45_000
+    loaded = await book.load(ServedModel("t", "up", "known"))
+    assert await book.load(ServedModel("t", "up", "known")) is loaded
+    book.learn(ServedModel("t", "up", "known"), Limits(context=100_000))
+    assert (await book.load(ServedModel("t", "up", "known"))).context == 100_000
+    book.learn_unknown(ServedModel("t", "up", "other"), 50_000)
+    assert (await book.load(ServedModel("t", "up", "other"))).context == 45_000
     book.keep_list("t", "up", {"known": Limits(context=90_000)})
-    assert (await book.load("t", "up", "known")).context == 90_000
+    assert (await book.load(ServedModel("t", "up", "known"))).context == 90_000
 
 
-async def test_an_answer_is_looked_up_anew_after_a_while() -> None:
+async def test_limits_are_looked_up_again_after_a_while() -> None:
     clock = Clock()
     book = await make_book(clock=clock)
-    book.learn("t", "up", "m", Limits(context=8_000))
-    await book.load("t", "up", "m")
+    book.learn(ServedModel("t", "up", "m"), Limits(context=8_000))
+    await book.load(ServedModel("t", "up", "m"))
     clock.now += 6.9 * DAY
-    assert book.read("t", "up", "m") is None
-    assert (await book.load("t", "up", "m")).context == 8_000
+    assert (await book.load(ServedModel("t", "up", "m"))).context == 8_000
     clock.now += 0.2 * DAY
-    assert (await book.load("t", "up", "m")).context is None
+    assert (await book.load(ServedModel("t", "up", "m"))).context is None
 
 
-async def test_what_one_tenant_learns_or_is_shown_is_nothing_to_another() -> None:
+async def test_limits_that_one_tenant_learns_or_is_shown_do_not_hold_for_another() -> None:
     book = await make_book()
-    book.learn("a", "up", "m", Limits(context=8_000))
-    book.learn_unknown("a", "up", "n", 50_000)
+    book.learn(ServedModel("a", "up", "m"), Limits(context=8_000))
+    book.learn_unknown(ServedModel("a", "up", "n"), 50_000)
     book.keep_list("a", "up", {"listed": Limits(context=9_000)})
     for model in ("m", "n", "listed"):
-        assert (await book.load("a", "up", model)).context is not None
-        assert (await book.load("b", "up", model)).context is None
-        assert (await book.load("a", "quiet", model)).context is None
+        assert (await book.load(ServedModel("a", "up", model))).context is not None
+        assert (await book.load(ServedModel("b", "up", model))).context is None
+        assert (await book.load(ServedModel("a", "quiet", model))).context is None
 
 
-async def test_what_the_gateways_own_key_is_shown_is_for_all() -> None:
+async def test_a_list_shown_to_the_gateways_own_key_holds_for_all_tenants() -> None:
     book = await make_book()
     book.keep_list("", "keyed", {"m": Limits(context=9_000)})
-    assert (await book.load("a", "keyed", "m")).context == 9_000
-    assert (await book.load("b", "keyed", "m")).context == 9_000
+    assert (await book.load(ServedModel("a", "keyed", "m"))).context == 9_000
+    assert (await book.load(ServedModel("b", "keyed", "m"))).context == 9_000
 
 
-async def test_what_was_learned_survives_a_restart() -> None:
+async def test_learned_limits_survive_a_restart() -> None:
     store = MemoryStore()
     await store.open()
     before = await make_book(store)
-    before.learn("t", "up", "m", Limits(context=8_000))
-    before.learn_unknown("t", "up", "n", 50_000)
+    before.learn(ServedModel("t", "up", "m"), Limits(context=8_000))
+    before.learn_unknown(ServedModel("t", "up", "n"), 50_000)
     after = await make_book(store)
-    assert after.read("t", "up", "m") is None
-    assert (await after.load("t", "up", "m")).context == 8_000
-    assert (await after.load("t", "up", "n")).context == 45_000
-    assert (await after.load("u", "up", "m")).context is None
+    assert (await after.load(ServedModel("t", "up", "m"))).context == 8_000
+    assert (await after.load(ServedModel("t", "up", "n"))).context == 45_000
+    assert (await after.load(ServedModel("u", "up", "m"))).context is None
 
 
 async def test_numbers_take_the_place_of_a_guess() -> None:
     book = await make_book()
-    book.learn_unknown("t", "up", "m", 50_000)
-    book.learn("t", "up", "m", Limits(context=64_000))
-    assert (await book.load("t", "up", "m")).context == 64_000
+    book.learn_unknown(ServedModel("t", "up", "m"), 50_000)
+    book.learn(ServedModel("t", "up", "m"), Limits(context=64_000))
+    assert (await book.load(ServedModel("t", "up", "m"))).context == 64_000
 
 
-async def test_the_long_window_has_an_answer_and_proofs_of_its_own() -> None:
+async def test_the_long_window_has_limits_and_proofs_of_its_own() -> None:
     book, sonnet = await make_book(), "claude-sonnet-4-5"
-    book.learn("t", "up", sonnet, Limits(context=200_000))
-    assert (await book.load("t", "up", sonnet, has_long_window=True)).context == 1_000_000
-    assert (await book.load("t", "up", sonnet)).context == 200_000
-    book.learn("t", "up", sonnet, Limits(context=150_000), has_long_window=True)
-    assert (await book.load("t", "up", sonnet, has_long_window=True)).context == 150_000
-    assert (await book.load("t", "up", sonnet)).context == 200_000
+    book.learn(ServedModel("t", "up", sonnet), Limits(context=200_000))
+    assert (await book.load(ServedModel("t", "up", sonnet, has_long_window=True))).context == 1_000_000
+    assert (await book.load(ServedModel("t", "up", sonnet))).context == 200_000
+    book.learn(ServedModel("t", "up", sonnet, has_long_window=True), Limits(context=150_000))
+    assert (await book.load(ServedModel("t", "up", sonnet, has_long_window=True))).context == 150_000
+    assert (await book.load(ServedModel("t", "up", sonnet))).context == 200_000
 
 
-async def test_what_an_upstream_takes_is_part_of_its_limits() -> None:
+async def test_bytes_and_images_that_an_upstream_accepts_are_part_of_the_limits() -> None:
     book = await make_book()
-    limits = await book.load("t", "up", "known")
+    limits = await book.load(ServedModel("t", "up", "known"))
     assert (limits.body_bytes, limits.images) == (5_000_000, 8)
-    limits = await book.load("t", "keyed", "known")
+    limits = await book.load(ServedModel("t", "keyed", "known"))
     assert (limits.body_bytes, limits.images) == (None, None)
 
 
-async def test_a_name_that_no_model_has_is_not_remembered() -> None:
+async def test_nothing_is_learned_about_a_name_that_is_too_long() -> None:
     book, name = await make_book(), "m" * 257
-    book.learn("t", "up", name, Limits(context=8_000))
-    book.learn_unknown("t", "up", name, 50_000)
-    assert (await book.load("t", "up", name)).context is None
-    assert book.read("t", "up", name) is None
+    book.learn(ServedModel("t", "up", name), Limits(context=8_000))
+    book.learn_unknown(ServedModel("t", "up", name), 50_000)
+    assert (await book.load(ServedModel("t", "up", name))).context is None
 
 
-async def test_any_number_of_names_is_answered() -> None:
+async def test_many_names_do_not_displace_what_holds() -> None:
     book = await make_book()
     for number in range(5_000):
-        await book.load("t", "up", f"set-{number}")
-    assert (await book.load("t", "up", "set-0")).context == 50_000
-    assert book.read("t", "up", "set-0") is not None
-    assert book.read("t", "up", "set-1") is None
+        await book.load(ServedModel("t", "up", f"set-{number}"))
+    assert (await book.load(ServedModel("t", "up", "set-0"))).context == 50_000
 
 
 @pytest.mark.parametrize("upstream", [FORWARDING, QUIET], ids=lambda upstream: upstream.name)
-async def test_that_nobody_knows_is_said_once_when_nobody_is_asked_any_more(
+async def test_unknown_limits_are_logged_once_when_no_list_is_expected_any_more(
     upstream: UpstreamSettings, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.WARNING)
     clock = Clock()
     book = await make_book(clock=clock)
-    await book.load("t", upstream.name, "nobody-knows")
+    await book.load(ServedModel("t", upstream.name, "unknown"))
     assert ("no limits known" in caplog.text) is not upstream.discover
     book.keep_no_list("t", upstream.name)
     for _ in range(3):
         clock.now += DAY
-        await book.load("t", upstream.name, "nobody-knows")
-        await book.load("t", upstream.name, "known")
-    assert caplog.text.count("no limits known for model 'nobody-knows'") == 1
+        await book.load(ServedModel("t", upstream.name, "unknown"))
+        await book.load(ServedModel("t", upstream.name, "known"))
+    assert caplog.text.count("no limits known for model 'unknown'") == 1
     assert caplog.text.count("no limits known") == 1
 
 
@@ -179,7 +172,7 @@ async def test_an_upstream_that_fails_once_keeps_its_list() -> None:
     book = await make_book()
     book.keep_list("t", "up", {"m": Limits(context=9_000)})
     book.keep_no_list("t", "up")
-    assert (await book.load("t", "up", "m")).context == 9_000
+    assert (await book.load(ServedModel("t", "up", "m"))).context == 9_000
 
 
 async def test_whether_the_window_is_configured() -> None:

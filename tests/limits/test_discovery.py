@@ -1,4 +1,4 @@
-"""Upstreams are asked for their models behind the back of a request: real sockets, the toy answers."""
+"""Upstreams are asked for their lists of models over real sockets; the toy upstream responds."""
 
 import asyncio
 import json
@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 import pytest
 from pydantic import SecretStr
 
-from gateway.limits.book import LimitsBook
+from gateway.limits.book import LimitsBook, ServedModel
 from gateway.limits.discovery import Discovery
 from gateway.limits.model_lists import ModelLists
 from gateway.limits.model_table import ModelTable
@@ -26,8 +26,8 @@ from tests.toy.running import wait_until
 from tests.toy.upstream import Seen, ToyUpstream
 
 LIST = ("GET", "/v1/models")
-CALLER = [
-    (b"Authorization", b"Bearer sk-caller"),
+CLIENT = [
+    (b"Authorization", b"Bearer sk-client"),
     (b"X-Org", b"acme"),
     (b"Content-Length", b"12"),
     (b"Content-Type", b"application/json"),
@@ -49,22 +49,22 @@ def answering(body: bytes, status: int = 200, **fields: object) -> RawAnswer:
 
 
 @dataclass
-class Room:
+class Setting:
     toy: ToyUpstream
     upstream: UpstreamSettings
     book: LimitsBook
     discovery: Discovery
     clock: Clock
 
-    def notice(self, owner: str = "t", model: str = "m", key: bytes = b"sk-caller") -> None:
-        headers = [(b"Authorization", b"Bearer " + key), *CALLER[1:]]
+    def notice(self, owner: str = "t", model: str = "m", key: bytes = b"sk-client") -> None:
+        headers = [(b"Authorization", b"Bearer " + key), *CLIENT[1:]]
         self.discovery.notice(owner, self.upstream, model, headers)
 
     async def window(self, owner: str = "t", model: str = "m") -> int | None:
-        return (await self.book.load(owner, self.upstream.name, model)).context
+        return (await self.book.load(ServedModel(owner, self.upstream.name, model))).context
 
-    async def settles(self) -> None:
-        """Until every question is answered, or has failed."""
+    async def settle(self) -> None:
+        """Until every request has its response, or has failed."""
         await wait_until(lambda: not self.discovery.is_asking, 5.0)
 
     @property
@@ -73,7 +73,7 @@ class Room:
 
 
 @asynccontextmanager
-async def opening_room(**keys: object) -> AsyncIterator[Room]:
+async def opened(**keys: object) -> AsyncIterator[Setting]:
     """keys: of the upstream's settings."""
     async with ToyUpstream() as toy:
         toy.raw_answers[LIST] = answering(render(m=8_192))
@@ -87,66 +87,66 @@ async def opening_room(**keys: object) -> AsyncIterator[Room]:
         client = open_client()
         discovery = Discovery(book, client, clock)
         try:
-            yield Room(toy, upstream, book, discovery, clock)
+            yield Setting(toy, upstream, book, discovery, clock)
         finally:
             await discovery.close()
             await client.aclose()
 
 
-async def test_the_first_request_goes_with_what_is_known_and_a_later_one_knows_the_window() -> None:
-    async with opening_room() as room:
-        room.notice()
-        assert room.asked == []
-        assert await room.window() is None
-        await room.settles()
-        assert await room.window() == 8_192
+async def test_the_first_request_does_not_wait_for_the_list_and_a_later_one_knows_the_window() -> None:
+    async with opened() as setting:
+        setting.notice()
+        assert setting.asked == []
+        assert await setting.window() is None
+        await setting.settle()
+        assert await setting.window() == 8_192
 
 
-async def test_without_a_key_of_its_own_the_upstream_gets_the_callers_end_to_end_headers() -> None:
-    async with opening_room() as room:
-        room.notice()
-        await room.settles()
-        [seen] = room.asked
+async def test_without_a_configured_key_the_upstream_gets_the_clients_end_to_end_headers() -> None:
+    async with opened() as setting:
+        setting.notice()
+        await setting.settle()
+        [seen] = setting.asked
         headers = {name.lower(): value for name, value in seen.headers}
-        assert (headers["authorization"], headers["x-org"]) == ("Bearer sk-caller", "acme")
+        assert (headers["authorization"], headers["x-org"]) == ("Bearer sk-client", "acme")
         assert headers.keys().isdisjoint(
             {"content-type", "content-length", "idempotency-key", "x-hop", "x-gateway-session", "cookie"}
         )
         assert seen.body == b""
 
 
-async def test_with_a_key_of_its_own_it_gets_nothing_of_any_caller_and_is_asked_once_for_all() -> None:
-    async with opening_room(api_key=SecretStr("sk-own")) as room:
+async def test_with_a_configured_key_it_gets_nothing_from_clients_and_is_asked_once_for_all() -> None:
+    async with opened(api_key=SecretStr("sk-own")) as setting:
         for owner in ("a", "b", "a"):
-            room.notice(owner)
-            await room.settles()
-        [seen] = room.asked
+            setting.notice(owner)
+            await setting.settle()
+        [seen] = setting.asked
         headers = {name.lower(): value for name, value in seen.headers}
         assert headers["authorization"] == "Bearer sk-own"
         assert "x-org" not in headers
-        assert [await room.window(owner) for owner in ("a", "b", "c")] == [8_192] * 3
+        assert [await setting.window(owner) for owner in ("a", "b", "c")] == [8_192] * 3
 
 
-async def test_what_one_callers_key_is_shown_does_not_decide_for_another() -> None:
-    async with opening_room() as room:
+async def test_the_list_that_one_clients_key_is_shown_does_not_hold_for_another() -> None:
+    async with opened() as setting:
         shown = {"Bearer sk-a": render(m=4_096), "Bearer sk-b": render(m=16_384)}
-        room.toy.intercept = lambda seen: answering(shown[dict(seen.headers)["Authorization"]])
-        room.notice("a", key=b"sk-a")
-        room.notice("b", key=b"sk-b")
-        await room.settles()
-        assert [await room.window(owner) for owner in ("a", "b", "c")] == [4_096, 16_384, None]
+        setting.toy.intercept = lambda seen: answering(shown[dict(seen.headers)["Authorization"]])
+        setting.notice("a", key=b"sk-a")
+        setting.notice("b", key=b"sk-b")
+        await setting.settle()
+        assert [await setting.window(owner) for owner in ("a", "b", "c")] == [4_096, 16_384, None]
 
 
-async def test_it_is_asked_again_after_an_hour_and_not_before() -> None:
-    async with opening_room() as room:
+async def test_an_upstream_is_asked_again_after_an_hour_and_not_before() -> None:
+    async with opened() as setting:
         for later, asked in ((0, 1), (3_500, 1), (200, 2), (10, 2)):
-            room.clock.now += later
-            room.toy.raw_answers[LIST] = answering(render(m=4_096 * (asked + 1)))
-            room.notice()
-            room.notice()
-            await room.settles()
-            assert len(room.asked) == asked
-        assert await room.window() == 3 * 4_096
+            setting.clock.now += later
+            setting.toy.raw_answers[LIST] = answering(render(m=4_096 * (asked + 1)))
+            setting.notice()
+            setting.notice()
+            await setting.settle()
+            assert len(setting.asked) == asked
+        assert await setting.window() == 3 * 4_096
 
 
 FAILURES = [
@@ -161,137 +161,139 @@ FAILURES = [
 
 
 @pytest.mark.parametrize("failure", FAILURES, ids=lambda answer: f"{answer.status}-{answer.headers}")
-async def test_after_a_failure_it_is_left_alone_for_five_minutes_and_the_old_list_stays(
+async def test_after_a_failure_it_is_asked_again_in_five_minutes_and_the_old_list_stays(
     failure: RawAnswer,
 ) -> None:
-    async with opening_room() as room:
-        room.notice()
-        await room.settles()
-        room.toy.raw_answers[LIST] = failure
+    async with opened() as setting:
+        setting.notice()
+        await setting.settle()
+        setting.toy.raw_answers[LIST] = failure
         for later, asked in ((3_700, 2), (290, 2), (20, 3)):
-            room.clock.now += later
-            room.notice()
-            await room.settles()
-            assert [seen.path for seen in room.asked] == ["/v1/models"] * asked
-            assert await room.window() == 8_192
+            setting.clock.now += later
+            setting.notice()
+            await setting.settle()
+            assert [seen.path for seen in setting.asked] == ["/v1/models"] * asked
+            assert await setting.window() == 8_192
 
 
-async def test_an_upstream_that_is_not_there_costs_nothing() -> None:
-    async with opening_room() as room:
-        gone = replace(room.upstream, base_url="http://127.0.0.1:1/v1")
-        room.discovery.notice("t", gone, "m", CALLER)
-        await room.settles()
-        assert await room.window() is None
+async def test_an_unreachable_upstream_does_no_harm() -> None:
+    async with opened() as setting:
+        gone = replace(setting.upstream, base_url="http://127.0.0.1:1/v1")
+        setting.discovery.notice("t", gone, "m", CLIENT)
+        await setting.settle()
+        assert await setting.window() is None
 
 
 @pytest.mark.parametrize("body", [b"", b"<html>", b"[" * 50_000, b'{"data": 7}'], ids=lambda body: body[:9])
-async def test_an_answer_that_is_no_list_is_an_answer(body: bytes) -> None:
-    async with opening_room() as room:
-        room.toy.raw_answers[LIST] = answering(body)
-        room.notice()
-        await room.settles()
-        room.clock.now += 1_000
-        room.notice()
-        await room.settles()
-        assert len(room.asked) == 1
-        assert await room.window() is None
+async def test_a_response_that_is_not_a_list_counts_as_an_empty_one(body: bytes) -> None:
+    async with opened() as setting:
+        setting.toy.raw_answers[LIST] = answering(body)
+        setting.notice()
+        await setting.settle()
+        setting.clock.now += 1_000
+        setting.notice()
+        await setting.settle()
+        assert len(setting.asked) == 1
+        assert await setting.window() is None
 
 
-async def test_a_compressed_list_is_understood() -> None:
-    async with opening_room() as room:
-        room.toy.raw_answers[LIST] = answering(render(m=4_096), delivery=Delivery(gzip=True))
-        room.notice()
-        await room.settles()
-        assert await room.window() == 4_096
+async def test_a_compressed_list_is_read() -> None:
+    async with opened() as setting:
+        setting.toy.raw_answers[LIST] = answering(render(m=4_096), delivery=Delivery(gzip=True))
+        setting.notice()
+        await setting.settle()
+        assert await setting.window() == 4_096
 
 
 @pytest.mark.parametrize("is_packed", [False, True], ids=["plain", "packed"])
-async def test_no_more_than_a_model_list_is_read(is_packed: bool) -> None:
-    async with opening_room() as room:
+async def test_a_response_that_is_too_long_for_a_list_is_not_read_to_its_end(is_packed: bool) -> None:
+    async with opened() as setting:
         body = render(m=4_096) + b" " * MOST_BYTES
         packed = (("Content-Encoding", "deflate"),)
-        room.toy.raw_answers[LIST] = (
+        setting.toy.raw_answers[LIST] = (
             answering(zlib.compress(body), headers=packed) if is_packed else answering(body)
         )
-        room.notice()
-        await room.settles()
-        assert await room.window() is None
+        setting.notice()
+        await setting.settle()
+        assert await setting.window() is None
 
 
 async def test_a_cookie_of_one_tenant_is_not_sent_for_another() -> None:
-    async with opening_room() as room:
-        room.toy.raw_answers[LIST] = answering(render(m=4_096), headers=(("Set-Cookie", "a=1; Path=/"),))
+    async with opened() as setting:
+        setting.toy.raw_answers[LIST] = answering(render(m=4_096), headers=(("Set-Cookie", "a=1; Path=/"),))
         for owner in ("a", "b"):
-            room.notice(owner)
-            await room.settles()
-        assert len(room.asked) == 2
-        assert all(name.lower() != "cookie" for seen in room.asked for name, _ in seen.headers)
+            setting.notice(owner)
+            await setting.settle()
+        assert len(setting.asked) == 2
+        assert all(name.lower() != "cookie" for seen in setting.asked for name, _ in seen.headers)
 
 
-async def test_where_the_window_is_configured_or_asking_is_off_nobody_is_asked() -> None:
-    async with opening_room() as room:
-        room.notice(model="set-1")
-        room.discovery.notice("t", replace(room.upstream, discover=False), "m", CALLER)
-        assert not room.discovery.is_asking
-        room.notice(model="m")
-        assert room.discovery.is_asking
+async def test_the_upstream_is_not_asked_if_the_window_is_configured_or_asking_is_off() -> None:
+    async with opened() as setting:
+        setting.notice(model="set-1")
+        setting.discovery.notice("t", replace(setting.upstream, discover=False), "m", CLIENT)
+        assert not setting.discovery.is_asking
+        setting.notice(model="m")
+        assert setting.discovery.is_asking
 
 
-async def test_a_crowd_of_new_callers_does_not_become_one_of_ours() -> None:
-    async with opening_room() as room:
-        room.toy.raw_answers[LIST] = answering(b"", delivery=Delivery(never=True))
+async def test_many_new_clients_at_once_cause_a_bounded_number_of_requests() -> None:
+    async with opened() as setting:
+        setting.toy.raw_answers[LIST] = answering(b"", delivery=Delivery(never=True))
         for number in range(200):
-            room.notice(f"key:{number}")
-        await wait_until(lambda: len(room.asked) == 32)
+            setting.notice(f"key:{number}")
+        await wait_until(lambda: len(setting.asked) == 32)
         await asyncio.sleep(0.05)
-        assert len(room.asked) == 32
+        assert len(setting.asked) == 32
 
 
-async def test_closing_ends_what_is_under_way() -> None:
-    async with opening_room() as room:
-        room.toy.raw_answers[LIST] = answering(b"", delivery=Delivery(never=True))
-        room.notice()
-        await wait_until(lambda: bool(room.asked))
-        await room.discovery.close()
-        assert not room.discovery.is_asking
-        await wait_until(lambda: room.asked[0].disconnected)
+async def test_closing_cancels_requests_that_are_under_way() -> None:
+    async with opened() as setting:
+        setting.toy.raw_answers[LIST] = answering(b"", delivery=Delivery(never=True))
+        setting.notice()
+        await wait_until(lambda: bool(setting.asked))
+        await setting.discovery.close()
+        assert not setting.discovery.is_asking
+        await wait_until(lambda: setting.asked[0].disconnected)
 
 
-async def test_one_line_says_what_was_found_and_no_key(caplog: pytest.LogCaptureFixture) -> None:
+async def test_the_log_says_how_many_models_were_found_and_names_no_key(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     caplog.set_level(logging.DEBUG)
-    async with opening_room() as room:
-        room.toy.raw_answers[LIST] = answering(render(m=4_096, n=8_192))
+    async with opened() as setting:
+        setting.toy.raw_answers[LIST] = answering(render(m=4_096, n=8_192))
         for owner in ("a", "b"):
-            room.notice(owner)
-            await room.settles()
-        room.toy.raw_answers[LIST] = answering(b"", status=403)
-        room.notice("c")
-        await room.settles()
+            setting.notice(owner)
+            await setting.settle()
+        setting.toy.raw_answers[LIST] = answering(b"", status=403)
+        setting.notice("c")
+        await setting.settle()
     assert caplog.text.count("limits of 2 models found at upstream default") == 1
     assert "status 403" in caplog.text
-    assert "sk-caller" not in caplog.text
+    assert "sk-client" not in caplog.text
 
 
-async def test_where_only_messages_are_spoken_it_is_asked_as_anthropic_wants_it() -> None:
-    async with opening_room(api_key=SecretStr("sk-own"), formats=frozenset({"messages"})) as room:
+async def test_an_upstream_with_the_messages_format_only_is_asked_in_anthropics_way() -> None:
+    async with opened(api_key=SecretStr("sk-own"), formats=frozenset({"messages"})) as setting:
         answer = {"data": [{"type": "model", "id": "m", "max_input_tokens": 200_000, "max_tokens": 64_000}]}
-        room.toy.raw_answers[LIST] = answering(json.dumps(answer).encode())
-        room.notice()
-        await room.settles()
-        [seen] = room.asked
+        setting.toy.raw_answers[LIST] = answering(json.dumps(answer).encode())
+        setting.notice()
+        await setting.settle()
+        [seen] = setting.asked
         headers = {name.lower(): value for name, value in seen.headers}
         assert seen.path == "/v1/models?limit=1000"
         assert (headers["x-api-key"], headers["anthropic-version"]) == ("sk-own", "2023-06-01")
         assert "authorization" not in headers
-        limits = await room.book.load("t", "default", "m")
+        limits = await setting.book.load(ServedModel("t", "default", "m"))
         assert (limits.input, limits.output) == (200_000, 64_000)
 
 
-async def test_where_a_caller_names_a_version_its_own_is_sent() -> None:
-    async with opening_room(formats=frozenset({"messages"})) as room:
-        headers = [(b"x-api-key", b"sk-caller"), (b"Anthropic-Version", b"2099-01-01")]
-        room.discovery.notice("t", room.upstream, "m", headers)
-        await room.settles()
-        [seen] = room.asked
+async def test_a_version_that_the_client_names_is_sent() -> None:
+    async with opened(formats=frozenset({"messages"})) as setting:
+        headers = [(b"x-api-key", b"sk-client"), (b"Anthropic-Version", b"2099-01-01")]
+        setting.discovery.notice("t", setting.upstream, "m", headers)
+        await setting.settle()
+        [seen] = setting.asked
         versions = [value for name, value in seen.headers if name.lower() == "anthropic-version"]
         assert versions == ["2099-01-01"]

@@ -11,18 +11,18 @@ from gateway.settings import load_settings
 SMALL, LARGE = {"m": Limits(context=4_096)}, {"m": Limits(context=8_192)}
 
 
-def test_what_one_viewer_sees_is_not_shown_to_another() -> None:
+def test_a_list_is_not_shown_to_another_viewer() -> None:
     lists = ModelLists()
     lists.keep("a", "up", SMALL)
     lists.keep("b", "up", LARGE)
-    assert lists.read("a", "up", "m") == Limits(context=4_096)
-    assert lists.read("b", "up", "m") == Limits(context=8_192)
-    assert lists.read("a", "other", "m") is None
-    assert lists.read("c", "up", "m") is None
-    assert lists.read("a", "up", "n") is None
+    assert lists.find("a", "up", "m") == Limits(context=4_096)
+    assert lists.find("b", "up", "m") == Limits(context=8_192)
+    assert lists.find("a", "other", "m") is None
+    assert lists.find("c", "up", "m") is None
+    assert lists.find("a", "up", "n") is None
 
 
-def test_an_empty_list_is_an_answer_too() -> None:
+def test_an_empty_list_counts_as_a_response() -> None:
     lists = ModelLists()
     assert not lists.has("a", "up")
     lists.keep("a", "up", {})
@@ -34,8 +34,8 @@ def test_a_newer_list_replaces_the_older_one_for_its_viewer_only() -> None:
     assert lists.keep("a", "up", SMALL)
     assert not lists.keep("b", "up", dict(SMALL))
     assert lists.keep("a", "up", LARGE)
-    assert lists.read("a", "up", "m") == Limits(context=8_192)
-    assert lists.read("b", "up", "m") == Limits(context=4_096)
+    assert lists.find("a", "up", "m") == Limits(context=8_192)
+    assert lists.find("b", "up", "m") == Limits(context=4_096)
 
 
 def test_many_viewers_of_one_list_cost_the_memory_of_one() -> None:
@@ -43,16 +43,16 @@ def test_many_viewers_of_one_list_cost_the_memory_of_one() -> None:
     listed = {f"vendor/model-{number}": Limits(context=4_096) for number in range(400)}
     for viewer in range(1_000):
         lists.keep(f"key:{viewer}", "up", dict(listed))
-    assert all(lists.read(f"key:{viewer}", "up", "vendor/model-7") for viewer in range(1_000))
+    assert all(lists.find(f"key:{viewer}", "up", "vendor/model-7") for viewer in range(1_000))
 
 
-def test_lists_are_bounded_and_those_not_read_for_longest_go_first() -> None:
+def test_lists_are_bounded_and_the_least_recently_used_are_dropped_first() -> None:
     lists = ModelLists()
     for viewer in range(100):
         # A list of its own for each: some 700 KB.
         listed = {f"m-{number}": Limits(context=1_000 + viewer) for number in range(2_000)}
         lists.keep(f"key:{viewer}", "up", listed)
-    held = [viewer for viewer in range(100) if lists.read(f"key:{viewer}", "up", "m-0")]
+    held = [viewer for viewer in range(100) if lists.find(f"key:{viewer}", "up", "m-0")]
     assert held == list(range(100 - len(held), 100))
     assert 5 <= len(held) <= 15
 
