@@ -86,6 +86,64 @@ def test_no_file_is_named_after_nothing() -> None:
     assert [_name(path) for path in _MODULES if path.stem in nameless] == []
 
 
+def test_at_most_six_modules_lie_flat_in_the_package() -> None:
+    flat = {path.stem for path in _PACKAGE.glob("*.py")} - {"__init__"}
+    assert len(flat) <= 6, flat
+
+
+def test_no_private_member_of_another_package_is_used() -> None:
+    """As far as the source shows: members of imported names and of classes with an imported base."""
+    assert [f"{_name(p)}:{line}" for p in _MODULES for line in _find_private_access(_parse(p))] == []
+
+
+def _find_private_access(tree: ast.Module) -> Iterator[int]:
+    foreign = {name for node in ast.walk(tree) for name in _list_foreign_names(node)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and _is_private(node.attr) and _find_root(node.value) in foreign:
+            yield node.lineno
+        if isinstance(node, ast.ClassDef) and foreign & {_find_root(base) for base in node.bases}:
+            yield from _find_inherited_private(node)
+
+
+def _list_foreign_names(node: ast.AST) -> Iterator[str]:
+    """The names that an import from outside of the gateway binds."""
+    if isinstance(node, ast.Import):
+        yield from ((alias.asname or alias.name).partition(".")[0] for alias in node.names)
+    elif isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] != "gateway":
+        yield from (alias.asname or alias.name for alias in node.names)
+
+
+def _find_inherited_private(owner: ast.ClassDef) -> Iterator[int]:
+    """Private members of `self` that the class neither defines nor assigns."""
+    members = [
+        node for node in ast.walk(owner) if isinstance(node, ast.Attribute) and _find_root(node) == "self"
+    ]
+    own = {node.attr for node in members if isinstance(node.ctx, ast.Store)}
+    own |= {node.name for node in owner.body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}
+    own |= {
+        n.target.id for n in owner.body if isinstance(n, ast.AnnAssign) and isinstance(n.target, ast.Name)
+    }
+    own |= {
+        t.id for n in owner.body if isinstance(n, ast.Assign) for t in n.targets if isinstance(t, ast.Name)
+    }
+    yield from (
+        node.lineno
+        for node in members
+        if isinstance(node.value, ast.Name) and _is_private(node.attr) and node.attr not in own
+    )
+
+
+def _find_root(node: ast.AST) -> str:
+    """The name that a chain of members begins with."""
+    while isinstance(node, ast.Attribute | ast.Subscript):
+        node = node.value
+    return node.id if isinstance(node, ast.Name) else ""
+
+
+def _is_private(name: str) -> bool:
+    return name.startswith("_") and not name.startswith("__")
+
+
 def test_tests_draw_no_random_number_without_a_seed() -> None:
     calls = (
         (path, node)
