@@ -13,7 +13,7 @@ from aiohttp import web
 from gateway.admin.event_stream import EventStream
 from gateway.compaction.manual import ManualCompaction
 from gateway.conversations.registry import ConversationRecord, Registry
-from gateway.core.compaction.command import LONGEST_INSTRUCTIONS_CHARS
+from gateway.core.compaction.manual import LONGEST_INSTRUCTIONS_CHARS
 from gateway.reporting.compaction_log import CompactionLogWriter, Entry
 from gateway.reporting.metrics import CONTENT_TYPE, Metrics
 from gateway.reporting.originals import OriginalsArchive, RemovedMessages

@@ -11,13 +11,13 @@ import msgspec
 from gateway.compaction.compactor import Compactor, make_marker, save_marker
 from gateway.conversations.turn import Turn
 from gateway.core.compaction.manual import (
+    Compacted,
     Failed,
-    Folded,
     ManualOutcome,
-    NothingToFold,
+    NothingToCompact,
     choose_manual_cut,
     choose_remaining_cut,
-    measure_fold,
+    measure_compaction,
 )
 from gateway.core.compaction.request import CompactionRequest
 from gateway.core.compaction.situation import Situation
@@ -91,7 +91,7 @@ class ManualCompaction:
         if done is not None:
             return done
         outcome = await self._compact_in_steps(turn, instructions, _make_place(turn))
-        if isinstance(outcome, Folded):
+        if isinstance(outcome, Compacted):
             # The head is written first, so that an outcome in the store always has its pivot in force.
             self._state.heads.flush()
             self._state.tasks.save_command(turn.owner, key, outcome)
@@ -112,7 +112,7 @@ class ManualCompaction:
         whole = choose_manual_cut(situation)
         if whole is None:
             self._reporter.note_nothing_to_fold(turn, request)
-            return NothingToFold()
+            return NothingToCompact()
         result = first = await self._compactor.start(turn, situation, whole, request)
         newest = result.pivot
         while result.pivot is not None:
@@ -125,7 +125,7 @@ class ManualCompaction:
         if newest is None:
             return Failed(result.failure)
         self._state.pivots.put_in_force(turn.conversation_id, newest, place)
-        return measure_fold(whole, newest, first.pre_tokens)
+        return measure_compaction(whole, newest, first.pre_tokens)
 
     async def _gather_when_free(self, turn: Turn) -> Situation:
         """The situation once no other compaction of this chain is in progress.

@@ -12,11 +12,11 @@ from gateway.compaction.summary_client import SummaryCall, SummaryModel, Summary
 from gateway.conversations.turn import Turn
 from gateway.core.compaction.chunks import (
     Attempt,
-    FoldedHistory,
     Quoting,
-    find_chunks,
-    find_whole,
-    from_originals,
+    ReplacedHistory,
+    find_chunk_attempts,
+    find_whole_attempts,
+    rebase_on_originals,
     shrink_cut,
 )
 from gateway.core.compaction.cut import Cut
@@ -87,7 +87,7 @@ class SummaryCallBuilder:
 
         Messages behind a digest are summarized from the originals if one call holds them.
         """
-        originals = from_originals(cut, situation.pivots, situation.weights)
+        originals = rebase_on_originals(cut, situation.pivots, situation.weights)
         if originals is not None:
             fitted = await self._fit(turn, situation, originals, replace(budget, calls=0))
             if fitted is not None:
@@ -103,7 +103,7 @@ class SummaryCallBuilder:
         most = min(window, limits.input or NO_LIMIT, budget.most_tokens)
         entries = await asyncio.to_thread(read_entries, turn, cut)
         sizes = situation.sizes.messages[cut.start : cut.covers]
-        history = FoldedHistory(situation.conversation, cut, entries, sizes)
+        history = ReplacedHistory(situation.conversation, cut, entries, sizes)
         frame = await self._count(turn, make_parts(turn.policy, cut, (), Quoting()))
         attempts = await asyncio.to_thread(_list_attempts, history, most / ratio - frame, budget.calls)
         for attempt in attempts:
@@ -211,9 +211,9 @@ def _smaller(first: int | None, second: int | None) -> int | None:
     return min((each for each in (first, second) if each is not None), default=None)
 
 
-def _list_attempts(history: FoldedHistory, room_tokens: float, calls: int) -> list[Attempt]:
-    attempts = list(find_whole(history, room_tokens))
-    return [*attempts, *find_chunks(history, room_tokens, calls)] if calls else attempts
+def _list_attempts(history: ReplacedHistory, room_tokens: float, calls: int) -> list[Attempt]:
+    attempts = list(find_whole_attempts(history, room_tokens))
+    return [*attempts, *find_chunk_attempts(history, room_tokens, calls)] if calls else attempts
 
 
 def _choose_format(turn: Turn, upstream: UpstreamSettings) -> WireFormat:

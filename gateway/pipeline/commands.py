@@ -9,8 +9,7 @@ from typing import Final
 from gateway.compaction.manual import ManualCompaction
 from gateway.conversations.recognizer import Received
 from gateway.conversations.turn import Turn
-from gateway.core.compaction.command import describe, may_be_command, parse_compact
-from gateway.core.compaction.manual import UnderWay
+from gateway.core.compaction.manual import InProgress, describe_outcome, may_be_command, parse_compact
 from gateway.downstream.responder import Responder
 from gateway.headers import X_GATEWAY_CONVERSATION
 from gateway.settings import Settings
@@ -34,12 +33,12 @@ class Commands:
         task = self._manual.compact(turn, instructions)
         seconds = turn.policy.summary.deadline_seconds
         is_done = task is not None and await client.wait_for(task, headers, seconds)
-        outcome = task.result() if task is not None and is_done else UnderWay()
+        outcome = task.result() if task is not None and is_done else InProgress()
         response = LocalResponse(
             id=turn.received.conversation.key.hex()[:_ID_DIGITS],
             model=turn.model,
             created_seconds=int(time.time()),
-            text=describe(outcome),
+            text=describe_outcome(outcome),
             is_streamed=turn.received.body.envelope.is_streaming,
         )
         await client.reply(turn.received.form.render_local_response(response), headers)

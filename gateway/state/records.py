@@ -10,7 +10,7 @@ import msgspec
 from pydantic import TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
 
-from gateway.core.compaction.manual import Folded
+from gateway.core.compaction.manual import Compacted
 from gateway.core.history.cleared_results import ResultHashesRecord
 from gateway.core.history.head import Head
 from gateway.core.history.pivot import Batch, Pivot
@@ -42,7 +42,7 @@ class Marker:
 
 _adapters: Final[dict[type, TypeAdapter[Any]]] = {
     kind: TypeAdapter(kind)
-    for kind in (Head, Pivot, Batch, ResultHashesRecord, Marker, Calibration, Learned, Folded)
+    for kind in (Head, Pivot, Batch, ResultHashesRecord, Marker, Calibration, Learned, Compacted)
 }
 _envelope_decoder: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 

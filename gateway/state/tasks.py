@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from gateway.core.compaction.manual import Folded
+from gateway.core.compaction.manual import Compacted
 from gateway.lru import Lru
 from gateway.state.heads import Heads
 from gateway.state.record_cache import RecordStore, Storage
@@ -16,7 +16,7 @@ class Tasks:
     def __init__(self, storage: Storage, heads: Heads) -> None:
         self._heads = heads
         self._markers = RecordStore(Marker, "marker", storage)
-        self._commands = RecordStore(Folded, "command", storage)
+        self._commands = RecordStore(Compacted, "command", storage)
         # Markers that the next request of their chain takes, by that chain.
         self._waiting: Lru[str, Marker] = Lru(_WAITING_BYTES)
 
@@ -47,11 +47,11 @@ class Tasks:
     def drop_marker(self, key: str) -> None:
         self._markers.delete(key)
 
-    async def load_command(self, owner: str, key: str) -> Folded | None:
+    async def load_command(self, owner: str, key: str) -> Compacted | None:
         """What the command did. key: the chain of the request that the command was."""
         return await self._commands.load(owner, key)
 
-    def save_command(self, owner: str, key: str, folded: Folded) -> None:
+    def save_command(self, owner: str, key: str, folded: Compacted) -> None:
         self._commands.save(owner, key, folded)
 
     def _wait(self, marker: Marker) -> None:

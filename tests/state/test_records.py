@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.core.compaction.manual import Folded
+from gateway.core.compaction.manual import Compacted
 from gateway.core.history.cleared_results import ResultHashes, ResultHashesRecord
 from gateway.core.history.head import Head
 from gateway.core.history.pivot import Batch, Mark, Pivot
@@ -58,9 +58,9 @@ _RECORDS = [
     _LEARNED,
     _RESULT_HASHES,
     Calibration(1.25, 7, (1.25, 0.8)),
-    Folded(3, 2_000, 900),
+    Compacted(3, 2_000, 900),
 ]
-_KINDS: list[type] = [Head, Pivot, Batch, Marker, Learned, ResultHashesRecord, Calibration, Folded]
+_KINDS: list[type] = [Head, Pivot, Batch, Marker, Learned, ResultHashesRecord, Calibration, Compacted]
 
 
 def edited(record: object, **changes: Any) -> bytes:
@@ -172,7 +172,7 @@ _WRITTEN_BEFORE: list[tuple[Any, str]] = [
         '{"version":1,"owner":"t","record":{"ratio":1.25,"samples":7,"recent":[1.25,0.8]}}',
     ),
     (
-        Folded(3, 2_000, 900),
+        Compacted(3, 2_000, 900),
         '{"version":1,"owner":"t","record":{"messages":3,"before_tokens":2000,"after_tokens":900}}',
     ),
 ]

@@ -1,6 +1,6 @@
 from typing import Any
 
-from gateway.core.compaction.manual import Folded
+from gateway.core.compaction.manual import Compacted
 from gateway.state.records import Marker
 from tests.builders.state import make_head, make_state, make_store
 from tests.state.talk import talk
@@ -60,8 +60,8 @@ async def test_a_marker_that_is_left_waits_for_the_next_request_here_or_after_a_
 
 async def test_a_command_that_was_carried_out_is_known_after_a_restart_and_to_its_tenant_alone() -> None:
     store = await make_store()
-    make_state(store).tasks.save_command("t", "ab", Folded(3, 2_000, 900))
+    make_state(store).tasks.save_command("t", "ab", Compacted(3, 2_000, 900))
     again = make_state(store).tasks
-    assert await again.load_command("t", "ab") == Folded(3, 2_000, 900)
+    assert await again.load_command("t", "ab") == Compacted(3, 2_000, 900)
     assert await again.load_command("other", "ab") is None
     assert await again.load_command("t", "cd") is None

@@ -1,10 +1,11 @@
-"""When to stop asking a summariser that keeps failing. Values only; the caller brings the clock."""
+"""When to stop calling a summary model that keeps failing. Values only; the caller has the clock."""
 
 from dataclasses import dataclass
+from typing import Final
 
-# DESIGN §6: open after three failures in a row, half-open later.
-_FAILURES = 3
-_OPEN_SECONDS = 60.0
+# After three failures in a row the breaker opens; once the time is over, single attempts are allowed.
+_MOST_FAILURES: Final = 3
+_OPEN_SECONDS: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,14 +14,14 @@ class Breaker:
     retry_at_seconds: float = 0.0
 
     def allows(self, now_seconds: float) -> bool:
-        """Closed, or open for long enough that one attempt may try again."""
-        return self.failures < _FAILURES or now_seconds >= self.retry_at_seconds
+        """Whether it is closed, or has been open for long enough to try again."""
+        return self.failures < _MOST_FAILURES or now_seconds >= self.retry_at_seconds
 
     def with_failure(self, now_seconds: float) -> "Breaker":
         return Breaker(self.failures + 1, now_seconds + _OPEN_SECONDS)
 
     def with_attempt(self, now_seconds: float) -> "Breaker":
-        """While it is open only one attempt at a time is let through."""
-        if self.failures < _FAILURES:
+        """While it is open only one attempt at a time is allowed."""
+        if self.failures < _MOST_FAILURES:
             return self
         return Breaker(self.failures, now_seconds + _OPEN_SECONDS)

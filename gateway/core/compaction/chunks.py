@@ -1,8 +1,8 @@
-"""How much of a history can one summary call hold, and how much of each text does it quote?
+"""How much of a history fits one summary call, and how much of each text is quoted.
 
-DESIGN §6: tool outputs cut to 2,000 characters, then folded in chunks; each chunk is a pivot of its own,
-which the next one builds on. Sizes are guesses from what is known of each message: the caller counts what it
-is going to send, and takes the next attempt where that is too much.
+First tool outputs are cut to 2,000 characters; then the history is summarized in chunks. Each chunk becomes a
+pivot that the next one builds on. Sizes are guesses from what is known about each message: the caller counts
+what it would send, and takes the next attempt if that is too much.
 """
 
 from collections.abc import Iterator, Sequence
@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from math import ceil
 from typing import Final
 
-from gateway.core.compaction.cut import Cut
+from gateway.core.compaction.cut import Cut, sum_replaced
 from gateway.core.history.conversation import Conversation, is_boundary
 from gateway.core.history.pivot import Pivot
 from gateway.core.history.transcript import TranscriptEntry, list_entries
@@ -20,7 +20,7 @@ from gateway.core.sizing.calibrated_sizes import CalibratedSizes
 
 @dataclass(frozen=True, slots=True)
 class Quoting:
-    """Longer texts than `…_chars` are cut in the middle; tool_chars 0 leaves results and arguments out."""
+    """Longer texts are cut in the middle. With 0 for tool_chars results and arguments are left out."""
 
     tool_chars: int | None = None
     text_chars: int | None = None
@@ -28,16 +28,16 @@ class Quoting:
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """Fold up to `covers`, quoting like this."""
+    """Summarize the messages up to `covers`, quoted like this."""
 
     covers: int
     quoting: Quoting
 
 
-# Document 003 §5: contents cut to 2,000 characters. One call with shorter outputs comes before two calls: a
-# client is waiting (DECISIONS, chunks).
+# 003 (docs/sources.md) cuts contents to 2,000 characters. One call with shorter outputs is preferred to two
+# calls, because a client is waiting (DECISIONS, chunks).
 WHOLE: Final = (Quoting(), Quoting(2_000), Quoting(500))
-# Texts of people and of the model are cut last: what they say is what a summary is for.
+# Texts of people and of the model are cut last, because a summary is about what they say.
 CHUNKED: Final = (
     Quoting(2_000),
     Quoting(500),
@@ -47,59 +47,66 @@ CHUNKED: Final = (
     Quoting(0, 2_000),
     Quoting(0, 500),
 )
-# A guess that is off by less than this is worth a count.
-_WORTH_COUNTING: Final = 1.15
-# Of the room: what a chunk is guessed to take, and again if it took more than that.
-_FILLS: Final = (0.92, 0.7, 0.5, 0.3)
-# Groups are whole: a chunk is seldom filled to its end.
-_FILLED: Final = 0.85
-# Label and separators of one entry; the note inside a text that was cut.
+# A guess above the room by less than this factor is worth counting.
+_WORTH_COUNTING_FACTOR: Final = 1.15
+# Shares of the room to fill by the guess; the next one is used if a chunk turned out larger.
+_FILL_SHARES: Final = (0.92, 0.7, 0.5, 0.3)
+# Groups stay whole, so that a chunk is seldom filled completely.
+_USUAL_FILL_SHARE: Final = 0.85
+# The label and separators of an entry.
 _LABEL_TOKENS: Final = 8
+# The note inside a text that was cut.
 _NOTE_CHARS: Final = 48
 
 
 @dataclass(frozen=True, slots=True)
-class FoldedHistory:
-    """What a cut folds: each message from its start on, what it says and its raw size."""
+class ReplacedHistory:
+    """What a cut replaces: the messages from its start on."""
 
     conversation: Conversation
     cut: Cut
-    spoken: Sequence[TranscriptEntry]
+    messages: Sequence[TranscriptEntry]
+    # Raw sizes.
     sizes: Sequence[Size]
 
 
-def find_whole(history: FoldedHistory, room_tokens: float) -> Iterator[Attempt]:
-    """The attempts to fold all of it in one call that may fit the room (raw tokens), mildest first."""
+def find_whole_attempts(history: ReplacedHistory, room_tokens: float) -> Iterator[Attempt]:
+    """Attempts to summarize everything in one call that may fit the room (raw tokens), the longest quotes
+    first.
+    """
     for quoting in WHOLE:
-        if sum(_guess_all(history, quoting)) <= _WORTH_COUNTING * room_tokens:
+        if sum(_guess_all(history, quoting)) <= _WORTH_COUNTING_FACTOR * room_tokens:
             yield Attempt(history.cut.covers, quoting)
 
 
-def find_chunks(history: FoldedHistory, room_tokens: float, calls: int) -> Iterator[Attempt]:
-    """The next chunk of whole groups, the fullest first: quoted as mildly as `calls` calls can fold it all,
-    else as briefly as it goes.
+def find_chunk_attempts(history: ReplacedHistory, room_tokens: float, calls: int) -> Iterator[Attempt]:
+    """Attempts for the next chunk of whole groups, the largest chunk first.
+
+    Quotes are as long as they can be if `calls` calls are to summarize everything, else as short as possible.
     """
     quoting, guesses = CHUNKED[-1], [0.0]
     for quoting in CHUNKED:
         guesses = _guess_all(history, quoting)
-        if ceil(sum(guesses) / max(1.0, _FILLED * room_tokens)) <= calls:
+        if ceil(sum(guesses) / max(1.0, _USUAL_FILL_SHARE * room_tokens)) <= calls:
             break
-    for fill in _FILLS:
+    for fill in _FILL_SHARES:
         yield Attempt(_find_end(history, guesses, fill * room_tokens), quoting)
     yield Attempt(_find_end(history, guesses, 0.0), CHUNKED[-1])
 
 
 def shrink_cut(weights: CalibratedSizes, cut: Cut, covers: int) -> Cut:
-    """The cut that folds no more than its messages up to `covers`."""
+    """The same cut for its messages up to `covers` only."""
     if covers >= cut.covers:
         return cut
-    return replace(cut, covers=covers, replaced_tokens=_folded_tokens(weights, cut.base, cut.start, covers))
+    return replace(cut, covers=covers, replaced_tokens=sum_replaced(weights, cut.base, cut.start, covers))
 
 
-def from_originals(cut: Cut, pivots: Sequence[Pivot], weights: CalibratedSizes) -> Cut | None:
-    """The cut that folds again what a digest covers, for a client still sends it. None: it builds on none.
+def rebase_on_originals(cut: Cut, pivots: Sequence[Pivot], weights: CalibratedSizes) -> Cut | None:
+    """The same cut without the digest it builds on: the client still sends the originals, which are
+    summarized.
 
-    pivots: every eligible one, ascending; the newest real summary before the digest is built on.
+    It builds on the newest summary before the digest instead. None if the cut does not build on a digest.
+    pivots: all eligible ones, in ascending order.
     """
     if cut.base is None or not cut.base.is_digest:
         return None
@@ -107,12 +114,12 @@ def from_originals(cut: Cut, pivots: Sequence[Pivot], weights: CalibratedSizes) 
     base = real[-1] if real else None
     start = max(base.covers if base else 0, cut.base.opening_end)
     return replace(
-        cut, base=base, start=start, replaced_tokens=_folded_tokens(weights, base, start, cut.covers)
+        cut, base=base, start=start, replaced_tokens=sum_replaced(weights, base, start, cut.covers)
     )
 
 
-def _find_end(history: FoldedHistory, guesses: Sequence[float], room_tokens: float) -> int:
-    """As many whole groups as the room holds, at least one."""
+def _find_end(history: ReplacedHistory, guesses: Sequence[float], room_tokens: float) -> int:
+    """The end of as many whole groups as the room holds, at least one."""
     start, conversation = history.cut.start, history.conversation
     end, taken = start, 0.0
     for position, guess in enumerate(guesses, start=start):
@@ -124,36 +131,33 @@ def _find_end(history: FoldedHistory, guesses: Sequence[float], room_tokens: flo
     return end if end > start and taken > room_tokens else history.cut.covers
 
 
-def _guess_all(history: FoldedHistory, quoting: Quoting) -> list[float]:
-    return [_guess(spoken, size, quoting) for spoken, size in zip(history.spoken, history.sizes, strict=True)]
+def _guess_all(history: ReplacedHistory, quoting: Quoting) -> list[float]:
+    return [
+        _guess(message, size, quoting) for message, size in zip(history.messages, history.sizes, strict=True)
+    ]
 
 
-def _guess(spoken: TranscriptEntry, size: Size, quoting: Quoting) -> float:
-    """Raw tokens of one message as it is quoted: all its characters are taken for equally expensive."""
-    entries = list_entries((spoken,))
+def _guess(message: TranscriptEntry, size: Size, quoting: Quoting) -> float:
+    """Raw tokens of one message as quoted, if all its characters cost the same."""
+    entries = list_entries((message,))
     chars = sum(map(_count_chars, entries))
     density = max(0, size.tokens - sum(entry.media_tokens for entry in entries)) / max(1, chars)
     return sum(_guess_entry(entry, density, quoting) for entry in entries)
 
 
-def _count_chars(spoken: TranscriptEntry) -> int:
-    return len(spoken.text) + len(spoken.hidden) + sum(len(arguments) for _, arguments in spoken.calls)
+def _count_chars(entry: TranscriptEntry) -> int:
+    return len(entry.text) + len(entry.hidden) + sum(len(arguments) for _, arguments in entry.calls)
 
 
-def _guess_entry(spoken: TranscriptEntry, density: float, quoting: Quoting) -> float:
-    if spoken.is_result and quoting.tool_chars == 0:
+def _guess_entry(entry: TranscriptEntry, density: float, quoting: Quoting) -> float:
+    if entry.is_result and quoting.tool_chars == 0:
         return 0.0
-    shown = _shown_chars(len(spoken.text), quoting.tool_chars if spoken.is_result else quoting.text_chars)
-    shown += sum(_shown_chars(len(arguments), quoting.tool_chars) for _, arguments in spoken.calls)
-    return _LABEL_TOKENS * (1 + len(spoken.calls)) + shown * density
+    shown = _shown_chars(len(entry.text), quoting.tool_chars if entry.is_result else quoting.text_chars)
+    shown += sum(_shown_chars(len(arguments), quoting.tool_chars) for _, arguments in entry.calls)
+    return _LABEL_TOKENS * (1 + len(entry.calls)) + shown * density
 
 
 def _shown_chars(chars: int, most_chars: int | None) -> int:
     if most_chars is None or chars <= most_chars:
         return chars
     return most_chars + _NOTE_CHARS if most_chars else 0
-
-
-def _folded_tokens(weights: CalibratedSizes, base: Pivot | None, start: int, covers: int) -> int:
-    summary = base.tokens * weights.ratio if base is not None else 0.0
-    return int(sum(weights.messages[start:covers]) + summary)

@@ -1,29 +1,33 @@
-"""How long may the reply be? Upstreams refuse `prompt + requested output > window`.
+"""How long the reply may be. Upstreams refuse requests with `prompt + requested output > window`.
 
-Clamping beats compacting at half a window because a client asked for 32,000 tokens (DESIGN §4).
+Clamping the requested output is better than compacting at half a window because a client asked for 32,000
+tokens.
 """
+
+from typing import Final
 
 from gateway.core.limits.thresholds import cap_minimum_reply
 from gateway.core.sizing.estimate import Estimate
 
-# Never clamp below this: a shorter reply is no use to an agent.
-SMALLEST_REPLY_TOKENS = 1_024
-# Chat templates and hidden turns that no estimate sees.
-_SLACK_TOKENS = 64
+# A shorter reply is of no use to an agent.
+SMALLEST_REPLY_TOKENS: Final = 1_024
+# Chat templates and hidden turns, which no estimate includes.
+_SLACK_TOKENS: Final = 64
 
 
 def choose_output(
-    requested: int | None, context: int | None, estimate: Estimate, least: int = 0
+    requested: int | None, context: int | None, estimate: Estimate, minimum_reply: int = 0
 ) -> int | None:
-    """The number to put in the request instead, or None where the one that stands there fits.
+    """The number of tokens to request instead; None if the request needs no change or has no number.
 
-    Never raised, never below SMALLEST_REPLY_TOKENS or `least` (see `honour_least`); nothing where no number
-    was sent.
+    It is never above the requested one, nor below SMALLEST_REPLY_TOKENS or `minimum_reply`
+    (`cap_minimum_reply`).
     """
     if requested is None or context is None:
         return None
     left = context - estimate.tokens - estimate.unsure - _SLACK_TOKENS
     if requested <= left:
         return None
-    clamped = min(requested, max(left, SMALLEST_REPLY_TOKENS, cap_minimum_reply(least, context)))
+    least = max(SMALLEST_REPLY_TOKENS, cap_minimum_reply(minimum_reply, context))
+    clamped = min(requested, max(left, least))
     return clamped if clamped < requested else None

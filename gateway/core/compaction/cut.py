@@ -1,10 +1,11 @@
-"""Where to cut: which messages a new summary covers, and how much of it the summary may say.
+"""Where to cut: which messages a new summary replaces, and how long it may be.
 
-Knows sizes and lines. Never cuts inside an atomic group.
+Knows sizes and thresholds. A cut never separates an atomic group.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from gateway.core.compaction.shorten import choose_opening_chars
 from gateway.core.history.conversation import Conversation, find_replaceable_start, is_boundary
@@ -13,82 +14,72 @@ from gateway.core.limits.thresholds import Thresholds
 from gateway.core.policy import Keep
 from gateway.core.sizing.calibrated_sizes import CalibratedSizes
 
-# A prepared compaction must be worth its call: it frees at least this share of the hard line.
-WORTHWHILE_SHARE = 0.05
-# One without which the request is refused may free less, but not nothing.
-NEEDED_SHARE = 0.02
-# "smaller than what it replaces by >= 10 %" (DESIGN §6).
-SMALLER_SHARE = 0.9
-# What gives way last still keeps this share of the window: the opening, then the summary.
-_SMALLEST_SHARE = 0.02
+# A prepared compaction must be worth its call: it frees at least this share of the hard threshold.
+WORTHWHILE_SHARE: Final = 0.05
+# A compaction without which the request would be refused may free less.
+NEEDED_SHARE: Final = 0.02
+# A summary must be at least 10 % smaller than what it replaces.
+SMALLER_SHARE: Final = 0.9
+# The opening and then the summary give way last, and keep at least this share of the window.
+_SMALLEST_SHARE: Final = 0.02
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Cut:
-    """What one compaction does. Positions and true tokens.
+    """What one compaction does. Tokens are true tokens."""
 
-    base: the pivot whose summary the new one updates. start, covers: the positions that the summary replaces.
-    folded: tokens it replaces. cap: most it may hold. opening_chars: as in Pivot.
-    """
-
+    # The pivot whose summary the new one updates.
     base: Pivot | None
+    # The summary replaces the messages from `start` to `covers`.
     start: int
     covers: int
+    # The size of what it replaces.
     replaced_tokens: int
+    # The longest summary.
     cap_tokens: int
+    # As in Pivot.
     opening_chars: int | None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CutConstraints:
-    """What is fixed. base: the pivot to build on, None for the first one.
-
-    must_keep: position from which everything stays, whatever its size. lead: true tokens that the
-    conversation will still grow before the cut is applied; they become tail too.
-    """
-
+    # The pivot to build on, None for the first one.
     base: Pivot | None
+    # Everything from this position on stays, whatever its size.
     must_keep: int
+    # True tokens by which the conversation will still grow before the cut is applied. They become tail, too.
     lead: int = 0
 
 
 def choose_cut(
-    conversation: Conversation, weights: CalibratedSizes, lines: Thresholds, keep: Keep, parts: CutConstraints
+    conversation: Conversation,
+    weights: CalibratedSizes,
+    thresholds: Thresholds,
+    keep: Keep,
+    constraints: CutConstraints,
 ) -> Cut | None:
-    """The cut that leaves the largest tail within its budget, or None where there is nothing to fold.
+    """The cut with the largest tail within its budget, or None if there is nothing to replace.
 
-    A tail of messages may go half the way from the target to the hard line; a larger one is cut down to the
-    target, or each turn would compact.
-    What gives way where not all fits, in this order: tail beyond the open group, opening beyond its share,
-    cap.
+    A tail given in messages may reach halfway from the target to the hard threshold; a larger one is reduced
+    to the target, because otherwise every turn would compact. If not everything fits, these give way in this
+    order: the tail before the open group, the opening above its share, the summary.
     """
-    tokens, environment = weights.messages, weights.environment
+    tokens, base = weights.messages, constraints.base
     opening_end = find_replaceable_start(conversation, keeps_opening=keep.opening)
     opening = sum(tokens[:opening_end])
-    room = lines.target - environment - min(opening, lines.opening) - lines.summary
-    budget = min(lines.tail, room) - parts.lead
-    covers = _choose_position(conversation, tokens, budget, parts.must_keep)
-    if keep.tail_messages:
-        wanted = _back_to_boundary(conversation, len(tokens) - keep.tail_messages)
-        most = room + (lines.hard - lines.target) / 2
-        if sum(tokens[wanted:]) > most - parts.lead:
-            wanted = _forward_until_it_fits(
-                conversation, tokens, (wanted, parts.must_keep), room - parts.lead
-            )
-        covers = min(covers, wanted)
-    base = parts.base
+    covers = _choose_covers(conversation, weights, thresholds, keep, constraints, opening)
     start = max(base.covers if base else 0, opening_end)
     if covers <= start:
         return None
-    left = lines.hard - environment - sum(tokens[covers:])
-    smallest = _SMALLEST_SHARE * lines.window
-    kept = min(opening, max(min(lines.opening, left - lines.summary), smallest))
+    left = thresholds.hard - weights.environment - sum(tokens[covers:])
+    smallest = _SMALLEST_SHARE * thresholds.window
+    kept = min(opening, max(min(thresholds.opening, left - thresholds.summary), smallest))
     return Cut(
         base=base,
         start=start,
         covers=covers,
-        replaced_tokens=int(sum(tokens[start:covers]) + (base.tokens * weights.ratio if base else 0)),
-        cap_tokens=int(max(min(lines.summary, left - kept), min(lines.summary, smallest))),
+        replaced_tokens=sum_replaced(weights, base, start, covers),
+        cap_tokens=int(max(min(thresholds.summary, left - kept), min(thresholds.summary, smallest))),
         opening_chars=None
         if kept >= opening
         else _choose_opening_chars(weights, opening_end, kept / opening),
@@ -96,18 +87,43 @@ def choose_cut(
 
 
 def is_worthwhile(cut: Cut, minimum_tokens: float) -> bool:
-    """Does the summary free enough, even if it is as long as it may be?"""
+    """Whether the cut frees enough even if the summary is as long as it may be."""
     longest = min(cut.cap_tokens, SMALLER_SHARE * cut.replaced_tokens)
     return cut.replaced_tokens - longest >= minimum_tokens
 
 
-def _choose_position(
-    conversation: Conversation, tokens: Sequence[float], budget: float, must_keep: int
+def sum_replaced(weights: CalibratedSizes, base: Pivot | None, start: int, covers: int) -> int:
+    """True tokens of the messages `start:covers` and of the summary before them."""
+    summary = base.tokens * weights.ratio if base is not None else 0.0
+    return int(sum(weights.messages[start:covers]) + summary)
+
+
+def _choose_covers(
+    conversation: Conversation,
+    weights: CalibratedSizes,
+    thresholds: Thresholds,
+    keep: Keep,
+    constraints: CutConstraints,
+    opening: float,
 ) -> int:
-    """Walk back over whole groups while they fit the budget."""
-    position = must_keep
+    """The position where the tail begins."""
+    tokens, must_keep, lead = weights.messages, constraints.must_keep, constraints.lead
+    fixed = weights.environment + min(opening, thresholds.opening) + thresholds.summary
+    room = thresholds.target - fixed
+    covers = _find_tail(conversation, tokens, min(thresholds.tail, room) - lead, must_keep)
+    if not keep.tail_messages:
+        return covers
+    wanted = _find_boundary_before(conversation, len(tokens) - keep.tail_messages)
+    most = room + (thresholds.hard - thresholds.target) / 2
+    if sum(tokens[wanted:]) > most - lead:
+        wanted = _shrink_tail(conversation, tokens, wanted, must_keep, room - lead)
+    return min(covers, wanted)
+
+
+def _find_tail(conversation: Conversation, tokens: Sequence[float], budget: float, must_keep: int) -> int:
+    """The start of the largest tail of whole groups within the budget, at `must_keep` at the latest."""
+    position = at = must_keep
     kept = sum(tokens[must_keep:])
-    at = must_keep
     while at > 0:
         at -= 1
         kept += tokens[at]
@@ -118,25 +134,24 @@ def _choose_position(
     return position
 
 
-def _choose_opening_chars(weights: CalibratedSizes, opening_end: int, share: float) -> int:
-    sizes = weights.sizes.messages[:opening_end]
-    return choose_opening_chars(sizes, share * sum(size.tokens for size in sizes))
-
-
-def _back_to_boundary(conversation: Conversation, position: int) -> int:
+def _find_boundary_before(conversation: Conversation, position: int) -> int:
     position = max(position, 0)
     while position > 0 and not is_boundary(conversation, position):
         position -= 1
     return position
 
 
-def _forward_until_it_fits(
-    conversation: Conversation, tokens: Sequence[float], places: tuple[int, int], budget: float
+def _shrink_tail(
+    conversation: Conversation, tokens: Sequence[float], position: int, must_keep: int, budget: float
 ) -> int:
-    """`places`: where the tail should begin, and where it has to begin at the latest."""
-    position, must_keep = places
+    """Moves the start of the tail forward until it fits the budget, to `must_keep` at most."""
     kept = sum(tokens[position:])
     while position < must_keep and (kept > budget or not is_boundary(conversation, position)):
         kept -= tokens[position]
         position += 1
     return position
+
+
+def _choose_opening_chars(weights: CalibratedSizes, opening_end: int, share: float) -> int:
+    sizes = weights.sizes.messages[:opening_end]
+    return choose_opening_chars(sizes, share * sum(size.tokens for size in sizes))

@@ -1,99 +1,139 @@
-"""A compaction that a person asks for: what it folds, and what may become of it.
+"""Compactions that a person asks for: the command, what such a compaction replaces, and its outcome.
 
-The lines do not say when, only how much stays.
+Thresholds do not decide when it happens, only how much stays. Knows the texts, but no wire formats; the
+policy decides who may give the command.
 """
 
 from dataclasses import dataclass, replace
+from typing import Final, assert_never
 
 from gateway.core.compaction.cut import WORTHWHILE_SHARE, Cut, CutConstraints, choose_cut, is_worthwhile
 from gateway.core.compaction.situation import Situation
 from gateway.core.history.conversation import find_open_group
+from gateway.core.history.message import Message
 from gateway.core.history.pivot import Pivot
 from gateway.core.limits.model_limits import Limits
 from gateway.core.limits.thresholds import RequestSize, Thresholds, choose_thresholds
-from gateway.core.sizing.calibrated_sizes import CalibratedSizes, calibrate_sizes
 
-# Stands for a window that nobody told us, where the conversation is not larger itself.
-_STAND_IN_TOKENS = 128_000
-# A summary that is to be smaller than what it replaces must be told so; below this it says nothing.
-_CAP_SHARE = 0.5
-_SMALLEST_CAP_TOKENS = 256
-# For less than that no summary is written, and none that there is written anew: it would only lose.
-_LEAST_FOLDED_TOKENS = 256
+_COMMAND: Final = "/compact"
+# A longer text is a message that happens to begin like the command.
+LONGEST_INSTRUCTIONS_CHARS: Final = 8_000
+# Stands for an unknown window, unless the conversation is larger.
+_STAND_IN_WINDOW_TOKENS: Final = 128_000
+# The summary's cap as a share of what it replaces, so that the model knows to make it shorter than that.
+_CAP_SHARE: Final = 0.5
+# A shorter summary says nothing.
+_SMALLEST_CAP_TOKENS: Final = 256
+# Fewer messages are not worth a summary, and an earlier summary alone is not rewritten: it would only lose
+# facts.
+_LEAST_REPLACED_TOKENS: Final = 256
 
 
 @dataclass(frozen=True, slots=True)
-class Folded:
-    """messages: how many the summary replaces now. Tokens: estimates of what upstream is shown."""
+class Compacted:
+    """Done. A record; tokens are estimates of what is sent upstream."""
 
+    # The number of messages that the summary replaces.
     messages: int
     before_tokens: int
     after_tokens: int
 
 
 @dataclass(frozen=True, slots=True)
-class NothingToFold: ...
+class NothingToCompact: ...
 
 
 @dataclass(frozen=True, slots=True)
-class UnderWay:
-    """This one or another one; it is not known yet what it comes to."""
+class InProgress:
+    """This compaction or another one is not finished yet."""
 
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """reason: one of a few short ones, never anybody's words."""
-
+    # One of a few fixed texts of ours, never the words of a model or an upstream.
     reason: str
 
 
-ManualOutcome = Folded | NothingToFold | UnderWay | Failed
+ManualOutcome = Compacted | NothingToCompact | InProgress | Failed
+
+
+def may_be_command(message: Message) -> bool:
+    """Whether the text has to be read: it is a user's message of text alone."""
+    return message.role == "user" and not message.results and not message.has_media
+
+
+def parse_compact(text: str) -> str | None:
+    """The instructions of `/compact [instructions]`, maybe empty; None for any other text."""
+    name, *rest = text.split(maxsplit=1) or ("",)
+    instructions = rest[0].rstrip() if rest else ""
+    is_command = name == _COMMAND and len(instructions) <= LONGEST_INSTRUCTIONS_CHARS
+    return instructions if is_command else None
+
+
+def describe_outcome(outcome: ManualOutcome) -> str:
+    """The reply to the command. The model reads it, too, when the client sends it back. Sizes are
+    estimates.
+    """
+    match outcome:
+        case Compacted(messages, before, after):
+            return (
+                f"Compacted: {messages} earlier messages are now a summary. "
+                f"About {before:,} tokens before, {after:,} after."
+            )
+        case NothingToCompact():
+            return "Nothing to compact: there is no earlier turn to summarize. The conversation is unchanged."
+        case InProgress():
+            return "A compaction of this conversation is under way. It takes effect when it is done."
+        case Failed(reason):
+            return f"The compaction failed ({reason}). The conversation is unchanged."
+        case _:
+            assert_never(outcome)
 
 
 def choose_manual_cut(situation: Situation) -> Cut | None:
-    """All but the policy's tail; where that is not worth a call, all but the open group; None where there is
-    nothing to fold. Builds on what is in force.
+    """The cut that keeps the policy's tail, or only the open group if that is not worth a call.
+
+    It builds on the active pivot. None if there is nothing to replace.
     """
-    weights, lines = _weigh(situation)
+    thresholds = _choose_thresholds(situation)
     open_group = find_open_group(situation.conversation)
-    cut = _choose(situation, weights, lines, CutConstraints(base=situation.sticky, must_keep=open_group))
-    if cut is not None and is_worthwhile(cut, WORTHWHILE_SHARE * lines.hard):
+    cut = _choose_cut(situation, thresholds, CutConstraints(base=situation.sticky, must_keep=open_group))
+    if cut is not None and is_worthwhile(cut, WORTHWHILE_SHARE * thresholds.hard):
         return cut
     return choose_remaining_cut(situation, situation.sticky, open_group)
 
 
 def choose_remaining_cut(situation: Situation, base: Pivot | None, covers: int) -> Cut | None:
-    """What is left to fold up to `covers`, once `base` is made."""
-    weights, lines = _weigh(situation)
-    return _choose(situation, weights, replace(lines, tail=0), CutConstraints(base=base, must_keep=covers))
+    """The cut for what is left to replace up to `covers`, after `base` was made."""
+    thresholds = replace(_choose_thresholds(situation), tail=0)
+    return _choose_cut(situation, thresholds, CutConstraints(base=base, must_keep=covers))
 
 
-def measure_fold(whole: Cut, pivot: Pivot, before_tokens: int) -> Folded:
-    """What the pivot did that was made for this cut, in one call or several. before_tokens: what upstream
-    was shown until then.
+def measure_compaction(whole: Cut, pivot: Pivot, before_tokens: int) -> Compacted:
+    """The outcome for this cut, which ended in this pivot, after one call or several.
+
+    before_tokens: the size of what was sent upstream until then.
     """
     saved = pivot.saved_tokens - (whole.base.saved_tokens if whole.base else 0)
-    return Folded(pivot.covers - whole.start, before_tokens, max(0, before_tokens - saved))
+    return Compacted(pivot.covers - whole.start, before_tokens, max(0, before_tokens - saved))
 
 
-def _choose(
-    situation: Situation, weights: CalibratedSizes, lines: Thresholds, parts: CutConstraints
-) -> Cut | None:
-    cut = choose_cut(situation.conversation, weights, lines, situation.policy.keep, parts)
-    if cut is None or sum(weights.messages[cut.start : cut.covers]) < _LEAST_FOLDED_TOKENS:
+def _choose_cut(situation: Situation, thresholds: Thresholds, constraints: CutConstraints) -> Cut | None:
+    weights = situation.weights
+    cut = choose_cut(situation.conversation, weights, thresholds, situation.policy.keep, constraints)
+    if cut is None or sum(weights.messages[cut.start : cut.covers]) < _LEAST_REPLACED_TOKENS:
         return None
-    return replace(
-        cut, cap_tokens=min(cut.cap_tokens, max(_SMALLEST_CAP_TOKENS, int(_CAP_SHARE * cut.replaced_tokens)))
-    )
+    longest_tokens = max(_SMALLEST_CAP_TOKENS, int(_CAP_SHARE * cut.replaced_tokens))
+    return replace(cut, cap_tokens=min(cut.cap_tokens, longest_tokens))
 
 
-def _weigh(situation: Situation) -> tuple[CalibratedSizes, Thresholds]:
-    weights = calibrate_sizes(situation.conversation, situation.sizes, situation.known)
-    demand = RequestSize(growth=situation.growth, floor=int(weights.environment))
-    lines = choose_thresholds(situation.policy, situation.limits, demand)
-    if lines is None:
-        whole = int(2 * (weights.environment + sum(weights.messages)))
-        stand_in = Limits(context=max(_STAND_IN_TOKENS, whole))
-        lines = choose_thresholds(situation.policy, stand_in, demand)
-    assert lines is not None  # the stand-in has a window
-    return weights, lines
+def _choose_thresholds(situation: Situation) -> Thresholds:
+    weights = situation.weights
+    size = RequestSize(growth=situation.growth, floor=int(weights.environment))
+    thresholds = choose_thresholds(situation.policy, situation.limits, size)
+    if thresholds is None:
+        whole_tokens = int(2 * (weights.environment + sum(weights.messages)))
+        stand_in = Limits(context=max(_STAND_IN_WINDOW_TOKENS, whole_tokens))
+        thresholds = choose_thresholds(situation.policy, stand_in, size)
+    assert thresholds is not None  # The stand-in has a window.
+    return thresholds

@@ -1,6 +1,6 @@
-"""Which old tool results are worth forgetting? Documents 000 §5, 003 §9 and 004.
+"""Which old tool results to clear or shorten (000, 003 and 004 in docs/sources.md).
 
-Knows positions and sizes. A result that is marked stays marked: sending it in full again would break the
+Knows positions and sizes. A marked result stays marked: sending it in full again would break the cached
 prefix a second time.
 """
 
@@ -16,9 +16,11 @@ from gateway.core.sizing.calibrated_sizes import CalibratedSizes
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PruneThresholds:
-    """protect: newest tool output that stays. minimum: smallest batch worth a break of the prefix. Tokens."""
+    """Tokens."""
 
+    # The newest tool output, which is not touched.
     protect: int
+    # The smallest batch that is worth breaking the cached prefix for.
     minimum: int
 
 
@@ -36,21 +38,21 @@ def choose_results(
     pruning: Pruning,
     thresholds: PruneThresholds,
 ) -> tuple[int, ...]:
-    """Positions to shorten, oldest first; none if they are not worth a batch.
+    """Positions to shorten, the oldest first; none if they are not worth a batch.
 
-    Walks from the newest message to the oldest: skips the open group, the newest `keep_turns` user turns and
-    `keep_messages`, and protected tools; stops at the pivot and at a result already marked; protects the
-    newest tokens, of results or of everything.
+    Goes from the newest message to the oldest. It skips the open group, the newest `keep_turns` user turns
+    and `keep_messages`, and protected tools; it stops at the pivot and at a result that is already marked.
+    The newest tokens, of results or of everything, are protected.
     """
-    tokens = _weigh(weights, pruning)
+    tokens = _measure_messages(weights, pruning)
     names = find_tool_names(conversation)
-    walked = _find_walked(conversation, view, pruning)
+    candidates = _find_candidates(conversation, view, pruning)
     chosen: list[int] = []
     seen = 0.0
     for position in range(len(tokens) - 1, view.start - 1, -1):
-        if position in walked and position in view.marks:
+        if position in candidates and position in view.marks:
             break
-        is_prunable = position in walked and not _is_protected(names[position], pruning)
+        is_prunable = position in candidates and not _is_protected(names[position], pruning)
         if not is_prunable and pruning.protects == "results":
             continue
         before, seen = seen, seen + tokens[position]
@@ -63,8 +65,8 @@ def choose_results(
     return tuple(reversed(chosen)) if worth > thresholds.minimum else ()
 
 
-def _weigh(weights: CalibratedSizes, pruning: Pruning) -> list[float]:
-    """Each message by what upstream counts for it, or by the estimate of its words alone."""
+def _measure_messages(weights: CalibratedSizes, pruning: Pruning) -> list[float]:
+    """The tokens of each message, calibrated or by the estimator alone."""
     if pruning.calibrated:
         tokens = list(weights.messages)
     else:
@@ -74,36 +76,38 @@ def _weigh(weights: CalibratedSizes, pruning: Pruning) -> list[float]:
 
 
 def _is_protected(tools: Sequence[str], pruning: Pruning) -> bool:
-    """Results of several tools in one message are protected together."""
+    """Whether one of the tools is protected; results of several tools in one message are protected
+    together.
+    """
     return any(
         tool in pruning.protected_tools or tool.startswith(pruning.protected_prefixes) for tool in tools
     )
 
 
 def _is_long(size: Size, pruning: Pruning) -> bool:
-    """A picture has no characters; cleared it gets shorter all the same."""
+    """Whether the texts are long enough; if there is no limit, a picture without text is cleared, too."""
     least = max(pruning.over_chars, pruning.keep_chars or 0)
     return not least or size.chars > least
 
 
 def _saved_share(size: Size, pruning: Pruning) -> float:
-    """The documents count a cleared result as a whole, its placeholder aside."""
+    """The source documents count a cleared result completely, without its placeholder."""
     cut = 1.0 if pruning.keep_chars is None else 1.0 - pruning.keep_chars / max(size.chars, 1)
     return cut * _removable_share(size)
 
 
 def _removable_share(size: Size) -> float:
-    """Of a message that holds more than results: what of it marks may take."""
+    """The part of a message that marks can remove, if it contains more than results."""
     return size.removable / max(size.tokens, 1)
 
 
 def _is_result(message: Message) -> bool:
-    """What the model said is never shortened, not even where it holds a result of upstream's own tools."""
+    """A message of the model is never shortened, even if it contains a result of the upstream's own tools."""
     return bool(message.results) and message.role != "assistant"
 
 
-def _find_walked(conversation: Conversation, view: View, pruning: Pruning) -> frozenset[int]:
-    """Positions of tool results that may be pruned at all."""
+def _find_candidates(conversation: Conversation, view: View, pruning: Pruning) -> frozenset[int]:
+    """Positions of tool results that may be pruned."""
     messages = conversation.messages
     turns = 0
     found = []

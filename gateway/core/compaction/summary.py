@@ -1,6 +1,6 @@
-"""Is this text fit to stand for the history? What fails here is never stored and never sent.
+"""Checks whether a text can replace the history. A text that fails is never stored or sent.
 
-Knows one answer of the summariser and what it was asked to replace.
+Knows one reply of the summary model and the size of what it is to replace.
 """
 
 import re
@@ -9,16 +9,17 @@ from dataclasses import dataclass
 from gateway.core.compaction.cut import SMALLER_SHARE
 from gateway.core.sizing.estimate import UNCALIBRATED_MARGIN
 
-# Only where a text begins with it: a summary may well speak of such tags. Not closed, it is all thinking.
+# Only at the beginning of a text, because a summary may mention such tags. If it is not closed, all is
+# reasoning.
 _THINKING = re.compile(
     r"\A(?:\s*<(think|thinking|thought|reasoning)>.*?(?:</\1>|\Z))+", re.DOTALL | re.IGNORECASE
 )
-# A closing tag alone, at the end of a line: templates put the opening one into the prompt (DeepSeek R1,
+# A closing tag alone at the end of a line: some templates put the opening one into the prompt (DeepSeek R1,
 # Qwen 3).
 _THINKING_TAIL = re.compile(
     r"\A(?:(?!<think).)*?</think(?:ing)?>[ \t]*$", re.DOTALL | re.IGNORECASE | re.MULTILINE
 )
-# A refusal in words: it begins like one and says little more. Wrongly taken for one, a summary costs a retry.
+# A short text that begins like this is a refusal. A summary wrongly taken for one costs a retry.
 _REFUSAL = re.compile(
     r"(?:(?:i['’]?m|i am) (?:very |so )?sorry\b|sorry[,.]|i apologi[sz]e\b"
     r"|(?:i['’]m|i am) (?:unable|not able) to\b"
@@ -29,15 +30,15 @@ _REFUSAL = re.compile(
 _LONGEST_REFUSAL_CHARS = 600
 _REFUSED = frozenset({"content_filter", "refusal", "safety"})
 _FINISHED = frozenset({"stop", "end_turn", "eos", "completed"})
-# Upstream enforces the cap by its own count; ours may differ by this much before we call it broken, and by
-# more as long as its tokenizer is unknown.
+# Upstream applies the cap by its own count. Ours may differ by this factor, and by a larger one as long as
+# its tokenizer is unknown.
 _CAP_TOLERANCE = 1.25
-_UNCALIBRATED_TOLERANCE = 1 + UNCALIBRATED_MARGIN
+_UNCALIBRATED_CAP_TOLERANCE = 1 + UNCALIBRATED_MARGIN
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Candidate:
-    """What the summariser said."""
+    """The reply of the summary model."""
 
     text: str
     finish_reason: str | None
@@ -53,28 +54,27 @@ class Accepted:
 
 @dataclass(frozen=True, slots=True)
 class Rejected:
-    """is_summarisers: the fault lies with who was asked, not with us or with the history."""
-
     reason: str
+    # False if the gateway or the history is the cause.
     is_summarizer_fault: bool = True
 
 
 def strip_thinking(text: str) -> str:
-    """The text without the reasoning that it begins with, closed or not, and without space around it."""
+    """The text without reasoning at its beginning, closed or not, and without surrounding space."""
     return _THINKING_TAIL.sub("", _THINKING.sub("", text)).strip()
 
 
-def is_complete(answer: Candidate) -> Rejected | None:
-    """The checks that need no counting, or None where the answer passes them."""
-    if answer.has_error:
+def find_flaw(candidate: Candidate) -> Rejected | None:
+    """The checks that need no counting; None if the reply passes them."""
+    if candidate.has_error:
         return Rejected("error")
-    if answer.has_tool_calls:
+    if candidate.has_tool_calls:
         return Rejected("tool calls")
-    if (answer.finish_reason or "").lower() in _REFUSED:
+    if (candidate.finish_reason or "").lower() in _REFUSED:
         return Rejected("refusal")
-    if answer.finish_reason not in _FINISHED:
-        return Rejected("truncated" if answer.finish_reason else "unfinished")
-    text = strip_thinking(answer.text)
+    if candidate.finish_reason not in _FINISHED:
+        return Rejected("truncated" if candidate.finish_reason else "unfinished")
+    text = strip_thinking(candidate.text)
     if not text:
         return Rejected("empty")
     return Rejected("refusal") if _is_refusal(text) else None
@@ -86,23 +86,25 @@ def _is_refusal(text: str) -> bool:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SummaryBounds:
-    """folded: what is replaced; cap: what was asked for; true tokens. is_calibrated: as well as we know."""
+    """True tokens."""
 
     replaced_tokens: int
     cap_tokens: int
+    # Whether the tokenizer of the model is known.
     is_calibrated: bool = True
 
 
-def judge_summary(answer: Candidate, tokens: int, bounds: SummaryBounds) -> Accepted | Rejected:
-    """`tokens`: true tokens of the stripped text. Smaller than what it replaces by 10 %, and within its
-    cap.
+def judge_summary(candidate: Candidate, tokens: int, bounds: SummaryBounds) -> Accepted | Rejected:
+    """Accepted if it is complete, within its cap, and at least 10 % smaller than what it replaces.
+
+    tokens: true tokens of the stripped text.
     """
-    rejected = is_complete(answer)
+    rejected = find_flaw(candidate)
     if rejected is not None:
         return rejected
-    tolerance = _CAP_TOLERANCE if bounds.is_calibrated else _UNCALIBRATED_TOLERANCE
+    tolerance = _CAP_TOLERANCE if bounds.is_calibrated else _UNCALIBRATED_CAP_TOLERANCE
     if tokens > bounds.cap_tokens * tolerance:
         return Rejected("over its cap")
     if tokens > bounds.replaced_tokens * SMALLER_SHARE:
         return Rejected("not smaller")
-    return Accepted(strip_thinking(answer.text), tokens)
+    return Accepted(strip_thinking(candidate.text), tokens)

@@ -6,10 +6,10 @@ from hypothesis import strategies as st
 from gateway.core.compaction.chunks import (
     CHUNKED,
     WHOLE,
-    FoldedHistory,
     Quoting,
-    find_chunks,
-    find_whole,
+    ReplacedHistory,
+    find_chunk_attempts,
+    find_whole_attempts,
     shrink_cut,
 )
 from gateway.core.compaction.cut import Cut
@@ -37,7 +37,7 @@ def make_cut(start: int, covers: int) -> Cut:
     )
 
 
-def make_history(messages: list[JSON], chars: int = 40) -> FoldedHistory:
+def make_history(messages: list[JSON], chars: int = 40) -> ReplacedHistory:
     conversation = converse(messages)
     count = len(conversation.messages)
     covers = max((at for at in range(1, count + 1) if is_boundary(conversation, at)), default=count)
@@ -45,7 +45,7 @@ def make_history(messages: list[JSON], chars: int = 40) -> FoldedHistory:
         TranscriptEntry(message.role, "x " * (chars // 2), (), 0, is_result=message.role == "tool")
         for message in conversation.messages[:covers]
     ]
-    return FoldedHistory(conversation, make_cut(0, covers), spoken, [Size(chars // 2, chars)] * covers)
+    return ReplacedHistory(conversation, make_cut(0, covers), spoken, [Size(chars // 2, chars)] * covers)
 
 
 def make_chain(turns: int) -> list[JSON]:
@@ -66,7 +66,7 @@ def test_a_chunk_ends_at_a_boundary_inside_the_cut(
     messages: list[JSON], room: float, calls: int, chars: int
 ) -> None:
     history = make_history(messages, chars)
-    attempts = [*find_whole(history, room), *find_chunks(history, room, calls)]
+    attempts = [*find_whole_attempts(history, room), *find_chunk_attempts(history, room, calls)]
     for attempt in attempts:
         part = shrink_cut(make_weights(len(history.conversation.messages)), history.cut, attempt.covers)
         assert 0 < part.covers <= history.cut.covers
@@ -78,22 +78,22 @@ def test_a_chunk_ends_at_a_boundary_inside_the_cut(
 def test_each_chunk_is_no_larger_than_the_one_tried_before(
     messages: list[JSON], room: float, calls: int
 ) -> None:
-    ends = [attempt.covers for attempt in find_chunks(make_history(messages), room, calls)]
+    ends = [attempt.covers for attempt in find_chunk_attempts(make_history(messages), room, calls)]
     assert ends and ends == sorted(ends, reverse=True)
 
 
 def test_what_certainly_fits_is_tried_whole_and_unshortened_first() -> None:
     history = make_history(make_chain(10))
-    assert [attempt.quoting for attempt in find_whole(history, 10_000)] == list(WHOLE)
+    assert [attempt.quoting for attempt in find_whole_attempts(history, 10_000)] == list(WHOLE)
 
 
 def test_what_is_many_times_too_large_is_never_tried_whole() -> None:
-    assert list(find_whole(make_history(make_chain(400)), 1_000)) == []
+    assert list(find_whole_attempts(make_history(make_chain(400)), 1_000)) == []
 
 
 def test_the_fewer_calls_are_left_the_briefer_it_is_quoted() -> None:
     history = make_history(make_chain(100), chars=10_000)
-    chosen = [next(find_chunks(history, 20_000, calls)).quoting for calls in (100, 20, 8, 1)]
+    chosen = [next(find_chunk_attempts(history, 20_000, calls)).quoting for calls in (100, 20, 8, 1)]
     levels = [CHUNKED.index(quoting) for quoting in chosen]
     assert levels == sorted(levels)
     assert (chosen[0], chosen[-1]) == (Quoting(2_000), CHUNKED[-1])
@@ -104,8 +104,8 @@ def test_where_all_of_it_fits_the_calls_that_are_left_so_many_chunks_fold_it() -
     covers = calls = 0
     while covers < history.cut.covers:
         cut = make_cut(covers, history.cut.covers)
-        rest = FoldedHistory(history.conversation, cut, history.spoken[covers:], history.sizes[covers:])
-        covers = next(find_chunks(rest, 20_000, 8 - calls)).covers
+        rest = ReplacedHistory(history.conversation, cut, history.messages[covers:], history.sizes[covers:])
+        covers = next(find_chunk_attempts(rest, 20_000, 8 - calls)).covers
         calls += 1
     assert calls <= 8
 
@@ -132,6 +132,6 @@ def test_each_result_of_a_message_is_quoted_up_to_the_limit() -> None:
     one = TranscriptEntry("tool", "x" * 4_000, (), 0, is_result=True)
     message = TranscriptEntry("tool", "x" * 4_000, (), 0, is_result=True, more=(one,))
     history = make_history(make_chain(1))
-    long = FoldedHistory(history.conversation, make_cut(0, 1), [message], [Size(2_000, 4_000)])
-    rooms = [next(iter(find_whole(long, room)), None) for room in (2_100, 1_200, 400)]
+    long = ReplacedHistory(history.conversation, make_cut(0, 1), [message], [Size(2_000, 4_000)])
+    rooms = [next(iter(find_whole_attempts(long, room)), None) for room in (2_100, 1_200, 400)]
     assert [found and found.quoting.tool_chars for found in rooms] == [None, 2_000, 500]

@@ -1,12 +1,26 @@
 from dataclasses import replace
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.core.compaction.manual import Folded, choose_manual_cut, choose_remaining_cut, measure_fold
+from gateway.core.compaction.manual import (
+    LONGEST_INSTRUCTIONS_CHARS,
+    Compacted,
+    Failed,
+    InProgress,
+    NothingToCompact,
+    choose_manual_cut,
+    choose_remaining_cut,
+    describe_outcome,
+    may_be_command,
+    measure_compaction,
+    parse_compact,
+)
 from gateway.core.compaction.situation import Situation
 from gateway.core.history.conversation import find_open_group, is_boundary
+from gateway.core.history.message import Call, Message, Role
 from gateway.core.history.view import Size, View
 from gateway.core.limits.model_limits import Limits
 from gateway.core.policy import Keep, Policy
@@ -69,8 +83,8 @@ def test_what_several_calls_folded_is_measured_as_one() -> None:
     cut = choose_manual_cut(replace(situation, sticky=earlier, pivots=(earlier,)))
     assert cut is not None and cut.base == earlier
     pivot = make_pivot(situation.conversation, cut.covers, saved_tokens=2_000)
-    assert measure_fold(cut, pivot, 3_000) == Folded(cut.covers - 5, 3_000, 3_000 - 1_300)
-    assert measure_fold(cut, pivot, 1_000).after_tokens == 0
+    assert measure_compaction(cut, pivot, 3_000) == Compacted(cut.covers - 5, 3_000, 3_000 - 1_300)
+    assert measure_compaction(cut, pivot, 1_000).after_tokens == 0
 
 
 @few
@@ -98,3 +112,64 @@ def _situate(conversation: Any, **fields: Any) -> Situation:
         may_compact=True,
         **fields,
     )
+
+
+def make_message(role: Role = "user", **fields: object) -> Message:
+    return Message(role, b"k", b"d", 10, **fields)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("text", "instructions"),
+    [
+        ("/compact", ""),
+        (" \n/compact\n ", ""),
+        ("/compact Keep ticket numbers.", "Keep ticket numbers."),
+        ("/compact\tKeep\n\n  names. ", "Keep\n\n  names."),
+        ("/compact /compact", "/compact"),
+        ("/compacted", None),
+        ("/compact: all", None),
+        ("/Compact", None),
+        ("//compact", None),
+        ("compact", None),
+        ("please /compact", None),
+        ("Look:\n/compact", None),
+        ("", None),
+        (" \n", None),
+    ],
+)
+def test_a_command_is_the_whole_text(text: str, instructions: str | None) -> None:
+    assert parse_compact(text) == instructions
+
+
+def test_a_text_of_more_than_the_longest_instructions_is_no_command() -> None:
+    longest = "x" * LONGEST_INSTRUCTIONS_CHARS
+    assert parse_compact(f"/compact {longest}") == longest
+    assert parse_compact(f"/compact {longest}x") is None
+
+
+@given(st.text())
+def test_any_text_can_be_read_and_what_is_read_stands_in_it(text: str) -> None:
+    instructions = parse_compact(text)
+    assert instructions is None or (text.split()[0] == "/compact" and instructions in text)
+    if text.strip():
+        assert parse_compact(f"/compact {text}") == text.strip()
+
+
+def test_only_words_of_a_user_can_be_one() -> None:
+    assert may_be_command(make_message())
+    assert not may_be_command(make_message("assistant", calls=(Call("1", "look"),)))
+    assert not may_be_command(make_message("tool", results=("1",)))
+    assert not may_be_command(make_message(results=("1",)))
+    assert not may_be_command(make_message(has_media=True))
+    assert not may_be_command(make_message("system"))
+
+
+def test_what_is_told_says_how_it_ended() -> None:
+    assert describe_outcome(Compacted(24, 31_200, 6_400)) == (
+        "Compacted: 24 earlier messages are now a summary. About 31,200 tokens before, 6,400 after."
+    )
+    assert (
+        describe_outcome(Failed("truncated"))
+        == "The compaction failed (truncated). The conversation is unchanged."
+    )
+    assert len({describe_outcome(outcome) for outcome in (NothingToCompact(), InProgress(), Failed(""))}) == 3

@@ -9,7 +9,7 @@ from gateway.core.compaction.summary import (
     Candidate,
     Rejected,
     SummaryBounds,
-    is_complete,
+    find_flaw,
     judge_summary,
     strip_thinking,
 )
@@ -60,14 +60,14 @@ def test_a_finished_summary_that_is_smaller_is_taken_without_its_thinking(reason
     ],
 )
 def test_a_broken_summary_is_refused(answer: Candidate, reason: str) -> None:
-    assert is_complete(answer) == Rejected(reason)
+    assert find_flaw(answer) == Rejected(reason)
     assert judge_summary(answer, 1, SummaryBounds(replaced_tokens=10**6, cap_tokens=10**6)) == Rejected(
         reason
     )
 
 
 def test_a_complete_summary_passes_what_needs_no_counting() -> None:
-    assert is_complete(_GOOD) is None
+    assert find_flaw(_GOOD) is None
 
 
 @pytest.mark.parametrize(
@@ -102,7 +102,7 @@ def test_stripping_twice_is_stripping_once_where_nothing_was_thought(text: str) 
     ],
 )
 def test_a_summary_that_speaks_of_a_refusal_is_none(text: str) -> None:
-    assert is_complete(replace(_GOOD, text=text)) is None
+    assert find_flaw(replace(_GOOD, text=text)) is None
 
 
 def test_as_long_as_the_tokenizer_is_unknown_the_cap_is_taken_less_strictly() -> None:
