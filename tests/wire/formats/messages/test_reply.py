@@ -51,7 +51,7 @@ def read_all(data: bytes, at: int = 0, kind: str = "text/event-stream") -> Summa
 @given(st.integers(0, len(_STREAM)))
 def test_the_text_of_a_stream_is_read_without_its_thoughts_however_it_is_cut(at: int) -> None:
     read = read_all(_STREAM, at)
-    assert (read.text, read.finish_reason, read.find_flaw) == ("We looked.", "end_turn", True)
+    assert (read.text, read.finish_reason, read.is_complete) == ("We looked.", "end_turn", True)
     assert not read.has_tool_calls and not read.has_error
     assert read.usage == Usage(1_104, 7)
 
@@ -102,7 +102,7 @@ def test_an_error_in_the_stream_is_seen() -> None:
     reader = ResponseReader("text/event-stream", "")
     reader.feed(data)
     reading = reader.finish()
-    assert reading.has_error and not reading.find_flaw
+    assert reading.has_error and not reading.is_complete
 
 
 def test_a_stream_starts_with_its_first_content_and_a_refusal_before_it_is_known() -> None:
@@ -117,4 +117,4 @@ def test_usage_holds_all_three_counters_of_the_input() -> None:
     reader = ResponseReader("text/event-stream", "")
     reader.feed(_STREAM)
     read = reader.finish()
-    assert (read.usage, read.finish_reason, read.find_flaw) == (Usage(1_104, 7), "end_turn", True)
+    assert (read.usage, read.finish_reason, read.is_complete) == (Usage(1_104, 7), "end_turn", True)
