@@ -68,7 +68,7 @@ class ResponseHead:
 
     def has(self, name: bytes) -> bool:
         """name: in lower case."""
-        return any(field == name for field, _ in self._fields)
+        return name in [field for field, _ in self._fields]
 
     def drop(self, name: bytes) -> None:
         """name: in lower case."""
@@ -76,19 +76,19 @@ class ResponseHead:
 
     def add(self, headers: Mapping[str, str]) -> None:
         """Adds headers of the gateway's own, before all others. `has` and `drop` do not see them."""
-        self._own_lines += [line for _, line in make_fields(headers)]
+        self._own_lines += [_make_line(f"{name}: {value}") for name, value in headers.items()]
 
     def render(self, version: tuple[int, int]) -> bytes:
         """Status line, header lines and the empty line."""
-        status_line = _make_line(_encode(f"HTTP/{version[0]}.{version[1]} {self.status} {self.reason}"))
-        return b"".join([status_line, *self._own_lines, *(line for _, line in self._fields), b"\r\n"])
+        status_line = _make_line(f"HTTP/{version[0]}.{version[1]} {self.status} {self.reason}")
+        return b"".join([status_line, *self._own_lines, *[line for _, line in self._fields], b"\r\n"])
 
 
 def make_response_head(status: int, reason: str, raw: RawHeaders) -> ResponseHead:
     """A head with the end-to-end headers of an upstream's response."""
     dropped = _HOP_BY_HOP | _find_connection_options(raw)
     fields = [
-        (lower, _make_line(b"%b: %b" % (name, value)))
+        (lower, (b"%b: %b" % (name, value)).translate(_CONTROL_AS_SPACE) + b"\r\n")
         for name, value in raw
         if (lower := name.lower()) not in dropped and not lower.startswith(_GATEWAY_PREFIX)
     ]
@@ -96,9 +96,7 @@ def make_response_head(status: int, reason: str, raw: RawHeaders) -> ResponseHea
 
 
 def make_fields(headers: Mapping[str, str]) -> list[Field]:
-    return [
-        (_encode(name.lower()), _make_line(_encode(f"{name}: {value}"))) for name, value in headers.items()
-    ]
+    return [(name.lower().encode(), _make_line(f"{name}: {value}")) for name, value in headers.items()]
 
 
 class UpstreamHead:
@@ -124,7 +122,7 @@ class UpstreamHead:
         lines += [f"{name}: {value}" for name, value in self.headers.items()]
         if any(map(_CONTROL.search, lines)):
             raise ValueError("a control character in a request head")
-        return _encode("\r\n".join([*lines, ""]))
+        return "\r\n".join([*lines, ""]).encode("utf-8", "surrogateescape")
 
     @cached_property
     def without_encoding(self) -> "UpstreamHead":
@@ -156,7 +154,7 @@ def make_upstream_headers(raw: RawHeaders, upstream: UpstreamSettings, path: str
     if key is not None:
         dropped |= _CREDENTIALS
     headers = CIMultiDict(
-        (_decode(name), _decode(value))
+        (name.decode("utf-8", "surrogateescape"), value.decode("utf-8", "surrogateescape"))
         for name, value in raw
         if (lower := name.lower()) not in dropped and not lower.startswith(_GATEWAY_PREFIX)
     )
@@ -171,17 +169,9 @@ def make_upstream_headers(raw: RawHeaders, upstream: UpstreamSettings, path: str
 
 def _find_connection_options(raw: RawHeaders) -> frozenset[bytes]:
     """Names, in lower case, that the sender lists in `Connection` as hop-by-hop (RFC 9110 §7.6.1)."""
-    values = [value for name, value in raw if name.lower() == b"connection"]
-    return frozenset(option.strip().lower() for value in values for option in value.split(b","))
+    options = b",".join([value for name, value in raw if name.lower() == b"connection"])
+    return frozenset([option.strip() for option in options.lower().split(b",")])
 
 
-def _make_line(text: bytes) -> bytes:
-    return text.translate(_CONTROL_AS_SPACE) + b"\r\n"
-
-
-def _encode(text: str) -> bytes:
-    return text.encode("utf-8", "surrogateescape")
-
-
-def _decode(raw: bytes) -> str:
-    return raw.decode("utf-8", "surrogateescape")
+def _make_line(text: str) -> bytes:
+    return text.encode("utf-8", "surrogateescape").translate(_CONTROL_AS_SPACE) + b"\r\n"

@@ -55,11 +55,13 @@ class Lru(Generic[K, V]):
 
         A value that is too heavy to be kept is returned. The value that its key had before is gone, too.
         """
-        self.pop(key)
         if weight_bytes > self._max_bytes:
+            self.pop(key)
             return (value,)
+        entry = self._entries.get(key)
         self._entries[key] = value, weight_bytes
-        self.size_bytes += weight_bytes
+        self._entries.move_to_end(key)
+        self.size_bytes += weight_bytes - (entry[1] if entry is not None else 0)
         if self.size_bytes <= self._max_bytes and len(self._entries) <= self._max_items:
             return ()
         return self._make_room()
