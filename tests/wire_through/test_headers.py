@@ -1,4 +1,4 @@
-"""Headers in both directions: end-to-end ones untouched, hop-by-hop ones and ours gone, none invented."""
+"""Headers in both directions: end-to-end ones pass unchanged, hop-by-hop and own ones do not, none is added."""
 
 import pytest
 
@@ -40,14 +40,14 @@ ODD_HEADERS = [
 
 
 @pytest.mark.parametrize("path", PATHS)
-async def test_request_headers_pass_as_they_are(wire: Wire, path: str) -> None:
+async def test_request_headers_pass_unchanged(wire: Wire, path: str) -> None:
     await wire.ask(render_request(path, WHOLE, ODD_HEADERS))
     assert wire.upstream.received[0].head.without(*FRAMING) == encoded(ODD_HEADERS)
 
 
 @pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize("method", ["GET", "POST"])
-async def test_no_request_header_is_invented(wire: Wire, path: str, method: str) -> None:
+async def test_no_request_header_is_added(wire: Wire, path: str, method: str) -> None:
     await wire.ask(render_request(path, WHOLE if method == "POST" else b"", method=method))
     head = wire.upstream.received[0].head
     assert head.without("content-length", "connection") == (
@@ -56,7 +56,7 @@ async def test_no_request_header_is_invented(wire: Wire, path: str, method: str)
 
 
 @pytest.mark.parametrize("path", PATHS)
-async def test_answer_headers_pass_as_they_are(wire: Wire, path: str) -> None:
+async def test_response_headers_pass_unchanged(wire: Wire, path: str) -> None:
     headers = [
         *ODD_HEADERS,
         ("Content-Type", "text/Event-Stream; Charset=UTF-8"),
@@ -76,16 +76,16 @@ async def test_answer_headers_pass_as_they_are(wire: Wire, path: str) -> None:
 
 @pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize("method", ["GET", "POST", "HEAD"])
-async def test_no_answer_header_is_invented(wire: Wire, path: str, method: str) -> None:
-    """No Date, no Server, no Content-Type: whoever needs them has sent them."""
+async def test_no_response_header_is_added(wire: Wire, path: str, method: str) -> None:
+    """Not even Date, Server or Content-Type: an upstream sends those that it wants to."""
     wire.upstream.script = writing(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
     got = await wire.ask(render_request(path, WHOLE if method == "POST" else b"", method=method))
     assert (got.status, got.end_to_end) == (200, ())
 
 
 @pytest.mark.parametrize("path", PATHS)
-async def test_bytes_of_no_encoding_pass(wire: Wire, path: str) -> None:
-    """obs-text of RFC 9110 §5.5, as old servers send it."""
+async def test_values_that_are_not_valid_text_pass_unchanged(wire: Wire, path: str) -> None:
+    """RFC 9110 §5.5 calls them obs-text; old servers send them."""
     wire.upstream.script = writing(b"HTTP/1.1 200 OK\r\nX-Old: caf\xe9\r\nContent-Length: 0\r\n\r\n")
     request = render_request(path, WHOLE).replace(b"Host:", b"X-Old: caf\xe9\r\nHost:", 1)
     got = await wire.ask(request)
@@ -116,8 +116,8 @@ async def test_hop_by_hop_headers_do_not_pass(wire: Wire, path: str) -> None:
 
 
 @pytest.mark.parametrize("path", PATHS)
-async def test_an_offer_to_upgrade_is_declined_by_going_on(wire: Wire, path: str) -> None:
-    """Java's client offers h2c with every first request and takes HTTP/1.1 for an answer."""
+async def test_an_offer_to_upgrade_is_ignored(wire: Wire, path: str) -> None:
+    """Java's client offers h2c with every first request and accepts a response in HTTP/1.1."""
     offer = [("Connection", "Upgrade, HTTP2-Settings"), ("Upgrade", "h2c"), ("HTTP2-Settings", "AAMAAABk")]
     got = await wire.ask(render_request(path, WHOLE, offer))
     assert got.status == 200
@@ -134,7 +134,7 @@ async def test_a_websocket_is_refused_so_that_the_client_falls_back(wire: Wire) 
 
 @pytest.mark.parametrize("path", PATHS)
 async def test_long_and_many_headers_pass(wire: Wire, path: str) -> None:
-    """Codex sends its turn's metadata, and enterprise proxies their tickets."""
+    """Codex sends the metadata of its turn; proxies in companies send long tickets."""
     headers = [("X-Long", "x" * 50_000), *((f"X-Many-{number}", "y" * 20) for number in range(200))]
     wire.upstream.script = writing(render_answer(b"{}", headers))
     got = await wire.ask(render_request(path, WHOLE, headers))
@@ -146,12 +146,12 @@ OURS = [("x-gateway-session", "s"), ("X-Gateway-Bypass", "0"), ("X-GATEWAY-odd",
 
 
 @pytest.mark.parametrize("path", PATHS)
-async def test_our_request_headers_are_removed(wire: Wire, path: str) -> None:
+async def test_the_gateways_own_request_headers_are_removed(wire: Wire, path: str) -> None:
     await wire.ask(render_request(path, WHOLE, OURS))
     assert wire.upstream.received[0].head.without(*FRAMING) == ((b"X-Gate", b"stays"),)
 
 
-async def test_a_plan_is_told_in_the_answer(wire: Wire) -> None:
+async def test_the_plan_is_named_in_the_response(wire: Wire) -> None:
     got = await wire.ask(render_request(body=WHOLE))
     assert got.own("plan") == "passthrough"
     assert (got.own("tokens") or "").startswith("received=")
@@ -159,13 +159,13 @@ async def test_a_plan_is_told_in_the_answer(wire: Wire) -> None:
     assert (got.own("max-tokens"), got.own("warning")) == (None, None)
 
 
-async def test_nothing_is_told_of_what_is_only_relayed(wire: Wire) -> None:
+async def test_a_relayed_response_has_no_headers_of_the_gateway(wire: Wire) -> None:
     got = await wire.ask(render_request("/v1/other", WHOLE))
     assert not any(name.lower().startswith(b"x-gateway") for name, _ in got.head.headers)
 
 
 async def test_a_bypass_is_a_pure_relay(wire: Wire) -> None:
-    """Nothing is injected, removed or told."""
+    """Nothing is injected or removed, and no header is added."""
     body = STREAMED.replace(b',"stream_options":{"include_usage":true}', b"")
     events = b'data: {"choices":[],"usage":{"prompt_tokens":1,"completion_tokens":1}}\n\n'
     wire.upstream.script = writing(render_answer(events, [("Content-Type", "text/event-stream")]))
@@ -177,7 +177,7 @@ async def test_a_bypass_is_a_pure_relay(wire: Wire) -> None:
     assert not any(name.lower().startswith(b"x-gateway") for name, _ in got.head.headers)
 
 
-async def test_our_answer_headers_can_be_switched_off() -> None:
+async def test_the_gateways_response_headers_can_be_switched_off() -> None:
     async with opening_wire(more="response_headers: false\n") as wire:
         got = await ask(wire.port, render_request(body=WHOLE))
         assert got.status == 200
@@ -185,7 +185,7 @@ async def test_our_answer_headers_can_be_switched_off() -> None:
 
 
 @pytest.mark.parametrize("smuggled", ["a\nb", "a\x00b"])
-async def test_a_header_that_could_smuggle_another_does_not_pass(wire: Wire, smuggled: str) -> None:
+async def test_a_header_value_that_could_hold_another_header_is_refused(wire: Wire, smuggled: str) -> None:
     request = render_request(body=WHOLE, headers=[("X-Odd", smuggled)])
     async with wire.connecting() as connection:
         await connection.send(request)
@@ -203,8 +203,8 @@ async def test_a_header_that_could_smuggle_another_does_not_pass(wire: Wire, smu
         [("Transfer-Encoding", "chunked, identity")],
     ],
 )
-async def test_ambiguous_framing_does_not_pass(wire: Wire, framing: list[tuple[str, str]]) -> None:
-    """Two ways to read a length are how one request hides behind another (RFC 9112 §11.2)."""
+async def test_ambiguous_framing_is_refused(wire: Wire, framing: list[tuple[str, str]]) -> None:
+    """If two servers read different lengths, one request can hide in another (RFC 9112 §11.2)."""
     lines = "".join(f"{name}: {value}\r\n" for name, value in framing)
     got = await ask(wire.port, f"POST /v1/other HTTP/1.1\r\nHost: a\r\n{lines}\r\n0\r\n\r\n".encode())
     assert got.status == 400

@@ -1,4 +1,4 @@
-"""A caller's key is nowhere but on its way to the upstream that the caller asked for."""
+"""A caller's key reaches only the upstream of its request: no log and no other upstream."""
 
 import asyncio
 import logging
@@ -24,7 +24,7 @@ _SECRET = "sk-LEAKME"
     ],
     ids=["control", "space", "long"],
 )
-async def test_a_header_that_cannot_be_read_is_not_quoted_in_the_log(
+async def test_an_unreadable_header_is_not_quoted_in_the_log(
     line: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
@@ -37,7 +37,7 @@ async def test_a_header_that_cannot_be_read_is_not_quoted_in_the_log(
     assert _SECRET not in caplog.text
 
 
-async def test_a_summary_at_another_upstream_gets_nothing_of_the_callers() -> None:
+async def test_a_summary_call_to_another_upstream_carries_no_header_of_the_caller() -> None:
     session = make_session(24, 3, "one_user", 700)
     async with ToyUpstream(window=16_000) as toy, ToyUpstream(window=16_000) as other:
         policy = "policies: {default: {summary: {upstream: other}}}\n"
@@ -56,7 +56,7 @@ async def test_a_summary_at_another_upstream_gets_nothing_of_the_callers() -> No
         assert ("Authorization", "Bearer sk-own") in seen.headers
 
 
-async def test_odd_header_values_do_not_cost_the_conversation_its_summary() -> None:
+async def test_header_values_outside_ascii_do_not_prevent_a_summary() -> None:
     session = make_session(24, 3, "one_user", 700)
     async with ToyUpstream(window=16_000) as toy, running_gateway(make_settings(toy)) as gateway:
         pace = Pace(headers={"X-Title": "Caf\u00e9"})
@@ -64,7 +64,7 @@ async def test_odd_header_values_do_not_cost_the_conversation_its_summary() -> N
     assert run.failed == [] and run.summaries
 
 
-async def test_arguments_nested_beyond_reason_pass_like_any_other_text() -> None:
+async def test_arguments_nested_too_deeply_to_parse_pass_unchanged() -> None:
     call = {"id": "a", "type": "function", "function": {"name": "f", "arguments": "[" * 3_000}}
     messages = [
         {"role": "user", "content": "Go."},
@@ -80,5 +80,5 @@ async def test_arguments_nested_beyond_reason_pass_like_any_other_text() -> None
         }
         async with aiohttp.ClientSession() as client:
             url = f"{gateway.base_url}/chat/completions"
-            async with client.post(url, json=body) as answer:
-                assert answer.status == 200
+            async with client.post(url, json=body) as response:
+                assert response.status == 200

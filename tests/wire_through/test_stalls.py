@@ -1,4 +1,4 @@
-"""An upstream that goes silent, makes no sense or is not there: an end in good time, never a clean one."""
+"""An upstream that falls silent, sends nonsense or is absent: the exchange ends in time and never cleanly."""
 
 import asyncio
 import json
@@ -24,12 +24,12 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 PATHS = ["/v1/chat/completions", "/v1/other"]
 IDLE_SECONDS = 0.4
-# Without a watchdog it would be for ever; all the rest is a busy machine.
+# Without an idle timeout these waits would never end. The machine may be busy, so this is generous.
 PATIENCE_SECONDS = 60.0
 
 
 async def hung_up(wire: Wire) -> None:
-    """Returns once upstream has seen that nobody listens any more."""
+    """Returns once the upstream has seen the connection close."""
     async with asyncio.timeout(PATIENCE_SECONDS):
         while not all(seen.hung_up_at is not None for seen in wire.upstream.received):
             await asyncio.sleep(0.01)
@@ -43,7 +43,7 @@ async def module_wire() -> AsyncIterator[Wire]:
 
 @pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize("body", [STREAMED, WHOLE], ids=["stream", "whole"])
-async def test_silence_before_the_answer_ends_in_504(wire: Wire, path: str, body: bytes) -> None:
+async def test_silence_before_the_response_ends_in_504(wire: Wire, path: str, body: bytes) -> None:
     wire.upstream.script = writing(then="hang")
     started = time.monotonic()
     got = await wire.ask(render_request(path, body))
@@ -53,7 +53,7 @@ async def test_silence_before_the_answer_ends_in_504(wire: Wire, path: str, body
 
 
 @pytest.mark.parametrize("path", PATHS)
-async def test_silence_in_mid_answer_breaks_it_off(wire: Wire, path: str) -> None:
+async def test_silence_within_a_response_breaks_it_off(wire: Wire, path: str) -> None:
     for pieces in (render_chunks([b"data: {}\n\n"])[:-1], [render_answer(b"{}" * 9)[:-3]]):
         wire.upstream.script = writing(*pieces, then="hang")
         started = time.monotonic()
@@ -67,8 +67,8 @@ async def test_silence_in_mid_answer_breaks_it_off(wire: Wire, path: str) -> Non
 @pytest.mark.parametrize(
     "junk", [b"this is no size\r\n", b"-1\r\n", b"5\r\nabcdefgh\r\n", b"\x00\xff\r\n\r\n"]
 )
-async def test_a_malformed_chunk_never_hangs_nor_ends_well(wire: Wire, path: str, junk: bytes) -> None:
-    """The parser of the client library waits for ever (FACTS §1)."""
+async def test_a_malformed_chunk_never_hangs_and_never_ends_well(wire: Wire, path: str, junk: bytes) -> None:
+    """The C parser of aiohttp waits forever for the rest of a malformed chunk."""
     head, chunk, _ = render_chunks([b"data: {}\n\n"])
     wire.upstream.script = writing(head, chunk, junk, then="hang")
     got = await asyncio.wait_for(wire.ask(render_request(path, STREAMED)), PATIENCE_SECONDS)
@@ -87,7 +87,7 @@ NO_HEADS = {
 @pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize("head", NO_HEADS)
 @pytest.mark.parametrize("ending", ["close", "reset", "hang"])
-async def test_an_answer_that_is_none_ends_in_an_error_of_ours(
+async def test_a_response_that_is_not_http_ends_in_an_error_of_the_gateway(
     wire: Wire, path: str, head: str, ending: Ending
 ) -> None:
     wire.upstream.script = writing(NO_HEADS[head], then=ending)
@@ -96,7 +96,7 @@ async def test_an_answer_that_is_none_ends_in_an_error_of_ours(
     assert json.loads(got.body)["error"]["type"] == "upstream_error"
 
 
-async def test_a_slow_answer_is_not_a_silent_one(wire: Wire) -> None:
+async def test_a_slow_response_is_not_a_silent_one(wire: Wire) -> None:
     async def trickle(_: Received, writer: asyncio.StreamWriter) -> None:
         for piece in render_chunks([b": ping\n\n"] * 8):
             writer.write(piece)
@@ -108,7 +108,7 @@ async def test_a_slow_answer_is_not_a_silent_one(wire: Wire) -> None:
 
 
 async def test_a_slow_sender_is_not_a_silent_upstream(wire: Wire) -> None:
-    """An upload may take longer than any answer may be silent."""
+    """An upload may take longer than the idle timeout of the upstream."""
     async with wire.connecting() as connection:
         await connection.send(b"POST /v1/files HTTP/1.1\r\nHost: a\r\nContent-Length: 8\r\n\r\n")
         for _ in range(8):
@@ -119,18 +119,18 @@ async def test_a_slow_sender_is_not_a_silent_upstream(wire: Wire) -> None:
 
 
 async def test_a_slow_reader_is_not_a_silent_upstream(wire: Wire) -> None:
-    answer = b"x" * (30 << 20)
-    wire.upstream.script = writing(render_answer(answer))
+    body = b"x" * (30 << 20)
+    wire.upstream.script = writing(render_answer(body))
     async with wire.connecting() as connection:
         await connection.send(render_chat(WHOLE))
         await connection.reader.readuntil(b"\r\n\r\n")
         received = 0
         started = time.monotonic()
-        while received < len(answer):
+        while received < len(body):
             received += len(await connection.reader.read(1 << 20))
             await asyncio.sleep(0.03)
     assert time.monotonic() - started > 2 * IDLE_SECONDS
-    assert received == len(answer)
+    assert received == len(body)
 
 
 SECRET = "sk-upstream-secret"
@@ -138,7 +138,7 @@ CALLERS = "sk-callers-secret"
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1:1", "no-such-host.invalid"])
-async def test_an_upstream_that_is_not_there_is_a_502_without_a_secret(host: str) -> None:
+async def test_an_absent_upstream_ends_in_502_without_naming_a_secret(host: str) -> None:
     yaml = f'store: "memory:"\nupstreams:\n  default: {{base_url: "http://{host}/v1", api_key: "{SECRET}"}}\n'
     headers = [("Authorization", f"Bearer {CALLERS}")]
     async with running_gateway(yaml) as gateway:
@@ -152,14 +152,14 @@ async def test_an_upstream_that_is_not_there_is_a_502_without_a_secret(host: str
         assert json.loads(anthropic.body)["type"] == "error"
 
 
-async def test_after_a_failure_all_is_well_again(wire: Wire) -> None:
+async def test_the_request_after_a_failure_succeeds(wire: Wire) -> None:
     wire.upstream.script = writing(b"", then="close")
     assert (await wire.chat(WHOLE)).status == 502
     wire.upstream.script = writing(render_answer())
     assert (await wire.chat(WHOLE)).status == 200
 
 
-async def test_a_connection_that_the_upstream_gave_up_costs_no_request(wire: Wire) -> None:
+async def test_a_connection_that_the_upstream_closed_fails_no_request(wire: Wire) -> None:
     """Servers close idle connections; the next request must not fail for it."""
     wire.upstream.script = writing(render_answer(), then="close")
     for _ in range(5):
