@@ -1,4 +1,4 @@
-"""Headers in both directions: end-to-end ones pass unchanged, hop-by-hop and own ones do not, none is added."""
+"""Headers in both directions: end-to-end ones pass unchanged, hop-by-hop and own ones do not pass."""
 
 import pytest
 
