@@ -10,7 +10,7 @@ V = TypeVar("V")
 
 
 class Lru(Generic[K, V]):
-    """Values and the weight of each; `max_bytes` bounds the sum. Values must not be None.
+    """Values and the weight of each; `max_bytes` bounds the sum.
 
     A value heavier than `max_bytes` is not kept.
     """

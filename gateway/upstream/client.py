@@ -33,7 +33,7 @@ _MOST_HEADERS: Final = 256
 # uvicorn closes idle connections after 5 s; a POST sent on one at that moment would fail for nothing.
 _KEEPALIVE_SECONDS: Final = 4.0
 _DNS_SECONDS: Final = 60
-# Idle connections on which an upstream has spoken out of turn: so many are discarded for one request.
+# At most so many idle connections on which the upstream has sent something are discarded for one request.
 _MOST_DISCARDED: Final = 8
 _SWITCHING_PROTOCOLS: Final = 101
 # RFC 9110 §9.3.1, §8.6: requests with these methods need no Content-Length if they have no body.
@@ -59,8 +59,7 @@ class UpstreamCall(msgspec.Struct, frozen=True):
 class _Destination(NamedTuple):
     """What the connector needs to know of an upstream."""
 
-    # Says where to connect; it is never sent.
-
+    # It says where to connect, and is never sent.
     request: aiohttp.ClientRequest
     timeout: aiohttp.ClientTimeout
 
