@@ -1,38 +1,36 @@
-"""Who gets how much of a room that is too small for all.
-
-Knows needs and weights, not what they are for.
-"""
+"""Divides a room that is too small for everything. Knows needs and weights only."""
 
 from collections.abc import Sequence
 
 
-def allocate(needs: Sequence[int], weights: Sequence[int], room: int, least: int) -> list[int]:
-    """What each gets, at most its need, together at most the room.
+def allocate(needs: Sequence[int], weights: Sequence[int], room: int, minimum: int) -> list[int]:
+    """The share of each need: at most the need itself, together at most the room.
 
-    First come first served until the least of each (or its whole need, if that is less) fits; those after
-    that get 0, so a larger room never leaves out what a smaller one held. The rest goes by weight, and what
-    one does not need to the others.
+    In order, each first gets the minimum (or its whole need if that is less), until the room is used up; the
+    others get 0. So a larger room never leaves out what a smaller one included. The rest is divided by
+    weight, and what one share does not need goes to the others.
     """
-    given, left = _give_least(needs, room, least)
-    hungry = [at for at, got in enumerate(given) if 0 < got < needs[at]]
-    while hungry and left > 0:
-        total = sum(weights[at] for at in hungry)
-        shares = {at: left * weights[at] // total for at in hungry}
-        sated = [at for at in hungry if needs[at] - given[at] <= shares[at]]
-        for at in sated or hungry:
-            more = min(shares[at], needs[at] - given[at])
-            given[at] += more
+    shares, left = _allocate_minimum(needs, room, minimum)
+    unsatisfied = [at for at, share in enumerate(shares) if 0 < share < needs[at]]
+    while unsatisfied and left > 0:
+        total = sum(weights[at] for at in unsatisfied)
+        offers = {at: left * weights[at] // total for at in unsatisfied}
+        satisfied = [at for at in unsatisfied if needs[at] - shares[at] <= offers[at]]
+        for at in satisfied or unsatisfied:
+            more = min(offers[at], needs[at] - shares[at])
+            shares[at] += more
             left -= more
-        hungry = [at for at in hungry if given[at] < needs[at]] if sated else []
-    return given
+        unsatisfied = [at for at in unsatisfied if shares[at] < needs[at]] if satisfied else []
+    return shares
 
 
-def _give_least(needs: Sequence[int], room: int, least: int) -> tuple[list[int], int]:
-    given = [0] * len(needs)
+def _allocate_minimum(needs: Sequence[int], room: int, minimum: int) -> tuple[list[int], int]:
+    """The first shares, and the room that is left."""
+    shares = [0] * len(needs)
     for at, need in enumerate(needs):
-        start = min(need, least)
-        if start > room:
+        share = min(need, minimum)
+        if share > room:
             break
-        given[at] = start
-        room -= start
-    return given, room
+        shares[at] = share
+        room -= share
+    return shares, room

@@ -1,7 +1,7 @@
-"""Texts of the history as the items of a list, cut where there is no room for all of them.
+"""Quotes texts of the history as items of a list, cut if there is no room for all of them.
 
-An item begins with a dash, its further lines are indented: no line of a text can stand where a heading would.
-What is cut says so.
+An item begins with a dash, and its other lines are indented, so that no line of a text looks like a heading.
+Cut texts and left-out items are noted.
 """
 
 import re
@@ -14,42 +14,42 @@ from gateway.core.history.transcript import neutralize
 
 _DASH: Final = "- "
 _INDENT: Final = "  "
-# Below this the long note would take a good part of what is left to say.
+# In a smaller room the long note would take too much of it.
 _SHORT_CHARS: Final = 160
 _SHORT_NOTE: Final = " … "
-# Less than this of a text says nothing.
+# A shorter excerpt says nothing.
 _LEAST_CHARS: Final = 120
 _LEFT_OUT: Final = re.compile(r"\[(\d{1,9}) more left out\]")
-# The longest such line, with its dash and line end.
+# The longest such line, including its dash and line end.
 _LEFT_OUT_CHARS: Final = 32
-# A longer text is always cut. By the text alone, not by the room: an item may be shorter than its text.
+# A longer text is always cut. That depends on the text alone, because a rendered item may be shorter.
 _WHOLE_CHARS: Final = 100_000
-# JSON can write half of a character that takes two; no encoder sends it.
-_HALF: Final = re.compile("[\ud800-\udfff]")
+# JSON may contain a lone surrogate, which cannot be encoded.
+_SURROGATE: Final = re.compile("[\ud800-\udfff]")
 
 
 @dataclass(frozen=True, slots=True)
 class Items:
-    """texts: as they are listed. order: their positions, the most important first; weights: in that order.
-    missing: how many had been left out before.
-    """
-
+    # In the order of the list.
     texts: Sequence[str]
+    # Positions of the texts, the most important first.
     order: Sequence[int]
+    # In the order of importance.
     weights: Sequence[int]
+    # The number of items that were left out before.
     missing: int = 0
 
 
 def render_items(items: Items, room: int) -> str:
-    """In at most `room` characters: what does not fit is cut in the middle or left out.
+    """The list in at most `room` characters; what does not fit is cut in the middle or left out.
 
-    A room that does not hold everything must have at least 90.
+    The room must have at least 90 characters unless everything fits.
     """
-    whole = _render_what_may_fit(items, room)
+    whole = _render_candidates(items, room)
     if _fits(items, whole, room):
         return _render_lines(items, whole)
     order = items.order[: room // 3]
-    # With its line end; a text that is longer than the room cannot fit.
+    # Including the line end. A text longer than the room cannot fit.
     needs = [(len(whole[at]) if at in whole else room + 1) + 1 for at in order]
     shares = allocate(needs, items.weights, room - _LEFT_OUT_CHARS, _LEAST_CHARS)
     if not any(shares):
@@ -63,8 +63,8 @@ def render_items(items: Items, room: int) -> str:
 
 
 def render_whole_items(items: Items, room: int) -> str:
-    """The same for names: what does not fit whole is left out."""
-    whole = _render_what_may_fit(items, room)
+    """The same for names: what does not fit as a whole is left out."""
+    whole = _render_candidates(items, room)
     if _fits(items, whole, room):
         return _render_lines(items, whole)
     lines: dict[int, str] = {}
@@ -76,9 +76,10 @@ def render_whole_items(items: Items, room: int) -> str:
     return _render_lines(items, lines)
 
 
-def _render_what_may_fit(items: Items, room: int) -> dict[int, str]:
-    """By position, the most important first. An item and its line end take three characters at least; more
-    than such could fill the room are not even looked at.
+def _render_candidates(items: Items, room: int) -> dict[int, str]:
+    """Items that may fit, by position, the most important first.
+
+    An item and its line end have at least three characters, which limits the number of candidates.
     """
     order = items.order[: room // 3 + 1]
     return {at: _render_item(items.texts[at]) for at in order if len(items.texts[at]) <= _WHOLE_CHARS}
@@ -90,20 +91,20 @@ def _fits(items: Items, whole: dict[int, str], room: int) -> bool:
 
 
 def _render_lines(items: Items, lines: dict[int, str]) -> str:
-    """In their place; the number of those left out goes first."""
+    """The lines in the order of the list, after the number of items that are left out."""
     missing = items.missing + len(items.texts) - len(lines)
     note = [f"{_DASH}[{min(missing, 999_999_999)} more left out]"] if missing else []
     return "\n".join([*note, *(lines[at] for at in sorted(lines))])
 
 
 def parse_left_out(text: str) -> int | None:
-    """How many an item says were left out, if that is what it says."""
+    """The number in a note on left-out items; None for any other text."""
     found = _LEFT_OUT.fullmatch(text)
     return int(found[1]) if found else None
 
 
 def parse_items(lines: Sequence[str]) -> list[str]:
-    """The texts that were written as items."""
+    """The texts of a rendered list."""
     texts: list[list[str]] = []
     for line in lines:
         if line.startswith(_DASH):
@@ -114,7 +115,7 @@ def parse_items(lines: Sequence[str]) -> list[str]:
 
 
 def _cut(text: str, room: int) -> str:
-    """An item in at most `room` characters, at least 50: the text's head and tail, and how long it was."""
+    """An item of at most `room` characters (at least 50): head and tail of the text, and its length."""
     text = text.strip()
     note = f"\n{_INDENT}[... cut; {len(text)} characters in all ...]\n{_INDENT}"
     if room < _SHORT_CHARS:
@@ -122,11 +123,11 @@ def _cut(text: str, room: int) -> str:
     keep = room - len(note)
     tail = keep // 3
     head = _render_item(text[:room])[: keep - tail].rstrip()
-    # A longer word may end as a fence does where it is cut.
+    # The cut may produce the beginning of a fence.
     head = neutralize(head)[: keep - tail]
     return head + note + _render_item(text[-room:])[-tail:]
 
 
 def _render_item(text: str) -> str:
-    lines = neutralize(_HALF.sub("\ufffd", text)).strip().splitlines()
+    lines = neutralize(_SURROGATE.sub("\ufffd", text)).strip().splitlines()
     return _DASH + "\n".join(_INDENT + line if line.strip() else "" for line in lines)[len(_INDENT) :]

@@ -1,6 +1,6 @@
-"""What a text mentions that cannot be said in other words: paths, addresses, code names, error codes.
+"""Finds what a text mentions word for word: paths, URLs, names in code, error codes.
 
-Knows one text. Keys and passwords are no facts: what looks like one is never repeated.
+Knows one text. What looks like a key or password is never repeated.
 """
 
 import re
@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from itertools import pairwise
 from typing import Final
 
-# A longer one is left out: half a path is a wrong path.
+# A longer fact is left out, because a cut path is a wrong path.
 LONGEST_FACT_CHARS: Final = 200
-# Every repeated part below is possessive or bounded, and begins only where a word does: time is linear in the
-# text, whatever the text is.
+# Every repetition below is possessive or bounded and starts at the beginning of a word, so that the time is
+# linear in the length of any text.
 _URL: Final = re.compile(r"(?<![\w+.-])[A-Za-z][A-Za-z0-9+.-]{1,15}+://[^\s<>\"'`()\[\]{}\\|^]{3,1000}")
 _PATH: Final = re.compile(
     r"(?<![\w./\\@~+%$})\]>*-])"
@@ -38,18 +38,18 @@ _NAMED_SECRET: Final = re.compile(
 )
 _LONG_WORD: Final = re.compile(r"[A-Za-z0-9_+=-]{20,}")
 _UUID: Final = re.compile(r"(?<![0-9A-Fa-f])[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}(?![0-9A-Fa-f])")
-# Neighbours of different kind (lower, upper, digit) in a long word: every second pair of a random key, one in
-# five where words are written together.
+# The share of neighboring characters of different kinds (lower, upper, digit) in a long word: about a half in
+# a random key, a fifth in words written together.
 _RANDOM_SHARE: Final = 0.3
 
 
 def find_facts(text: str) -> tuple[str, ...]:
-    """Each once, printable: addresses, paths, names in backticks, error codes. See also `is_secret`."""
+    """URLs, paths, names in backticks and error codes, each once and printable. See also `is_secret`."""
     return tuple(fact for fact in dict.fromkeys(_iter_facts(text)) if _is_listable(fact))
 
 
 def is_secret(fact: str) -> bool:
-    """Does it look like a key, or hold one? Paths may name a session by its UUID; nothing else may."""
+    """Whether it looks like a key or contains one. A UUID is allowed in paths, where it names a session."""
     if _KEY.search(fact) or _NAMED_SECRET.search(fact):
         return True
     is_path = "://" not in fact and ("/" in fact or "\\" in fact)
@@ -65,7 +65,7 @@ def _iter_facts(text: str) -> Iterator[str]:
     if "://" in text:
         for found in _URL.findall(text):
             yield _clean_url(found)
-        # What follows a user name may look like a path, and be a password.
+        # The text after a user name may look like a path and be a password.
         text = _URL.sub(" ", text)
     if "/" in text or "\\" in text:
         is_diff = "diff --git " in text
@@ -82,7 +82,7 @@ def _iter_facts(text: str) -> Iterator[str]:
 
 
 def _clean_url(found: str) -> str:
-    """Without user, password, query and fragment, where tokens travel; empty where it cannot be told."""
+    """Without user, password, query and fragment, which may contain tokens; empty if that is unclear."""
     scheme, _, rest = found.rstrip(_TRAILING).partition("://")
     rest = re.split("[?#;]", rest, maxsplit=1)[0]
     authority, slash, path = rest.partition("/")
@@ -95,7 +95,7 @@ def _clean_url(found: str) -> str:
 
 
 def _clean_path(found: str, *, is_diff: bool) -> str:
-    """A path that is one beyond doubt, or empty: absolute with two names, or with an extension."""
+    """The path if it is certainly one (absolute with two names, or with an extension), else empty."""
     path = found.rstrip(_TRAILING).removeprefix("./").replace("\\\\", "\\")
     if is_diff and path[:2] in ("a/", "b/"):
         path = path[2:]

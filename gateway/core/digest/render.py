@@ -1,11 +1,12 @@
-"""The digest: what stands for the history where no model can give a summary.
+"""Renders the digest, which replaces the history if no model can summarize it.
 
-Quotes, never rewords: the same bytes for the same messages. An earlier digest is taken apart and continued,
-so that the first request is still its first entry after many of them; an earlier summary is quoted. Knows
-what was picked, and a budget in characters.
+A digest only quotes, and is the same for the same messages. An earlier digest is parsed and continued, so
+that the first request stays its first entry; an earlier summary is quoted. Knows the highlights and a budget
+in characters.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from gateway.core.digest.allocation import allocate
@@ -14,7 +15,7 @@ from gateway.core.digest.fact_list import HEADING, split_fact_list
 from gateway.core.digest.highlights import LAST_TEXTS, Highlights, find_highlights, without_repeats
 from gateway.core.history.transcript import TranscriptEntry
 
-# Below this there is no room for the head and the first request.
+# A smaller digest has no room for its head and the first request.
 LEAST_DIGEST_CHARS: Final = 400
 
 _HEAD: Final = (
@@ -27,30 +28,42 @@ _PLAN: Final = "## Plan and todos"
 _FILES: Final = "## Files"
 _COMMANDS: Final = "## Commands"
 _SAID: Final = "## Last assistant texts"
-# As they stand in the digest. The list of facts goes last, where the next compaction looks for it.
+# In the order of the digest. The list of facts is last, where the next compaction looks for it.
 _TITLES: Final = (_EARLIER, _ASKED, _PLAN, _FILES, _COMMANDS, _SAID, HEADING)
-# The most important first, with its share: what the user wants and where the work stands say how to go on;
-# files and commands can be found again.
-_SHARES: Final = {_ASKED: 30, _SAID: 20, _PLAN: 11, _EARLIER: 25, _FILES: 12, HEADING: 7, _COMMANDS: 6}
-# A section that gets less than this, its title included, says nothing.
+# In the order of importance. What the user wants and where the work stands are needed to continue; files and
+# commands can be found again.
+_WEIGHTS: Final = {_ASKED: 30, _SAID: 20, _PLAN: 11, _EARLIER: 25, _FILES: 12, HEADING: 7, _COMMANDS: 6}
+# A shorter section, including its title, says nothing.
 _LEAST_SECTION_CHARS: Final = 160
-# A part of a list weighs this much, divided by how far from the most important one it is.
-_WEIGHT: Final = 60
-# What a digest quotes of instructions that are no user's.
-_NOT_USERS: Final = ("[system] ", "[developer] ")
+# The weight of the most important item of a list; the weight of item n is an nth of it.
+_FIRST_WEIGHT: Final = 60
+# Labels of quoted instructions that are not from a user.
+_INSTRUCTION_LABELS: Final = ("[system] ", "[developer] ")
 _BOXES: Final = ("[ ] ", "[x] ")
 _CHANGED: Final = " (changed)"
 
-_Section = tuple[Callable[[Items, int], str], Items]
+
+@dataclass(frozen=True, slots=True)
+class _Section:
+    title: str
+    items: Items
+    render_items: Callable[[Items, int], str]
+
+    def render_body(self, room: int) -> str:
+        return self.render_items(self.items, room)
+
+    @property
+    def frame_chars(self) -> int:
+        return len(self.title) + len("\n\n\n")
 
 
-def make_digest(spoken: Sequence[TranscriptEntry], earlier: str | None, most_chars: int) -> str:
-    """At most `most_chars` characters; less than `LEAST_DIGEST_CHARS` counts as that. Never raises.
+def make_digest(messages: Sequence[TranscriptEntry], earlier: str | None, most_chars: int) -> str:
+    """A digest of at most `most_chars` characters, or of LEAST_DIGEST_CHARS if that is more. Never raises.
 
     earlier: the summary or digest that this one replaces together with the messages.
     """
-    before = _read_earlier(earlier or "")
-    texts = _join(before, find_highlights(spoken))
+    before = _parse_earlier(earlier or "")
+    texts = _merge(before, find_highlights(messages))
     sections = {
         title: _make_section(title, texts[title], _count_missing(title, before[title]))
         for title in _TITLES
@@ -59,8 +72,8 @@ def make_digest(spoken: Sequence[TranscriptEntry], earlier: str | None, most_cha
     return _render(sections, max(most_chars, LEAST_DIGEST_CHARS))
 
 
-def _read_earlier(earlier: str) -> dict[str, list[str]]:
-    """The entries of an earlier digest by section; of any other text one entry, and its list of facts."""
+def _parse_earlier(earlier: str) -> dict[str, list[str]]:
+    """The items of an earlier digest by section; any other text is one item, apart from its list of facts."""
     text, facts = split_fact_list(earlier)
     lines = text.splitlines()
     found: dict[str, list[str]] = {title: [] for title in _TITLES}
@@ -75,35 +88,35 @@ def _read_earlier(earlier: str) -> dict[str, list[str]]:
     return {title: parse_items(lines) for title, lines in found.items()} | {HEADING: list(facts)}
 
 
-def _join(before: Mapping[str, list[str]], picked: Highlights) -> dict[str, list[str]]:
-    """What the earlier digest said, brought up to date."""
+def _merge(before: Mapping[str, list[str]], found: Highlights) -> dict[str, list[str]]:
+    """The items of the earlier digest, updated."""
     old = {title: [text for text in texts if parse_left_out(text) is None] for title, texts in before.items()}
     todos = [text for text in old[_PLAN] if text.startswith(_BOXES)]
     plans = [text for text in old[_PLAN] if not text.startswith(_BOXES)]
     return {
         _EARLIER: old[_EARLIER],
-        _ASKED: _join_asked([*old[_ASKED], *picked.asked]),
+        _ASKED: _merge_asked([*old[_ASKED], *found.asked]),
         _PLAN: [
-            *(todos if picked.todos is None else picked.todos),
-            *(plans if picked.plan is None else [picked.plan]),
+            *(todos if found.todos is None else found.todos),
+            *(plans if found.plan is None else [found.plan]),
         ],
-        _FILES: _join_files(old[_FILES], picked.files),
-        _COMMANDS: without_repeats([*old[_COMMANDS], *picked.commands]),
-        _SAID: [*old[_SAID], *picked.said][-LAST_TEXTS:],
+        _FILES: _merge_files(old[_FILES], found.files),
+        _COMMANDS: without_repeats([*old[_COMMANDS], *found.commands]),
+        _SAID: [*old[_SAID], *found.said][-LAST_TEXTS:],
         HEADING: old[HEADING],
     }
 
 
-def _join_asked(asked: list[str]) -> list[str]:
-    """The first request, which nothing replaces, then the rest; system texts before it go behind it."""
-    first = next((text for text in asked if not text.startswith(_NOT_USERS)), None)
+def _merge_asked(asked: list[str]) -> list[str]:
+    """The first request of a user, then everything else, including instructions before it."""
+    first = next((text for text in asked if not text.startswith(_INSTRUCTION_LABELS)), None)
     return (
         without_repeats(asked) if first is None else [first, *without_repeats(t for t in asked if t != first)]
     )
 
 
-def _join_files(old: Sequence[str], files: Mapping[str, bool]) -> list[str]:
-    """The most important first: those that were changed, the newest of them before the others."""
+def _merge_files(old: Sequence[str], files: Mapping[str, bool]) -> list[str]:
+    """The most important first: changed files before others, and newer ones before older ones."""
     known = {path.removesuffix(_CHANGED): path.endswith(_CHANGED) for path in reversed(old)}
     for path, is_changed in files.items():
         known[path] = known.pop(path, False) or is_changed
@@ -113,42 +126,38 @@ def _join_files(old: Sequence[str], files: Mapping[str, bool]) -> list[str]:
 
 
 def _make_section(title: str, texts: Sequence[str], missing: int) -> _Section:
-    """Which entries go first where not all fit."""
+    """A section with the weights of its items."""
     count = len(texts)
-    weights = [max(1, _WEIGHT // (at + 1)) for at in range(count)]
+    weights = [max(1, _FIRST_WEIGHT // (at + 1)) for at in range(count)]
     match title:
         case _ if title == _ASKED:
-            # Half for the first request, the rest for the others, the newest first.
+            # Half of the room is for the first request, the rest for the others, the newest first.
             weights = [max(1, sum(weights[:-1])), *weights[:-1]]
-            return render_items, Items(texts, [0, *range(count - 1, 0, -1)], weights, missing)
+            items, render = Items(texts, [0, *range(count - 1, 0, -1)], weights, missing), render_items
         case _ if title in (_COMMANDS, _SAID):
-            return render_items, Items(texts, range(count - 1, -1, -1), weights, missing)
+            items, render = Items(texts, range(count - 1, -1, -1), weights, missing), render_items
         case _ if title in (_FILES, HEADING):
-            return render_whole_items, Items(texts, range(count), weights, missing)
+            items, render = Items(texts, range(count), weights, missing), render_whole_items
         case _:
-            return render_items, Items(texts, range(count), weights, missing)
+            items, render = Items(texts, range(count), weights, missing), render_items
+    return _Section(title, items, render)
 
 
 def _count_missing(title: str, texts: Sequence[str]) -> int:
-    """What earlier digests left out of a section that only grows."""
+    """The number of items that earlier digests left out of a section that only grows."""
     return sum(parse_left_out(text) or 0 for text in texts) if title in (_ASKED, _FILES, _COMMANDS) else 0
 
 
 def _render(sections: Mapping[str, _Section], most_chars: int) -> str:
-    titles = [title for title in _SHARES if title in sections]
+    by_importance = [sections[title] for title in _WEIGHTS if title in sections]
     room = most_chars - len(_HEAD)
-    frames = {title: len(title) + len("\n\n\n") for title in titles}
-    needs = [frames[title] + len(_render_body(sections[title], room)) for title in titles]
-    given = allocate(needs, [_SHARES[title] for title in titles], room, _LEAST_SECTION_CHARS)
-    shares = dict(zip(titles, given, strict=True))
+    needs = [section.frame_chars + len(section.render_body(room)) for section in by_importance]
+    weights = [_WEIGHTS[section.title] for section in by_importance]
+    given = allocate(needs, weights, room, _LEAST_SECTION_CHARS)
+    shares = {section.title: share for section, share in zip(by_importance, given, strict=True)}
     parts = [
-        f"{title}\n{_render_body(sections[title], shares[title] - frames[title])}"
+        f"{title}\n{sections[title].render_body(shares[title] - sections[title].frame_chars)}"
         for title in _TITLES
         if shares.get(title)
     ]
     return "\n\n".join([_HEAD, *parts])
-
-
-def _render_body(section: _Section, room: int) -> str:
-    render, items = section
-    return render(items, room)

@@ -1,6 +1,6 @@
-"""What the arguments of a tool call say: files, commands, to-do items.
+"""Finds files, commands and to-do items in the arguments of a tool call.
 
-They are JSON most of the time, and nobody promises it. Knows the names that agents use for such things, not
+Arguments are usually JSON, but that is not guaranteed. Knows the names that agents use for such fields, not
 their tools.
 """
 
@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-# However they are spelled: file_path, filePath, FilePath.
+# Spelled in any way, such as file_path, filePath or FilePath.
 _PATH_KEYS: Final = frozenset(
     {"path", "paths", "file", "files", "filepath", "filepaths", "filename", "notebookpath", "targetfile"}
     | {"absolutepath", "relativepath"}
@@ -18,9 +18,9 @@ _PATH_KEYS: Final = frozenset(
 _COMMAND_KEYS: Final = ("command", "cmd", "commands")
 _TODO_KEYS: Final = ("content", "step", "title", "subject", "task", "text", "description")
 _OPEN: Final = frozenset({"pending", "in_progress", "in-progress", "todo", "open", "not_started", "blocked"})
-# Longer ones are texts that happen to stand under such a name.
-_LONGEST_PATH: Final = 300
-# What the patch format of Codex writes before each file.
+# A longer value is a text in a field of such a name.
+_LONGEST_PATH_CHARS: Final = 300
+# The patch format of Codex writes this before each file.
 _PATCHED: Final = re.compile(
     r"^\*\*\* (?:(?:Add|Update|Delete) File|Move to): (\S[^\r\n]{0,299})$", re.MULTILINE
 )
@@ -35,7 +35,7 @@ class Todo:
 
 
 def parse_arguments(arguments: str) -> object | None:
-    """Their value, or None where they are no JSON."""
+    """The parsed value, or None if the arguments are not JSON."""
     try:
         value: object = json.loads(arguments)
     except (ValueError, RecursionError):
@@ -49,13 +49,13 @@ def is_todo_tool(name: str) -> bool:
 
 
 def find_paths(value: object) -> tuple[str, ...]:
-    """Files under the names that tools use for them, and those that a patch changes; each once, in order."""
+    """Files in fields with a known name, and files that a patch changes; each once, in order."""
     found = dict.fromkeys(
         path
         for fields in _iter_objects(value)
         for key, field in fields.items()
         if _is_path_key(key)
-        for path in _texts_of(field)
+        for path in _list_texts(field)
         if _is_path(path)
     )
     for text in iter_strings(value):
@@ -65,11 +65,11 @@ def find_paths(value: object) -> tuple[str, ...]:
 
 
 def find_commands(value: object) -> tuple[str, ...]:
-    """Shell commands, in order. A word beside a path is what an editor is told to do, not a command."""
+    """Shell commands, in order. A single word next to a path is an operation of an editor, not a command."""
     found: list[str] = []
     for fields in _iter_objects(value):
         for key in _COMMAND_KEYS:
-            commands = _read_commands(key, fields.get(key))
+            commands = _list_commands(key, fields.get(key))
             if len(commands) == 1 and len(commands[0].split()) < 2 and any(map(_is_path_key, fields)):
                 continue
             found += commands
@@ -77,24 +77,24 @@ def find_commands(value: object) -> tuple[str, ...]:
 
 
 def find_todos(value: object) -> tuple[Todo, ...]:
-    """The items of a to-do list: objects with a status, or check boxes in a text."""
+    """The items of a to-do list: objects with a status, or else check boxes in texts."""
     items = tuple(
         Todo(text, status.casefold() in _OPEN)
         for fields in _iter_objects(value)
-        if isinstance(status := fields.get("status"), str) and (text := _read_todo_text(fields))
+        if isinstance(status := fields.get("status"), str) and (text := _find_todo_text(fields))
     )
     return items or tuple(todo for text in iter_strings(value) for todo in parse_checkboxes(text))
 
 
 def parse_checkboxes(text: str) -> tuple[Todo, ...]:
-    """`- [ ] open` and `- [x] done`, with or without the dash."""
+    """Items such as `- [ ] open` and `- [x] done`, with or without the dash."""
     if "[" not in text:
         return ()
     return tuple(Todo(said.strip(), mark not in "xX") for mark, said in _CHECKBOX.findall(text))
 
 
 def iter_strings(value: object) -> Iterator[str]:
-    """Every text in a value, in order, names of fields left out."""
+    """Every text in a value, in order, without the names of fields."""
     pending = [value]
     while pending:
         item = pending.pop()
@@ -107,7 +107,7 @@ def iter_strings(value: object) -> Iterator[str]:
 
 
 def _iter_objects(value: object) -> Iterator[dict[str, object]]:
-    """Every object in a value, the outer before the inner."""
+    """Every object in a value, outer objects before inner ones."""
     pending = [value]
     while pending:
         item = pending.pop()
@@ -118,8 +118,8 @@ def _iter_objects(value: object) -> Iterator[dict[str, object]]:
             pending.extend(reversed(item))
 
 
-def _texts_of(value: object) -> list[str]:
-    """A text, or the texts of a list."""
+def _list_texts(value: object) -> list[str]:
+    """The text itself, or the texts of a list."""
     items = value if isinstance(value, list) else [value]
     return [item for item in items if isinstance(item, str)]
 
@@ -129,12 +129,12 @@ def _is_path_key(key: str) -> bool:
 
 
 def _is_path(text: str) -> bool:
-    return bool(text.strip(" ./\\")) and len(text) <= _LONGEST_PATH and text.isprintable()
+    return bool(text.strip(" ./\\")) and len(text) <= _LONGEST_PATH_CHARS and text.isprintable()
 
 
-def _read_commands(key: str, value: object) -> list[str]:
-    """A list is one command, cut into words, unless its name says that they are several."""
-    words = _texts_of(value)
+def _list_commands(key: str, value: object) -> list[str]:
+    """A list is one command in words, unless the name of the field is plural."""
+    words = _list_texts(value)
     if not isinstance(value, list) or key == "commands":
         return words
     if len(words) > 2 and words[0] in _SHELLS and words[1].startswith("-"):
@@ -142,6 +142,6 @@ def _read_commands(key: str, value: object) -> list[str]:
     return [" ".join(words)]
 
 
-def _read_todo_text(fields: dict[str, object]) -> str | None:
+def _find_todo_text(fields: dict[str, object]) -> str | None:
     said = (fields.get(key) for key in _TODO_KEYS)
     return next((text.strip() for text in said if isinstance(text, str) and text.strip()), None)
