@@ -1,25 +1,25 @@
-"""What can go wrong, sorted by who is at fault.
+"""All errors that are raised on purpose, by who is at fault.
 
 GatewayError
-├── HookFailed          somebody's hook: it then has said nothing
-├── RequestRefused      downstream: a request we must not carry (answered in its own wire format)
-├── Unreadable          nobody: bytes we do not understand, so they pass through untouched
-└── UpstreamFailed      upstream: no answer at all (an answer, whatever its status, is never an error)
-    ├── UpstreamStalled     it went silent
-    └── ModelUnknown        to a call of our own: it does not serve the model that we asked for
+├── HookFailed          a hook failed; it is ignored
+├── RequestRefused      the client sent a request that must not be forwarded (refused in its own wire format)
+├── Unreadable          the bytes are not understood, so they pass through unchanged
+└── UpstreamFailed      the upstream did not respond (a response, whatever its status, is never an error)
+    ├── UpstreamStalled     it was silent for too long
+    └── ModelUnknown        it does not have the model that a request of our own named
 """
 
 
 class GatewayError(Exception):
-    """Root of everything raised on purpose."""
+    """The root of all errors that are raised on purpose."""
 
 
 class HookFailed(GatewayError):
-    """No answer in time, or none that makes sense."""
+    """The hook did not respond in time, or its response is invalid."""
 
 
 class RequestRefused(GatewayError):
-    """status: HTTP status to answer with. kind, code: as in OpenAI's error object."""
+    """status: the HTTP status of the response. kind, code: as in OpenAI's error object."""
 
     def __init__(
         self, status: int, message: str, kind: str = "invalid_request_error", code: str | None = None
@@ -31,16 +31,16 @@ class RequestRefused(GatewayError):
 
 
 class Unreadable(GatewayError):
-    """Not a body of the wire format that its path promises."""
+    """The body does not have the wire format of its path."""
 
 
 class UpstreamFailed(GatewayError):
-    """The connection could not be made, broke, or made no sense."""
+    """The connection could not be made, broke, or carried invalid data."""
 
 
 class ModelUnknown(UpstreamFailed):
-    """An upstream does not serve the model that a call of ours named."""
+    """The upstream does not have the model that a request of our own named."""
 
 
 class UpstreamStalled(UpstreamFailed):
-    """Nothing came for longer than the upstream's `idle_seconds`."""
+    """Nothing arrived for longer than the upstream's `idle_seconds`."""

@@ -1,13 +1,13 @@
-"""The numbers that an upstream's words reveal: how large its window is, and how much it counted.
+"""The numbers in an upstream's error: the size of its window, and the tokens that it counted.
 
-Works on the plain text that `refusal` makes: lower case, no quote marks, blanks for underscores. Every gap in
-a pattern is bounded, so that hostile text costs no more than its length.
+Works on the plain text that `overflow` makes: lower case, without quote marks, with spaces for underscores.
+Every gap in a pattern is bounded, so that the time is linear in the length of any text.
 """
 
 import re
 from dataclasses import dataclass
 
-# What no window is smaller or larger than. Numbers outside are codes, years, or nonsense.
+# Smaller or larger numbers are codes, years or mistakes.
 _SMALLEST_LIMIT_TOKENS = 256
 _LARGEST_LIMIT_TOKENS = 100_000_000
 _SMALLEST_LIMIT_BYTES = 1_024
@@ -15,7 +15,7 @@ _LARGEST_LIMIT_BYTES = 100_000_000_000
 _MOST_IMAGES = 100_000
 _SLOT = re.compile(r"<(\w+)>")
 _NUMBER = r"\d{1,12}(?:\.\d{1,6})?(?: ?[km]\b)?"
-# "128k" may mean 128,000 or 131,072: the smaller one is safe.
+# "128k" may mean 128,000 or 131,072; the smaller one is safe.
 _FACTORS = {"k": 1_000, "m": 1_000_000}
 _BYTES = {"kb": 1_000, "kib": 1_024, "mb": 1_000_000, "mib": 1_048_576, "gb": 10**9, "gib": 2**30}
 
@@ -27,8 +27,8 @@ def _forms(*patterns: str) -> tuple[re.Pattern[str], ...]:
 
 
 _SEPARATOR = r"(?: (?:for|of) (?:this|the) model)?(?: (?:is|of|only|limit|to))*(?: ?[:=])? ?\(?"
-# context: prompt and reply together. input: the prompt alone. total, prompt, output: what was counted.
-# about: counted, but only roughly or as a lower bound.
+# The limits are context (prompt and reply together) and input (the prompt alone). The counted numbers are
+# total, prompt and output, and about for a rough number or a lower bound.
 _TOKEN_FORMS = _forms(
     r"context limit: <prompt> \+ <output> > <context>",  # Anthropic
     rf"\bcontext ?(?:length|window|size|limit){_SEPARATOR}<context>",
@@ -89,22 +89,24 @@ _BYTE_FORMS = tuple(
         r"\b(?:exceeds|exceeded|than)\b[^\d.]{0,60}",
     )
 )
-_PLAIN_BYTES_FROM = 65_536  # a number without a unit below this is more likely a code
+# A smaller number without a unit is more likely a code.
+_LEAST_PLAIN_BYTES = 65_536
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TokenNumbers:
-    """Tokens; None is unsaid. `used`: the requested total where it is stated, else the prompt."""
+    """Tokens; None if not stated."""
 
     context: int | None = None
     input: int | None = None
+    # The requested total if it is stated, else the prompt.
     used: int | None = None
     prompt: int | None = None
 
 
 def parse_token_numbers(text: str) -> TokenNumbers:
-    """All None where the numbers contradict each other: a limit above what did not fit."""
-    slots = _read_slots(_TOKEN_FORMS, text)
+    """Without numbers if they contradict each other: a limit above the size that did not fit."""
+    slots = _find_slots(_TOKEN_FORMS, text)
     total, output, about = slots.get("total"), slots.get("output"), slots.get("about")
     prompt = slots.get("prompt")
     if prompt is None and total is not None and output is not None and output < total:
@@ -118,7 +120,7 @@ def parse_token_numbers(text: str) -> TokenNumbers:
 
 def parse_image_limit(text: str) -> int | None:
     fewer = _FEWER_IMAGES.search(text)
-    most = int(fewer[1]) - 1 if fewer else _read_slots(_IMAGE_FORMS, text).get("images")
+    most = int(fewer[1]) - 1 if fewer else _find_slots(_IMAGE_FORMS, text).get("images")
     return most if most is not None and 0 <= most <= _MOST_IMAGES else None
 
 
@@ -130,8 +132,8 @@ def parse_byte_limit(text: str) -> int | None:
     return None
 
 
-def _read_slots(forms: tuple[re.Pattern[str], ...], text: str) -> dict[str, int]:
-    """The first form that knows a slot fills it."""
+def _find_slots(forms: tuple[re.Pattern[str], ...], text: str) -> dict[str, int]:
+    """The number for each slot, from the first form that has it."""
     slots: dict[str, int] = {}
     for match in filter(None, (form.search(text) for form in forms)):
         found = {slot: _parse_number(number) for slot, number in match.groupdict().items() if number}
@@ -150,5 +152,5 @@ def _plausible_limit(tokens: int | None) -> int | None:
 
 def _plausible_bytes(size: str, unit: str) -> int | None:
     limit = int(float(size) * _BYTES.get(unit, 1))
-    smallest = _SMALLEST_LIMIT_BYTES if unit else _PLAIN_BYTES_FROM
+    smallest = _SMALLEST_LIMIT_BYTES if unit else _LEAST_PLAIN_BYTES
     return limit if smallest <= limit <= _LARGEST_LIMIT_BYTES else None

@@ -1,7 +1,7 @@
-"""Did the upstream refuse a request because it is too large, and what did it give away?
+"""Whether an upstream refused a request because it is too large, and which limits its error states.
 
-Reads what an error says, in the words of some forty providers (FACTS §5). Knows nothing of JSON or streams
-(`wire.refusal` does), nor of what is to be done about it.
+Parses the texts of an error as some forty providers word them (docs/design.md, Overflow errors). Does not
+know JSON or streams (`wire.response.refusal` does), nor what to do about the error.
 """
 
 import re
@@ -24,13 +24,13 @@ from gateway.core.refusal.phrases import (
 )
 from gateway.core.refusal.quotations import without_quotations
 
-# An error may quote the whole prompt: what it says itself stands at its beginning or at its end.
+# An error may quote the whole prompt; its own words are at the beginning or at the end.
 _READ_CHARACTERS = 4_096
 _CODE_CHARACTERS = 128
 _MOST_TEXTS = 24
-# Who asks, who pays, how often: never about size, whatever the text quotes.
+# Statuses for authentication, payment and rate limits are never about size, whatever the text quotes.
 _NEVER = frozenset({401, 402, 403, 407, 429})
-# Statuses of a refused request; 200 stands for errors inside a stream or a good answer's place.
+# Statuses of a refused request. 200 stands for an error inside a stream or in a successful response.
 _PLAUSIBLE = frozenset({200, 400, 413, 422})
 _EMPTY_OVERFLOWS = frozenset({400, 413})
 _WINDOW_EXCEEDED = frozenset(
@@ -47,46 +47,50 @@ OverflowUnit = Literal["tokens", "bytes", "images"]
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """What an error answer says. status: HTTP's, 200 for an error inside a good answer.
+    """The content of an error response."""
 
-    texts: its message, code, type and the like, in order of trust. is_empty: there was no body at all.
-    """
-
+    # The status of HTTP; 200 for an error inside a successful response.
     status: int
+    # Its message, code, type and similar fields, the most reliable first.
     texts: tuple[str, ...]
+    # There was no body.
     is_empty: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Overflow:
-    """Too large: a smaller request may pass. Every number is the upstream's own; None where it says none.
-
-    kind: what there is too much of.
-    context: tokens of the whole window, prompt and reply together. input: tokens of the prompt alone.
-    used: tokens that it counted: prompt and requested reply where it says so, else the prompt; maybe rounded,
-    or a lower bound. prompt_tokens: exactly the prompt.
-    bytes, images: the most that one request may hold.
+    """The request was too large; a smaller one may succeed. All numbers are the upstream's, None if not
+    stated.
     """
 
+    # What there is too much of.
     kind: OverflowUnit = "tokens"
+    # Tokens of the whole window, prompt and reply together.
     context: int | None = None
+    # Tokens of the prompt alone.
     input: int | None = None
+    # Tokens that it counted: prompt and requested reply if it says so, else the prompt. It may be rounded, or
+    # a lower bound.
     used: int | None = None
+    # Tokens of the prompt, exactly.
     prompt_tokens: int | None = None
+    # The most bytes or images that one request may contain.
     bytes: int | None = None
     images: int | None = None
 
 
 def is_window_exceeded(finish_reason: str | None) -> bool:
-    """The reply ended because the window was full, as some upstreams say instead of an error."""
+    """Whether the reply ended because the window was full, which some upstreams report instead of an
+    error.
+    """
     return finish_reason is not None and finish_reason.lower() in _WINDOW_EXCEEDED
 
 
 def parse_overflow(refusal: Refusal) -> Overflow | None:
-    """None: it was refused for another reason, or it cannot be told.
+    """None if the request was refused for another reason, or the reason is unclear. The cases in order:
 
-    In this order: another reason by status; no body; another reason by words; the window by name; images;
-    bytes; the reply alone; words that are likely about the window.
+    1. another reason by status; 2. no body; 3. another reason by words; 4. the window by name; 5. images; 6.
+    bytes; 7. the reply alone; 8. words that are likely about the window.
     """
     texts = refusal.texts[:_MOST_TEXTS]
     statuses = {refusal.status, *(int(text) for text in texts if _BODY_STATUS.fullmatch(text))}
@@ -99,13 +103,13 @@ def parse_overflow(refusal: Refusal) -> Overflow | None:
         return None
     if is_window(text):
         return _token_overflow(parse_token_numbers(text))
-    return _read_likely(text) if statuses <= _PLAUSIBLE else None
+    return _parse_likely(text) if statuses <= _PLAUSIBLE else None
 
 
-def _read_likely(text: str) -> Overflow | None:
+def _parse_likely(text: str) -> Overflow | None:
     if is_images(text):
         images = parse_image_limit(text)
-        # A model that takes no image at all would refuse the smaller request, too.
+        # A model that accepts no images would refuse the smaller request, too.
         return Overflow(kind="images", images=images) if images != 0 else None
     if is_bytes(text):
         return Overflow(kind="bytes", bytes=parse_byte_limit(text))
@@ -121,9 +125,10 @@ def _token_overflow(numbers: TokenNumbers) -> Overflow:
 
 
 def _join(texts: tuple[str, ...]) -> str:
-    """One in a line, as two texts never make one sentence: no pattern goes beyond a line.
+    """The texts on one line each, so that no pattern matches across two of them.
 
-    Codes always count; of the longer texts only the first ones, since all of them may quote the prompt.
+    Codes are always included, longer texts only up to a total length, because all of them may quote the
+    prompt.
     """
     lines: list[str] = []
     room = 2 * _READ_CHARACTERS
@@ -135,14 +140,14 @@ def _join(texts: tuple[str, ...]) -> str:
 
 
 def _make_plain(text: str) -> str:
-    """Lower case, in one line, without quotations and quote marks; identifiers read like words."""
+    """Lower case, on one line, without quotations and quote marks, and with identifiers split into words."""
     own = without_quotations(_bounded(text).replace('\\"', '"').replace("\\n", " "))
     plain = " ".join(own.lower().translate(_QUOTE_MARKS).split())
     return _THOUSANDS.sub(_without_commas, _IDENTIFIER_GAP.sub(" ", plain))
 
 
 def _bounded(text: str) -> str:
-    """Its beginning and its end; a number that the cut goes through is left out."""
+    """Beginning and end of a long text; a number at the cut is removed, because it may be incomplete."""
     if len(text) <= 2 * _READ_CHARACTERS:
         return text
     beginning, end = text[:_READ_CHARACTERS].rstrip(_CUT_NUMBER), text[-_READ_CHARACTERS:].lstrip(_CUT_NUMBER)

@@ -1,8 +1,8 @@
-"""The words by which upstreams say that a request is too large, and the words that mean something else.
+"""Phrases with which upstreams say that a request is too large, and phrases with another meaning.
 
-Works on the plain text that `refusal` makes: lower case, no quote marks, blanks for underscores and for
-hyphens between letters, so that a code (`context_length_exceeded`) and a sentence look alike. Every gap in a
-pattern is bounded, so that hostile text costs no more than its length.
+They match the plain text that `overflow` makes: lower case, without quote marks, with spaces for underscores
+and for hyphens between letters, so that a code (`context_length_exceeded`) and a sentence look alike. Every
+gap in a pattern is bounded, so that the time is linear in the length of any text.
 """
 
 import re
@@ -12,8 +12,8 @@ def _any_of(*phrases: str) -> re.Pattern[str]:
     return re.compile("|".join(f"(?:{phrase})" for phrase in phrases))
 
 
-# Waiting, paying or logging in would cure it; shrinking would not. `string_above_max_length` is OpenAI's word
-# for one field, such as `user`.
+# Errors that waiting, paying or logging in would resolve, but not a smaller request. OpenAI uses
+# `string_above_max_length` for a single field, such as `user`.
 _VETO = _any_of(
     r"rate ?limit",
     r"\bper (?:second|minute|min|hour|day)\b",
@@ -31,12 +31,12 @@ _VETO = _any_of(
 )
 _WINDOW_WORD = r"context ?(?:length|window|size|limit)"
 _MAXIMUM = r"max(?:imum)?"
-# Nothing else can be meant: these count whatever the status says, but for a few (see `refusal`).
+# Unambiguous phrases, which are valid with almost every status (see `overflow`).
 _WINDOW = _any_of(
     r"\b(?:exceed(?:s|ed|ing)?|overflows?|over the|(?:longer|greater|larger|more) than)\b"
     rf".{{0,80}}\b{_WINDOW_WORD}",
     rf"\bexceed(?:s|ed)?\b.{{0,40}}\b{_MAXIMUM} context\b",
-    # Not the parameter context_length_exceeded_behavior.
+    # This does not match the parameter context_length_exceeded_behavior.
     rf"{_WINDOW_WORD}\b.{{0,60}}\b(?:exceed(?:s|ed)?|overflow)\b(?! behavior)",
     rf"{_WINDOW_WORD} ?exceeded(?! behavior)",
     r"exceed context size",
@@ -63,12 +63,12 @@ _WINDOW = _any_of(
     r"tokens in request more than max tokens allowed",
     r"tokens limit reached",
     r"request body too large for .{1,60} model\. max size: \d{1,12} tokens",
-    # vLLM: what it would have left for the reply, below nothing. A client's own -1 means no limit.
+    # vLLM states the negative room that is left for the reply. A client's own -1 means no limit.
     r"max (?:completion |new )?tokens must be at least [01], got -(?!1\b)\d",
     r"prompt 超长",
     r"(?:超过|超出).{0,20}上下文",
 )
-# About the reply alone: the client asked for more than the model ever writes.
+# The client requested a longer reply than the model supports.
 _OUTPUT_ONLY = _any_of(
     r"max (?:completion |output |new )?tokens\b.{0,60}(?:too large|at most|above|(?:must|should) be|limited)",
     r"maximum (?:allowed )?number of output tokens",
@@ -77,7 +77,7 @@ _OUTPUT_ONLY = _any_of(
     r"maximum tokens you requested",
     r"(?:max|completion|output|new) tokens\b.{0,40}\bexceed",
 )
-# Said of the window as a rule, but not where the status says that something else is wrong.
+# Phrases that are usually about the window, unless the status has another meaning.
 _LIKELY_WINDOW = _any_of(
     r"\b(?:reduce|shorten) (?:the length of )?(?:the|your) (?:messages|prompt|input|context|conversation)\b",
     r"\btoo many tokens\b",
@@ -93,7 +93,7 @@ _IMAGES = _any_of(
     r"\bup to \d{1,6} images\b",
     r"\bfewer than \d{1,6} images\b",
     r"\b(?:allowed|maximum) number of images\b",
-    # Anthropic: more than 20 images must each be small; fewer may be large.
+    # Anthropic limits the size of each image in requests with more than 20 images.
     r"\bmany image requests\b",
 )
 _BYTES = _any_of(
@@ -113,7 +113,7 @@ def is_vetoed(text: str) -> bool:
 
 
 def is_window(text: str) -> bool:
-    """Unmistakably about the window."""
+    """Whether the text is unambiguously about the window."""
     return _WINDOW.search(text) is not None
 
 

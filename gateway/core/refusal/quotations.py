@@ -1,6 +1,6 @@
-"""Takes out what an error message quotes: the words of a user must not be read as the words of the upstream.
+"""Removes quotations from an error message, so that the words of a user are not taken for the upstream's.
 
-Knows nothing of JSON. An identifier in quotes stays (`max_tokens`), and so does the text behind a key such as
+Knows no JSON. An identifier in quotes stays (`max_tokens`), and so does the text after a key such as
 `"message":`, because many gateways wrap the whole error of another one in their own message.
 """
 
@@ -8,23 +8,26 @@ import re
 
 _MARK = re.compile("['\"`“”‘’]")
 _CLOSING = {"“": "”", "‘": "’"}
-# A quotation begins behind one of these and before a letter, a digit or a bracket: never inside a word
-# ("model's"), never behind the last word of a sentence.
+# A quotation begins after one of these and before a letter, a digit or a bracket, so that it begins neither
+# inside a word ("model's") nor after the last word of a sentence.
 _BEFORE_OPENING = frozenset(" \t\n(=:[{,>-")
 _NEVER_AFTER_OPENING = frozenset(" \t\n,.;:)}]'\"`")
-# Behind these keys stands what the upstream says itself.
+# The values of these keys are the upstream's own words.
 _OWN_WORDS = re.compile(
     r"(?:message|msg|detail|error|code|type|reason|raw|title)['\"]?\s*[:=]\s*$", re.IGNORECASE
 )
 _LOOK_BACK = 24
-# A name of a parameter; a code that speaks of overflow may have been sent by the user.
+# The name of a parameter. A code about overflow is removed, because the user may have sent it.
 _IDENTIFIER = re.compile(r"(?!.*(?:exceed|overflow))[\w.\[\]-]{1,40}", re.IGNORECASE)
 
 
 def without_quotations(text: str) -> str:
-    """Each quotation becomes a space. One that is never closed runs to the end of the text."""
+    """The text with each quotation replaced by a space. One that is not closed extends to the end of the
+    text.
+    """
     kept: list[str] = []
-    begun = 0  # of what is kept, or of the quotation that is open
+    # The start of the text to keep, or of the open quotation.
+    begun = 0
     mark, depth = "", 0
     for match in _MARK.finditer(text):
         place = match.start()
@@ -42,7 +45,7 @@ def without_quotations(text: str) -> str:
 
 
 def _step(text: str, place: int, mark: str) -> int:
-    """How much deeper: quotations of the same mark may be nested."""
+    """The change of depth: quotations with the same mark may be nested."""
     if text[place] == mark and _is_opening(text, place):
         return 1
     behind = text[place + 1 : place + 2]
@@ -55,7 +58,7 @@ def _is_opening(text: str, place: int) -> bool:
 
 
 def _is_own(text: str, place: int) -> bool:
-    """A nested object, or the value of a key that holds the upstream's words."""
+    """Whether it is a nested object, or the value of a key for the upstream's own words."""
     if text[place + 1] in "{[":
         return True
     return _OWN_WORDS.search(text[max(0, place - _LOOK_BACK) : place]) is not None
