@@ -68,11 +68,11 @@ class AdminPages:
         return web.json_response({"conversations": [self._describe(record) for record in found]})
 
     async def _show_conversation(self, request: web.Request) -> web.Response:
-        record = self._registry.read(request.match_info["id"])
+        record = self._registry.find(request.match_info["id"])
         if record is None:
             return _respond_unknown()
         head = record.head
-        turn = self._registry.read_turn(head.conversation)
+        turn = self._registry.find_turn(head.conversation)
         lines = turn.thresholds if turn is not None else None
         more = {
             "messages": head.length,
@@ -85,7 +85,7 @@ class AdminPages:
 
     async def _compact(self, request: web.Request) -> web.Response:
         """Starts at once if the newest body is in memory, otherwise at the conversation's next request."""
-        record = self._registry.read(request.match_info["id"])
+        record = self._registry.find(request.match_info["id"])
         if record is None:
             return _respond_unknown()
         try:
@@ -93,7 +93,7 @@ class AdminPages:
         except (msgspec.MsgspecError, UnicodeDecodeError, web.HTTPRequestEntityTooLarge):
             return web.json_response({"error": 'the body must be {"instructions": "..."}'}, status=400)
         instructions = (body.instructions or "").strip()
-        turn = self._registry.read_turn(record.head.conversation)
+        turn = self._registry.find_turn(record.head.conversation)
         manual = self._sources.manual
         if turn is None:
             manual.schedule(record.head, instructions)
@@ -105,7 +105,7 @@ class AdminPages:
     async def _show_log(self, request: web.Request) -> web.Response:
         identity = request.match_info["id"]
         log = await self._sources.compaction_log.read(identity)
-        if log is None and self._registry.read(identity) is None:
+        if log is None and self._registry.find(identity) is None:
             return _respond_unknown()
         entries = reversed(log.entries) if log is not None else ()
         return web.json_response({"id": identity, "log": [_describe_entry(entry) for entry in entries]})
@@ -113,7 +113,7 @@ class AdminPages:
     async def _list_originals(self, request: web.Request) -> web.Response:
         identity = request.match_info["id"]
         listing = await self._sources.originals.list(identity, _MAX_ORIGINALS)
-        if not listing.lists and self._registry.read(identity) is None:
+        if not listing.lists and self._registry.find(identity) is None:
             return _respond_unknown()
         taken = [_describe_removed(removed) for removed in listing.lists]
         page = msgspec.json.encode({"id": identity, "taken": taken, "left_off": listing.left_off})

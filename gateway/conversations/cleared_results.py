@@ -1,6 +1,8 @@
 """Finds a conversation's pivot again after its client has cleared old tool results itself.
 
-Only a request that goes on from nothing known, and holds a placeholder, is looked at; nobody else pays.
+Then the messages' fingerprints have changed, and so has the chain that pivots are found by. Hashes of what a
+pivot covers, with the tool results apart, are kept beside it and compared. Only requests that hold a
+placeholder and whose history is otherwise unknown are looked at, so no other request pays for this.
 """
 
 import asyncio
@@ -33,61 +35,60 @@ from gateway.wire.wire_format import parse_result_hashes
 
 log = logging.getLogger("gateway.compactor")
 
-# Places that look right and hold nothing that fits: more of them is not bad luck but another conversation.
+# Records that were found and do not fit. After so many this is another conversation.
 _MOST_TRIES: Final = 4
 
 
 async def record(state: State, turn: Turn, pivot: Pivot) -> None:
-    """Beside a new pivot: the outline of what it covers. A lost one costs a summary."""
-    skeletons = await _read_skeletons(turn.received, pivot.covers)
-    outline = make_result_hashes(pivot, turn.conversation_id, skeletons) if skeletons is not None else None
-    if skeletons is None or outline is None:
+    """Keeps the hashes of what a new pivot covers. Losing them costs one more summary."""
+    split = await _split_messages(turn.received, pivot.covers)
+    hashes = make_result_hashes(pivot, turn.conversation_id, split) if split is not None else None
+    if split is None or hashes is None:
         return
-    key = chain_frames(turn.received.conversation, skeletons)[-1].hex()
+    key = chain_frames(turn.received.conversation, split)[-1].hex()
     known = await state.pivots.load_result_hashes(turn.owner, [key])
     known = known or ResultHashesRecord(owner=turn.owner, key=key, covers=pivot.covers)
-    state.pivots.save_result_hashes(
-        with_result_hashes(known, outline, find_placeholders(turn.policy.pruning.placeholder))
-    )
+    placeholders = find_placeholders(turn.policy.pruning.placeholder)
+    state.pivots.save_result_hashes(with_result_hashes(known, hashes, placeholders))
 
 
 async def find(
     state: State, received: Received, scope: str, head: Head | None, placeholder: str
 ) -> Head | None:
-    """A head that names the pivot of the prefix as it was before it was cleared; None where none is found.
+    """A head with the pivot that was made before the results were cleared; None where there is none.
 
-    head: the nearest one that is known. placeholder: the policy's own; a client may have been told it.
+    head: the nearest known one. placeholder: the policy's own, which a client may use, too.
     """
     if not any(spelling in received.body.data for spelling in _spell(placeholder)):
         return None
     conversation = received.conversation
     cleared = find_placeholders(placeholder)
-    skeletons = await _read_skeletons(received, find_open_group(conversation))
-    if skeletons is None or not has_cleared(skeletons, cleared):
+    split = await _split_messages(received, find_open_group(conversation))
+    if split is None or not has_cleared(split, cleared):
         return None
     nearest = head.length if head is not None else 0
-    keys = [key.hex() for key in reversed(chain_frames(conversation, skeletons)[nearest + 1 :])]
+    keys = [key.hex() for key in reversed(chain_frames(conversation, split)[nearest + 1 :])]
     for _ in range(_MOST_TRIES):
         known = await state.pivots.load_result_hashes(received.tenant, keys)
         if known is None or known.key not in keys:
             return None
-        outline = find_result_hashes(known, skeletons[: known.covers], cleared)
-        pivot = await state.pivots.load(received.tenant, outline.pivot) if outline is not None else None
-        if outline is not None and pivot is not None and pivot.covers == known.covers:
+        hashes = find_result_hashes(known, split[: known.covers], cleared)
+        pivot = await state.pivots.load(received.tenant, hashes.pivot) if hashes is not None else None
+        if hashes is not None and pivot is not None and pivot.covers == known.covers:
             state.pivots.refresh(pivot, ())
             state.pivots.save_result_hashes(known)
-            return await _adopt(state, received, scope, outline, pivot)
+            return await _adopt(state, received, scope, hashes, pivot)
         keys = keys[keys.index(known.key) + 1 :]
     return None
 
 
 async def _adopt(
-    state: State, received: Received, scope: str, outline: ResultHashes, original: Pivot
+    state: State, received: Received, scope: str, hashes: ResultHashes, original: Pivot
 ) -> Head | None:
-    """The pivot under the key of this conversation, durable; and a head that puts it in force.
+    """Stores the pivot under this conversation's own key, and makes a head with which it is active.
 
-    The conversation keeps its id where all that is known to have gone on from the pivot is one branch with
-    these tools. Otherwise the head is nobody's in particular: whoever goes on from it gets an id of its own.
+    The conversation keeps its id if only one branch with these tools is known to have gone on from the pivot.
+    Otherwise the head belongs to no branch, so that each request that goes on from it begins a new one.
     """
     conversation = received.conversation
     pivot = rekey(original, conversation)
@@ -111,7 +112,7 @@ async def _adopt(
         growth_tokens=latest.growth_tokens if latest is not None else 0.0,
         pivot=pivot.key,
         batches=(),
-        conversation=latest.conversation if latest is not None else outline.conversation,
+        conversation=latest.conversation if latest is not None else hashes.conversation,
         parent=latest.parent if latest is not None else None,
     )
     nearest = state.heads.find(conversation, scope)
@@ -121,25 +122,28 @@ async def _adopt(
     return state.heads.find(conversation, scope)
 
 
-async def _read_skeletons(received: Received, end: int) -> list[SplitFingerprint] | None:
-    """Of the first messages; None where one cannot be taken apart. In a thread: results may be large."""
+async def _split_messages(received: Received, end: int) -> list[SplitFingerprint] | None:
+    """The fingerprints of the messages before `end`, each without its tool results, and of those results.
+
+    None where a message cannot be split. Works in a thread, for results may be large.
+    """
     messages = received.conversation.messages[:end]
 
-    def read() -> list[SplitFingerprint] | None:
-        skeletons: list[SplitFingerprint] = []
+    def split() -> list[SplitFingerprint] | None:
+        fingerprints: list[SplitFingerprint] = []
         for position, message in enumerate(messages):
-            skeleton = parse_result_hashes(received.form, message, received.raw(position))
-            if skeleton is None:
+            fingerprint = parse_result_hashes(received.form, message, received.raw(position))
+            if fingerprint is None:
                 return None
-            skeletons.append(skeleton)
-        return skeletons
+            fingerprints.append(fingerprint)
+        return fingerprints
 
-    return await asyncio.to_thread(read)
+    return await asyncio.to_thread(split)
 
 
 @lru_cache(maxsize=64)
 def _spell(placeholder: str) -> tuple[bytes, ...]:
-    """As JSON encoders write them, without the quotes."""
+    """The placeholders as JSON encoders write them, without the quotes."""
     texts = [text for text in (*PLACEHOLDERS, placeholder) if text]
     spelled = [json.dumps(text, ensure_ascii=ascii_only) for text in texts for ascii_only in (True, False)]
     return tuple(dict.fromkeys(text[1:-1].encode("utf-8", "surrogatepass") for text in spelled))

@@ -1,9 +1,10 @@
-"""Which conversations were seen since the start, the newest first; for operators.
+"""The conversations seen since the start, for operators.
 
-Bounded, in memory only. Holds callers' keys, inside the newest turns, like every request that is under way.
+Bounded, and in memory only: the newest turns hold callers' keys, as every request under way does.
 """
 
 import time
+from collections.abc import Callable
 from typing import Final
 
 import msgspec
@@ -14,16 +15,16 @@ from gateway.core.history.purpose import Purpose
 from gateway.lru import Lru
 
 # Some two thousand conversations.
-_SIGHTINGS_BYTES: Final = 2 << 20
-_SIGHTING_WEIGHT_BYTES: Final = 1_000
+_RECORDS_BYTES: Final = 2 << 20
+_RECORD_WEIGHT_BYTES: Final = 1_000
 
 
 class ConversationRecord(msgspec.Struct, frozen=True):
-    """The newest answered request of one conversation. tenant: as operators see it. session: as the client
-    calls it.
-    """
+    """The newest answered request of one conversation."""
 
+    # The tenant's name as operators see it.
     tenant: str
+    # The client's name of its session.
     session: str | None
     purpose: Purpose
     model: str
@@ -33,45 +34,44 @@ class ConversationRecord(msgspec.Struct, frozen=True):
 
 
 class _Newest(msgspec.Struct, frozen=True):
-    """head: what was recorded of the turn's answer."""
-
     turn: Turn
+    # What was recorded of the turn's response.
     head: Head
     seen_seconds: float
 
 
 class Registry:
-    def __init__(self, bodies_bytes: int, most_bodies: int) -> None:
-        """Bounds of the turns that are kept whole; mostly the bodies that recognition keeps anyway."""
+    def __init__(self, bodies_bytes: int, most_bodies: int, clock: Callable[[], float] = time.time) -> None:
+        """The bounds are those of turns kept whole; most of their bodies are also kept by the recognizer."""
         self._newest: Lru[str, _Newest] = Lru(bodies_bytes, most_bodies)
-        # Those whose body had to make room.
-        self._earlier: Lru[str, ConversationRecord] = Lru(_SIGHTINGS_BYTES)
+        # Of conversations whose turn had to make room.
+        self._records: Lru[str, ConversationRecord] = Lru(_RECORDS_BYTES)
+        self._clock = clock
 
-    def note(self, turn: Turn, head: Head) -> None:
-        """After an answer. Hot: what operators see is made when they look."""
-        received = turn.received
-        weight = len(received.body.data) + received.facts_bytes
-        for gone in self._newest.put(turn.conversation_id, _Newest(turn, head, time.time()), weight):
-            self._earlier.put(gone.turn.conversation_id, _make_sighting(gone), _SIGHTING_WEIGHT_BYTES)
+    def record(self, turn: Turn, head: Head) -> None:
+        """After a response. The record that operators see is made when they look, for this is a hot path."""
+        newest = _Newest(turn, head, self._clock())
+        for gone in self._newest.put(turn.conversation_id, newest, turn.weight_bytes):
+            self._records.put(gone.turn.conversation_id, _make_record(gone), _RECORD_WEIGHT_BYTES)
 
     def list(self, tenant: str | None, most: int) -> list[ConversationRecord]:
         """The newest first; of one tenant, or of all."""
-        seen = {sighting.head.conversation: sighting for sighting in self._earlier.values()}
-        seen |= {newest.turn.conversation_id: _make_sighting(newest) for newest in self._newest.values()}
-        found = [sighting for sighting in seen.values() if tenant in (None, sighting.tenant)]
-        return sorted(found, key=lambda sighting: sighting.seen_seconds, reverse=True)[:most]
+        records = {record.head.conversation: record for record in self._records.values()}
+        records |= {newest.turn.conversation_id: _make_record(newest) for newest in self._newest.values()}
+        found = [record for record in records.values() if tenant in (None, record.tenant)]
+        return sorted(found, key=lambda record: record.seen_seconds, reverse=True)[:most]
 
-    def read(self, conversation: str) -> ConversationRecord | None:
-        newest = self._newest.peek(conversation)
-        return _make_sighting(newest) if newest is not None else self._earlier.peek(conversation)
+    def find(self, conversation_id: str) -> ConversationRecord | None:
+        newest = self._newest.peek(conversation_id)
+        return _make_record(newest) if newest is not None else self._records.peek(conversation_id)
 
-    def read_turn(self, conversation: str) -> Turn | None:
-        """None where its body was too large to keep, or others took its place."""
-        newest = self._newest.peek(conversation)
+    def find_turn(self, conversation_id: str) -> Turn | None:
+        """None where the body is too large to keep, or had to make room for others."""
+        newest = self._newest.peek(conversation_id)
         return newest.turn if newest is not None else None
 
 
-def _make_sighting(newest: _Newest) -> ConversationRecord:
+def _make_record(newest: _Newest) -> ConversationRecord:
     turn = newest.turn
     return ConversationRecord(
         tenant=turn.tenant.display_name,
