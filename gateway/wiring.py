@@ -70,6 +70,7 @@ class Foundation:
     metrics: Metrics
     bus: Bus
     reporter: Reporter
+    registry: Registry
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,7 +123,7 @@ def build(settings: Settings) -> Parts:
     hooks = build_hooks(settings, client)
     summarizer = build_summarizer(settings, limits, planning, hooks, client)
     compaction = build_compaction(foundation, planning, summarizer)
-    registry = Registry(settings.cache.bodies_bytes, settings.cache.bodies)
+    relay = Relay(settings)
     return Parts(
         foundation=foundation,
         planning=planning,
@@ -130,8 +131,8 @@ def build(settings: Settings) -> Parts:
         client=client,
         discovery=limits.discovery,
         compactor=compaction.compactor,
-        pipeline=build_pipeline(settings, foundation, limits, planning, compaction, registry),
-        admin=build_admin(settings, foundation, compaction, registry),
+        pipeline=build_pipeline(settings, relay, foundation, limits, planning, compaction),
+        admin=build_admin(settings, foundation, compaction),
     )
 
 
@@ -152,6 +153,7 @@ def build_foundation(settings: Settings) -> Foundation:
         metrics=metrics,
         bus=bus,
         reporter=Reporter(metrics, bus, log_writer, archive),
+        registry=Registry(settings.cache.bodies_bytes, settings.cache.bodies),
     )
 
 
@@ -210,11 +212,11 @@ def build_compaction(foundation: Foundation, planning: Planning, summarizer: Sum
 
 def build_pipeline(
     settings: Settings,
+    relay: Relay,
     foundation: Foundation,
     limits: Limits,
     planning: Planning,
     compaction: Compaction,
-    registry: Registry,
 ) -> Pipeline:
     cache, planner, compactor = settings.cache, planning.planner, compaction.compactor
     recognizer = Recognizer(cache.bodies_bytes, cache.facts_bytes, cache.bodies)
@@ -223,9 +225,8 @@ def build_pipeline(
         Policies(settings), recognizer, stored, limits.book, limits.discovery, foundation.state
     )
     rewriter = Rewriter(cache.facts_bytes)
-    relay = Relay(settings)
     learner = planning.learner
-    sender = Sender(settings, rewriter, relay, compactor, registry, learner)
+    sender = Sender(settings, rewriter, relay, compactor, foundation.registry, learner)
     planning_step = PlanningStep(settings, planner, compactor, compaction.job, compaction.manual)
     proxy = Proxy(
         settings=settings,
@@ -241,13 +242,11 @@ def build_pipeline(
     return Pipeline(relay=relay, proxy=proxy)
 
 
-def build_admin(
-    settings: Settings, foundation: Foundation, compaction: Compaction, registry: Registry
-) -> AdminServer:
+def build_admin(settings: Settings, foundation: Foundation, compaction: Compaction) -> AdminServer:
     sources = Sources(
         metrics=foundation.metrics,
         events=EventStream(foundation.bus),
-        registry=registry,
+        registry=foundation.registry,
         pivots=foundation.state.pivots,
         manual=compaction.manual,
         compaction_log=foundation.log_writer,

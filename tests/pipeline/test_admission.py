@@ -1,0 +1,91 @@
+from collections.abc import AsyncIterator
+
+import pytest
+from aiohttp import hdrs
+
+from gateway.core.errors import RequestRefused
+from gateway.pipeline.admission import Admission
+from gateway.tenants import Tenancy
+from gateway.upstream.target import Upstreams
+from tests.builders.pipeline import SETTINGS, load_text, make_request_head
+
+_TENANTS = SETTINGS + "tenants: [{name: a, keys: [sk-a]}]\n"
+
+
+def make_admission(text: str = SETTINGS) -> Admission:
+    settings = load_text(text)
+    return Admission(Tenancy(settings), Upstreams(settings))
+
+
+def test_the_path_tells_the_format() -> None:
+    admission = make_admission()
+    formats = {
+        "/v1/chat/completions": "chat",
+        "/v1/messages": "messages",
+        "/v1/responses": "responses",
+        "/v1/messages/count_tokens": "messages",
+        "/v1/embeddings": None,
+    }
+    for path, name in formats.items():
+        form = admission.admit(make_request_head(path)).form
+        assert (form.name if form is not None else None) == name
+
+
+def test_only_a_count_is_a_count() -> None:
+    admission = make_admission()
+    assert admission.admit(make_request_head("/v1/messages/count_tokens")).is_count
+    assert not admission.admit(make_request_head("/v1/messages")).is_count
+
+
+@pytest.mark.parametrize(
+    "head",
+    [make_request_head(more=[("x-gateway-bypass", "1")]), make_request_head(method="GET")],
+    ids=["bypass", "GET"],
+)
+def test_a_request_that_need_not_be_understood_is_only_relayed(head: object) -> None:
+    assert make_admission().admit(head).form is None  # type: ignore[arg-type]  # from the parameters
+
+
+def test_equal_heads_get_the_same_route_whatever_the_length_of_their_bodies() -> None:
+    admission = make_admission()
+    first = admission.admit(make_request_head(more=[("Content-Length", "10")]))
+    assert admission.admit(make_request_head(more=[("Content-Length", "11")])) is first
+    assert admission.admit(make_request_head(key="sk-other")) is not first
+
+
+def test_an_unknown_key_is_refused_where_tenants_are_configured() -> None:
+    admission = make_admission(_TENANTS)
+    assert admission.admit(make_request_head(key="sk-a")).tenant.id == "tenant:a"
+    with pytest.raises(RequestRefused) as refused:
+        admission.admit(make_request_head(key="sk-b"))
+    assert refused.value.status == 401
+
+
+@pytest.mark.parametrize("path", ["/v1/../admin", "/v1/%2e%2e/admin", "chat"])
+def test_a_path_that_leaves_the_base_url_is_refused(path: str) -> None:
+    with pytest.raises(RequestRefused) as refused:
+        make_admission().admit(make_request_head(path))
+    assert refused.value.status == 400
+
+
+def test_a_websocket_is_refused() -> None:
+    with pytest.raises(RequestRefused) as refused:
+        make_admission().admit(make_request_head("/v1/responses", [("Upgrade", "WebSocket")], method="GET"))
+    assert refused.value.status == 426
+
+
+def test_the_headers_tell_session_and_sub_agent() -> None:
+    more = [("x-session-id", "ses_1"), ("x-parent-session-id", "ses_0")]
+    route = make_admission().admit(make_request_head(more=more))
+    assert (route.session, route.is_agent) == ("ses_1", True)
+
+
+def test_a_streamed_body_keeps_the_length_that_the_client_told() -> None:
+    async def stream() -> AsyncIterator[bytes]:
+        yield b"{}"
+
+    route = make_admission().admit(make_request_head("/v1/embeddings"))
+    assert route.with_body(stream(), 2).head.headers[hdrs.CONTENT_LENGTH] == "2"
+    # The length of a body that is at hand is known where it is written.
+    for call in (route.with_body(stream()), route.with_body(b"{}", 2), route.with_body(None)):
+        assert hdrs.CONTENT_LENGTH not in call.head.headers

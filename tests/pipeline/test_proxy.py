@@ -1,0 +1,124 @@
+"""The way of a request, from the client's bytes to the client's bytes."""
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from gateway.core.errors import UpstreamFailed, UpstreamStalled
+from gateway.core.refusal.overflow import Overflow
+from gateway.core.sizing.usage import Usage
+from tests.builders.downstream import open_line, settle
+from tests.builders.pipeline import SETTINGS, Pipeline, Reply, make_refusal, render_post, running_pipeline
+
+_QUESTION = [{"role": "user", "content": "Fix the parser."}]
+_COMMANDS = SETTINGS.replace("estimator", "commands: true, estimator")
+
+
+def render(messages: Sequence[dict[str, Any]] = _QUESTION, **fields: Any) -> bytes:
+    return json.dumps({"model": "toy", "messages": list(messages)} | fields).encode()
+
+
+async def ask(pipeline: Pipeline, request: bytes) -> bytes:
+    """What the client gets."""
+    async with open_line(pipeline.proxy.answer) as line:
+        await line.send(request)
+        await settle()
+        return line.written
+
+
+async def test_a_request_far_below_the_thresholds_passes_unchanged() -> None:
+    body = render()
+    async with running_pipeline() as pipeline:
+        written = await ask(pipeline, render_post(body))
+        assert pipeline.sent == [body]
+    assert b"x-gateway-plan: passthrough" in written and written.endswith(b"\r\n\r\n{}")
+
+
+async def test_what_is_not_understood_is_relayed_as_it_came() -> None:
+    async with running_pipeline() as pipeline:
+        for body, path in (
+            (b"no JSON", "/v1/chat/completions"),
+            (b"{}", "/v1/messages"),
+            (b"any", "/v1/files"),
+        ):
+            written = await ask(pipeline, render_post(body, path))
+            assert written.endswith(b"\r\n\r\n{}") and b"x-gateway" not in written
+        exchanges = pipeline.relay.exchanges
+    assert [exchange.call.body for exchange in exchanges[:2]] == [b"no JSON", b"{}"]
+    assert {exchange.on_answered for exchange in exchanges} == {None}
+
+
+async def test_a_bypassed_request_is_neither_read_nor_recorded() -> None:
+    async with running_pipeline() as pipeline:
+        await ask(pipeline, render_post(render(), more=["x-gateway-bypass: 1"]))
+        (exchange,) = pipeline.relay.exchanges
+        assert pipeline.registry.list(None, 10) == []
+    assert exchange.on_answered is None and exchange.headers == {}
+
+
+async def test_a_response_is_handed_over_once() -> None:
+    async with running_pipeline() as pipeline:
+        pipeline.relay.script = [Reply(usage=Usage(20, 2))]
+        await ask(pipeline, render_post(render()))
+        (record,) = pipeline.registry.list(None, 10)
+    assert (record.head.prompt_tokens, record.head.output_tokens) == (20, 2)
+
+
+async def test_a_count_is_forwarded_and_leaves_no_trace() -> None:
+    body = render()
+    async with running_pipeline() as pipeline:
+        await ask(pipeline, render_post(body, "/v1/messages/count_tokens"))
+        assert pipeline.sent == [body]
+        assert pipeline.registry.list(None, 10) == []
+
+
+async def test_a_command_is_answered_by_the_gateway() -> None:
+    messages = [
+        *_QUESTION,
+        {"role": "assistant", "content": "Done."},
+        {"role": "user", "content": "/compact"},
+    ]
+    async with running_pipeline(_COMMANDS) as pipeline:
+        written = await ask(pipeline, render_post(render(messages)))
+        assert pipeline.sent == []
+    answer = json.loads(written.partition(b"\r\n\r\n")[2])
+    assert answer["choices"][0]["message"]["content"].startswith("Nothing to compact")
+
+
+async def test_a_refusal_that_nothing_helps_against_reaches_the_client() -> None:
+    async with running_pipeline() as pipeline:
+        pipeline.relay.script = [make_refusal(Overflow(), b'{"error":{"message":"too long"}}')]
+        written = await ask(pipeline, render_post(render()))
+    assert written.startswith(b"HTTP/1.1 400") and written.endswith(b'{"error":{"message":"too long"}}')
+
+
+async def test_a_body_that_is_too_large_is_refused() -> None:
+    async with running_pipeline(SETTINGS + "listen: {max_body_bytes: 100}\n") as pipeline:
+        written = await ask(pipeline, render_post(render([{"role": "user", "content": "x" * 100}])))
+        assert pipeline.relay.exchanges == []
+    assert written.startswith(b"HTTP/1.1 413") and b"request_too_large" in written
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [(UpstreamFailed("default: ClientError"), 502), (UpstreamStalled("default: silent"), 504)],
+)
+async def test_an_upstream_that_does_not_respond_is_an_error_of_the_client_s_format(
+    error: UpstreamFailed, status: int
+) -> None:
+    for path, kind in (("/v1/chat/completions", "error"), ("/v1/messages", "type")):
+        async with running_pipeline() as pipeline:
+            pipeline.relay.script = [error]
+            written = await ask(pipeline, render_post(render(), path))
+        assert written.startswith(b"HTTP/1.1 %d" % status)
+        assert kind in json.loads(written.partition(b"\r\n\r\n")[2])
+
+
+async def test_an_error_inside_the_gateway_is_a_response_too(caplog: pytest.LogCaptureFixture) -> None:
+    async with running_pipeline() as pipeline:
+        pipeline.relay.script = [ZeroDivisionError("ours")]
+        written = await ask(pipeline, render_post(render()))
+    assert written.startswith(b"HTTP/1.1 500") and b"ours" not in written
+    assert "request failed inside the gateway" in caplog.text

@@ -1,0 +1,181 @@
+"""What is sent upstream, and what the response teaches."""
+
+import json
+from typing import Any
+
+import pytest
+
+from gateway.conversations.turn import Turn
+from gateway.core.refusal.overflow import Overflow
+from gateway.core.sizing.usage import Usage
+from gateway.downstream.request import ReceivedBody
+from tests.builders.chat import make_batch, make_pivot, make_plan
+from tests.builders.pipeline import SETTINGS, Pipeline, Reply, make_refusal, responding, running_pipeline
+
+_MESSAGES: list[dict[str, Any]] = [
+    {"role": "user", "content": "Fix it."},
+    {"role": "assistant", "content": "Done."},
+    {"role": "user", "content": "More."},
+]
+
+
+def render(**fields: Any) -> bytes:
+    return json.dumps({"model": "toy", "messages": _MESSAGES} | fields).encode()
+
+
+async def send(pipeline: Pipeline, turn: Turn, **fields: Any) -> bytes:
+    """What the client gets."""
+    async with responding() as (client, line):
+        assert await pipeline.proxy.sender.send(turn, make_plan(**fields), client) is None
+        return line.written
+
+
+async def test_an_unchanged_body_is_sent_as_it_came() -> None:
+    async with running_pipeline() as pipeline:
+        route, body = pipeline.admit(), render()
+        turn = await pipeline.proxy.turns.build(route, ReceivedBody(b"packed", body))
+        assert turn is not None
+        await send(pipeline, turn)
+        call = pipeline.relay.exchanges[0].call
+    assert call.body == b"packed" and call.head is route.head
+
+
+async def test_a_changed_body_is_sent_without_content_encoding() -> None:
+    async with running_pipeline() as pipeline:
+        route = pipeline.admit(more=[("Content-Encoding", "gzip")])
+        turn = await pipeline.proxy.turns.build(route, ReceivedBody(b"packed", render()))
+        assert turn is not None
+        await send(pipeline, turn, pivot=make_pivot(turn.received.conversation, 2))
+        call = pipeline.relay.exchanges[0].call
+    assert isinstance(call.body, bytes) and len(json.loads(call.body)["messages"]) < 5
+    assert "content-encoding" in route.head.headers and "content-encoding" not in call.head.headers
+
+
+async def test_usage_is_asked_for_in_a_stream_whose_client_did_not() -> None:
+    async with running_pipeline() as pipeline:
+        for body in (
+            render(stream=True),
+            render(),
+            render(stream=True, stream_options={"include_usage": True}),
+        ):
+            await send(pipeline, await pipeline.build(body))
+        asked, plain, client_asked = pipeline.relay.exchanges
+    assert asked.without_usage is not None and asked.without_usage.body == render(stream=True)
+    assert isinstance(asked.call.body, bytes)
+    assert json.loads(asked.call.body)["stream_options"] == {"include_usage": True}
+    assert asked.call.head.headers["Accept-Encoding"] == "identity"
+    assert plain.without_usage is None and client_asked.without_usage is None
+
+
+async def test_a_model_that_refuses_the_option_is_not_asked_again() -> None:
+    async with running_pipeline() as pipeline:
+        turn = await pipeline.build(render(stream=True))
+        pipeline.relay.script = [Reply(refused_usage_option=True)]
+        for _ in range(2):
+            await send(pipeline, turn)
+        first, second = pipeline.relay.exchanges
+    assert first.without_usage is not None and second.without_usage is None
+
+
+async def test_headers_of_the_response_tell_the_plan() -> None:
+    async with running_pipeline() as pipeline:
+        turn = await pipeline.build(render())
+        conversation = turn.received.conversation
+        pivot, batch = make_pivot(conversation, 2), make_batch(conversation, [])
+        plans = {
+            "passthrough": make_plan(),
+            "pruned": make_plan(None, [batch]),
+            "pivot": make_plan(pivot),
+            "pivot+pruned": make_plan(pivot, [batch]),
+            "digest": make_plan(make_pivot(conversation, 2, is_digest=True)),
+        }
+        for plan in plans.values():
+            async with responding() as (client, _):
+                await pipeline.proxy.sender.send(turn, plan, client)
+        headers = [exchange.headers for exchange in pipeline.relay.exchanges]
+    assert [each["x-gateway-plan"] for each in headers] == list(plans)
+    assert {each["x-gateway-conversation"] for each in headers} == {turn.conversation_id}
+
+
+async def test_no_headers_are_added_where_the_settings_say_so() -> None:
+    async with running_pipeline(SETTINGS + "response_headers: false\n") as pipeline:
+        await send(pipeline, await pipeline.build(render()))
+        assert pipeline.relay.exchanges[0].headers == {}
+
+
+async def test_a_response_is_recorded_with_its_usage() -> None:
+    async with running_pipeline() as pipeline:
+        turn = await pipeline.build(render())
+        pipeline.relay.script = [Reply(usage=Usage(50, 5))]
+        written = await send(pipeline, turn)
+        found = pipeline.registry.find(turn.conversation_id)
+        head = pipeline.state.heads.find(turn.received.conversation, turn.scope)
+    assert written.startswith(b"HTTP/1.1 200") and written.endswith(b"{}")
+    assert found is not None and found.head is head
+    assert head is not None and (head.prompt_tokens, head.output_tokens) == (50, 5)
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        Reply(status=500),
+        Reply(status=401, usage=Usage(50, 5)),
+        Reply(has_error=True, usage=Usage(50, 5)),
+        Reply(is_complete=False),
+    ],
+    ids=["500", "401", "error in the stream", "broken off"],
+)
+async def test_a_failed_response_is_not_recorded(reply: Reply) -> None:
+    async with running_pipeline() as pipeline:
+        turn = await pipeline.build(render())
+        pipeline.relay.script = [reply]
+        await send(pipeline, turn)
+        assert pipeline.registry.find(turn.conversation_id) is None
+        assert pipeline.state.heads.find(turn.received.conversation, turn.scope) is None
+
+
+async def test_a_stream_that_broke_off_after_its_usage_is_recorded() -> None:
+    async with running_pipeline() as pipeline:
+        turn = await pipeline.build(render())
+        pipeline.relay.script = [Reply(is_complete=False, usage=Usage(50, 5))]
+        await send(pipeline, turn)
+        assert pipeline.registry.find(turn.conversation_id) is not None
+
+
+async def test_a_reply_that_filled_the_window_teaches_its_size() -> None:
+    async with running_pipeline() as pipeline:
+        turn = await pipeline.build(render(model="unknown"))
+        reply = Reply(usage=Usage(9_000, 1_000), finish_reason="model_context_window_exceeded")
+        pipeline.relay.script = [reply]
+        await send(pipeline, turn)
+        again = await pipeline.build(render(model="unknown"))
+    assert turn.limits.context is None and again.limits.context == 10_000
+
+
+async def test_a_refusal_is_returned_and_given_back_as_it_came() -> None:
+    refusal = make_refusal(Overflow(context=3_000), b'{"error":{"message":"too long"}}')
+    async with running_pipeline() as pipeline, responding() as (client, line):
+        turn, plan = await pipeline.build(render()), make_plan()
+        pipeline.relay.script = [refusal]
+        assert await pipeline.proxy.sender.send(turn, plan, client) is refusal
+        assert line.written == b""
+        await pipeline.proxy.sender.give_back(turn, plan, refusal, client)
+        assert line.written.startswith(b"HTTP/1.1 400") and line.written.endswith(refusal.body)
+    assert pipeline.registry.find(turn.conversation_id) is None
+
+
+async def test_good_responses_are_held_back_only_where_the_request_may_be_too_large() -> None:
+    never = SETTINGS.replace("estimator", "compaction: {auto: false}, estimator")
+    probes = []
+    for text, model, sent in (
+        (SETTINGS, "toy", 10),
+        (SETTINGS, "toy", 3_000),
+        (SETTINGS, "other", 10),
+        (never, "toy", 9),
+    ):
+        async with running_pipeline(text) as pipeline, responding() as (client, _):
+            plan = make_plan()
+            plan.sent = sent
+            await pipeline.proxy.sender.send(await pipeline.build(render(model=model)), plan, client)
+            probes.append(pipeline.relay.exchanges[0].probe)
+    assert probes == ["errors", "start", "start", "none"]
