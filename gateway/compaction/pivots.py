@@ -46,7 +46,7 @@ class PivotMaker:
         for _ in range(_TRIES):
             text = await asyncio.to_thread(make_digest, entries, earlier, most_chars)
             raw_tokens = await self._sizer.count(text, turn.policy.estimator)
-            tokens = int(raw_tokens * situation.weights.ratio)
+            tokens = int(raw_tokens * situation.calibrated.ratio)
             if tokens <= cut.cap_tokens:
                 break
             most_chars = int(min(len(text), most_chars) * cut.cap_tokens / tokens * _SHRINK)

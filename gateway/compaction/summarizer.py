@@ -156,7 +156,7 @@ class Summarizer:
             cap_tokens=fitted.cut.cap_tokens,
             is_calibrated=situation.known.is_calibrated,
         )
-        return judge_summary(candidate, int(raw * situation.weights.ratio), bounds)
+        return judge_summary(candidate, int(raw * situation.calibrated.ratio), bounds)
 
     async def _with_facts(
         self, turn: Turn, situation: Situation, accepted: Accepted, fitted: FittedCall
@@ -172,5 +172,5 @@ class Summarizer:
             return accepted
         listed = with_fact_list(accepted.summary, missing)
         raw = await self._sizer.count(listed, turn.policy.estimator)
-        tokens = int(raw * situation.weights.ratio)
+        tokens = int(raw * situation.calibrated.ratio)
         return Accepted(listed, tokens) if tokens <= cut.replaced_tokens * SMALLER_SHARE else accepted

@@ -87,7 +87,7 @@ class SummaryCallBuilder:
 
         Messages behind a digest are summarized from the originals if one call holds them.
         """
-        originals = rebase_on_originals(cut, situation.pivots, situation.weights)
+        originals = rebase_on_originals(cut, situation.pivots, situation.calibrated)
         if originals is not None:
             fitted = await self._fit(turn, situation, originals, replace(budget, calls=0))
             if fitted is not None:
@@ -107,7 +107,7 @@ class SummaryCallBuilder:
         frame = await self._count(turn, make_parts(turn.policy, cut, (), Quoting()))
         attempts = await asyncio.to_thread(_list_attempts, history, most / ratio - frame, budget.calls)
         for attempt in attempts:
-            part = shrink_cut(situation.weights, cut, attempt.covers)
+            part = shrink_cut(situation.calibrated, cut, attempt.covers)
             quoted = entries[: part.covers - part.start]
             parts = make_parts(turn.policy, part, quoted, attempt.quoting)
             raw = await self._count(turn, parts)
@@ -137,7 +137,7 @@ class SummaryCallBuilder:
         if known is not None:
             return known * _MARGIN
         margin = _MARGIN if situation.known.is_calibrated else _UNCALIBRATED_MARGIN
-        return situation.weights.ratio * margin
+        return situation.calibrated.ratio * margin
 
     async def _count(self, turn: Turn, parts: tuple[str, ...]) -> int:
         estimator = turn.policy.estimator

@@ -27,11 +27,9 @@ class CountTokens:
         call = route.with_body(body.raw)
         turn = await self._turns.build_for_count(route, body)
         if turn is not None:
-            in_force = await self._planner.load_in_force(turn)
-            batches = tuple(in_force.batches)
-            plan = Plan(
-                pivot=in_force.pivot, batches=batches, new_batch=None, received=0, sent=0, output=None
-            )
+            active = await self._planner.load_active(turn)
+            batches = tuple(active.batches)
+            plan = Plan(pivot=active.pivot, batches=batches, new_batch=None, received=0, sent=0, output=None)
             rewritten = self._rewriter.rewrite(turn, plan)
             if rewritten.is_changed:
                 call = call.with_body(rewritten.data)

@@ -1,12 +1,13 @@
-"""Raw token counts of messages, each counted once, large ones off the event loop.
+"""Raw token counts of messages. Each message is counted once; large ones in a thread.
 
-Counts only when somebody asks: far below the lines nobody does.
+Far below the thresholds no plan needs these counts.
 """
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -16,27 +17,32 @@ from gateway.core.history.view import CLEARED_TOKENS, FRAME_TOKENS, Size
 from gateway.core.policy import Estimator
 from gateway.core.sizing.estimate import Sizes
 from gateway.lru import Lru
-from gateway.wire.body import Slice, parse_value
+from gateway.wire.body import parse_value
 from gateway.wire.canonical import flatten_content
-from gateway.wire.request import RequestBody
 
-# FACTS §1: above this a count belongs in a thread.
-_INLINE_BYTES = 8 * 1024
+# Counting more than this takes milliseconds, which would hold up other requests on the event loop.
+_INLINE_BYTES: Final = 8 * 1024
 # Name and brackets of one call, and the frame of its result. OpenAI takes about 10; on the recorded sessions
 # Claude takes 60 to 90.
-_CALL_TOKENS = 30
-_WEIGHT_BYTES = 200
+_CALL_TOKENS: Final = 30
+_WEIGHT_BYTES: Final = 200
 
 TextCounter = Callable[[str], int]
-Measure = Callable[[TextCounter, bytes], Size]
-Work = list[tuple[bytes, bytes, Measure]]
+
+
+class _Part(NamedTuple):
+    """A part of a request body. key: of its content, the same in every request."""
+
+    key: bytes
+    raw: bytes
+    measure: Callable[[TextCounter, bytes], Size]
 
 
 class Sizer:
-    """`counts`: raw tokens of a text by each estimator; safe to call from a thread."""
+    """counters: count the raw tokens of a text by each estimator; called from a thread, too."""
 
-    def __init__(self, counts: Mapping[Estimator, TextCounter], max_bytes: int) -> None:
-        self._counts = counts
+    def __init__(self, counters: Mapping[Estimator, TextCounter], max_bytes: int) -> None:
+        self._counters = counters
         self._known: Lru[tuple[Estimator, bytes], Size] = Lru(max_bytes)
         self._threads = ThreadPoolExecutor(max_workers=1, thread_name_prefix="count")
 
@@ -44,80 +50,50 @@ class Sizer:
         self._threads.shutdown(cancel_futures=True)
 
     async def measure(self, received: Received, estimator: Estimator) -> Sizes:
-        """Sizes of every message, of the leading block and the tools."""
-        body, conversation = received.body, received.conversation
-        everything = [*conversation.leading, *conversation.messages]
-        measure = partial(measure_message, received.form.parse_entry)
-        around = _list_around(body)
-        keys = [message.key for message in everything] + [key for key, _, _ in around]
-        # Taken out now: while the rest is counted, others may push it out of memory.
-        sizes = {key: self._known.get((estimator, key)) for key in keys}
-        work: Work = [
-            (message.key, body.raw(index), measure)
-            for index, message in enumerate(everything)
-            if sizes[message.key] is None
-        ]
-        work += [(key, body.field(place), measure) for key, place, measure in around if sizes[key] is None]
-        known = {key: size for key, size in sizes.items() if size is not None}
-        known |= await self._measure_work(work, estimator)
-        counted = [known[key] for key in keys]
-        leading, end = len(conversation.leading), len(everything)
-        environment = sum(size.tokens for size in counted[:leading] + counted[end:])
-        return Sizes(messages=counted[leading:end], environment=environment)
+        """Sizes of the messages one by one, and of the leading block and the tools together."""
+        conversation = received.conversation
+        envelope = received.body.envelope
+        keys = [message.key for message in (*conversation.leading, *conversation.messages)]
+        keys += filter(None, (envelope.tools, envelope.system))
+        # Known sizes are taken out first: while the rest is counted, other requests may evict them.
+        known = {key: self._known.get((estimator, key)) for key in keys}
+        sizes = {key: size for key, size in known.items() if size is not None}
+        sizes |= await self._count_parts(_list_unknown(received, sizes), estimator)
+        counted = [sizes[key] for key in keys]
+        start = len(conversation.leading)
+        end = start + len(conversation.messages)
+        environment = sum(size.tokens for size in counted[:start] + counted[end:])
+        return Sizes(messages=counted[start:end], environment=environment)
 
     async def count(self, text: str, estimator: Estimator) -> int:
-        count = self._counts[estimator]
+        """Raw tokens of one text."""
+        counter = self._counters[estimator]
         if len(text) < _INLINE_BYTES:
-            return count(text)
-        return await asyncio.get_running_loop().run_in_executor(self._threads, count, text)
+            return counter(text)
+        return await asyncio.get_running_loop().run_in_executor(self._threads, counter, text)
 
-    async def _measure_work(self, work: Work, estimator: Estimator) -> dict[bytes, Size]:
-        count = self._counts[estimator]
-        if sum(len(raw) for _, raw, _ in work) < _INLINE_BYTES:
-            fresh = _measure_all(count, work)
+    async def _count_parts(self, parts: Sequence[_Part], estimator: Estimator) -> dict[bytes, Size]:
+        counter = self._counters[estimator]
+        if sum(len(part.raw) for part in parts) < _INLINE_BYTES:
+            sizes = _measure_parts(counter, parts)
         else:
             loop = asyncio.get_running_loop()
-            fresh = await loop.run_in_executor(self._threads, _measure_all, count, work)
-        for key, size in fresh.items():
+            sizes = await loop.run_in_executor(self._threads, _measure_parts, counter, parts)
+        for key, size in sizes.items():
             self._known.put((estimator, key), size, _WEIGHT_BYTES)
-        return fresh
+        return sizes
 
 
-def _list_around(body: RequestBody) -> list[tuple[bytes, Slice | None, Measure]]:
-    """What stands around the messages and is read by the model: where, and how it is measured."""
-    envelope = body.envelope
-    found = [
-        (envelope.tools, envelope.tools_slice, _measure_tools),
-        (envelope.system, envelope.system_slice, _measure_preamble),
-    ]
-    return [entry for entry in found if entry[0]]
+def measure_message(
+    parse_entry: Callable[[bytes], TranscriptEntry], counter: TextCounter, raw: bytes
+) -> Size:
+    """The size of one message: its words, its frame, and flat figures for what is not text.
 
-
-def _measure_all(count: TextCounter, work: Work) -> dict[bytes, Size]:
-    return {key: measure(count, raw) for key, raw, measure in work}
-
-
-def _measure_tools(count: TextCounter, raw: bytes) -> Size:
-    text = raw.decode("utf-8", "replace")
-    return Size(count(text), len(text))
-
-
-def _measure_preamble(count: TextCounter, raw: bytes) -> Size:
-    """Nothing says that it can be read."""
-    try:
-        text = "\n".join(flatten_content(parse_value(raw))[0])
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        text = raw.decode("utf-8", "replace")
-    return Size(FRAME_TOKENS + count(text), len(text))
-
-
-def measure_message(parse_entry: Callable[[bytes], TranscriptEntry], count: TextCounter, raw: bytes) -> Size:
-    """Raw tokens of one message: its words, its frame, and flat figures for what is not text.
-
-    Beside results marks leave alone what else is said, and they leave something of each result.
+    If it has tool results, marks can clear only those: other texts are kept, and a placeholder for each
+    result but one, which `shown_tokens` counts.
     """
     entries = list_entries((parse_entry(raw),))
-    tokens = [_count_entry(count, entry) for entry in entries]
+    tokens = [_count_entry(counter, entry) for entry in entries]
     results = [len(entry.text) for entry in entries if entry.is_result]
     kept = CLEARED_TOKENS * max(0, len(results) - 1)
     if results:
@@ -127,8 +103,42 @@ def measure_message(parse_entry: Callable[[bytes], TranscriptEntry], count: Text
     return Size(total, max(results, default=len(entries[0].text)), media, min(kept, total))
 
 
-def _count_entry(count: TextCounter, entry: TranscriptEntry) -> int:
-    tokens = count(entry.text) + entry.media_tokens
+def _list_unknown(received: Received, known: Collection[bytes]) -> list[_Part]:
+    """Of everything that the model reads, what is not known by its key."""
+    body, conversation, envelope = received.body, received.conversation, received.body.envelope
+    measure = partial(measure_message, received.form.parse_entry)
+    parts = [
+        _Part(message.key, body.raw(index), measure)
+        for index, message in enumerate((*conversation.leading, *conversation.messages))
+        if message.key not in known
+    ]
+    if envelope.tools and envelope.tools not in known:
+        parts.append(_Part(envelope.tools, body.field(envelope.tools_slice), _measure_tools))
+    if envelope.system and envelope.system not in known:
+        parts.append(_Part(envelope.system, body.field(envelope.system_slice), _measure_system))
+    return parts
+
+
+def _measure_parts(counter: TextCounter, parts: Sequence[_Part]) -> dict[bytes, Size]:
+    return {part.key: part.measure(counter, part.raw) for part in parts}
+
+
+def _measure_tools(counter: TextCounter, raw: bytes) -> Size:
+    text = raw.decode("utf-8", "replace")
+    return Size(counter(text), len(text))
+
+
+def _measure_system(counter: TextCounter, raw: bytes) -> Size:
+    """A system prompt was not parsed before; one that cannot be parsed is counted as JSON."""
+    try:
+        text = "\n".join(flatten_content(parse_value(raw))[0])
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        text = raw.decode("utf-8", "replace")
+    return Size(FRAME_TOKENS + counter(text), len(text))
+
+
+def _count_entry(counter: TextCounter, entry: TranscriptEntry) -> int:
+    tokens = counter(entry.text) + entry.media_tokens
     if entry.hidden:
-        tokens += count(entry.hidden)
-    return tokens + sum(_CALL_TOKENS + count(tool) + count(arguments) for tool, arguments in entry.calls)
+        tokens += counter(entry.hidden)
+    return tokens + sum(_CALL_TOKENS + counter(tool) + counter(arguments) for tool, arguments in entry.calls)

@@ -28,7 +28,7 @@ _NOTHING: Final = View(None, {})
 
 
 @dataclass(frozen=True, slots=True)
-class InForce:
+class Active:
     """What the nearest head was sent with, as far as it is stored and still applies."""
 
     pivot: Pivot | None
@@ -44,27 +44,27 @@ class Planner:
 
     async def plan_unmeasured(self, turn: Turn) -> Plan | None:
         """The plan for a request that is certainly below its thresholds; None if it has to be measured."""
-        in_force = await self.load_in_force(turn)
-        if not in_force.is_complete:
+        active = await self.load_active(turn)
+        if not active.is_complete:
             return None
         limits = turn.limits
         if (limits.body_bytes or limits.images) and is_near_limit(limits, _payload(turn)):
             return None
-        lines, head = turn.thresholds, turn.own_head
+        thresholds, head = turn.thresholds, turn.own_head
         added = turn.received.conversation.messages[head.length if head is not None else 0 :]
         body_bytes = len(turn.received.body.data)
         bound = None
-        if head is not None or in_force.pivot is None:
+        if head is not None or active.pivot is None:
             bound = upper_bound_tokens(added, head, body_bytes)
-        if lines is not None and (bound is None or not _is_certainly_below(turn, lines, bound)):
+        if thresholds is not None and (bound is None or not _is_certainly_below(turn, thresholds, bound)):
             return None
         sent = _guess_tokens(added, head, body_bytes)
-        saved = sum(batch.saved_tokens for batch in in_force.batches)
-        if in_force.pivot is not None:
-            saved += in_force.pivot.saved_tokens
+        saved = sum(batch.saved_tokens for batch in active.batches)
+        if active.pivot is not None:
+            saved += active.pivot.saved_tokens
         return Plan(
-            pivot=in_force.pivot,
-            batches=tuple(in_force.batches),
+            pivot=active.pivot,
+            batches=tuple(active.batches),
             new_batch=None,
             received=sent + saved,
             sent=sent,
@@ -77,14 +77,14 @@ class Planner:
         conversation = turn.received.conversation
         calibration = await state.calibrations.load(owner, turn.meter)
         sizes = await self._sizer.measure(turn.received, turn.policy.estimator)
-        in_force = await self.load_in_force(turn)
+        active = await self.load_active(turn)
         # Pivots come last, so that one that was made while the rest was loaded and measured is seen.
         named = turn.head.pivot if turn.head is not None else None
         on_chain = await state.pivots.load_on_chain(owner, conversation, turn.conversation_id, named)
         pivots = find_eligible_pivots(conversation, on_chain)
         known = Known(head=None, head_view=_NOTHING, calibration=calibration)
-        if turn.own_head is not None and in_force.is_complete:
-            head_view = make_view(in_force.pivot, in_force.batches)
+        if turn.own_head is not None and active.is_complete:
+            head_view = make_view(active.pivot, active.batches)
             past = state.heads.find_past(conversation, turn.scope)
             known = replace(known, head=turn.own_head, head_view=head_view, past=past)
         token_sizes = TokenSizes(sizes, known, turn.limits)
@@ -99,11 +99,9 @@ class Planner:
             minimum_reply=turn.received.body.envelope.minimum_reply_tokens,
             growth=turn.growth,
             known=known,
-            sticky=next(
-                (pivot for pivot in pivots if in_force.pivot and pivot.key == in_force.pivot.key), None
-            ),
+            sticky=next((pivot for pivot in pivots if active.pivot and pivot.key == active.pivot.key), None),
             pivots=pivots,
-            batches=in_force.batches,
+            batches=active.batches,
             may_compact=may_compact and turn.policy.auto,
             may_digest=may_digest and turn.policy.auto,
             token_sizes=token_sizes if limits is not turn.limits else None,
@@ -114,11 +112,11 @@ class Planner:
         situation = await self.gather(turn, may_compact=False)
         return situation.estimate_tokens(plan.view).tokens
 
-    async def load_in_force(self, turn: Turn) -> InForce:
+    async def load_active(self, turn: Turn) -> Active:
         """Reads the store only for what is not in memory."""
         head = turn.head
         if head is None or (head.pivot is None and not head.batches):
-            return InForce(None, (), is_complete=True)
+            return Active(None, (), is_complete=True)
         stored, conversation = self._state.pivots, turn.received.conversation
         batches = find_eligible_batches(
             conversation, await stored.load_batches(turn.owner, head.batches) or []
@@ -127,7 +125,7 @@ class Planner:
         if pivot is not None and not is_eligible(conversation, pivot):
             pivot = None
         is_complete = (pivot is not None) == (head.pivot is not None) and len(batches) == len(head.batches)
-        return InForce(pivot, batches, is_complete)
+        return Active(pivot, batches, is_complete)
 
     def is_past_soft(self, turn: Turn, total_tokens: int) -> bool:
         """Is it time to prepare a compaction? Never for a client that is just compacting on its own."""
@@ -151,13 +149,15 @@ def _payload(turn: Turn) -> Payload:
     return Payload(len(turn.received.body.data), turn.received.conversation.messages)
 
 
-def _is_certainly_below(turn: Turn, lines: Thresholds, bound_tokens: int) -> bool:
+def _is_certainly_below(turn: Turn, thresholds: Thresholds, bound_tokens: int) -> bool:
     """Below the soft threshold, with room for the reply that is asked for, and with nothing to prune."""
-    if bound_tokens > lines.soft:
+    if bound_tokens > thresholds.soft:
         return False
-    if choose_output(turn.requested_tokens, lines.context, Estimate(bound_tokens, 0)) is not None:
+    if choose_output(turn.requested_tokens, thresholds.context, Estimate(bound_tokens, 0)) is not None:
         return False
     pruning = turn.policy.pruning
     if not (turn.policy.prune and pruning.eager):
         return True
-    return len(turn.received.body.data) <= min(pruning.minimum_tokens, pruning.minimum_ratio * lines.hard)
+    return len(turn.received.body.data) <= min(
+        pruning.minimum_tokens, pruning.minimum_ratio * thresholds.hard
+    )

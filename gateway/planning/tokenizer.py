@@ -1,8 +1,7 @@
-"""How many tokens is a text? By a tokenizer, or by its length.
+"""Counts the tokens of a text, by a tokenizer or by its length.
 
-The o200k_base ranks are packed in the package: tiktoken's own loader downloads them at run time, which
-fails offline. Knows nothing of messages or models: either count is an estimate, calibrated elsewhere by
-returned usage.
+Both counts are estimates; `learning` calibrates them by the usage that upstreams return. The o200k_base ranks
+are packed in the package, because tiktoken's own loader downloads them at run time, which fails offline.
 """
 
 import lzma
@@ -26,12 +25,12 @@ _PATTERN = "|".join(
 )
 _RANKS = 199_998
 
-# tiktoken 0.14 panics (a BaseException) on a million spaces: its regex gives up. FACTS: slice at 64 KB.
+# tiktoken 0.14 panics (a BaseException) on a million spaces, because its regex gives up.
 _SLICE_CHARACTERS = 65_536
 
 
 class Tokenizer:
-    """Safe to use from many threads. The first count loads the ranks if nobody called `load` before."""
+    """Safe to use from many threads. The first count loads the ranks if `load` was not called before."""
 
     def __init__(self) -> None:
         self._encoding: tiktoken.Encoding | None = None
@@ -42,7 +41,7 @@ class Tokenizer:
         self._load()
 
     def count(self, text: str) -> int:
-        """Tokens of any string, lone surrogates included. Frees the GIL. 0.3 s per million at worst."""
+        """Counts any string, lone surrogates included. Takes 0.3 s per million tokens, without the GIL."""
         encoding = self._encoding or self._load()
         starts = range(0, len(text), _SLICE_CHARACTERS)
         parts = (text[start : start + _SLICE_CHARACTERS] for start in starts)
@@ -56,12 +55,12 @@ class Tokenizer:
 
 
 def count_by_length(text: str) -> int:
-    """Documents 000 and 001: `Math.round(length / 4)`, which rounds a half up."""
+    """`Math.round(length / 4)` of JavaScript, which rounds a half up (docs/sources.md, 000 and 001)."""
     return (len(text) + 2) // 4
 
 
 def count_by_length_up(text: str) -> int:
-    """Document 004: `ceil(length / 4)`."""
+    """`ceil(length / 4)` (docs/sources.md, 004)."""
     return (len(text) + 3) // 4
 
 

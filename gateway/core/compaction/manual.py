@@ -119,7 +119,7 @@ def measure_compaction(whole: Cut, pivot: Pivot, before_tokens: int) -> Compacte
 
 
 def _choose_cut(situation: Situation, thresholds: Thresholds, constraints: CutConstraints) -> Cut | None:
-    weights = situation.weights
+    weights = situation.calibrated
     cut = choose_cut(situation.conversation, weights, thresholds, situation.policy.keep, constraints)
     if cut is None or sum(weights.messages[cut.start : cut.covers]) < _LEAST_REPLACED_TOKENS:
         return None
@@ -128,7 +128,7 @@ def _choose_cut(situation: Situation, thresholds: Thresholds, constraints: CutCo
 
 
 def _choose_thresholds(situation: Situation) -> Thresholds:
-    weights = situation.weights
+    weights = situation.calibrated
     size = RequestSize(growth=situation.growth, floor=int(weights.environment))
     thresholds = choose_thresholds(situation.policy, situation.limits, size)
     if thresholds is None:

@@ -33,7 +33,7 @@ class Plan:
     """What to send."""
 
     pivot: Pivot | None
-    # All batches in force, `new_batch` among them.
+    # All active batches, `new_batch` among them.
     batches: tuple[Batch, ...]
     new_batch: Batch | None
     # Estimated tokens of what the client sent, and of what upstream is sent.
@@ -69,65 +69,65 @@ Decision = Plan | CompactFirst | DigestFirst
 def decide(situation: Situation) -> Decision:
     """The first of these rules that decides wins.
 
-    1. Without a known limit, what is in force stays in force.
-    2. Up to the hard threshold, send what is in force, with one more prune batch if one is worth it (see
+    1. Without a known limit, send what is active: the pivot and the marks that were sent before.
+    2. Up to the hard threshold, send what is active, with one more prune batch if one is worth it (see
        `_Options.batches`). A policy that applies pivots early stops at the soft threshold.
     3. Apply the eligible pivot that covers most, if that brings the array below the hard threshold. While
        the conversation is compacted in parts for this request it must reach the target, or the next request
        would have to continue with it.
-    4. Up to the hard threshold, send what is in force.
+    4. Up to the hard threshold, send what is active.
     5. Compact first, if that is allowed and frees enough.
     6. Replace old turns by a digest, if that is allowed and frees enough, and the window does not hold the
        array or the policy wants a digest at the hard threshold.
     7. Send the array with its newest pivot, if the window holds it.
     8. Send it with its largest texts cut.
     """
-    lines = _choose_lines(situation)
-    if lines is None:
+    thresholds = _choose_thresholds(situation)
+    if thresholds is None:
         return _make_plan(situation, situation.sticky, situation.batches, None)
-    options = _Options(situation, lines)
+    options = _Options(situation, thresholds)
     return next(decision for rule in _RULES if (decision := rule(options)) is not None)
 
 
 def decide_after(situation: Situation, total_tokens: int) -> Cut | None:
     """What to compact in advance, after a response that brought the conversation to `total_tokens`.
 
-    None below the soft threshold; while a newer pivot than the one in force is ready, so that usage of
+    None below the soft threshold; while a newer pivot than the active one is ready, so that usage of
     requests sent before it was made triggers nothing; while a prune batch is enough; and if compacting would
     free too little.
     """
-    lines = _choose_lines(situation)
-    if not situation.may_compact or lines is None or total_tokens <= lines.soft:
+    thresholds = _choose_thresholds(situation)
+    if not situation.may_compact or thresholds is None or total_tokens <= thresholds.soft:
         return None
     newest = situation.pivots[-1] if situation.pivots else None
     if newest is not None and newest.covers > (situation.sticky.covers if situation.sticky else -1):
         return None
-    options = _Options(situation, lines)
+    options = _Options(situation, thresholds)
     if options.prune(total_tokens) is not None:
         return None
-    lead = 0 if situation.policy.trigger.early else max(0, lines.hard - total_tokens)
+    lead = 0 if situation.policy.trigger.early else max(0, thresholds.hard - total_tokens)
     cut = options.choose_cut(situation.sticky, options.answered_position, lead)
-    if cut is None or not is_worthwhile(cut, WORTHWHILE_SHARE * lines.hard):
+    if cut is None or not is_worthwhile(cut, WORTHWHILE_SHARE * thresholds.hard):
         return None
     return cut
 
 
-def _send_below_first_line(options: "_Options") -> Decision | None:
-    lines = options.lines
-    first = lines.soft if options.situation.policy.trigger.early else lines.hard
-    return options.plan_in_force() if options.tokens_in_force <= first else None
+def _send_below_first_threshold(options: "_Options") -> Decision | None:
+    thresholds = options.thresholds
+    first = thresholds.soft if options.situation.policy.trigger.early else thresholds.hard
+    return options.plan_active() if options.active_tokens <= first else None
 
 
 def _apply_newest_pivot(options: "_Options") -> Decision | None:
-    situation, lines = options.situation, options.lines
-    line = lines.target if situation.is_compacting else lines.hard
-    if options.newest is situation.sticky or options.newest_estimate.tokens > line:
+    situation, thresholds = options.situation, options.thresholds
+    limit = thresholds.target if situation.is_compacting else thresholds.hard
+    if options.newest is situation.sticky or options.newest_estimate.tokens > limit:
         return None
     return options.plan_with_newest()
 
 
-def _send_below_hard_line(options: "_Options") -> Decision | None:
-    return options.plan_in_force() if options.tokens_in_force <= options.lines.hard else None
+def _send_below_hard_threshold(options: "_Options") -> Decision | None:
+    return options.plan_active() if options.active_tokens <= options.thresholds.hard else None
 
 
 def _compact_first(options: "_Options") -> Decision | None:
@@ -151,9 +151,9 @@ def _cut_largest_texts(options: "_Options") -> Decision | None:
 
 # In the order of the docstring of `decide`, from its second rule on. The last one always decides.
 _RULES: Final[tuple[Callable[["_Options"], Decision | None], ...]] = (
-    _send_below_first_line,
+    _send_below_first_threshold,
     _apply_newest_pivot,
-    _send_below_hard_line,
+    _send_below_hard_threshold,
     _compact_first,
     _digest_first,
     _send_what_fits,
@@ -164,13 +164,13 @@ _RULES: Final[tuple[Callable[["_Options"], Decision | None], ...]] = (
 class _Options:
     """What can be done in a situation with known thresholds. Each number is computed once, when needed."""
 
-    def __init__(self, situation: Situation, lines: Thresholds) -> None:
+    def __init__(self, situation: Situation, thresholds: Thresholds) -> None:
         self.situation = situation
-        self.lines = lines
+        self.thresholds = thresholds
 
     @cached_property
     def batches(self) -> Sequence[Batch]:
-        """The batches in force, and one more if it is worth it.
+        """The active batches, and one more if it is worth it.
 
         Unless the policy prunes eagerly: none while a pivot is ready or in progress, because that one is
         paid for already.
@@ -184,7 +184,7 @@ class _Options:
         return self.prune(current.tokens) or situation.batches
 
     @cached_property
-    def tokens_in_force(self) -> int:
+    def active_tokens(self) -> int:
         return self.situation.estimate(make_view(self.situation.sticky, self.batches)).tokens
 
     @property
@@ -202,95 +202,99 @@ class _Options:
         estimate = self.newest_estimate
         # Before the first response the estimate is too uncertain to remove something from a request.
         unsure = estimate.unsure if self.situation.known.head is not None else 0
-        return estimate.tokens + unsure + SMALLEST_REPLY_TOKENS <= self.lines.window
+        return estimate.tokens + unsure + SMALLEST_REPLY_TOKENS <= self.thresholds.window
 
     @cached_property
     def worthwhile_cut(self) -> Cut | None:
         """The largest cut, if it frees enough. Less is enough if the window does not hold the array."""
         cut = self.choose_cut(self.newest, find_open_group(self.situation.conversation))
         share = WORTHWHILE_SHARE if self.fits else NEEDED_SHARE
-        return cut if cut is not None and is_worthwhile(cut, share * self.lines.hard) else None
+        return cut if cut is not None and is_worthwhile(cut, share * self.thresholds.hard) else None
 
     @property
     def answered_position(self) -> int:
         """Where a tail begins after a response. Even the last group may be compacted if it is too large."""
-        conversation, lines = self.situation.conversation, self.lines
-        weights = self.situation.weights
+        conversation, thresholds = self.situation.conversation, self.thresholds
+        calibrated = self.situation.calibrated
         open_group = find_open_group(conversation)
-        opening = min(_count_opening(self.situation), lines.opening)
-        room = lines.target - int(weights.environment) - opening - lines.summary
-        fits = sum(weights.messages[open_group:]) <= max(room, lines.tail)
+        opening = min(_count_opening(self.situation), thresholds.opening)
+        room = thresholds.target - int(calibrated.environment) - opening - thresholds.summary
+        fits = sum(calibrated.messages[open_group:]) <= max(room, thresholds.tail)
         return open_group if fits else len(conversation.messages)
 
     def choose_cut(self, base: Pivot | None, must_keep: int, lead: int = 0) -> Cut | None:
         situation = self.situation
         parts = CutConstraints(base=base, must_keep=must_keep, lead=lead)
-        return choose_cut(situation.conversation, situation.weights, self.lines, situation.policy.keep, parts)
+        return choose_cut(
+            situation.conversation, situation.calibrated, self.thresholds, situation.policy.keep, parts
+        )
 
     def prune(self, current_tokens: int) -> list[Batch] | None:
         """The batches with one more, if that is worth it, and is enough or the policy is eager or partial."""
-        situation, lines = self.situation, self.lines
+        situation, thresholds = self.situation, self.thresholds
         pruning = situation.policy.pruning
-        if not situation.policy.prune or (not pruning.eager and current_tokens <= lines.soft):
+        if not situation.policy.prune or (not pruning.eager and current_tokens <= thresholds.soft):
             return None
         view = make_view(situation.sticky, situation.batches)
-        thresholds = choose_prune_thresholds(pruning, lines.hard)
-        positions = choose_results(situation.conversation, situation.weights, view, pruning, thresholds)
+        prune_thresholds = choose_prune_thresholds(pruning, thresholds.hard)
+        positions = choose_results(
+            situation.conversation, situation.calibrated, view, pruning, prune_thresholds
+        )
         if not positions:
             return None
         marks = [Mark(position, pruning.keep_chars) for position in positions]
         batches = _with_marks(situation, situation.sticky, situation.batches, marks)
         saved = sum(batch.saved_tokens for batch in batches if batch not in situation.batches)
-        is_enough = current_tokens - saved <= lines.target
+        is_enough = current_tokens - saved <= thresholds.target
         return batches if is_enough or pruning.eager or pruning.partial else None
 
-    def plan_in_force(self) -> Plan:
-        return _make_plan(self.situation, self.situation.sticky, self.batches, self.lines)
+    def plan_active(self) -> Plan:
+        return _make_plan(self.situation, self.situation.sticky, self.batches, self.thresholds)
 
     def plan_with_newest(self) -> Plan:
-        return _make_plan(self.situation, self.newest, self.batches, self.lines)
+        return _make_plan(self.situation, self.newest, self.batches, self.thresholds)
 
     def plan_shortened(self) -> Plan:
         """The array with its largest texts cut, if the policy allows that."""
         situation, view = self.situation, make_view(self.newest, self.batches)
         if not situation.policy.auto:
             return self.plan_with_newest()
-        excess = self.newest_estimate.tokens - self.lines.hard
-        marks = choose_shortening(situation.conversation, situation.weights, view, excess)
+        excess = self.newest_estimate.tokens - self.thresholds.hard
+        marks = choose_shortening(situation.conversation, situation.calibrated, view, excess)
         if not marks:
             return self.plan_with_newest()
         batches = _with_marks(situation, self.newest, self.batches, marks)
-        return _make_plan(situation, self.newest, batches, self.lines)
+        return _make_plan(situation, self.newest, batches, self.thresholds)
 
 
-def _choose_lines(situation: Situation) -> Thresholds | None:
+def _choose_thresholds(situation: Situation) -> Thresholds | None:
     """The thresholds of a request, with the floor that no compaction can remove."""
     size = RequestSize(
         requested=situation.requested, growth=situation.growth, minimum_reply=situation.minimum_reply
     )
-    lines = choose_thresholds(situation.policy, situation.limits, size)
-    if lines is None:
+    thresholds = choose_thresholds(situation.policy, situation.limits, size)
+    if thresholds is None:
         return None
-    opening = min(_count_opening(situation), lines.opening) if situation.policy.keep.opening else 0
-    floor = int(situation.weights.environment) + opening
+    opening = min(_count_opening(situation), thresholds.opening) if situation.policy.keep.opening else 0
+    floor = int(situation.calibrated.environment) + opening
     return choose_thresholds(situation.policy, situation.limits, replace(size, floor=floor))
 
 
 def _count_opening(situation: Situation) -> int:
-    return int(sum(situation.weights.messages[: situation.conversation.opening_end]))
+    return int(sum(situation.calibrated.messages[: situation.conversation.opening_end]))
 
 
 def _make_plan(
-    situation: Situation, pivot: Pivot | None, batches: Sequence[Batch], lines: Thresholds | None
+    situation: Situation, pivot: Pivot | None, batches: Sequence[Batch], thresholds: Thresholds | None
 ) -> Plan:
     batches = [batch for batch in batches if _is_visible(batch, pivot)]
     view = make_view(pivot, batches)
     estimate = situation.estimate(view)
-    context = lines.context if lines is not None else None
+    context = thresholds.context if thresholds is not None else None
     fits = context is None or estimate.tokens + SMALLEST_REPLY_TOKENS <= context
     received = estimate.tokens
     if pivot is not None or batches:
-        received = max(received, int(situation.weights.total(View(None, {}))))
+        received = max(received, int(situation.calibrated.total(View(None, {}))))
     return Plan(
         pivot=pivot,
         batches=tuple(batches),
@@ -318,9 +322,9 @@ def _choose_output(situation: Situation, view: View, context: int | None) -> int
 def _describe_excess(situation: Situation, estimate: Estimate, context: int | None) -> str:
     open_group = find_open_group(situation.conversation)
     parts = {
-        "leading block and tools": int(situation.weights.environment),
+        "leading block and tools": int(situation.calibrated.environment),
         "opening": _count_opening(situation),
-        "open group": int(sum(situation.weights.messages[open_group:])),
+        "open group": int(sum(situation.calibrated.messages[open_group:])),
     }
     largest = max(parts, key=lambda part: parts[part])
     return f"about {estimate.tokens} of {context} tokens; largest fixed part: {largest}, {parts[largest]}"
@@ -342,11 +346,11 @@ def _with_marks(
 
 
 def _make_batch(situation: Situation, view: View, marks: tuple[Mark, ...]) -> Batch:
-    conversation, weights = situation.conversation, situation.weights
+    conversation, calibrated = situation.conversation, situation.calibrated
     after = View(view.pivot, view.marks | {mark.position: mark for mark in marks})
     saved = sum(
-        weights.shown(view, mark.position, mark.position + 1)
-        - weights.shown(after, mark.position, mark.position + 1)
+        calibrated.shown(view, mark.position, mark.position + 1)
+        - calibrated.shown(after, mark.position, mark.position + 1)
         for mark in marks
     )
     return Batch(

@@ -40,7 +40,7 @@ class Situation:
     sticky: Pivot | None
     # Every eligible pivot; the one that covers most comes last.
     pivots: Sequence[Pivot]
-    # The mark batches in force.
+    # The active mark batches.
     batches: Sequence[Batch]
     # False if the policy forbids compactions, or if one has failed for this request.
     may_compact: bool
@@ -56,18 +56,18 @@ class Situation:
     token_sizes: TokenSizes | None = None
 
     @cached_property
-    def weights(self) -> CalibratedSizes:
+    def calibrated(self) -> CalibratedSizes:
         """True tokens of each message, as well as they are known."""
         return calibrate_sizes(self.conversation, self.sizes, self.known)
 
     def estimate(self, view: View) -> Estimate:
         """What upstream will count if this view is sent."""
-        return estimate_view(self.conversation, self.weights, self.known, view)
+        return estimate_view(self.conversation, self.calibrated, self.known, view)
 
     def estimate_tokens(self, view: View) -> Estimate:
         """The same in tokens alone, whatever bytes and pictures weigh."""
         true = self.token_sizes
         if true is None:
             return self.estimate(view)
-        weights = calibrate_sizes(self.conversation, true.sizes, true.known)
-        return estimate_view(self.conversation, weights, true.known, view)
+        calibrated = calibrate_sizes(self.conversation, true.sizes, true.known)
+        return estimate_view(self.conversation, calibrated, true.known, view)
