@@ -1,93 +1,181 @@
-"""Which of two texts for the same messages stays, a summary's or a digest's."""
+import asyncio
+from dataclasses import replace
 
-from typing import Any, cast
+import pytest
 
-from gateway.compaction.job import CompactionJob
-from gateway.compaction.pivots import PivotMaker
-from gateway.compaction.summarizer import Summarizer
-from gateway.core.compaction.cut import Cut
-from gateway.core.compaction.situation import Situation
+from gateway.core.compaction.request import CompactionRequest
 from gateway.core.history.pivot import Pivot
-from gateway.core.history.view import View
-from gateway.core.limits.model_limits import Limits
-from gateway.core.policy import Policy
-from gateway.core.sizing.estimate import Calibration, Known
-from gateway.reporting.compaction_log import CompactionLogWriter
-from gateway.reporting.events import Bus
-from gateway.reporting.metrics import Metrics
-from gateway.reporting.originals import OriginalsArchive
-from gateway.reporting.reporter import Reporter
-from gateway.state.state import State
+from gateway.core.policy import Method, Summary
+from gateway.reporting.events import Compacted, CompactionFailed
+from gateway.store import StoreError
 from gateway.store.memory import MemoryStore
-from tests.builders.chat import make_pivot, make_turn, measure_sizes, read, render
-from tests.builders.state import make_state
-
-_BODY = read(
-    render(
-        [
-            {"role": "user", "content": "Fix it."},
-            {"role": "assistant", "content": "Done."},
-            {"role": "user", "content": "More."},
-        ]
-    )
+from tests.builders.chat import make_pivot
+from tests.builders.compaction import (
+    PROMPTS,
+    SUMMARIZING,
+    CompactionParts,
+    compaction_parts,
+    make_cut,
+    make_situation,
+    receive,
+    refuse,
+    say,
+    turn_of,
 )
-_RECEIVED = _BODY.conversation
-_CUT = Cut(base=None, start=1, covers=2, replaced_tokens=100, cap_tokens=50, opening_chars=None)
-_TURN = make_turn(_BODY)
+from tests.builders.state import make_store
+
+_RECEIVED = receive(4)
+_CUT = make_cut(5)
+_KEY = _RECEIVED.conversation.chain[5].hex()
+_TURN = turn_of(_RECEIVED)
+_SITUATION = make_situation(_RECEIVED)
+_REQUEST = CompactionRequest(reason="overflow", calls=8)
+_MANUAL = CompactionRequest(reason="manual", calls=8, trigger="manual")
 
 
-_SITUATION = Situation(
-    owner="t",
-    conversation=_RECEIVED,
-    sizes=measure_sizes(_TURN.received),
-    policy=Policy(),
-    limits=Limits(),
-    requested=None,
-    growth=0.0,
-    known=Known(head=None, head_view=View(None, {}), calibration=Calibration()),
-    sticky=None,
-    pivots=(),
-    batches=(),
-    may_compact=True,
-)
+class FullStore(MemoryStore):
+    """Cannot write durably."""
+
+    async def write_durably(self, key: str, value: bytes, *, keep_seconds: float) -> None:
+        raise StoreError("disk full")
 
 
-class _SlowPivots:
-    """While it is at work the summary comes in."""
-
-    def __init__(self, state: State, arriving: Pivot | None) -> None:
-        self._state = state
-        self._arriving = arriving
-
-    async def make_digest(self, *_: object) -> Pivot:
-        if self._arriving is not None:
-            await self._state.pivots.save(self._arriving)
-        return _make_pivot(summary="A digest.", is_digest=True)
-
-
-def _make_pivot(**fields: Any) -> Pivot:
-    return make_pivot(_RECEIVED, _CUT.covers, **fields)
+async def test_a_summary_is_stored_and_reported() -> None:
+    async with compaction_parts(say("It works now.")) as parts:
+        with parts.bus.subscribe() as heard:
+            result = await parts.job.compact(_TURN, _SITUATION, _CUT, _REQUEST)
+            boundary, compacted = await heard.next(), await heard.next()
+        assert result.pivot is not None and result.pivot.summary.startswith("It works now.")
+        assert parts.state.pivots.find(_KEY) == result.pivot
+    assert (result.calls, result.model, result.pivot.resume) == (1, "toy", PROMPTS.resume)
+    assert boundary is not None
+    assert isinstance(compacted, Compacted) and compacted.pre_tokens == result.pre_tokens > 4_000
+    assert compacted.post_tokens == result.pre_tokens - result.pivot.saved_tokens
 
 
-async def _fold(arriving: Pivot | None) -> tuple[bool, Pivot | None]:
-    store = MemoryStore()
+async def test_a_summary_that_fails_its_checks_is_not_stored() -> None:
+    async with compaction_parts(say("")) as parts:
+        with parts.bus.subscribe() as heard:
+            result = await parts.job.compact(_TURN, _SITUATION, _CUT, _REQUEST)
+            failed = await heard.next()
+        assert parts.state.pivots.find(_KEY) is None
+    assert (result.pivot, result.failure, result.calls) == (None, "empty", 2)
+    assert isinstance(failed, CompactionFailed) and failed.reason == "empty"
+
+
+async def test_a_pivot_that_cannot_be_stored_is_not_used() -> None:
+    store = FullStore()
     await store.open()
-    state = make_state(store)
-    job = CompactionJob(
-        state,
-        cast("Summarizer", None),
-        cast("PivotMaker", _SlowPivots(state, arriving)),
-        Reporter(Metrics(), Bus(), CompactionLogWriter(store, 60), OriginalsArchive(store, 60)),
-    )
-    done = await job.digest(_TURN, _SITUATION, _CUT)
-    return done, state.pivots.find(_RECEIVED.chain[_CUT.covers].hex())
+    async with compaction_parts(store=store) as parts:
+        result = await parts.job.compact(_TURN, _SITUATION, _CUT, _REQUEST)
+        assert parts.state.pivots.find(_KEY) is None
+    assert (result.pivot, result.failure) == (None, "store")
 
 
-async def test_a_digest_never_replaces_the_summary_that_came_in_while_it_was_made() -> None:
-    summary = _make_pivot(summary="A summary.")
-    assert await _fold(summary) == (True, summary)
+@pytest.mark.parametrize("method", ["digest", "drop"])
+async def test_other_methods_make_a_digest_without_a_call(method: Method) -> None:
+    policy = replace(SUMMARIZING, summary=Summary(method=method))
+    async with compaction_parts() as parts:
+        result = await parts.job.compact(turn_of(_RECEIVED, policy), _SITUATION, _CUT, _REQUEST)
+        assert parts.model.requests == []
+    assert result.pivot is not None and result.pivot.is_digest
+    assert (result.calls, result.model) == (0, None)
 
 
-async def test_without_one_it_takes_the_place() -> None:
-    done, kept = await _fold(None)
-    assert done and kept is not None and kept.is_digest
+async def test_after_a_manual_compaction_the_model_is_not_told_to_resume() -> None:
+    async with compaction_parts() as parts:
+        result = await parts.job.compact(_TURN, _SITUATION, _CUT, _MANUAL)
+    assert result.pivot is not None and result.pivot.resume == ""
+
+
+# Pauses
+
+
+async def fail(parts: CompactionParts, times: int) -> None:
+    for _ in range(times):
+        await parts.job.compact(_TURN, _SITUATION, _CUT, _REQUEST)
+
+
+async def test_after_three_failures_the_summarizer_is_not_asked_for_a_minute() -> None:
+    async with compaction_parts(refuse(403, "no")) as parts:
+        await fail(parts, 2)
+        assert parts.job.may_start(_TURN)
+        await fail(parts, 1)
+        assert not parts.job.may_start(_TURN)
+        result = await parts.job.compact(_TURN, _SITUATION, _CUT, _REQUEST)
+        assert (result.failure, result.calls, len(parts.model.requests)) == ("paused", 0, 3)
+        parts.clock.now += 60
+        assert parts.job.may_start(_TURN)
+
+
+async def test_one_attempt_is_made_after_a_pause_and_its_success_ends_the_pause() -> None:
+    async with compaction_parts(*[refuse(403, "no")] * 3, say("It works now.")) as parts:
+        await fail(parts, 3)
+        parts.clock.now += 60
+        result = await parts.job.compact(_TURN, _SITUATION, _CUT, _REQUEST)
+        assert result.pivot is not None
+        assert parts.job.may_start(_TURN)
+
+
+async def test_a_pause_is_for_one_tenant_and_for_calls_alone() -> None:
+    other = turn_of(receive(4), tenant=replace(_TURN.tenant, id="other"))
+    digesting = turn_of(_RECEIVED, replace(SUMMARIZING, summary=Summary(method="digest")))
+    async with compaction_parts(refuse(403, "no")) as parts:
+        await fail(parts, 3)
+        assert [parts.job.may_start(turn) for turn in (_TURN, other, digesting)] == [False, True, True]
+
+
+async def test_a_paused_manual_compaction_is_reported_and_an_automatic_one_is_not() -> None:
+    async with compaction_parts(refuse(403, "no")) as parts:
+        await fail(parts, 3)
+        with parts.bus.subscribe() as heard:
+            await parts.job.compact(_TURN, _SITUATION, _CUT, _REQUEST)
+            await parts.job.compact(_TURN, _SITUATION, _CUT, _MANUAL)
+            failed = await heard.next()
+    assert isinstance(failed, CompactionFailed) and failed.trigger == "manual"
+
+
+# Digests
+
+
+def make_summary() -> Pivot:
+    return make_pivot(_RECEIVED.conversation, _CUT.covers, summary="A summary.")
+
+
+async def test_a_digest_takes_the_place_of_a_missing_summary() -> None:
+    async with compaction_parts() as parts:
+        assert await parts.job.digest(_TURN, _SITUATION, _CUT)
+        stored = parts.state.pivots.find(_KEY)
+    assert stored is not None and stored.is_digest
+
+
+async def test_a_digest_is_not_made_over_a_summary() -> None:
+    async with compaction_parts() as parts:
+        await parts.state.pivots.save(make_summary())
+        assert await parts.job.digest(_TURN, _SITUATION, _CUT)
+        assert parts.state.pivots.find(_KEY) == make_summary()
+
+
+async def test_a_digest_never_replaces_a_summary_that_arrives_while_it_is_made() -> None:
+    async with compaction_parts() as parts:
+        digesting = asyncio.create_task(parts.job.digest(_TURN, _SITUATION, _CUT))
+        # One step: the digest is now being made in a thread.
+        await asyncio.sleep(0)
+        await parts.state.pivots.save(make_summary())
+        assert await digesting
+        assert parts.state.pivots.find(_KEY) == make_summary()
+
+
+async def test_a_digest_that_cannot_be_stored_is_not_ready() -> None:
+    store = FullStore()
+    await store.open()
+    async with compaction_parts(store=store) as parts:
+        assert not await parts.job.digest(_TURN, _SITUATION, _CUT)
+
+
+async def test_the_state_of_another_process_has_the_pivot() -> None:
+    store = await make_store()
+    async with compaction_parts(store=store) as parts:
+        result = await parts.job.compact(_TURN, _SITUATION, _CUT, _REQUEST)
+    async with compaction_parts(store=store) as parts:
+        assert await parts.state.pivots.load("t", _KEY) == result.pivot

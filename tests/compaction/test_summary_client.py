@@ -1,14 +1,26 @@
+import json
 from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.compaction.summary_client import SummaryModel, SummaryModels, choose_summary_model
+from gateway.compaction.summary_client import (
+    PromptRefused,
+    SummaryCall,
+    SummaryModel,
+    SummaryModels,
+    SummaryReply,
+    choose_summary_model,
+)
 from gateway.conversations.turn import Turn
+from gateway.core.errors import ModelUnknown, UpstreamFailed
 from gateway.core.policy import Policy, Summary
 from gateway.tenants import Tenant
+from gateway.wire.formats.chat import CHAT
+from gateway.wire.wire_format import SummaryRequest
 from tests.builders.chat import make_turn, read, render
+from tests.builders.compaction import Reply, compaction_parts, refuse, say
 
 _MAPPED = replace(Policy(), summary=Summary(model_map=(("toy", "small"),)))
 
@@ -87,3 +99,94 @@ def test_a_model_that_the_policy_names_is_never_mapped(model: str) -> None:
 @given(st.text())
 def test_without_a_map_the_conversations_model_summarises(model: str) -> None:
     assert choose_summary_model(Summary(), model) == model
+
+
+# Calls
+
+
+_CALL = SummaryCall(
+    form=CHAT,
+    url="http://up.example/v1/chat/completions",
+    headers=(("authorization", "Bearer k"), ("content-length", "9")),
+    request=SummaryRequest(
+        model="toy",
+        system="Be brief.",
+        parts=("History.", "Summarize."),
+        output_key="max_tokens",
+        cap=100,
+        room=900,
+    ),
+    timeout_seconds=5.0,
+)
+
+
+async def ask(*replies: Reply | Exception) -> SummaryReply:
+    async with compaction_parts(*replies) as parts:
+        return await parts.client.ask(_CALL)
+
+
+async def test_a_call_has_the_callers_headers_and_asks_for_a_stream_without_tools() -> None:
+    async with compaction_parts() as parts:
+        await parts.client.ask(_CALL)
+        (request,), (body,) = parts.model.requests, parts.model.calls
+    assert (str(request.url), request.headers["authorization"]) == (_CALL.url, "Bearer k")
+    assert request.headers["content-length"] == str(len(request.content))
+    assert body["stream"] is True and "tools" not in body
+    assert [message["role"] for message in body["messages"]] == ["system", "user"]
+
+
+async def test_a_whole_reply_is_read_with_its_usage() -> None:
+    reply = await ask(say("A summary.", prompt_tokens=70, completion_tokens=5))
+    assert (reply.candidate.text, reply.candidate.finish_reason) == ("A summary.", "stop")
+    assert (reply.candidate.has_tool_calls, reply.candidate.has_error) == (False, False)
+    assert reply.prompt_tokens == 70
+
+
+async def test_a_reply_without_usage_has_no_number_of_tokens() -> None:
+    assert (await ask(say("A summary."))).prompt_tokens is None
+
+
+async def test_a_stream_is_read_to_its_end() -> None:
+    deltas = [{"content": "A "}, {"content": "summary."}]
+    events = [{"choices": [{"index": 0, "delta": delta}]} for delta in deltas]
+    events.append({"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]})
+    stream = b"".join(b"data: " + json.dumps(event).encode() + b"\n\n" for event in events)
+    whole = await ask(Reply(200, stream + b"data: [DONE]\n\n"))
+    assert (whole.candidate.text, whole.candidate.has_error) == ("A summary.", False)
+
+
+async def test_a_stream_that_breaks_off_is_an_error() -> None:
+    event = {"choices": [{"index": 0, "delta": {"content": "A "}}]}
+    cut = await ask(Reply(200, b"data: " + json.dumps(event).encode() + b"\n\n"))
+    assert cut.candidate.has_error
+
+
+@pytest.mark.parametrize("status", [401, 429, 500, 503])
+async def test_a_failure_is_named_by_its_status_alone(status: int) -> None:
+    with pytest.raises(UpstreamFailed) as caught:
+        await ask(refuse(status, "secret words of a user"))
+    assert str(caught.value) == f"status {status}"
+
+
+async def test_a_prompt_that_was_too_long_tells_the_window() -> None:
+    with pytest.raises(PromptRefused) as caught:
+        await ask(refuse(400, "This model's maximum context length is 4096 tokens."))
+    assert caught.value.overflow is not None and caught.value.overflow.context == 4_096
+
+
+async def test_another_refusal_tells_no_window() -> None:
+    with pytest.raises(PromptRefused) as caught:
+        await ask(refuse(400, "temperature must be 1"))
+    assert caught.value.overflow is None
+
+
+async def test_a_model_that_is_not_served_is_told_apart() -> None:
+    body = {"error": {"message": "The model `toy` does not exist", "code": "model_not_found"}}
+    with pytest.raises(ModelUnknown):
+        await ask(Reply(404, body))
+
+
+async def test_a_connection_that_fails_is_named_by_its_error() -> None:
+    with pytest.raises(UpstreamFailed) as caught:
+        await ask(OSError("10.0.0.1 is gone"))
+    assert str(caught.value) == "OSError"

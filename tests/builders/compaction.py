@@ -1,0 +1,212 @@
+"""Everything that makes compactions, in memory, with a toy model that writes the summaries."""
+
+import json
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
+
+import httpx2 as httpx
+
+from gateway.compaction.compactor import Compactor
+from gateway.compaction.job import CompactionJob
+from gateway.compaction.manual import ManualCompaction
+from gateway.compaction.pivots import PivotMaker
+from gateway.compaction.summarizer import Summarizer
+from gateway.compaction.summary_client import SummaryClient, SummaryModels
+from gateway.compaction.summary_prompt import SummaryCallBuilder
+from gateway.conversations.recognizer import Received
+from gateway.conversations.turn import Turn
+from gateway.core.compaction.cut import Cut
+from gateway.core.compaction.situation import Situation
+from gateway.core.history.head import Head
+from gateway.core.history.pivot import Pivot
+from gateway.core.history.view import View
+from gateway.core.limits.model_limits import Limits
+from gateway.core.policy import Policy, Prompts, Summary
+from gateway.core.sizing.estimate import Calibration, Known
+from gateway.hooks import Hook, Hooks
+from gateway.limits.book import LimitsBook
+from gateway.limits.model_lists import ModelLists
+from gateway.limits.model_table import ModelTable
+from gateway.planning.learning import Learner
+from gateway.planning.message_sizes import Sizer
+from gateway.planning.planner import Planner
+from gateway.planning.tokenizer import count_by_length
+from gateway.reporting.compaction_log import CompactionLogWriter
+from gateway.reporting.events import Bus
+from gateway.reporting.metrics import Metrics
+from gateway.reporting.originals import OriginalsArchive
+from gateway.reporting.reporter import Reporter
+from gateway.settings import UpstreamSettings, load_settings
+from gateway.state.state import State
+from gateway.store.memory import MemoryStore
+from gateway.upstream.target import Upstreams
+from tests.builders.chat import JSON, make_turn, measure_sizes, read, render
+from tests.builders.state import make_head, make_state, make_store
+from tests.store.clock import Clock
+
+PROMPTS = Prompts(question="What did we do?", instruction="Summarize.", resume="Go on.", dropped="(dropped)")
+SUMMARIZING = Policy(prompts=PROMPTS)
+# Compactions under this policy call no model.
+DIGESTING = replace(SUMMARIZING, summary=Summary(method="digest"))
+LIMITS = Limits(context=16_000)
+
+
+class Reply(NamedTuple):
+    status: int
+    body: JSON | bytes
+
+
+def say(text: str, finish_reason: str = "stop", **usage: int) -> Reply:
+    """A chat completion."""
+    message = {"role": "assistant", "content": text}
+    choice = {"index": 0, "message": message, "finish_reason": finish_reason}
+    return Reply(200, {"choices": [choice], "usage": usage} if usage else {"choices": [choice]})
+
+
+def refuse(status: int, message: str) -> Reply:
+    return Reply(
+        status, {"error": {"message": message, "code": "model_not_found" if status == 404 else None}}
+    )
+
+
+class ToyModel:
+    """Replies to calls in order, and to all further ones like to the last."""
+
+    def __init__(self, *replies: Reply | Exception) -> None:
+        self._replies = replies or (say("We looked at it and fixed it."),)
+        self.requests: list[httpx.Request] = []
+
+    @property
+    def calls(self) -> list[JSON]:
+        return [json.loads(request.content) for request in self.requests]
+
+    def __call__(self, request: httpx.Request) -> httpx.Response:
+        reply = self._replies[min(len(self.requests), len(self._replies) - 1)]
+        self.requests.append(request)
+        if isinstance(reply, Exception):
+            raise reply
+        if isinstance(reply.body, bytes):
+            return httpx.Response(reply.status, content=reply.body)
+        return httpx.Response(reply.status, json=reply.body)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompactionParts:
+    store: MemoryStore
+    state: State
+    clock: Clock
+    bus: Bus
+    limits: LimitsBook
+    sizer: Sizer
+    planner: Planner
+    learner: Learner
+    client: SummaryClient
+    builder: SummaryCallBuilder
+    pivots: PivotMaker
+    summarizer: Summarizer
+    job: CompactionJob
+    compactor: Compactor
+    manual: ManualCompaction
+    model: ToyModel = field(default_factory=ToyModel)
+
+    async def gather(self, turn: Turn, **flags: bool) -> Situation:
+        return await self.planner.gather(turn, may_compact=flags.get("may_compact", True))
+
+
+@asynccontextmanager
+async def compaction_parts(
+    *replies: Reply | Exception,
+    hooks: tuple[Hook, ...] = (),
+    upstreams: Mapping[str, UpstreamSettings] | None = None,
+    store: MemoryStore | None = None,
+) -> AsyncIterator[CompactionParts]:
+    """replies: of the model."""
+    model, clock, bus = ToyModel(*replies), Clock(), Bus()
+    store = store if store is not None else await make_store()
+    state = make_state(store)
+    reporter = Reporter(Metrics(), bus, CompactionLogWriter(store, 60), OriginalsArchive(store, 60))
+    sizer = Sizer(dict.fromkeys(("tiktoken", "chars", "chars-up"), count_by_length), 1 << 20)
+    settings = replace(load_settings(None, {}), upstreams=dict(upstreams or {}))
+    limits = LimitsBook(settings, ModelLists(), ModelTable({}), state.calibrations, clock)
+    planner = Planner(state, sizer)
+    learner = Learner(state.calibrations, sizer, limits, reporter)
+    models = SummaryModels(clock)
+    builder = SummaryCallBuilder(Upstreams(settings), limits, sizer, models)
+    pivots = PivotMaker(sizer, clock)
+    async with httpx.AsyncClient(transport=httpx.MockTransport(model)) as http:
+        client = SummaryClient(http)
+        summarizer = Summarizer(client, builder, models, sizer, pivots, Hooks(hooks, ()))
+        job = CompactionJob(state, summarizer, pivots, reporter, clock)
+        compactor = Compactor(state, planner, learner, job, reporter)
+        yield CompactionParts(
+            store=store,
+            state=state,
+            clock=clock,
+            bus=bus,
+            limits=limits,
+            sizer=sizer,
+            planner=planner,
+            learner=learner,
+            client=client,
+            builder=builder,
+            pivots=pivots,
+            summarizer=summarizer,
+            job=job,
+            compactor=compactor,
+            manual=ManualCompaction(state, planner, compactor, reporter),
+            model=model,
+        )
+        await compactor.close()
+        sizer.close()
+
+
+def talk(turns: int, chars: int = 4_000) -> list[JSON]:
+    """A task, then turns: a reply of a few words and a message of a user with this many characters."""
+    messages: list[JSON] = [{"role": "user", "content": "Fix it."}]
+    for at in range(turns):
+        messages += [
+            {"role": "assistant", "content": f"Step {at} is done."},
+            {"role": "user", "content": (f"{at} abcdefg " * chars)[:chars]},
+        ]
+    return messages
+
+
+def receive(turns: int, chars: int = 4_000) -> Received:
+    return read(render(talk(turns, chars)))
+
+
+def turn_of(received: Received, policy: Policy = SUMMARIZING, limits: Limits = LIMITS, **fields: Any) -> Turn:
+    """With the thresholds of its limits."""
+    return make_turn(received, policy=policy, **fields).with_limits(limits)
+
+
+def head_of(received: Received, **fields: Any) -> Head:
+    """Of a turn by `turn_of`, once it is answered."""
+    return make_head(received.conversation, "scope", **fields)
+
+
+def make_situation(received: Received, policy: Policy = SUMMARIZING, **fields: Any) -> Situation:
+    defaults: JSON = {
+        "owner": "t",
+        "conversation": received.conversation,
+        "sizes": measure_sizes(received),
+        "policy": policy,
+        "limits": LIMITS,
+        "requested": None,
+        "growth": 0.0,
+        "known": Known(head=None, head_view=View(None, {}), calibration=Calibration()),
+        "sticky": None,
+        "pivots": (),
+        "batches": (),
+        "may_compact": True,
+    }
+    return Situation(**(defaults | fields))
+
+
+def make_cut(covers: int, base: Pivot | None = None, **fields: Any) -> Cut:
+    """Behind the task and the base."""
+    start = base.covers if base is not None else 1
+    defaults: JSON = {"start": start, "replaced_tokens": 4_000, "cap_tokens": 1_000, "opening_chars": None}
+    return Cut(base=base, covers=covers, **(defaults | fields))

@@ -1,0 +1,249 @@
+"""What an answer starts in the background, and what a restart brings back."""
+
+import asyncio
+import logging
+from dataclasses import replace
+
+import pytest
+from msgspec import structs
+
+from gateway.conversations.recognizer import Received
+from gateway.conversations.turn import Turn
+from gateway.core.compaction.plan import Plan
+from gateway.core.compaction.request import CompactionRequest
+from gateway.core.history.pivot import Mark
+from gateway.core.limits.model_limits import Limits
+from gateway.core.sizing.usage import Usage
+from gateway.reporting.events import Pruned
+from tests.builders.chat import JSON, make_batch, make_pivot, make_plan
+from tests.builders.compaction import (
+    SUMMARIZING,
+    CompactionParts,
+    compaction_parts,
+    head_of,
+    make_cut,
+    make_situation,
+    receive,
+    turn_of,
+)
+from tests.builders.state import make_store
+
+# 14 messages of users with 1,000 tokens each; above the soft threshold of a window of 16,000 tokens.
+_RECEIVED = receive(14)
+_SHORT = receive(2)
+_FULL = Usage(13_000, 100)
+_SMALL = Usage(1_000, 100)
+_REQUEST = CompactionRequest(reason="overflow", calls=8)
+
+
+async def settle(parts: CompactionParts) -> None:
+    """Until the background tasks are done, and the tasks that they start."""
+    async with asyncio.timeout(10):
+        while not parts.compactor.is_idle:
+            await asyncio.sleep(0)
+
+
+async def observe(parts: CompactionParts, turn: Turn, usage: Usage | None, plan: Plan | None = None) -> None:
+    parts.compactor.observe(turn, plan if plan is not None else make_plan(), usage)
+    await settle(parts)
+
+
+def pivots_of(parts: CompactionParts, received: Received) -> list[int]:
+    """What the stored pivots of a conversation cover."""
+    chain = received.conversation.chain
+    return [at for at in range(1, chain.length) if parts.state.pivots.find(chain[at].hex()) is not None]
+
+
+# Heads
+
+
+async def test_an_answer_leaves_a_head_with_its_usage() -> None:
+    async with compaction_parts() as parts:
+        turn = turn_of(_SHORT)
+        head = parts.compactor.observe(turn, make_plan(), Usage(1_000, 20))
+        assert parts.state.heads.find(_SHORT.conversation, "scope") == head
+    assert (head.prompt_tokens, head.output_tokens, head.length) == (1_000, 20, 5)
+    assert (head.pivot, head.batches, head.conversation) == (None, (), "c")
+
+
+async def test_growth_is_measured_between_two_answers() -> None:
+    async with compaction_parts() as parts:
+        before = head_of(_SHORT, prompt_tokens=600, output_tokens=0)
+        head = parts.compactor.observe(turn_of(_RECEIVED, head=before), make_plan(), Usage(1_000, 0))
+        untold = parts.compactor.observe(
+            turn_of(_RECEIVED, head=replace(before, growth_tokens=70.0)), make_plan(), None
+        )
+    assert (head.growth_tokens, untold.growth_tokens) == (400.0, 70.0)
+
+
+@pytest.mark.parametrize(
+    ("usage", "plan", "is_stored"),
+    [
+        (_SMALL, make_plan(), False),
+        (Usage(6_000, 0), make_plan(), True),
+        (_SMALL, make_plan(make_pivot(_SHORT.conversation, 3)), True),
+    ],
+)
+async def test_a_head_is_stored_near_the_thresholds_and_with_a_pivot(
+    usage: Usage, plan: Plan, is_stored: bool
+) -> None:
+    store = await make_store()
+    async with compaction_parts(store=store) as parts:
+        parts.compactor.observe(turn_of(_SHORT), plan, usage)
+        parts.state.heads.flush()
+    async with compaction_parts(store=store) as parts:
+        head = await parts.state.heads.load("t", _SHORT.conversation, "scope")
+    assert (head is not None) is is_stored
+
+
+async def test_a_new_batch_is_stored_and_reported() -> None:
+    batch = make_batch(_SHORT.conversation, [Mark(2)])
+    plan = replace(make_plan(None, [batch]), new_batch=batch)
+    async with compaction_parts() as parts:
+        with parts.bus.subscribe() as heard:
+            parts.compactor.observe(turn_of(_SHORT), plan, _SMALL)
+            pruned = await heard.next()
+        assert parts.state.pivots.find_batches([batch.key]) == [batch]
+    assert isinstance(pruned, Pruned) and pruned.marks == 1
+
+
+# Compactions after an answer
+
+
+async def test_above_the_soft_threshold_a_compaction_is_prepared() -> None:
+    async with compaction_parts() as parts:
+        await observe(parts, turn_of(_RECEIVED), _FULL)
+        assert len(parts.model.requests) == 1
+        assert len(pivots_of(parts, _RECEIVED)) == 1
+
+
+async def test_below_it_nothing_is_prepared() -> None:
+    async with compaction_parts() as parts:
+        await observe(parts, turn_of(_RECEIVED), Usage(9_000, 100))
+        assert parts.model.requests == []
+
+
+@pytest.mark.parametrize(
+    "changes", [{"limits": Limits()}, {"policy": replace(SUMMARIZING, auto=False)}, {"purpose": "summary"}]
+)
+async def test_nothing_is_prepared_without_a_limit_against_the_policy_or_for_a_clients_own_summary(
+    changes: JSON,
+) -> None:
+    async with compaction_parts() as parts:
+        await observe(parts, turn_of(_RECEIVED, **changes), _FULL)
+        assert parts.model.requests == []
+
+
+async def test_nothing_is_prepared_while_a_newer_pivot_is_ready() -> None:
+    async with compaction_parts() as parts:
+        await parts.state.pivots.save(make_pivot(_RECEIVED.conversation, 15))
+        await observe(parts, turn_of(_RECEIVED), _FULL)
+        assert parts.model.requests == []
+
+
+async def test_an_answer_without_usage_prepares_nothing() -> None:
+    async with compaction_parts() as parts:
+        await observe(parts, turn_of(_RECEIVED), None)
+        assert parts.model.requests == []
+
+
+async def test_an_answer_calibrates_while_little_is_known() -> None:
+    async with compaction_parts() as parts:
+        turn = turn_of(_SHORT)
+        await observe(parts, turn, Usage(3_000, 10))
+        assert parts.state.calibrations.find("t", turn.meter).samples == 1
+
+
+async def test_after_a_truncated_prompt_the_head_has_no_usage() -> None:
+    """Upstream counts as many tokens as before, although 1,000 were added."""
+    longer = receive(3)
+    async with compaction_parts() as parts:
+        turn = turn_of(longer, limits=Limits(), head=head_of(_SHORT, prompt_tokens=4_000))
+        await observe(parts, turn, Usage(4_000, 10))
+        head = parts.state.heads.find(longer.conversation, "scope")
+    assert head is not None and head.prompt_tokens == 0
+
+
+# Tasks
+
+
+async def test_one_chain_has_one_compaction_at_a_time() -> None:
+    async with compaction_parts() as parts:
+        turn, situation = turn_of(_RECEIVED), make_situation(_RECEIVED)
+        first = parts.compactor.start(turn, situation, make_cut(9), _REQUEST)
+        second = parts.compactor.start(turn, situation, make_cut(15), _REQUEST)
+        assert first is second is parts.compactor.find_running(turn)
+        await settle(parts)
+        assert pivots_of(parts, _RECEIVED) == [9]
+        assert parts.compactor.find_running(turn) is None
+
+
+async def test_another_tenant_has_its_own() -> None:
+    other = turn_of(_RECEIVED)
+    other = structs.replace(other, tenant=replace(other.tenant, id="other"))
+    async with compaction_parts() as parts:
+        parts.compactor.start(turn_of(_RECEIVED), make_situation(_RECEIVED), make_cut(9), _REQUEST)
+        assert parts.compactor.find_running(other) is None
+
+
+async def test_a_request_waits_only_for_a_pivot_that_it_could_use() -> None:
+    """The last group of a request is open: no pivot may cover it."""
+    async with compaction_parts() as parts:
+        situation, short = make_situation(_RECEIVED), turn_of(_SHORT)
+        parts.compactor.start(turn_of(_RECEIVED), situation, make_cut(3), _REQUEST)
+        assert parts.compactor.is_preparing(short)
+        await settle(parts)
+        parts.compactor.start(turn_of(_RECEIVED), situation, make_cut(5), _REQUEST)
+        assert not parts.compactor.is_preparing(short)
+
+
+async def test_the_same_digest_is_made_once() -> None:
+    async with compaction_parts() as parts:
+        turn, situation = turn_of(_RECEIVED), make_situation(_RECEIVED)
+        first = parts.compactor.start_digest(turn, situation, make_cut(9))
+        assert parts.compactor.start_digest(turn, situation, make_cut(9)) is first
+        assert await first
+
+
+async def test_the_error_of_a_background_task_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    async def fail() -> None:
+        raise ValueError("broken")
+
+    async with compaction_parts() as parts:
+        with caplog.at_level(logging.ERROR, "gateway.compactor"):
+            parts.compactor.spawn(fail())
+            await settle(parts)
+    assert [record.getMessage() for record in caplog.records] == ["background task failed: ValueError"]
+
+
+# Markers
+
+
+async def test_a_stop_leaves_a_marker_and_the_next_process_compacts_again() -> None:
+    store = await make_store()
+    turn = turn_of(_RECEIVED)
+    async with compaction_parts(store=store) as parts:
+        parts.compactor.observe(turn, make_plan(), _FULL)
+        while parts.compactor.find_running(turn) is None:
+            await asyncio.sleep(0)
+        await parts.compactor.close()
+        parts.state.heads.flush()
+        assert pivots_of(parts, _RECEIVED) == []
+    async with compaction_parts(store=store) as parts:
+        head = await parts.state.heads.load("t", _RECEIVED.conversation, "scope")
+        assert head is not None
+        await parts.state.tasks.load_marker("t", head.key)
+        parts.manual.resume(structs.replace(turn, head=head))
+        await settle(parts)
+        assert len(pivots_of(parts, _RECEIVED)) == 1
+        assert parts.state.tasks.take_marker(head.key) is None
+
+
+async def test_a_compaction_that_ended_leaves_no_marker() -> None:
+    store = await make_store()
+    async with compaction_parts(store=store) as parts:
+        await observe(parts, turn_of(_RECEIVED), _FULL)
+    async with compaction_parts(store=store) as parts:
+        key = _RECEIVED.conversation.key.hex()
+        await parts.state.tasks.load_marker("t", key)
+        assert parts.state.tasks.take_marker(key) is None

@@ -1,0 +1,231 @@
+"""Compactions that a person asks for."""
+
+import asyncio
+from dataclasses import replace
+
+from msgspec import structs
+
+from gateway.conversations.turn import Turn
+from gateway.core.compaction.manual import Failed, Folded, ManualOutcome, NothingToFold
+from gateway.core.compaction.request import CompactionRequest
+from gateway.core.history.head import Head
+from gateway.core.limits.model_limits import Limits
+from gateway.core.policy import Policy, Summary
+from gateway.reporting.events import CompactionFailed
+from tests.builders.chat import make_plan, read, render
+from tests.builders.compaction import (
+    DIGESTING,
+    SUMMARIZING,
+    CompactionParts,
+    compaction_parts,
+    make_cut,
+    make_situation,
+    receive,
+    refuse,
+    say,
+    talk,
+    turn_of,
+)
+from tests.builders.state import make_store
+
+_RECEIVED = receive(8)
+_ROOMY = Limits(context=200_000)
+
+
+def asked(policy: Policy = SUMMARIZING) -> Turn:
+    """A turn whose request was answered; far below its thresholds."""
+    return turn_of(_RECEIVED, policy, _ROOMY)
+
+
+def command(policy: Policy = SUMMARIZING) -> Turn:
+    """A turn whose last message is a command."""
+    said = [*talk(8), {"role": "assistant", "content": "Done."}, {"role": "user", "content": "/compact"}]
+    return turn_of(read(render(said)), policy, _ROOMY, command="")
+
+
+async def run(parts: CompactionParts, turn: Turn, instructions: str = "") -> ManualOutcome:
+    task = parts.manual.compact(turn, instructions)
+    assert task is not None
+    return await task
+
+
+async def test_it_compacts_far_below_the_thresholds() -> None:
+    async with compaction_parts() as parts:
+        outcome = await run(parts, asked())
+    assert isinstance(outcome, Folded)
+    assert outcome.messages > 5 and outcome.after_tokens < outcome.before_tokens / 2
+
+
+async def test_it_needs_no_known_limit() -> None:
+    async with compaction_parts() as parts:
+        assert isinstance(await run(parts, turn_of(_RECEIVED, limits=Limits())), Folded)
+
+
+async def test_the_model_is_told_the_instructions() -> None:
+    async with compaction_parts() as parts:
+        await run(parts, asked(), "Keep ticket numbers.")
+        (call,) = parts.model.calls
+    assert "Keep ticket numbers." in call["messages"][-1]["content"]
+
+
+async def test_it_applies_from_the_next_request_on() -> None:
+    async with compaction_parts() as parts:
+        head = parts.compactor.observe(asked(), make_plan(), None)
+        await run(parts, asked())
+        applied = parts.state.pivots.apply_in_force("c", receive(9).conversation, head)
+    assert applied is not None and applied.pivot is not None
+
+
+async def test_a_short_conversation_has_nothing_to_compact() -> None:
+    async with compaction_parts() as parts:
+        with parts.bus.subscribe() as heard:
+            outcome = await run(parts, turn_of(receive(1, chars=40), limits=_ROOMY))
+            failed = await heard.next()
+        assert parts.model.requests == []
+    assert outcome == NothingToFold()
+    assert isinstance(failed, CompactionFailed) and failed.trigger == "manual"
+
+
+async def test_a_failure_tells_its_reason() -> None:
+    async with compaction_parts(refuse(403, "no")) as parts:
+        assert await run(parts, asked()) == Failed("status 403")
+
+
+async def test_what_one_call_cannot_hold_takes_several() -> None:
+    small = turn_of(_RECEIVED, limits=Limits(context=4_000))
+    async with compaction_parts() as parts:
+        outcome = await run(parts, small)
+        calls = len(parts.model.requests)
+    assert isinstance(outcome, Folded) and calls > 1
+
+
+async def test_the_policy_bounds_the_number_of_calls() -> None:
+    policy = replace(SUMMARIZING, summary=Summary(max_calls=1))
+    async with compaction_parts() as parts:
+        outcome = await run(parts, turn_of(_RECEIVED, policy, Limits(context=4_000)))
+        assert len(parts.model.requests) == 1
+    assert isinstance(outcome, Folded)
+
+
+async def test_a_conversation_has_one_manual_compaction_at_a_time() -> None:
+    async with compaction_parts() as parts:
+        first = parts.manual.compact(asked(), "")
+        assert first is not None
+        assert parts.manual.compact(asked(), "") is None
+        await first
+        await asyncio.sleep(0)
+        again = parts.manual.compact(asked(), "")
+        assert again is not None and again is not first
+
+
+async def test_it_waits_for_a_compaction_that_does_not_know_the_instructions() -> None:
+    async with compaction_parts() as parts:
+        automatic = parts.compactor.start(
+            asked(), make_situation(_RECEIVED), make_cut(5), CompactionRequest(reason="overflow", calls=8)
+        )
+        outcome = await run(parts, asked(), "Keep names.")
+        assert automatic.done()
+        first, second = parts.model.calls
+    assert isinstance(outcome, Folded)
+    assert "Keep names." not in first["messages"][-1]["content"]
+    assert "Keep names." in second["messages"][-1]["content"]
+
+
+# Commands
+
+
+async def test_a_command_that_is_sent_again_meanwhile_gets_the_same_task() -> None:
+    async with compaction_parts() as parts:
+        first = parts.manual.compact(command(), "")
+        assert first is not None
+        assert parts.manual.compact(command(), "") is first
+        assert parts.manual.compact(asked(), "") is None
+        await first
+
+
+async def test_a_command_runs_once_even_after_a_restart() -> None:
+    store = await make_store()
+    async with compaction_parts(store=store) as parts:
+        outcome = await run(parts, command())
+        assert len(parts.model.requests) == 1
+    async with compaction_parts(store=store) as parts:
+        assert await run(parts, command()) == outcome
+        assert parts.model.requests == []
+    assert isinstance(outcome, Folded)
+
+
+async def test_a_command_that_failed_runs_again() -> None:
+    async with compaction_parts(refuse(403, "no"), say("It works now.")) as parts:
+        assert await run(parts, command()) == Failed("status 403")
+        await asyncio.sleep(0)
+        assert isinstance(await run(parts, command()), Folded)
+
+
+async def test_the_pivot_of_a_command_is_in_force_with_and_without_the_command_in_the_history() -> None:
+    async with compaction_parts() as parts:
+        await run(parts, command())
+        head = parts.state.heads.find(command().received.conversation, "scope")
+        dropped = read(
+            render(
+                [*talk(8), {"role": "assistant", "content": "Done."}, {"role": "user", "content": "Next."}]
+            )
+        )
+        without = parts.state.heads.find(dropped.conversation, "scope")
+    assert head is not None and head.pivot is not None
+    assert without == head
+
+
+# Markers
+
+
+def head_of_answer(parts: CompactionParts) -> Head:
+    return parts.compactor.observe(asked(), make_plan(), None)
+
+
+async def test_a_scheduled_compaction_starts_at_the_next_request() -> None:
+    async with compaction_parts() as parts:
+        head = head_of_answer(parts)
+        parts.manual.schedule(head, "Keep names.")
+        next_turn = structs.replace(turn_of(receive(9), limits=_ROOMY), head=head)
+        parts.manual.resume(next_turn)
+        running = parts.manual.compact(next_turn, "")
+        assert running is None
+        while not parts.compactor.is_idle:
+            await asyncio.sleep(0)
+        (call,) = parts.model.calls
+    assert "Keep names." in call["messages"][-1]["content"]
+
+
+async def test_a_scheduled_compaction_survives_a_restart() -> None:
+    store = await make_store()
+    async with compaction_parts(store=store) as parts:
+        parts.manual.schedule(head_of_answer(parts), "")
+        parts.state.heads.flush()
+    async with compaction_parts(store=store) as parts:
+        head = await parts.state.heads.load("t", _RECEIVED.conversation, "scope")
+        assert head is not None
+        await parts.state.tasks.load_marker("t", head.key)
+        parts.manual.resume(structs.replace(asked(), head=head))
+        assert not parts.compactor.is_idle
+
+
+async def test_a_stop_leaves_a_marker_for_a_conversation_and_none_for_a_command() -> None:
+    """A client that still wants the response to its command sends it again."""
+    for turn, has_marker in ((asked(), True), (command(), False)):
+        store = await make_store()
+        async with compaction_parts(store=store) as parts:
+            parts.manual.compact(turn, "")
+            while parts.compactor.find_running(turn) is None:
+                await asyncio.sleep(0)
+            await parts.compactor.close()
+        async with compaction_parts(store=store) as parts:
+            key = turn.received.conversation.key.hex()
+            await parts.state.tasks.load_marker("t", key)
+            assert (parts.state.tasks.take_marker(key) is not None) is has_marker
+
+
+async def test_without_a_marker_nothing_is_resumed() -> None:
+    async with compaction_parts() as parts:
+        parts.manual.resume(asked())
+        parts.manual.resume(structs.replace(asked(DIGESTING), head=head_of_answer(parts)))
+        assert parts.compactor.is_idle

@@ -1,0 +1,161 @@
+"""Which calls are made for a summary, and what becomes of their replies."""
+
+from dataclasses import replace
+
+import pytest
+
+from gateway.conversations.turn import Turn
+from gateway.core.compaction.request import CompactionRequest, CompactionResult
+from gateway.core.limits.model_limits import Limits
+from gateway.core.policy import Summary
+from gateway.hooks import PreCompact, Say, SessionStart
+from tests.builders.chat import JSON, read, render
+from tests.builders.compaction import (
+    SUMMARIZING,
+    CompactionParts,
+    Reply,
+    compaction_parts,
+    make_cut,
+    make_situation,
+    receive,
+    refuse,
+    say,
+    turn_of,
+)
+
+_RECEIVED = receive(4)
+_CUT = make_cut(5)
+_GOOD = say("It works now.")
+_CHEAPER = replace(SUMMARIZING, summary=Summary(model_map=(("toy", "small"),)))
+
+
+class ToyHook:
+    name = "toy"
+
+    def __init__(self, said: Say) -> None:
+        self._said = said
+        self.asked: list[PreCompact] = []
+
+    async def ask(self, before: PreCompact) -> Say:
+        self.asked.append(before)
+        return self._said
+
+    async def tell(self, after: SessionStart) -> None:
+        pass
+
+
+async def summarize(
+    parts: CompactionParts, turn: Turn | None = None, request: CompactionRequest | None = None
+) -> CompactionResult:
+    return await parts.summarizer.summarize(
+        turn if turn is not None else turn_of(_RECEIVED),
+        make_situation(_RECEIVED),
+        _CUT,
+        request if request is not None else CompactionRequest(reason="overflow", calls=8),
+        9_000,
+    )
+
+
+async def run(*replies: Reply | Exception) -> tuple[CompactionResult, list[JSON]]:
+    async with compaction_parts(*replies) as parts:
+        return await summarize(parts), parts.model.calls
+
+
+async def test_a_good_reply_becomes_the_summary() -> None:
+    result, calls = await run(_GOOD)
+    assert result.pivot is not None and result.pivot.summary.startswith("It works now.")
+    assert (result.calls, result.model, len(calls)) == (1, "toy", 1)
+
+
+async def test_a_rejected_reply_is_asked_for_once_more() -> None:
+    result, calls = await run(say("It wor", finish_reason="length"), _GOOD)
+    assert result.pivot is not None and (result.calls, len(calls)) == (2, 2)
+    result, calls = await run(say("It wor", finish_reason="length"))
+    assert (result.failure, result.calls, len(calls)) == ("truncated", 2, 2)
+
+
+@pytest.mark.parametrize("status", [401, 403, 429])
+async def test_a_call_that_would_be_refused_again_is_not_repeated(status: int) -> None:
+    result, calls = await run(refuse(status, "no"), _GOOD)
+    assert (result.failure, len(calls)) == (f"status {status}", 1)
+
+
+async def test_a_server_error_is_retried() -> None:
+    result, calls = await run(refuse(500, "oops"), _GOOD)
+    assert result.pivot is not None and len(calls) == 2
+
+
+async def test_a_broken_connection_is_retried() -> None:
+    result, calls = await run(OSError("broken"), _GOOD)
+    assert result.pivot is not None and len(calls) == 2
+
+
+async def test_after_a_prompt_that_was_too_long_the_next_one_is_shorter() -> None:
+    too_long = refuse(400, "This model's maximum context length is 3000 tokens.")
+    result, (first, second) = await run(too_long, _GOOD)
+    assert result.pivot is not None
+    assert len(second["messages"][-1]["content"]) < 0.8 * len(first["messages"][-1]["content"])
+
+
+async def test_a_cheaper_model_that_upstream_does_not_serve_gives_way_to_the_conversations_own() -> None:
+    unknown = Reply(
+        404, {"error": {"message": "The model `small` does not exist", "code": "model_not_found"}}
+    )
+    async with compaction_parts(unknown, say(""), _GOOD) as parts:
+        turn = turn_of(_RECEIVED, _CHEAPER)
+        result = await summarize(parts, turn)
+        assert result.pivot is not None and result.model == "toy"
+        # The refused call does not count as a try.
+        assert [call["model"] for call in parts.model.calls] == ["small", "toy", "toy"]
+        await summarize(parts, turn)
+        assert parts.model.calls[-1]["model"] == "toy"
+
+
+async def test_a_history_that_fits_no_call_is_not_sent() -> None:
+    async with compaction_parts(_GOOD) as parts:
+        result = await summarize(parts, turn_of(_RECEIVED, limits=Limits(context=1_200)))
+        assert parts.model.calls == []
+    assert (result.failure, result.calls, result.model) == ("history too big for the summariser", 0, None)
+
+
+async def test_facts_that_a_summary_leaves_out_are_listed_below_it() -> None:
+    asking = {"role": "user", "content": "Read /srv/important.csv again. " * 20}
+    replying = {"role": "assistant", "content": "I did."}
+    received = read(render([asking, *[replying, asking] * 4]))
+    async with compaction_parts(_GOOD) as parts:
+        result = await parts.summarizer.summarize(
+            turn_of(received), make_situation(received), make_cut(7), CompactionRequest(reason="", calls=8), 0
+        )
+    assert result.pivot is not None
+    assert result.pivot.summary.startswith("It works now.\n\n")
+    assert "- /srv/important.csv" in result.pivot.summary
+
+
+# Hooks
+
+
+async def test_a_veto_is_a_failure_without_a_call() -> None:
+    hook = ToyHook(Say(veto=True))
+    async with compaction_parts(hooks=(hook,)) as parts:
+        result = await summarize(parts)
+        assert parts.model.calls == []
+    assert (result.failure, result.calls) == ("vetoed", 0)
+
+
+async def test_a_hook_learns_who_asks_and_how_large_the_conversation_is() -> None:
+    hook = ToyHook(Say())
+    request = CompactionRequest(reason="manual", calls=8, trigger="manual", instructions="Keep names.")
+    async with compaction_parts(hooks=(hook,)) as parts:
+        await summarize(parts, request=request)
+    (asked,) = hook.asked
+    assert (asked.trigger, asked.custom_instructions, asked.pre_tokens) == ("manual", "Keep names.", 9_000)
+
+
+async def test_the_model_is_told_what_hooks_add() -> None:
+    hook = ToyHook(Say(prompt="Say it briefly.", instructions="Keep numbers.", context=("Branch: main",)))
+    async with compaction_parts(hooks=(hook,)) as parts:
+        await summarize(parts)
+        (call,) = parts.model.calls
+    prompt = call["messages"][-1]["content"]
+    assert "Say it briefly." in prompt and "Summarize." not in prompt
+    assert "Keep numbers.\n\nBranch: main" in prompt
