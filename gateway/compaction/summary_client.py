@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import Final, NamedTuple
+from typing import Final
 
 import httpx2 as httpx
 
@@ -18,6 +18,7 @@ from gateway.core.compaction.summary import Candidate
 from gateway.core.errors import ModelUnknown, UpstreamFailed
 from gateway.core.policy import Summary
 from gateway.core.refusal.overflow import Overflow, parse_overflow
+from gateway.limits.book import ServedModel
 from gateway.lru import Lru
 from gateway.upstream.internal_client import CALL_ERRORS, make_internal_headers
 from gateway.wire.response.refusal import MODEL_ERROR_STATUSES, is_model_unknown, parse_refusal
@@ -33,14 +34,6 @@ _MOST_ERROR_BYTES: Final = 1 << 16
 _FORGET_SECONDS: Final = 3_600.0
 _UNKNOWN_BYTES: Final = 1 << 20
 _UNKNOWN_WEIGHT_BYTES: Final = 256
-
-
-class SummaryModel(NamedTuple):
-    """A model that summarizes for one tenant; keys of different tenants may use different models."""
-
-    owner: str
-    upstream: str
-    model: str
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -147,14 +140,14 @@ class SummaryModels:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         # Until when each counts as unknown.
-        self._unknown: Lru[SummaryModel, float] = Lru(_UNKNOWN_BYTES)
+        self._unknown: Lru[ServedModel, float] = Lru(_UNKNOWN_BYTES)
 
-    def choose(self, turn: Turn, upstream: str) -> SummaryModel:
-        chosen = SummaryModel(turn.owner, upstream, choose_summary_model(turn.policy.summary, turn.model))
+    def choose(self, turn: Turn, upstream: str) -> ServedModel:
+        chosen = ServedModel(turn.owner, upstream, choose_summary_model(turn.policy.summary, turn.model))
         is_unknown = self._clock() < (self._unknown.get(chosen) or 0.0)
         return chosen._replace(model=turn.model) if is_unknown else chosen
 
-    def note_unknown(self, turn: Turn, unknown: SummaryModel) -> bool:
+    def note_unknown(self, turn: Turn, unknown: ServedModel) -> bool:
         """True if another model is to be asked now. A model that the policy names is never replaced."""
         if unknown.model == turn.model or turn.policy.summary.model is not None:
             return False

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from gateway.compaction.summary_client import SummaryCall, SummaryModel, SummaryModels
+from gateway.compaction.summary_client import SummaryCall, SummaryModels
 from gateway.conversations.turn import Turn
 from gateway.core.compaction.chunks import (
     Attempt,
@@ -62,7 +62,7 @@ class FittedCall:
     prompt_tokens: int
     raw_tokens: int
     # Who counts them.
-    key: SummaryModel
+    key: ServedModel
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -80,7 +80,7 @@ class SummaryCallBuilder:
         self._sizer = sizer
         self._models = models
         # True per raw tokens by earlier calls; used for the size of the next call only.
-        self._ratios: Lru[SummaryModel, float] = Lru(_RATIOS_BYTES)
+        self._ratios: Lru[ServedModel, float] = Lru(_RATIOS_BYTES)
 
     async def fit(self, turn: Turn, situation: Situation, cut: Cut, budget: CallBudget) -> FittedCall | None:
         """The call that quotes the history most fully within the summarizer's window; None if none fits.
@@ -129,9 +129,9 @@ class SummaryCallBuilder:
         self.learn(fitted, overflow.prompt_tokens)
         proven = Limits(context=overflow.context, input=overflow.input)
         if proven.context or proven.input:
-            self._limits.learn(ServedModel(*fitted.key), proven)
+            self._limits.learn(fitted.key, proven)
 
-    def _choose_ratio(self, key: SummaryModel, situation: Situation) -> float:
+    def _choose_ratio(self, key: ServedModel, situation: Situation) -> float:
         """True per raw tokens, with a margin: by this model's earlier calls, else by the conversation."""
         known = self._ratios.get(key)
         if known is not None:
@@ -143,13 +143,13 @@ class SummaryCallBuilder:
         estimator = turn.policy.estimator
         return _FRAME_TOKENS + sum([await self._sizer.count(text, estimator) for text in parts])
 
-    async def _load_limits(self, turn: Turn, key: SummaryModel) -> Limits:
+    async def _load_limits(self, turn: Turn, key: ServedModel) -> Limits:
         """The long window counts only where the client's own headers ask for it."""
         is_own = key.upstream == turn.upstream.name
         if is_own and key.model == turn.model:
             return turn.limits
         is_long = is_own and has_long_window(key.model, turn.raw_headers)
-        return await self._limits.load(ServedModel(*key, is_long))
+        return await self._limits.load(key._replace(has_long_window=is_long))
 
 
 def _make_call(

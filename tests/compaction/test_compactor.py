@@ -51,7 +51,7 @@ async def observe(parts: CompactionParts, turn: Turn, usage: Usage | None, plan:
 def pivots_of(parts: CompactionParts, received: Received) -> list[int]:
     """What the stored pivots of a conversation cover."""
     chain = received.conversation.chain
-    return [at for at in range(1, chain.length) if parts.state.pivots.find(chain[at].hex()) is not None]
+    return [at for at in range(1, len(chain)) if parts.state.pivots.find(chain[at].hex()) is not None]
 
 
 # Heads

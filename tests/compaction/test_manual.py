@@ -6,7 +6,7 @@ from dataclasses import replace
 from msgspec import structs
 
 from gateway.conversations.turn import Turn
-from gateway.core.compaction.manual import Failed, Folded, ManualOutcome, NothingToFold
+from gateway.core.compaction.manual import Compacted, Failed, ManualOutcome, NothingToCompact
 from gateway.core.compaction.request import CompactionRequest
 from gateway.core.history.head import Head
 from gateway.core.limits.model_limits import Limits
@@ -52,13 +52,13 @@ async def run(parts: CompactionParts, turn: Turn, instructions: str = "") -> Man
 async def test_it_compacts_far_below_the_thresholds() -> None:
     async with compaction_parts() as parts:
         outcome = await run(parts, asked())
-    assert isinstance(outcome, Folded)
+    assert isinstance(outcome, Compacted)
     assert outcome.messages > 5 and outcome.after_tokens < outcome.before_tokens / 2
 
 
 async def test_it_needs_no_known_limit() -> None:
     async with compaction_parts() as parts:
-        assert isinstance(await run(parts, turn_of(_RECEIVED, limits=Limits())), Folded)
+        assert isinstance(await run(parts, turn_of(_RECEIVED, limits=Limits())), Compacted)
 
 
 async def test_the_model_is_told_the_instructions() -> None:
@@ -82,7 +82,7 @@ async def test_a_short_conversation_has_nothing_to_compact() -> None:
             outcome = await run(parts, turn_of(receive(1, chars=40), limits=_ROOMY))
             failed = await heard.next()
         assert parts.model.requests == []
-    assert outcome == NothingToFold()
+    assert outcome == NothingToCompact()
     assert isinstance(failed, CompactionFailed) and failed.trigger == "manual"
 
 
@@ -96,7 +96,7 @@ async def test_what_one_call_cannot_hold_takes_several() -> None:
     async with compaction_parts() as parts:
         outcome = await run(parts, small)
         calls = len(parts.model.requests)
-    assert isinstance(outcome, Folded) and calls > 1
+    assert isinstance(outcome, Compacted) and calls > 1
 
 
 async def test_the_policy_bounds_the_number_of_calls() -> None:
@@ -104,7 +104,7 @@ async def test_the_policy_bounds_the_number_of_calls() -> None:
     async with compaction_parts() as parts:
         outcome = await run(parts, turn_of(_RECEIVED, policy, Limits(context=4_000)))
         assert len(parts.model.requests) == 1
-    assert isinstance(outcome, Folded)
+    assert isinstance(outcome, Compacted)
 
 
 async def test_a_conversation_has_one_manual_compaction_at_a_time() -> None:
@@ -126,7 +126,7 @@ async def test_it_waits_for_a_compaction_that_does_not_know_the_instructions() -
         outcome = await run(parts, asked(), "Keep names.")
         assert automatic.done()
         first, second = parts.model.calls
-    assert isinstance(outcome, Folded)
+    assert isinstance(outcome, Compacted)
     assert "Keep names." not in first["messages"][-1]["content"]
     assert "Keep names." in second["messages"][-1]["content"]
 
@@ -151,14 +151,14 @@ async def test_a_command_runs_once_even_after_a_restart() -> None:
     async with compaction_parts(store=store) as parts:
         assert await run(parts, command()) == outcome
         assert parts.model.requests == []
-    assert isinstance(outcome, Folded)
+    assert isinstance(outcome, Compacted)
 
 
 async def test_a_command_that_failed_runs_again() -> None:
     async with compaction_parts(refuse(403, "no"), say("It works now.")) as parts:
         assert await run(parts, command()) == Failed("status 403")
         await asyncio.sleep(0)
-        assert isinstance(await run(parts, command()), Folded)
+        assert isinstance(await run(parts, command()), Compacted)
 
 
 async def test_the_pivot_of_a_command_is_in_force_with_and_without_the_command_in_the_history() -> None:

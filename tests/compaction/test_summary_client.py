@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 from gateway.compaction.summary_client import (
     PromptRefused,
     SummaryCall,
-    SummaryModel,
     SummaryModels,
     SummaryReply,
     choose_summary_model,
@@ -16,6 +15,7 @@ from gateway.compaction.summary_client import (
 from gateway.conversations.turn import Turn
 from gateway.core.errors import ModelUnknown, UpstreamFailed
 from gateway.core.policy import Policy, Summary
+from gateway.limits.book import ServedModel
 from gateway.tenants import Tenant
 from gateway.wire.formats.chat import CHAT
 from gateway.wire.wire_format import SummaryRequest
@@ -24,7 +24,7 @@ from tests.builders.compaction import Reply, compaction_parts, refuse, say
 
 _MAPPED = replace(Policy(), summary=Summary(model_map=(("toy", "small"),)))
 
-SMALL = SummaryModel("t", "a", "small")
+SMALL = ServedModel("t", "a", "small")
 
 _FAMILIES = Summary(model_map=(("*-haiku", None), ("claude-*", "claude-haiku"), ("c*", "other")))
 

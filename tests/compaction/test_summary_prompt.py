@@ -15,6 +15,7 @@ from gateway.core.history.transcript import TranscriptEntry
 from gateway.core.limits.model_limits import Limits
 from gateway.core.policy import Policy, Prompts, Summary
 from gateway.core.refusal.overflow import Overflow
+from gateway.limits.book import ServedModel
 from gateway.settings import UpstreamSettings
 from tests.builders.chat import converse, make_pivot
 from tests.builders.compaction import (
@@ -180,7 +181,7 @@ async def test_a_refusal_teaches_the_summarizers_window() -> None:
         first = await fit(parts, turn)
         assert first is not None
         parts.builder.learn_from_refusal(first, Overflow(kind="tokens", context=32_000))
-        assert (await parts.limits.load("t", "toy", "toy")).context == 32_000
+        assert (await parts.limits.load(ServedModel("t", "toy", "toy"))).context == 32_000
 
 
 # Where it goes
