@@ -1,0 +1,1 @@
+"""Decisions: from values to values. Knows no socket, file, clock, environment, log or random number."""

@@ -1,0 +1,1 @@
+"""How many tokens upstream will count, from usage and raw sizes. Knows no tokenizer."""
