@@ -1,9 +1,8 @@
-"""Worked examples: each folder of tests/golden holds a request, what is known of it, and what leaves.
+"""Worked examples: each folder of tests/golden holds a request, the known state, and the forwarded body.
 
-known.json says, each only where there is one: the `format` (chat), the `pivot` (covers, summary,
-keeps_opening, opening_chars) and the `marks` (position, keep_chars) that are in force, the `limits`, and
-whether upstream is `asked_for_usage`. A token is four bytes. All bytes of outgoing.json count. Adding an
-example takes no code.
+known.json may hold: the `format` (default: chat), the active `pivot` (covers, summary, keeps_opening,
+opening_chars), the active `marks` (position, keep_chars), the `limits`, and `asked_for_usage`. A token is
+four bytes. Every byte of outgoing.json counts. Adding an example takes no code.
 """
 
 import json
@@ -64,7 +63,7 @@ def decide_on(received: Received, known: dict[str, Any]) -> Plan:
 
 
 @pytest.mark.parametrize("example", _EXAMPLES)
-def test_what_leaves_is_what_the_example_shows(example: str) -> None:
+def test_the_forwarded_body_is_that_of_the_example(example: str) -> None:
     folder = _GOLDEN / example
     known = json.loads((folder / "known.json").read_text("utf-8"))
     form = FORMATS[known.get("format", "chat")]

@@ -1,4 +1,4 @@
-"""Answers of ours, and what our own reader of answers finds in their bytes."""
+"""Local responses, and readers of their bytes."""
 
 import json
 from collections.abc import Callable

@@ -18,11 +18,11 @@ _TEXTS = st.lists(_PIECES, max_size=12).map("".join) | st.text(st.characters(exc
 
 
 @given(_TEXTS)
-def test_a_mended_text_has_its_length_and_can_be_read(text: str) -> None:
+def test_a_mended_text_keeps_its_length_and_can_be_parsed(text: str) -> None:
     raw = json.dumps(text).encode()
     mended = mend_surrogates(raw)
     assert len(mended) == len(raw)
-    # json puts halves together where they make a pair.
+    # json joins two halves that make a pair.
     assert json.loads(mended) == "".join(map(to_private_use, json.loads(raw)))
     assert mend_surrogates(mended) is mended
 
@@ -33,18 +33,18 @@ def to_private_use(character: str) -> str:
 
 
 @given(st.text(max_size=40))
-def test_a_text_without_halves_is_left_alone(text: str) -> None:
+def test_a_text_without_halves_is_returned_unchanged(text: str) -> None:
     raw = json.dumps(text).encode()
     assert mend_surrogates(raw) is raw
 
 
-def test_an_escaped_backslash_is_no_escape() -> None:
+def test_an_escaped_backslash_does_not_begin_an_escape() -> None:
     raw = rb'"\\ud83d \\\ud83d \ud83d\ude00 \uD83D\u0041"'
     assert mend_surrogates(raw) == rb'"\\ud83d \\\ue03d \ud83d\ude00 \ue03D\u0041"'
 
 
 @given(_TEXTS, _TEXTS)
-def test_a_body_with_halves_is_understood_and_not_touched(first: str, second: str) -> None:
+def test_a_body_with_halves_is_understood_and_not_changed(first: str, second: str) -> None:
     messages = [{"role": "user", "content": first}]
     before = parse_body(json.dumps({"model": "m", "messages": messages}).encode())
     messages.append({"role": "tool", "tool_call_id": "a", "content": second})
@@ -100,9 +100,7 @@ def test_every_place_holds_exactly_its_value(
 
 
 @given(documents(), st.data())
-def test_a_repeated_key_is_unreadable_wherever_it_stands(
-    document: dict[str, Any], data: st.DataObject
-) -> None:
+def test_a_repeated_key_is_unreadable_in_every_place(document: dict[str, Any], data: st.DataObject) -> None:
     pairs = list(document.items())
     key = data.draw(st.sampled_from(sorted(document)))
     value = data.draw(_VALUES) if key != "messages" else []
@@ -118,15 +116,14 @@ def test_a_repeated_key_is_unreadable_wherever_it_stands(
         b'{"messages":[],"messages":[]}',
         b'{"messages":[1],"a":1,"messages":[1]}',
         b'{"\\u006dessages":[1],"messages":[1]}',
-        # Values that lead a careless walk past the repetition: the last one is as long as a part of the
-        # first.
+        # The last value is as long as a part of the first, so a careless walk would skip the repetition.
         b'{"a":{"q":0,"b":2},"b":2,"messages":[],"a":123456}',
         b'{"a":{"q":0,"b":2},"messages":[],"b":2,"a":123456}',
         b'{"messages":{"q":0,"b":2},"b":2,"messages":[1234]}',
         b'{"messages":[{},{}],"messages":[{}]}',
     ],
 )
-def test_a_second_key_is_unreadable_however_it_hides(body: bytes) -> None:
+def test_a_hidden_repetition_of_a_key_is_unreadable(body: bytes) -> None:
     with pytest.raises(Unreadable):
         split_fields(body, "messages")
 
@@ -156,13 +153,13 @@ def test_a_second_key_is_unreadable_however_it_hides(body: bytes) -> None:
         b"{'messages':[]}",
     ],
 )
-def test_what_is_not_one_object_with_an_array_of_messages_is_unreadable(body: bytes) -> None:
+def test_anything_but_an_object_with_an_array_of_messages_is_unreadable(body: bytes) -> None:
     with pytest.raises(Unreadable):
         split_fields(body, "messages")
 
 
 @given(st.lists(_VALUES, min_size=1, max_size=4), st.integers(0, 4), _INDENTS, st.booleans())
-def test_a_continuation_finds_the_places_that_reading_it_whole_finds(
+def test_a_continuation_has_the_same_places_as_the_whole_body(
     items: list[Any], keep: int, indent: int | str | None, is_ascii: bool
 ) -> None:
     data = render({"messages": items}, indent, is_ascii)
@@ -173,13 +170,13 @@ def test_a_continuation_finds_the_places_that_reading_it_whole_finds(
 
 
 @pytest.mark.parametrize("inside", [b",", b" , ", b",,1", b",1,", b",1]", b"],[1", b"1", b",NaN", b", 1 2"])
-def test_what_does_not_continue_an_array_is_unreadable(inside: bytes) -> None:
+def test_bytes_that_do_not_continue_an_array_are_unreadable(inside: bytes) -> None:
     with pytest.raises(Unreadable):
         split_items(inside, 0, len(inside))
 
 
 @requires_shared
-def test_recorded_json_is_read_only_where_it_is_json() -> None:
+def test_only_valid_json_is_accepted() -> None:
     cases = json.loads((SHARED / "data" / "jsontestsuite.json").read_text("utf-8"))["cases"]
     for case in cases:
         raw = base64.b64decode(case["b64"])

@@ -24,7 +24,7 @@ _TAGS = ("system-reminder", "system_reminder", "environment_details", "environme
 
 
 @given(st.dictionaries(st.text(max_size=3), _VALUES, max_size=4), st.sampled_from([None, 2]), st.booleans())
-def test_arguments_mean_the_same_however_they_are_spaced_ordered_and_escaped(
+def test_spaces_order_and_escapes_of_arguments_do_not_matter(
     value: dict[str, Any], indent: int | None, is_ascii: bool
 ) -> None:
     turned = json.dumps(dict(reversed(value.items())), indent=indent, ensure_ascii=is_ascii)
@@ -32,23 +32,23 @@ def test_arguments_mean_the_same_however_they_are_spaced_ordered_and_escaped(
 
 
 @given(_VALUES, _VALUES)
-def test_different_arguments_never_mean_the_same(one: Any, other: Any) -> None:
+def test_different_arguments_have_different_forms(one: Any, other: Any) -> None:
     same = json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True)
     assert (canonical_arguments(json.dumps(one)) == canonical_arguments(json.dumps(other))) == same
 
 
 @pytest.mark.parametrize("arguments", ["", "{", '{"a":', "not json", "\ud800", "NaN", "1e999"])
-def test_arguments_that_are_not_json_stand_for_themselves(arguments: str) -> None:
+def test_arguments_that_are_not_json_are_used_as_they_are(arguments: str) -> None:
     assert canonical_arguments(arguments) == arguments.encode("utf-8", "surrogatepass")
 
 
-def test_numbers_that_no_encoder_takes_are_still_told_apart() -> None:
+def test_numbers_that_the_encoder_refuses_have_different_forms() -> None:
     assert canonical_json({"a": 10**400}) != canonical_json({"a": 10**400 + 1})
     assert canonical_json("\ud800") != canonical_json("\ud801")
 
 
 @pytest.mark.parametrize("tag", _TAGS)
-def test_the_blocks_that_clients_move_are_left_out(tag: str) -> None:
+def test_ephemeral_blocks_are_left_out(tag: str) -> None:
     block = f"<{tag}>\nnow: Monday\n</{tag}>"
     for text in (f"Do it.{block}", f"{block}\nDo it.", f"{block}Do it.{block}"):
         assert without_ephemeral_blocks(text) == "Do it."
@@ -67,7 +67,7 @@ def test_the_blocks_that_clients_move_are_left_out(tag: str) -> None:
         " spaces around < stay ",
     ],
 )
-def test_everything_else_is_text(text: str) -> None:
+def test_all_other_tags_are_text(text: str) -> None:
     assert without_ephemeral_blocks(text) == text
 
 
@@ -81,7 +81,7 @@ _INSIDE = st.lists(st.sampled_from([f"<{tag}>" for tag in _TAGS[1:]] + ["a", "\n
 
 
 @given(_PIECES, _INSIDE, _PIECES)
-def test_a_block_leaves_exactly_what_stands_around_it(before: str, inside: str, after: str) -> None:
+def test_the_text_around_a_block_stays(before: str, inside: str, after: str) -> None:
     text = f"{before}<system-reminder>{inside}</system-reminder>{after}"
     assert without_ephemeral_blocks(text) == (before + after).strip()
 
@@ -106,13 +106,13 @@ def test_many_unclosed_blocks_are_read_in_one_pass() -> None:
         ([7], [], [{"type": "unknown", "value": 7}]),
     ],
 )
-def test_content_of_every_shape_is_texts_and_other_parts(
+def test_content_of_every_shape_is_divided_into_texts_and_other_parts(
     content: object, texts: list[str], others: list[object]
 ) -> None:
     assert flatten_content(content) == (texts, others)
 
 
-def test_a_part_is_what_it_shows_and_not_what_clients_hang_on_it() -> None:
+def test_fields_that_clients_add_to_a_part_do_not_matter() -> None:
     image: dict[str, object] = {"type": "image_url", "image_url": {"url": "data:" + "A" * 999}}
     assert canonical_part({**image, "cache_control": {"type": "ephemeral"}, "id": "x"}) == canonical_part(
         image

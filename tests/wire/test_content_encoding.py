@@ -46,20 +46,22 @@ def _decode(encoding: str, *chunks: bytes) -> bytes:
 
 @cases
 @given(plain=st.binary(max_size=2000), cut=st.integers(0, 2000))
-def test_cuts_never_matter(encoding: str, pack: Callable[[bytes], bytes], plain: bytes, cut: int) -> None:
+def test_cuts_between_chunks_never_matter(
+    encoding: str, pack: Callable[[bytes], bytes], plain: bytes, cut: int
+) -> None:
     body = pack(plain)
     assert _decode(encoding, body) == plain
     assert _decode(encoding, body[:cut], body[cut:]) == plain
 
 
 @cases
-def test_one_byte_at_a_time_is_enough(encoding: str, pack: Callable[[bytes], bytes]) -> None:
+def test_one_byte_at_a_time_can_be_decoded(encoding: str, pack: Callable[[bytes], bytes]) -> None:
     plain = b"data: hello\n\n" * 50
     assert _decode(encoding, *[bytes([byte]) for byte in pack(plain)]) == plain
 
 
 @packed
-def test_what_broke_off_is_given_before_the_error(encoding: str, pack: Callable[[bytes], bytes]) -> None:
+def test_bytes_before_a_break_come_before_the_error(encoding: str, pack: Callable[[bytes], bytes]) -> None:
     body = pack(bytes(range(256)) * 40).rstrip(b"\0")[:-3]
     decoder = make_decoder(encoding)
     assert decoder is not None
@@ -69,7 +71,7 @@ def test_what_broke_off_is_given_before_the_error(encoding: str, pack: Callable[
 
 
 @packed
-def test_a_bomb_is_refused(encoding: str, pack: Callable[[bytes], bytes]) -> None:
+def test_a_decompression_bomb_is_refused(encoding: str, pack: Callable[[bytes], bytes]) -> None:
     bomb = pack(bytes(9_000_000))
     with pytest.raises(DecodeError):
         decode_body(bomb, encoding, 1_000_000)
@@ -85,7 +87,9 @@ def test_the_bound_is_exact(encoding: str, pack: Callable[[bytes], bytes]) -> No
 
 @packed
 @given(junk=st.binary(min_size=1, max_size=300))
-def test_junk_raises_nothing_else(encoding: str, pack: Callable[[bytes], bytes], junk: bytes) -> None:
+def test_invalid_bytes_raise_a_decode_error(
+    encoding: str, pack: Callable[[bytes], bytes], junk: bytes
+) -> None:
     for body in (junk, pack(b"hello" * 20)[:-4] + junk, pack(b"hello") + junk):
         try:
             decode_body(body, encoding, 10_000)

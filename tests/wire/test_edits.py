@@ -1,26 +1,31 @@
+import json
 from random import Random
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.wire.edits import Edit, apply_edits
+from gateway.core.history.view import make_view
+from gateway.wire.edits import Edit, apply_edits, make_output_edit, make_usage_edit, make_view_edits
+from gateway.wire.formats.chat.render import render_summary
+from gateway.wire.formats.chat.request import parse_body
+from tests.builders.chat import JSON, make_pivot, read, render
 
 
 @st.composite
 def edited(draw: st.DrawFn) -> tuple[list[bytes], list[bytes | None]]:
-    """Pieces of a body, and for each what it becomes; None leaves it."""
+    """Pieces of a body, and the replacement of each; None leaves the piece."""
     pieces = draw(st.lists(st.binary(min_size=1, max_size=5), max_size=8))
     return pieces, [draw(st.one_of(st.none(), st.binary(max_size=5))) for _ in pieces]
 
 
-def test_no_edit_gives_back_the_very_same_object() -> None:
+def test_without_edits_the_same_object_is_returned() -> None:
     data = b"abc"
     assert apply_edits(data, []) is data
 
 
 @given(edited(), st.randoms())
-def test_only_what_is_edited_changes_and_the_order_of_the_edits_does_not_matter(
+def test_only_edited_bytes_change_and_the_order_of_the_edits_does_not_matter(
     case: tuple[list[bytes], list[bytes | None]], rng: Random
 ) -> None:
     pieces, replacements = case
@@ -45,6 +50,64 @@ def test_an_insertion_may_touch_a_replacement() -> None:
     assert apply_edits(b"abc", [Edit(1, 2, b"B"), Edit(1, 1, b"-"), Edit(2, 2, b"+")]) == b"a-B+c"
 
 
-def test_edits_that_overlap_are_a_mistake_of_ours() -> None:
+def test_overlapping_edits_raise_an_error() -> None:
     with pytest.raises(ValueError, match="overlap"):
         apply_edits(b"abcd", [Edit(0, 2, b""), Edit(1, 3, b"")])
+
+
+_TALK: list[JSON] = [
+    {"role": "user", "content": "Fix it."},
+    {"role": "assistant", "content": "Done."},
+    {"role": "user", "content": "More."},
+]
+
+
+def test_a_pivot_that_covers_everything_is_followed_by_the_resume_text() -> None:
+    received = read(render(_TALK))
+    view = make_view(make_pivot(received.conversation, 3), ())
+    sent = apply_edits(
+        received.body.data, make_view_edits(received.body, received.conversation, view, {}, render_summary)
+    )
+    assert [message["role"] for message in json.loads(sent)["messages"]] == ["user", "assistant", "user"]
+
+
+def test_only_messages_that_the_view_marks_are_replaced() -> None:
+    received = read(render(_TALK))
+    edits = make_view_edits(
+        received.body, received.conversation, make_view(None, ()), {0: b"{}", 1: b"{}"}, render_summary
+    )
+    assert edits == []
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (b'{"messages":[]}', b'{"messages":[],"stream_options":{"include_usage":true}}'),
+        (b'{"messages":[]} \n', b'{"messages":[],"stream_options":{"include_usage":true}} \n'),
+        (
+            b'{"stream_options":null,"messages":[]}',
+            b'{"stream_options":{"include_usage":true},"messages":[]}',
+        ),
+        (b'{"messages":[],"stream_options":{}}', b'{"messages":[],"stream_options":{"include_usage":true}}'),
+        (
+            b'{"messages":[],"stream_options":{"x":1,"include_usage":false}, "y": 1.10}',
+            b'{"messages":[],"stream_options":{"x":1,"include_usage":true}, "y": 1.10}',
+        ),
+        (
+            b'{"messages":[{"role":"user","content":"}"}],"a":{}}',
+            b'{"messages":[{"role":"user","content":"}"}],"a":{},"stream_options":{"include_usage":true}}',
+        ),
+    ],
+)
+def test_usage_is_requested_and_no_other_byte_changes(before: bytes, after: bytes) -> None:
+    assert apply_edits(before, [make_usage_edit(parse_body(before))]) == after
+
+
+def test_the_limit_of_the_reply_is_replaced_in_its_place() -> None:
+    body = parse_body(b'{"max_tokens": 32000, "messages":[], "n": 32000}')
+    assert apply_edits(body.data, [make_output_edit(body, 1_024)]) == body.data.replace(b"32000", b"1024", 1)
+
+
+def test_a_request_without_a_limit_for_its_reply_cannot_get_one() -> None:
+    with pytest.raises(ValueError, match="does not limit"):
+        make_output_edit(parse_body(b'{"messages":[]}'), 1_024)

@@ -34,13 +34,13 @@ def read_event(event: bytes) -> object:
     return json.loads(event[6:])
 
 
-def test_a_stream_that_fails_ends_in_the_upstreams_own_error() -> None:
+def test_a_stream_that_fails_ends_with_the_upstreams_own_error() -> None:
     own = b'{\n "error": {"message": "no", "code": "context_length_exceeded", "new": [1]},\n "id": 7}'
     assert read_event(render_stream_error(own, 400)) == json.loads(own)
 
 
 @pytest.mark.parametrize("body", [b"", b"<html>", b"[]", b'{"error":"text"}', b"\xff", b"[" * 9_999, b"null"])
-def test_a_stream_that_fails_without_an_error_object_says_so_itself(body: bytes) -> None:
+def test_without_an_error_object_the_event_names_the_status(body: bytes) -> None:
     assert read_event(render_stream_error(body, 502)) == {
         "error": {
             "message": "upstream answered 502 after the stream had begun",

@@ -21,7 +21,7 @@ def read(**fields: Any) -> Limits:
 SHAPES = [
     # vLLM, SGLang
     ({"root": "/models/m", "parent": None, "max_model_len": 32_768}, Limits(context=32_768)),
-    # OpenRouter: the model's, and the smaller one of the provider that is asked first
+    # OpenRouter: the limit of the model, and the smaller one of its first provider
     (
         {
             "context_length": 131_072,
@@ -44,7 +44,7 @@ SHAPES = [
     # Mistral, LM Studio
     ({"max_context_length": 32_768}, Limits(context=32_768)),
     ({"max_context_length": 131_072, "loaded_context_length": 4_096}, Limits(context=4_096)),
-    # llama.cpp: what it was trained with is no limit, what it runs with is
+    # llama.cpp: the window of the training is no limit, the window of the server is
     ({"meta": {"n_ctx_train": 131_072, "n_ctx": 8_192, "n_params": 8_030_261_312}}, Limits(context=8_192)),
     ({"meta": {"n_ctx_train": 131_072, "n_params": 8_030_261_312}}, Limits()),
     ({"meta": None}, Limits()),
@@ -76,7 +76,7 @@ SHAPES = [
 
 
 @pytest.mark.parametrize(("fields", "limits"), SHAPES, ids=lambda value: str(value)[:60])
-def test_each_shape_is_understood(fields: dict[str, object], limits: Limits) -> None:
+def test_the_limits_in_each_known_shape_are_found(fields: dict[str, object], limits: Limits) -> None:
     assert read(**fields) == limits
 
 
@@ -84,7 +84,7 @@ def test_an_output_as_large_as_the_window_is_no_limit() -> None:
     assert read(context_length=8_192, max_completion_tokens=8_192) == Limits(context=8_192)
 
 
-def test_a_list_may_be_bare_or_stand_under_models() -> None:
+def test_the_list_may_be_the_document_or_under_models() -> None:
     together = [{"id": "a", "type": "chat", "context_length": 32_768}]
     cohere = {"models": [{"name": "a", "context_length": 32_768}]}
     both = {"models": [{"name": "a", "size": ""}], "data": together}
@@ -92,7 +92,7 @@ def test_a_list_may_be_bare_or_stand_under_models() -> None:
         assert parse_model_list(json.dumps(value).encode()) == {"a": Limits(context=32_768)}
 
 
-def test_models_of_which_it_says_nothing_are_left_out() -> None:
+def test_models_without_limits_are_left_out() -> None:
     assert parse({"id": "a"}, {"id": "b", "max_model_len": 4_096}, {"max_model_len": 8_192}) == {
         "b": Limits(context=4_096)
     }
@@ -105,7 +105,7 @@ def test_an_adapter_has_the_window_of_its_parent() -> None:
     assert parse({"id": "lora", "parent": "lora"}, {"id": "x", "parent": "y"}) == {}
 
 
-def test_of_several_deployments_with_one_name_the_smallest_counts() -> None:
+def test_the_smallest_limit_of_several_deployments_with_one_name_counts() -> None:
     entries = [{"id": "m", "max_model_len": n} for n in (32_768, 8_192, 16_384)]
     assert parse(*entries) == {"m": Limits(context=8_192)}
 
@@ -139,12 +139,12 @@ def test_of_several_deployments_with_one_name_the_smallest_counts() -> None:
         ('{"tokens": 32768}', None),
     ],
 )
-def test_only_plausible_numbers_are_believed(number: str, tokens: int | None) -> None:
+def test_implausible_numbers_are_ignored(number: str, tokens: int | None) -> None:
     data = f'{{"data": [{{"id": "m", "max_model_len": {number}}}]}}'.encode()
     assert parse_model_list(data).get("m", Limits()).context == tokens
 
 
-def test_one_odd_field_or_entry_does_not_cost_the_others() -> None:
+def test_an_invalid_field_or_entry_does_not_affect_the_others() -> None:
     odd: list[object] = [
         7,
         None,
@@ -167,18 +167,18 @@ def test_one_odd_field_or_entry_does_not_cost_the_others() -> None:
     ],
     ids=lambda data: data[:20],
 )
-def test_what_is_no_list_says_nothing(data: bytes) -> None:
+def test_anything_but_a_model_list_gives_no_limits(data: bytes) -> None:
     assert parse_model_list(data) == {}
 
 
-def test_what_is_too_large_says_nothing() -> None:
+def test_a_list_that_is_too_large_gives_no_limits() -> None:
     one = b'{"id":"m","max_model_len":4096}'
     assert parse_model_list(b"[" + one + b" " * (MOST_BYTES - len(one) - 2) + b"]") != {}
     assert parse_model_list(b"[" + one + b" " * (MOST_BYTES - len(one) - 1) + b"]") == {}
     assert parse_model_list(b"[" + one + b",0" * 1_000_001 + b"]") == {}
 
 
-def test_no_more_than_20_000_models_are_read() -> None:
+def test_at_most_20_000_models_are_read() -> None:
     data = b",".join(b'{"id":"%d","max_model_len":4096}' % number for number in range(20_500))
     assert len(parse_model_list(b"[" + data + b"]")) == 20_000
 
@@ -200,7 +200,7 @@ JSON = st.recursive(
 
 
 @given(st.one_of(st.binary(), JSON.map(lambda value: json.dumps(value).encode())))
-def test_it_never_raises_and_believes_only_what_is_plausible(data: bytes) -> None:
+def test_any_document_gives_only_plausible_limits_and_never_raises(data: bytes) -> None:
     for name, limits in parse_model_list(data).items():
         assert 0 < len(name) <= 256
         for tokens in (limits.context, limits.input, limits.output):

@@ -54,7 +54,7 @@ _PIECES = st.sampled_from(
 @given(st.lists(_PIECES).map(b"".join), st.data())
 @example(b"data: x\r\n\r\n", None)
 @example(b"\n\n\ndata: xdata\n\n", None)
-def test_the_cuts_between_chunks_never_matter(stream: bytes, data: st.DataObject | None) -> None:
+def test_cuts_between_chunks_never_matter(stream: bytes, data: st.DataObject | None) -> None:
     places = sorted(data.draw(st.lists(st.integers(0, len(stream))))) if data else range(len(stream))
     chunks = [stream[start:end] for start, end in zip([0, *places], [*places, len(stream)], strict=True)]
     assert parse_stream(*chunks) == parse_stream(stream)

@@ -1,4 +1,4 @@
-"""What a message's skeleton takes in and leaves out; of conversations that differ in one place."""
+"""Which changes of a conversation change its result hashes. Each pair differs in one place."""
 
 import json
 from collections.abc import Sequence
@@ -31,23 +31,21 @@ def read_all(body: bytes, tenant: str = "t") -> tuple[list[bytes], list[SplitFin
     found = [
         parse_result_hashes(received.form, message, received.raw(at)) for at, message in enumerate(messages)
     ]
-    skeletons = [skeleton for skeleton in found if skeleton is not None]
-    assert len(skeletons) == len(found)
-    return chain_frames(received.conversation, skeletons), skeletons
+    hashes = [hashes for hashes in found if hashes is not None]
+    assert len(hashes) == len(found)
+    return chain_frames(received.conversation, hashes), hashes
 
 
 def fits(before: Sequence[JSON], now: Sequence[JSON], tenant: str = "t") -> bool:
-    """Would a pivot over all of the ones be applied to the others?"""
-    chain, skeletons = read_all(render(before))
+    """Would a pivot over all messages before be found again for the messages now?"""
+    chain, hashes = read_all(render(before))
     received = read(render(before)).conversation
-    outline = make_result_hashes(make_pivot(received, len(skeletons)), "c", skeletons)
-    now_chain, now_skeletons = read_all(render(now, 1), tenant)
+    outline = make_result_hashes(make_pivot(received, len(hashes)), "c", hashes)
+    now_chain, now_hashes = read_all(render(now, 1), tenant)
     if outline is None or now_chain[-1] != chain[-1]:
         return False
-    known = ResultHashesRecord(owner="t", key=chain[-1].hex(), covers=len(skeletons))
-    return (
-        find_result_hashes(with_result_hashes(known, outline, _CLEARED), now_skeletons, _CLEARED) is not None
-    )
+    known = ResultHashesRecord(owner="t", key=chain[-1].hex(), covers=len(hashes))
+    return find_result_hashes(with_result_hashes(known, outline, _CLEARED), now_hashes, _CLEARED) is not None
 
 
 def with_results() -> st.SearchStrategy[list[JSON]]:
@@ -61,7 +59,7 @@ def text_of(message: JSON) -> str:
 
 
 @given(with_results(), st.data())
-def test_a_conversation_fits_whichever_of_its_results_are_cleared(
+def test_a_conversation_is_found_again_whichever_of_its_results_are_cleared(
     messages: list[JSON], data: st.DataObject
 ) -> None:
     text = data.draw(st.sampled_from(PLACEHOLDERS))
@@ -77,7 +75,7 @@ def test_a_conversation_fits_whichever_of_its_results_are_cleared(
 
 
 def list_changes(message: JSON) -> list[list[JSON]]:
-    """Each is something else in place of the message, and none is a result that was cleared."""
+    """Other messages in place of this one; none is this one with a cleared result."""
     text = text_of(message)
     image = {"type": "image_url", "image_url": {"url": "data:image/png;base64,BBBB"}}
     changes: list[list[JSON]] = [
@@ -101,8 +99,8 @@ def list_changes(message: JSON) -> list[list[JSON]]:
 
 
 @given(with_results(), st.data())
-def test_any_other_change_makes_it_another_conversation(messages: list[JSON], data: st.DataObject) -> None:
-    # The leading block is outside every chain: it may change.
+def test_any_other_change_makes_another_conversation(messages: list[JSON], data: st.DataObject) -> None:
+    # The leading block may change: it is not part of the chain.
     leading = len(read(render(messages)).conversation.leading)
     results = [at for at, message in enumerate(messages) if message["role"] == "tool"]
     at = data.draw(st.one_of(st.sampled_from(results), st.integers(leading, len(messages) - 1)))
@@ -123,7 +121,7 @@ _GROUP: list[JSON] = [
 
 
 @pytest.mark.parametrize("at", range(len(_GROUP)))
-def test_not_one_field_may_change_beside_a_cleared_result(at: int) -> None:
+def test_no_other_field_may_change_with_a_cleared_result(at: int) -> None:
     cleared = [{**one, "content": PLACEHOLDERS[0]} if one["role"] == "tool" else one for one in _GROUP]
     assert fits(_GROUP, cleared)
     for change in list_changes(cleared[at]):
@@ -131,13 +129,13 @@ def test_not_one_field_may_change_beside_a_cleared_result(at: int) -> None:
 
 
 @given(with_results())
-def test_a_conversation_fits_itself_however_it_is_written(messages: list[JSON]) -> None:
-    chain, skeletons = read_all(render(messages))
+def test_the_spelling_of_a_conversation_does_not_matter(messages: list[JSON]) -> None:
+    chain, hashes = read_all(render(messages))
     again = render_body([render_message(message, 3) for message in messages], 2)
-    assert read_all(again) == (chain, skeletons)
+    assert read_all(again) == (chain, hashes)
 
 
-def test_what_is_no_result_keeps_its_own_digest() -> None:
+def test_a_message_without_results_keeps_its_fingerprint() -> None:
     received = read(render([{"role": "user", "content": "Fix it."}]))
     (message,) = received.conversation.messages
     assert parse_result_hashes(received.form, message, received.raw(0)) == SplitFingerprint(
@@ -146,7 +144,7 @@ def test_what_is_no_result_keeps_its_own_digest() -> None:
 
 
 @pytest.mark.parametrize("content", ['"\\ud83d half"', "null", "7", '[{"type":"text","text":"\\ud83d"}]'])
-def test_odd_contents_can_be_taken_out(content: str) -> None:
+def test_contents_of_odd_types_can_be_split_off(content: str) -> None:
     raw = b'{"role":"tool","tool_call_id":"a","content":%s,"big":12345678901234567890123}' % content.encode()
     plain: dict[str, Any] = {"role": "tool", "tool_call_id": "a", "content": "text"}
     big = json.dumps(plain).encode()[:-1] + b',"big":12345678901234567890123}'
@@ -155,7 +153,7 @@ def test_odd_contents_can_be_taken_out(content: str) -> None:
     assert odd == usual
 
 
-def test_a_slice_that_cannot_be_taken_apart_has_no_skeleton() -> None:
+def test_a_slice_that_cannot_be_split_has_no_result_hashes() -> None:
     received = read(render([{"role": "tool", "tool_call_id": "a", "content": "text"}]))
     (message,) = received.conversation.messages
     assert parse_result_hashes(received.form, message, b"[]") is None

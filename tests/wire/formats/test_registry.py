@@ -28,7 +28,7 @@ _PATHS = [
 
 
 @pytest.mark.parametrize(("path", "expected"), _PATHS)
-def test_a_format_is_known_by_its_path(path: str, expected: str | None) -> None:
+def test_a_format_is_found_by_its_path(path: str, expected: str | None) -> None:
     form = find_format(path)
     assert form is FORMATS.get(expected or "")
 
@@ -42,7 +42,7 @@ def test_a_format_is_found_at_its_own_path(form: object) -> None:
     ("path", "expected"),
     [("/v1/messages/count_tokens", "messages"), ("/v1/responses/compact", "responses"), ("/v1/models", None)],
 )
-def test_a_path_belongs_to_an_api_by_its_beginning(path: str, expected: str | None) -> None:
+def test_the_start_of_a_path_tells_its_api(path: str, expected: str | None) -> None:
     assert guess_format(path) == expected
 
 
@@ -56,7 +56,7 @@ def test_a_path_belongs_to_an_api_by_its_beginning(path: str, expected: str | No
         ("/count_tokens", None),
     ],
 )
-def test_a_request_that_is_only_to_be_counted_is_known_by_its_path(path: str, expected: str | None) -> None:
+def test_a_request_for_a_token_count_is_found_by_its_path(path: str, expected: str | None) -> None:
     assert find_counted_format(path) is FORMATS.get(expected or "")
 
 

@@ -33,7 +33,7 @@ def _delta(**delta: object) -> dict[str, Any]:
         {"object": "response", "output": [{"type": "message"}]},
     ],
 )
-def test_what_a_client_would_show_is_content(document: dict[str, Any]) -> None:
+def test_anything_that_a_client_may_show_is_content(document: dict[str, Any]) -> None:
     assert has_content(document)
     assert not is_known_empty(document)
 
@@ -57,12 +57,12 @@ def test_what_a_client_would_show_is_content(document: dict[str, Any]) -> None:
         {"type": "response.in_progress", "response": {"status": "in_progress"}},
     ],
 )
-def test_the_beginning_of_an_answer_is_known_empty(document: dict[str, Any]) -> None:
+def test_the_start_of_a_stream_is_known_and_empty(document: dict[str, Any]) -> None:
     assert is_known_empty(document)
     assert not has_content(document)
 
 
-def test_the_end_is_neither_content_nor_silent() -> None:
+def test_the_end_of_a_stream_is_neither_content_nor_known_empty() -> None:
     ends: list[dict[str, Any]] = [
         {"choices": [{"delta": {}, "finish_reason": "stop"}]},
         {"type": "message_delta", "delta": {"stop_reason": "end_turn"}},
@@ -74,12 +74,12 @@ def test_the_end_is_neither_content_nor_silent() -> None:
         assert list_finish_reasons(end) != []
 
 
-def test_a_router_tells_the_providers_own_finish_reason_too() -> None:
+def test_the_finish_reason_of_the_provider_behind_a_router_is_listed_too() -> None:
     choice = {"finish_reason": "length", "native_finish_reason": "model_context_window_exceeded"}
     assert list_finish_reasons({"choices": [choice]}) == ["length", "model_context_window_exceeded"]
 
 
-def test_a_document_of_an_unknown_kind_is_neither() -> None:
+def test_a_document_of_an_unknown_kind_is_neither_content_nor_known_empty() -> None:
     for document in (
         {},
         {"x": 1},

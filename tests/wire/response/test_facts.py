@@ -1,4 +1,4 @@
-"""What is taken for a piece of text must hold nothing else."""
+"""A document that is taken for a piece of text must not hold any other fact."""
 
 from typing import Any
 
@@ -78,7 +78,7 @@ def test_most_recorded_chunks_are_pieces_of_text_and_hold_nothing_else() -> None
 
 
 def _check(data: bytes) -> list[bool]:
-    """Was each of the documents taken for a piece of text?"""
+    """For each document: is it a piece of text? If so, it must hold nothing else."""
     documents = parse_documents(data) or []
     for document in filter(is_text_delta, documents):
         assert not has_error(document)

@@ -29,8 +29,8 @@ def _openai(text: str) -> bytes:
     return _json({"error": error})
 
 
-# Each is a whole body that says the text.
-_DRESSES: dict[str, Callable[[str], bytes]] = {
+# Bodies that give the text, by the name of their shape.
+_SHAPES: dict[str, Callable[[str], bytes]] = {
     "plain": str.encode,
     "html": lambda text: f"<html><head><title>{text}</title></head><body>nginx</body></html>".encode(),
     "string": _json,
@@ -65,7 +65,7 @@ _DRESSES: dict[str, Callable[[str], bytes]] = {
     "nested_message": lambda text: _json({"error": {"message": _openai(text).decode()}}),
     "broken": lambda text: _openai(text)[:-9],
 }
-_GOOD_STATUS_DRESSES = sorted(set(_DRESSES) - {"plain", "html", "string", "broken", "aws", "fault"})
+_SHAPES_OF_GOOD_STATUS = sorted(set(_SHAPES) - {"plain", "html", "string", "broken", "aws", "fault"})
 
 
 def _read(status: int, body: bytes) -> Overflow | None:
@@ -78,19 +78,19 @@ def _samples() -> Any:
 
 
 @requires_shared
-@pytest.mark.parametrize("dress", sorted(_DRESSES))
+@pytest.mark.parametrize("shape", sorted(_SHAPES))
 @pytest.mark.parametrize("status", [400, 413, 422])
-def test_every_recorded_overflow_is_seen_in_every_dress(dress: str, status: int) -> None:
+def test_every_recorded_overflow_is_found_in_every_shape(shape: str, status: int) -> None:
     for text in (text for provider in _samples()["positive"].values() for text in provider):
-        assert _read(status, _DRESSES[dress](text)) == parse_overflow(Refusal(400, (text,))), text
+        assert _read(status, _SHAPES[shape](text)) == parse_overflow(Refusal(400, (text,))), text
 
 
 @requires_shared
-@pytest.mark.parametrize("dress", _GOOD_STATUS_DRESSES)
-def test_every_recorded_overflow_is_seen_behind_a_good_status_and_in_a_stream(dress: str) -> None:
+@pytest.mark.parametrize("shape", _SHAPES_OF_GOOD_STATUS)
+def test_every_recorded_overflow_is_found_behind_a_good_status_and_in_a_stream(shape: str) -> None:
     for text in (text for provider in _samples()["positive"].values() for text in provider):
         expected = parse_overflow(Refusal(400, (text,)))
-        body = _DRESSES[dress](text)
+        body = _SHAPES[shape](text)
         assert expected is not None
         assert _read(200, body) == expected, text
         for name in ("message", "error"):
@@ -100,12 +100,12 @@ def test_every_recorded_overflow_is_seen_behind_a_good_status_and_in_a_stream(dr
 
 
 @requires_shared
-@pytest.mark.parametrize("dress", sorted(_DRESSES))
+@pytest.mark.parametrize("shape", sorted(_SHAPES))
 @pytest.mark.parametrize("status", [200, 400, 401, 413, 422, 429, 500, 529])
-def test_no_recorded_other_error_is_taken_for_one_in_any_dress(dress: str, status: int) -> None:
+def test_no_other_recorded_error_is_an_overflow_in_any_shape(shape: str, status: int) -> None:
     for text in _samples()["negative"]:
-        assert _read(status, _DRESSES[dress](text)) is None, text
-        refusal = parse_event_refusal(SseEvent("error", _DRESSES[dress](text)))
+        assert _read(status, _SHAPES[shape](text)) is None, text
+        refusal = parse_event_refusal(SseEvent("error", _SHAPES[shape](text)))
         assert refusal is not None
         assert parse_overflow(refusal) is None, text
 
@@ -122,7 +122,7 @@ def test_no_recorded_other_error_is_taken_for_one_in_any_dress(dress: str, statu
         b'{"id":"1","choices":[]}\n{"error":{"message":"%s"}}',
     ],
 )
-def test_an_event_that_is_an_error_is_read(data: bytes) -> None:
+def test_an_error_event_is_parsed(data: bytes) -> None:
     refusal = parse_event_refusal(SseEvent("message", data % _TEXT.encode()))
     assert refusal is not None
     assert refusal.status == 200
@@ -134,7 +134,7 @@ def test_an_event_named_error_may_be_plain_text() -> None:
     assert refusal == Refusal(200, (_TEXT,))
 
 
-def test_the_numbers_that_are_fields_are_read() -> None:
+def test_numbers_in_fields_are_found() -> None:
     error = {
         "code": 400,
         "message": "the request exceeds the available context size, try increasing it",
@@ -147,12 +147,12 @@ def test_the_numbers_that_are_fields_are_read() -> None:
     assert _read(500, _json({"error": error})) == expected
 
 
-def test_texts_come_in_order_of_trust() -> None:
+def test_texts_are_in_order_of_trust() -> None:
     body = _json({"error": {"type": "t", "code": "c", "param": "p", "message": "m"}, "request_id": "r"})
     assert parse_refusal(400, body) == Refusal(400, ("m", "c", "t"))
 
 
-def test_what_a_validation_error_echoes_of_the_request_is_not_read() -> None:
+def test_the_request_that_a_validation_error_echoes_is_ignored() -> None:
     request = {"messages": [{"role": "user", "content": _TEXT, "message": [_TEXT]}]}
     detail = {"type": "missing", "loc": ["body", "model"], "msg": "Field required", "input": request}
     assert parse_refusal(422, _json({"detail": [detail]})) == Refusal(422, ("Field required", "missing"))
@@ -160,7 +160,7 @@ def test_what_a_validation_error_echoes_of_the_request_is_not_read() -> None:
     assert parse_refusal(403, _json(flagged)) == Refusal(403, ("flagged", "403"))
 
 
-def test_an_echo_that_was_cut_off_is_not_read_either() -> None:
+def test_an_echo_that_was_cut_off_is_ignored_too() -> None:
     request = {
         "messages": [{"role": "user", "content": f'he said "{_TEXT}", {{"message": "{_TEXT}"}} ' * 900}]
     }
@@ -171,7 +171,7 @@ def test_an_echo_that_was_cut_off_is_not_read_either() -> None:
     assert _read(422, whole[:3_000]) is None
 
 
-def test_a_rate_limit_of_a_provider_behind_a_router_is_none() -> None:
+def test_a_rate_limit_of_a_provider_behind_a_router_is_not_an_overflow() -> None:
     raw = '{"error":{"message":"Too many tokens","code":"rate_limit_exceeded"}}'
     error = {"message": "Provider returned error", "code": 400, "metadata": {"raw": raw}}
     assert _read(200, _json({"error": error})) is None
@@ -179,22 +179,22 @@ def test_a_rate_limit_of_a_provider_behind_a_router_is_none() -> None:
 
 
 @pytest.mark.parametrize("body", [b"", b"  \n"])
-def test_an_answer_without_a_body_says_so(body: bytes) -> None:
+def test_a_refusal_without_a_body_is_marked_as_empty(body: bytes) -> None:
     assert parse_refusal(413, body) == Refusal(413, (), is_empty=True)
     assert _read(413, body) == Overflow()
     assert parse_refusal(200, body) is None
 
 
 @pytest.mark.parametrize("body", [b"{}", b"[]", b"null", b'{"error":{}}', b'{"ok":false}'])
-def test_an_answer_that_says_nothing_known_is_no_overflow(body: bytes) -> None:
+def test_a_refusal_without_known_fields_is_not_an_overflow(body: bytes) -> None:
     assert _read(400, body) is None
 
 
-def test_a_field_that_we_do_not_know_may_be_the_users_and_is_not_read() -> None:
+def test_unknown_fields_are_ignored_because_they_may_hold_the_users_text() -> None:
     assert parse_refusal(400, _json({"payload": {"text": _TEXT}, "code": 7})) == Refusal(400, ("7",))
 
 
-def test_a_completion_that_speaks_of_overflows_is_none() -> None:
+def test_a_completion_about_overflows_is_not_a_refusal() -> None:
     message = {"role": "assistant", "content": _TEXT, "refusal": None}
     choice = {"index": 0, "message": message, "finish_reason": "stop"}
     body = {"object": "chat.completion", "choices": [choice], "usage": {"prompt_tokens": 1}, "error": None}
@@ -205,10 +205,10 @@ def test_a_completion_that_speaks_of_overflows_is_none() -> None:
 
 
 @requires_shared
-def test_no_recorded_answer_is_a_refusal() -> None:
-    for answer in load_responses():
-        if not answer.is_stream:
-            assert parse_refusal(200, answer.body) is None, answer.file
+def test_no_recorded_response_is_a_refusal() -> None:
+    for response in load_responses():
+        if not response.is_stream:
+            assert parse_refusal(200, response.body) is None, response.file
 
 
 @pytest.mark.parametrize(
@@ -227,7 +227,7 @@ def test_a_reply_that_is_empty_because_the_window_is_full_is_a_refusal(document:
     assert parse_overflow(refusal) == Overflow()
 
 
-def test_half_a_reply_because_the_window_is_full_is_a_reply() -> None:
+def test_a_reply_cut_because_the_window_is_full_is_not_a_refusal() -> None:
     choice = {"message": {"content": "half"}, "finish_reason": "model_context_window_exceeded"}
     assert parse_refusal(200, _json({"choices": [choice]})) is None
 
@@ -247,7 +247,7 @@ _VALUES: st.SearchStrategy[object] = st.recursive(
 
 
 @given(st.integers(100, 599), _VALUES | st.binary())
-def test_any_body_is_read_without_a_failure(status: int, value: object) -> None:
+def test_no_body_raises_an_error(status: int, value: object) -> None:
     body = value if isinstance(value, bytes) else _json(value)
     refusal = parse_refusal(status, body)
     parse_event_refusal(SseEvent("message", body))
@@ -287,7 +287,7 @@ def error(message: str, code: str | None = None) -> bytes:
         (422, b'{"detail": "Unknown model: mini"}'),
     ],
 )
-def test_a_model_that_is_not_served_is_recognised(status: int, body: bytes) -> None:
+def test_an_error_about_an_unknown_model_is_recognized(status: int, body: bytes) -> None:
     assert is_model_unknown(status, body, "mini")
 
 
@@ -302,10 +302,10 @@ def test_a_model_that_is_not_served_is_recognised(status: int, body: bytes) -> N
         (500, error("mini not found")),
     ],
 )
-def test_what_is_said_of_something_else_is_not(status: int, body: bytes) -> None:
+def test_an_error_about_something_else_is_not_about_the_model(status: int, body: bytes) -> None:
     assert not is_model_unknown(status, body, "mini")
 
 
 @given(st.sampled_from([400, 403, 404, 422]), st.binary(max_size=300), st.text(max_size=20))
-def test_no_body_breaks_it(status: int, body: bytes, model: str) -> None:
+def test_no_body_raises_an_error_when_asked_about_the_model(status: int, body: bytes, model: str) -> None:
     assert is_model_unknown(status, body, model) in (True, False)

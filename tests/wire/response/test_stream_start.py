@@ -83,13 +83,13 @@ def _whole(*chunks: bytes) -> Verdict:
 
 
 @pytest.mark.parametrize("preamble", _PREAMBLES)
-def test_what_comes_before_the_answer_decides_nothing(preamble: bytes) -> None:
+def test_events_before_the_reply_decide_nothing(preamble: bytes) -> None:
     assert _feed(preamble * 20) == Undecided()
     assert _feed(preamble, _chunk(content="x")) == Started()
 
 
 @pytest.mark.parametrize("first", _STARTS)
-def test_the_first_content_or_the_end_starts_it(first: bytes) -> None:
+def test_the_first_content_or_the_end_starts_the_stream(first: bytes) -> None:
     assert _feed(*_PREAMBLES, first) == Started()
 
 
@@ -100,7 +100,7 @@ def test_an_error_before_the_first_content_is_a_refusal(refusal: bytes) -> None:
     assert parse_overflow(verdict.refusal) == Overflow(context=200_000, used=213_462, prompt_tokens=213_462)
 
 
-def test_an_error_behind_the_first_content_comes_too_late() -> None:
+def test_an_error_after_the_first_content_is_not_a_refusal() -> None:
     assert _feed(_ROLE, _chunk(content="x"), _event(_ERROR)) == Started()
     assert _feed(_ROLE + _chunk(content="x") + _event(_ERROR)) == Started()
 
@@ -118,7 +118,7 @@ def test_a_full_window_before_any_content_is_a_refusal(end: bytes) -> None:
     assert _feed(_chunk("model_context_window_exceeded", content="x")) == Started()
 
 
-def test_a_decision_stays() -> None:
+def test_the_verdict_never_changes_once_it_is_made() -> None:
     start = StreamStart()
     assert isinstance(start.feed(_event(_ERROR)), Refused)
     assert isinstance(start.feed(_chunk(content="x")), Refused)
@@ -132,14 +132,14 @@ def test_events_of_an_unknown_kind_are_not_held_back_for_long() -> None:
     assert isinstance(_feed(unknown * 3 + _event(_ERROR)), Refused)
 
 
-def test_a_long_preamble_is_not_held_back_for_ever() -> None:
+def test_a_long_stream_without_content_is_not_held_back_forever() -> None:
     comment = b": " + b"x" * 1021 + b"\n"
     assert _feed(comment * (MAX_START_BYTES // 1024 - 1)) == Undecided()
     assert _feed(comment * (MAX_START_BYTES // 1024)) == Started()
     assert _feed(comment * (MAX_START_BYTES // 1024) + b"\n" + _event(_ERROR)) == Started()
 
 
-def test_a_stream_that_ends_early_is_downstreams_business() -> None:
+def test_a_stream_that_ends_early_is_sent_downstream() -> None:
     assert _whole() == Started()
     assert _whole(_ROLE) == Started()
     assert _whole(b"data: {") == Started()
@@ -149,7 +149,7 @@ def test_the_last_event_may_lack_its_blank_line() -> None:
     assert isinstance(_whole(_ROLE, _event(_ERROR).rstrip()), Refused)
 
 
-def test_an_error_in_json_where_a_stream_was_promised_is_a_refusal() -> None:
+def test_a_json_error_in_place_of_a_stream_is_a_refusal() -> None:
     body = json.dumps(_ERROR).encode()
     assert _feed(body) == Undecided()
     assert isinstance(_whole(body), Refused)
@@ -167,7 +167,9 @@ _ENDS = [b"\n\n", b"\r\n\r\n", b"\r\r"]
     st.data(),
 )
 @example([_ROLE, _REFUSALS[0]], b"\r\n\r\n", None)
-def test_cuts_never_matter(events: list[bytes], end: bytes, data: st.DataObject | None) -> None:
+def test_cuts_between_chunks_never_matter(
+    events: list[bytes], end: bytes, data: st.DataObject | None
+) -> None:
     stream = b"".join(events).replace(b"\n\n", end)
     places = sorted(data.draw(st.lists(st.integers(0, len(stream))))) if data else range(len(stream))
     chunks = [stream[begin:end] for begin, end in zip([0, *places], [*places, len(stream)], strict=True)]
@@ -176,42 +178,42 @@ def test_cuts_never_matter(events: list[bytes], end: bytes, data: st.DataObject 
 
 
 @given(st.integers(-40, 40), st.integers(1, 5_000))
-def test_cuts_do_not_matter_at_the_bound_either(shift: int, size: int) -> None:
+def test_the_cuts_between_chunks_do_not_matter_at_the_bound(shift: int, size: int) -> None:
     filler = b": " + b"x" * (MAX_START_BYTES - len(_event(_ERROR)) + shift) + b"\n\n"
     stream = filler + _event(_ERROR) + _chunk(content="x")
     assert _feed(*cut(stream, size)) == _feed(stream)
 
 
 @given(st.binary(max_size=200), st.integers(1, 7))
-def test_any_bytes_are_judged_without_a_failure(stream: bytes, size: int) -> None:
+def test_any_bytes_give_a_verdict(stream: bytes, size: int) -> None:
     assert _whole(*cut(stream, size)) == _whole(stream)
     assert _whole(stream) != Undecided()
 
 
 @pytest.mark.parametrize("document", [{"type": []}, {"response": {"status": {}}}])
-def test_a_document_of_an_odd_shape_is_judged_without_a_failure(document: object) -> None:
+def test_a_document_with_odd_types_gives_a_verdict(document: object) -> None:
     assert _whole(_event(document)) == _whole(json.dumps(document).encode()) == Started()
 
 
 @requires_shared
-def test_every_recorded_stream_starts_and_waits_for_its_first_content() -> None:
-    for answer in load_responses():
-        if answer.is_stream:
-            assert _feed(answer.body) == Started(), answer.file
-            assert _feed(*cut_anywhere(answer.body, 7)) == Started(), answer.file
+def test_every_recorded_stream_starts() -> None:
+    for response in load_responses():
+        if response.is_stream:
+            assert _feed(response.body) == Started(), response.file
+            assert _feed(*cut_anywhere(response.body, 7)) == Started(), response.file
 
 
 @requires_shared
 def test_a_recorded_stream_that_fails_before_its_first_content_is_refused() -> None:
-    for answer in load_responses():
-        if answer.is_stream:
-            verdict = _fail_before_content(answer.body)
-            assert isinstance(verdict, Refused), answer.file
+    for response in load_responses():
+        if response.is_stream:
+            verdict = _fail_before_content(response.body)
+            assert isinstance(verdict, Refused), response.file
             assert parse_overflow(verdict.refusal) is not None
 
 
 def _fail_before_content(body: bytes) -> Verdict:
-    """The stream's own events until it starts, the last of them replaced by an error."""
+    """Feeds the events before the stream starts, then an error."""
     blocks = body.split(b"\n\n")
     count = 0
     while _feed(b"\n\n".join(blocks[: count + 1]) + b"\n\n") == Undecided():

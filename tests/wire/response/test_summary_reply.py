@@ -44,41 +44,34 @@ def test_the_text_is_joined_and_reasoning_is_left_out() -> None:
 @pytest.mark.parametrize(
     "content", ["Hello", [{"type": "text", "text": "Hel"}, {"type": "text", "text": "lo"}]]
 )
-def test_an_answer_that_is_not_streamed_is_read_too(content: object) -> None:
+def test_a_response_that_is_not_streamed_is_read_too(content: object) -> None:
     body = {"choices": [{"message": {"content": content}, "finish_reason": "length"}]}
-    answer = _read(json.dumps(body).encode(), content_type="application/json")
-    assert (answer.text, answer.finish_reason, answer.is_complete) == ("Hello", "length", True)
+    summary = _read(json.dumps(body).encode(), content_type="application/json")
+    assert (summary.text, summary.finish_reason, summary.is_complete) == ("Hello", "length", True)
 
 
-def test_a_message_repeated_behind_its_deltas_counts_once() -> None:
+def test_a_message_repeated_after_its_deltas_counts_once() -> None:
     assert _read(_stream(_delta(content="a"), {"index": 0, "message": {"content": "a"}})).text == "a"
 
 
-def test_tool_calls_are_seen() -> None:
-    assert _read(_stream(_delta(tool_calls=[{"index": 0}]))).has_tool_calls
-    assert _read(_stream(_delta(function_call={"name": "f"}))).has_tool_calls
-    assert _read(b'{"choices":[{"message":{"content":null,"tool_calls":[{"id":"a"}]}}]}').has_tool_calls
-    assert not _read(_stream(_delta(content="a", tool_calls=[], function_call=None))).has_tool_calls
-
-
-def test_errors_are_seen() -> None:
+def test_errors_are_reported() -> None:
     assert _read(_stream(_delta(content="a")), b'data: {"error":{"message":"no"}}\n\n').has_error
     assert _read(b'{"error":{"message":"no"}}').has_error
 
 
 def test_a_stream_that_breaks_off_is_not_complete() -> None:
-    answer = _read(_stream(_delta(content="a")), b'data: {"choices":[{"delta":{"content":"b')
-    assert (answer.text, answer.is_complete) == ("a", False)
+    summary = _read(_stream(_delta(content="a")), b'data: {"choices":[{"delta":{"content":"b')
+    assert (summary.text, summary.is_complete) == ("a", False)
 
 
-def test_a_text_beyond_the_bound_is_cut_and_is_an_error() -> None:
-    answer = _read(*[_stream(_delta(content="x" * 300_000))] * 4)
-    assert (len(answer.text), answer.has_error) == (MAX_TEXT_CHARACTERS, True)
+def test_a_text_above_the_bound_is_cut_and_is_an_error() -> None:
+    summary = _read(*[_stream(_delta(content="x" * 300_000))] * 4)
+    assert (len(summary.text), summary.has_error) == (MAX_TEXT_CHARACTERS, True)
 
 
 @requires_shared
-def test_recorded_answers_give_their_text_or_their_calls() -> None:
-    for answer in load_responses():
-        read = _read(answer.body, content_type=answer.content_type)
-        assert read.text or read.has_tool_calls, answer.file
-        assert read == _read(*cut(answer.body, 7), content_type=answer.content_type)
+def test_recorded_responses_have_a_text_or_tool_calls() -> None:
+    for response in load_responses():
+        read = _read(response.body, content_type=response.content_type)
+        assert read.text or read.has_tool_calls, response.file
+        assert read == _read(*cut(response.body, 7), content_type=response.content_type)

@@ -56,23 +56,23 @@ def test_exactly_the_usage_chunk_is_removed(end: bytes, extra: bytes) -> None:
         b"xdata: " + EXTRA + b"\n\n",
     ],
 )
-def test_what_only_resembles_it_stays(kept: bytes) -> None:
+def test_chunks_that_resemble_the_usage_chunk_stay(kept: bytes) -> None:
     for chunks in ([kept], cut(kept, 7), cut_anywhere(kept, 4)):
         assert _filter(*chunks) == kept
 
 
-def test_it_is_removed_too_where_the_stream_ends_without_a_blank_line() -> None:
+def test_the_usage_chunk_is_removed_at_the_end_of_a_stream_without_a_blank_line() -> None:
     assert _filter(TEXT + b"\n\n" + EXTRA) == TEXT + b"\n\n"
     assert _filter(TEXT + b"\n\n" + EXTRA + b"\n") == TEXT + b"\n\n"
 
 
-def test_comments_before_it_stay_and_do_not_wait() -> None:
+def test_comments_before_the_usage_chunk_are_sent_at_once() -> None:
     usage_filter = UsageChunkFilter()
     assert usage_filter.feed(b": keep-alive\n") == b": keep-alive\n"
     assert usage_filter.feed(EXTRA + b"\n\n") == b""
 
 
-def test_lines_of_an_event_that_stays_do_not_wait_for_its_blank_line() -> None:
+def test_lines_of_other_events_are_sent_before_the_blank_line() -> None:
     usage_filter = UsageChunkFilter()
     assert usage_filter.feed(TEXT + b"\n") == TEXT + b"\n"
     assert usage_filter.feed(TEXT + b"\n" + TEXT[:9]) == TEXT + b"\n" + TEXT[:9]
@@ -105,28 +105,33 @@ _PIECES = st.sampled_from(
 
 
 @given(st.lists(_PIECES, max_size=25).map(b"".join), st.data())
-def test_cuts_never_matter(stream: bytes, data: st.DataObject) -> None:
+def test_cuts_between_chunks_never_matter(stream: bytes, data: st.DataObject) -> None:
     places = sorted(data.draw(st.lists(st.integers(0, len(stream)))))
     chunks = [stream[start:end] for start, end in zip([0, *places], [*places, len(stream)], strict=True)]
     assert _filter(*chunks) == _filter(stream) == _filter(*cut(stream, 1))
 
 
 @given(st.lists(st.one_of(_PIECES.filter(lambda piece: piece != EXTRA), st.binary(max_size=30)), max_size=25))
-def test_streams_without_it_come_out_identical(chunks: list[bytes]) -> None:
+def test_streams_without_a_usage_chunk_stay_the_same(chunks: list[bytes]) -> None:
     assert _filter(*chunks) == b"".join(chunks)
 
 
 @requires_shared
-def test_recorded_streams_lose_the_usage_chunk_and_nothing_else() -> None:
-    for answer in load_responses():
-        if not answer.is_stream:
+def test_recorded_streams_lose_only_the_usage_chunk() -> None:
+    for response in load_responses():
+        if not response.is_stream:
             continue
-        events = answer.body.split(b"\n\n")
+        events = response.body.split(b"\n\n")
         kept = [event for event in events if not _is_extra(event)]
         expected = b"\n\n".join(kept)
-        assert (len(kept) < len(events)) == ("usage_chunk_empty_choices" in answer.flags), answer.file
-        for chunks in ([answer.body], cut(answer.body, 1), cut(answer.body, 7), cut_anywhere(answer.body, 5)):
-            assert _filter(*chunks) == expected, answer.file
+        assert (len(kept) < len(events)) == ("usage_chunk_empty_choices" in response.flags), response.file
+        for chunks in (
+            [response.body],
+            cut(response.body, 1),
+            cut(response.body, 7),
+            cut_anywhere(response.body, 5),
+        ):
+            assert _filter(*chunks) == expected, response.file
 
 
 def _is_extra(event: bytes) -> bool:

@@ -1,4 +1,4 @@
-"""Each edit by itself; what must hold for all of them together is in tests/test_rewriter.py."""
+"""Each rendering alone. tests/pipeline/test_rewriter.py checks what holds for whole rewritten bodies."""
 
 import json
 from dataclasses import replace
@@ -6,9 +6,7 @@ from dataclasses import replace
 import pytest
 
 from gateway.core.history.pivot import Mark
-from gateway.core.history.view import make_view
 from gateway.core.sizing.usage import Usage
-from gateway.wire.edits import apply_edits, make_output_edit, make_usage_edit, make_view_edits
 from gateway.wire.formats.chat.render import (
     render_local_response,
     render_marked,
@@ -16,7 +14,6 @@ from gateway.wire.formats.chat.render import (
     render_summary_request,
 )
 from gateway.wire.formats.chat.reply import find_reply_part
-from gateway.wire.formats.chat.request import parse_body
 from gateway.wire.response.summary_reply import SummaryResponse
 from gateway.wire.wire_format import LocalResponse, SummaryRequest
 from tests.builders.chat import JSON, PLACEHOLDER, make_pivot, read, render, render_message
@@ -43,7 +40,7 @@ def test_a_cleared_string_stays_a_string_and_cleared_parts_stay_parts() -> None:
 
 
 @pytest.mark.parametrize("content", [b"null", b'""', b"7", b"{}"])
-def test_whatever_was_there_a_cleared_message_has_a_text(content: bytes) -> None:
+def test_a_cleared_message_always_has_the_placeholder(content: bytes) -> None:
     raw = b'{"role":"tool","content":' + content + b"}"
     assert json.loads(mark(raw, None))["content"] == PLACEHOLDER
     assert json.loads(mark(b'{"role":"tool"}', None))["content"] == PLACEHOLDER
@@ -56,7 +53,7 @@ def test_unknown_fields_of_a_shortened_message_keep_their_bytes() -> None:
         assert value in shortened
 
 
-def test_texts_are_cut_in_the_middle_and_say_so_and_attachments_stay() -> None:
+def test_texts_are_cut_in_the_middle_with_a_note_and_attachments_stay() -> None:
     image = {"type": "image_url", "image_url": {"url": "data:,x"}}
     long, short = (
         {"type": "text", "text": "a" * 9 + "b" * 9, "cache_control": {}},
@@ -76,11 +73,11 @@ def test_texts_are_cut_in_the_middle_and_say_so_and_attachments_stay() -> None:
         b'{ "role" : "tool", "content" : null }',
     ],
 )
-def test_a_message_with_nothing_to_cut_stays_as_its_bytes(raw: bytes) -> None:
+def test_a_message_with_nothing_to_cut_keeps_its_bytes(raw: bytes) -> None:
     assert mark(raw, 100) == raw
 
 
-def test_a_message_that_the_client_has_cleared_stays_as_its_bytes() -> None:
+def test_a_message_that_the_client_has_cleared_keeps_its_bytes() -> None:
     raw = b'{ "role" : "tool", "content" : "' + PLACEHOLDER.encode() + b'" }'
     assert mark(raw, None) == raw
 
@@ -99,62 +96,11 @@ def test_roles_alternate_around_a_summary() -> None:
     assert roles(render_summary(asked, "assistant")) == ["user", "assistant", "user"]
 
 
-def test_a_pivot_that_covers_everything_is_followed_by_the_resume_text() -> None:
-    received = read(render(_TALK))
-    view = make_view(make_pivot(received.conversation, 3), ())
-    sent = apply_edits(
-        received.body.data, make_view_edits(received.body, received.conversation, view, {}, render_summary)
-    )
-    assert [message["role"] for message in json.loads(sent)["messages"]] == ["user", "assistant", "user"]
-
-
-def test_where_nothing_is_to_be_resumed_a_neutral_text_keeps_the_roles_apart() -> None:
+def test_without_a_resume_text_a_neutral_text_keeps_the_roles_alternating() -> None:
     silent = make_pivot(read(render(_TALK)).conversation, 2, resume="")
     messages = json.loads(b"[" + render_summary(silent, "assistant") + b"]")
     assert messages[-1] == {"role": "user", "content": "(end of the summary)"}
     assert json.loads(b"[" + render_summary(silent, "user") + b"]") == messages[:-1]
-
-
-def test_only_what_the_view_names_is_replaced() -> None:
-    received = read(render(_TALK))
-    edits = make_view_edits(
-        received.body, received.conversation, make_view(None, ()), {0: b"{}", 1: b"{}"}, render_summary
-    )
-    assert edits == []
-
-
-@pytest.mark.parametrize(
-    ("before", "after"),
-    [
-        (b'{"messages":[]}', b'{"messages":[],"stream_options":{"include_usage":true}}'),
-        (b'{"messages":[]} \n', b'{"messages":[],"stream_options":{"include_usage":true}} \n'),
-        (
-            b'{"stream_options":null,"messages":[]}',
-            b'{"stream_options":{"include_usage":true},"messages":[]}',
-        ),
-        (b'{"messages":[],"stream_options":{}}', b'{"messages":[],"stream_options":{"include_usage":true}}'),
-        (
-            b'{"messages":[],"stream_options":{"x":1,"include_usage":false}, "y": 1.10}',
-            b'{"messages":[],"stream_options":{"x":1,"include_usage":true}, "y": 1.10}',
-        ),
-        (
-            b'{"messages":[{"role":"user","content":"}"}],"a":{}}',
-            b'{"messages":[{"role":"user","content":"}"}],"a":{},"stream_options":{"include_usage":true}}',
-        ),
-    ],
-)
-def test_usage_is_asked_for_and_no_other_byte_changes(before: bytes, after: bytes) -> None:
-    assert apply_edits(before, [make_usage_edit(parse_body(before))]) == after
-
-
-def test_the_reply_is_replaced_where_its_number_stands() -> None:
-    body = parse_body(b'{"max_tokens": 32000, "messages":[], "n": 32000}')
-    assert apply_edits(body.data, [make_output_edit(body, 1_024)]) == body.data.replace(b"32000", b"1024", 1)
-
-
-def test_a_reply_that_nobody_asked_for_cannot_be_replaced() -> None:
-    with pytest.raises(ValueError, match="does not limit"):
-        make_output_edit(parse_body(b'{"messages":[]}'), 1_024)
 
 
 _REQUEST = SummaryRequest(
@@ -167,7 +113,7 @@ _REQUEST = SummaryRequest(
 )
 
 
-def test_the_call_is_two_messages_and_no_tools() -> None:
+def test_a_summary_request_is_two_messages_without_tools() -> None:
     assert json.loads(render_summary_request(_REQUEST)) == {
         "model": "toy",
         "messages": [
@@ -183,14 +129,14 @@ def test_the_call_is_two_messages_and_no_tools() -> None:
     }
 
 
-def test_without_a_system_prompt_it_is_one_message() -> None:
+def test_a_summary_request_without_a_system_prompt_is_one_message() -> None:
     call = json.loads(render_summary_request(replace(_REQUEST, system=" ")))
     assert [message["role"] for message in call["messages"]] == ["user"]
     assert find_violation(call) is None
 
 
 @pytest.mark.parametrize("key", ["max_tokens", "max_completion_tokens"])
-def test_the_call_is_valid(key: str) -> None:
+def test_a_summary_request_is_valid(key: str) -> None:
     request = replace(_REQUEST, output_key=key)
     assert find_violation(json.loads(render_summary_request(request))) is None
 
@@ -198,28 +144,26 @@ def test_the_call_is_valid(key: str) -> None:
 @pytest.mark.parametrize(
     ("room", "expected"), [(30_000, 12_192), (10_000, 10_000), (4_000, 4_000), (100, 4_000)]
 )
-def test_a_model_that_counts_its_thinking_gets_room_for_it_as_far_as_there_is(
-    room: int, expected: int
-) -> None:
+def test_a_model_whose_thinking_counts_gets_as_much_room_for_it_as_there_is(room: int, expected: int) -> None:
     request = replace(_REQUEST, output_key="max_completion_tokens", room=room)
     assert json.loads(render_summary_request(request))["max_completion_tokens"] == expected
 
 
 @pytest.mark.parametrize("is_streamed", [False, True])
 @pytest.mark.parametrize("text", TEXTS)
-def test_it_is_read_as_a_whole_answer_without_usage(text: str, is_streamed: bool) -> None:
-    answer = make_response(text, is_streamed=is_streamed)
+def test_a_local_response_is_complete_and_has_no_usage(text: str, is_streamed: bool) -> None:
+    response = make_response(text, is_streamed=is_streamed)
     no_usage: Usage | None = None
     expected = SummaryResponse(
         text, "stop", has_tool_calls=False, has_error=False, is_complete=True, usage=no_usage
     )
-    assert read_back(render_local_response(answer), find_reply_part, is_streamed=is_streamed) == expected
+    assert read_back(render_local_response(response), find_reply_part, is_streamed=is_streamed) == expected
 
 
-def test_whole_it_is_a_chat_completion() -> None:
-    answer: LocalResponse = make_response("Done.", is_streamed=False)
+def test_a_local_response_is_a_chat_completion() -> None:
+    response: LocalResponse = make_response("Done.", is_streamed=False)
     message = {"role": "assistant", "content": "Done.", "refusal": None}
-    assert json.loads(render_local_response(answer)) == {
+    assert json.loads(render_local_response(response)) == {
         "id": "chatcmpl-abc",
         "object": "chat.completion",
         "created": 1_700_000_000,
@@ -228,7 +172,7 @@ def test_whole_it_is_a_chat_completion() -> None:
     }
 
 
-def test_streamed_it_is_role_text_end_and_done() -> None:
+def test_a_streamed_local_response_is_role_text_end_and_done() -> None:
     lines = render_local_response(make_response("Done.", is_streamed=True)).decode().split("\n\n")
     assert lines[-2:] == ["data: [DONE]", ""]
     chunks = [json.loads(line.removeprefix("data: ")) for line in lines[:-2]]

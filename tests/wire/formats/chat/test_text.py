@@ -81,36 +81,36 @@ from tests.builders.chat import JSON, conversations, render_message
         ({"role": "wizard", "content": "a"}, TranscriptEntry("wizard", "a", (), 0)),
     ],
 )
-def test_every_message_says_what_stands_in_it(message: JSON, expected: TranscriptEntry) -> None:
+def test_the_entry_of_a_message_holds_its_texts(message: JSON, expected: TranscriptEntry) -> None:
     assert parse_entry(render_message(message)) == expected
 
 
 @given(conversations())
-def test_what_can_be_read_as_facts_can_be_read_as_text(messages: list[JSON]) -> None:
+def test_every_message_with_facts_has_an_entry(messages: list[JSON]) -> None:
     for message in messages:
         raw = render_message(message)
-        facts, spoken = parse_message(raw, b"t"), parse_entry(raw)
-        assert spoken.is_result == bool(facts.results)
-        assert len(spoken.calls) == len(facts.calls)
-        assert facts.has_media == (spoken.media > 0)
+        facts, entry = parse_message(raw, b"t"), parse_entry(raw)
+        assert entry.is_result == bool(facts.results)
+        assert len(entry.calls) == len(facts.calls)
+        assert facts.has_media == (entry.media > 0)
 
 
 _PARTS = [{"type": "text", "text": "a"}, {"type": "image_url", "image_url": {"url": "data:,x"}}]
 
 
 @pytest.mark.parametrize("content", ["a", "", None, 7, _PARTS])
-def test_the_content_is_taken_out_and_the_rest_is_kept(content: Any) -> None:
+def test_the_content_is_split_off_and_the_rest_is_kept(content: Any) -> None:
     message = {"role": "tool", "content": content, "tool_call_id": "a", "x-unknown": 1}
-    opened = split_results(json.dumps(message).encode())
-    assert opened.contents == (content,)
-    assert json.loads(opened.frame) == {**message, "content": ""}
+    split = split_results(json.dumps(message).encode())
+    assert split.contents == (content,)
+    assert json.loads(split.frame) == {**message, "content": ""}
 
 
-def test_a_result_without_a_content_is_like_one_that_has_none() -> None:
-    opened = split_results(b'{"role":"tool"}')
-    assert opened == (b'{"role":"tool","content":""}', (None,))
+def test_missing_content_is_split_like_null() -> None:
+    split = split_results(b'{"role":"tool"}')
+    assert split == (b'{"role":"tool","content":""}', (None,))
 
 
-def test_every_other_value_stays_as_it_was_written() -> None:
-    opened = split_results(b'{ "n": 1.10, "content": "a", "big": 123456789012345678901234 }')
-    assert opened.frame == b'{"n":1.10,"content":"","big":123456789012345678901234}'
+def test_all_other_values_keep_their_bytes() -> None:
+    split = split_results(b'{ "n": 1.10, "content": "a", "big": 123456789012345678901234 }')
+    assert split.frame == b'{"n":1.10,"content":"","big":123456789012345678901234}'

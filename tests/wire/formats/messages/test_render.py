@@ -1,4 +1,4 @@
-"""What must hold for every Messages array that leaves: any conversation, any eligible pivot, any marks."""
+"""What must hold for every rewritten Messages array: any conversation, any eligible pivot, any marks."""
 
 import json
 from typing import Any
@@ -85,7 +85,7 @@ def test_kept_messages_are_byte_identical_and_in_order(data: st.DataObject) -> N
 
 @few
 @given(st.data())
-def test_a_shortened_message_keeps_everything_but_what_its_results_say(data: st.DataObject) -> None:
+def test_a_shortened_message_keeps_everything_but_the_contents_of_its_results(data: st.DataObject) -> None:
     received, pivot, _, sent = draw_rewrite(data)
     start = pivot.covers if pivot else 0
     before = [json.loads(received.raw(at)) for at in range(start, len(received.conversation.messages))]
@@ -117,7 +117,9 @@ def test_marks_never_add_a_cache_mark_and_take_none_from_a_kept_block(data: st.D
 
 @few
 @given(bodies(), st.data())
-def test_untouched_in_is_untouched_out_and_twice_is_once(body: bytes, data: st.DataObject) -> None:
+def test_without_marks_nothing_changes_and_marking_twice_is_marking_once(
+    body: bytes, data: st.DataObject
+) -> None:
     received = read(body)
     assert rewrite(received, None, ()) is received.body.data
     results = [at for at, message in enumerate(received.conversation.messages) if message.results]
@@ -173,7 +175,7 @@ def test_cutting_leaves_a_head_and_a_tail_of_each_long_result() -> None:
 
 
 @pytest.mark.parametrize("content", [_LONG, [text_block(_LONG), IMAGE]])
-def test_a_users_own_words_are_cut_where_there_are_no_results(content: Any) -> None:
+def test_a_users_text_is_cut_if_there_are_no_results(content: Any) -> None:
     sent = json.loads(_marked({"role": "user", "content": content}, Mark(0, 64)))["content"]
     assert type(sent) is type(content)
     assert "characters cut" in json.dumps(sent)
@@ -183,7 +185,7 @@ def test_a_users_own_words_are_cut_where_there_are_no_results(content: Any) -> N
 @pytest.mark.parametrize(
     "content", [_LONG, [{"type": "tool_result_of_tomorrow", "tool_use_id": "a", "content": _LONG}, IMAGE]]
 )
-def test_without_a_result_that_is_known_as_one_nothing_is_cleared(content: Any) -> None:
+def test_nothing_is_cleared_without_a_result_of_a_known_type(content: Any) -> None:
     raw = json.dumps({"role": "user", "content": content}).encode()
     assert render_marked(raw, Mark(0), PLACEHOLDER) is raw
 
@@ -193,7 +195,7 @@ def test_an_empty_placeholder_leaves_an_empty_list() -> None:
     assert json.loads(render_marked(raw, Mark(0), ""))["content"] == [result(content=[])]
 
 
-def test_numbers_and_unknown_fields_of_what_is_kept_stay_as_they_were_written() -> None:
+def test_kept_numbers_and_unknown_fields_keep_their_bytes() -> None:
     kept = b'{"type":"text","text":"a","x":1.10}'
     block = b'{"type":"tool_result","tool_use_id":"a","content":"%s","n":1e400}' % _LONG.encode()
     sent = render_marked(
@@ -217,7 +219,7 @@ def test_a_summary_ends_without_space_and_is_never_empty() -> None:
         assert both[1:] == [{"role": "user", "content": RESUME}]
 
 
-def test_thoughts_of_the_kept_turn_leave_as_they_came() -> None:
+def test_thinking_of_the_kept_turn_stays_the_same() -> None:
     talk: list[JSON] = [
         {"role": "user", "content": "a"},
         {"role": "assistant", "content": [thought("old"), use("1")]},
@@ -248,7 +250,7 @@ def make_request(system: str, identity_blocks: tuple[str, ...] = ()) -> SummaryR
     )
 
 
-def test_the_request_has_one_user_message_and_nothing_that_invites_more_than_text() -> None:
+def test_a_summary_request_has_one_user_message_and_no_tools_or_thinking() -> None:
     sent = json.loads(render_summary_request(make_request("You sum up.")))
     assert sent == {
         "model": "m",
@@ -260,12 +262,12 @@ def test_the_request_has_one_user_message_and_nothing_that_invites_more_than_tex
     assert find_violation(sent) is None
 
 
-def test_without_a_system_prompt_there_is_none() -> None:
+def test_a_blank_system_prompt_is_left_out() -> None:
     sent = json.loads(render_summary_request(make_request(" ")))
     assert "system" not in sent and find_violation(sent) is None
 
 
-def test_the_clients_introduction_comes_first() -> None:
+def test_the_clients_identity_blocks_come_first() -> None:
     sent = json.loads(render_summary_request(make_request("You sum up.", ("I am it.",))))
     assert [block["text"] for block in sent["system"]] == ["I am it.", "You sum up."]
 
@@ -275,14 +277,14 @@ def read_stream(text: str) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("is_streamed", [False, True])
-def test_it_is_read_as_a_whole_answer_whose_usage_says_nothing(is_streamed: bool) -> None:
+def test_a_local_response_is_complete_and_its_usage_is_empty(is_streamed: bool) -> None:
     reader = ResponseReader("text/event-stream" if is_streamed else "application/json", "")
     reader.feed(render_local_response(make_response("Done.", is_streamed=is_streamed)))
     assert reader.finish() == Reading(None, "end_turn", has_error=False, is_complete=True)
 
 
 @pytest.mark.parametrize("text", TEXTS)
-def test_whole_it_is_a_message_of_one_text(text: str) -> None:
+def test_a_local_response_is_a_message_with_one_text(text: str) -> None:
     assert json.loads(render_local_response(make_response(text, is_streamed=False))) == {
         "id": "msg_abc",
         "type": "message",
@@ -296,7 +298,7 @@ def test_whole_it_is_a_message_of_one_text(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", TEXTS)
-def test_streamed_it_begins_empty_grows_by_one_text_and_ends(text: str) -> None:
+def test_a_streamed_local_response_begins_empty_gets_one_text_and_ends(text: str) -> None:
     start, opened, delta, closed, ending, stop = parse_typed_events(
         render_local_response(make_response(text, is_streamed=True))
     )
@@ -324,11 +326,11 @@ def read_event(event: bytes) -> object:
 @pytest.mark.parametrize(
     "body", [json.dumps(_OWN).encode(), f"event: error\ndata: {json.dumps(_OWN)}\n\n".encode()]
 )
-def test_upstreams_own_error_becomes_the_event(body: bytes) -> None:
+def test_the_upstreams_own_error_becomes_the_event(body: bytes) -> None:
     assert read_event(render_stream_error(body, 529)) == _OWN
 
 
-def test_an_error_in_other_words_gets_the_frame_that_clients_look_for() -> None:
+def test_an_error_object_without_a_type_gets_the_type_that_clients_need() -> None:
     assert read_event(render_stream_error(b'{"error":{"message":"no"}}', 400)) == {
         "type": "error",
         "error": {"message": "no"},
@@ -338,12 +340,12 @@ def test_an_error_in_other_words_gets_the_frame_that_clients_look_for() -> None:
 @pytest.mark.parametrize(
     ("status", "kind"), [(502, "api_error"), (503, "overloaded_error"), (418, "api_error")]
 )
-def test_without_an_error_object_the_status_is_named(status: int, kind: str) -> None:
+def test_without_an_error_object_the_event_names_the_status(status: int, kind: str) -> None:
     message = f"upstream answered {status} after the stream had begun"
     expected = {"type": "error", "error": {"type": kind, "message": message}}
     assert read_event(render_stream_error(b"<html>", status)) == expected
 
 
-def test_our_own_errors_are_of_the_types_that_clients_know() -> None:
+def test_our_own_errors_have_the_types_that_clients_know() -> None:
     found = json.loads(render_error(RequestRefused(413, "Too large.")))
     assert found == {"type": "error", "error": {"type": "request_too_large", "message": "Too large."}}

@@ -49,7 +49,7 @@ def read_all(data: bytes, at: int = 0, kind: str = "text/event-stream") -> Summa
 
 
 @given(st.integers(0, len(_STREAM)))
-def test_the_text_of_a_stream_is_read_without_its_thoughts_however_it_is_cut(at: int) -> None:
+def test_the_text_of_a_stream_is_read_without_thinking_however_it_is_cut(at: int) -> None:
     read = read_all(_STREAM, at)
     assert (read.text, read.finish_reason, read.is_complete) == ("We looked.", "end_turn", True)
     assert not read.has_tool_calls and not read.has_error
@@ -67,7 +67,7 @@ def test_a_whole_message_is_read_too() -> None:
     assert (read.text, read.finish_reason, read.usage) == ("We looked.", "end_turn", Usage(1_104, 7))
 
 
-def test_a_tool_call_shows_wherever_it_begins() -> None:
+def test_a_tool_call_is_found_in_a_stream_and_in_a_message() -> None:
     assert read_all(stream(begin(0, use()))).has_tool_calls
     assert find_reply_part({"type": "message", "content": [use()]}) == ReplyPart("", True, True)
     assert find_reply_part({"type": "ping"}) == ReplyPart("", False, False)
@@ -84,18 +84,18 @@ def test_a_tool_call_shows_wherever_it_begins() -> None:
         ("refusal", "refusal"),
     ],
 )
-def test_only_a_reply_that_ended_by_itself_will_do(reason: str, rejected: str | None) -> None:
+def test_only_a_reply_that_ended_normally_is_accepted(reason: str, rejected: str | None) -> None:
     read = read_all(
         stream(begin(0, text_block("")), delta(0, "text_delta", text="We looked."), reason=reason)
     )
-    answer = Candidate(
+    candidate = Candidate(
         text=read.text, finish_reason=read.finish_reason, has_tool_calls=False, has_error=read.has_error
     )
-    found = find_flaw(answer)
+    found = find_flaw(candidate)
     assert (found.reason if found else None) == rejected
 
 
-def test_an_error_in_the_stream_is_seen() -> None:
+def test_an_error_in_the_stream_is_reported() -> None:
     error = {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}
     data = _STREAM.split(b"event: message_delta")[0] + f"event: error\ndata: {json.dumps(error)}\n\n".encode()
     assert read_all(data).has_error
@@ -105,7 +105,7 @@ def test_an_error_in_the_stream_is_seen() -> None:
     assert reading.has_error and not reading.is_complete
 
 
-def test_a_stream_starts_with_its_first_content_and_a_refusal_before_it_is_known() -> None:
+def test_a_stream_starts_with_its_first_content_and_an_earlier_error_is_a_refusal() -> None:
     error = {"type": "invalid_request_error", "message": "prompt is too long: 213462 tokens > 200000 maximum"}
     data = f"event: error\ndata: {json.dumps({'type': 'error', 'error': error})}\n\n".encode()
     assert isinstance(StreamStart().feed(_STREAM), Started)
@@ -113,7 +113,7 @@ def test_a_stream_starts_with_its_first_content_and_a_refusal_before_it_is_known
     assert isinstance(found, Refused)
 
 
-def test_usage_holds_all_three_counters_of_the_input() -> None:
+def test_usage_adds_up_all_three_counters_of_the_input() -> None:
     reader = ResponseReader("text/event-stream", "")
     reader.feed(_STREAM)
     read = reader.finish()

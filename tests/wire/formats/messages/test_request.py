@@ -51,7 +51,7 @@ def envelope(**fields: Any) -> Envelope:
     return parse_body(json.dumps({"messages": [], **fields}).encode()).envelope
 
 
-# What real clients change between two requests of one conversation (DESIGN §3, FACTS §2).
+# Changes that real clients make between two requests of one conversation.
 @pytest.mark.parametrize(
     ("one", "other"),
     [
@@ -76,7 +76,7 @@ def envelope(**fields: Any) -> Envelope:
         (assistant(text_block("a"), use()), assistant(text_block("a"), text_block(""), use())),
     ],
 )
-def test_what_clients_change_on_the_way_changes_no_digest(one: JSON, other: JSON) -> None:
+def test_changes_that_clients_make_do_not_change_the_fingerprint(one: JSON, other: JSON) -> None:
     assert facts(one).fingerprint == facts(other).fingerprint
 
 
@@ -107,7 +107,7 @@ def test_what_clients_change_on_the_way_changes_no_digest(one: JSON, other: JSON
         (assistant({"type": "new", "x": 1}), assistant({"type": "new", "x": 2})),
     ],
 )
-def test_what_says_something_else_has_another_digest(one: JSON, other: JSON) -> None:
+def test_other_content_has_another_fingerprint(one: JSON, other: JSON) -> None:
     assert facts(one).fingerprint != facts(other).fingerprint
 
 
@@ -164,8 +164,8 @@ def test_the_spelling_of_a_message_does_not_change_what_it_says(messages: list[J
         assert usual._replace(size_bytes=0) == other._replace(size_bytes=0)
 
 
-def test_a_hosted_tool_that_waited_for_the_client_is_not_parted_from_its_result() -> None:
-    """A program that upstream runs calls one of the client's tools, and goes on in the next reply."""
+def test_a_hosted_tool_that_waited_for_the_client_is_not_separated_from_its_result() -> None:
+    """A program that the upstream runs calls one of the client's tools, and continues in the next reply."""
     program = {"type": "server_tool_use", "id": "s", "name": "code_execution", "input": {"code": "look()"}}
     ended = {"type": "code_execution_tool_result", "tool_use_id": "s", "content": {"stdout": "1"}}
     talk = [
@@ -185,7 +185,7 @@ def test_a_hosted_tool_that_waited_for_the_client_is_not_parted_from_its_result(
     "raw",
     [b"1", b"null", b"{}", b'{"role":1}', b'{"role":"user","content":NaN}', b'{"role":"user"', b"[" * 5_000],
 )
-def test_what_is_no_message_is_unreadable(raw: bytes) -> None:
+def test_an_invalid_message_is_unreadable(raw: bytes) -> None:
     with pytest.raises(Unreadable):
         parse_message(raw, b"k")
 
@@ -208,14 +208,14 @@ def test_what_is_no_message_is_unreadable(raw: bytes) -> None:
         [[]],
     ],
 )
-def test_odd_content_is_read_all_the_same(content: object) -> None:
+def test_content_of_odd_types_is_read(content: object) -> None:
     for role in ("user", "assistant"):
         message = {"role": role, "content": content}
         assert facts(message).role == role
         MESSAGES.parse_entry(render_message(message))
 
 
-def test_the_envelope_says_what_is_asked_for() -> None:
+def test_the_envelope_holds_the_fields_of_the_request() -> None:
     found = envelope(
         model="m",
         max_tokens=3_000,
@@ -232,7 +232,7 @@ def test_the_envelope_says_what_is_asked_for() -> None:
 @pytest.mark.parametrize(
     "thinking", [None, 1, {}, {"type": "adaptive"}, {"type": "enabled", "budget_tokens": None}]
 )
-def test_without_a_thinking_budget_the_reply_may_be_short(thinking: object) -> None:
+def test_without_a_thinking_budget_there_is_no_minimum_reply(thinking: object) -> None:
     assert envelope(max_tokens=10, thinking=thinking).minimum_reply_tokens == 0
 
 
@@ -248,11 +248,11 @@ def test_without_a_thinking_budget_the_reply_may_be_short(thinking: object) -> N
         ([], False),
     ],
 )
-def test_upstream_may_be_asked_to_leave_things_out(management: object, expected: bool) -> None:
+def test_a_request_may_ask_the_upstream_to_drop_old_parts(management: object, expected: bool) -> None:
     assert envelope(context_management=management).is_trimmed is expected
 
 
-def test_places_of_the_envelope_are_those_of_its_values() -> None:
+def test_the_slices_of_the_envelope_hold_its_values() -> None:
     for frame in range(3):
         body = read(render([{"role": "user", "content": "a"}], frame)).body
         assert body.field(body.envelope.requested_slice) == b"3000"
@@ -272,11 +272,11 @@ def test_places_of_the_envelope_are_those_of_its_values() -> None:
         ([text_block("a")], [text_block("a"), {"type": "new"}], False),
     ],
 )
-def test_the_system_prompt_is_known_by_what_it_says(one: object, other: object, same: bool) -> None:
+def test_only_the_texts_of_the_system_prompt_are_hashed(one: object, other: object, same: bool) -> None:
     assert (envelope(system=one).system == envelope(system=other).system) == same
 
 
-def test_a_client_introduces_itself_in_short_blocks_before_its_prompt() -> None:
+def test_short_blocks_before_a_long_one_are_identity_blocks() -> None:
     prompt = "You look. " * 50
     assert envelope(system=[text_block("I am it."), text_block(prompt)]).identity_blocks == ("I am it.",)
     assert envelope(system=[text_block("I am it.")]).identity_blocks == ()
@@ -299,7 +299,7 @@ def _render_capture(body: JSON) -> bytes:
 
 
 @requires_shared
-def test_recorded_requests_go_on_where_the_one_before_ended() -> None:
+def test_each_recorded_request_continues_the_one_before() -> None:
     recognizer = Recognizer(1 << 26, 1 << 22, 64)
     before: dict[str, Conversation] = {}
     for session, body in _load_captures():
@@ -310,12 +310,10 @@ def test_recorded_requests_go_on_where_the_one_before_ended() -> None:
             assert conversation.chain[len(last.messages)] == last.key
         before[session] = conversation
     assert len(before) == 2
-    # The mark moves to the newest block each time: that alone makes no branch that would have to be kept.
-    assert len(recognizer._bodies) == 4
 
 
 @requires_shared
-def test_recorded_requests_leave_as_they_came() -> None:
+def test_recorded_requests_are_forwarded_unchanged() -> None:
     for _, body in _load_captures():
         received = read(_render_capture(body))
         assert not Rewriter(1 << 20).rewrite(make_turn(received), make_plan()).is_changed

@@ -1,11 +1,15 @@
+import json
+from typing import Any
+
 import pytest
 from hypothesis import given
 
 from gateway.core.history.transcript import TranscriptEntry, list_entries
 from gateway.wire.formats.messages.request import parse_message
-from gateway.wire.formats.messages.text import parse_entry
+from gateway.wire.formats.messages.text import parse_entry, split_results
 from tests.builders.chat import render_message
 from tests.builders.messages import IMAGE, JSON, MARK, conversations, result, text_block, thought, use
+from tests.shared_data import SHARED, requires_shared
 
 
 def user(*blocks: object) -> JSON:
@@ -80,15 +84,69 @@ _BLOB = "QUJD" * 256
         ),
     ],
 )
-def test_what_a_message_says(message: JSON, expected: TranscriptEntry) -> None:
+def test_the_entries_of_a_message_hold_its_texts(message: JSON, expected: TranscriptEntry) -> None:
     assert parse_entry(render_message(message)) == expected
 
 
 @given(conversations(min_turns=1))
-def test_there_is_an_entry_for_each_result_and_as_many_calls_as_the_facts_have(messages: list[JSON]) -> None:
+def test_there_is_an_entry_for_each_result_and_each_call_is_listed(
+    messages: list[JSON],
+) -> None:
     for message in messages:
         raw = render_message(message)
         facts, entries = parse_message(raw, b"k"), list_entries([parse_entry(raw)])
         assert sum(entry.is_result for entry in entries) == len(facts.results)
         assert [name for entry in entries for name, _ in entry.calls] == [call.tool for call in facts.calls]
         assert all(entry.role == message["role"] for entry in entries if not entry.is_result)
+
+
+_GO_ON = {"type": "text", "text": "Go on."}
+_WEB = {"type": "web_search_tool_result", "tool_use_id": "c", "content": [{"url": "x"}]}
+
+
+def result_block(identity: str, **fields: Any) -> dict[str, Any]:
+    return {"type": "tool_result", "tool_use_id": identity, **fields}
+
+
+def test_each_result_is_split_off_and_everything_else_is_kept() -> None:
+    parts = [{"type": "text", "text": "b"}]
+    blocks = [result_block("a", content="a", is_error=True), _WEB, result_block("b", content=parts), _GO_ON]
+    split = split_results(json.dumps({"role": "user", "content": blocks, "n": 1}).encode())
+    assert split.contents == ("a", parts)
+    kept = [result_block("a", is_error=True), _WEB, result_block("b"), _GO_ON]
+    assert json.loads(split.frame) == {"role": "user", "content": kept, "n": 1}
+
+
+def test_a_result_without_a_content_has_none() -> None:
+    raw = json.dumps({"role": "user", "content": [result_block("a")]}).encode()
+    split = split_results(raw)
+    assert split.contents == (None,) and json.loads(split.frame) == json.loads(raw)
+
+
+@pytest.mark.parametrize("content", ["text", None, [_GO_ON], []])
+def test_nothing_is_split_off_without_a_result(content: Any) -> None:
+    raw = json.dumps({"role": "user", "content": content}).encode()
+    split = split_results(raw)
+    assert split.contents == () and json.loads(split.frame) == json.loads(raw)
+
+
+def put_back(message: dict[str, Any], contents: list[object]) -> dict[str, Any]:
+    """The message with its contents put back."""
+    if not isinstance(message["content"], list):
+        return message
+    left = iter(contents)
+    blocks = [
+        {**block, "content": next(left)} if block["type"] == "tool_result" else block
+        for block in message["content"]
+    ]
+    return {**message, "content": blocks}
+
+
+@requires_shared
+def test_only_results_are_split_off_from_recorded_requests() -> None:
+    paths = sorted((SHARED / "data/captures/claude-code").glob("*_messages.json"))
+    bodies = [json.loads(path.read_text("utf-8"))["body"] for path in paths]
+    messages = [message for body in bodies for message in body["messages"]]
+    split = [split_results(json.dumps(message).encode()) for message in messages]
+    assert any(one.contents for one in split)
+    assert [put_back(json.loads(one.frame), list(one.contents)) for one in split] == messages

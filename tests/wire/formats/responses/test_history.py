@@ -12,8 +12,8 @@ _SAID = b'{"type":"message","role":"assistant","id":"msg_1","content":[]}'
 _ASKED = b'{"role":"user","content":"first"}'
 
 
-class StoredNames:
-    """Knows one answer and one item."""
+class OneOfEach:
+    """Knows one response and one item."""
 
     def find_response(self, name: str) -> list[bytes] | None:
         return [_ASKED, _SAID] if name == "resp_1" else None
@@ -22,14 +22,14 @@ class StoredNames:
         return _SAID if name == "msg_1" else None
 
 
-def write_out(body: bytes) -> Expanded:
-    expanded = expand(body, StoredNames())
+def expand_all(body: bytes) -> Expanded:
+    expanded = expand(body, OneOfEach())
     assert expanded is not None
     return expanded
 
 
 def list_own(body: bytes) -> list[bytes]:
-    own = write_out(body).own
+    own = expand_all(body).own
     assert own is not None
     return list_items(own)
 
@@ -48,25 +48,25 @@ def list_own(body: bytes) -> list[bytes]:
         (b'{"previous_response_id":"resp_1" , "input":[]}', b'{ "input":[%s,%s]}'),
     ],
 )
-def test_what_an_answer_stands_for_is_written_out(body: bytes, expected: bytes) -> None:
-    expanded = write_out(body)
+def test_names_are_replaced_by_what_they_stand_for(body: bytes, expected: bytes) -> None:
+    expanded = expand_all(body)
     assert expanded.data == expected % (_ASKED, _SAID)
     assert expanded.previous == "resp_1"
 
 
-def test_what_the_request_brought_is_what_it_will_be_remembered_by() -> None:
+def test_the_items_that_the_request_added_are_listed() -> None:
     named = b'{"previous_response_id":"resp_1","input":"go on"}'
     assert list_own(named) == [b'{"role":"user","content":"go on"}']
     body = b'{"input":[{"type":"item_reference","id":"msg_1"},{"role":"user","content":"x"}]}'
-    expanded = write_out(body)
+    expanded = expand_all(body)
     assert list_own(body) == [_SAID, b'{"role":"user","content":"x"}']
     assert expanded.data == body.replace(b'{"type":"item_reference","id":"msg_1"}', _SAID)
     assert expanded.previous is None
 
 
 @pytest.mark.parametrize("body", [b'{"input":"x","store":true}', b'{"input":"\\"previous_response_id\\""}'])
-def test_a_request_that_says_all_itself_is_the_very_same_object(body: bytes) -> None:
-    expanded = write_out(body)
+def test_a_request_without_names_is_the_same_object(body: bytes) -> None:
+    expanded = expand_all(body)
     assert expanded.data is body and expanded.previous is None
 
 
@@ -85,13 +85,13 @@ def test_a_request_that_says_all_itself_is_the_very_same_object(body: bytes) -> 
         b'"previous_response_id"',
     ],
 )
-def test_what_is_not_remembered_or_will_not_be_is_left_alone(body: bytes) -> None:
-    assert expand(body, StoredNames()) is None
+def test_a_request_with_an_unknown_name_is_not_expanded(body: bytes) -> None:
+    assert expand(body, OneOfEach()) is None
 
 
 @given(st.binary(max_size=60).map(lambda noise: b'{"previous_response_id":' + noise))
-def test_no_body_makes_it_fail(body: bytes) -> None:
-    assert expand(body, StoredNames()) is None
+def test_no_body_raises_an_error(body: bytes) -> None:
+    assert expand(body, OneOfEach()) is None
 
 
 def test_only_a_reference_is_a_name() -> None:
@@ -112,18 +112,18 @@ _ENCODED = tuple(json.dumps(item).encode() for item in _ITEMS)
 _EXPECTED = StoredResponse("resp_9", _ENCODED, ("rs_1", "msg_1"))
 
 
-def test_items_are_collected_from_a_stream_as_each_is_done() -> None:
+def test_items_are_collected_from_a_stream_one_by_one() -> None:
     items = ItemCollector()
-    told = [
+    events = [
         event("response.created", response={**_RESPONSE, "status": "in_progress", "output": []}),
         event("response.output_text.delta", delta="response.completed"),
         *(event("response.output_item.done", item=item) for item in _ITEMS),
     ]
-    assert [items.feed(one) for one in told] == [None] * 4
+    assert [items.feed(event) for event in events] == [None] * 4
     assert items.feed(event("response.completed", response={**_RESPONSE, "output": []})) == _EXPECTED
 
 
-def test_a_whole_answer_and_a_last_event_hold_them_all() -> None:
+def test_a_whole_body_and_a_last_event_hold_all_items() -> None:
     assert ItemCollector().feed(SseEvent("", json.dumps(_RESPONSE).encode())) == _EXPECTED
     assert ItemCollector().feed(event("response.completed", response=_RESPONSE)) == _EXPECTED
 
@@ -140,5 +140,5 @@ def test_a_whole_answer_and_a_last_event_hold_them_all() -> None:
         event("response.output_item.done"),
     ],
 )
-def test_what_is_no_whole_answer_leaves_nothing(one: SseEvent) -> None:
+def test_nothing_is_collected_from_an_incomplete_response(one: SseEvent) -> None:
     assert ItemCollector().feed(one) is None

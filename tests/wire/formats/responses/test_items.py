@@ -37,7 +37,7 @@ from gateway.wire.formats.responses.items import (
         ({"type": "of_tomorrow"}, "other"),
     ],
 )
-def test_whose_an_item_is(item: Item, role: str) -> None:
+def test_the_role_of_an_item(item: Item, role: str) -> None:
     assert role_of(item) == role
 
 
@@ -50,18 +50,18 @@ def test_whose_an_item_is(item: Item, role: str) -> None:
         ({"type": "computer_call", "call_id": "a"}, ("a", "computer")),
         ({"type": "of_tomorrow_call", "call_id": "a"}, ("a", "of_tomorrow")),
         ({"type": "mcp_approval_request", "id": "a", "name": "look"}, ("a", "look")),
-        # Upstream answers these itself.
+        # The upstream answers these calls.
         ({"type": "web_search_call", "id": "ws_1"}, None),
         ({"type": "tool_search_call", "call_id": None}, None),
         ({"type": "function_call_output", "call_id": "a"}, None),
         ({"role": "assistant", "content": "x"}, None),
     ],
 )
-def test_which_calls_the_client_must_answer(item: Item, call: tuple[str, str] | None) -> None:
+def test_the_calls_that_the_client_must_answer(item: Item, call: tuple[str, str] | None) -> None:
     assert find_call(item) == call
 
 
-def test_an_answer_names_its_call() -> None:
+def test_an_output_names_its_call() -> None:
     assert find_answered({"type": "shell_call_output", "call_id": "a"}) == "a"
     assert find_answered({"type": "mcp_approval_response", "approval_request_id": "b"}) == "b"
     assert find_answered({"type": "shell_call", "call_id": "a"}) is None
@@ -78,7 +78,7 @@ def test_an_answer_names_its_call() -> None:
         ("reasoning", False),
     ],
 )
-def test_what_only_upstream_can_read(kind: str, expected: bool) -> None:
+def test_items_that_only_the_upstream_can_read_are_opaque(kind: str, expected: bool) -> None:
     assert is_opaque({"type": kind}) is expected
 
 
@@ -101,17 +101,17 @@ _THOUGHT = b'{"summary":[],"type":"reasoning"}'
         (_THOUGHT + b',{"role":"assistant","content":"x"}', b'{"type":"function_call"}', False),
     ],
 )
-def test_reasoning_and_the_item_that_the_model_made_next_are_one(
+def test_reasoning_and_the_next_item_of_the_model_are_one_message(
     before: bytes, behind: bytes, expected: bool
 ) -> None:
     assert joins(before, behind) is expected
 
 
-def test_a_string_is_a_message_of_the_users() -> None:
+def test_a_string_is_a_user_message() -> None:
     assert parse_items(b'"a\\ud800"')[0]["role"] == "user"
 
 
 @pytest.mark.parametrize("raw", [b"1", b"null", b"[]", b"{}", b'{"type":7}', b'{"type":""', b"{" * 9_999])
-def test_what_is_no_item_is_unreadable(raw: bytes) -> None:
+def test_an_invalid_item_is_unreadable(raw: bytes) -> None:
     with pytest.raises(Unreadable):
         parse_items(raw)

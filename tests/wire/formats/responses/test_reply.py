@@ -49,12 +49,12 @@ def end(kind: str, *output: object, **fields: object) -> dict[str, object]:
         ({"type": "keepalive"}, ReplyPart("", False, False)),
     ],
 )
-def test_what_one_object_says(document: Mapping[str, object], said: ReplyPart) -> None:
+def test_the_part_of_the_reply_in_one_object(document: Mapping[str, object], said: ReplyPart) -> None:
     assert find_reply_part(document) == said
 
 
-def test_a_text_is_taken_once_however_often_it_is_said() -> None:
-    answer = summarize(
+def test_a_text_that_is_sent_repeatedly_counts_once() -> None:
+    summary = summarize(
         stream(
             {"type": "response.output_text.delta", "delta": "So "},
             {"type": "response.output_text.delta", "delta": "far."},
@@ -63,28 +63,28 @@ def test_a_text_is_taken_once_however_often_it_is_said() -> None:
             end("completed", _MESSAGE),
         )
     )
-    assert (answer.text, answer.finish_reason, answer.is_complete) == ("So far.", "completed", True)
-    assert answer.usage is not None and answer.usage.prompt_tokens == 90
+    assert (summary.text, summary.finish_reason, summary.is_complete) == ("So far.", "completed", True)
+    assert summary.usage is not None and summary.usage.prompt_tokens == 90
 
 
-def test_a_stream_without_deltas_and_a_whole_body_say_it_too() -> None:
+def test_the_text_of_a_stream_without_deltas_and_of_a_whole_body_is_found() -> None:
     assert summarize(stream(end("completed", _THOUGHT, _MESSAGE))).text == "So far."
     assert summarize(json.dumps(make_response(_MESSAGE)).encode(), "application/json").text == "So far."
 
 
-def test_what_was_cut_or_failed_says_so() -> None:
+def test_a_cut_or_failed_response_is_reported() -> None:
     cut = summarize(stream(end("incomplete", _MESSAGE, incomplete_details={"reason": "max_output_tokens"})))
     assert cut.finish_reason == "max_output_tokens"
     assert summarize(stream(end("failed", error={"code": "server_error", "message": "no"}))).has_error
     assert summarize(stream(end("completed", _CALL))).has_tool_calls
 
 
-def test_cached_tokens_are_a_part_of_the_input() -> None:
+def test_cached_tokens_are_part_of_the_input() -> None:
     usage = {
         "input_tokens": 90,
         "input_tokens_details": {"cached_tokens": 80},
         "output_tokens": 5,
         "total_tokens": 95,
     }
-    told = summarize(stream(end("completed", _MESSAGE, usage=usage))).usage
-    assert told is not None and (told.prompt_tokens, told.output_tokens) == (90, 5)
+    usage_found = summarize(stream(end("completed", _MESSAGE, usage=usage))).usage
+    assert usage_found is not None and (usage_found.prompt_tokens, usage_found.output_tokens) == (90, 5)

@@ -25,7 +25,7 @@ def read_one(item: object) -> Message:
     return parse_message(raw, message_key(raw, b""))
 
 
-def digest(item: object) -> bytes:
+def fingerprint(item: object) -> bytes:
     return read_one(item).fingerprint
 
 
@@ -33,7 +33,7 @@ def converse(*items: JSON) -> Conversation:
     return read(render(items)).conversation
 
 
-def test_the_envelope_says_what_it_says_in_chat() -> None:
+def test_the_envelope_has_the_same_fields_as_in_chat() -> None:
     body = parse_body(
         b'{"model":"m","instructions":"Be brief.","stream":true,"input":[{"role":"user","content":"x"}],'
         b'"tools":[{"type":"namespace","name":"n"}],"max_output_tokens": 64}'
@@ -48,25 +48,25 @@ def test_the_envelope_says_what_it_says_in_chat() -> None:
 
 
 @pytest.mark.parametrize("field", ['"previous_response_id":"resp_1"', '"conversation":{"id":"conv_1"}'])
-def test_a_history_that_lies_upstream_makes_a_request_partial(field: str) -> None:
+def test_a_history_stored_upstream_makes_a_request_partial(field: str) -> None:
     assert parse_body(f'{{{field},"input":"x"}}'.encode()).envelope.is_partial
 
 
 @pytest.mark.parametrize(
     ("given", "expected"), [("null", False), ("[]", False), ('[{"type":"compaction"}]', True)]
 )
-def test_upstream_may_be_asked_to_leave_things_out(given: str, expected: bool) -> None:
+def test_a_request_may_ask_the_upstream_to_drop_old_parts(given: str, expected: bool) -> None:
     body = f'{{"input":"x","context_management":{given}}}'
     assert parse_body(body.encode()).envelope.is_trimmed is expected
 
 
-def test_a_name_that_is_null_names_nothing() -> None:
+def test_a_name_that_is_null_is_not_a_name() -> None:
     assert not parse_body(
         b'{"previous_response_id":null,"input":"x","conversation":null}'
     ).envelope.is_partial
 
 
-def test_a_string_is_the_same_as_one_message_of_the_users() -> None:
+def test_a_string_is_the_same_as_one_user_message() -> None:
     text = read(b'{"model":"m","input": "Look."}')
     assert text.body.raw(0) == b'"Look."'
     assert text.conversation.chain == converse(_USER).chain
@@ -75,12 +75,12 @@ def test_a_string_is_the_same_as_one_message_of_the_users() -> None:
 @pytest.mark.parametrize(
     "body", [b'{"input":null}', b'{"input":7}', b'{"input":[1]}', b'{"model":"m"}', b'"x"']
 )
-def test_what_has_no_input_is_unreadable(body: bytes) -> None:
+def test_a_body_without_input_is_unreadable(body: bytes) -> None:
     with pytest.raises(Unreadable):
         read(body)
 
 
-def test_calls_and_outputs_know_each_other_by_call_id() -> None:
+def test_calls_and_outputs_are_matched_by_call_id() -> None:
     assert read_one(_CALL).calls == (Call("a", "look"),)
     assert read_one(_OUTPUT).results == ("a",)
     conversation = converse(
@@ -91,16 +91,18 @@ def test_calls_and_outputs_know_each_other_by_call_id() -> None:
     assert find_tool_names(conversation)[3:] == [("look",), ("look",)]
 
 
-def test_reasoning_has_its_place_with_the_item_behind_it() -> None:
+def test_reasoning_is_joined_with_the_item_after_it() -> None:
     received = read(render([_USER, _THOUGHT, _CALL, _OUTPUT]))
     assert json.loads(b"[" + received.raw(1) + b"]") == [_THOUGHT, _CALL]
     assert received.conversation.chain == converse(_USER, _CALL, _OUTPUT).chain
 
 
-def test_reasoning_that_led_to_nothing_stands_alone() -> None:
+def test_reasoning_without_a_following_item_is_a_message() -> None:
     conversation = converse(_USER, _THOUGHT, _USER)
     assert [message.role for message in conversation.messages] == ["user", "assistant", "user"]
-    assert conversation.messages[1].fingerprint == digest({"type": "reasoning", "summary": [{"text": "x"}]})
+    assert conversation.messages[1].fingerprint == fingerprint(
+        {"type": "reasoning", "summary": [{"text": "x"}]}
+    )
 
 
 _SAME: Sequence[tuple[JSON, JSON]] = [
@@ -126,8 +128,8 @@ _SAME: Sequence[tuple[JSON, JSON]] = [
 
 
 @pytest.mark.parametrize(("one", "other"), _SAME)
-def test_two_ways_of_saying_the_same_are_the_same(one: JSON, other: JSON) -> None:
-    assert digest(one) == digest(other)
+def test_changes_that_clients_make_do_not_change_the_fingerprint(one: JSON, other: JSON) -> None:
+    assert fingerprint(one) == fingerprint(other)
 
 
 _DIFFERENT: Sequence[tuple[JSON, JSON]] = [
@@ -149,17 +151,17 @@ _DIFFERENT: Sequence[tuple[JSON, JSON]] = [
 
 
 @pytest.mark.parametrize(("one", "other"), _DIFFERENT)
-def test_what_says_something_else_is_something_else(one: JSON, other: JSON) -> None:
-    assert digest(one) != digest(other)
+def test_other_content_has_another_fingerprint(one: JSON, other: JSON) -> None:
+    assert fingerprint(one) != fingerprint(other)
 
 
-def test_nothing_up_to_a_compaction_of_upstreams_is_ever_folded() -> None:
+def test_nothing_up_to_a_compaction_of_the_upstream_is_ever_summarized() -> None:
     sealed = {"type": "compaction", "encrypted_content": "x"}
     conversation = converse(_USER, _CALL, _OUTPUT, sealed, _USER, _CALL, _OUTPUT)
     assert conversation.opening_end == 5
 
 
-def test_a_screenshot_is_a_picture() -> None:
+def test_a_screenshot_is_media() -> None:
     screen = {"type": "computer_screenshot", "image_url": "data:,"}
     assert read_one({"type": "computer_call_output", "call_id": "a", "output": screen}).has_media
     assert not read_one(_OUTPUT).has_media
@@ -190,9 +192,9 @@ def goes_on(body: dict[str, Any], earlier: dict[str, Any]) -> bool:
 
 @requires_shared
 @pytest.mark.parametrize("client", _CLIENTS)
-def test_every_request_of_a_real_client_is_read_and_goes_on_from_the_one_before(client: str) -> None:
+def test_each_recorded_request_is_read_and_continues_the_one_before(client: str) -> None:
     requests = load_requests(client)
-    # The first of opencode asks for a title; the last of codex-sub is a sub-agent's.
+    # The first request of opencode asks for a title; the last of codex-sub comes from a sub-agent.
     pairs = list(pairwise(requests))
     pairs = {"opencode-responses": pairs[1:], "codex-sub": pairs[:1]}.get(client, pairs)
     assert pairs

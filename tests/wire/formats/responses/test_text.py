@@ -40,29 +40,29 @@ def speak(*items: JSON) -> str:
         ),
     ],
 )
-def test_an_item_says_what_a_person_would_read(item: JSON, line: str) -> None:
+def test_the_entry_of_an_item_holds_the_text_that_a_person_would_read(item: JSON, line: str) -> None:
     assert line in speak(item)
 
 
-def test_thoughts_are_counted_and_never_quoted() -> None:
+def test_reasoning_is_counted_and_never_quoted() -> None:
     thought = {
         "type": "reasoning",
         "summary": [{"type": "summary_text", "text": "Hm."}],
         "encrypted_content": "x" * 600,
     }
     said = {"role": "assistant", "content": "Done."}
-    spoken = parse_entry(json.dumps(thought).encode() + b"," + json.dumps(said).encode())
-    assert (spoken.text, spoken.hidden, spoken.media_tokens) == ("Done.", "Hm.", 100)
+    entry = parse_entry(json.dumps(thought).encode() + b"," + json.dumps(said).encode())
+    assert (entry.text, entry.hidden, entry.media_tokens) == ("Done.", "Hm.", 100)
     assert "Hm." not in speak(thought, said)
 
 
 @pytest.mark.parametrize("kind", [[], {}, 1, None])
-def test_a_part_of_no_readable_kind_is_counted_by_its_words(kind: object) -> None:
+def test_a_part_of_an_unknown_kind_is_counted_by_its_words(kind: object) -> None:
     part = {"type": kind, "text": "Look."}
     assert parse_entry(json.dumps({"role": "user", "content": [part]}).encode()).hidden == "Look."
 
 
-def test_pictures_cost_a_flat_figure_wherever_they_are() -> None:
+def test_images_have_a_fixed_size_in_every_place() -> None:
     url = "data:image/png;base64," + "A" * 9_000
     message = {"role": "user", "content": [{"type": "input_image", "image_url": url}]}
     screen = {
@@ -71,12 +71,12 @@ def test_pictures_cost_a_flat_figure_wherever_they_are() -> None:
         "output": {"type": "computer_screenshot", "image_url": url},
     }
     drawn = {"type": "image_generation_call", "id": "ig_1", "result": "A" * 9_000}
-    spoken = [parse_entry(json.dumps(item).encode()) for item in (message, screen, drawn)]
-    assert [one.media for one in spoken] == [1, 1, 1]
-    assert all(0 < one.media_tokens < 2_000 and len(one.hidden) < 100 for one in spoken)
+    entries = [parse_entry(json.dumps(item).encode()) for item in (message, screen, drawn)]
+    assert [entry.media for entry in entries] == [1, 1, 1]
+    assert all(0 < entry.media_tokens < 2_000 and len(entry.hidden) < 100 for entry in entries)
 
 
-def test_a_file_that_upstream_answered_itself_is_read_like_a_call() -> None:
+def test_a_call_that_the_upstream_answered_is_read_like_any_call() -> None:
     item = {
         "type": "mcp_call",
         "id": "m",
@@ -85,8 +85,8 @@ def test_a_file_that_upstream_answered_itself_is_read_like_a_call() -> None:
         "output": "found",
         "server_label": "s",
     }
-    spoken = parse_entry(json.dumps(item).encode())
-    assert (spoken.calls, spoken.text, spoken.is_result) == ((("look", "{}"),), "found", False)
+    entry = parse_entry(json.dumps(item).encode())
+    assert (entry.calls, entry.text, entry.is_result) == ((("look", "{}"),), "found", False)
 
 
 _PARTS = [{"type": "input_text", "text": "a"}]
@@ -105,11 +105,11 @@ _SHELL = [{"stdout": "a", "stderr": "", "outcome": {"type": "exit", "exit_code":
         ("apply_patch_call_output", "Done."),
     ],
 )
-def test_the_output_is_taken_out_and_the_rest_is_kept(kind: str, output: Any) -> None:
+def test_the_output_is_split_off_and_the_rest_is_kept(kind: str, output: Any) -> None:
     item = {"type": kind, "call_id": "a", "output": output, "status": "completed"}
-    opened = split_results(json.dumps(item).encode())
-    assert opened.contents == (output,)
-    assert json.loads(opened.frame) == {**item, "output": ""}
+    split = split_results(json.dumps(item).encode())
+    assert split.contents == (output,)
+    assert json.loads(split.frame) == {**item, "output": ""}
 
 
 @pytest.mark.parametrize(
@@ -123,19 +123,19 @@ def test_the_output_is_taken_out_and_the_rest_is_kept(kind: str, output: Any) ->
         {"type": ["function_call_output"], "output": "a"},
     ],
 )
-def test_of_every_other_item_nothing_is_taken_out(item: Any) -> None:
+def test_nothing_is_split_off_from_other_items(item: Any) -> None:
     raw = json.dumps(item).encode()
     assert split_results(raw) == (raw, ())
 
 
 @requires_shared
-def test_of_recorded_requests_nothing_but_outputs_is_taken_out() -> None:
+def test_only_outputs_are_split_off_from_recorded_requests() -> None:
     taken = 0
     for path in sorted((SHARED / "data/captures").glob("*/*_responses.json")):
         items = json.loads(path.read_text("utf-8"))["body"]["input"]
         for item in items if isinstance(items, list) else ():
-            opened = split_results(json.dumps(item).encode())
-            frame = json.loads(opened.frame)
-            taken += len(opened.contents)
-            assert {**frame, "output": opened.contents[0]} == item if opened.contents else frame == item
+            split = split_results(json.dumps(item).encode())
+            frame = json.loads(split.frame)
+            taken += len(split.contents)
+            assert {**frame, "output": split.contents[0]} == item if split.contents else frame == item
     assert taken
