@@ -5,7 +5,7 @@ from typing import Final
 
 from aiohttp import web
 
-from gateway.reporting.events import Bus, Subscription, read_name, render_event
+from gateway.reporting.events import Bus, Subscription, event_name, render_event
 
 # Proxies close connections that are silent for 30 s or more.
 _ALIVE_SECONDS: Final = 15.0
@@ -47,4 +47,4 @@ class EventStream:
                 event = await subscription.next()
         except TimeoutError:
             return b": keep-alive\n\n"
-        return b"event: %s\ndata: %s\n\n" % (read_name(event).encode(), render_event(event))
+        return b"event: %s\ndata: %s\n\n" % (event_name(event).encode(), render_event(event))

@@ -14,7 +14,7 @@ from gateway.admin.event_stream import EventStream
 from gateway.compaction.manual import ManualCompaction
 from gateway.conversations.registry import ConversationRecord, Registry
 from gateway.core.compaction.manual import LONGEST_INSTRUCTIONS_CHARS
-from gateway.reporting.compaction_log import CompactionLogWriter, Entry
+from gateway.reporting.compaction_log import CompactionLogWriter, LogEntry
 from gateway.reporting.metrics import CONTENT_TYPE, Metrics
 from gateway.reporting.originals import OriginalsArchive, RemovedMessages
 from gateway.state.pivots import Pivots
@@ -104,7 +104,7 @@ class AdminPages:
 
     async def _show_log(self, request: web.Request) -> web.Response:
         identity = request.match_info["id"]
-        log = await self._sources.compaction_log.read(identity)
+        log = await self._sources.compaction_log.load(identity)
         if log is None and self._registry.find(identity) is None:
             return _respond_unknown()
         entries = reversed(log.entries) if log is not None else ()
@@ -154,7 +154,7 @@ class AdminPages:
         }
 
 
-def _describe_entry(entry: Entry) -> dict[str, Any]:
+def _describe_entry(entry: LogEntry) -> dict[str, Any]:
     return {
         "when": _render_time(entry.at_seconds),
         "kind": entry.kind,

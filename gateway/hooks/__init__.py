@@ -1,7 +1,7 @@
-"""What others have a say in: before a compaction (`pre_compact`) and after it (`session_start`).
+"""Hooks are asked before a summary (`pre_compact`) and told after a compaction (`session_start`).
 
-A hook gets ids, numbers and the instructions that a person gave, never the conversation. It may be slow,
-broken or gone: then it has said nothing, and one log line says so.
+A hook gets ids, numbers and the instructions that a person gave, never the conversation. Late, failed or
+unparsable hooks are ignored and logged.
 """
 
 import logging
@@ -18,7 +18,7 @@ log = logging.getLogger("gateway.hooks")
 
 
 class PreCompact(msgspec.Struct, frozen=True, kw_only=True):
-    """Before a summary is asked for. custom_instructions: None where nobody gave any (document 003 §4)."""
+    """Before a summary is made. custom_instructions: None unless given (docs/sources.md, 003)."""
 
     hook: Literal["pre_compact"] = "pre_compact"
     trigger: CompactionTrigger
@@ -29,7 +29,7 @@ class PreCompact(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SessionStart(msgspec.Struct, frozen=True, kw_only=True):
-    """The conversation goes on behind a summary or a digest."""
+    """The conversation goes on after a summary or a digest."""
 
     hook: Literal["session_start"] = "session_start"
     source: Literal["compact"] = "compact"
@@ -39,10 +39,10 @@ class SessionStart(msgspec.Struct, frozen=True, kw_only=True):
     pre_tokens: int
 
 
-class Say(msgspec.Struct, frozen=True, kw_only=True):
-    """What a `pre_compact` hook may answer; all of it optional, anything else is ignored.
+class HookReply(msgspec.Struct, frozen=True, kw_only=True):
+    """The response of a `pre_compact` hook. All fields are optional, and unknown ones are ignored.
 
-    veto: do not compact. prompt: in place of the instruction. instructions: in place of the custom ones.
+    veto: do not compact. prompt: replaces the prompt. instructions: replace the custom instructions.
     context: lines to add to them.
     """
 
@@ -53,11 +53,11 @@ class Say(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Hook(Protocol):
-    """One listener. `name` stands in the log."""
+    """One webhook or plugin. `name` is for the log."""
 
     name: str
 
-    async def ask(self, before: PreCompact) -> Say:
+    async def ask(self, before: PreCompact) -> HookReply:
         """Raises HookFailed."""
 
     async def tell(self, after: SessionStart) -> None:
@@ -69,26 +69,28 @@ class Hooks:
         self._pre_compact = pre_compact
         self._session_start = session_start
 
-    async def ask(self, before: PreCompact) -> Say:
-        """One after the other: each sees the instructions that those before it left. A veto ends it."""
+    async def ask(self, before: PreCompact) -> HookReply:
+        """Asks one hook after the other. Each gets the instructions that the one before it left. After a veto
+        no further hook is asked.
+        """
         prompt, context = None, list[str]()
         for hook in self._pre_compact:
             try:
-                said = await hook.ask(before)
+                reply = await hook.ask(before)
             except HookFailed as error:
                 log.warning("hook pre_compact %s: %s", hook.name, error)
                 continue
-            if said.veto:
+            if reply.veto:
                 log.info("hook pre_compact %s: veto conversation=%s", hook.name, before.conversation)
-                return said
-            prompt = said.prompt or prompt
-            context += said.context
-            if said.instructions is not None:
-                before = msgspec.structs.replace(before, custom_instructions=said.instructions or None)
-        return Say(prompt=prompt, instructions=before.custom_instructions, context=tuple(context))
+                return reply
+            prompt = reply.prompt or prompt
+            context += reply.context
+            if reply.instructions is not None:
+                before = msgspec.structs.replace(before, custom_instructions=reply.instructions or None)
+        return HookReply(prompt=prompt, instructions=before.custom_instructions, context=tuple(context))
 
     async def listen(self, bus: Bus) -> None:
-        """Tells of every compaction, one after the other, until cancelled. Nobody waits for it."""
+        """Tells the hooks about every compaction in turn, until cancelled. No request waits for it."""
         if not self._session_start:
             return
         with bus.subscribe() as subscription:

@@ -1,7 +1,8 @@
-"""A hook in Python: whatever an installed package names under the entry point group `gateway.hooks`.
+"""Hooks in Python, which installed packages name under the entry point group `gateway.hooks`.
 
-A module or an object with functions `pre_compact(before)` or `session_start(after)`, plain or async. They get
-the values of `gateway.hooks`; `pre_compact` gives back a `Say`, a dictionary of its fields, or None.
+A hook is a module or an object with functions `pre_compact(before)` or `session_start(after)`, plain or
+async. They get the values of `gateway.hooks`. `pre_compact` returns a `HookReply`, a dictionary of its
+fields, or None.
 """
 
 import asyncio
@@ -14,38 +15,38 @@ from typing import Any, Final
 import msgspec
 
 from gateway.core.errors import HookFailed
-from gateway.hooks import PreCompact, Say, SessionStart
+from gateway.hooks import HookReply, PreCompact, SessionStart
 
 log = logging.getLogger("gateway.hooks")
 
 GROUP: Final = "gateway.hooks"
-# Summaries take seconds; a hook that takes longer holds a client up.
-_PATIENCE_SECONDS: Final = 10.0
+# A summary takes seconds, and a client may wait for it.
+_TIMEOUT_SECONDS: Final = 10.0
 
 
 class Plugin:
-    def __init__(self, name: str, plugged: object, patience_seconds: float = _PATIENCE_SECONDS) -> None:
+    def __init__(self, name: str, plugged: object, timeout_seconds: float = _TIMEOUT_SECONDS) -> None:
         self.name = name
         self._plugged: Any = plugged
-        self._patience_seconds = patience_seconds
+        self._timeout_seconds = timeout_seconds
 
     def has(self, function: str) -> bool:
         return callable(getattr(self._plugged, function, None))
 
-    async def ask(self, before: PreCompact) -> Say:
-        said = await self._call(self._plugged.pre_compact, before)
+    async def ask(self, before: PreCompact) -> HookReply:
+        result = await self._call(self._plugged.pre_compact, before)
         try:
-            return said if isinstance(said, Say) else msgspec.convert(said or {}, Say)
+            return result if isinstance(result, HookReply) else msgspec.convert(result or {}, HookReply)
         except msgspec.ValidationError:
-            raise HookFailed("answer not understood") from None
+            raise HookFailed("response not understood") from None
 
     async def tell(self, after: SessionStart) -> None:
         await self._call(self._plugged.session_start, after)
 
     async def _call(self, function: Callable[[Any], Any], value: PreCompact | SessionStart) -> Any:  # noqa: ANN401
-        """In a thread, so that a plain function may wait."""
+        """In a thread, because a plain function may block."""
         try:
-            async with asyncio.timeout(self._patience_seconds):
+            async with asyncio.timeout(self._timeout_seconds):
                 result = await asyncio.to_thread(function, value)
                 return await result if inspect.isawaitable(result) else result
         except Exception as error:
@@ -53,7 +54,7 @@ class Plugin:
 
 
 def load_plugins() -> list[Plugin]:
-    """All that are installed. One that cannot be loaded is left out, and one log line says so."""
+    """All installed hooks by name. One that cannot be loaded is left out and logged."""
     loaded = [_load(entry) for entry in sorted(entry_points(group=GROUP), key=lambda entry: entry.name)]
     return [plugin for plugin in loaded if plugin is not None]
 
@@ -61,6 +62,6 @@ def load_plugins() -> list[Plugin]:
 def _load(entry: EntryPoint) -> Plugin | None:
     try:
         return Plugin(entry.name, entry.load())
-    except Exception as error:  # noqa: BLE001 - somebody else's code
+    except Exception as error:  # noqa: BLE001 - code of another package
         log.warning("hook %s cannot be loaded: %s", entry.name, type(error).__name__)
         return None

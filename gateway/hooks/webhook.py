@@ -1,4 +1,4 @@
-"""A hook at the other end of a URL: one signed POST, a short answer, no redirect, no second try.
+"""A hook behind a URL: one signed POST, a short response, no redirects and no retry.
 
 Signature: `x-gateway-signature: sha256=HEX`, HMAC-SHA256 with the secret over `x-gateway-timestamp`, a dot,
 and the body.
@@ -17,15 +17,15 @@ import msgspec
 
 from gateway.core.errors import HookFailed
 from gateway.headers import X_GATEWAY_SIGNATURE, X_GATEWAY_TIMESTAMP
-from gateway.hooks import PreCompact, Say, SessionStart
+from gateway.hooks import HookReply, PreCompact, SessionStart
 from gateway.settings import HookTarget
 from gateway.upstream.internal_client import CALL_ERRORS
 
-_MOST_ANSWER_BYTES: Final = 1 << 16
+_MOST_RESPONSE_BYTES: Final = 1 << 16
 
 
 class Webhook:
-    """name: the host alone; a path may hold a secret."""
+    """name: the host alone, because the path may hold a secret."""
 
     def __init__(
         self, client: httpx.AsyncClient, target: HookTarget, clock: Callable[[], float] = time.time
@@ -35,13 +35,13 @@ class Webhook:
         self._target = target
         self._clock = clock
 
-    async def ask(self, before: PreCompact) -> Say:
-        """An empty answer says nothing."""
-        answer = await self._post(msgspec.json.encode(before))
+    async def ask(self, before: PreCompact) -> HookReply:
+        """An empty response is an empty reply."""
+        body = await self._post(msgspec.json.encode(before))
         try:
-            return msgspec.json.decode(answer, type=Say) if answer.strip() else Say()
+            return msgspec.json.decode(body, type=HookReply) if body.strip() else HookReply()
         except (msgspec.MsgspecError, UnicodeDecodeError):
-            raise HookFailed("answer not understood") from None
+            raise HookFailed("response not understood") from None
 
     async def tell(self, after: SessionStart) -> None:
         await self._post(msgspec.json.encode(after))
@@ -60,7 +60,7 @@ class Webhook:
                     raise HookFailed(f"status {response.status_code}")
                 return await _read_bounded(response)
         except CALL_ERRORS as error:
-            # The kind only: an error of the client may quote the URL.
+            # Only the type is kept, because the message may quote the URL.
             raise HookFailed(type(error).__name__) from error
 
     def _sign(self, body: bytes) -> dict[str, str]:
@@ -74,9 +74,9 @@ class Webhook:
 
 
 async def _read_bounded(response: httpx.Response) -> bytes:
-    answer = b""
+    body = b""
     async for chunk in response.aiter_bytes():
-        answer += chunk
-        if len(answer) > _MOST_ANSWER_BYTES:
-            raise HookFailed("answer too long")
-    return answer
+        body += chunk
+        if len(body) > _MOST_RESPONSE_BYTES:
+            raise HookFailed("response too long")
+    return body

@@ -1,7 +1,8 @@
-"""What happened, as values that may leave the house: ids, names of tenants, numbers. Never a word of anybody.
+"""Events for operators and hooks, and the bus that carries them inside this process.
 
-`compact_boundary` is document 003 §7 to the letter, `session.compacted` is document 001's; the others are
-ours. `session_id` is the conversation's id.
+An event holds ids, names of tenants and numbers, and no text of a conversation. `compact_boundary` has
+exactly the form of docs/sources.md, 003, and `session.compacted` the form of 001; the others are ours.
+`session_id` is the id of the conversation.
 """
 
 import asyncio
@@ -17,9 +18,12 @@ from gateway.core.compaction.request import CompactionTrigger
 
 SummaryKind = Literal["summary", "digest"]
 
+# Compactions are rare. This many events are hours of them, and 100 KB at most.
+_MOST_WAITING: Final = 256
+
 
 class CompactMetadata(msgspec.Struct, frozen=True, kw_only=True):
-    """pre_tokens: what the conversation held before."""
+    """pre_tokens: size of the conversation before."""
 
     trigger: CompactionTrigger
     pre_tokens: int
@@ -36,10 +40,10 @@ class CompactBoundary(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Compacted(msgspec.Struct, frozen=True, kw_only=True):
-    """The same with everything that is known. covers: messages up to where the summary ends."""
+    """The same event with every detail. covers: number of messages up to the end of the summary."""
 
     type: Literal["session.compacted"] = "session.compacted"
-    # As its source spells it.
+    # The source spells it like this.
     session_id: str = msgspec.field(name="sessionID")
     tenant: str
     kind: SummaryKind
@@ -50,7 +54,7 @@ class Compacted(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CompactionFailed(msgspec.Struct, frozen=True, kw_only=True):
-    """Nothing was stored. reason: one of a few short ones."""
+    """No summary was stored. reason: one of a few short ones."""
 
     type: Literal["compaction_failed"] = "compaction_failed"
     session_id: str
@@ -62,7 +66,7 @@ class CompactionFailed(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Pruned(msgspec.Struct, frozen=True, kw_only=True):
-    """marks: messages that are sent shortened from now on."""
+    """marks: number of messages that are sent shortened from now on."""
 
     type: Literal["pruned"] = "pruned"
     session_id: str
@@ -72,9 +76,9 @@ class Pruned(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Overflowed(msgspec.Struct, frozen=True, kw_only=True):
-    """Upstream called a request too large, or (kind `truncation`) left out a part of it in silence.
+    """Upstream said that a request is too large, or (kind `truncation`) silently left out a part of it.
 
-    sent_tokens: our estimate. context, input, used: what upstream told, None where it did not.
+    sent_tokens: our estimate. context, input, used: as upstream says, or None.
     """
 
     type: Literal["overflow"] = "overflow"
@@ -89,7 +93,7 @@ class Overflowed(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Lost(msgspec.Struct, frozen=True, kw_only=True):
-    """To a subscriber that was too slow: so many events before the next one are gone."""
+    """A slow subscriber missed this many events before the next one."""
 
     type: Literal["lost"] = "lost"
     count: int
@@ -104,54 +108,48 @@ def make_boundary(session_id: str, trigger: CompactionTrigger, pre_tokens: int) 
     return CompactBoundary(compact_metadata=metadata, uuid=str(uuid.uuid4()), session_id=session_id)
 
 
-def read_name(event: Event) -> str:
-    """What a subscriber chooses by."""
+def event_name(event: Event) -> str:
+    """The name that subscribers filter by."""
     return event.subtype if isinstance(event, CompactBoundary) else event.type
 
 
 def render_event(event: Event) -> bytes:
-    """As JSON."""
     return msgspec.json.encode(event)
 
 
-# JOINED: Carries events to whoever subscribed, inside this process. Publishing never waits and
-
-# Compactions are rare: this many are hours of them, and 100 KB at most.
-_QUEUE: Final = 256
-
-
 class Subscription:
-    """One subscriber's queue."""
+    """The events that wait for one subscriber. The oldest are dropped if it is too slow."""
 
-    def __init__(self, most: int) -> None:
-        self._most = most
+    def __init__(self, most_waiting: int) -> None:
+        self._most_waiting = most_waiting
         self._waiting: deque[Event] = deque()
         self._lost = 0
-        self._something = asyncio.Event()
+        self._has_events = asyncio.Event()
 
     def put(self, event: Event) -> None:
-        if len(self._waiting) >= self._most:
+        if len(self._waiting) >= self._most_waiting:
             self._waiting.popleft()
             self._lost += 1
         self._waiting.append(event)
-        self._something.set()
+        self._has_events.set()
 
     async def next(self) -> Event:
-        """Waits for one; what was lost before it is told first."""
-        await self._something.wait()
+        """Waits for an event. `Lost` comes before the first event after dropped ones."""
+        await self._has_events.wait()
         if self._lost:
             lost, self._lost = Lost(count=self._lost), 0
             return lost
         event = self._waiting.popleft()
         if not self._waiting:
-            self._something.clear()
+            self._has_events.clear()
         return event
 
 
 class Bus:
-    def __init__(self, queue: int = _QUEUE) -> None:
-        """queue: events that wait for one subscriber at most."""
-        self._queue = queue
+    """Publishing never waits."""
+
+    def __init__(self, most_waiting: int = _MOST_WAITING) -> None:
+        self._most_waiting = most_waiting
         self._subscriptions: set[Subscription] = set()
 
     @property
@@ -164,8 +162,8 @@ class Bus:
 
     @contextmanager
     def subscribe(self) -> Iterator[Subscription]:
-        """Everything that is published while this is open."""
-        subscription = Subscription(self._queue)
+        """The subscription gets what is published while this is open."""
+        subscription = Subscription(self._most_waiting)
         self._subscriptions.add(subscription)
         try:
             yield subscription

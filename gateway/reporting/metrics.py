@@ -1,6 +1,6 @@
-"""What operators count, and under which names. Never a label by conversation, tenant or text of anybody.
+"""The metrics for operators, scraped from the admin port (`/metrics`).
 
-Scraped from the admin port (`/metrics`).
+No label names a conversation or a tenant, or holds text of a conversation.
 """
 
 from typing import Final
@@ -12,34 +12,33 @@ CONTENT_TYPE: Final = CONTENT_TYPE_PLAIN_0_0_4
 
 
 class Metrics:
-    """One registry to a gateway: several may run in one process."""
+    """Each gateway has its own registry, because several may run in one process."""
 
     def __init__(self) -> None:
         self._registry = CollectorRegistry()
         self._compactions = Counter(
             "gateway_compactions",
-            "Summaries and digests; result: done, or why not.",
+            "Summaries and digests. result: done, or the reason of the failure.",
             ["kind", "result"],
             registry=self._registry,
         )
         self._refusals = Counter(
             "gateway_overflow_refusals",
-            "Answers that called a request too large; retried: was a smaller one sent?",
+            "Errors from upstream that a request is too large. retried: was a smaller request sent?",
             ["kind", "retried"],
             registry=self._registry,
         )
         self._truncations = Counter(
             "gateway_silent_truncations",
-            "Answers whose usage betrays that upstream left out a part of the prompt.",
+            "Responses whose usage shows that upstream left out a part of the prompt.",
             registry=self._registry,
         )
-
         self._prunings = Counter(
-            "gateway_prunings", "Times that old texts were cleared or cut.", registry=self._registry
+            "gateway_prunings", "Batches of old messages that were cleared or cut.", registry=self._registry
         )
 
     def count_compaction(self, kind: str, failure: str | None) -> None:
-        """kind: summary or digest. failure: one of a few short reasons; None where it was done."""
+        """kind: summary or digest. failure: one of a few short reasons, or None."""
         self._compactions.labels(kind, failure or "done").inc()
 
     def count_refusal(self, kind: str, *, is_retried: bool) -> None:

@@ -1,6 +1,8 @@
-"""Messages that were taken out of what is sent, together: folded by one compaction, or marked by one batch.
+"""The archive of original messages that compaction or pruning removed from what is sent, for operators to
+read.
 
-Names them, and holds none of their words.
+A list names the messages that were removed together; it holds none of their text. The messages are kept as
+they were received, compressed, under a fingerprint.
 """
 
 import asyncio
@@ -23,9 +25,22 @@ from gateway.store import Store, StoreError
 
 RemovalKind = Literal["summary", "digest", "prune"]
 
+log = logging.getLogger("gateway.archive")
+
+# Bodies that wait to be archived; the cache of recognized bodies is as large.
+_WAITING_BYTES: Final = 64 << 20
+# A body is archived in slices: one is compressed in some 20 ms outside the event loop, and committed at once.
+_SLICE_BYTES: Final = 1 << 20
+_SLICE_MESSAGES: Final = 128
+_KEPT_BYTES: Final = 1 << 18
+_KEPT_WEIGHT_BYTES: Final = 400
+_DAY_SECONDS: Final = 86_400
+
 
 class Original(msgspec.Struct, frozen=True, array_like=True):
-    """position: as in a conversation, its leading block aside. digest: what the archive keeps it under."""
+    """position: in the conversation after its leading block. digest: the fingerprint that the archive keeps
+    the message under.
+    """
 
     position: int
     size_bytes: int
@@ -33,7 +48,7 @@ class Original(msgspec.Struct, frozen=True, array_like=True):
 
 
 class RemovedMessages(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """originals: in the order of the conversation."""
+    """Messages that one compaction replaced or one batch marked. originals: as in the conversation."""
 
     version: Literal[1] = 1
     owner: str
@@ -45,139 +60,129 @@ class RemovedMessages(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 _decoder: Final = msgspec.json.Decoder(RemovedMessages)
 
 
-def render_taken(taken: RemovedMessages) -> bytes:
-    return msgspec.json.encode(taken)
+def render_removed(removed: RemovedMessages) -> bytes:
+    return msgspec.json.encode(removed)
 
 
-def parse_taken(data: bytes) -> RemovedMessages | None:
-    """None for anything that is not whole."""
+def parse_removed(data: bytes) -> RemovedMessages | None:
+    """None if the list is damaged or has another version."""
     try:
         return _decoder.decode(data)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
 
 
-# JOINED: Keeps what was taken out of what is sent, as it was received, for operators to read (
+class Listing(msgspec.Struct, frozen=True):
+    """left_off: the number of further lists."""
 
-log = logging.getLogger("gateway.archive")
-
-# Bodies that wait to be taken apart; as much as recognition keeps of them anyway.
-_WAITING_BYTES: Final = 64 << 20
-# Of a body, in one go: compressed outside of the loop in some 20 ms, and committed together.
-_SLICE_BYTES: Final = 1 << 20
-_SLICE_MESSAGES: Final = 128
-_FOLDED_BYTES: Final = 1 << 18
-_FOLDED_WEIGHT_BYTES: Final = 400
-_DAY_SECONDS: Final = 86_400
+    lists: list[RemovedMessages]
+    left_off: int
 
 
-class _Folded(msgspec.Struct, frozen=True):
-    """Up to where, and from where on, a conversation's messages are kept already. key: the chain there."""
+class _Kept(msgspec.Struct, frozen=True):
+    """The messages of a conversation from `first` to `covers` are archived. key: the chain at `covers`."""
 
     key: str
     covers: int
     first: int
 
 
-class Listing(msgspec.Struct, frozen=True):
-    """left_off: how many lists beyond these there are."""
-
-    lists: list[RemovedMessages]
-    left_off: int
-
-
 class _Job(msgspec.Struct, frozen=True):
     received: Received
-    conversation: str
+    conversation_id: str
     kind: RemovalKind
     positions: Sequence[int]
     keep_seconds: float
 
 
 class OriginalsArchive:
+    """keep_seconds: unless the policy says otherwise."""
+
     def __init__(self, store: Store, keep_seconds: float) -> None:
-        """keep_seconds: where a policy says nothing else."""
         self._store = store
         self._keep_seconds = keep_seconds
-        self._backlog = WorkQueue(self._keep, _WAITING_BYTES)
-        self._folded: Lru[str, _Folded] = Lru(_FOLDED_BYTES)
+        self._queue = WorkQueue(self._keep, _WAITING_BYTES)
+        self._kept: Lru[str, _Kept] = Lru(_KEPT_BYTES)
         self._has_warned = False
 
     async def finish(self) -> None:
-        """Returns once everything that was handed over is kept."""
-        await self._backlog.finish()
+        """Returns once everything that was queued is archived."""
+        await self._queue.finish()
 
-    # What was taken out; plain calls.
+    # Archiving. These calls only queue a job.
 
-    def keep_folded(self, turn: Turn, cut: Cut, pivot: Pivot) -> None:
-        """What a durable pivot folds. The first time here also what it stands for beyond that: a fork, or a
-        restart, builds on what others folded.
+    def keep_compacted(self, turn: Turn, cut: Cut, pivot: Pivot) -> None:
+        """The messages that a durable pivot replaces. The first time in a conversation these are all that it
+        covers, because a fork, or a process after a restart, builds on earlier compactions.
         """
         first = 0 if pivot.opening_chars is not None else pivot.opening_end
-        kept = self._folded.get(turn.conversation_id)
+        kept = self._kept.get(turn.conversation_id)
         is_known = kept is not None and kept.first <= first
         if kept is not None and is_known and is_on_chain(turn.received.conversation, kept.key, kept.covers):
             start = min(cut.start, kept.covers)
         else:
             start = first
         kind: RemovalKind = "digest" if pivot.is_digest else "summary"
-        if self._hand_over(turn, kind, range(start, pivot.covers)):
-            folded = _Folded(pivot.key, pivot.covers, first)
-            self._folded.put(turn.conversation_id, folded, _FOLDED_WEIGHT_BYTES)
+        if self._enqueue(turn, kind, range(start, pivot.covers)):
+            now_kept = _Kept(pivot.key, pivot.covers, first)
+            self._kept.put(turn.conversation_id, now_kept, _KEPT_WEIGHT_BYTES)
 
-    def keep_marked(self, turn: Turn, batch: Batch) -> None:
-        """What a batch marks."""
-        self._hand_over(turn, "prune", [mark.position for mark in batch.marks])
+    def keep_pruned(self, turn: Turn, batch: Batch) -> None:
+        """The messages that a batch marks."""
+        self._enqueue(turn, "prune", [mark.position for mark in batch.marks])
 
-    def _hand_over(self, turn: Turn, kind: RemovalKind, positions: Sequence[int]) -> bool:
+    def _enqueue(self, turn: Turn, kind: RemovalKind, positions: Sequence[int]) -> bool:
         policy = turn.policy.originals
         if not policy.keep:
             return False
         seconds = self._keep_seconds if policy.days is None else policy.days * _DAY_SECONDS
         job = _Job(turn.received, turn.conversation_id, kind, positions, seconds)
-        if self._backlog.put(job, len(turn.received.body.data)):
+        if self._queue.put(job, len(turn.received.body.data)):
             return True
-        self._warn("too much is waiting")
+        self._warn("too much is waiting to be archived")
         return False
 
-    # Reading; None and nothing where it is not there, no longer there, or damaged.
+    # Reading. What is absent, expired or damaged is left out, or None.
 
-    async def list(self, conversation: str, most_messages: int) -> Listing:
-        """The newest first, the newest whole."""
-        found = await self._store.scan(_list_prefix(conversation))
+    async def list(self, conversation_id: str, most_messages: int) -> Listing:
+        """The newest list first, and that one in any case; the others as long as they hold no more than
+        most_messages together.
+        """
+        found = await self._store.scan(_list_prefix(conversation_id))
         return await asyncio.to_thread(_choose_newest, found, most_messages)
 
-    async def read(self, conversation: str, digest: str) -> bytes | None:
-        """An original of this conversation: another one's are not its."""
-        found = await self._store.scan(_list_prefix(conversation))
+    async def read(self, conversation_id: str, digest: str) -> bytes | None:
+        """An original of this conversation; those of other conversations are not returned."""
+        found = await self._store.scan(_list_prefix(conversation_id))
         owner = await asyncio.to_thread(_find_owner, found, digest)
         if owner is None:
             return None
         data = await self._store.read(f"original:{digest}")
         raw = await asyncio.to_thread(_unpack, data) if data is not None else None
-        return raw if raw is not None and _name(owner, raw) == digest else None
+        return raw if raw is not None and _fingerprint(owner, raw) == digest else None
 
-    # In the background.
+    # The background job.
 
     async def _keep(self, job: _Job) -> None:
-        """The list last: what it names is there."""
+        """The list is written last, so the messages that it names exist."""
         owner, originals = job.received.tenant, []
         try:
             for positions in _slices(job):
                 some = await asyncio.to_thread(_pack_some, owner, job.received, positions)
                 await self._write({f"original:{each.digest}": data for each, data in some}, job.keep_seconds)
                 originals += [each for each, _ in some]
-            taken = RemovedMessages(
-                owner=owner, created_seconds=time.time(), kind=job.kind, originals=originals
+            now_ns = time.time_ns()
+            removed = RemovedMessages(
+                owner=owner, created_seconds=now_ns / 1e9, kind=job.kind, originals=originals
             )
-            data = await asyncio.to_thread(lambda: zlib.compress(render_taken(taken)))
-            key = f"{_list_prefix(job.conversation)}{time.time_ns():016x}"
+            data = await asyncio.to_thread(lambda: zlib.compress(render_removed(removed)))
+            key = f"{_list_prefix(job.conversation_id)}{now_ns:016x}"
             await self._write({key: data}, job.keep_seconds)
         except StoreError:
-            self._warn("the store takes nothing")
+            self._warn("the store cannot be written")
 
     async def _write(self, records: dict[str, bytes], keep_seconds: float) -> None:
-        """Waits for the commit, so that no more than this is ever queued. Raises StoreError."""
+        """Waits for the commit, so that the store never queues more than one slice. Raises StoreError."""
         *others, last = records.items()
         for key, value in others:
             self._store.write(key, value, keep_seconds=keep_seconds)
@@ -185,34 +190,34 @@ class OriginalsArchive:
 
     def _warn(self, why: str) -> None:
         if not self._has_warned:
-            log.warning("originals are not kept: %s; said once", why)
+            log.warning("originals are not kept: %s; further cases are not logged", why)
         self._has_warned = True
 
 
 def _slices(job: _Job) -> Iterator[list[int]]:
-    """The positions in pieces, none of them much to do at once."""
-    piece: list[int] = []
-    piece_bytes = 0
+    """The positions in slices of bounded size."""
+    positions: list[int] = []
+    slice_bytes = 0
     for position in job.positions:
-        piece.append(position)
-        piece_bytes += job.received.conversation.messages[position].size_bytes
-        if piece_bytes >= _SLICE_BYTES or len(piece) >= _SLICE_MESSAGES:
-            yield piece
-            piece, piece_bytes = [], 0
-    if piece:
-        yield piece
+        positions.append(position)
+        slice_bytes += job.received.conversation.messages[position].size_bytes
+        if slice_bytes >= _SLICE_BYTES or len(positions) >= _SLICE_MESSAGES:
+            yield positions
+            positions, slice_bytes = [], 0
+    if positions:
+        yield positions
 
 
 def _pack_some(owner: str, received: Received, positions: Sequence[int]) -> list[tuple[Original, bytes]]:
     packed = []
     for position in positions:
         raw = received.raw(position)
-        packed.append((Original(position, len(raw), _name(owner, raw)), zlib.compress(raw)))
+        packed.append((Original(position, len(raw), _fingerprint(owner, raw)), zlib.compress(raw)))
     return packed
 
 
-def _name(owner: str, raw: bytes) -> str:
-    """SHA-256 of the message as it was received, the tenant mixed in."""
+def _fingerprint(owner: str, raw: bytes) -> str:
+    """SHA-256 of the tenant and the message as it was received, so tenants never share an original."""
     name = owner.encode()
     return hashlib.sha256(b"%d:%s" % (len(name), name) + raw).hexdigest()
 
@@ -224,31 +229,31 @@ def _unpack(data: bytes) -> bytes | None:
         return None
 
 
-def _list_prefix(conversation: str) -> str:
-    return f"taken:{conversation}:"
+def _list_prefix(conversation_id: str) -> str:
+    return f"taken:{conversation_id}:"
 
 
 def _read_lists(found: Sequence[tuple[str, bytes]]) -> Iterator[RemovedMessages]:
-    """The newest first; what is not whole is left out."""
+    """The newest first, without damaged ones."""
     for _, data in reversed(found):
         plain = _unpack(data)
-        taken = parse_taken(plain) if plain is not None else None
-        if taken is not None:
-            yield taken
+        removed = parse_removed(plain) if plain is not None else None
+        if removed is not None:
+            yield removed
 
 
 def _choose_newest(found: Sequence[tuple[str, bytes]], most_messages: int) -> Listing:
     lists: list[RemovedMessages] = []
-    for taken in _read_lists(found):
-        most_messages -= len(taken.originals)
+    for removed in _read_lists(found):
+        most_messages -= len(removed.originals)
         if lists and most_messages < 0:
             break
-        lists.append(taken)
+        lists.append(removed)
     return Listing(lists, len(found) - len(lists))
 
 
 def _find_owner(found: Sequence[tuple[str, bytes]], digest: str) -> str | None:
-    for taken in _read_lists(found):
-        if any(original.digest == digest for original in taken.originals):
-            return taken.owner
+    for removed in _read_lists(found):
+        if any(original.digest == digest for original in removed.originals):
+            return removed.owner
     return None

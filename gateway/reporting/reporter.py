@@ -1,9 +1,11 @@
-"""What operators are told of the rare things: one log line, one count and one event each, and a line in the
-conversation's compaction log, never a word of anybody. Sees that the originals are kept.
+"""Tells operators about rare events: a log line, a count, an event, and an entry in the compaction log.
+
+None of these holds text of a conversation. The reporter also hands removed messages to the archive.
 """
 
 import logging
 import time
+from collections.abc import Callable
 from typing import Final
 
 from gateway.conversations.turn import Turn
@@ -12,7 +14,7 @@ from gateway.core.compaction.plan import Plan
 from gateway.core.compaction.request import DIGEST, CompactionRequest, CompactionResult
 from gateway.core.history.pivot import Batch, Pivot
 from gateway.core.refusal.overflow import Overflow
-from gateway.reporting.compaction_log import DONE, CompactionLogWriter, Entry
+from gateway.reporting.compaction_log import DONE, CompactionLogWriter, LogEntry
 from gateway.reporting.events import (
     Bus,
     Compacted,
@@ -28,57 +30,65 @@ from gateway.reporting.originals import OriginalsArchive
 _compactor: Final = logging.getLogger("gateway.compactor")
 _recovery: Final = logging.getLogger("gateway.recovery")
 NOTHING_TO_FOLD: Final = "nothing to fold"
-# Callers name models; nobody needs more of a name.
+# Clients choose the name of a model; this much of it is logged.
 _MODEL_CHARS: Final = 128
 
 
 class Reporter:
+    """clock: seconds since 1970."""
+
     def __init__(
-        self, metrics: Metrics, bus: Bus, chronicle: CompactionLogWriter, archive: OriginalsArchive
+        self,
+        metrics: Metrics,
+        bus: Bus,
+        log_writer: CompactionLogWriter,
+        archive: OriginalsArchive,
+        clock: Callable[[], float] = time.time,
     ) -> None:
         self._metrics = metrics
         self._bus = bus
-        self._chronicle = chronicle
+        self._log_writer = log_writer
         self._archive = archive
+        self._clock = clock
 
     def note_compaction(
         self, turn: Turn, cut: Cut, result: CompactionResult, request: CompactionRequest, seconds: float
     ) -> None:
-        """A summary or a digest, whatever came of it; a pivot that was made is durable."""
+        """A summary or a digest that was made, or that failed. The pivot of a made one is durable."""
         where = f"conversation={turn.conversation_id} folded_tokens={cut.replaced_tokens}"
         where += f" reason={request.reason} calls={result.calls} seconds={seconds:.1f}"
         outcome = result.outcome
         if isinstance(outcome, Pivot):
             self._metrics.count_compaction(_kind(request), None)
             _compactor.info("compacted covers=%d of=%d %s", outcome.covers, cut.covers, where)
-            self._tell_compacted(turn, cut, outcome, request, result.pre_tokens)
-            self._archive.keep_folded(turn, cut, outcome)
+            self._publish_compacted(turn, cut, outcome, request, result.pre_tokens)
+            self._archive.keep_compacted(turn, cut, outcome)
         else:
             self._metrics.count_compaction(_kind(request), outcome.reason)
             _compactor.warning("compaction failed: %s covers=%d %s", outcome.reason, cut.covers, where)
-            self._tell_failed(turn, outcome.reason, request, result.pre_tokens)
-        self._chronicle.note(turn, _make_entry(cut, result, request, seconds))
+            self._publish_failed(turn, outcome.reason, request, result.pre_tokens)
+        self._log_writer.note(turn, self._make_entry(cut, result, request, seconds))
 
     def note_nothing_to_fold(self, turn: Turn, request: CompactionRequest) -> None:
-        """A person asked for a compaction, and there is nothing that it could do."""
+        """A person asked for a compaction, and there is nothing to compact."""
         self._metrics.count_compaction(_kind(request), NOTHING_TO_FOLD)
-        _compactor.info("compaction by hand: %s conversation=%s", NOTHING_TO_FOLD, turn.conversation_id)
-        self._tell_failed(turn, NOTHING_TO_FOLD, request, 0)
-        entry = Entry(
-            at_seconds=time.time(),
+        _compactor.info("manual compaction: %s conversation=%s", NOTHING_TO_FOLD, turn.conversation_id)
+        self._publish_failed(turn, NOTHING_TO_FOLD, request, 0)
+        entry = LogEntry(
+            at_seconds=self._clock(),
             kind=_kind(request),
             trigger=request.trigger,
             reason=request.reason,
             outcome=NOTHING_TO_FOLD,
         )
-        self._chronicle.note(turn, entry)
+        self._log_writer.note(turn, entry)
 
     def note_pruning(self, turn: Turn, batch: Batch, sent_tokens: int) -> None:
-        """Marks that were sent, and taken, for the first time. sent_tokens: the estimate of it."""
+        """Marks that a request was sent and accepted with for the first time. sent_tokens: its estimate."""
         self._metrics.count_pruning()
-        self._archive.keep_marked(turn, batch)
-        entry = Entry(
-            at_seconds=time.time(),
+        self._archive.keep_pruned(turn, batch)
+        entry = LogEntry(
+            at_seconds=self._clock(),
             kind="prune",
             trigger="auto",
             reason="prune",
@@ -86,7 +96,7 @@ class Reporter:
             post_tokens=sent_tokens,
             messages=len(batch.marks),
         )
-        self._chronicle.note(turn, entry)
+        self._log_writer.note(turn, entry)
         self._bus.publish(
             Pruned(
                 session_id=turn.conversation_id,
@@ -97,7 +107,9 @@ class Reporter:
         )
 
     def note_refusal(self, turn: Turn, plan: Plan, overflow: Overflow, *, is_retried: bool) -> None:
-        """Upstream called it too large. Numbers only: the words of an error may quote the conversation."""
+        """Upstream said that the request is too large. The text of its error may quote the conversation, so
+        only numbers are told.
+        """
         self._metrics.count_refusal(overflow.kind, is_retried=is_retried)
         _recovery.warning(
             "too long for upstream: conversation=%s kind=%s retried=%s sent=%d context=%s input=%s used=%s",
@@ -118,10 +130,13 @@ class Reporter:
         )
 
     def note_truncation(self, turn: Turn, prompt_tokens: int, before: int, added: int) -> None:
-        """Upstream left out a part of the prompt. Its count now and an answer ago, and what was added."""
+        """Upstream silently left out a part of the prompt.
+
+        prompt_tokens: its count now. before: its count of the request before. added: tokens added since.
+        """
         self._metrics.count_truncation()
         _recovery.warning(
-            "upstream left out a part of the prompt: conversation=%s told=%d before=%d added=%d",
+            "upstream left out a part of the prompt: conversation=%s prompt_tokens=%d previous=%d added=%d",
             *(turn.conversation_id, prompt_tokens, before, added),
         )
         self._bus.publish(
@@ -135,7 +150,7 @@ class Reporter:
             )
         )
 
-    def _tell_compacted(
+    def _publish_compacted(
         self, turn: Turn, cut: Cut, pivot: Pivot, request: CompactionRequest, pre_tokens: int
     ) -> None:
         self._bus.publish(make_boundary(turn.conversation_id, request.trigger, pre_tokens))
@@ -151,7 +166,7 @@ class Reporter:
             )
         )
 
-    def _tell_failed(self, turn: Turn, reason: str, request: CompactionRequest, pre_tokens: int) -> None:
+    def _publish_failed(self, turn: Turn, reason: str, request: CompactionRequest, pre_tokens: int) -> None:
         self._bus.publish(
             CompactionFailed(
                 session_id=turn.conversation_id,
@@ -163,28 +178,29 @@ class Reporter:
             )
         )
 
+    def _make_entry(
+        self, cut: Cut, result: CompactionResult, request: CompactionRequest, seconds: float
+    ) -> LogEntry:
+        pivot = result.outcome if isinstance(result.outcome, Pivot) else None
+        return LogEntry(
+            at_seconds=self._clock(),
+            kind="digest" if pivot is not None and pivot.is_digest else _kind(request),
+            trigger=request.trigger,
+            reason=request.reason,
+            outcome=DONE if isinstance(result.outcome, Pivot) else result.outcome.reason,
+            pre_tokens=result.pre_tokens or None,
+            post_tokens=_count_after(cut, pivot, result.pre_tokens) if pivot is not None else None,
+            messages=pivot.covers if pivot is not None else cut.covers,
+            summary_tokens=pivot.tokens if pivot is not None else None,
+            model=result.model[:_MODEL_CHARS] if result.model is not None else None,
+            calls=result.calls,
+            seconds=seconds,
+        )
+
 
 def _count_after(cut: Cut, pivot: Pivot, pre_tokens: int) -> int:
     saved = pivot.saved_tokens - (cut.base.saved_tokens if cut.base else 0)
     return max(0, pre_tokens - saved)
-
-
-def _make_entry(cut: Cut, result: CompactionResult, request: CompactionRequest, seconds: float) -> Entry:
-    pivot = result.outcome if isinstance(result.outcome, Pivot) else None
-    return Entry(
-        at_seconds=time.time(),
-        kind="digest" if pivot is not None and pivot.is_digest else _kind(request),
-        trigger=request.trigger,
-        reason=request.reason,
-        outcome=DONE if isinstance(result.outcome, Pivot) else result.outcome.reason,
-        pre_tokens=result.pre_tokens or None,
-        post_tokens=_count_after(cut, pivot, result.pre_tokens) if pivot is not None else None,
-        messages=pivot.covers if pivot is not None else cut.covers,
-        summary_tokens=pivot.tokens if pivot is not None else None,
-        model=result.model[:_MODEL_CHARS] if result.model is not None else None,
-        calls=result.calls,
-        seconds=seconds,
-    )
 
 
 def _kind(request: CompactionRequest) -> SummaryKind:

@@ -1,6 +1,6 @@
-"""Work for later, one piece after the other, in the order it came; bounded in bytes.
+"""Background jobs of one kind, done one after the other in their order, and bounded in bytes.
 
-Putting is a plain call that never waits. Belongs to one event loop.
+Adding a job is a plain call that never waits. A queue belongs to one event loop.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ log = logging.getLogger("gateway.backlog")
 
 class WorkQueue(Generic[J]):
     def __init__(self, work: Callable[[J], Awaitable[None]], max_bytes: int) -> None:
-        """max_bytes: of what waits. One piece alone may be larger."""
+        """work: does one job. max_bytes: of waiting jobs; one job is accepted whatever its size."""
         self._work = work
         self._max_bytes = max_bytes
         self._jobs: deque[tuple[J, int]] = deque()
@@ -34,7 +34,7 @@ class WorkQueue(Generic[J]):
         return True
 
     async def finish(self) -> None:
-        """Returns once nothing waits."""
+        """Returns once no job waits."""
         while self._task is not None:
             await asyncio.wait((self._task,))
 
@@ -51,9 +51,10 @@ class WorkQueue(Generic[J]):
                 self.waiting_bytes -= weight_bytes
 
     def _finished(self, task: "asyncio.Task[None]") -> None:
-        """A piece that failed is dropped; the others go on."""
+        """A job that failed is dropped; the others go on."""
         self._task = None
         if not task.cancelled() and task.exception() is not None:
-            log.error("work for later failed: %s", type(task.exception()).__name__, exc_info=task.exception())
+            error = task.exception()
+            log.error("background job failed: %s", type(error).__name__, exc_info=error)
         if self._jobs:
             self._begin()

@@ -8,7 +8,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.reporting.compaction_log import CompactionLog, Entry, parse_log, render_log
+from gateway.conversations.turn import Turn
+from gateway.reporting.compaction_log import (
+    CompactionLog,
+    CompactionLogWriter,
+    LogEntry,
+    parse_log,
+    render_log,
+)
+from gateway.tenants import Tenant
+from tests.builders.chat import make_turn, read, render
+from tests.builders.state import make_store
 from tests.toy.admin_port import ADMIN, ask_to_compact, get_json
 from tests.toy.agent import Shape, make_session
 from tests.toy.delivery import RawAnswer
@@ -22,19 +32,41 @@ _KEYS = {
 }
 
 
-def make_entry(number: int = 0) -> Entry:
-    return Entry(at_seconds=float(number), kind="summary", trigger="auto", reason="overflow", calls=1)
+def make_entry(number: int = 0) -> LogEntry:
+    return LogEntry(at_seconds=float(number), kind="summary", trigger="auto", reason="overflow", calls=1)
 
 
 @given(st.integers(0, 250))
-def test_it_keeps_the_newest_entries(count: int) -> None:
+def test_a_log_keeps_the_newest_entries(count: int) -> None:
     log = CompactionLog(owner="t")
     for number in range(count):
         log = log.with_entry(make_entry(number))
     assert [entry.at_seconds for entry in log.entries] == list(range(max(0, count - 100), count))
 
 
-def test_what_is_written_is_read_back() -> None:
+def test_a_log_written_by_the_version_before_is_read() -> None:
+    written = (
+        b'{"version":1,"owner":"t","entries":[{"at_seconds":1.5,"kind":"summary","trigger":"auto",'
+        b'"reason":"overflow","outcome":"done","pre_tokens":10,"post_tokens":5,"messages":3,"summary_tokens":2,'
+        b'"model":"m","calls":1,"seconds":0.5}]}'
+    )
+    entry = LogEntry(
+        at_seconds=1.5,
+        kind="summary",
+        trigger="auto",
+        reason="overflow",
+        pre_tokens=10,
+        post_tokens=5,
+        messages=3,
+        summary_tokens=2,
+        model="m",
+        calls=1,
+        seconds=0.5,
+    )
+    assert parse_log(written) == CompactionLog(owner="t", entries=(entry,))
+
+
+def test_a_rendered_log_is_parsed_back() -> None:
     log = CompactionLog(owner="t").with_entry(make_entry()).with_entry(make_entry(1))
     assert parse_log(render_log(log)) == log
 
@@ -42,26 +74,79 @@ def test_what_is_written_is_read_back() -> None:
 @pytest.mark.parametrize(
     "damage", [b"", b"[]", b"\xff", b'{"version":2,"owner":"t"}', b'{"owner":1}', b'{"owner":"t","x":1}']
 )
-def test_what_is_not_whole_is_none(damage: bytes) -> None:
+def test_a_damaged_log_is_none(damage: bytes) -> None:
     assert parse_log(damage) is None
 
 
 @given(st.binary())
-def test_no_bytes_make_it_raise(data: bytes) -> None:
+def test_parsing_never_raises(data: bytes) -> None:
     assert parse_log(data) is None
 
 
-# On the admin port.
+# The writer.
+
+_BODY = render([{"role": "user", "content": "Fix it."}])
+
+
+def turn_of(tenant: str, conversation_id: str = "c") -> Turn:
+    return make_turn(
+        read(_BODY, tenant), tenant=Tenant(tenant, None, "default"), conversation_id=conversation_id
+    )
+
+
+async def read_times(writer: CompactionLogWriter, conversation: str = "c") -> list[float]:
+    log = await writer.load(conversation)
+    return [entry.at_seconds for entry in log.entries] if log is not None else []
+
+
+async def test_another_process_adds_to_the_log_that_it_finds() -> None:
+    store = await make_store()
+    before = CompactionLogWriter(store, keep_seconds=60)
+    for number in range(3):
+        before.note(turn_of("t"), make_entry(number))
+    await before.finish()
+    after = CompactionLogWriter(store, keep_seconds=60)
+    after.note(turn_of("t"), make_entry(3))
+    assert await read_times(after) == [0, 1, 2, 3]
+
+
+async def test_an_entry_is_read_at_once_and_in_its_conversation_alone() -> None:
+    writer = CompactionLogWriter(await make_store(), keep_seconds=60)
+    writer.note(turn_of("t", "c"), make_entry(1))
+    writer.note(turn_of("t", "d"), make_entry(2))
+    assert await read_times(writer, "c") == [1]
+    assert await read_times(writer, "d") == [2]
+    assert await writer.load("e") is None
+
+
+async def test_a_damaged_log_is_replaced() -> None:
+    store = await make_store()
+    store.write("log:c", b'{"owner":', keep_seconds=60)
+    writer = CompactionLogWriter(store, keep_seconds=60)
+    assert await writer.load("c") is None
+    writer.note(turn_of("t"), make_entry(1))
+    assert await read_times(writer) == [1]
+
+
+async def test_the_log_of_another_tenant_is_never_added_to() -> None:
+    store = await make_store()
+    writer = CompactionLogWriter(store, keep_seconds=60)
+    writer.note(turn_of("t"), make_entry(1))
+    writer.note(turn_of("u"), make_entry(2))
+    assert await read_times(writer) == [2]
+
+
+# The log on the admin port.
 
 
 async def read_log(gateway: RunningGateway, run: Run) -> list[Any]:
-    """Once nothing is under way; the oldest first."""
+    """When nothing is under way any more. The oldest first."""
     await gateway.settle()
     log = await get_json(gateway, f"/conversations/{run.conversation}/log")
     return list(reversed(log["log"]))
 
 
-async def test_each_compaction_is_logged_with_what_it_took_and_what_came_of_it() -> None:
+async def test_each_compaction_is_logged_with_its_cost_and_its_outcome() -> None:
     session = make_session(60, 3)
     async with ToyUpstream(window=16_000) as toy, running_gateway(make_settings(toy, more=ADMIN)) as gateway:
         toy.summary_failures = [RawAnswer(status=500, pieces=(b'{"error": "SECRET"}',))] * 2
@@ -81,7 +166,7 @@ async def test_each_compaction_is_logged_with_what_it_took_and_what_came_of_it()
     assert "SECRET" not in text and not any(fact.token in text for fact in session.facts)
 
 
-async def test_a_pruning_and_what_a_person_asked_for_are_logged_too() -> None:
+async def test_prunings_and_manual_compactions_are_logged_too() -> None:
     pruning = "{pruning: {eager: true, protect_tokens: 1500, minimum_tokens: 1000}}"
     more = f"{ADMIN}policies: {{default: {pruning}}}\n"
     async with ToyUpstream(window=64_000) as toy, running_gateway(make_settings(toy, more=more)) as gateway:
@@ -94,7 +179,7 @@ async def test_a_pruning_and_what_a_person_asked_for_are_logged_too() -> None:
     assert (by_hand["trigger"], by_hand["reason"], by_hand["outcome"]) == ("manual", "manual", "done")
 
 
-async def test_without_anything_to_fold_that_is_what_it_says() -> None:
+async def test_a_manual_compaction_with_nothing_to_fold_is_logged() -> None:
     async with ToyUpstream() as toy, running_gateway(make_settings(toy, more=ADMIN)) as gateway:
         run = await run_session(make_session(1, 3), gateway.base_url, toy)
         assert await read_log(gateway, run) == []
@@ -103,7 +188,7 @@ async def test_without_anything_to_fold_that_is_what_it_says() -> None:
     assert (entry["outcome"], entry["trigger"], entry["pre_tokens"]) == ("nothing to fold", "manual", None)
 
 
-async def test_a_restart_keeps_the_log_and_the_next_entry_goes_on_with_it(tmp_path: Path) -> None:
+async def test_after_a_restart_entries_are_added_to_the_same_log(tmp_path: Path) -> None:
     session = make_session(60, 3)
     async with ToyUpstream(window=16_000) as toy:
         settings = make_settings(toy, store=f"disk:{tmp_path}/state", more=ADMIN)

@@ -1,5 +1,3 @@
-"""What is told of a conversation's rare moments, and to whom."""
-
 import asyncio
 import json
 import uuid
@@ -7,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from gateway.reporting.events import Bus, Event, Lost, Pruned, make_boundary, read_name, render_event
+from gateway.reporting.events import Bus, Event, Lost, Pruned, event_name, make_boundary, render_event
 from gateway.tenants import Tenant
 from tests.toy.agent import Shape, make_session
 from tests.toy.delivery import RawAnswer
@@ -20,7 +18,7 @@ def _pruned(number: int) -> Pruned:
     return Pruned(session_id="c", tenant="t", marks=number, saved_tokens=0)
 
 
-def test_a_boundary_has_the_fields_of_its_source_and_no_other() -> None:
+def test_a_boundary_has_exactly_the_documented_fields() -> None:
     event = json.loads(render_event(make_boundary("c1", "manual", 14_001)))
     assert uuid.UUID(event.pop("uuid")).version == 4
     assert event == {
@@ -34,12 +32,12 @@ def test_a_boundary_has_the_fields_of_its_source_and_no_other() -> None:
 @pytest.mark.parametrize(
     ("tenant", "shown"), [("tenant:team-a", "team-a"), ("key:0123456789abcdef0123", "key:0123456789ab")]
 )
-def test_of_a_key_only_the_beginning_of_its_hash_is_shown(tenant: str, shown: str) -> None:
+def test_a_tenant_without_a_name_is_shown_by_the_beginning_of_its_hash(tenant: str, shown: str) -> None:
     assert Tenant(tenant, None, "default").display_name == shown
 
 
-async def test_a_slow_subscriber_loses_the_oldest_is_told_so_and_holds_up_nobody() -> None:
-    bus = Bus(queue=3)
+async def test_a_slow_subscriber_loses_the_oldest_events_and_delays_no_other() -> None:
+    bus = Bus(most_waiting=3)
     with bus.subscribe() as slow, bus.subscribe() as quick:
         for number in range(5):
             bus.publish(_pruned(number))
@@ -51,7 +49,7 @@ async def test_a_slow_subscriber_loses_the_oldest_is_told_so_and_holds_up_nobody
     bus.publish(_pruned(6))
 
 
-async def test_who_waits_gets_the_next_one() -> None:
+async def test_a_waiting_subscriber_gets_the_next_event() -> None:
     bus = Bus()
     with bus.subscribe() as subscription:
         waiting = asyncio.create_task(subscription.next())
@@ -93,34 +91,34 @@ def _read(event: Event) -> dict[str, Any]:
     return fields
 
 
-async def test_each_compaction_is_told_as_a_boundary_and_with_all_that_is_known() -> None:
+async def test_each_compaction_is_published_as_a_boundary_and_with_every_detail() -> None:
     toy = ToyUpstream(window=16_000)
     run, heard = await _play(toy, 30)
-    names = [read_name(event) for event in heard]
+    names = [event_name(event) for event in heard]
     assert run.failed == [] and names.count("compact_boundary") == names.count("session.compacted") > 0
     conversation = run.answers[-1].header("x-gateway-conversation")
     boundary = _read(heard[names.index("compact_boundary")])
     assert boundary["session_id"] == conversation and boundary["compact_metadata"]["trigger"] == "auto"
     told = _read(heard[names.index("session.compacted")])
     assert told["sessionID"] == conversation and told["kind"] == "summary"
-    # By upstream's own count: it was prepared after an answer, between the soft line and the window.
+    # Counted by upstream: it was prepared after a response, between the soft threshold and the window.
     assert told["pre_tokens"] == boundary["compact_metadata"]["pre_tokens"]
     assert 8_000 <= told["pre_tokens"] <= 16_000
     assert 0 < told["post_tokens"] < told["pre_tokens"]
 
 
-async def test_refusals_failures_and_digests_are_told_without_a_word_of_anybody() -> None:
+async def test_refusals_failures_and_digests_are_published_without_text_of_the_conversation() -> None:
     toy = ToyUpstream(window=16_000)
     toy.summary_failures = [RawAnswer(status=500, pieces=(b"{}",))] * 2
     run, heard = await _play(toy, 60, is_known=False)
-    by_name = {read_name(event): _read(event) for event in reversed(heard)}
+    by_name = {event_name(event): _read(event) for event in reversed(heard)}
     assert run.failed == []
     overflow, failed = by_name["overflow"], by_name["compaction_failed"]
     assert (overflow["kind"], overflow["retried"], overflow["context"]) == ("tokens", True, 16_000)
     assert (failed["kind"], failed["reason"], failed["trigger"]) == ("summary", "status 500", "auto")
-    kinds = {_read(event)["kind"] for event in heard if read_name(event) == "session.compacted"}
+    kinds = {_read(event)["kind"] for event in heard if event_name(event) == "session.compacted"}
     assert kinds == {"summary", "digest"}
-    # The session's texts are drawn from words; ids, names, numbers are all that an event holds.
+    # The texts of the session are made of words. An event holds ids, names and numbers only.
     texts = {value for event in heard for value in _read(event).values() if isinstance(value, str)}
     assert all(len(text) <= 40 and text.count(" ") <= 1 for text in texts)
     assert not any(fact.token in str(texts) for fact in make_session(60, 3).facts)
@@ -128,11 +126,11 @@ async def test_refusals_failures_and_digests_are_told_without_a_word_of_anybody(
     assert overflow["tenant"].startswith("key:") and len(overflow["tenant"]) == len("key:") + 12
 
 
-async def test_a_pruning_is_told_once() -> None:
+async def test_a_pruning_is_published_once() -> None:
     toy = ToyUpstream(window=64_000)
     more = "policies:\n  default:\n    pruning: {protect_tokens: 2000, minimum_tokens: 2000, eager: true}\n"
     run, heard = await _play(toy, 16, more)
     plans = [answer.header("x-gateway-plan") for answer in run.answers]
-    prunings = [_read(event) for event in heard if read_name(event) == "pruned"]
+    prunings = [_read(event) for event in heard if event_name(event) == "pruned"]
     assert 0 < len(prunings) < plans.count("pruned")
     assert all(event["marks"] > 0 and event["saved_tokens"] > 0 for event in prunings)

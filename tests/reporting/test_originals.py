@@ -1,5 +1,3 @@
-"""Lists of what was taken out: written, read back, and never believed where they are not whole."""
-
 import zlib
 from pathlib import Path
 from typing import Any
@@ -12,34 +10,46 @@ from gateway.conversations.turn import Turn
 from gateway.core.compaction.cut import Cut
 from gateway.core.history.pivot import Mark
 from gateway.core.policy import Originals, Policy
-from gateway.reporting.originals import Original, OriginalsArchive, RemovedMessages, parse_taken, render_taken
+from gateway.reporting.originals import (
+    Original,
+    OriginalsArchive,
+    RemovedMessages,
+    parse_removed,
+    render_removed,
+)
 from gateway.store import Store, StoreError
 from gateway.store.disk import DiskStore
 from gateway.store.memory import MemoryStore
 from tests.builders.chat import JSON, make_batch, make_pivot, make_turn, read, render, render_message
+from tests.builders.state import make_store
 
-_TAKEN = RemovedMessages(owner="t", created_seconds=1.5, kind="prune", originals=[Original(3, 20, "ab")])
+_REMOVED = RemovedMessages(owner="t", created_seconds=1.5, kind="prune", originals=[Original(3, 20, "ab")])
 
 
-def test_what_is_written_is_read_back() -> None:
-    assert parse_taken(render_taken(_TAKEN)) == _TAKEN
+def test_a_list_written_by_the_version_before_is_read() -> None:
+    written = b'{"version":1,"owner":"t","created_seconds":1.5,"kind":"prune","originals":[[3,20,"ab"]]}'
+    assert parse_removed(written) == _REMOVED
+
+
+def test_a_rendered_list_is_parsed_back() -> None:
+    assert parse_removed(render_removed(_REMOVED)) == _REMOVED
 
 
 @pytest.mark.parametrize(
     ("part", "instead"),
     [(b'"version":1', b'"version":2'), (b'"prune"', b'"other"'), (b"[3,", b'["3",'), (b'"owner"', b'"x"')],
 )
-def test_what_is_not_of_this_form_is_none(part: bytes, instead: bytes) -> None:
-    whole = render_taken(_TAKEN)
-    assert part in whole and parse_taken(whole.replace(part, instead)) is None
+def test_a_list_of_another_form_is_none(part: bytes, instead: bytes) -> None:
+    whole = render_removed(_REMOVED)
+    assert part in whole and parse_removed(whole.replace(part, instead)) is None
 
 
 @given(st.binary())
-def test_no_bytes_make_it_raise(data: bytes) -> None:
-    assert parse_taken(data) is None
+def test_parsing_never_raises(data: bytes) -> None:
+    assert parse_removed(data) is None
 
 
-# JOINED: What is kept of what was taken out, where it begins, and what becomes of damage.
+# The archive.
 
 _TALK: list[JSON] = [
     {"role": "user", "content": "Fix it."},
@@ -54,12 +64,6 @@ _TALK: list[JSON] = [
 ]
 
 
-async def make_store() -> MemoryStore:
-    store = MemoryStore()
-    await store.open()
-    return store
-
-
 def talk(messages: int, conversation: str = "c", **fields: Any) -> Turn:
     return make_turn(read(render(_TALK[:messages])), conversation_id=conversation, **fields)
 
@@ -68,16 +72,16 @@ def cut_at(start: int, covers: int) -> Cut:
     return Cut(base=None, start=start, covers=covers, replaced_tokens=100, cap_tokens=50, opening_chars=None)
 
 
-def fold(archive: OriginalsArchive, turn: Turn, start: int, covers: int, **fields: Any) -> None:
+def compact(archive: OriginalsArchive, turn: Turn, start: int, covers: int, **fields: Any) -> None:
     pivot = make_pivot(turn.received.conversation, covers, **fields)
-    archive.keep_folded(turn, cut_at(start, covers), pivot)
+    archive.keep_compacted(turn, cut_at(start, covers), pivot)
 
 
 async def read_positions(archive: OriginalsArchive, conversation: str = "c") -> list[list[int]]:
     """Of each list, the oldest first."""
     await archive.finish()
     lists = await read_lists(archive, conversation)
-    return [[original.position for original in taken.originals] for taken in lists[::-1]]
+    return [[original.position for original in removed.originals] for removed in lists[::-1]]
 
 
 async def read_lists(archive: OriginalsArchive, conversation: str = "c") -> list[RemovedMessages]:
@@ -85,65 +89,65 @@ async def read_lists(archive: OriginalsArchive, conversation: str = "c") -> list
     return (await archive.list(conversation, 1_000)).lists
 
 
-async def test_the_first_list_holds_all_that_a_pivot_stands_for_and_the_next_what_is_new() -> None:
+async def test_the_first_list_holds_all_that_a_pivot_covers_and_the_next_only_new_messages() -> None:
     archive = OriginalsArchive(await make_store(), keep_seconds=60)
-    # A fork or a restart: somebody else folded up to 3.
-    fold(archive, talk(9), 3, 5)
-    fold(archive, talk(13), 5, 7)
+    # As after a restart: the messages up to 3 were compacted before.
+    compact(archive, talk(9), 3, 5)
+    compact(archive, talk(13), 5, 7)
     assert await read_positions(archive) == [[1, 2, 3, 4], [5, 6]]
 
 
-async def test_a_summary_of_what_a_digest_covered_names_all_that_it_was_made_of() -> None:
+async def test_a_summary_in_place_of_a_digest_lists_all_messages_that_it_replaces() -> None:
     archive = OriginalsArchive(await make_store(), keep_seconds=60)
-    fold(archive, talk(9), 1, 5, is_digest=True)
-    fold(archive, talk(13), 1, 7)
+    compact(archive, talk(9), 1, 5, is_digest=True)
+    compact(archive, talk(13), 1, 7)
     assert await read_positions(archive) == [[1, 2, 3, 4], [1, 2, 3, 4, 5, 6]]
-    assert [taken.kind for taken in await read_lists(archive)] == ["summary", "digest"]
+    assert [removed.kind for removed in await read_lists(archive)] == ["summary", "digest"]
 
 
-async def test_an_opening_that_is_cut_is_kept_whole() -> None:
+async def test_an_opening_that_is_sent_cut_is_archived_whole() -> None:
     archive = OriginalsArchive(await make_store(), keep_seconds=60)
-    fold(archive, talk(9), 1, 3)
-    fold(archive, talk(9), 3, 5, opening_chars=4)
+    compact(archive, talk(9), 1, 3)
+    compact(archive, talk(9), 3, 5, opening_chars=4)
     assert await read_positions(archive) == [[1, 2], [0, 1, 2, 3, 4]]
 
 
-async def test_another_history_under_the_same_name_begins_anew() -> None:
+async def test_an_edited_history_is_archived_from_its_beginning() -> None:
     archive = OriginalsArchive(await make_store(), keep_seconds=60)
-    fold(archive, talk(9), 1, 5)
+    compact(archive, talk(9), 1, 5)
     edited = [*_TALK[:2], {"role": "user", "content": "No, otherwise."}, *_TALK[3:]]
-    fold(archive, make_turn(read(render(edited))), 5, 7)
+    compact(archive, make_turn(read(render(edited))), 5, 7)
     assert await read_positions(archive) == [[1, 2, 3, 4], [1, 2, 3, 4, 5, 6]]
 
 
-async def test_the_marked_messages_of_a_batch_are_kept() -> None:
+async def test_the_marked_messages_of_a_batch_are_archived() -> None:
     archive = OriginalsArchive(await make_store(), keep_seconds=60)
     turn = talk(9)
-    archive.keep_marked(turn, make_batch(turn.received.conversation, [Mark(2), Mark(6, 20)]))
+    archive.keep_pruned(turn, make_batch(turn.received.conversation, [Mark(2), Mark(6, 20)]))
     assert await read_positions(archive) == [[2, 6]]
-    (taken,) = await read_lists(archive)
-    raws = [await archive.read("c", original.digest) for original in taken.originals]
+    (removed,) = await read_lists(archive)
+    raws = [await archive.read("c", original.digest) for original in removed.originals]
     assert raws == [render_message(_TALK[2]), render_message(_TALK[6])]
 
 
-async def test_the_newest_lists_are_listed_first_and_it_says_how_many_there_are_beyond() -> None:
+async def test_the_newest_lists_come_first_and_the_others_are_counted() -> None:
     archive = OriginalsArchive(await make_store(), keep_seconds=60)
     for covers in (3, 5, 7):
-        fold(archive, talk(13), covers - 2, covers)
+        compact(archive, talk(13), covers - 2, covers)
     await archive.finish()
     for most, wanted in ((0, [6]), (3, [6]), (4, [6, 4]), (6, [6, 4, 2])):
         listing = await archive.list("c", most)
-        assert [taken.originals[-1].position for taken in listing.lists] == wanted
+        assert [removed.originals[-1].position for removed in listing.lists] == wanted
         assert listing.left_off == 3 - len(wanted)
 
 
-async def test_a_policy_says_for_how_long() -> None:
+async def test_the_policy_decides_how_long_originals_are_kept() -> None:
     now = 1_000_000.0
     store = MemoryStore(clock=lambda: now)
     await store.open()
     archive = OriginalsArchive(store, keep_seconds=86_400)
-    fold(archive, talk(9, policy=Policy(originals=Originals(days=3))), 1, 5)
-    fold(archive, talk(9, conversation="d"), 1, 5)
+    compact(archive, talk(9, policy=Policy(originals=Originals(days=3))), 1, 5)
+    compact(archive, talk(9, conversation="d"), 1, 5)
     assert await read_positions(archive, "c") == await read_positions(archive, "d") == [[1, 2, 3, 4]]
     now += 2 * 86_400
     assert await read_positions(archive, "c") == [[1, 2, 3, 4]]
@@ -153,13 +157,13 @@ async def test_a_policy_says_for_how_long() -> None:
 
 
 @pytest.mark.parametrize("damage", ["cut off", "not compressed", "another message", "gone"])
-async def test_a_damaged_original_is_one_that_is_not_there(damage: str) -> None:
+async def test_a_damaged_original_is_none(damage: str) -> None:
     store = await make_store()
     archive = OriginalsArchive(store, keep_seconds=60)
-    fold(archive, talk(9), 1, 5)
+    compact(archive, talk(9), 1, 5)
     await archive.finish()
-    (taken,) = await read_lists(archive)
-    key = f"original:{taken.originals[0].digest}"
+    (removed,) = await read_lists(archive)
+    key = f"original:{removed.originals[0].digest}"
     whole = await store.read(key) or b""
     assert zlib.decompress(whole) == render_message(_TALK[1])
     instead = {
@@ -171,8 +175,8 @@ async def test_a_damaged_original_is_one_that_is_not_there(damage: str) -> None:
         store.write(key, instead[damage], keep_seconds=60)
     else:
         store.delete(key)
-    assert await archive.read("c", taken.originals[0].digest) is None
-    assert await archive.read("c", taken.originals[1].digest) == render_message(_TALK[2])
+    assert await archive.read("c", removed.originals[0].digest) is None
+    assert await archive.read("c", removed.originals[1].digest) == render_message(_TALK[2])
 
 
 @pytest.mark.parametrize("damage", [b"", b"x", zlib.compress(b'{"owner":'), zlib.compress(b"\xff")])
@@ -180,15 +184,15 @@ async def test_a_damaged_list_is_left_out(damage: bytes) -> None:
     store = await make_store()
     archive = OriginalsArchive(store, keep_seconds=60)
     store.write(f"taken:c:{0:016x}", damage, keep_seconds=60)
-    fold(archive, talk(9), 1, 5)
+    compact(archive, talk(9), 1, 5)
     assert await read_positions(archive) == [[1, 2, 3, 4]]
-    (taken,) = await read_lists(archive)
-    assert await archive.read("c", taken.originals[0].digest) is not None
+    (removed,) = await read_lists(archive)
+    assert await archive.read("c", removed.originals[0].digest) is not None
     assert await archive.read("c", "0" * 64) is None
 
 
 class _FullStore(MemoryStore):
-    """Takes so many durable writes, and no more."""
+    """Accepts a number of durable writes and no more."""
 
     def __init__(self, room: int) -> None:
         super().__init__()
@@ -201,31 +205,33 @@ class _FullStore(MemoryStore):
         await super().write_durably(key, value, keep_seconds=keep_seconds)
 
 
-async def test_a_list_never_names_what_could_not_be_written(caplog: pytest.LogCaptureFixture) -> None:
-    # Two pieces and the list.
+async def test_a_list_never_names_an_original_that_could_not_be_written(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    # Two slices and the list.
     long_talk = [{"role": "user", "content": "x" * 300_000 + str(number)} for number in range(9)]
     turn = make_turn(read(render([_TALK[0], _TALK[1], *long_talk])))
     for room in range(4):
         store = _FullStore(room)
         await store.open()
         archive = OriginalsArchive(store, keep_seconds=60)
-        fold(archive, turn, 1, 10)
-        fold(archive, turn, 1, 10)
+        compact(archive, turn, 1, 10)
+        compact(archive, turn, 1, 10)
         assert await read_positions(archive) == ([list(range(1, 10))] if room == 3 else [])
-    # Once for each archive, however often it happens.
+    # Logged once for each archive.
     assert caplog.text.count("originals are not kept") == 4
 
 
-async def test_a_long_history_comes_back_whole_from_the_disk(tmp_path: Path) -> None:
+async def test_a_long_history_is_read_back_whole_from_the_disk(tmp_path: Path) -> None:
     texts = [str(number) * (1 + number % 7 * 40_000) for number in range(60)]
     messages: list[JSON] = [_TALK[0], _TALK[1], *({"role": "user", "content": text} for text in texts)]
     turn = make_turn(read(render(messages)))
     store: Store = DiskStore(tmp_path / "store", linger_seconds=0.01)
     await store.open()
     archive = OriginalsArchive(store, keep_seconds=60)
-    fold(archive, turn, 1, 61)
+    compact(archive, turn, 1, 61)
     await archive.finish()
-    (taken,) = await read_lists(archive)
-    raws = [await archive.read("c", original.digest) for original in taken.originals]
+    (removed,) = await read_lists(archive)
+    raws = [await archive.read("c", original.digest) for original in removed.originals]
     await store.close()
     assert raws == [render_message(message) for message in messages[1:61]]
