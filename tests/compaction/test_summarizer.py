@@ -8,7 +8,7 @@ from gateway.conversations.turn import Turn
 from gateway.core.compaction.request import CompactionRequest, CompactionResult
 from gateway.core.limits.model_limits import Limits
 from gateway.core.policy import Summary
-from gateway.hooks import PreCompact, Say, SessionStart
+from gateway.hooks import HookReply, PreCompact, SessionStart
 from tests.builders.chat import JSON, read, render
 from tests.builders.compaction import (
     SUMMARIZING,
@@ -32,11 +32,11 @@ _CHEAPER = replace(SUMMARIZING, summary=Summary(model_map=(("toy", "small"),)))
 class ToyHook:
     name = "toy"
 
-    def __init__(self, said: Say) -> None:
+    def __init__(self, said: HookReply) -> None:
         self._said = said
         self.asked: list[PreCompact] = []
 
-    async def ask(self, before: PreCompact) -> Say:
+    async def ask(self, before: PreCompact) -> HookReply:
         self.asked.append(before)
         return self._said
 
@@ -135,7 +135,7 @@ async def test_facts_that_a_summary_leaves_out_are_listed_below_it() -> None:
 
 
 async def test_a_veto_is_a_failure_without_a_call() -> None:
-    hook = ToyHook(Say(veto=True))
+    hook = ToyHook(HookReply(veto=True))
     async with compaction_parts(hooks=(hook,)) as parts:
         result = await summarize(parts)
         assert parts.model.calls == []
@@ -143,7 +143,7 @@ async def test_a_veto_is_a_failure_without_a_call() -> None:
 
 
 async def test_a_hook_learns_who_asks_and_how_large_the_conversation_is() -> None:
-    hook = ToyHook(Say())
+    hook = ToyHook(HookReply())
     request = CompactionRequest(reason="manual", calls=8, trigger="manual", instructions="Keep names.")
     async with compaction_parts(hooks=(hook,)) as parts:
         await summarize(parts, request=request)
@@ -152,10 +152,12 @@ async def test_a_hook_learns_who_asks_and_how_large_the_conversation_is() -> Non
 
 
 async def test_the_model_is_told_what_hooks_add() -> None:
-    hook = ToyHook(Say(prompt="Say it briefly.", instructions="Keep numbers.", context=("Branch: main",)))
+    hook = ToyHook(
+        HookReply(prompt="HookReply it briefly.", instructions="Keep numbers.", context=("Branch: main",))
+    )
     async with compaction_parts(hooks=(hook,)) as parts:
         await summarize(parts)
         (call,) = parts.model.calls
     prompt = call["messages"][-1]["content"]
-    assert "Say it briefly." in prompt and "Summarize." not in prompt
+    assert "HookReply it briefly." in prompt and "Summarize." not in prompt
     assert "Keep numbers.\n\nBranch: main" in prompt
