@@ -113,7 +113,7 @@ class Gateway:
         if request.is_late:
             error = RequestRefused(503, "The gateway is shutting down; try again.", kind="server_error")
             return send_local_response(request, error.status, render_error(path, error), {"Retry-After": "1"})
-        return await self._parts.pipeline.proxy.answer(request)
+        return await self._parts.pipeline.proxy.respond(request)
 
 
 async def start_gateway(settings: Settings) -> Gateway:

@@ -67,6 +67,18 @@ class Recognizer:
         self._anchors: dict[Anchor, list[int]] = {}
         self._next_number = 0
 
+    @property
+    def kept_bodies(self) -> int:
+        return len(self._bodies)
+
+    @property
+    def bodies_bytes(self) -> int:
+        return self._bodies.size_bytes
+
+    @property
+    def facts_bytes(self) -> int:
+        return self._facts.size_bytes
+
     def recognize(self, tenant: str, form: WireFormat, data: bytes) -> Received:
         """Raises Unreadable for a body that is not of the format."""
         match = self._find(tenant, form.name, data)
@@ -223,7 +235,3 @@ def _weigh(messages: Sequence[Message]) -> int:
     for message in messages:
         calls += len(message.calls) + len(message.results)
     return _MESSAGE_WEIGHT_BYTES * len(messages) + _CALL_WEIGHT_BYTES * calls
-
-
-def list_fingerprints(messages: Sequence[Message]) -> list[bytes]:
-    return [message.fingerprint for message in messages]

@@ -38,7 +38,7 @@ class Proxy:
     overflow_retry: OverflowRetry
     relay: Relay
 
-    async def answer(self, request: Request) -> Response | None:
+    async def respond(self, request: Request) -> Response | None:
         """Every request of the data port ends here. Raises only ConnectionError, where the client hung up."""
         client = Responder(request, self.settings.keepalive)
         try:

@@ -7,7 +7,7 @@ from typing import Final
 import msgspec
 
 from gateway.conversations import cleared_results
-from gateway.conversations.recognizer import Received, Recognizer, list_fingerprints
+from gateway.conversations.recognizer import Received, Recognizer
 from gateway.conversations.stored_responses import StoredResponses
 from gateway.conversations.turn import OnEvent, Turn
 from gateway.core.errors import Unreadable
@@ -174,7 +174,8 @@ class TurnBuilder:
 
     def _choose_scope(self, upstream: str, received: Received) -> str:
         """Kept: it only changes when the tools or the leading block do."""
-        envelope, leading = received.body.envelope, list_fingerprints(received.conversation.leading)
+        envelope = received.body.envelope
+        leading = [message.fingerprint for message in received.conversation.leading]
         key: tuple[str | bytes, ...] = (upstream, envelope.model, envelope.tools, envelope.system, *leading)
         scope = self._scopes.get(key)
         if scope is None:

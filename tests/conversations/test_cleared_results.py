@@ -111,7 +111,7 @@ async def test_a_client_that_clears_results_keeps_its_pivot_and_its_id(text: str
     assert (head.tools, head.prompt_tokens, head.batches) == (_TOOLS, 0, ())
 
 
-async def test_after_a_restart_it_is_found_and_the_new_id_names_the_old_one() -> None:
+async def test_the_pivot_is_found_after_a_restart_and_the_new_id_names_the_old_one() -> None:
     store = await make_store()
     pivot = await compact(make_state(store), _WHOLE)
     state = make_state(store)
@@ -122,7 +122,7 @@ async def test_after_a_restart_it_is_found_and_the_new_id_names_the_old_one() ->
     assert head is not None and (head.conversation, head.tools) == ("c", "")
 
 
-async def test_what_was_found_is_there_after_a_restart() -> None:
+async def test_a_pivot_that_was_found_again_survives_a_restart() -> None:
     store = await make_store()
     before = make_state(store)
     pivot = await compact(before, _WHOLE)
@@ -136,7 +136,7 @@ async def test_what_was_found_is_there_after_a_restart() -> None:
     assert known is not None and known.summary == pivot.summary
 
 
-async def test_more_results_may_go_later() -> None:
+async def test_a_client_may_clear_more_results_later() -> None:
     state = make_state(await make_store())
     pivot = await compact(state, _WHOLE)
     for gone in (1, 2, 3):
@@ -146,7 +146,7 @@ async def test_more_results_may_go_later() -> None:
         assert head is not None and head.conversation == "c"
 
 
-async def test_of_two_branches_that_went_on_from_it_neither_is_guessed() -> None:
+async def test_the_id_is_a_new_one_if_two_branches_went_on_from_the_pivot() -> None:
     state = make_state(await make_store())
     pivot = await compact(state, _WHOLE, "c")
     other = receive([*_WHOLE, *step(5, "other")])
@@ -157,7 +157,7 @@ async def test_of_two_branches_that_went_on_from_it_neither_is_guessed() -> None
     assert head is not None and (head.conversation, head.tools) == ("c", "")
 
 
-async def test_where_the_cleared_result_may_be_either_of_two_no_pivot_is_used() -> None:
+async def test_no_pivot_is_used_if_the_cleared_result_may_be_either_of_two() -> None:
     state = make_state(await make_store())
     await compact(state, talk("one", "two", "three", "four"), "c")
     second = await compact(state, talk("one", "other", "three", "four"), "d")
@@ -174,7 +174,7 @@ async def test_a_smaller_pivot_is_found_where_the_larger_one_does_not_fit() -> N
     assert is_in_force(state, cleared, await ask(state, cleared), small)
 
 
-async def test_where_only_later_results_went_the_pivot_itself_is_found_again() -> None:
+async def test_the_pivot_itself_is_found_if_only_later_results_were_cleared() -> None:
     store = await make_store()
     pivot = await compact(make_state(store), _WHOLE)
     state = make_state(store)
@@ -199,7 +199,7 @@ async def test_a_head_that_is_nearer_is_left_alone() -> None:
     assert await cleared_results.find(state, longer, "s", nearer, _OWN) is None
 
 
-async def test_without_its_record_or_its_pivot_there_is_none() -> None:
+async def test_nothing_is_found_without_the_record_or_the_pivot() -> None:
     cleared = talk(_CLEARED, "two", "three", "four", "five", "six")
     for prefix in ("outline:", "pivot:"):
         store = await make_store()
@@ -265,7 +265,7 @@ async def test_another_tenant_finds_nothing() -> None:
 
 
 @given(conversations(min_turns=3), st.data())
-async def test_what_is_put_in_force_always_stands_for_the_messages_that_it_covers(
+async def test_an_active_pivot_always_stands_for_the_messages_that_it_covers(
     messages: list[JSON], data: st.DataObject
 ) -> None:
     """Any results cleared, and perhaps one message changed: it is found if none that it covers changed."""

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.conversations.recognizer import Received, Recognizer, list_fingerprints
+from gateway.conversations.recognizer import Received, Recognizer
 from gateway.core.errors import Unreadable
 from gateway.wire.formats.chat import CHAT
 from gateway.wire.formats.messages import MESSAGES
@@ -117,7 +117,7 @@ _REPLY = {"role": "assistant", "content": "y" * 200}
         b',{"role":"user","content":"y"},',
     ],
 )
-def test_what_follows_a_known_beginning_is_checked_as_strictly_as_a_whole_body(added: bytes) -> None:
+def test_a_continuation_is_checked_as_strictly_as_a_whole_body(added: bytes) -> None:
     recognizer = make_recognizer()
     body = render([_LONG, _REPLY, _LONG], 1)
     recognizer.recognize("t", CHAT, body)
@@ -155,7 +155,7 @@ def test_what_follows_a_known_beginning_is_checked_as_strictly_as_a_whole_body(a
         b'\xef\xbb\xbf{"messages":[]}',
     ],
 )
-def test_a_body_that_is_not_what_it_should_be_is_unreadable(body: bytes) -> None:
+def test_a_body_that_is_not_of_the_format_is_unreadable(body: bytes) -> None:
     with pytest.raises(Unreadable):
         make_recognizer().recognize("t", CHAT, body)
 
@@ -199,7 +199,7 @@ def test_the_leading_block_may_change_and_the_chain_does_not() -> None:
     recognizer = make_recognizer()
     first, second = (recognizer.recognize("t", CHAT, render(talk)).conversation for talk in talks)
     assert first.chain == second.chain
-    assert list_fingerprints(first.leading) != list_fingerprints(second.leading)
+    assert first.leading != second.leading
 
 
 @given(st.data())
@@ -211,9 +211,8 @@ def test_the_memory_stays_within_its_bounds_under_any_load(data: st.DataObject) 
         talk = [{"role": "user", "content": f"{number % 7} " * 40}] * data.draw(st.integers(1, 9))
         body = render([*talk, {"role": "user", "content": str(number)}])
         assert_same(recognizer.recognize("t", CHAT, body), body)
-        assert recognizer._bodies.size_bytes <= bounds[0]
-        assert recognizer._facts.size_bytes <= bounds[1]
-        assert sum(map(len, recognizer._anchors.values())) == len(recognizer._bodies)
+        assert recognizer.bodies_bytes <= bounds[0]
+        assert recognizer.facts_bytes <= bounds[1]
 
 
 def test_many_different_conversations_leave_no_more_behind_than_their_bound() -> None:
@@ -252,7 +251,7 @@ def test_a_mark_that_moves_to_the_newest_message_makes_no_branch(messages: list[
         body = messages_conversations.render(marked, frame)
         found = recognizer.recognize("t", MESSAGES, body)
         assert found.conversation.chain == messages_conversations.read(body).conversation.chain
-        kept.append(len(recognizer._bodies))
+        kept.append(recognizer.kept_bodies)
     # The first message is the last one, too: nothing is shared with it. Where its power of two crosses into
     # the message that changes, a body is read whole, and kept beside the one before.
     crossings = len(body).bit_length() - 6

@@ -52,7 +52,7 @@ def read_input(body: bytes) -> list[object]:
     return [item.get("content") for item in json.loads(body)["input"]]
 
 
-def test_a_chain_of_answers_is_written_out_from_its_beginning() -> None:
+def test_a_chain_of_responses_is_written_out_from_its_beginning() -> None:
     memory = make_memory(1 << 20)
     answer(memory, _FIRST, "a")
     answer(memory, go_on("a"), "b", text="said again")
@@ -74,7 +74,7 @@ def test_single_items_are_known_by_their_ids() -> None:
     assert read_input(write_out(memory, body)) == ["said"]
 
 
-def test_nothing_of_one_tenant_is_known_to_another() -> None:
+def test_a_response_of_one_tenant_is_unknown_to_another() -> None:
     memory = make_memory(1 << 20)
     answer(memory, _FIRST, "a")
     for body in (go_on("a"), b'{"input":[{"type":"item_reference","id":"msg_a"}]}'):
@@ -82,7 +82,7 @@ def test_nothing_of_one_tenant_is_known_to_another() -> None:
         assert received.body.data is body and on_event is None
 
 
-def test_what_one_upstream_keeps_is_unknown_to_another() -> None:
+def test_a_response_of_one_upstream_is_unknown_to_another() -> None:
     """It would have to refuse the name, and cannot read what the other one sealed."""
     memory = make_memory(1 << 20)
     answer(memory, _FIRST, "a")
@@ -91,7 +91,7 @@ def test_what_one_upstream_keeps_is_unknown_to_another() -> None:
         assert write_out(memory, body) is not body
 
 
-def test_what_had_to_make_room_breaks_the_chain_and_costs_nothing_else() -> None:
+def test_an_evicted_response_breaks_its_chain_and_nothing_else() -> None:
     memory = make_memory(6_000)
     answer(memory, _FIRST, "a")
     for number in range(10):
@@ -117,7 +117,7 @@ def test_a_circle_of_names_ends() -> None:
     assert write_out(memory, body) is body
 
 
-def test_what_upstream_does_not_keep_is_written_out_and_not_remembered() -> None:
+def test_a_response_that_upstream_does_not_keep_is_not_kept_here() -> None:
     memory = make_memory(1 << 20)
     answer(memory, _FIRST, "a")
     body = go_on("a").replace(b'"model"', b'"store":false,"model"')
@@ -126,7 +126,7 @@ def test_what_upstream_does_not_keep_is_written_out_and_not_remembered() -> None
     assert on_event is None
 
 
-def test_what_upstream_sealed_names_nothing_and_costs_nothing() -> None:
+def test_an_opaque_item_is_not_a_name_and_is_not_written_out() -> None:
     expanded: list[bytes] = []
 
     def expand(data: bytes, names: StoredNames) -> Expanded | None:

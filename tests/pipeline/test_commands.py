@@ -1,4 +1,4 @@
-"""`/compact` as the last message: the gateway does it, says so in the client's format, and asks nobody."""
+"""`/compact` as the last message: the gateway does it, and says so in the client's format."""
 
 import asyncio
 import dataclasses
@@ -99,7 +99,7 @@ def plans_of(run: Run) -> list[str | None]:
 
 
 @pytest.mark.parametrize("stream", [False, True])
-async def test_the_gateway_compacts_answers_itself_and_asks_upstream_for_the_summary_only(
+async def test_the_gateway_compacts_and_responds_and_upstream_gets_the_summary_call_only(
     stream: bool,
 ) -> None:
     session = make_talk()
@@ -130,7 +130,7 @@ async def test_the_gateway_compacts_answers_itself_and_asks_upstream_for_the_sum
     assert _RESUME not in texts_of(after)
 
 
-async def test_what_is_told_is_what_happens() -> None:
+async def test_the_response_tells_what_was_done() -> None:
     session = make_talk()
     async with ToyUpstream() as toy, running_gateway(make_settings(toy, more=_ON)) as gateway:
         before = await play(gateway, toy, session, 0, _REPORT + 1)
@@ -147,7 +147,7 @@ async def test_what_is_told_is_what_happens() -> None:
     assert counted_after < true_after < counted_after + 1_000
 
 
-async def test_a_client_that_drops_command_and_answer_goes_on_compacted_in_the_same_conversation() -> None:
+async def test_a_client_that_drops_command_and_response_goes_on_compacted_in_the_same_conversation() -> None:
     session = make_talk()
     async with ToyUpstream() as toy, running_gateway(make_settings(toy, more=_ON)) as gateway:
         before = await play(gateway, toy, session, 0, _REPORT + 1)
@@ -158,7 +158,7 @@ async def test_a_client_that_drops_command_and_answer_goes_on_compacted_in_the_s
     assert len(identities) == 1
 
 
-async def test_the_tail_of_a_policy_stays_and_a_neutral_text_parts_it_from_the_summary() -> None:
+async def test_the_tail_of_the_policy_stays_and_a_neutral_text_separates_it_from_the_summary() -> None:
     session = make_talk()
     more = "policies: {default: {commands: true, keep: {tail_messages: 4}}}\n"
     async with ToyUpstream() as toy, running_gateway(make_settings(toy, more=more)) as gateway:
@@ -195,7 +195,7 @@ async def test_the_same_command_again_makes_no_second_summary(tmp_path: Path, st
     assert len(toy.summaries) == 1 and set(plans_of(after)) == {"pivot"}
 
 
-async def test_a_retry_while_it_is_under_way_waits_for_the_same_summary_and_another_one_is_told() -> None:
+async def test_a_retry_waits_for_the_summary_under_way_and_another_command_is_told_of_it() -> None:
     session = make_talk()
     other = with_command(session, {"role": "user", "content": "/compact Keep names."})
     async with ToyUpstream() as toy, running_gateway(make_settings(toy, more=_ON)) as gateway:
@@ -250,7 +250,7 @@ async def test_a_second_command_right_after_the_first_finds_nothing_new() -> Non
     assert set(plans_of(after)) == {"pivot"}
 
 
-async def test_where_there_is_nothing_to_fold_it_says_so() -> None:
+async def test_the_response_says_when_there_is_nothing_to_compact() -> None:
     session = make_session(3, 3)
     async with ToyUpstream() as toy, running_gateway(make_settings(toy, more=_ON)) as gateway:
         alone = dataclasses.replace(session, opening=(_COMMAND,))
@@ -260,7 +260,9 @@ async def test_where_there_is_nothing_to_fold_it_says_so() -> None:
 
 
 @pytest.mark.parametrize("stream", [False, True])
-async def test_when_the_summary_fails_it_says_so_and_the_conversation_goes_on_as_it_was(stream: bool) -> None:
+async def test_a_failed_summary_is_told_and_the_conversation_goes_on_unchanged(
+    stream: bool,
+) -> None:
     session = make_talk()
     async with ToyUpstream() as toy, running_gateway(make_settings(toy, more=_ON)) as gateway:
         before = await play(gateway, toy, session, 0, _REPORT + 1)
@@ -278,7 +280,7 @@ async def test_when_the_summary_fails_it_says_so_and_the_conversation_goes_on_as
     assert again.startswith("Compacted: ")
 
 
-async def test_a_command_that_came_to_nothing_leaves_its_place_to_what_is_said_instead() -> None:
+async def test_a_message_in_place_of_a_command_that_did_nothing_goes_on_in_the_conversation() -> None:
     session = make_talk()
     async with ToyUpstream() as toy, running_gateway(make_settings(toy, more=_ON)) as gateway:
         before = await play(gateway, toy, session, 0, _REPORT + 1)
@@ -300,7 +302,7 @@ async def test_a_conversation_that_was_never_seen_before_can_be_compacted() -> N
     assert len(identities) == 1
 
 
-async def test_it_needs_neither_a_known_window_nor_automatic_compaction() -> None:
+async def test_a_command_needs_neither_a_known_window_nor_automatic_compaction() -> None:
     session = make_talk()
     more = "policies: {default: {commands: true, compaction: {auto: false}}}\n"
     async with ToyUpstream() as toy:
@@ -312,7 +314,7 @@ async def test_it_needs_neither_a_known_window_nor_automatic_compaction() -> Non
     assert told.startswith("Compacted: ") and plans_of(after) == ["pivot"] * 2
 
 
-async def test_whoever_hangs_up_has_it_compacted_all_the_same() -> None:
+async def test_a_client_that_hangs_up_still_gets_its_compaction() -> None:
     session = make_talk()
     async with ToyUpstream() as toy, running_gateway(make_settings(toy, more=_ON)) as gateway:
         await play(gateway, toy, session, 0, _REPORT + 1)
@@ -327,7 +329,7 @@ async def test_whoever_hangs_up_has_it_compacted_all_the_same() -> None:
 
 
 @pytest.mark.parametrize("stream", [False, True])
-async def test_who_has_to_wait_is_kept_waiting_and_then_answered(stream: bool) -> None:
+async def test_a_client_that_waits_gets_keep_alives_and_then_the_response(stream: bool) -> None:
     session = make_talk()
     more = _ON + "keepalive: {after_seconds: 0.1, every_seconds: 0.1}\n"
     async with ToyUpstream() as toy, running_gateway(make_settings(toy, more=more)) as gateway:
@@ -338,7 +340,7 @@ async def test_who_has_to_wait_is_kept_waiting_and_then_answered(stream: bool) -
     assert read_text(answer).startswith("Compacted: ")
 
 
-async def test_who_would_have_to_wait_too_long_is_told_that_it_goes_on() -> None:
+async def test_a_client_that_would_wait_too_long_is_told_that_the_compaction_goes_on() -> None:
     session = make_talk()
     more = "policies: {default: {commands: true, summary: {deadline_seconds: 0.2}}}\n"
     async with ToyUpstream() as toy, running_gateway(make_settings(toy, more=more)) as gateway:
@@ -351,7 +353,7 @@ async def test_who_would_have_to_wait_too_long_is_told_that_it_goes_on() -> None
     assert "under way" in told and plans_of(after) == ["pivot"] * 2
 
 
-async def test_a_summary_that_is_being_made_already_is_waited_for_and_is_not_taken_for_this_one() -> None:
+async def test_a_command_waits_for_an_automatic_compaction_and_then_makes_its_own() -> None:
     """It may have a resume text in it, and not these instructions."""
     session = make_talk()
     more = "policies: {default: {commands: true, compaction: {prune: false}}}\n"
@@ -386,7 +388,7 @@ async def test_only_tenants_whose_policy_allows_it_have_commands() -> None:
     assert [seen.body for seen in toy.chats] == [session.request(_REPORT + 1)]
 
 
-async def test_nobody_has_commands_by_default() -> None:
+async def test_there_are_no_commands_by_default() -> None:
     session = with_command(make_talk())
     async with ToyUpstream() as toy, running_gateway(make_settings(toy)) as gateway:
         assert read_text(await say(gateway, session)) == "Understood."
@@ -423,19 +425,19 @@ def test_a_slash_may_be_escaped() -> None:
     assert b"\\/" in body and find_command(read(body)) == ""
 
 
-def test_a_tool_gives_no_commands() -> None:
+def test_a_tool_result_is_never_a_command() -> None:
     call = {"id": "1", "type": "function", "function": {"name": "look", "arguments": "{}"}}
     said = {"role": "assistant", "content": None, "tool_calls": [call]}
     result = {"role": "tool", "tool_call_id": "1", "content": "/compact"}
     assert find_command(read(render([{"role": "user", "content": "Look."}, said, result]))) is None
 
 
-def test_a_leading_block_alone_is_no_command() -> None:
+def test_a_leading_block_alone_is_not_a_command() -> None:
     assert find_command(read(render([{"role": "system", "content": "/compact"}]))) is None
 
 
 @pytest.mark.parametrize("field", ["is_partial", "is_kept"])
-def test_what_upstream_keeps_takes_no_commands(field: str) -> None:
+def test_there_are_no_commands_where_upstream_keeps_the_conversation(field: str) -> None:
     received = read(render([_COMMAND]))
     change: Any = {field: True}
     envelope = dataclasses.replace(received.body.envelope, **change)

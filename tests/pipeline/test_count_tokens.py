@@ -48,7 +48,7 @@ def session() -> Session:
     return make_session(30, 30, "one_user", 500)
 
 
-async def test_what_is_in_force_is_counted_and_not_what_was_received(session: Session) -> None:
+async def test_a_count_holds_what_would_be_sent_and_not_what_was_received(session: Session) -> None:
     async with opening_room() as room:
         run = await room.play(session)
         assert run.failed == [] and run.summaries
@@ -61,9 +61,7 @@ async def test_what_is_in_force_is_counted_and_not_what_was_received(session: Se
     assert len(counted.body) < len(whole) / 2
 
 
-async def test_what_was_in_force_before_a_restart_is_counted_after_it(
-    session: Session, tmp_path: Path
-) -> None:
+async def test_a_pivot_from_before_a_restart_is_counted_after_it(session: Session, tmp_path: Path) -> None:
     toy = ToyUpstream(window=16_000, bias=1.3)
     async with toy, aiohttp.ClientSession(headers=_HEADERS) as client:
         settings = make_settings(toy, store=f"disk:{tmp_path}/state")
@@ -76,7 +74,7 @@ async def test_what_was_in_force_before_a_restart_is_counted_after_it(
     assert toy.requests[-1].request == run.outgoing[-1].request
 
 
-async def test_where_nothing_is_in_force_the_body_goes_on_as_it_came(session: Session) -> None:
+async def test_without_an_active_pivot_the_body_goes_on_as_it_came(session: Session) -> None:
     """Also one that is far too large for the window: nothing is compacted for a count."""
     whole = session.request(len(session) - 1, _SHAPE)
     async with opening_room() as room:
@@ -94,7 +92,7 @@ async def test_a_pure_relay_counts_what_it_received(session: Session) -> None:
         assert room.toy.requests[-1].body == whole
 
 
-async def test_a_count_is_no_step_of_the_conversation(session: Session) -> None:
+async def test_a_count_is_not_a_turn_of_the_conversation(session: Session) -> None:
     """What the user has typed so far is counted; then another message is sent."""
     first = json.loads(session.request(5, _SHAPE))
     typed = {**first, "messages": [*first["messages"][:-1], {"role": "user", "content": "Perhaps"}]}

@@ -22,7 +22,7 @@ def render(messages: Sequence[dict[str, Any]] = _QUESTION, **fields: Any) -> byt
 
 async def ask(pipeline: Pipeline, request: bytes) -> bytes:
     """What the client gets."""
-    async with open_line(pipeline.proxy.answer) as line:
+    async with open_line(pipeline.proxy.respond) as line:
         await line.send(request)
         await settle()
         return line.written

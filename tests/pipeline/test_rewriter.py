@@ -157,7 +157,7 @@ def test_doing_it_twice_gives_the_same_bytes(data: st.DataObject) -> None:
 
 @few
 @given(st.data())
-def test_clearing_what_is_cleared_changes_nothing(data: st.DataObject) -> None:
+def test_clearing_a_cleared_result_changes_nothing(data: st.DataObject) -> None:
     received = read(data.draw(bodies(min_turns=1)))
     results = [at for at, message in enumerate(received.conversation.messages) if message.results]
     marks = (make_batch(received.conversation, [Mark(at) for at in results]),)
