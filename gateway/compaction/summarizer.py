@@ -121,13 +121,14 @@ class Summarizer:
     async def _ask(self, turn: Turn, fitted: FittedCall, attempts: _Attempts) -> Candidate | None:
         """One call. None if it failed; `attempts` then says why, and what the next one may hold."""
         attempts.made += 1
-        attempts.model = fitted.key.model
+        attempts.model = fitted.model.model
         try:
             reply = await self._client.ask(fitted.call)
         except ModelUnknown as error:
             attempts.rejected = Rejected(str(error))
-            # The conversation's own model is asked instead.
-            attempts.allowed += self._models.note_unknown(turn, fitted.key)
+            if self._models.note_unknown(turn, fitted.model):
+                # The conversation's own model is asked instead.
+                attempts.allowed += 1
             return None
         except UpstreamFailed as error:
             attempts.rejected = Rejected(str(error))

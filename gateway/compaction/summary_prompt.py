@@ -61,8 +61,8 @@ class FittedCall:
     # Tokens of the prompt: estimated with a margin, and by our own count.
     prompt_tokens: int
     raw_tokens: int
-    # Who counts them.
-    key: ServedModel
+    # The model that counts them.
+    model: ServedModel
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -96,9 +96,9 @@ class SummaryCallBuilder:
 
     async def _fit(self, turn: Turn, situation: Situation, cut: Cut, budget: CallBudget) -> FittedCall | None:
         upstream = self._upstreams.find(turn.policy.summary.upstream or "") or turn.upstream
-        key = self._models.choose(turn, upstream.name)
-        ratio = self._choose_ratio(key, situation)
-        limits = await self._load_limits(turn, key)
+        model = self._models.choose(turn, upstream.name)
+        ratio = self._choose_ratio(model, situation)
+        limits = await self._load_limits(turn, model)
         window = (limits.context or NO_LIMIT) - cut.cap_tokens
         most = min(window, limits.input or NO_LIMIT, budget.most_tokens)
         entries = await asyncio.to_thread(read_entries, turn, cut)
@@ -114,26 +114,26 @@ class SummaryCallBuilder:
             prompt = int(raw * ratio)
             if prompt <= most:
                 room = window + part.cap_tokens - prompt
-                call = _make_call(turn, upstream, key.model, parts, cap=part.cap_tokens, room=room)
-                return FittedCall(call, part, quoted, prompt, raw, key)
+                call = _make_call(turn, upstream, model.model, parts, cap=part.cap_tokens, room=room)
+                return FittedCall(call, part, quoted, prompt, raw, model)
         return None
 
     def learn(self, fitted: FittedCall, prompt_tokens: int | None) -> None:
         """Learns from upstream's count of a prompt."""
         ratio = (prompt_tokens or 0) / fitted.raw_tokens
         if is_plausible_ratio(ratio):
-            self._ratios.put(fitted.key, ratio, _RATIO_WEIGHT_BYTES)
+            self._ratios.put(fitted.model, ratio, _RATIO_WEIGHT_BYTES)
 
     def learn_from_refusal(self, fitted: FittedCall, overflow: Overflow) -> None:
         """Learns the summarizer's window, and the size of the prompt that did not fit."""
         self.learn(fitted, overflow.prompt_tokens)
         proven = Limits(context=overflow.context, input=overflow.input)
         if proven.context or proven.input:
-            self._limits.learn(fitted.key, proven)
+            self._limits.learn(fitted.model, proven)
 
-    def _choose_ratio(self, key: ServedModel, situation: Situation) -> float:
+    def _choose_ratio(self, model: ServedModel, situation: Situation) -> float:
         """True per raw tokens, with a margin: by this model's earlier calls, else by the conversation."""
-        known = self._ratios.get(key)
+        known = self._ratios.get(model)
         if known is not None:
             return known * _MARGIN
         margin = _MARGIN if situation.known.is_calibrated else _UNCALIBRATED_MARGIN
@@ -143,13 +143,13 @@ class SummaryCallBuilder:
         estimator = turn.policy.estimator
         return _FRAME_TOKENS + sum([await self._sizer.count(text, estimator) for text in parts])
 
-    async def _load_limits(self, turn: Turn, key: ServedModel) -> Limits:
+    async def _load_limits(self, turn: Turn, model: ServedModel) -> Limits:
         """The long window counts only where the client's own headers ask for it."""
-        is_own = key.upstream == turn.upstream.name
-        if is_own and key.model == turn.model:
+        is_own = model.upstream == turn.upstream.name
+        if is_own and model.model == turn.model:
             return turn.limits
-        is_long = is_own and has_long_window(key.model, turn.raw_headers)
-        return await self._limits.load(key._replace(has_long_window=is_long))
+        is_long = is_own and has_long_window(model.model, turn.raw_headers)
+        return await self._limits.load(model._replace(has_long_window=is_long))
 
 
 def _make_call(

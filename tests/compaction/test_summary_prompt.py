@@ -110,7 +110,7 @@ async def test_a_large_window_takes_all_of_it_in_one_call() -> None:
     call = await fitted(Limits(context=64_000))
     assert (call.cut, len(call.entries)) == (_WHOLE, 10)
     assert call.raw_tokens < call.prompt_tokens < 64_000 - 1_000
-    assert (call.key.owner, call.key.upstream, call.key.model) == ("t", "toy", "toy")
+    assert call.model == ServedModel("t", "toy", "toy")
 
 
 async def test_without_a_known_window_all_of_it_is_quoted() -> None:

@@ -1,0 +1,217 @@
+"""What is planned without counting, and what a decision is given."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from msgspec import structs
+
+from gateway.conversations.recognizer import Received
+from gateway.conversations.turn import Turn
+from gateway.core.history.pivot import Mark
+from gateway.core.history.view import View
+from gateway.core.limits.model_limits import Limits
+from gateway.core.policy import Pruning
+from gateway.core.sizing.estimate import Calibration
+from tests.builders.chat import JSON, make_batch, make_pivot, make_plan, read, render
+from tests.builders.compaction import (
+    LIMITS,
+    SUMMARIZING,
+    CompactionParts,
+    compaction_parts,
+    head_of,
+    receive,
+    talk,
+    turn_of,
+)
+from tests.builders.state import make_store
+
+# 1,000 bytes a turn; the soft threshold of LIMITS lies at 11,200 tokens.
+_SHORT = receive(3, chars=1_000)
+_LONGER = receive(4, chars=1_000)
+_LARGE = receive(20, chars=1_000)
+
+
+def answered(received: Received, tokens: int, longer: Received = _LONGER, **fields: Any) -> Turn:
+    """The next turn, after an answer to the first body that told this usage."""
+    head = head_of(received, prompt_tokens=tokens, output_tokens=0, **fields)
+    return turn_of(longer, head=head)
+
+
+async def is_planned(parts: CompactionParts, turn: Turn) -> bool:
+    return await parts.planner.plan_unmeasured(turn) is not None
+
+
+# Plans without counting
+
+
+async def test_a_small_request_is_planned_without_counting() -> None:
+    async with compaction_parts() as parts:
+        plan = await parts.planner.plan_unmeasured(turn_of(_SHORT))
+    assert plan is not None
+    assert (plan.pivot, plan.batches, plan.new_batch, plan.output) == (None, (), None, None)
+    assert plan.sent == plan.received == int(len(_SHORT.body.data) / 3.5)
+
+
+async def test_a_request_that_may_be_above_the_soft_threshold_is_measured() -> None:
+    async with compaction_parts() as parts:
+        assert not await is_planned(parts, turn_of(_LARGE))
+        assert await is_planned(parts, turn_of(_LARGE, limits=Limits(context=64_000)))
+
+
+async def test_without_a_known_limit_nothing_is_measured() -> None:
+    async with compaction_parts() as parts:
+        assert await is_planned(parts, turn_of(_LARGE, limits=Limits()))
+
+
+async def test_upstreams_usage_bounds_what_came_before_it() -> None:
+    """By its bytes alone the large body might be above the threshold."""
+    longer = receive(21, chars=1_000)
+    async with compaction_parts() as parts:
+        plan = await parts.planner.plan_unmeasured(answered(_LARGE, 5_000, longer))
+        assert not await is_planned(parts, answered(_LARGE, 11_000, longer))
+    assert plan is not None and 5_000 < plan.sent < 5_500
+
+
+async def test_usage_of_another_scope_does_not_count() -> None:
+    turn = answered(_LARGE, 5_000, receive(21, chars=1_000))
+    async with compaction_parts() as parts:
+        assert not await is_planned(parts, structs.replace(turn, scope="other"))
+
+
+async def test_a_picture_is_measured() -> None:
+    picture = {"type": "image_url", "image_url": {"url": "http://x.example/a.png"}}
+    received = read(render([{"role": "user", "content": [picture]}]))
+    async with compaction_parts() as parts:
+        assert not await is_planned(parts, turn_of(received))
+
+
+async def test_a_reply_that_may_have_to_be_clamped_is_measured() -> None:
+    body = render(talk(3, 1_000))[:-1] + b',"max_tokens":14000}'
+    async with compaction_parts() as parts:
+        assert not await is_planned(parts, turn_of(read(body)))
+        assert await is_planned(parts, turn_of(read(body), limits=Limits(context=64_000)))
+
+
+async def test_a_body_near_its_limit_in_bytes_is_measured() -> None:
+    async with compaction_parts() as parts:
+        size = len(_SHORT.body.data)
+        assert not await is_planned(parts, turn_of(_SHORT, limits=replace(LIMITS, body_bytes=size)))
+        assert await is_planned(parts, turn_of(_SHORT, limits=replace(LIMITS, body_bytes=3 * size)))
+
+
+async def test_a_policy_that_prunes_eagerly_is_measured_from_its_minimum_on() -> None:
+    eager = replace(SUMMARIZING, pruning=Pruning(eager=True, minimum_tokens=1_000, minimum_ratio=1.0))
+    async with compaction_parts() as parts:
+        assert not await is_planned(parts, turn_of(_SHORT, eager))
+        assert await is_planned(parts, turn_of(_SHORT, replace(eager, prune=False)))
+
+
+# What is active
+
+
+async def test_the_pivot_and_the_batches_of_the_nearest_head_stay_active() -> None:
+    pivot = make_pivot(_SHORT.conversation, 3, saved_tokens=700)
+    batch = make_batch(_SHORT.conversation, [Mark(4)], saved_tokens=50)
+    turn = answered(_SHORT, 900, pivot=pivot.key, batches=(batch.key,))
+    async with compaction_parts() as parts:
+        await parts.state.pivots.save(pivot)
+        parts.state.pivots.save_batch(batch)
+        plan = await parts.planner.plan_unmeasured(turn)
+    assert plan is not None and (plan.pivot, plan.batches) == (pivot, (batch,))
+    assert plan.received == plan.sent + 750
+
+
+async def test_what_is_active_is_loaded_from_the_store() -> None:
+    pivot = make_pivot(_SHORT.conversation, 3)
+    batch = make_batch(_SHORT.conversation, [Mark(4)])
+    turn = answered(_SHORT, 900, pivot=pivot.key, batches=(batch.key,))
+    store = await make_store()
+    async with compaction_parts(store=store) as parts:
+        await parts.state.pivots.save(pivot)
+        parts.state.pivots.save_batch(batch)
+    async with compaction_parts(store=store) as parts:
+        active = await parts.planner.load_active(turn)
+    assert (active.pivot, list(active.batches), active.is_complete) == (pivot, [batch], True)
+
+
+@pytest.mark.parametrize("missing", [{"pivot": "ab"}, {"batches": ("ab",)}])
+async def test_a_request_is_measured_if_something_of_its_head_is_gone(missing: JSON) -> None:
+    async with compaction_parts() as parts:
+        turn = answered(_SHORT, 900, **missing)
+        assert not (await parts.planner.load_active(turn)).is_complete
+        assert not await is_planned(parts, turn)
+
+
+async def test_a_pivot_of_another_branch_is_not_active() -> None:
+    other = make_pivot(read(render([{"role": "user", "content": "Other."}, *talk(3)])).conversation, 3)
+    async with compaction_parts() as parts:
+        await parts.state.pivots.save(other)
+        active = await parts.planner.load_active(answered(_SHORT, 900, pivot=other.key))
+    assert (active.pivot, active.is_complete) == (None, False)
+
+
+# Situations
+
+
+async def test_a_situation_holds_what_was_measured_and_stored() -> None:
+    pivot, newer = make_pivot(_SHORT.conversation, 3), make_pivot(_SHORT.conversation, 5)
+    turn = answered(_SHORT, 900, pivot=pivot.key)
+    async with compaction_parts() as parts:
+        for each in (newer, pivot):
+            await parts.state.pivots.save(each)
+        parts.state.calibrations.save("t", turn.meter, Calibration(1.5, 3))
+        situation = await parts.planner.gather(turn, may_compact=True, may_digest=True)
+    assert (situation.sticky, list(situation.pivots)) == (pivot, [pivot, newer])
+    assert situation.known.head == turn.head and situation.known.head_view == View(pivot, {})
+    assert situation.known.calibration.ratio == 1.5
+    assert len(situation.sizes.messages) == len(_LONGER.conversation.messages)
+    assert (situation.may_compact, situation.may_digest, situation.token_sizes) == (True, True, None)
+
+
+async def test_a_policy_may_forbid_compactions_and_digests() -> None:
+    async with compaction_parts() as parts:
+        turn = turn_of(_SHORT, replace(SUMMARIZING, auto=False))
+        situation = await parts.planner.gather(turn, may_compact=True, may_digest=True)
+    assert (situation.may_compact, situation.may_digest) == (False, False)
+
+
+async def test_usage_says_nothing_if_something_of_its_head_is_gone() -> None:
+    async with compaction_parts() as parts:
+        situation = await parts.planner.gather(answered(_SHORT, 900, pivot="ab"), may_compact=True)
+    assert (situation.sticky, situation.known.head) == (None, None)
+
+
+async def test_near_a_limit_in_bytes_sizes_include_bytes_and_the_tokens_are_kept() -> None:
+    size = len(_SHORT.body.data)
+    async with compaction_parts() as parts:
+        turn = turn_of(_SHORT, limits=replace(LIMITS, body_bytes=size))
+        situation = await parts.planner.gather(turn, may_compact=True)
+        plain = await parts.planner.gather(turn_of(_SHORT), may_compact=True)
+    assert situation.token_sizes is not None and situation.token_sizes.sizes == plain.sizes
+    assert situation.estimate(View(None, {})).tokens == pytest.approx(16_000, rel=0.01)
+    assert situation.estimate_tokens(View(None, {})) == plain.estimate(View(None, {}))
+
+
+async def test_what_a_plan_sends_is_counted() -> None:
+    pivot = make_pivot(_LARGE.conversation, 39, tokens=200)
+    async with compaction_parts() as parts:
+        whole = await parts.planner.count_sent(turn_of(_LARGE), make_plan())
+        folded = await parts.planner.count_sent(turn_of(_LARGE), make_plan(pivot))
+    assert 5_000 < whole < 5_500
+    assert folded < 600
+
+
+# When to prepare
+
+
+async def test_a_compaction_is_prepared_above_the_soft_threshold_alone() -> None:
+    turn = turn_of(_SHORT)
+    unlimited, summarizing = turn_of(_SHORT, limits=Limits()), turn_of(_SHORT, purpose="summary")
+    assert turn.thresholds is not None
+    soft = turn.thresholds.soft
+    async with compaction_parts() as parts:
+        planner = parts.planner
+        assert [planner.is_past_soft(turn, tokens) for tokens in (soft, soft + 1)] == [False, True]
+        assert not planner.is_past_soft(unlimited, 10**6)
+        assert not planner.is_past_soft(summarizing, 10**6)
