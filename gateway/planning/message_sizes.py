@@ -131,7 +131,7 @@ def _measure_tools(counter: TextCounter, raw: bytes) -> Size:
 def _measure_system(counter: TextCounter, raw: bytes) -> Size:
     """A system prompt was not parsed before; one that cannot be parsed is counted as JSON."""
     try:
-        text = "\n".join(flatten_content(parse_value(raw))[0])
+        text = "\n".join(flatten_content(parse_value(raw)).texts)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         text = raw.decode("utf-8", "replace")
     return Size(FRAME_TOKENS + counter(text), len(text))

@@ -72,7 +72,7 @@ def split_fields_or_text(data: bytes, key: str) -> Fields:
 
 
 def split_items(data: bytes, start: int, end: int) -> list[Slice]:
-    """The items in `data[start:end]`, the rest of an array behind one of its items. Raises Unreadable."""
+    """The items in `data[start:end]`, the rest of an array after one of its items. Raises Unreadable."""
     inside = data[start:end].lstrip(_SPACES)
     if not inside:
         return []

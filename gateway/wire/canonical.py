@@ -7,7 +7,7 @@ Real clients add, move or drop some fields between two requests of one conversat
 import hashlib
 import re
 from collections.abc import Collection, Iterable, Mapping
-from typing import Final, cast
+from typing import Final, NamedTuple, cast
 
 import msgspec
 
@@ -84,10 +84,16 @@ def canonical_part(part: dict[str, object]) -> bytes:
     return encoded if len(encoded) <= 256 else hashlib.sha256(encoded).digest()
 
 
-def flatten_content(content: object) -> tuple[list[str], list[dict[str, object]]]:
+class Content(NamedTuple):
+    texts: list[str]
+    # The parts that are not text.
+    others: list[dict[str, object]]
+
+
+def flatten_content(content: object) -> Content:
     """The texts and the other parts of a `content` value, which is a string, null or a list of parts."""
     if isinstance(content, str):
-        return [content], []
+        return Content([content], [])
     texts: list[str] = []
     others: list[dict[str, object]] = []
     for part in _iter_parts(content):
@@ -96,7 +102,7 @@ def flatten_content(content: object) -> tuple[list[str], list[dict[str, object]]
             texts.append(text)
         else:
             others.append(part)
-    return texts, others
+    return Content(texts, others)
 
 
 def _iter_parts(content: object) -> Iterable[dict[str, object]]:

@@ -18,7 +18,7 @@ from gateway.wire.body import JSON_ERRORS, Fields, Slice, split_fields, split_it
 class Envelope:
     """The fields of a request beside its messages.
 
-    A slice behind the messages is counted from the end of the body (negative, as in Python), so that it stays
+    A slice after the messages is counted from the end of the body (negative, as in Python), so that it stays
     valid while messages are added.
     """
 
@@ -54,7 +54,7 @@ class Envelope:
 Joins = Callable[[bytes, bytes], bool]
 
 
-def never_joins(before: bytes, behind: bytes) -> bool:
+def never_joins(before: bytes, after: bytes) -> bool:
     """Each item of the array is a message."""
     return False
 

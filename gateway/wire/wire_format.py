@@ -130,7 +130,7 @@ class StoredHistory:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WireFormat:
-    # Part of settings and of every fingerprint chain: it never changes.
+    # Part of settings and of every fingerprint chain, so it never changes.
     name: str
     # Where its requests are posted.
     path: str
@@ -146,7 +146,7 @@ class WireFormat:
     # The slice with its results cleared (to the placeholder, the last argument) or shortened.
     render_marked: Callable[[bytes, Mark, str], bytes]
     # The messages that stand for what a pivot covers, as JSON separated by commas. The second argument is the
-    # role of the message behind them.
+    # role of the message after them.
     render_summary: Callable[[Pivot, str], bytes]
     # The usual key of the reply's limit.
     output_key: str

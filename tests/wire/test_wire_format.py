@@ -55,7 +55,7 @@ def with_results() -> st.SearchStrategy[list[JSON]]:
 
 
 def text_of(message: JSON) -> str:
-    return "".join(flatten_content(message.get("content"))[0])
+    return "".join(flatten_content(message.get("content")).texts)
 
 
 @given(with_results(), st.data())

@@ -1,4 +1,4 @@
-"""What the events of a response say about it: usage, finish reason, errors, whether it reached its end.
+"""The facts in the events of a response: usage, finish reason, errors, whether it reached its end.
 
 Reads every shape that upstreams send (docs/design.md, Usage): OpenAI's Chat Completions and its variants,
 Responses, Anthropic's Messages, llama.cpp. Knows nothing of transport or of the reply's text.

@@ -27,15 +27,15 @@ class Reading:
 class ResponseReader:
     """Is fed the chunks that go to the client: streamed or not, compressed or not.
 
-    tell: is called with each event, too.
+    on_event: is called with each event, too.
     """
 
     def __init__(
-        self, content_type: str, content_encoding: str, tell: Callable[[SseEvent], None] | None = None
+        self, content_type: str, content_encoding: str, on_event: Callable[[SseEvent], None] | None = None
     ) -> None:
         self._events = ResponseEvents(content_type, content_encoding)
         self._facts = ResponseFacts()
-        self._tell = tell
+        self._on_event = on_event
         self._pending: list[bytes] = []
         self._pending_bytes = 0
 
@@ -62,8 +62,8 @@ class ResponseReader:
     def _note(self, events: list[SseEvent]) -> None:
         for event in events:
             self._facts.note(event)
-            if self._tell is not None:
-                self._tell(event)
+            if self._on_event is not None:
+                self._on_event(event)
 
 
 def is_complete(events: ResponseEvents, facts: ResponseFacts) -> bool:

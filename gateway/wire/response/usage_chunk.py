@@ -31,22 +31,13 @@ class UsageChunkFilter:
     def feed(self, chunk: bytes) -> bytes:
         """Returns what can be sent now. Whole events without usage are returned as they are, quickly."""
         data = self._rest + chunk
-        if self._held:
-            return self._filter(data)
         end = _find_end_of_events(data)
-        if not end:
+        if self._held or not end or _may_have_usage(data[:end]):
             return self._filter(data)
-        events = data if end == len(data) else data[:end]
-        if _may_have_usage(events):
-            is_amid = self._is_passing or self._is_in_line
-            kept = None if is_amid else _take_out_usage_chunks(events)
-            if kept is None:
-                return self._filter(data)
-            events = kept
         self._begin_event()
         self._is_in_line = False
         self._rest = b""
-        return events if end == len(data) else events + self._filter(data[end:])
+        return data if end == len(data) else data[:end] + self._filter(data[end:])
 
     def finish(self) -> bytes:
         """The bytes held back, unless they are the usage chunk without its blank line."""
@@ -109,19 +100,6 @@ class UsageChunkFilter:
         self._held.clear()
         self._held_bytes = 0
         self._has_extra = self._is_passing = False
-
-
-def _take_out_usage_chunks(events: bytes) -> bytes | None:
-    """The events that are not usage chunks; None if not every event is one line ended by LF."""
-    blocks = events.split(b"\n\n")
-    if b"\r" in events or events.count(b"\n") != 2 * (len(blocks) - 1):
-        return None
-    kept = [
-        block
-        for block in blocks
-        if not (block.startswith(b"data:") and len(block) <= MAX_HELD_BYTES and _is_usage_chunk(block))
-    ]
-    return b"\n\n".join(kept)
 
 
 def _find_end_of_events(data: bytes) -> int:

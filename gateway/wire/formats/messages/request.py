@@ -69,7 +69,7 @@ class _MessageReader:
     def add_block(self, block: object) -> None:
         """Thinking is left out: clients drop it, and the upstream does not read old thinking."""
         if not isinstance(block, dict):
-            self._texts.extend(flatten_content(block)[0])
+            self._texts.extend(flatten_content(block).texts)
             return
         match block:
             case {"type": "text", "text": str(text)}:

@@ -47,8 +47,8 @@ def _is_result(block: object) -> bool:
 
 def _describe_result(block: dict[str, object]) -> TranscriptEntry:
     content = block.get("content")
-    said = _describe("tool", content if isinstance(content, list) else [content])
-    return replace(said, is_result=True)
+    entry = _describe("tool", content if isinstance(content, list) else [content])
+    return replace(entry, is_result=True)
 
 
 def _describe(role: str, blocks: list[object]) -> TranscriptEntry:

@@ -88,9 +88,9 @@ def is_opaque(item: Item) -> bool:
     return kind == "item_reference" or ("compaction" in kind and not kind.endswith("_trigger"))
 
 
-def joins(before: bytes, behind: bytes) -> bool:
+def joins(before: bytes, after: bytes) -> bool:
     """Reasoning and the item after it are one unit (docs/design.md, Validity), if the model produced both."""
     if b'"reasoning"' not in before or kind_of(parse_items(before)[-1]) != "reasoning":
         return False
-    follower = parse_items(behind)[0]
+    follower = parse_items(after)[0]
     return role_of(follower) in ("assistant", "other") and not is_opaque(follower)

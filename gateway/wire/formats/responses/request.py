@@ -10,6 +10,7 @@ from gateway.core.history.message import Call, Message, fingerprint_fields
 from gateway.wire.body import split_fields_or_text
 from gateway.wire.canonical import (
     EMPTY,
+    Content,
     canonical_arguments,
     canonical_part,
     encode_value,
@@ -61,15 +62,15 @@ def parse_message(raw: bytes, key: bytes) -> Message:
         size_bytes=len(raw),
         calls=(Call(*call),) if call is not None else (),
         results=(answered,) if answered is not None else (),
-        has_media=bool(content[1] or output[1]) or kind_of(item) in _IMAGES,
+        has_media=bool(content.others or output.others) or kind_of(item) in _IMAGES,
         is_opaque=is_opaque(item),
     )
 
 
-def _identify(item: Item, content: tuple[list[str], list[dict[str, object]]]) -> list[tuple[bytes, bytes]]:
+def _identify(item: Item, content: Content) -> list[tuple[bytes, bytes]]:
     """The canonical form of kind, role and content. Of reasoning on its own only the kind counts."""
     kind, role = kind_of(item), role_of(item)
-    text = "".join(content[0])
+    text = "".join(content.texts)
     if kind == "reasoning":
         return [(b"kind", b"reasoning")]
     if role == "user":
@@ -77,12 +78,10 @@ def _identify(item: Item, content: tuple[list[str], list[dict[str, object]]]) ->
         text = without_ephemeral_blocks(text).strip()
     name = item.get("role") if kind == "message" and role == "other" else role
     fields = [(b"kind", encode_value(kind)), (b"role", encode_value(name)), (b"text", encode_value(text))]
-    return fields + [(b"part", canonical_part(part)) for part in content[1]]
+    return fields + [(b"part", canonical_part(part)) for part in content.others]
 
 
-def _identify_rest(
-    item: Item, output: tuple[list[str], list[dict[str, object]]]
-) -> list[tuple[bytes, bytes]]:
+def _identify_rest(item: Item, output: Content) -> list[tuple[bytes, bytes]]:
     """The canonical form of the call, its arguments or its output, and of all fields that are not ignored."""
     kind = kind_of(item)
     if kind == "reasoning":
@@ -94,8 +93,8 @@ def _identify_rest(
     arguments = item.get("arguments")
     if arguments is not None:
         fields.append((b"arguments", canonical_arguments(arguments)))
-    fields += [(b"output", encode_value(text)) for text in output[0]]
-    fields += [(b"part", canonical_part(part)) for part in output[1]]
+    fields += [(b"output", encode_value(text)) for text in output.texts]
+    fields += [(b"part", canonical_part(part)) for part in output.others]
     return fields + list_extra_fields(item, _IGNORED_KEYS)
 
 

@@ -11,7 +11,7 @@ from gateway.core.history.transcript import TranscriptEntry
 from gateway.core.sizing.attachments import ATTACHMENT_TOKENS, Attachment
 from gateway.wire.attachments import iter_words, measure_parts
 from gateway.wire.body import parse_raw_fields
-from gateway.wire.canonical import canonical_json, flatten_content
+from gateway.wire.canonical import Content, canonical_json, flatten_content
 from gateway.wire.formats.responses.items import Item, find_answered, kind_of, parse_items
 from gateway.wire.wire_format import SplitResults
 
@@ -42,7 +42,7 @@ def parse_entry(raw: bytes) -> TranscriptEntry:
     *reasoning, item = parse_items(raw)
     if kind_of(item) == "reasoning":
         reasoning.append(item)
-    texts, media = _find_texts(item)
+    texts, media = _find_content(item)
     hidden = [word for thought in reasoning for word in _list_reasoning(thought)]
     media_tokens, words = measure_parts(media, _ATTACHMENTS)
     media_tokens += sum(map(_count_opaque, reasoning))
@@ -61,15 +61,16 @@ def parse_entry(raw: bytes) -> TranscriptEntry:
     )
 
 
-def _find_texts(item: Item) -> tuple[list[str], list[dict[str, object]]]:
+def _find_content(item: Item) -> Content:
     """Texts and other parts of a message, or of an output."""
     if kind_of(item) == "reasoning":
-        return [], []
-    texts, media = flatten_content(item.get("content"))
+        return Content([], [])
+    content = flatten_content(item.get("content"))
     output = flatten_content(item.get("output"))
-    shell = [part for part in output[1] if "stdout" in part or "stderr" in part]
-    texts = [*texts, *output[0], *(word for part in shell for word in iter_words(part))]
-    return texts, [*media, *(part for part in output[1] if part not in shell)]
+    shell = [part for part in output.others if "stdout" in part or "stderr" in part]
+    words = [word for part in shell for word in iter_words(part)]
+    others = [part for part in output.others if part not in shell]
+    return Content([*content.texts, *output.texts, *words], [*content.others, *others])
 
 
 def _list_reasoning(thought: Item) -> list[str]:
