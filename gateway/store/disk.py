@@ -28,6 +28,10 @@ _MAX_QUEUED_BYTES = 64 << 20
 _LINGER_SECONDS = 0.5
 
 
+# Transactions are short. A write that waits longer for another process meets a stuck one.
+_LOCK_SECONDS = 10.0
+
+
 class DiskStore:
     def __init__(
         self,
@@ -36,6 +40,7 @@ class DiskStore:
         max_queued_bytes: int = _MAX_QUEUED_BYTES,
         linger_seconds: float = _LINGER_SECONDS,
         clock: Callable[[], float] = time.time,
+        lock_seconds: float = _LOCK_SECONDS,
         max_bytes: int | None = None,
     ) -> None:
         """max_bytes: on disk; what was written longest ago is dropped first. None: records leave when they
@@ -44,7 +49,12 @@ class DiskStore:
         self._clock = clock
         self._pending = Pending(max_queued_bytes)
         self._writer = Writer(
-            directory, self._pending, linger_seconds=linger_seconds, clock=clock, max_bytes=max_bytes
+            directory,
+            self._pending,
+            linger_seconds=linger_seconds,
+            clock=clock,
+            lock_seconds=lock_seconds,
+            max_bytes=max_bytes,
         )
         self._reader = Reader(self._writer, self._pending, clock)
         self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="store-reader")

@@ -22,8 +22,6 @@ from gateway.store.errors import Damaged, mapped_errors
 from gateway.store.pending import Op
 from gateway.store.record import render_record
 
-# How long a write waits for another process. Transactions are short; a longer wait means a stuck process.
-_LOCK_SECONDS = 10.0
 _SETTINGS = {
     "eviction_policy": "none",  # records leave when they expire
     "size_limit": 1 << 60,
@@ -183,8 +181,9 @@ class Volume:
             raise
 
 
-def open_volume(directory: Path, max_bytes: int | None = None) -> Volume:
-    """max_bytes: None if records leave only when they expire.
+def open_volume(directory: Path, *, lock_seconds: float, max_bytes: int | None = None) -> Volume:
+    """lock_seconds: how long a write waits for another process. max_bytes: None if records leave only when
+    they expire.
 
     Raises Damaged, Locked, or Unusable (cannot be created or written).
     """
@@ -194,7 +193,8 @@ def open_volume(directory: Path, max_bytes: int | None = None) -> Volume:
             directory.parent.mkdir(parents=True, exist_ok=True)
             directory.mkdir(mode=0o700, exist_ok=True)
             _sync_directory(directory.parent)
-        cache = _open_cache(directory, _SETTINGS if max_bytes is None else {**_SETTINGS, **_BOUNDED})
+        settings = _SETTINGS if max_bytes is None else {**_SETTINGS, **_BOUNDED}
+        cache = _open_cache(directory, lock_seconds, settings)
     return Volume(directory, cache, max_bytes)
 
 
@@ -243,10 +243,10 @@ def _check_files(directory: Path) -> None:
         raise Damaged("the database is not a file that can be read")
 
 
-def _open_cache(directory: Path, settings: Mapping[str, object]) -> diskcache.Cache:
+def _open_cache(directory: Path, lock_seconds: float, settings: Mapping[str, object]) -> diskcache.Cache:
     """diskcache makes an attribute of every setting that it finds; unknown ones would replace its methods."""
     try:
-        cache = diskcache.Cache(str(directory), timeout=_LOCK_SECONDS, disk=BytesDisk, **settings)
+        cache = diskcache.Cache(str(directory), timeout=lock_seconds, disk=BytesDisk, **settings)
     except (TypeError, ValueError, KeyError, AttributeError) as error:
         raise Damaged(f"the database cannot be opened: {type(error).__name__}") from error
     if {name for name in vars(cache) if not name.startswith("_")} - _SETTING_NAMES:

@@ -40,13 +40,15 @@ class Writer:
         *,
         linger_seconds: float,
         clock: Callable[[], float],
-        max_bytes: int | None = None,
+        lock_seconds: float,
+        max_bytes: int | None,
     ) -> None:
         self.volume: Volume | None = None
         self._directory = directory
         self._pending = pending
         self._linger_seconds = linger_seconds
         self._clock = clock
+        self._lock_seconds = lock_seconds
         self._max_bytes = max_bytes
         self._has_grown = True
         self._suspect: Volume | None = None
@@ -168,10 +170,13 @@ class Writer:
     def _open(self) -> Volume:
         if self.volume is None:
             try:
-                self.volume = open_volume(self._directory, self._max_bytes)
+                self.volume = self._open_volume()
             except Damaged as error:
                 self.volume = self._open_afresh(None, error)
         return self.volume
+
+    def _open_volume(self) -> Volume:
+        return open_volume(self._directory, lock_seconds=self._lock_seconds, max_bytes=self._max_bytes)
 
     def _replace(self, volume: Volume, error: Damaged) -> None:
         self._drop_volume()
@@ -184,7 +189,7 @@ class Writer:
         with only_process(self._directory):
             if damaged is None or not damaged.is_current():
                 try:
-                    return open_volume(self._directory, self._max_bytes)
+                    return self._open_volume()
                 except Damaged as other:
                     error = other
             self._quarantines += 1
@@ -197,7 +202,7 @@ class Writer:
                 error,
                 place,
             )
-            return open_volume(self._directory, self._max_bytes)
+            return self._open_volume()
 
     def _drop_volume(self) -> None:
         volume, self.volume = self.volume, None

@@ -153,11 +153,11 @@ async def test_a_hook_learns_who_asks_and_how_large_the_conversation_is() -> Non
 
 async def test_the_model_is_told_what_hooks_add() -> None:
     hook = ToyHook(
-        HookReply(prompt="HookReply it briefly.", instructions="Keep numbers.", context=("Branch: main",))
+        HookReply(prompt="Say it briefly.", instructions="Keep numbers.", context=("Branch: main",))
     )
     async with compaction_parts(hooks=(hook,)) as parts:
         await summarize(parts)
         (call,) = parts.model.calls
     prompt = call["messages"][-1]["content"]
-    assert "HookReply it briefly." in prompt and "Summarize." not in prompt
+    assert "Say it briefly." in prompt and "Summarize." not in prompt
     assert "Keep numbers.\n\nBranch: main" in prompt

@@ -4,7 +4,7 @@ from gateway.store.errors import StoreError
 from gateway.store.memory import MemoryStore
 
 
-async def test_what_was_not_used_for_longest_goes_first() -> None:
+async def test_the_least_recently_used_records_are_dropped_first() -> None:
     store = MemoryStore(max_bytes=3 * 1_400)
     await store.open()
     for number in range(3):

@@ -15,7 +15,7 @@ def test_the_newest_write_of_a_key_wins_and_moves_to_the_end() -> None:
     assert [(key, op.value) for key, op in pending.take(**ALL).items()] == [("b", b"2"), ("a", b"3")]
 
 
-def test_what_was_taken_stays_visible_until_it_is_settled() -> None:
+def test_taken_operations_stay_visible_until_they_are_settled() -> None:
     pending = Pending(10_000)
     pending.put("a", Op(b"1", 1.0))
     pending.take(**ALL)
@@ -63,7 +63,7 @@ def test_beyond_the_bound_new_writes_are_refused_and_deletes_are_not() -> None:
     assert pending.put("a5", Op(bytes(1_000), 1.0))
 
 
-def test_a_disk_that_refuses_leaves_the_newest_in_memory() -> None:
+def test_while_the_disk_cannot_be_written_the_newest_stay_in_memory() -> None:
     pending, waiter = Pending(3_000), Future[None]()
     pending.put("a0", Op(bytes(1_000), 1.0, (waiter,)))
     pending.take(**ALL)
@@ -91,7 +91,7 @@ def test_a_write_that_was_replaced_while_it_was_taken_does_not_come_back() -> No
     ]
 
 
-def test_a_closed_queue_takes_nothing_and_knows_what_was_lost() -> None:
+def test_a_closed_queue_accepts_nothing_and_counts_what_was_lost() -> None:
     pending, waiter = Pending(10_000), Future[None]()
     pending.put("a", Op(b"1", 1.0, (waiter,)))
     assert pending.end() == 1

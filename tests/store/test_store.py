@@ -50,7 +50,7 @@ async def flush(store: Store) -> None:
     await store.write_durably("flush:1", b"", keep_seconds=1e6)
 
 
-async def test_what_is_written_is_read_at_once_and_after_the_flush(store: Store) -> None:
+async def test_a_record_is_read_at_once_and_after_the_flush(store: Store) -> None:
     store.write("head:1", b"\x00\xffone", keep_seconds=60)
     assert await store.read("head:1") == b"\x00\xffone"
     await flush(store)
@@ -67,7 +67,7 @@ async def test_values_of_every_size_come_back_whole(store: Store, size: int) -> 
     assert await store.read("head:big") == b"small"
 
 
-async def test_the_first_key_that_exists_answers_in_the_order_asked_for(store: Store) -> None:
+async def test_the_record_of_the_first_key_that_exists_is_read(store: Store) -> None:
     for number in (3, 5, 7):
         store.write(f"head:{number}", b"%d" % number, keep_seconds=60)
     await flush(store)
@@ -80,7 +80,7 @@ async def test_the_first_key_that_exists_answers_in_the_order_asked_for(store: S
     assert await store.read_first([]) is None
 
 
-async def test_a_record_is_gone_when_its_time_is_over(store: Store, clock: Clock) -> None:
+async def test_an_expired_record_is_absent(store: Store, clock: Clock) -> None:
     await store.write_durably("head:short", b"1", keep_seconds=10)
     await store.write_durably("head:long", b"2", keep_seconds=100)
     store.write("head:never", b"3", keep_seconds=0)
@@ -122,7 +122,7 @@ async def test_writes_and_deletes_of_one_key_keep_their_order(store: Store) -> N
     assert await store.read("head:2") == b"2"
 
 
-async def test_a_closed_store_takes_nothing_and_says_so_only_where_it_matters(store: Store) -> None:
+async def test_a_closed_store_ignores_writes_and_refuses_durable_ones(store: Store) -> None:
     await store.close()
     store.write("head:1", b"1", keep_seconds=60)
     store.delete("head:1")
@@ -206,7 +206,7 @@ def test_a_url_names_the_kind_of_store(tmp_path: Path) -> None:
     assert isinstance(open_store(f"disk:{tmp_path}/x"), DiskStore)
 
 
-async def test_a_bounded_store_lies_in_the_same_place_and_knows_nothing_of_the_other(tmp_path: Path) -> None:
+async def test_a_bounded_store_is_in_the_same_place_and_separate(tmp_path: Path) -> None:
     url = f"disk:{tmp_path}/state"
     async with opened(open_store(url)) as state, opened(open_bounded_store(url, "more", 1 << 20)) as more:
         assert isinstance(more, DiskStore) and (tmp_path / "state" / "more" / "cache.db").exists()
@@ -228,6 +228,6 @@ def test_an_unknown_url_lists_the_forms(url: str) -> None:
         open_store(url)
 
 
-def test_redis_is_announced_as_missing() -> None:
+def test_redis_is_refused_with_its_own_message() -> None:
     with pytest.raises(StoreError, match="no redis store yet"):
         open_store("redis://localhost:6379/0")

@@ -1,4 +1,4 @@
-"""What happens to a directory: crashes, damage, pickles, other processes, and a disk that refuses."""
+"""What happens to a directory: crashes, damage, pickles, other processes, and a full disk."""
 
 import asyncio
 import contextlib
@@ -87,7 +87,7 @@ def run_until_killed(directory: Path, round_: int, seconds: float) -> set[str]:
     return {first.strip(), *rest.split()}
 
 
-# --- pickles and other things that a row may claim
+# --- pickles and other rows that this program does not write
 
 
 class Bomb:
@@ -221,7 +221,7 @@ async def test_large_values_make_no_files(tmp_path: Path) -> None:
 
 def test_a_transaction_that_fails_changes_nothing(tmp_path: Path) -> None:
     now = time.time()
-    volume = open_volume(tmp_path / "store")
+    volume = open_volume(tmp_path / "store", lock_seconds=10)
     volume.write({"head:1": Op(b"before", now + 60)})
     not_bytes: Any = 5
     with pytest.raises(TypeError):
@@ -234,7 +234,7 @@ def test_a_transaction_that_fails_changes_nothing(tmp_path: Path) -> None:
 
 def test_a_long_expiry_goes_by_pieces(tmp_path: Path) -> None:
     now, hour = time.time(), 3_600
-    volume = open_volume(tmp_path / "store")
+    volume = open_volume(tmp_path / "store", lock_seconds=10)
     volume.write({f"head:{number}": Op(b"1", now + number * hour) for number in range(1, 4)})
     rounds = 1
     while volume.expire_some(now + 10 * hour):
@@ -283,7 +283,7 @@ DAMAGES = [write_garbage, truncate, change_schema, change_settings, make_databas
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-async def test_a_damaged_store_is_set_aside_at_start_and_traffic_goes_on(
+async def test_a_damaged_store_is_moved_away_at_start_and_an_empty_one_is_used(
     tmp_path: Path, damage: Callable[[Path], None], caplog: pytest.LogCaptureFixture
 ) -> None:
     directory = tmp_path / "store"
@@ -317,7 +317,7 @@ def cut_short(directory: Path) -> None:
 
 @pytest.mark.parametrize("damage", [overwrite_pages, cut_short])
 @pytest.mark.parametrize("how", ["read", "write"])
-async def test_damage_found_at_work_is_set_aside_and_traffic_goes_on(
+async def test_a_store_damaged_while_in_use_is_moved_away_and_an_empty_one_is_used(
     tmp_path: Path, damage: Callable[[Path], None], how: str
 ) -> None:
     directory = tmp_path / "store"
@@ -346,7 +346,7 @@ async def test_a_directory_that_vanishes_is_made_anew(tmp_path: Path) -> None:
     assert (directory / "cache.db").exists()
 
 
-async def test_two_processes_that_find_the_same_damage_set_it_aside_once(tmp_path: Path) -> None:
+async def test_two_processes_that_find_the_same_damage_move_the_store_away_once(tmp_path: Path) -> None:
     directory = tmp_path / "store"
     await fill(directory)
     write_garbage(directory)
@@ -359,7 +359,7 @@ async def test_two_processes_that_find_the_same_damage_set_it_aside_once(tmp_pat
     assert len(find_aside(directory)) == 1
 
 
-def test_two_stores_set_aside_in_one_second_keep_apart(tmp_path: Path) -> None:
+def test_two_stores_moved_away_in_one_second_get_different_names(tmp_path: Path) -> None:
     directory = tmp_path / "store"
     asides = set()
     for _ in range(3):
@@ -369,10 +369,10 @@ def test_two_stores_set_aside_in_one_second_keep_apart(tmp_path: Path) -> None:
     assert len(asides) == 3
 
 
-# --- a disk that refuses
+# --- a disk that cannot be written
 
 
-async def test_without_a_disk_it_goes_on_in_memory_and_says_so_once(
+async def test_without_a_disk_records_are_kept_in_memory_and_one_line_is_logged(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     blocker = tmp_path / "file"
@@ -420,7 +420,7 @@ asyncio.run(main(Path(sys.argv[1])))
 """
 
 
-async def test_a_full_disk_is_not_damage_and_may_have_room_again(tmp_path: Path) -> None:
+async def test_a_full_disk_is_not_damage_and_is_written_again_when_it_has_room(tmp_path: Path) -> None:
     directory = tmp_path / "store"
     command = [sys.executable, "-c", _FULL, str(directory)]
     child = await asyncio.to_thread(
@@ -435,7 +435,7 @@ async def test_a_full_disk_is_not_damage_and_may_have_room_again(tmp_path: Path)
         assert await store.read("head:1") == b"2"
 
 
-async def test_too_much_at_once_drops_plain_writes_with_one_warning(
+async def test_too_many_writes_at_once_are_dropped_with_one_warning(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with opened(tmp_path / "store", max_queued_bytes=10_000) as store:
@@ -465,7 +465,7 @@ async def test_two_processes_share_a_directory(tmp_path: Path) -> None:
     assert find_aside(directory) == []
 
 
-async def test_when_one_process_sets_the_store_aside_the_other_moves_on(tmp_path: Path) -> None:
+async def test_after_one_process_moves_the_store_away_the_other_uses_the_new_one(tmp_path: Path) -> None:
     directory = tmp_path / "store"
     async with opened(directory) as one:
         await one.write_durably("pivot:1", b"1", keep_seconds=60)
@@ -477,10 +477,9 @@ async def test_when_one_process_sets_the_store_aside_the_other_moves_on(tmp_path
     assert len(find_aside(directory)) == 1
 
 
-async def test_a_locked_database_is_not_damage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gateway.store.volume._LOCK_SECONDS", 0.1)
+async def test_a_locked_database_is_not_damage(tmp_path: Path) -> None:
     directory = tmp_path / "store"
-    async with opened(directory) as store:
+    async with opened(directory, lock_seconds=0.1) as store:
         await store.write_durably("pivot:1", b"1", keep_seconds=60)
         with contextlib.closing(sqlite3.connect(directory / "cache.db", isolation_level=None)) as other:
             other.execute("BEGIN IMMEDIATE")
@@ -494,7 +493,7 @@ async def test_a_locked_database_is_not_damage(tmp_path: Path, monkeypatch: pyte
     assert find_aside(directory) == []
 
 
-async def test_what_has_expired_is_removed_in_the_background(tmp_path: Path) -> None:
+async def test_expired_records_are_removed_in_the_background(tmp_path: Path) -> None:
     directory, clock = tmp_path / "store", Clock()
     async with opened(directory, clock=clock) as store:
         for number in range(1_000):
@@ -514,13 +513,13 @@ def count_bytes(directory: Path) -> int:
     return row[0]
 
 
-async def test_a_bounded_store_drops_what_was_written_longest_ago(tmp_path: Path) -> None:
+async def test_a_bounded_store_drops_the_records_written_longest_ago(tmp_path: Path) -> None:
     directory, most = tmp_path / "store", 400_000
     async with opened(directory, max_bytes=most) as store:
         await store.write_durably("head:0", random.Random(0).randbytes(2_000), keep_seconds=3_600)
         for number in range(1, 600):
             store.write(f"head:{number:03}", random.Random(number).randbytes(2_000), keep_seconds=3_600)
-        # Written again, it is the newest.
+        # A record that is written again is the newest.
         await store.write_durably("head:0", b"again", keep_seconds=3_600)
         await until(lambda: count_bytes(directory) <= most)
         kept = sorted(key for key, _ in await store.scan(""))
@@ -547,10 +546,10 @@ async def test_a_bound_that_was_lowered_holds_from_the_start(tmp_path: Path) -> 
         await until(lambda: count_bytes(directory) <= 100_000)
 
 
-async def test_without_a_bound_only_time_removes(tmp_path: Path) -> None:
+async def test_without_a_bound_records_leave_only_when_they_expire(tmp_path: Path) -> None:
     directory = tmp_path / "store"
     await fill(directory)
-    volume = open_volume(directory)
+    volume = open_volume(directory, lock_seconds=10)
     assert not volume.trim_some()
     volume.close()
     assert run_sql(directory, ("SELECT count(*) FROM Cache", ())) == [(300,)]
@@ -571,7 +570,9 @@ async def test_a_commit_is_synced(tmp_path: Path) -> None:
     assert run_sql(directory, (query, ())) == [("wal",), (2,)]
 
 
-async def test_a_directory_that_cannot_be_renamed_is_emptied_into_a_subdirectory(tmp_path: Path) -> None:
+async def test_a_directory_that_cannot_be_renamed_is_emptied_into_a_subdirectory(
+    tmp_path: Path,
+) -> None:
     directory = tmp_path / "s"
     await fill(directory, 1)
     # A name this long leaves no room for `.damaged-…`: rename fails as it does for a mount point.
@@ -584,7 +585,7 @@ async def test_a_directory_that_cannot_be_renamed_is_emptied_into_a_subdirectory
     assert (aside / "cache.db").read_bytes().startswith(b"this is not")
 
 
-def test_a_copied_frame_is_what_the_rows_hold(tmp_path: Path) -> None:
+def test_a_row_holds_the_rendered_record(tmp_path: Path) -> None:
     directory = tmp_path / "store"
 
     async def write() -> None:
