@@ -1,7 +1,7 @@
 """Records answers and compacts in the background.
 
-This package alone writes state, except for learned limits. Background tasks belong to the app: a client that
-disconnects neither stops nor loses a summary.
+All state that follows from an answer or a compaction is written in this package. Background tasks belong to
+the app: a client that disconnects neither stops nor loses a summary.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ from gateway.core.compaction.cut import Cut
 from gateway.core.compaction.plan import Plan, decide_after
 from gateway.core.compaction.request import CompactionRequest, CompactionResult
 from gateway.core.compaction.situation import Situation
-from gateway.core.history.conversation import Conversation, find_open_group
+from gateway.core.history.conversation import find_open_group
 from gateway.core.history.head import Head, smooth_growth
 from gateway.core.history.pivot import is_on_chain
 from gateway.core.sizing.usage import Usage
@@ -68,7 +68,7 @@ class Compactor:
 
     # Answers
 
-    def observe(self, turn: Turn, plan: Plan, usage: Usage | None) -> Head:
+    def record_answer(self, turn: Turn, plan: Plan, usage: Usage | None) -> Head:
         """Records a complete answer; prepares a compaction in the background if the window is filling."""
         head = _make_head(turn, plan, usage)
         is_worth_saving = self._save_head(turn, head)
@@ -142,7 +142,7 @@ class Compactor:
         return running is not None and running.covers <= find_open_group(turn.received.conversation)
 
     def _find_on_chain(self, turn: Turn) -> _Running | None:
-        conversation: Conversation = turn.received.conversation
+        conversation = turn.received.conversation
         for running in self._running.values():
             if running.owner == turn.owner and is_on_chain(conversation, running.key, running.covers):
                 return running

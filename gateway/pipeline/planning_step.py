@@ -116,7 +116,7 @@ class PlanningStep:
         may_compact = budget.calls_left > 0
         situation = await self._planner.gather(turn, may_compact=may_compact, may_digest=may_digest)
         is_preparing = self._compactor.is_preparing(turn)
-        return replace(situation, is_preparing=is_preparing, is_compacting=budget.has_compacted)
+        return replace(situation, is_preparing=is_preparing, has_compacted=budget.has_compacted)
 
     def _make_headers(self, turn: Turn) -> dict[str, str]:
         return {X_GATEWAY_CONVERSATION: turn.conversation_id} if self._shows_headers else {}

@@ -102,7 +102,7 @@ class Sender:
         usage = reading.usage
         is_told = usage is not None or reading.is_complete
         if 200 <= outcome.status < 300 and is_told and not reading.has_error:
-            self._registry.record(turn, self._compactor.observe(turn, plan, usage))
+            self._registry.record(turn, self._compactor.record_answer(turn, plan, usage))
         if usage is not None and is_window_exceeded(reading.finish_reason):
             self._learner.learn_from_full_window(turn, usage)
 

@@ -35,13 +35,13 @@ async def test_each_estimator_has_its_own_counts_of_the_same_messages(sizer: Siz
         assert by_token.environment > 404 > 2 * by_length.environment > 2 * 104
 
 
-async def test_what_is_counted_in_a_thread_counts_the_same(sizer: Sizer) -> None:
+async def test_large_bodies_are_counted_in_a_thread_with_the_same_result(sizer: Sizer) -> None:
     sizes = await sizer.measure(read(render(_BIG)), "chars")
     assert [size.tokens for size in sizes.messages] == [14, 10_004]
     assert await sizer.count("z" * 40_000, "chars") == 10_000
 
 
-async def test_instructions_that_cannot_be_read_are_counted_by_their_bytes(sizer: Sizer) -> None:
+async def test_instructions_that_cannot_be_parsed_are_counted_as_json(sizer: Sizer) -> None:
     body = b'{"input":"x","instructions":"\xed\xa0\x80"}'
     received = Recognizer(1 << 20, 1 << 20, 8).recognize("t", RESPONSES, body)
     sizes = await sizer.measure(received, "tiktoken")
@@ -56,13 +56,13 @@ def test_a_picture_costs_the_same_whatever_its_bytes(length: int) -> None:
     assert measure_message(parse_entry, len, raw).tokens == 4 + len("Look.") + 1_000
 
 
-def test_calls_count_their_names_and_arguments_and_a_frame() -> None:
+def test_a_call_counts_its_name_its_arguments_and_a_frame() -> None:
     call = {"id": "1", "type": "function", "function": {"name": "look", "arguments": "{}"}}
     raw = render_message({"role": "assistant", "content": None, "tool_calls": [call, call]})
     assert measure_message(parse_entry, len, raw).tokens == 4 + 2 * (30 + len("look") + len("{}"))
 
 
-def test_beside_results_what_else_is_said_is_kept_and_something_of_each_result() -> None:
+def test_beside_results_other_texts_are_kept_and_placeholders_are_counted() -> None:
     results = [{"type": "tool_result", "tool_use_id": str(at), "content": "x" * 100 * at} for at in (1, 2)]
     beside = {"type": "text", "text": "Stop."}
     raw = render_message({"role": "user", "content": [*results, beside]})

@@ -197,9 +197,9 @@ async def test_what_a_plan_sends_is_counted() -> None:
     pivot = make_pivot(_LARGE.conversation, 39, tokens=200)
     async with compaction_parts() as parts:
         whole = await parts.planner.count_sent(turn_of(_LARGE), make_plan())
-        folded = await parts.planner.count_sent(turn_of(_LARGE), make_plan(pivot))
+        compacted = await parts.planner.count_sent(turn_of(_LARGE), make_plan(pivot))
     assert 5_000 < whole < 5_500
-    assert folded < 600
+    assert compacted < 600
 
 
 # When to prepare

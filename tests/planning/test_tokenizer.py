@@ -1,4 +1,4 @@
-"""Counting tokens: against counts known from OpenAI's tokenizer, and never failing."""
+"""Counts are those of OpenAI's tokenizer, and every text has one."""
 
 import subprocess
 import sys
@@ -34,13 +34,13 @@ def test_any_text_has_a_count_that_is_not_above_its_bytes(text: str) -> None:
 
 
 @given(st.text(st.characters(categories=["Cs"]), min_size=1))
-def test_lone_surrogates_count_as_something(text: str) -> None:
+def test_lone_surrogates_have_a_count(text: str) -> None:
     assert _TOKENIZER.count(text) > 0
 
 
 @pytest.mark.timeout(20)
 @pytest.mark.parametrize("unit", [" ", "\n ", "a", "A", "漢", "!", "\u0301", "\ud800", "\0", "1", "'S"])
-def test_a_million_of_the_same_is_counted_without_harm(unit: str) -> None:
+def test_a_million_equal_characters_are_counted(unit: str) -> None:
     assert 0 < _TOKENIZER.count(unit * (1_000_000 // len(unit))) <= 1_000_000
 
 
@@ -60,7 +60,7 @@ def test_many_threads_share_one_tokenizer_from_its_first_use() -> None:
 @pytest.mark.parametrize(
     ("length", "tokens"), [(0, 0), (1, 0), (2, 1), (5, 1), (6, 2), (10, 3), (160_000, 40_000)]
 )
-def test_the_other_count_rounds_as_javascript_does(length: int, tokens: int) -> None:
+def test_the_count_by_length_rounds_like_javascript(length: int, tokens: int) -> None:
     assert count_by_length("x" * length) == tokens
 
 
@@ -82,5 +82,5 @@ print(Tokenizer().count("hello world"))
 @pytest.mark.parametrize(
     ("length", "tokens"), [(0, 0), (1, 1), (4, 1), (5, 2), (200_000, 50_000), (200_001, 50_001)]
 )
-def test_document_004_rounds_up(length: int, tokens: int) -> None:
+def test_the_other_count_by_length_rounds_up(length: int, tokens: int) -> None:
     assert count_by_length_up("x" * length) == tokens

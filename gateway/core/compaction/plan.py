@@ -120,7 +120,7 @@ def _send_below_first_threshold(options: "_Options") -> Decision | None:
 
 def _apply_newest_pivot(options: "_Options") -> Decision | None:
     situation, thresholds = options.situation, options.thresholds
-    limit = thresholds.target if situation.is_compacting else thresholds.hard
+    limit = thresholds.target if situation.has_compacted else thresholds.hard
     if options.newest is situation.sticky or options.newest_estimate.tokens > limit:
         return None
     return options.plan_with_newest()

@@ -50,8 +50,8 @@ class Situation:
     may_digest: bool = False
     # A compaction of this chain is in progress.
     is_preparing: bool = False
-    # A part of the conversation was compacted for this request, and more may follow.
-    is_compacting: bool = False
+    # A part of the conversation was compacted for this very request.
+    has_compacted: bool = False
     # Set if sizes and limits include bytes and pictures; the reply is clamped by these instead.
     token_sizes: TokenSizes | None = None
 

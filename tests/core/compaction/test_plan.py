@@ -18,7 +18,7 @@ from gateway.core.sizing.estimate import Calibration, Known, Sizes
 from tests.builders.chat import JSON, bodies, converse, make_batch, make_pivot, read
 from tests.examples import examples
 
-# Whole conversations are slow to draw.
+# Drawing whole conversations takes long.
 few = examples(20, exhaustive=40)
 _NOTHING = View(None, {})
 _CALIBRATED = Known(head=None, head_view=_NOTHING, calibration=Calibration(1.0, 1))
@@ -70,7 +70,7 @@ def planned(situation: Situation) -> Plan:
     return plan
 
 
-def test_below_the_lines_nothing_is_done() -> None:
+def test_below_the_thresholds_nothing_is_done() -> None:
     plan = planned(situate(8_000))
     assert (plan.pivot, plan.batches, plan.new_batch, plan.output, plan.warning) == (
         None,
@@ -82,7 +82,7 @@ def test_below_the_lines_nothing_is_done() -> None:
     assert plan.received == plan.sent == pytest.approx(8_000, abs=20)
 
 
-def test_between_the_lines_a_batch_that_suffices_is_taken() -> None:
+def test_between_the_thresholds_a_batch_that_is_enough_is_taken() -> None:
     plan = planned(situate(11_500, results=0.97))
     assert plan.new_batch is not None and plan.batches == (plan.new_batch,)
     assert plan.sent < 6_050
@@ -90,17 +90,17 @@ def test_between_the_lines_a_batch_that_suffices_is_taken() -> None:
     assert plan.new_batch.saved_tokens == pytest.approx(plan.received - plan.sent, abs=20)
 
 
-def test_between_the_lines_a_batch_that_does_not_suffice_is_left() -> None:
+def test_between_the_thresholds_a_batch_that_is_not_enough_is_not_taken() -> None:
     assert planned(situate(11_500, results=0.5)).new_batch is None
 
 
-def test_an_eager_policy_prunes_below_the_lines_too() -> None:
+def test_an_eager_policy_prunes_below_the_thresholds_too() -> None:
     eager = replace(Policy(), pruning=Pruning(eager=True))
     assert planned(situate(8_000, policy=eager)).new_batch is not None
     assert planned(situate(8_000, policy=replace(eager, prune=False))).new_batch is None
 
 
-def test_a_partial_policy_takes_a_batch_that_does_not_suffice_but_only_near_the_line() -> None:
+def test_a_partial_policy_takes_a_batch_that_is_not_enough_but_only_above_the_soft_threshold() -> None:
     partial = replace(Policy(), pruning=Pruning(partial=True))
     assert planned(situate(11_500, results=0.5, policy=partial)).new_batch is not None
     assert planned(situate(11_000, results=0.97, policy=partial)).new_batch is None
@@ -113,14 +113,14 @@ def test_a_policy_may_cut_old_results_instead_of_clearing_them() -> None:
     assert {mark.keep_chars for mark in plan.new_batch.marks} == {200}
 
 
-def test_a_policy_that_applies_early_takes_a_ready_pivot_from_the_soft_line_on() -> None:
+def test_a_policy_that_applies_early_takes_a_ready_pivot_from_the_soft_threshold_on() -> None:
     early = replace(Policy(), trigger=Trigger(early=True))
     ready = pivot_at(15)
     assert planned(situate(11_500, results=0.5, policy=early, pivots=[ready])).pivot == ready
     assert planned(situate(11_000, results=0.5, policy=early, pivots=[ready])).pivot is None
-    # Nothing ready: nobody waits for it below the hard line.
+    # Without a ready pivot no request below the hard threshold waits.
     assert planned(situate(11_500, results=0.5, policy=early)).pivot is None
-    # What will be added before it is applied is not taken off its tail.
+    # Its tail is not reduced by what will be added before the pivot is applied.
     late = situate(11_500, results=0.5)
     soon = replace(late, policy=replace(early, keep=Keep(tail_tokens=3_500, tail_ratio=1.0)))
     late = replace(late, policy=replace(late.policy, keep=soon.policy.keep))
@@ -128,55 +128,55 @@ def test_a_policy_that_applies_early_takes_a_ready_pivot_from_the_soft_line_on()
     assert [cut.covers for cut in cuts if cut is not None] == [17, 15]
 
 
-def test_nothing_is_pruned_while_a_compaction_is_ready_or_under_way() -> None:
+def test_nothing_is_pruned_while_a_compaction_is_ready_or_in_progress() -> None:
     assert planned(situate(11_500, results=0.97, is_preparing=True)).new_batch is None
     assert planned(situate(11_500, results=0.97, pivots=[pivot_at(9)])).new_batch is None
 
 
-def test_above_the_hard_line_the_eligible_pivot_that_covers_most_is_applied() -> None:
+def test_above_the_hard_threshold_the_eligible_pivot_that_covers_most_is_applied() -> None:
     early, late = pivot_at(5), pivot_at(15)
     plan = planned(situate(13_000, results=0.5, pivots=[early, late]))
     assert plan.pivot == late
 
 
-def test_below_the_hard_line_a_pivot_that_is_ready_waits() -> None:
+def test_below_the_hard_threshold_a_ready_pivot_is_not_applied() -> None:
     assert planned(situate(11_900, results=0.5, pivots=[pivot_at(15)])).pivot is None
 
 
-def test_a_pivot_that_was_used_is_used_again_although_all_would_fit() -> None:
+def test_a_pivot_that_was_used_is_used_again_even_if_everything_would_fit() -> None:
     sticky = pivot_at(5)
     plan = planned(situate(4_000, sticky=sticky, pivots=[sticky, pivot_at(9)]))
     assert plan.pivot == sticky
     assert plan.received > plan.sent
 
 
-def test_above_the_hard_line_without_a_pivot_it_compacts_first() -> None:
+def test_above_the_hard_threshold_without_a_pivot_it_compacts_first() -> None:
     plan = decide(situate(13_000, results=0.5))
     assert isinstance(plan, CompactFirst)
     assert (plan.cut.base, plan.cut.start, plan.cut.covers) == (None, 1, 19)
 
 
-def test_a_pivot_that_is_not_enough_is_what_the_next_one_builds_on() -> None:
+def test_the_next_pivot_builds_on_one_that_is_not_enough() -> None:
     early = pivot_at(3)
     plan = decide(situate(15_000, results=0.5, pivots=[early]))
     assert isinstance(plan, CompactFirst)
     assert (plan.cut.base, plan.cut.start) == (early, 3)
 
 
-def test_chunks_are_folded_down_to_the_target_and_not_just_below_the_hard_line() -> None:
-    # Behind the first of these 8,900 tokens are left, behind the second 2,900.
+def test_chunks_are_compacted_down_to_the_target_and_not_just_below_the_hard_threshold() -> None:
+    # The first pivot leaves 8,900 tokens, the second 2,900.
     some, most = pivot_at(7), pivot_at(17)
     situation = situate(13_000, results=0.5, pivots=[some])
     assert planned(situation).pivot == some
-    folding = replace(situation, is_compacting=True)
-    step = decide(folding)
+    compacting = replace(situation, has_compacted=True)
+    step = decide(compacting)
     assert isinstance(step, CompactFirst) and step.cut.base == some
-    assert planned(replace(folding, pivots=[some, most])).pivot == most
-    # With no call left it goes as it is.
-    assert planned(replace(folding, may_compact=False)).pivot == some
+    assert planned(replace(compacting, pivots=[some, most])).pivot == most
+    # Without a call left it is sent as it is.
+    assert planned(replace(compacting, may_compact=False)).pivot == some
 
 
-def test_what_may_not_be_compacted_is_sent_as_far_as_the_window_holds_it() -> None:
+def test_a_request_that_may_not_be_compacted_is_sent_if_the_window_holds_it() -> None:
     plan = planned(
         situate(
             12_500,
@@ -189,7 +189,7 @@ def test_what_may_not_be_compacted_is_sent_as_far_as_the_window_holds_it() -> No
     assert plan.batches == ()
 
 
-def test_what_no_window_holds_is_cut_in_the_middle() -> None:
+def test_a_result_that_no_window_holds_is_cut_in_the_middle() -> None:
     plan = planned(situate(30_000, turns=1))
     assert plan.new_batch is not None
     assert plan.sent <= 12_000
@@ -212,7 +212,7 @@ def test_the_same_request_again_gets_the_same_cuts() -> None:
 
 
 @pytest.mark.parametrize("limits", [Limits(), Limits(output=4_096)])
-def test_without_known_limits_only_what_was_in_force_stays_in_force(limits: Limits) -> None:
+def test_without_known_limits_what_was_active_stays_active_and_nothing_is_added(limits: Limits) -> None:
     sticky = pivot_at(5)
     batch = make_batch(converse(make_talk(10)), [Mark(8)])
     plan = planned(situate(10**6, limits=limits, sticky=sticky, pivots=[sticky], batches=[batch]))
@@ -221,7 +221,7 @@ def test_without_known_limits_only_what_was_in_force_stays_in_force(limits: Limi
     assert (untouched.pivot, untouched.batches) == (None, ())
 
 
-def test_batches_that_a_pivot_covers_are_carried_no_further() -> None:
+def test_batches_that_a_pivot_covers_are_dropped() -> None:
     sticky = pivot_at(5)
     conversation = converse(make_talk(10))
     covered, seen = (
@@ -258,15 +258,15 @@ def test_the_reply_is_clamped_to_what_is_left() -> None:
     assert plan.output == 16_000 - plan.sent - int(plan.sent * 0.25) - 64
 
 
-# After the answer
+# After a response
 
 
-def test_below_the_soft_line_nothing_is_prepared() -> None:
+def test_below_the_soft_threshold_nothing_is_prepared() -> None:
     situation = situate(11_000, results=0.5)
     assert decide_after(situation, 11_200) is None
 
 
-def test_above_the_soft_line_a_compaction_is_prepared() -> None:
+def test_above_the_soft_threshold_a_compaction_is_prepared() -> None:
     situation = situate(11_500, results=0.5)
     cut = decide_after(situation, 11_500)
     assert cut is not None and (cut.base, cut.start, cut.covers) == (None, 1, 19)
@@ -276,29 +276,29 @@ def test_above_the_soft_line_a_compaction_is_prepared() -> None:
     "fields",
     [{"may_compact": False}, {"limits": Limits()}, {"pivots": [pivot_at(9)]}],
 )
-def test_nothing_is_prepared_where_it_may_not_cannot_or_need_not_be(fields: JSON) -> None:
+def test_nothing_is_prepared_against_the_policy_without_a_limit_or_with_a_newer_pivot(fields: JSON) -> None:
     situation = situate(11_500, results=0.5, **fields)
     assert decide_after(situation, 11_500) is None
 
 
-def test_usage_of_a_request_in_flight_at_a_swap_triggers_nothing() -> None:
-    """It was sent with the old pivot; by the time its usage comes back a newer one is ready."""
+def test_usage_of_a_request_sent_before_the_newest_pivot_was_made_triggers_nothing() -> None:
+    """The request was sent with the old pivot; a newer one is ready when its usage comes back."""
     old, new = pivot_at(3), pivot_at(9)
     situation = situate(11_500, results=0.5, sticky=old, pivots=[old])
     swapped = replace(situation, pivots=[old, new])
     assert decide_after(swapped, 99_000) is None
-    # The same usage with the new pivot in force does count.
+    # The same usage with the new pivot active counts.
     after = replace(situation, sticky=new, pivots=[old, new])
     cut = decide_after(after, 99_000)
     assert cut is not None and cut.base == new
 
 
-def test_while_a_batch_will_do_nothing_is_prepared() -> None:
+def test_nothing_is_prepared_while_a_batch_is_enough() -> None:
     situation = situate(11_100, results=0.97)
     assert decide_after(situation, 11_300) is None
 
 
-def test_what_is_not_worth_a_call_is_not_prepared() -> None:
+def test_nothing_is_prepared_that_frees_too_little() -> None:
     situation = situate(11_500, turns=1, results=0.5)
     huge = replace(
         situation, sizes=Sizes(messages=[Size(100, 400), Size(10, 40), Size(900, 3_600)], environment=10_500)
@@ -381,7 +381,7 @@ def test_a_plan_uses_only_what_is_eligible_and_never_the_open_group(situation: S
 
 @few
 @given(situations())
-def test_decisions_are_made_the_same_way_twice(situation: Situation) -> None:
+def test_the_same_situation_gets_the_same_decision(situation: Situation) -> None:
     plan = decide(situation)
     assert decide(situation) == plan
     if isinstance(plan, Plan):
@@ -390,7 +390,7 @@ def test_decisions_are_made_the_same_way_twice(situation: Situation) -> None:
 
 @few
 @given(situations())
-def test_what_was_in_force_stays_in_force_or_gives_way_to_more(situation: Situation) -> None:
+def test_what_was_active_stays_active_or_is_covered_by_more(situation: Situation) -> None:
     plan = decide(situation)
     if not isinstance(plan, Plan):
         return
@@ -404,7 +404,7 @@ def test_what_was_in_force_stays_in_force_or_gives_way_to_more(situation: Situat
 
 @few
 @given(situations())
-def test_every_batch_in_force_has_a_key_of_its_own(situation: Situation) -> None:
+def test_active_batches_have_different_keys(situation: Situation) -> None:
     plan = decide(situation)
     if isinstance(plan, Plan):
         keys = [batch.key for batch in plan.batches]
@@ -414,26 +414,26 @@ def test_every_batch_in_force_has_a_key_of_its_own(situation: Situation) -> None
 
 @few
 @given(situations())
-def test_a_second_look_at_the_same_request_changes_nothing(situation: Situation) -> None:
+def test_deciding_again_about_a_planned_request_changes_nothing(situation: Situation) -> None:
     plan = decide(situation)
     if isinstance(plan, Plan) and plan.view != _NOTHING:
         again = decide(replace(situation, sticky=plan.pivot, batches=list(plan.batches)))
         assert not isinstance(again, Plan) or again.view == plan.view
 
 
-def test_what_no_window_holds_becomes_a_digest_where_no_summary_is_to_be_had() -> None:
+def test_a_history_that_no_window_holds_becomes_a_digest_if_no_summary_is_available() -> None:
     situation = situate(14_000, may_compact=False, may_digest=True)
     assert isinstance(decide(situation), Plan)
     not_any_more = situate(20_000, may_compact=False, may_digest=True)
     decision = decide(not_any_more)
     assert isinstance(decision, DigestFirst)
     assert decide(replace(not_any_more, may_compact=True)) == CompactFirst(cut=decision.cut)
-    # Not twice: then the largest texts are cut.
+    # After one digest the largest texts are cut.
     plan = decide(replace(not_any_more, may_digest=False))
     assert isinstance(plan, Plan) and plan.new_batch is not None
 
 
-def test_a_policy_may_want_a_digest_at_the_hard_line_where_no_summary_is_to_be_had() -> None:
+def test_a_policy_may_want_a_digest_at_the_hard_threshold_if_no_summary_is_available() -> None:
     wanting = replace(Policy(), summary=Summary(digest_at_line=True))
     situation = situate(14_000, results=0.5, may_compact=False, may_digest=True, policy=wanting)
     assert isinstance(decide(situation), DigestFirst)
@@ -443,8 +443,8 @@ def test_a_policy_may_want_a_digest_at_the_hard_line_where_no_summary_is_to_be_h
     assert isinstance(decide(below), Plan)
 
 
-def test_a_retry_with_smaller_limits_loses_no_mark_of_the_first_try() -> None:
-    """Both batches are decided at one chain, which is also the key that they are stored under."""
+def test_a_retry_with_smaller_limits_keeps_every_mark_of_the_first_try() -> None:
+    """Both batches are decided at one chain, which is also the key of their record."""
     first = planned(situate(11_500, results=0.97))
     batches = list(first.batches)
     smaller = situate(11_500, results=0.97, limits=Limits(context=9_000), growth=5_000.0, batches=batches)
@@ -465,15 +465,17 @@ def test_the_reply_is_only_ever_clamped(situation: Situation) -> None:
 
 @few
 @given(situations(), st.integers(0, 40_000))
-def test_what_is_prepared_folds_something_worth_it(situation: Situation, total: int) -> None:
+def test_a_prepared_compaction_frees_enough(situation: Situation, total: int) -> None:
     plan = decide(situation)
     if not isinstance(plan, Plan):
         return
     cut = decide_after(replace(situation, sticky=plan.pivot), total)
     if cut is None:
         return
-    lines = choose_thresholds(situation.policy, situation.limits, RequestSize(requested=situation.requested))
-    assert situation.may_compact and lines is not None
+    thresholds = choose_thresholds(
+        situation.policy, situation.limits, RequestSize(requested=situation.requested)
+    )
+    assert situation.may_compact and thresholds is not None
     assert cut.start < cut.covers <= len(situation.conversation.messages)
-    assert cut.replaced_tokens - min(cut.cap_tokens, 0.9 * cut.replaced_tokens) >= 0.05 * lines.hard
+    assert cut.replaced_tokens - min(cut.cap_tokens, 0.9 * cut.replaced_tokens) >= 0.05 * thresholds.hard
     assert cut.base == plan.pivot
