@@ -116,7 +116,7 @@ async def test_sigterm_drains_open_streams_and_says_so_on_readyz(tmp_path: Path)
         assert await asyncio.wait_for(served.process.wait(), 10) == 0
 
 
-async def test_a_killed_gateway_goes_on_with_the_pivot_it_had(tmp_path: Path) -> None:
+async def test_a_killed_gateway_continues_with_its_stored_pivot(tmp_path: Path) -> None:
     session = make_session(40, 11, "one_user", 700)
     async with ToyUpstream(window=16_000, bias=1.1) as toy:
         config = tmp_path / "gateway.yaml"
@@ -136,7 +136,7 @@ async def test_a_killed_gateway_goes_on_with_the_pivot_it_had(tmp_path: Path) ->
     assert len(toy.summaries) == made
 
 
-async def test_a_marker_left_by_a_kill_brings_the_summary_back_at_the_next_request(tmp_path: Path) -> None:
+async def test_a_killed_gateway_resumes_a_due_summary_at_the_next_request(tmp_path: Path) -> None:
     session = make_session(40, 11, "one_user", 700)
     async with ToyUpstream(window=16_000, bias=1.1) as toy:
         config = tmp_path / "gateway.yaml"
@@ -158,7 +158,7 @@ async def test_a_marker_left_by_a_kill_brings_the_summary_back_at_the_next_reque
         assert again.failed == []
 
 
-def test_check_says_what_a_file_means_and_what_is_wrong_with_it(tmp_path: Path) -> None:
+def test_check_prints_a_summary_or_the_problems_of_a_file(tmp_path: Path) -> None:
     good, bad = tmp_path / "good.yaml", tmp_path / "bad.yaml"
     good.write_text("listen: {port: 9000}\n")
     bad.write_text("listen: {prot: 9000}\n")
@@ -168,7 +168,7 @@ def test_check_says_what_a_file_means_and_what_is_wrong_with_it(tmp_path: Path) 
     assert "bad.yaml:1" in refused.stderr and "port" in refused.stderr
 
 
-def test_what_cannot_be_served_is_refused_in_one_readable_line(tmp_path: Path) -> None:
+def test_wrong_usage_is_reported_in_one_line(tmp_path: Path) -> None:
     workers = run("serve", "--workers", "4", cwd=tmp_path)
     assert workers.returncode == 2 and "shared store" in workers.stderr
     itself = run("serve", "--port", "18999", "--upstream", "http://127.0.0.1:18999/v1", cwd=tmp_path)
@@ -176,7 +176,7 @@ def test_what_cannot_be_served_is_refused_in_one_readable_line(tmp_path: Path) -
     assert "Traceback" not in workers.stderr + itself.stderr
 
 
-async def test_a_gateway_in_front_of_a_gateway_refuses_and_says_so(tmp_path: Path) -> None:
+async def test_a_gateway_in_front_of_itself_is_refused(tmp_path: Path) -> None:
     body = {"model": "m", "messages": [{"role": "user", "content": "Hi."}]}
     first, second = tmp_path / "a", tmp_path / "b"
     first.mkdir()
@@ -198,6 +198,6 @@ def test_help_names_both_commands(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["OPENAI_BASE_URL", "OPENAI_API_BASE"])
-def test_the_clients_own_base_url_is_not_ours(name: str, tmp_path: Path) -> None:
+def test_openai_base_url_is_ignored(name: str, tmp_path: Path) -> None:
     shown = run("check", os.devnull, cwd=tmp_path, **{name: "http://127.0.0.1:1/v1"})
     assert "127.0.0.1:1/" not in shown.stdout + shown.stderr

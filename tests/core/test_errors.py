@@ -8,11 +8,11 @@ def test_everything_raised_on_purpose_has_one_root(kind: type[Exception]) -> Non
     assert issubclass(kind, GatewayError)
 
 
-def test_an_upstream_that_goes_silent_has_failed() -> None:
+def test_a_silent_upstream_has_failed() -> None:
     assert issubclass(UpstreamStalled, UpstreamFailed)
 
 
-def test_a_refusal_says_what_to_answer() -> None:
+def test_a_refusal_has_the_status_and_code_of_its_response() -> None:
     refusal = RequestRefused(401, "No.", code="invalid_api_key")
     found = (str(refusal), refusal.status, refusal.kind, refusal.code)
     assert found == ("No.", 401, "invalid_request_error", "invalid_api_key")

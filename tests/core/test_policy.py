@@ -5,7 +5,7 @@ import pytest
 from gateway.core.policy import Policy
 
 
-def test_a_policy_cannot_be_changed_by_whoever_holds_it() -> None:
+def test_a_policy_is_immutable() -> None:
     policy = Policy()
     with pytest.raises(FrozenInstanceError):
         policy.auto = False  # type: ignore[misc]
@@ -13,7 +13,7 @@ def test_a_policy_cannot_be_changed_by_whoever_holds_it() -> None:
         policy.keep.tail_tokens = 0  # type: ignore[misc]
 
 
-def test_equal_policies_are_one_key() -> None:
+def test_equal_policies_are_the_same_key() -> None:
     assert {Policy(): 1}[Policy()] == 1
 
 

@@ -45,7 +45,7 @@ def _load(folder: Path, text: str) -> Document:
 
 
 @pytest.mark.parametrize(("text", "line", "expected"), _BAD)
-def test_a_problem_has_its_line(tmp_path: Path, text: str, line: int, expected: str) -> None:
+def test_a_problem_is_reported_with_its_line(tmp_path: Path, text: str, line: int, expected: str) -> None:
     with pytest.raises(SettingsError) as caught:
         _load(tmp_path, text)
     assert f"f.yaml:{line}: " in str(caught.value)
@@ -53,7 +53,7 @@ def test_a_problem_has_its_line(tmp_path: Path, text: str, line: int, expected: 
 
 
 @pytest.mark.parametrize("content", [b"a: \xff\n", b"a: \x01\n", b"[" * 5000])
-def test_a_file_that_is_no_text_is_refused(tmp_path: Path, content: bytes) -> None:
+def test_a_file_that_is_not_text_is_refused(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "f.yaml"
     path.write_bytes(content)
     with pytest.raises(SettingsError, match=r"f\.yaml"):
@@ -66,7 +66,7 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "# only a comment\n", "---\n", "null\n"])
-def test_an_empty_file_says_nothing(tmp_path: Path, text: str) -> None:
+def test_an_empty_file_has_no_values(tmp_path: Path, text: str) -> None:
     assert _load(tmp_path, text).values == {}
 
 
@@ -76,7 +76,7 @@ def test_all_problems_are_reported_at_once(tmp_path: Path) -> None:
     assert [problem.where.rpartition(":")[2] for problem in caught.value.problems] == ["1", "2"]
 
 
-def test_a_key_that_is_not_there_has_the_place_of_its_section(tmp_path: Path) -> None:
+def test_a_missing_key_has_the_place_of_its_section(tmp_path: Path) -> None:
     document = _load(tmp_path, "a: 1\nb:\n  - c: 2\n")
     assert document.find_origin(("b", 0, "missing")).endswith("f.yaml:3")
     assert document.find_origin(("missing",)).endswith("f.yaml")
@@ -94,12 +94,12 @@ def test_a_replaced_value_has_its_new_origin() -> None:
     ("text", "value"),
     [("8080", 8080), ("0.5", 0.5), ("true", True), ("", None), ("null", None), ("x", "x"), ("0x_", "0x_")],
 )
-def test_a_scalar_has_the_type_yaml_gives_it(text: str, value: object) -> None:
+def test_a_scalar_has_the_type_that_yaml_gives_it(text: str, value: object) -> None:
     assert parse_scalar(text) == value
 
 
 @given(st.text())
-def test_no_text_is_too_odd_for_a_scalar(text: str) -> None:
+def test_any_text_is_a_scalar(text: str) -> None:
     parse_scalar(text)
 
 
@@ -137,7 +137,7 @@ def test_references_are_replaced(text: str, expected: str) -> None:
 
 
 @pytest.mark.parametrize(("text", "expected"), _UNRESOLVED)
-def test_a_reference_that_leads_nowhere_is_named(text: str, expected: str) -> None:
+def test_a_reference_that_cannot_be_replaced_is_named(text: str, expected: str) -> None:
     with pytest.raises(InterpolationError) as caught:
         apply_interpolation(text, _ENV, _HERE)
     assert expected in str(caught.value)
@@ -170,7 +170,7 @@ def test_a_text_without_references_is_the_same_text(text: str) -> None:
 
 
 @given(st.text(), st.text(alphabet=st.characters(exclude_characters="$")))
-def test_what_is_put_in_is_never_looked_at_again(value: str, around: str) -> None:
+def test_replaced_text_is_not_searched_for_references_again(value: str, around: str) -> None:
     result = apply_interpolation(f"{around}${{V}}{around}", {"V": value}, _HERE)
     assert result == around + value + around
     assert isinstance(result, Interpolated)

@@ -63,7 +63,7 @@ def test_a_complete_file_loads(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("value", "is_disabled"), [("1", True), ("yes", True), ("", False), ("0", False), ("Off", False)]
 )
-def test_the_environment_switches_compaction_off_everywhere(value: str, is_disabled: bool) -> None:
+def test_the_environment_can_disable_compaction_for_all_policies(value: str, is_disabled: bool) -> None:
     settings = load_settings(None, {"GATEWAY_DISABLE_AUTOCOMPACT": value, "GATEWAY_DISABLE_PRUNE": value})
     policy = settings.policies["default"]
     assert (policy.auto, policy.prune) == (not is_disabled, not is_disabled)
@@ -82,7 +82,7 @@ def test_an_upstream_as_a_url_supports_everything_and_the_command_line_wins(tmp_
     }
 
 
-def test_the_command_line_comes_before_the_file(tmp_path: Path) -> None:
+def test_the_command_line_takes_precedence_over_the_file(tmp_path: Path) -> None:
     path = tmp_path / "f.yaml"
     path.write_text("listen: {host: 10.0.0.1, port: 1, max_body_bytes: 9}\n")
     listen = load_settings(path, {}, host="127.0.0.2", port=0).listen

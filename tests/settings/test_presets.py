@@ -48,7 +48,7 @@ def test_only_the_keys_that_were_written_differ_from_the_preset(tmp_path: Path) 
     assert without_prompts(policies["q"]) == without_prompts(policies["default"]) == Policy()
 
 
-def test_the_estimator_is_the_presets_unless_it_is_written(tmp_path: Path) -> None:
+def test_the_estimator_comes_from_the_preset_unless_it_is_written(tmp_path: Path) -> None:
     text = "policies: {a: {preset: opencode, estimator: tiktoken}, b: {estimator: chars}, c: {}}\n"
     policies = load_text(tmp_path, text).policies
     assert [policies[name].estimator for name in "abc"] == ["tiktoken", "chars", "tiktoken"]

@@ -14,11 +14,11 @@ def test_the_reference_is_up_to_date() -> None:
     assert (_CONFIG / "reference.yaml").read_text(encoding="utf-8") == render_reference()
 
 
-def test_the_reference_holds_the_defaults() -> None:
+def test_the_reference_contains_the_defaults() -> None:
     assert load_settings(_CONFIG / "reference.yaml", {}) == load_settings(None, {})
 
 
-def test_the_examples_in_the_references_commentsload_text(tmp_path: Path) -> None:
+def test_the_commented_examples_of_the_reference_load(tmp_path: Path) -> None:
     text = render_reference()
     for name in ("models", "tenants"):
         before, _, after = text.partition(f"{name}: []\n")

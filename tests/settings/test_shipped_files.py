@@ -26,7 +26,7 @@ _SOURCES = {
 
 @requires_shared
 @pytest.mark.parametrize("name", _SOURCES)
-def test_the_prompts_stand_in_the_documents_word_for_word(name: str) -> None:
+def test_the_prompts_are_in_the_documents_word_for_word(name: str) -> None:
     source, texts = _SOURCES[name]
     document = " ".join((SHARED / "sources" / source).read_text("utf-8").split())
     folder = _CONFIG / "prompts" / name

@@ -82,16 +82,16 @@ def test_each_chunk_is_no_larger_than_the_one_tried_before(
     assert ends and ends == sorted(ends, reverse=True)
 
 
-def test_what_certainly_fits_is_tried_whole_and_unshortened_first() -> None:
+def test_a_history_that_fits_is_first_tried_whole_and_unshortened() -> None:
     history = make_history(make_chain(10))
     assert [attempt.quoting for attempt in find_whole_attempts(history, 10_000)] == list(WHOLE)
 
 
-def test_what_is_many_times_too_large_is_never_tried_whole() -> None:
+def test_a_history_many_times_too_large_is_never_tried_whole() -> None:
     assert list(find_whole_attempts(make_history(make_chain(400)), 1_000)) == []
 
 
-def test_the_fewer_calls_are_left_the_briefer_it_is_quoted() -> None:
+def test_quotes_are_shorter_if_fewer_calls_are_left() -> None:
     history = make_history(make_chain(100), chars=10_000)
     chosen = [next(find_chunk_attempts(history, 20_000, calls)).quoting for calls in (100, 20, 8, 1)]
     levels = [CHUNKED.index(quoting) for quoting in chosen]
@@ -99,7 +99,7 @@ def test_the_fewer_calls_are_left_the_briefer_it_is_quoted() -> None:
     assert (chosen[0], chosen[-1]) == (Quoting(2_000), CHUNKED[-1])
 
 
-def test_where_all_of_it_fits_the_calls_that_are_left_so_many_chunks_fold_it() -> None:
+def test_a_history_that_fits_the_calls_needs_no_more_chunks_than_calls() -> None:
     history = make_history(make_chain(200), chars=1_000)
     covers = calls = 0
     while covers < history.cut.covers:
@@ -110,7 +110,7 @@ def test_where_all_of_it_fits_the_calls_that_are_left_so_many_chunks_fold_it() -
     assert calls <= 8
 
 
-def test_the_briefest_quotation_leaves_results_out_and_keeps_what_people_said() -> None:
+def test_the_shortest_quotes_omit_results_and_keep_texts_of_people() -> None:
     spoken = [
         TranscriptEntry("user", "Keep the key.", (), 0),
         TranscriptEntry("assistant", "", (("look", '{"at":1}'),), 0),
@@ -122,7 +122,7 @@ def test_the_briefest_quotation_leaves_results_out_and_keeps_what_people_said() 
     )
 
 
-def test_levels_grow_stricter_and_cut_what_people_say_last() -> None:
+def test_quotes_become_shorter_step_by_step_and_texts_of_people_last() -> None:
     limits = [quoting.tool_chars for quoting in CHUNKED if quoting.tool_chars is not None]
     assert limits == sorted(limits, reverse=True)
     assert all(quoting.text_chars is None for quoting in (*WHOLE, *CHUNKED[:3]))

@@ -31,7 +31,7 @@ _TOKENS = st.integers(0, 2_000_000)
 
 
 @given(_TOKENS, _TOKENS, _TOKENS, _TOKENS)
-def test_never_raised_never_below_the_smallest_and_a_second_time_nothing_changes(
+def test_clamping_never_raises_the_output_and_is_idempotent(
     requested: int, context: int, tokens: int, unsure: int
 ) -> None:
     estimate = Estimate(tokens, unsure)
@@ -46,7 +46,7 @@ def test_never_raised_never_below_the_smallest_and_a_second_time_nothing_changes
 @pytest.mark.parametrize(
     ("least", "expected"), [(0, 1_024), (500, 1_024), (5_000, 5_000), (5_400, 1_024), (40_000, 1_024)]
 )
-def test_a_reply_that_may_not_be_short_is_left_its_length_unless_no_window_of_this_size_has_it(
+def test_a_minimum_reply_is_respected_unless_it_is_too_large_for_the_window(
     least: int, expected: int
 ) -> None:
     assert choose_output(32_000, 16_000, Estimate(15_900, 0), least) == expected

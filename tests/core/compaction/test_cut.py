@@ -71,19 +71,19 @@ def test_a_new_cut_updates_the_summary_before_it() -> None:
     assert (found.base, found.start, found.covers, found.replaced_tokens) == (base, 9, 19, 5_300)
 
 
-def test_without_the_opening_everything_is_folded_from_the_start() -> None:
+def test_without_an_opening_the_summary_replaces_everything_from_the_start() -> None:
     found = cut(keep=Keep(opening=False))
     assert found is not None and (found.start, found.opening_chars, found.replaced_tokens) == (0, None, 9_100)
 
 
-def test_a_number_of_messages_may_be_kept_but_no_group_is_split_for_it() -> None:
+def test_a_number_of_messages_is_kept_without_splitting_a_group() -> None:
     found = cut(keep=Keep(tail_messages=10))
     assert found is not None and found.covers == 11
     odd = cut(keep=Keep(tail_messages=9))
     assert odd is not None and odd.covers == 11
 
 
-def test_messages_that_leave_no_room_to_grow_are_cut_down_to_the_target() -> None:
+def test_a_tail_that_leaves_no_room_to_grow_is_reduced_to_the_target() -> None:
     """Otherwise each request would compact once more."""
     # 16K: the target of 6,000, less opening and summary, is 4,300; half the way to 12,000 makes 7,300.
     assert (kept := cut(keep=Keep(tail_messages=14))) is not None and kept.covers == 7
@@ -92,7 +92,7 @@ def test_messages_that_leave_no_room_to_grow_are_cut_down_to_the_target() -> Non
     assert found is not None and found.covers == 13
 
 
-def test_nothing_to_fold_is_no_cut() -> None:
+def test_there_is_no_cut_without_messages_to_replace() -> None:
     assert cut(1_000_000) is None
     assert cut(base=make_pivot(_CONVERSATION, 19)) is None
     assert cut(24_000, keep=Keep(tail_messages=99)) is None
@@ -103,7 +103,7 @@ def test_the_open_group_stays_whatever_its_size() -> None:
     assert found is not None and found.covers == find_open_group(_CONVERSATION)
 
 
-def test_an_opening_beyond_its_share_is_cut_and_the_summary_gives_way_last() -> None:
+def test_an_opening_above_its_share_is_cut_and_the_summary_shrinks_last() -> None:
     sizes = [Size(9_000, 36_000), *_SIZES[1:]]
     parts = CutConstraints(base=None, must_keep=19)
     found = choose_cut(_CONVERSATION, weigh(sizes), lines_at(16_000), Keep(), parts)
@@ -128,7 +128,7 @@ def test_a_cut_is_worthwhile_if_it_frees_enough_even_with_the_longest_summary(
     assert is_worthwhile(made, minimum) == expected
 
 
-def test_what_the_conversation_will_still_grow_is_taken_off_the_tail() -> None:
+def test_expected_growth_is_subtracted_from_the_tail() -> None:
     # 24K: tail = 2,700; with 1,000 to come only one group of 1,000 stays.
     found = cut(24_000, lead=1_000)
     assert found is not None and found.covers == 19
@@ -148,7 +148,7 @@ def draw_case(data: st.DataObject) -> tuple[Conversation, CalibratedSizes, Thres
 
 @few
 @given(st.data(), st.booleans(), st.integers(0, 6))
-def test_a_cut_lies_between_groups_keeps_the_open_one_and_says_something_smaller(
+def test_a_cut_lies_between_groups_keeps_the_open_one_and_saves_tokens(
     data: st.DataObject, opening: bool, tail_messages: int
 ) -> None:
     conversation, weights, lines, parts = draw_case(data)
@@ -168,7 +168,7 @@ def test_a_cut_lies_between_groups_keeps_the_open_one_and_says_something_smaller
 
 @few
 @given(st.data())
-def test_where_the_fixed_parts_leave_room_the_cut_brings_the_array_to_its_target(data: st.DataObject) -> None:
+def test_a_cut_reaches_the_target_if_the_fixed_parts_leave_room(data: st.DataObject) -> None:
     conversation, weights, lines, parts = draw_case(data)
     found = choose_cut(conversation, weights, lines, Keep(), parts)
     if found is None or found.covers == parts.must_keep:

@@ -32,7 +32,7 @@ from tests.examples import examples
 few = examples(20, exhaustive=60)
 
 
-def test_far_below_the_lines_all_but_the_open_group_is_folded() -> None:
+def test_far_below_the_thresholds_everything_but_the_open_group_is_replaced() -> None:
     situation = situate(3_000, limits=Limits(context=128_000))
     cut = choose_manual_cut(situation)
     assert cut is not None
@@ -40,7 +40,7 @@ def test_far_below_the_lines_all_but_the_open_group_is_folded() -> None:
     assert cut.cap_tokens < cut.replaced_tokens / 1.9
 
 
-def test_where_there_is_enough_to_fold_the_tail_stays() -> None:
+def test_the_tail_stays_if_there_is_enough_to_replace() -> None:
     situation = situate(10_000, turns=40)
     cut = choose_manual_cut(situation)
     assert cut is not None and cut.covers < find_open_group(situation.conversation)
@@ -56,7 +56,7 @@ def test_messages_that_a_policy_keeps_are_kept() -> None:
     assert cut is not None and cut.covers == 15
 
 
-def test_what_is_folded_already_is_not_folded_again() -> None:
+def test_messages_that_a_pivot_covers_are_not_replaced_again() -> None:
     situation = situate(3_000)
     whole = choose_manual_cut(situation)
     assert whole is not None
@@ -77,7 +77,7 @@ def test_a_few_words_are_not_worth_a_summary() -> None:
     assert choose_manual_cut(replace(situation, sizes=few_words)) is None
 
 
-def test_what_several_calls_folded_is_measured_as_one() -> None:
+def test_a_compaction_in_several_calls_is_measured_as_one() -> None:
     situation = situate(3_000)
     earlier = make_pivot(situation.conversation, 5, saved_tokens=700)
     cut = choose_manual_cut(replace(situation, sticky=earlier, pivots=(earlier,)))
@@ -89,7 +89,7 @@ def test_what_several_calls_folded_is_measured_as_one() -> None:
 
 @few
 @given(bodies(), st.booleans())
-def test_no_cut_parts_a_call_from_its_result_or_takes_the_open_group(body: bytes, opening: bool) -> None:
+def test_no_cut_separates_a_call_from_its_result_or_takes_the_open_group(body: bytes, opening: bool) -> None:
     received = read(body)
     fields: JSON = {"policy": Policy(keep=Keep(opening=opening)), "sizes": measure_sizes(received)}
     cut = choose_manual_cut(_situate(received.conversation, **fields))
@@ -141,21 +141,21 @@ def test_a_command_is_the_whole_text(text: str, instructions: str | None) -> Non
     assert parse_compact(text) == instructions
 
 
-def test_a_text_of_more_than_the_longest_instructions_is_no_command() -> None:
+def test_a_text_longer_than_the_longest_instructions_is_not_a_command() -> None:
     longest = "x" * LONGEST_INSTRUCTIONS_CHARS
     assert parse_compact(f"/compact {longest}") == longest
     assert parse_compact(f"/compact {longest}x") is None
 
 
 @given(st.text())
-def test_any_text_can_be_read_and_what_is_read_stands_in_it(text: str) -> None:
+def test_any_text_can_be_parsed_and_its_instructions_are_part_of_it(text: str) -> None:
     instructions = parse_compact(text)
     assert instructions is None or (text.split()[0] == "/compact" and instructions in text)
     if text.strip():
         assert parse_compact(f"/compact {text}") == text.strip()
 
 
-def test_only_words_of_a_user_can_be_one() -> None:
+def test_only_a_text_of_a_user_can_be_a_command() -> None:
     assert may_be_command(make_message())
     assert not may_be_command(make_message("assistant", calls=(Call("1", "look"),)))
     assert not may_be_command(make_message("tool", results=("1",)))
@@ -164,7 +164,7 @@ def test_only_words_of_a_user_can_be_one() -> None:
     assert not may_be_command(make_message("system"))
 
 
-def test_what_is_told_says_how_it_ended() -> None:
+def test_the_reply_to_a_command_names_the_outcome() -> None:
     assert describe_outcome(Compacted(24, 31_200, 6_400)) == (
         "Compacted: 24 earlier messages are now a summary. About 31,200 tokens before, 6,400 after."
     )

@@ -39,7 +39,7 @@ class Recorded(RecordedPruning):
 
 
 @requires_shared
-def test_the_rule_of_the_source_clears_as_recorded() -> None:
+def test_the_source_rule_clears_the_same_results_as_recorded() -> None:
     cases = json.loads((SHARED / "data" / "vectors.json").read_text("utf-8"))["prune"]["cases"]
     enabled = [case for case in cases if case.get("enabled", True)]
     assert enabled
@@ -82,24 +82,24 @@ def test_the_newest_results_are_protected_and_so_are_the_open_group_and_skills()
     assert choose(100) == (2, 4, 6, 8, 12)
 
 
-def test_a_batch_that_is_not_worth_it_is_none_at_all() -> None:
+def test_a_batch_that_saves_too_little_is_not_made() -> None:
     assert choose(100, thresholds=PruneThresholds(protect=300, minimum=500)) == ()
     assert choose(100, thresholds=PruneThresholds(protect=300, minimum=499)) == (2, 4, 6, 8, 12)
 
 
-def test_results_that_a_placeholder_would_not_shorten_stay() -> None:
+def test_results_not_longer_than_the_placeholder_stay() -> None:
     assert choose(16, thresholds=PruneThresholds(protect=0, minimum=0)) == ()
     assert choose(17, thresholds=PruneThresholds(protect=0, minimum=0)) == (2, 4, 6, 8, 12, 14, 16, 18)
 
 
-def test_the_walk_stops_at_a_mark_and_at_a_pivot() -> None:
+def test_pruning_stops_at_a_mark_and_at_a_pivot() -> None:
     conversation = converse(make_loop(10))
     marked = make_view(None, [make_batch(conversation, [Mark(6)])])
     assert choose(100, view=marked) == (8, 12)
     assert choose(100, view=View(make_pivot(conversation, 7), {})) == (8, 12)
 
 
-def test_turns_of_the_user_are_kept_where_the_policy_says_so() -> None:
+def test_the_newest_turns_are_kept_if_the_policy_says_so() -> None:
     assert choose(100, pruning=replace(Pruning(), keep_turns=1)) == ()
 
 
@@ -113,7 +113,7 @@ def test_the_thresholds_shrink_with_the_window(hard: int, protect: int, minimum:
 # Results lie at 2, 4 … 20, calls before them; the last result is open. Each result weighs 100, each call 5.
 
 
-def test_everything_may_fill_the_protected_part() -> None:
+def test_all_messages_may_count_for_the_protected_part() -> None:
     # 20 (a skill, open), 19 … 17: 100 + 5 + 100 + 5 = 210; with 16 it is 310, beyond the 300.
     everything = replace(Pruning(), protects="everything")
     assert choose(100, pruning=everything) == (2, 4, 6, 8, 12, 14, 16)
@@ -121,7 +121,7 @@ def test_everything_may_fill_the_protected_part() -> None:
     assert choose(100, pruning=replace(everything, overshoot=True)) == (2, 4, 6, 8, 12, 14)
 
 
-def test_exactly_full_stops_the_protection_of_a_policy_that_overshoots() -> None:
+def test_with_overshoot_a_full_protected_part_protects_nothing_more() -> None:
     overshooting = replace(Pruning(), overshoot=True)
     assert choose(100, pruning=overshooting) == (2, 4, 6, 8, 12)
     assert choose(100, pruning=overshooting, thresholds=PruneThresholds(protect=301, minimum=0)) == (
@@ -139,18 +139,18 @@ def test_a_message_counts_for_no_more_than_its_cap() -> None:
     assert choose(100, pruning=capped, thresholds=PruneThresholds(protect=300, minimum=99)) == (2, 4)
 
 
-def test_tools_are_protected_by_the_beginning_of_their_names() -> None:
+def test_tools_are_protected_by_a_prefix_of_their_names() -> None:
     assert choose(100, pruning=replace(Pruning(), protected_prefixes=("lo",))) == ()
     assert choose(100, pruning=replace(Pruning(), protected_prefixes=("ook",))) == (2, 4, 6, 8, 12)
 
 
-def test_the_newest_messages_are_kept_where_the_policy_says_so() -> None:
+def test_the_newest_messages_are_kept_if_the_policy_says_so() -> None:
     # Of 21 messages the last 12 stay: from position 9 on.
     kept = replace(Pruning(), keep_messages=12)
     assert choose(100, pruning=kept, thresholds=PruneThresholds(protect=0, minimum=100)) == (2, 4, 6, 8)
 
 
-def test_only_long_results_are_cut_and_only_what_that_saves_counts() -> None:
+def test_only_long_results_are_cut_and_only_the_saved_part_counts() -> None:
     # 100 tokens are 384 characters of words.
     cutting = replace(Pruning(), keep_chars=96, over_chars=383)
     assert choose(100, pruning=cutting, thresholds=PruneThresholds(protect=300, minimum=374)) == (
@@ -165,7 +165,7 @@ def test_only_long_results_are_cut_and_only_what_that_saves_counts() -> None:
     assert choose(100, pruning=longer, thresholds=PruneThresholds(protect=0, minimum=0)) == ()
 
 
-def test_the_documents_count_words_alone_whatever_upstream_counts() -> None:
+def test_uncalibrated_pruning_counts_words_alone() -> None:
     conversation = converse(make_loop(10))
     # By our own count each result has 54 tokens, 50 of them words; upstream counts twice as many.
     weights = weigh([108.0 if message.results else 10.0 for message in conversation.messages], ratio=2.0)
@@ -201,7 +201,7 @@ def test_only_finished_unprotected_results_are_chosen_and_only_a_worthwhile_batc
 
 
 @given(st.data())
-def test_doing_it_twice_chooses_nothing_more(data: st.DataObject) -> None:
+def test_pruning_twice_chooses_nothing_more(data: st.DataObject) -> None:
     conversation, tokens, thresholds = draw_case(data)
     chosen = choose_results(conversation, weigh(tokens), _NOTHING, Pruning(), thresholds)
     if not chosen:
@@ -210,7 +210,7 @@ def test_doing_it_twice_chooses_nothing_more(data: st.DataObject) -> None:
     assert choose_results(conversation, weigh(tokens), after, Pruning(), thresholds) == ()
 
 
-def test_a_message_counts_only_with_what_marks_may_take_of_it() -> None:
+def test_a_message_counts_only_with_its_removable_part() -> None:
     conversation = converse(make_loop(6))
     count = len(conversation.messages)
     thresholds = PruneThresholds(protect=0, minimum=500)
@@ -224,7 +224,7 @@ def test_a_message_counts_only_with_what_marks_may_take_of_it() -> None:
     assert chosen[0] > 0 and chosen[2:] == [0, 0]
 
 
-def test_what_the_model_said_is_no_result_even_where_it_carries_one() -> None:
+def test_a_message_of_the_model_is_not_pruned_even_if_it_carries_a_result() -> None:
     talk: list[JSON] = [
         {"role": "user", "content": "Look."},
         {"role": "assistant", "tool_calls": [{"id": "a", "function": {"name": "look"}}]},

@@ -30,7 +30,7 @@ def weigh(sizes: list[Size], ratio: float = 1.0) -> CalibratedSizes:
 _sizes = st.builds(Size, st.integers(0, 50_000), st.integers(0, 200_000))
 
 
-def test_the_mildest_limit_that_suffices_is_taken_and_only_users_and_results_are_cut() -> None:
+def test_the_largest_length_that_suffices_is_used_for_users_and_results_only() -> None:
     assert choose_shortening(_CONVERSATION, weigh(_SIZES), _NOTHING, 1_000) == (Mark(2, 32_768),)
     assert choose_shortening(_CONVERSATION, weigh(_SIZES), _NOTHING, 9_000) == (
         Mark(2, 2_048),
@@ -38,15 +38,15 @@ def test_the_mildest_limit_that_suffices_is_taken_and_only_users_and_results_are
     )
 
 
-def test_true_tokens_count_not_raw_ones() -> None:
+def test_savings_are_measured_in_true_tokens() -> None:
     assert choose_shortening(_CONVERSATION, weigh(_SIZES, 4.0), _NOTHING, 4_000) == (Mark(2, 32_768),)
 
 
-def test_where_nothing_suffices_the_strictest_limit_is_taken() -> None:
+def test_the_smallest_length_is_used_if_none_suffices() -> None:
     assert choose_shortening(_CONVERSATION, weigh(_SIZES), _NOTHING, 10**9) == (Mark(2, 256), Mark(3, 256))
 
 
-def test_what_is_shorter_already_or_covered_is_left() -> None:
+def test_messages_that_are_shorter_already_or_covered_stay() -> None:
     marked = make_view(None, [make_batch(_CONVERSATION, [Mark(2)])])
     assert choose_shortening(_CONVERSATION, weigh(_SIZES), marked, 10**9) == (Mark(3, 256),)
     covered = make_view(make_pivot(_CONVERSATION, 3), ())
@@ -54,9 +54,7 @@ def test_what_is_shorter_already_or_covered_is_left() -> None:
 
 
 @given(bodies(min_turns=1), st.integers(1, 10**6), st.data())
-def test_marks_save_what_is_asked_for_if_any_limit_does(
-    body: bytes, excess: int, data: st.DataObject
-) -> None:
+def test_marks_save_the_excess_if_any_length_does(body: bytes, excess: int, data: st.DataObject) -> None:
     conversation = read(body).conversation
     count = len(conversation.messages)
     sizes = data.draw(st.lists(_sizes, min_size=count, max_size=count))
@@ -70,11 +68,11 @@ def test_marks_save_what_is_asked_for_if_any_limit_does(
         assert choose_shortening(conversation, weigh(sizes), again, excess) == ()
 
 
-def test_an_opening_is_cut_at_the_mildest_limit_that_makes_it_fit() -> None:
+def test_an_opening_is_cut_to_the_largest_length_that_fits() -> None:
     assert choose_opening_chars([Size(10_000, 40_000), Size(10, 40)], 9_000) == 32_768
     assert choose_opening_chars([Size(10_000, 40_000), Size(10, 40)], 5) == 256
 
 
 @given(st.lists(_sizes, max_size=5), st.integers(0, 100_000))
-def test_a_smaller_room_never_gives_a_milder_limit(sizes: list[Size], room: int) -> None:
+def test_a_smaller_room_never_gives_a_larger_length(sizes: list[Size], room: int) -> None:
     assert choose_opening_chars(sizes, room) <= choose_opening_chars(sizes, room + 1_000)

@@ -33,12 +33,12 @@ _GOOD = Candidate(text=" We fixed it.\n", finish_reason="stop", has_tool_calls=F
         ("", ""),
     ],
 )
-def test_thinking_is_no_summary(text: str, expected: str) -> None:
+def test_thinking_is_not_a_summary(text: str, expected: str) -> None:
     assert strip_thinking(text) == expected
 
 
 @pytest.mark.parametrize("reason", ["stop", "end_turn", "eos", "completed"])
-def test_a_finished_summary_that_is_smaller_is_taken_without_its_thinking(reason: str) -> None:
+def test_a_smaller_summary_is_accepted_without_its_thinking(reason: str) -> None:
     answer = replace(_GOOD, finish_reason=reason, text="<think>x</think> We fixed it.\n")
     assert judge_summary(answer, 100, SummaryBounds(replaced_tokens=1_000, cap_tokens=400)) == Accepted(
         "We fixed it.", 100
@@ -59,14 +59,14 @@ def test_a_finished_summary_that_is_smaller_is_taken_without_its_thinking(reason
         (replace(_GOOD, text="<think>only this</think>"), "empty"),
     ],
 )
-def test_a_broken_summary_is_refused(answer: Candidate, reason: str) -> None:
+def test_a_flawed_summary_is_rejected(answer: Candidate, reason: str) -> None:
     assert find_flaw(answer) == Rejected(reason)
     assert judge_summary(answer, 1, SummaryBounds(replaced_tokens=10**6, cap_tokens=10**6)) == Rejected(
         reason
     )
 
 
-def test_a_complete_summary_passes_what_needs_no_counting() -> None:
+def test_a_complete_summary_has_no_flaw() -> None:
     assert find_flaw(_GOOD) is None
 
 
@@ -88,7 +88,7 @@ def test_it_must_be_smaller_by_a_tenth_and_within_its_cap(
 
 
 @given(st.text(st.characters(codec="utf-8")))
-def test_stripping_twice_is_stripping_once_where_nothing_was_thought(text: str) -> None:
+def test_stripping_a_text_without_thinking_is_idempotent(text: str) -> None:
     assert strip_thinking(strip_thinking(text)) == strip_thinking(text)
 
 
@@ -101,11 +101,11 @@ def test_stripping_twice_is_stripping_once_where_nothing_was_thought(text: str) 
         "Sorry about the naming: the module is `sorry.py`.",
     ],
 )
-def test_a_summary_that_speaks_of_a_refusal_is_none(text: str) -> None:
+def test_a_summary_that_mentions_a_refusal_is_not_one(text: str) -> None:
     assert find_flaw(replace(_GOOD, text=text)) is None
 
 
-def test_as_long_as_the_tokenizer_is_unknown_the_cap_is_taken_less_strictly() -> None:
+def test_the_cap_has_more_tolerance_as_long_as_the_tokenizer_is_unknown() -> None:
     bounds = SummaryBounds(replaced_tokens=10_000, cap_tokens=1_000)
     assert isinstance(judge_summary(_GOOD, 1_500, bounds), Rejected)
     assert isinstance(judge_summary(_GOOD, 1_500, replace(bounds, is_calibrated=False)), Accepted)

@@ -19,14 +19,14 @@ _NEEDS = st.lists(st.integers(1, 500), max_size=8)
         ([50], [1], 9, [0]),
     ],
 )
-def test_the_least_first_then_by_weight(
+def test_each_gets_the_minimum_first_and_the_rest_by_weight(
     needs: list[int], weights: list[int], room: int, expected: list[int]
 ) -> None:
     assert allocate(needs, weights, room, 10) == expected
 
 
 @given(_NEEDS, st.data(), st.integers(0, 1_000), st.integers(1, 100))
-def test_nobody_gets_more_than_the_need_nor_all_more_than_the_room(
+def test_no_share_exceeds_its_need_and_their_sum_fits_the_room(
     needs: list[int], data: st.DataObject, room: int, least: int
 ) -> None:
     weights = [data.draw(st.integers(1, 60)) for _ in needs]
@@ -39,7 +39,7 @@ def test_nobody_gets_more_than_the_need_nor_all_more_than_the_room(
 
 
 @given(_NEEDS, st.integers(0, 1_000), st.integers(0, 500), st.integers(1, 100))
-def test_a_larger_room_never_leaves_out_what_a_smaller_one_held(
+def test_a_larger_room_includes_everything_that_a_smaller_one_does(
     needs: list[int], room: int, more: int, least: int
 ) -> None:
     weights = [1] * len(needs)

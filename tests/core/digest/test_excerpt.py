@@ -32,7 +32,7 @@ def test_items_that_fit_are_whole_and_indented() -> None:
     )
 
 
-def test_what_does_not_fit_is_cut_in_the_middle_and_the_rest_is_counted() -> None:
+def test_long_items_are_cut_in_the_middle_and_omitted_ones_are_counted() -> None:
     rendered = render_items(_items(["a" * 500, "b" * 500, "c" * 500]), 400)
     assert "left out" not in rendered
     rendered = render_items(_items(["a" * 500, "b" * 500, "c" * 500]), 360)
@@ -49,7 +49,7 @@ def test_names_are_never_cut() -> None:
     assert rendered == f"- [1 more left out]\n- {'b' * 30}\n- {'c' * 60}"
 
 
-def test_what_was_left_out_before_is_counted_too() -> None:
+def test_items_that_were_left_out_before_are_counted_too() -> None:
     assert render_items(Items(["x"], [0], [1], missing=4), 90) == "- [4 more left out]\n- x"
     assert parse_left_out("[4 more left out]") == 4
     assert parse_left_out("[4 more left out].") is None
@@ -59,7 +59,7 @@ def test_a_short_item_has_a_short_note() -> None:
     assert render_items(_items(["a" * 40 + "b" * 90]), 90) == f"- {'a' * 34} … {'b' * 18}"
 
 
-def test_a_cut_makes_no_fence_of_a_longer_word() -> None:
+def test_a_cut_never_makes_a_fence_of_a_longer_word() -> None:
     text = "<conversation" + "s" * 200
     for room in range(60, 120):
         rendered = render_items(Items(["a" * (room - 46) + text], [0], [1]), room + 32)
@@ -74,7 +74,7 @@ def test_of_a_huge_text_only_the_ends_are_read() -> None:
 
 @pytest.mark.parametrize("render", [render_items, render_whole_items])
 @given(texts=_TEXTS, room=_ROOM)
-def test_no_line_of_a_text_stands_at_the_margin(
+def test_every_line_of_a_text_is_indented(
     render: Callable[[Items, int], str], texts: list[str], room: int
 ) -> None:
     rendered = render(_items(texts), room)
@@ -85,6 +85,6 @@ def test_no_line_of_a_text_stands_at_the_margin(
 
 
 @given(_TEXTS)
-def test_items_can_be_read_back(texts: list[str]) -> None:
+def test_rendered_items_can_be_parsed_again(texts: list[str]) -> None:
     rendered = render_items(_items(texts), 100_000)
     assert render_items(_items(parse_items(rendered.splitlines())), 100_000) == rendered

@@ -39,12 +39,12 @@ def missing(
     return find_missing_facts(spoken, earlier, summary, _PLENTY)
 
 
-def test_what_is_mentioned_twice_counts_and_what_is_mentioned_once_does_not() -> None:
+def test_a_fact_must_be_mentioned_in_two_messages() -> None:
     spoken = [user("src/a.py"), result("src/a.py src/b.py src/b.py"), *_NOTHING]
     assert missing(*spoken) == ("src/a.py ×2",)
 
 
-def test_in_the_newest_fifth_once_is_enough() -> None:
+def test_one_mention_is_enough_in_the_newest_fifth() -> None:
     spoken = [user("src/old.py"), *_NOTHING[:8], user("src/new.py")]
     assert missing(*spoken) == ("src/new.py",)
     assert missing(user("src/only.py")) == ("src/only.py",)
@@ -55,7 +55,7 @@ def test_the_newest_part_begins_with_a_whole_group() -> None:
     assert missing(*spoken) == ("src/a.py",)
 
 
-def test_the_newest_go_first_then_the_most_mentioned() -> None:
+def test_the_newest_facts_are_first_and_then_the_most_mentioned() -> None:
     spoken = [
         *[user("/a/often")] * 3,
         *[user("/a/twice")] * 2,
@@ -68,16 +68,16 @@ def test_the_newest_go_first_then_the_most_mentioned() -> None:
 
 
 @pytest.mark.parametrize("summary", ["in src/a.py.", "`src/a.py`", "/home/x/src/a.py:3"])
-def test_what_the_summary_says_is_not_repeated(summary: str) -> None:
+def test_facts_of_the_summary_are_not_repeated(summary: str) -> None:
     assert missing(user("src/a.py"), summary=summary) == ()
 
 
 @pytest.mark.parametrize("summary", ["src/a.pyx", "asrc/a.py", "src/a"])
-def test_a_part_of_a_longer_word_is_not_what_the_summary_says(summary: str) -> None:
+def test_a_part_of_a_longer_word_is_not_a_mention(summary: str) -> None:
     assert missing(user("src/a.py"), summary=summary) == ("src/a.py",)
 
 
-def test_a_path_stands_for_its_end_where_they_are_one_file() -> None:
+def test_a_path_replaces_its_end_if_they_are_the_same_file() -> None:
     assert missing(user("a.b/c.py"), user("/x/a.b/c.py a.b/c.py")) == ("/x/a.b/c.py",)
     both = missing(user("a.b/c.py /x/a.b/c.py /y/a.b/c.py"))
     assert set(both) == {"a.b/c.py", "/x/a.b/c.py", "/y/a.b/c.py"}
@@ -85,14 +85,14 @@ def test_a_path_stands_for_its_end_where_they_are_one_file() -> None:
     assert set(often) == {"/x/a.b/c.py", "a.b/c.py ×3"}
 
 
-def test_arguments_are_read_as_what_they_hold() -> None:
+def test_arguments_are_parsed_before_facts_are_searched() -> None:
     spoken = TranscriptEntry(
         "assistant", "", (("x", '{"text": "a\\nsrc/a.py"}'), ("y", '{"open": "b\\n/c/d.py')), 0
     )
     assert missing(spoken) == ("src/a.py", "/c/d.py")
 
 
-def test_of_a_huge_text_head_and_tail_are_read() -> None:
+def test_only_head_and_tail_of_a_huge_text_are_read() -> None:
     text = "src/head.py " + "word " * 20_000 + "src/middle.py " + "word " * 20_000 + "src/tail.py"
     assert missing(user(text)) == ("src/head.py", "src/tail.py")
 
@@ -104,19 +104,19 @@ def test_keys_are_never_listed() -> None:
     assert missing(*_NOTHING, earlier=earlier) == ("/a/b",)
 
 
-def test_nothing_listed_can_close_a_fence() -> None:
+def test_no_listed_fact_can_close_a_fence() -> None:
     spoken = user("`<conversation>` `fine`\n- [ ] close </conversation> now")
     assert missing(spoken) == ("todo: close &lt;/conversation> now", "fine")
 
 
-def test_open_todos_go_first_wherever_they_stand() -> None:
+def test_open_todos_are_listed_first() -> None:
     todos = [{"content": "Write tests", "status": "pending"}, {"content": "Read", "status": "completed"}]
     spoken = [calls("TodoWrite", todos=todos), *_NOTHING, user("src/a.py")]
     assert missing(*spoken) == ("todo: Write tests", "src/a.py")
     assert missing(*spoken, summary="Next: Write tests for src/a.py") == ()
 
 
-def test_the_latest_list_replaces_those_before_and_the_carried_ones() -> None:
+def test_the_latest_list_replaces_earlier_ones() -> None:
     earlier = with_fact_list("x", ["todo: carried"])
     first = calls("TodoWrite", todos=[{"content": "first", "status": "pending"}])
     second = calls("TodoWrite", todos=[{"content": "second", "status": "in_progress"}])
@@ -124,7 +124,7 @@ def test_the_latest_list_replaces_those_before_and_the_carried_ones() -> None:
     assert missing(first, second, earlier=earlier) == ("todo: second",)
 
 
-def test_boxes_count_until_they_are_ticked_and_not_in_results_or_long_documents() -> None:
+def test_check_boxes_count_until_they_are_ticked_but_not_in_results_or_documents() -> None:
     spoken = [user("- [ ] one\n- [ ] two"), TranscriptEntry("assistant", "- [x] one", (), 0), *_NOTHING]
     assert missing(*spoken) == ("todo: two",)
     assert missing(result("- [ ] one")) == ()
@@ -136,7 +136,7 @@ def test_a_long_todo_is_cut_on_one_line() -> None:
     assert len(line) == LONGEST_FACT_CHARS and line.endswith("…") and line.isprintable()
 
 
-def test_facts_of_the_list_before_are_carried_on_with_their_counts() -> None:
+def test_facts_of_the_earlier_list_are_kept_with_their_counts() -> None:
     earlier = with_fact_list("Prose on src/prose.py.", ["/a/b ×7", "/a/c ×2"])
     assert missing(*_NOTHING, earlier=earlier) == ("/a/b ×7", "/a/c ×2", "src/prose.py")
     assert missing(user("/a/c"), *_NOTHING, earlier=earlier)[0] == "/a/c ×3"
@@ -177,7 +177,7 @@ def test_a_list_that_the_model_copied_is_continued() -> None:
     "text",
     ["", "Prose.", f"Say {HEADING}\n- a", f"  {HEADING}\n- a", f"{HEADING}\n- a\nprose", HEADING],
 )
-def test_what_is_not_our_list_is_text(text: str) -> None:
+def test_a_list_that_is_not_ours_is_text(text: str) -> None:
     assert split_fact_list(text) == (text, ())
 
 
@@ -222,7 +222,7 @@ def test_no_history_breaks_the_list(
 
 
 @requires_shared
-def test_after_a_recorded_session_what_counts_is_said_or_listed() -> None:
+def test_after_a_recorded_session_every_ranked_fact_is_mentioned_or_listed() -> None:
     """An empty summary and room for all: what counts is there as itself or within a longer path."""
     paths = sorted((SHARED / "data" / "transcripts").glob("*/*.json"))
     assert paths

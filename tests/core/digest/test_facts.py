@@ -16,7 +16,7 @@ from gateway.core.digest.facts import LONGEST_FACT_CHARS, find_facts, is_secret
         ("diff --git a/src/x.py b/src/x.py", ("src/x.py",)),
     ],
 )
-def test_paths_that_are_paths_beyond_doubt(text: str, facts: tuple[str, ...]) -> None:
+def test_only_unambiguous_paths_are_found(text: str, facts: tuple[str, ...]) -> None:
     assert find_facts(text) == facts
 
 
@@ -32,7 +32,7 @@ def test_paths_that_are_paths_beyond_doubt(text: str, facts: tuple[str, ...]) ->
         ("a://b", ()),
     ],
 )
-def test_addresses_lose_users_and_queries(text: str, facts: tuple[str, ...]) -> None:
+def test_urls_lose_users_and_queries(text: str, facts: tuple[str, ...]) -> None:
     assert find_facts(text) == facts
 
 
@@ -47,7 +47,7 @@ def test_addresses_lose_users_and_queries(text: str, facts: tuple[str, ...]) -> 
         ("404 apples, an Error, E12", ()),
     ],
 )
-def test_names_in_backticks_and_error_codes(text: str, facts: tuple[str, ...]) -> None:
+def test_names_in_backticks_and_error_codes_are_found(text: str, facts: tuple[str, ...]) -> None:
     assert find_facts(text) == facts
 
 
@@ -66,7 +66,7 @@ def test_names_in_backticks_and_error_codes(text: str, facts: tuple[str, ...]) -
         "/etc/keys/9f86d081884c7d659a2feaa0c55ad015.pem",
     ],
 )
-def test_what_looks_like_a_key_is_one(fact: str) -> None:
+def test_a_text_like_a_key_is_a_secret(fact: str) -> None:
     assert is_secret(fact)
 
 
@@ -81,11 +81,11 @@ def test_what_looks_like_a_key_is_one(fact: str) -> None:
         "map_of_tokens()",
     ],
 )
-def test_a_long_name_is_no_key(fact: str) -> None:
+def test_a_long_name_is_not_a_secret(fact: str) -> None:
     assert not is_secret(fact)
 
 
-def test_what_is_too_long_is_left_out_rather_than_cut() -> None:
+def test_a_fact_that_is_too_long_is_left_out() -> None:
     assert find_facts("/a/" + "b" * LONGEST_FACT_CHARS + " /a/b") == ("/a/b",)
 
 

@@ -19,7 +19,7 @@ def result(text: str) -> TranscriptEntry:
     return TranscriptEntry("tool", text, (), 0, is_result=True)
 
 
-def test_who_may_ask_is_quoted_and_named_where_it_is_no_user() -> None:
+def test_instructions_are_quoted_with_their_role_unless_it_is_a_user() -> None:
     spoken = [
         user(" Fix it. "),
         result("x"),
@@ -31,12 +31,12 @@ def test_who_may_ask_is_quoted_and_named_where_it_is_no_user() -> None:
     assert find_highlights(spoken).asked == ["Fix it.", "[developer] Be brief.", "[2 attachments left out]"]
 
 
-def test_the_last_texts_of_the_assistant_in_their_order() -> None:
+def test_the_last_texts_of_the_assistant_are_quoted_in_order() -> None:
     spoken = [says(str(number)) for number in range(LAST_TEXTS + 2)] + [says(" ")]
     assert find_highlights(spoken).said == [str(number) for number in range(2, LAST_TEXTS + 2)]
 
 
-def test_files_in_the_order_of_their_last_mention_and_whether_they_were_changed() -> None:
+def test_files_are_listed_by_last_mention_and_marked_if_changed() -> None:
     spoken = [
         says("", read_file={"path": "a"}, edit={"path": "b"}),
         says("", str_replace_editor={"command": "view", "path": "c"}),
@@ -53,12 +53,12 @@ def test_files_in_the_order_of_their_last_mention_and_whether_they_were_changed(
     ]
 
 
-def test_commands_are_one_line_each_once_and_not_too_long() -> None:
+def test_each_command_is_listed_once_on_one_short_line() -> None:
     spoken = [says("", bash={"command": command}) for command in ("ls\n -l", "pwd", "ls -l", "y" * 400)]
     assert find_highlights(spoken).commands == ["pwd", "ls -l", "y" * 299 + "…"]
 
 
-def test_the_latest_list_counts_and_open_items_come_first() -> None:
+def test_the_latest_list_is_quoted_with_open_items_first() -> None:
     first = {"todos": [{"content": "old", "status": "pending"}]}
     second = {
         "todos": [{"content": "a", "status": "completed"}, {"content": "b\nc", "status": "in_progress"}]
@@ -72,7 +72,7 @@ def test_the_latest_list_counts_and_open_items_come_first() -> None:
     assert (picked.todos, picked.plan) == (["[ ] b c", "[x] a"], "1. Do it")
 
 
-def test_a_list_that_is_read_is_in_the_result() -> None:
+def test_a_list_read_by_a_call_is_in_its_result() -> None:
     items = json.dumps([{"content": "a", "status": "pending"}])
     assert find_highlights([says("", todoread={}), result(items)]).todos == ["[ ] a"]
     assert find_highlights([says("", todoread={}), result("- [x] a\n- [ ] b")]).todos == ["[ ] b", "[x] a"]
@@ -85,11 +85,11 @@ def test_a_list_can_be_emptied_and_a_call_without_arguments_changes_nothing() ->
     assert find_highlights([says("", TodoWrite=first), says("", TodoRead={})]).todos == ["[ ] old"]
 
 
-def test_of_repeats_the_last_stays() -> None:
+def test_only_the_last_of_equal_texts_stays() -> None:
     assert without_repeats(["a", "b", "a", "c"]) == ["b", "a", "c"]
 
 
-def test_what_a_user_says_beside_results_was_asked() -> None:
+def test_a_users_text_beside_results_is_a_request() -> None:
     spoken = [
         says("", look={}),
         TranscriptEntry("tool", "x", (), 0, is_result=True, more=(result("y"), user("Stop."))),

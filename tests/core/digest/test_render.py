@@ -38,7 +38,7 @@ def titles_of(digest: str) -> list[str]:
     return [line for line in digest.splitlines() if line.startswith("#")]
 
 
-def test_a_digest_in_full() -> None:
+def test_a_digest_has_all_sections_in_order() -> None:
     earlier = with_fact_list("# Goal\n\nSpeed.", ["src/lexer.py ×3"])
     digest = make_digest(_SPOKEN, earlier, 5_000)
     assert digest.splitlines()[1:] == [
@@ -112,19 +112,19 @@ def test_a_digest_of_a_digest_continues_it() -> None:
     ]
 
 
-def test_nothing_new_changes_nothing() -> None:
+def test_a_digest_of_a_digest_alone_is_the_same() -> None:
     digest = make_digest(_SPOKEN, "Goal: speed.", 5_000)
     assert make_digest([], digest, 5_000) == digest
 
 
-def test_the_newest_requests_are_favoured_and_the_first_is_kept() -> None:
+def test_the_first_request_and_the_newest_ones_are_kept() -> None:
     spoken = [TranscriptEntry("user", f"Request {number}: " + "word " * 40, (), 0) for number in range(200)]
     digest = make_digest(spoken, None, 3_000)
     assert "- Request 0: " in digest and "- Request 199: " in digest
     assert "- Request 100: " not in digest and "more left out]" in digest
 
 
-def test_what_was_left_out_stays_counted() -> None:
+def test_left_out_items_stay_counted() -> None:
     spoken = [TranscriptEntry("user", f"Request {number}: " + "word " * 40, (), 0) for number in range(200)]
     digests = list(accumulate(repeat(spoken[100:], 3), _fold, initial=make_digest(spoken[:100], None, 3_000)))
     assert [text.count("more left out]") for text in digests] == [1, 1, 1, 1]
@@ -134,7 +134,7 @@ def _fold(earlier: str, spoken: list[TranscriptEntry]) -> str:
     return make_digest(spoken, earlier, 3_000)
 
 
-def test_the_room_that_one_section_does_not_need_goes_to_the_others() -> None:
+def test_unused_room_of_a_section_goes_to_the_others() -> None:
     digest = make_digest([TranscriptEntry("user", "a" * 10_000, (), 0)], None, 4_000)
     assert 3_900 < len(digest) <= 4_000
 
@@ -186,7 +186,7 @@ _EARLIER = st.one_of(st.none(), _TEXT, st.lists(_ANY, max_size=3).map(lambda s: 
 
 
 @given(st.lists(_ANY, max_size=12), _EARLIER, st.integers(0, 6_000))
-def test_no_history_breaks_the_bound_the_sections_or_a_fence(
+def test_any_history_keeps_the_length_the_sections_and_the_fences(
     spoken: list[TranscriptEntry], earlier: str | None, most_chars: int
 ) -> None:
     digest = make_digest(spoken, earlier, most_chars)
@@ -215,7 +215,7 @@ def test_the_first_requests_beginning_is_always_there(
     assert f"\n- {first[:40]}" in digest
 
 
-def test_thousands_of_messages_are_no_trouble() -> None:
+def test_a_digest_of_thousands_of_messages_is_fast() -> None:
     """With quadratic time this would run into the suite's time limit."""
     spoken = [
         TranscriptEntry("user", f"{number} " + "x" * 300, (("edit", f'{{"path": "a/{number}.py"}}'),), 0)

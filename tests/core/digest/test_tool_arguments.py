@@ -32,7 +32,7 @@ _JSON = st.recursive(
 
 
 @pytest.mark.parametrize("arguments", ["", "{", "[1,", "\x00", "[" * 100_000, "9" * 5_000])
-def test_what_is_no_json_is_nothing(arguments: str) -> None:
+def test_arguments_that_are_not_json_have_no_value(arguments: str) -> None:
     assert parse_arguments(arguments) is None
 
 
@@ -52,7 +52,7 @@ def test_what_is_no_json_is_nothing(arguments: str) -> None:
         (None, ()),
     ],
 )
-def test_files_stand_under_many_names(value: Any, paths: tuple[str, ...]) -> None:
+def test_files_are_found_in_fields_of_many_names(value: Any, paths: tuple[str, ...]) -> None:
     assert find_paths(value) == paths
 
 
@@ -99,7 +99,7 @@ def test_check_boxes_begin_a_line() -> None:
     ("name", "expected"),
     [("TodoWrite", True), ("update_plan", True), ("ExitPlanMode", True), ("Bash", False)],
 )
-def test_the_name_tells_a_todo_tool(name: str, expected: bool) -> None:
+def test_a_todo_tool_is_recognized_by_its_name(name: str, expected: bool) -> None:
     assert is_todo_tool(name) is expected
 
 
@@ -108,7 +108,7 @@ def test_texts_come_in_the_order_they_are_written() -> None:
 
 
 @given(_JSON)
-def test_no_value_is_too_odd(value: Any) -> None:
+def test_any_value_can_be_searched(value: Any) -> None:
     assert parse_arguments(json.dumps(value)) == value
     assert all(isinstance(path, str) for path in find_paths(value))
     assert all(command.strip() for command in find_commands(value))

@@ -68,7 +68,7 @@ def fits(before: Sequence[SplitFingerprint], now: Sequence[SplitFingerprint]) ->
 
 
 @given(skeletons(), st.data())
-def test_whichever_results_are_cleared_it_is_the_same_prefix(
+def test_a_prefix_is_found_whichever_results_are_cleared(
     before: list[SplitFingerprint], data: st.DataObject
 ) -> None:
     gone = st.sampled_from([fingerprint_result(text) for text in (*PLACEHOLDERS, _OWN)])
@@ -80,7 +80,7 @@ def test_whichever_results_are_cleared_it_is_the_same_prefix(
 
 
 @given(skeletons(), st.data())
-def test_any_other_single_change_makes_it_another_prefix(
+def test_any_other_change_makes_a_different_prefix(
     before: list[SplitFingerprint], data: st.DataObject
 ) -> None:
     at = data.draw(st.integers(0, len(before) - 1))
@@ -97,7 +97,7 @@ def test_any_other_single_change_makes_it_another_prefix(
 
 
 @given(skeletons())
-def test_each_tenant_and_each_format_has_a_chain_of_its_own(found: list[SplitFingerprint]) -> None:
+def test_each_tenant_and_format_has_its_own_chain_of_frames(found: list[SplitFingerprint]) -> None:
     talks = [
         begin_conversation(tenant, form) for tenant in ("t", "u", "") for form in ("chat", "messages", "")
     ]
@@ -105,13 +105,13 @@ def test_each_tenant_and_each_format_has_a_chain_of_its_own(found: list[SplitFin
     assert len(set(links)) == len(links)
 
 
-def test_the_chain_of_skeletons_is_never_the_chain_of_messages() -> None:
+def test_the_chain_of_frames_differs_from_the_chain_of_messages() -> None:
     talk = _TALK
     links = chain_frames(talk, [SplitFingerprint(message.fingerprint) for message in talk.messages])
     assert len(links) == len(talk.chain) and not {*links} & {*talk.chain}
 
 
-def test_a_result_that_is_a_placeholder_and_more_is_none() -> None:
+def test_a_result_with_more_than_a_placeholder_is_not_cleared() -> None:
     text = PLACEHOLDERS[0]
     for result in (
         fingerprint_result(text + " "),
@@ -122,21 +122,21 @@ def test_a_result_that_is_a_placeholder_and_more_is_none() -> None:
     assert fingerprint_result(text) in _CLEARED and fingerprint_result(_OWN) in _CLEARED
 
 
-def test_an_empty_placeholder_of_a_policy_clears_nothing() -> None:
+def test_an_empty_placeholder_of_a_policy_is_ignored() -> None:
     assert fingerprint_result("") not in find_placeholders("")
 
 
-def test_a_cleared_result_is_seen_among_others() -> None:
+def test_a_cleared_result_is_found_among_others() -> None:
     found = [message("a"), message("b", "x"), SplitFingerprint(b"c", (digest("y"), _GONE))]
     assert has_cleared(found, _CLEARED) and not has_cleared(found[:2], _CLEARED)
 
 
 @pytest.mark.parametrize("results", [[], ["x"] * 2_001])
-def test_a_pivot_without_results_or_with_too_many_has_no_outline(results: list[str]) -> None:
+def test_a_pivot_without_results_or_with_too_many_has_no_hashes(results: list[str]) -> None:
     assert make_result_hashes(make_pivot(_TALK, 1), "c", [message("a", *results)]) is None
 
 
-def test_where_two_prefixes_may_be_meant_none_is_found() -> None:
+def test_an_ambiguous_prefix_is_not_found() -> None:
     first, second = [message("a", "x", "y")], [message("a", "z", "y")]
     known = with_result_hashes(_PLACE, outline("first", first), _CLEARED)
     known = with_result_hashes(known, outline("second", second), _CLEARED)
@@ -146,7 +146,7 @@ def test_where_two_prefixes_may_be_meant_none_is_found() -> None:
     assert find_result_hashes(known, [replace(first[0], results=(_GONE, digest("y")))], _CLEARED) is None
 
 
-def test_a_later_pivot_of_the_same_messages_takes_the_place_of_the_earlier_one() -> None:
+def test_a_later_pivot_of_the_same_messages_replaces_the_earlier_one() -> None:
     whole = [message("a", "x", "y")]
     cleared = [replace(whole[0], results=(_GONE, digest("y")))]
     known = with_result_hashes(_PLACE, outline("first", whole), _CLEARED)
@@ -155,7 +155,7 @@ def test_a_later_pivot_of_the_same_messages_takes_the_place_of_the_earlier_one()
     assert kept.conversation == "second"
 
 
-def test_more_prefixes_than_can_be_told_apart_are_all_forgotten_for_good() -> None:
+def test_too_many_similar_prefixes_are_all_forgotten() -> None:
     known = _PLACE
     for number in range(4):
         known = with_result_hashes(known, outline(str(number), [message("a", str(number))]), _CLEARED)
@@ -165,7 +165,7 @@ def test_more_prefixes_than_can_be_told_apart_are_all_forgotten_for_good() -> No
         assert known.outlines == () and known.is_crowded
 
 
-def test_a_pivot_under_another_key_says_the_same_and_saves_no_more_than_is_left() -> None:
+def test_a_rekeyed_pivot_has_the_same_summary_and_saves_no_more_than_is_left() -> None:
     pivot = make_pivot(_TALK, 2, key="ab", saved_tokens=9_000)
     moved = rekey(pivot, _TALK)
     assert moved.key == _TALK.chain[2].hex()

@@ -55,7 +55,7 @@ def messages() -> st.SearchStrategy[list[Message]]:
         ("t", 0, 1, 0),
     ],
 )
-def test_where_the_leading_block_the_opening_and_the_open_group_end(
+def test_leading_block_opening_and_open_group_end_at_known_positions(
     letters: str, leading: int, opening_end: int, open_group: int
 ) -> None:
     conversation = with_messages(_EMPTY, 0, make_messages(letters))
@@ -66,7 +66,7 @@ def test_where_the_leading_block_the_opening_and_the_open_group_end(
 
 
 @given(messages(), messages(), st.data())
-def test_going_on_from_any_place_is_reading_it_whole(
+def test_continuing_from_any_position_equals_parsing_everything(
     first: list[Message], added: list[Message], data: st.DataObject
 ) -> None:
     before = with_messages(_EMPTY, 0, first)
@@ -76,9 +76,7 @@ def test_going_on_from_any_place_is_reading_it_whole(
 
 
 @given(messages(), messages())
-def test_a_longer_chain_begins_with_the_shorter_one_and_then_never_meets_it(
-    first: list[Message], added: list[Message]
-) -> None:
+def test_a_longer_chain_begins_with_the_shorter_one(first: list[Message], added: list[Message]) -> None:
     before = with_messages(_EMPTY, 0, first)
     after = with_messages(before, len(before.messages), added)
     assert after.chain[: len(before.chain)] == before.chain
@@ -95,11 +93,11 @@ def test_chains_are_equal_only_for_equal_messages(one: list[Message], other: lis
     ("tenant", "wire_format"),
     [("u", "chat"), ("t", "messages"), ("t:", "chat"), ("", "t:chat"), ("tc", "hat")],
 )
-def test_every_tenant_and_format_has_a_chain_of_its_own(tenant: str, wire_format: str) -> None:
+def test_every_tenant_and_format_has_its_own_chain(tenant: str, wire_format: str) -> None:
     assert begin_conversation(tenant, wire_format).key != _EMPTY.key
 
 
-def test_the_leading_block_is_outside_of_the_chain_and_a_later_system_message_is_not() -> None:
+def test_only_the_leading_block_is_outside_the_chain() -> None:
     user, system = make_message("user"), make_message("system")
     plain = with_messages(_EMPTY, 0, [user])
     assert with_messages(_EMPTY, 0, [system, user]).chain == plain.chain
@@ -116,7 +114,7 @@ def test_the_open_group_is_the_last_boundary(added: list[Message]) -> None:
     assert is_boundary(conversation, len(conversation.messages))
 
 
-def test_a_result_is_named_after_the_call_in_its_own_group() -> None:
+def test_a_result_belongs_to_the_call_in_its_own_group() -> None:
     def call(tool: str) -> Message:
         return make_message("assistant", tool, calls=(Call("a", tool), Call("b", "other")))
 
@@ -125,7 +123,7 @@ def test_a_result_is_named_after_the_call_in_its_own_group() -> None:
     assert names == [(), (), ("look",), ("look",), (), ("skill",), (), ()]
 
 
-def test_a_reply_of_several_messages_is_not_parted() -> None:
+def test_a_reply_of_several_messages_is_not_separated() -> None:
     thought, said = make_messages("aa")
     asked = [make_message("assistant", tool, calls=(Call(tool, tool),)) for tool in ("look", "read")]
     done = [make_message("tool", tool, results=(tool,)) for tool in ("look", "read")]
@@ -139,7 +137,7 @@ def test_a_reply_of_several_messages_is_not_parted() -> None:
     assert count_replies([*talk.messages, thought]) == 2
 
 
-def test_what_stands_before_a_sealed_message_is_opening() -> None:
+def test_messages_before_an_opaque_one_are_opening() -> None:
     sealed = make_message("other", "sealed")._replace(is_opaque=True)
     user, answer = make_message("user"), make_message("assistant")
     talk = with_messages(_EMPTY, 0, [user, answer, user, sealed, user, answer, user])
@@ -152,7 +150,7 @@ def make_sealed(role: Role) -> Message:
     return make_message(role, "sealed", is_opaque=True)
 
 
-def test_a_reply_that_a_sealed_message_is_a_part_of_is_opening() -> None:
+def test_a_reply_that_contains_an_opaque_message_is_opening() -> None:
     sealed = make_sealed("assistant")
     talk = [*make_messages("ua"), sealed, *make_messages("atuat")]
     conversation = with_messages(_EMPTY, 0, talk)
@@ -162,7 +160,7 @@ def test_a_reply_that_a_sealed_message_is_a_part_of_is_opening() -> None:
     assert find_replaceable_start(conversation, keeps_opening=False) == 5
 
 
-def test_without_an_opening_everything_that_is_not_sealed_may_be_folded() -> None:
+def test_without_an_opening_everything_but_opaque_messages_may_be_replaced() -> None:
     assert find_replaceable_start(with_messages(_EMPTY, 0, make_messages("uuat")), keeps_opening=False) == 0
     opaque = with_messages(_EMPTY, 0, [*make_messages("u"), make_sealed("other"), *make_messages("uat")])
     assert find_replaceable_start(opaque, keeps_opening=False) == 2
@@ -170,7 +168,7 @@ def test_without_an_opening_everything_that_is_not_sealed_may_be_folded() -> Non
 
 
 @given(messages(), messages(), st.sampled_from(_ROLES[1:]), st.data())
-def test_nothing_sealed_is_ever_folded(
+def test_an_opaque_message_is_never_replaced(
     before: list[Message], behind: list[Message], role: Role, data: st.DataObject
 ) -> None:
     conversation = with_messages(_EMPTY, 0, [*before, make_sealed(role), *behind])
@@ -183,7 +181,7 @@ def test_nothing_sealed_is_ever_folded(
         assert is_boundary(conversation, start) or not keeps_opening or start == conversation.opening_end
 
 
-def test_no_cut_where_somebody_spoke_before_all_calls_were_answered() -> None:
+def test_there_is_no_boundary_before_all_calls_have_results() -> None:
     calls = make_message("assistant", calls=(Call("a", "look"), Call("b", "look")))
     one, other = (make_message("tool", answered, results=(answered,)) for answered in "ab")
     talk = [make_message("user"), calls, one, *make_messages("uu"), other, *make_messages("ua")]
@@ -191,7 +189,7 @@ def test_no_cut_where_somebody_spoke_before_all_calls_were_answered() -> None:
     assert [at for at in range(1, 8) if is_boundary(conversation, at)] == [1, 6, 7]
 
 
-def test_a_call_that_is_answered_late_is_not_parted_from_its_result() -> None:
+def test_a_late_result_is_not_separated_from_its_call() -> None:
     """An approval may be given after other things were said."""
     late = [
         make_message("user", "a"),
@@ -210,7 +208,7 @@ def test_a_call_that_is_answered_late_is_not_parted_from_its_result() -> None:
     assert is_boundary(with_messages(whole, 5, []), 4)
 
 
-def test_an_id_that_is_used_again_holds_nothing_together() -> None:
+def test_a_reused_id_does_not_join_groups() -> None:
     turn = [
         make_message("user"),
         make_message("assistant", calls=(Call("x", "t"),)),
@@ -221,7 +219,7 @@ def test_an_id_that_is_used_again_holds_nothing_together() -> None:
 
 
 @given(st.lists(st.sampled_from(("user", "assistant", "call", "result")), max_size=14), st.randoms())
-def test_no_boundary_parts_a_call_from_its_result(kinds: list[str], chance: random.Random) -> None:
+def test_no_boundary_separates_a_call_from_its_result(kinds: list[str], chance: random.Random) -> None:
     built: list[Message] = []
     waiting: list[str] = []
     for number, kind in enumerate([*kinds, *["result"] * len(kinds)]):

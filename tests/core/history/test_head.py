@@ -24,13 +24,13 @@ _HEAD = Head(
     ("growth", "total", "expected"),
     [(0.0, 1_500, 400.0), (200.0, 1_500, 300.0), (200.0, 1_100, 200.0), (200.0, 500, 200.0), (0.0, 500, 0.0)],
 )
-def test_growth_is_the_mean_of_the_last_and_this_one_and_a_step_back_teaches_nothing(
+def test_growth_is_the_mean_of_two_steps_and_ignores_a_decrease(
     growth: float, total: int, expected: float
 ) -> None:
     assert smooth_growth(replace(_HEAD, growth_tokens=growth), total) == expected
 
 
-def test_without_a_known_size_before_there_is_no_growth() -> None:
+def test_there_is_no_growth_without_an_earlier_size() -> None:
     assert smooth_growth(None, 5_000) == 0.0
     assert smooth_growth(replace(_HEAD, prompt_tokens=0, output_tokens=0), 5_000) == 0.0
 
@@ -39,7 +39,7 @@ def test_the_total_is_prompt_and_reply() -> None:
     assert _HEAD.total_tokens == 1_100
 
 
-def test_every_part_of_a_scope_makes_another_scope() -> None:
+def test_every_part_of_a_scope_changes_it() -> None:
     scopes = {
         fingerprint_scope("up", "model", [b"a", b"b"], b"tools"),
         fingerprint_scope("other", "model", [b"a", b"b"], b"tools"),

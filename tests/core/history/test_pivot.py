@@ -22,12 +22,12 @@ def test_a_pivot_is_eligible_up_to_the_open_group() -> None:
     assert [pivot.covers for pivot in find_eligible_pivots(_CONVERSATION, pivots)] == [2, 3]
 
 
-def test_a_pivot_of_another_beginning_is_not_eligible() -> None:
+def test_a_pivot_of_another_prefix_is_not_eligible() -> None:
     edited = converse([{"role": "user", "content": "A"}, *_TALK[1:]])
     assert find_eligible_pivots(edited, [make_pivot(_CONVERSATION, 2)]) == []
 
 
-def test_a_key_counts_at_its_own_length_only() -> None:
+def test_a_key_matches_at_its_own_length_only() -> None:
     pivot = make_pivot(_CONVERSATION, 2)
     assert is_on_chain(_CONVERSATION, pivot.key, 2)
     assert not is_on_chain(_CONVERSATION, pivot.key, 1)
@@ -35,7 +35,7 @@ def test_a_key_counts_at_its_own_length_only() -> None:
     assert find_eligible_pivots(_CONVERSATION, [replace(pivot, covers=1), replace(pivot, covers=99)]) == []
 
 
-def test_batches_come_in_the_order_they_were_decided_and_only_those_on_the_chain() -> None:
+def test_eligible_batches_are_on_the_chain_and_in_the_order_of_decision() -> None:
     late, early = make_batch(_CONVERSATION, [Mark(4)]), make_batch(_CONVERSATION, [Mark(0)], length=3)
     assert find_eligible_batches(_CONVERSATION, [late, early]) == [early, late]
     assert find_eligible_batches(converse(_TALK[:3]), [late, early]) == [early]

@@ -18,13 +18,13 @@ from gateway.core.history.purpose import Purpose, find_label, find_purpose, is_a
         (b'"You are an anchored context summarization assistant for coding sessions.', b"x", "summary"),
     ],
 )
-def test_side_calls_are_known_by_the_words_of_their_clients(
+def test_side_calls_are_recognized_by_phrases_of_their_clients(
     leading: bytes, newest: bytes, expected: Purpose
 ) -> None:
     assert find_purpose(leading, newest, is_agent=False) == expected
 
 
-def test_a_sub_agent_is_one_until_it_summarises() -> None:
+def test_a_sub_agents_summary_is_a_summary() -> None:
     assert find_purpose(b"", b"List files", is_agent=True) == "agent"
     assert (
         find_purpose(b"", b"You are performing a CONTEXT CHECKPOINT COMPACTION", is_agent=True) == "summary"
@@ -34,12 +34,12 @@ def test_a_sub_agent_is_one_until_it_summarises() -> None:
 @pytest.mark.parametrize(
     "name", ["x-parent-session-id", "X-Claude-Code-Agent-Id", "x-openai-subagent", "x-codex-parent-thread-id"]
 )
-def test_a_sub_agent_is_known_by_a_header_of_its_own(name: str) -> None:
+def test_a_sub_agent_is_recognized_by_its_header(name: str) -> None:
     assert is_agent(["content-type", name])
     assert not is_agent(["content-type", "x-session-id", "session-id"])
 
 
-def test_a_session_is_called_what_its_client_calls_it() -> None:
+def test_a_session_has_the_name_that_its_client_gives_it() -> None:
     assert find_label([("X-Session-Id", "ses_1"), ("x-gateway-session", "mine")]) == "mine"
     # Of Codex, whose sub-agents carry the session of their parent.
     assert find_label([("session-id", "parent"), ("thread-id", "child")]) == "child"

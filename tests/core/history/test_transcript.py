@@ -38,7 +38,7 @@ def test_a_conversation_is_quoted_inside_its_fence() -> None:
     )
 
 
-def test_results_and_arguments_are_cut_and_what_people_said_is_not() -> None:
+def test_only_results_and_arguments_are_cut() -> None:
     spoken = [
         TranscriptEntry("user", "u" * 50, (), 0),
         TranscriptEntry("assistant", "a" * 50, (("look", "b" * 50),), 0),
@@ -74,7 +74,7 @@ def test_other_markup_stays_as_it_is(text: str) -> None:
     assert neutralize(text) == text
 
 
-def test_a_bracket_before_much_space_costs_no_more_than_its_length() -> None:
+def test_a_bracket_before_much_space_takes_linear_time() -> None:
     text = "<" + " " * 300_000
     assert neutralize(text) == text
     assert neutralize(f"{text}/\n conversation>") == f"&lt;{text[1:]}/\n conversation>"
@@ -91,18 +91,18 @@ def test_a_bracket_before_much_space_costs_no_more_than_its_length() -> None:
         ("", 0, ""),
     ],
 )
-def test_a_text_is_cut_in_the_middle_and_says_so(text: str, keep: int | None, expected: str) -> None:
+def test_a_text_is_cut_in_the_middle_with_a_note(text: str, keep: int | None, expected: str) -> None:
     assert cut_middle(text, keep) == expected
 
 
 @given(st.text(), st.integers(0, 30))
-def test_a_cut_text_keeps_exactly_as_many_characters_as_it_may(text: str, keep: int) -> None:
+def test_a_cut_text_keeps_exactly_the_given_number_of_characters(text: str, keep: int) -> None:
     cut = cut_middle(text, keep)
     note = f"\n[... {len(text) - keep} of {len(text)} characters cut ...]\n"
     assert cut == text if len(text) <= keep else len(cut) == keep + len(note) and note in cut
 
 
-def test_what_one_message_says_in_several_entries_is_quoted_one_by_one() -> None:
+def test_several_entries_of_one_message_are_quoted_one_by_one() -> None:
     user = TranscriptEntry("user", "Stop." * 9, (), 0)
     other = TranscriptEntry("tool", "y" * 10, (), 0, is_result=True)
     message = TranscriptEntry("tool", "x" * 10, (), 0, is_result=True, more=(other, user))

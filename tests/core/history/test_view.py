@@ -36,7 +36,7 @@ _SIZES = [Size(1, 1), Size(20, 80), Size(300, 1_200), Size(4_000, 16_000), Size(
         (Size(1_000, 0), Mark(0, 400), 1_000),
     ],
 )
-def test_what_a_shortened_message_takes(size: Size, mark: Mark | None, expected: int) -> None:
+def test_the_size_of_a_shortened_message(size: Size, mark: Mark | None, expected: int) -> None:
     assert shown_tokens(size, mark) == expected
 
 
@@ -45,20 +45,20 @@ def test_without_a_pivot_everything_is_sent() -> None:
     assert measure(View(None, {}), _CONVERSATION, _SIZES, 7, 3) == 328
 
 
-def test_with_a_pivot_its_own_messages_and_the_opening_stand_for_what_it_covers() -> None:
+def test_a_pivot_counts_with_its_messages_and_the_opening() -> None:
     view = make_view(make_pivot(_CONVERSATION, 3, tokens=40, opening_tokens=2), ())
     assert (view.start, View(None, {}).start) == (3, 0)
     assert measure(view, _CONVERSATION, _SIZES, 7, 5) == 7 + 40 + 2 + 54_000
     assert measure(view, _CONVERSATION, _SIZES, 7, 2) == 7 + 40 + 2
 
 
-def test_marks_count_where_they_apply() -> None:
+def test_marks_reduce_the_size_of_their_messages() -> None:
     view = make_view(None, [make_batch(_CONVERSATION, [Mark(4), Mark(1)])])
     assert measure_range(view, _SIZES, 1, 5) == 16 + 300 + 4_000 + 16
     assert measure_range(view, _SIZES, 2, 4) == 4_300
 
 
-def test_the_newest_batch_decides_and_what_a_pivot_covers_is_ignored() -> None:
+def test_newer_marks_apply_and_covered_ones_are_ignored() -> None:
     batches = [make_batch(_CONVERSATION, [Mark(2), Mark(4)]), make_batch(_CONVERSATION, [Mark(4, 256)])]
     assert make_view(None, batches).marks == {2: Mark(2), 4: Mark(4, 256)}
     assert make_view(make_pivot(_CONVERSATION, 3), batches).marks == {4: Mark(4, 256)}
@@ -86,6 +86,6 @@ def test_shortening_never_makes_a_conversation_larger(data: st.DataObject) -> No
         (Mark(0, 8_000), 1_000),
     ],
 )
-def test_what_marks_do_not_touch_is_still_sent(mark: Mark | None, expected: int) -> None:
+def test_the_kept_part_of_a_marked_message_is_sent(mark: Mark | None, expected: int) -> None:
     size = Size(1_000, 4_000, kept=300)
     assert (size.removable, shown_tokens(size, mark)) == (700, expected)

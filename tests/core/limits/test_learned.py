@@ -15,7 +15,7 @@ _LIMITS = st.builds(
 )
 
 
-def test_the_smallest_number_holds() -> None:
+def test_the_smallest_number_is_kept() -> None:
     learned = NOTHING.with_proof(Limits(context=65_536), NOW)
     learned = learned.with_proof(Limits(context=32_768, input=30_000), NOW + 1)
     learned = learned.with_proof(Limits(context=131_072), NOW + 2)
@@ -30,24 +30,24 @@ def test_a_proof_expires_after_a_week_and_the_same_proof_renews_it() -> None:
     assert renewed.proven_at(NOW + 9 * DAY).context == 8_192
 
 
-def test_a_larger_number_does_not_renew_a_smaller_one_and_counts_once_that_is_gone() -> None:
+def test_a_larger_number_counts_only_after_the_smaller_one_has_expired() -> None:
     learned = NOTHING.with_proof(Limits(context=8_192), NOW)
     assert learned.with_proof(Limits(context=16_384), NOW + 3 * DAY) is learned
     later = learned.with_proof(Limits(context=16_384), NOW + 8 * DAY)
     assert later.proven_at(NOW + 8 * DAY).context == 16_384
 
 
-def test_a_row_of_equal_refusals_changes_nothing() -> None:
+def test_repeated_equal_errors_change_nothing() -> None:
     learned = NOTHING.with_proof(Limits(context=8_192), NOW)
     assert learned.with_proof(Limits(context=8_192), NOW + 60) is learned
 
 
-def test_a_clock_that_was_set_back_keeps_nothing_for_ever() -> None:
+def test_setting_back_the_clock_keeps_nothing_for_ever() -> None:
     learned = NOTHING.with_proof(Limits(context=8_192), NOW + 365 * DAY)
     assert learned.proven_at(NOW) == Limits()
 
 
-def test_an_answer_far_beyond_a_proven_window_disproves_it() -> None:
+def test_a_success_far_above_a_proven_window_disproves_it() -> None:
     learned = NOTHING.with_proof(Limits(context=300, body_bytes=9_000), NOW)
     assert learned.with_success(450) is learned
     assert learned.with_success(451).proven_at(NOW) == Limits(body_bytes=9_000)
@@ -55,13 +55,13 @@ def test_an_answer_far_beyond_a_proven_window_disproves_it() -> None:
 
 
 @pytest.mark.parametrize("tokens", [-1, 0, 1, 255, 100_000_001, 10**30])
-def test_a_number_that_is_no_window_teaches_nothing(tokens: int) -> None:
+def test_an_implausible_number_is_ignored(tokens: int) -> None:
     limits = Limits(context=tokens, input=tokens, output=tokens, body_bytes=-1, images=10**30)
     assert NOTHING.with_proof(limits, NOW) is NOTHING
     assert NOTHING.with_proof(Limits(context=tokens, input=9_000), NOW).proven == Limits(input=9_000)
 
 
-def test_a_refusal_without_numbers_bounds_the_window_a_tenth_below_what_was_refused() -> None:
+def test_an_error_without_numbers_bounds_the_window_a_tenth_below_the_request() -> None:
     learned = NOTHING.with_refusal(100_000, NOW)
     assert learned.suspected_at(NOW) == Limits(context=90_000)
     assert learned.with_refusal(90_000, NOW).suspected_at(NOW) == Limits(context=81_000)
@@ -76,7 +76,7 @@ def test_a_guess_holds_for_a_day() -> None:
 
 
 @pytest.mark.parametrize("tokens", [-10, 0, 500, 4_000, 200_000_000])
-def test_a_refusal_of_next_to_nothing_was_not_about_the_window(tokens: int) -> None:
+def test_an_error_for_a_tiny_request_is_not_about_the_window(tokens: int) -> None:
     assert NOTHING.with_refusal(tokens, NOW) is NOTHING
 
 
@@ -88,14 +88,14 @@ def test_numbers_replace_a_guess_and_a_guess_never_replaces_numbers() -> None:
     assert told.with_refusal(50_000, NOW + 8 * DAY).suspected_at(NOW + 8 * DAY).context == 45_000
 
 
-def test_a_number_of_something_else_leaves_the_guess() -> None:
+def test_a_limit_of_something_else_keeps_the_guess() -> None:
     guessed = NOTHING.with_refusal(100_000, NOW)
     told = guessed.with_proof(Limits(output=8_192), NOW)
     assert told.suspected_at(NOW) == Limits(context=90_000)
 
 
 @given(st.lists(_LIMITS, max_size=6))
-def test_whatever_errors_say_what_is_learned_only_shrinks_and_is_plausible(told: list[Limits]) -> None:
+def test_learned_limits_only_shrink_and_are_plausible(told: list[Limits]) -> None:
     learned = NOTHING
     for each in told:
         before, learned = learned, learned.with_proof(each, NOW)

@@ -10,7 +10,7 @@ _FIELD = st.one_of(st.none(), st.integers(0, 3))
 _LIMITS = st.builds(Limits, context=_FIELD, input=_FIELD, output=_FIELD, body_bytes=_FIELD, images=_FIELD)
 
 
-def test_the_better_source_decides_field_by_field_and_zero_is_unset() -> None:
+def test_defaults_apply_field_by_field_and_zero_is_unset() -> None:
     ours, other = Limits(context=16_000, output=0), Limits(context=8_000, input=4_000, output=2_000)
     assert ours.with_defaults(other) == Limits(context=16_000, input=4_000, output=2_000)
 
@@ -23,28 +23,28 @@ def test_the_order_of_sources_matters_and_how_they_are_grouped_does_not(
 
 
 @given(_LIMITS)
-def test_zero_never_comes_out(limits: Limits) -> None:
+def test_the_result_never_contains_zero(limits: Limits) -> None:
     nothing = Limits(context=0, input=0, output=0, body_bytes=0, images=0)
     assert 0 not in astuple(limits.with_defaults(nothing))
     assert 0 not in astuple(limits.with_caps(nothing))
 
 
 @given(_LIMITS, _LIMITS)
-def test_of_two_caps_the_smaller_holds_field_by_field(a: Limits, b: Limits) -> None:
+def test_caps_apply_field_by_field(a: Limits, b: Limits) -> None:
     both = a.with_caps(b)
     assert both == b.with_caps(a)
     for ours, other, result in zip(astuple(a), astuple(b), astuple(both), strict=True):
         assert result == min((each for each in (ours, other) if each), default=None)
 
 
-def test_what_is_no_window_of_any_model_is_not_plausible() -> None:
+def test_a_window_of_no_model_is_not_plausible() -> None:
     assert [is_plausible(n) for n in (-1, 0, 255, 256, 100_000_000, 100_000_001)] == [
         *(False, False, False),
         *(True, True, False),
     ]
 
 
-def test_configuration_comes_first_then_the_list_then_what_was_proven_then_the_table() -> None:
+def test_sources_take_precedence_in_order() -> None:
     table = Limits(context=1_000, input=2_000, output=3_000)
     proven = Limits(context=5_000, input=6_000)
     listed = Limits(context=4_000)
@@ -59,13 +59,13 @@ def test_configuration_comes_first_then_the_list_then_what_was_proven_then_the_t
     assert known == Limits(context=9_000, input=6_000, output=3_000)
 
 
-def test_what_was_proven_smaller_than_listed_holds_and_larger_does_not() -> None:
+def test_a_proven_limit_counts_only_below_the_listed_one() -> None:
     listed = Limits(context=128_000)
     assert choose_limits(Sources(listed=listed, proven=Limits(context=65_536))).context == 65_536
     assert choose_limits(Sources(listed=listed, proven=Limits(context=200_000))).context == 128_000
 
 
-def test_a_suspicion_lowers_and_never_raises() -> None:
+def test_a_suspected_limit_lowers_and_never_raises() -> None:
     suspected = Limits(context=50_000)
     assert choose_limits(Sources(suspected=suspected)).context == 50_000
     assert choose_limits(Sources(suspected=suspected, table=Limits(context=32_000))).context == 32_000
@@ -74,7 +74,7 @@ def test_a_suspicion_lowers_and_never_raises() -> None:
 
 
 @given(_LIMITS, _LIMITS, _LIMITS, _LIMITS, _LIMITS, st.booleans())
-def test_what_is_configured_stays_whatever_else_is_said(
+def test_configured_limits_never_change(
     configured: Limits, listed: Limits, proven: Limits, suspected: Limits, table: Limits, long_window: bool
 ) -> None:
     chosen = choose_limits(
@@ -91,7 +91,7 @@ def test_what_is_configured_stays_whatever_else_is_said(
         assert result == ours or not ours
 
 
-def test_the_long_window_stands_in_for_what_list_and_table_say_without_it() -> None:
+def test_the_long_window_replaces_list_and_table() -> None:
     table, listed = Limits(context=200_000, output=64_000), Limits(input=200_000)
     known = choose_limits(Sources(table=table, listed=listed, has_long_window=True))
     assert known == Limits(context=1_000_000, output=64_000)
@@ -125,7 +125,7 @@ def test_a_sonnet_with_the_flag_has_the_long_window(model: str) -> None:
     "model",
     ["claude-opus-4-5", "gpt-4o", "", "claude-3-5-sonnet-20241022", "claude-3.7-sonnet", "sonnet-3.5"],
 )
-def test_no_other_model_has_it(model: str) -> None:
+def test_no_other_model_has_the_long_window(model: str) -> None:
     assert not has_long_window(model, [(b"anthropic-beta", FLAG)])
 
 
@@ -146,6 +146,6 @@ def test_the_flag_is_one_of_a_list(values: list[bytes], expected: bool) -> None:
 
 
 @given(st.text(), st.lists(st.tuples(st.binary(), st.binary())))
-def test_nothing_that_a_caller_sends_breaks_it(model: str, headers: list[tuple[bytes, bytes]]) -> None:
+def test_any_model_and_headers_are_accepted(model: str, headers: list[tuple[bytes, bytes]]) -> None:
     assert not has_long_window(model, headers)
     assert not has_long_window(f"sonnet{model}", [(b"anthropic-beta", value + b"-") for _, value in headers])

@@ -56,7 +56,7 @@ def lines_at(window: int, policy: Policy = _ADAPTIVE, **demand: float) -> Thresh
 
 
 @pytest.mark.parametrize("unlimited", [Limits(), Limits(output=4_096), Limits(context=0, input=0)])
-def test_where_nothing_is_known_nothing_limits(unlimited: Limits) -> None:
+def test_unknown_limits_give_no_thresholds(unlimited: Limits) -> None:
     assert choose_thresholds(_ADAPTIVE, unlimited, RequestSize()) is None
 
 
@@ -71,7 +71,7 @@ def test_where_nothing_is_known_nothing_limits(unlimited: Limits) -> None:
         (1_000_000, 750_000, 700_000, 375_000, 20_000, 150_000, 4_096),
     ],
 )
-def test_the_lines_of_the_usual_windows(
+def test_the_thresholds_of_usual_windows(
     window: int, hard: int, soft: int, target: int, tail: int, opening: int, summary: int
 ) -> None:
     assert lines_at(window) == Thresholds(
@@ -95,14 +95,14 @@ def test_the_lines_of_the_usual_windows(
     ],
 )
 @pytest.mark.parametrize("requested", [None, 4_096, 32_000])
-def test_the_hard_line_lies_below_every_clients_own(
+def test_the_hard_threshold_is_below_that_of_every_client(
     window: int, clients: list[int], requested: int | None
 ) -> None:
     lines = choose_thresholds(_ADAPTIVE, Limits(context=window), RequestSize(requested=requested))
     assert lines is not None and lines.hard < min(clients)
 
 
-def test_the_reserve_is_taken_off_where_it_is_more_than_a_quarter() -> None:
+def test_a_reserve_above_a_quarter_lowers_the_hard_threshold() -> None:
     # reserve = min(max(20,000, 8,000), 20,000, 0.25 x 48,000 = 12,000) = 12,000
     assert lines_at(48_000, requested=20_000).hard == 36_000
     wide = replace(_ADAPTIVE, trigger=Trigger(hard_ratio=0.95))
@@ -111,7 +111,7 @@ def test_the_reserve_is_taken_off_where_it_is_more_than_a_quarter() -> None:
     assert hard == [52_000, 48_000, 45_000]
 
 
-def test_an_input_limit_makes_the_window() -> None:
+def test_an_input_limit_determines_the_window() -> None:
     lines = choose_thresholds(
         _ADAPTIVE, Limits(context=400_000, input=272_000, output=128_000), RequestSize()
     )
@@ -122,17 +122,17 @@ def test_an_input_limit_makes_the_window() -> None:
     assert small is not None and (small.window, small.context, small.hard) == (10_000, None, 7_500)
 
 
-def test_growth_brings_the_soft_line_down_by_two_turns_but_not_below_a_quarter_of_the_window() -> None:
+def test_growth_lowers_the_soft_threshold_by_two_turns_up_to_a_quarter_of_the_window() -> None:
     soft = [lines_at(200_000, growth=growth).soft for growth in (0, 1_000, 10_000, 20_000, 1e9)]
     assert soft == [140_000, 140_000, 130_000, 110_000, 100_000]
 
 
-def test_a_floor_lifts_the_target_half_way() -> None:
+def test_a_floor_raises_the_target_by_half() -> None:
     targets = [lines_at(200_000, floor=floor).target for floor in (0, 50_000, 150_000, 999_999)]
     assert targets == [75_000, 100_000, 150_000, 150_000]
 
 
-def test_the_source_formula_is_its_own_line() -> None:
+def test_the_source_formula_has_one_threshold() -> None:
     known = Limits(context=200_000, output=64_000)
     lines = choose_thresholds(_SOURCE, known, RequestSize(growth=9_000, requested=7))
     assert lines is not None and (lines.hard, lines.soft) == (168_000, 168_000)
@@ -140,13 +140,15 @@ def test_the_source_formula_is_its_own_line() -> None:
     assert capped is not None and capped.hard == 272_000
 
 
-def test_a_window_that_the_source_formula_leaves_nothing_of_keeps_a_quarter() -> None:
+def test_the_source_formula_keeps_at_least_a_quarter_of_the_window() -> None:
     lines = choose_thresholds(_SOURCE, Limits(context=4_096), RequestSize())
     assert lines is not None and lines.hard == 1_024
 
 
 @given(limits(), demands(), st.sampled_from([_ADAPTIVE, _SOURCE]))
-def test_all_lines_are_positive_and_in_order(limits: Limits, demand: RequestSize, policy: Policy) -> None:
+def test_all_thresholds_are_positive_and_in_order(
+    limits: Limits, demand: RequestSize, policy: Policy
+) -> None:
     lines = choose_thresholds(policy, limits, demand)
     assert lines is not None
     assert 0 < lines.soft <= lines.hard < lines.window
@@ -156,7 +158,7 @@ def test_all_lines_are_positive_and_in_order(limits: Limits, demand: RequestSize
 
 
 @given(_windows, st.integers(1, 5_000), _optional, st.floats(0, 1e7), _optional)
-def test_no_line_falls_when_the_window_grows(
+def test_no_threshold_falls_when_the_window_grows(
     window: int, more: int, requested: int | None, growth: float, output: int | None
 ) -> None:
     demand = RequestSize(requested=requested, growth=growth)
@@ -169,7 +171,7 @@ def test_no_line_falls_when_the_window_grows(
 
 
 @pytest.mark.parametrize("growth", [0.0, 50.0, 5_000.0, 1e9])
-def test_no_line_falls_by_a_token_where_the_client_margin_begins(growth: float) -> None:
+def test_no_threshold_falls_where_the_client_margin_begins(growth: float) -> None:
     windows = [*range(77_900, 78_200), *range(99_900, 100_100)]
     lines = [lines_at(window, growth=growth) for window in windows]
     for line in _MONOTONIC:
@@ -178,7 +180,7 @@ def test_no_line_falls_by_a_token_where_the_client_margin_begins(growth: float) 
 
 
 @given(limits(), demands())
-def test_a_policy_without_a_tail_keeps_none(limits: Limits, demand: RequestSize) -> None:
+def test_a_policy_without_a_tail_keeps_no_tail(limits: Limits, demand: RequestSize) -> None:
     policy = replace(_SOURCE, keep=Keep(tail_tokens=0, tail_ratio=0.0, opening=False))
     lines = choose_thresholds(policy, limits, demand)
     assert lines is not None and lines.tail == 0
@@ -197,26 +199,26 @@ _UTILIZATION = Policy(
     ("window", "hard", "soft", "tail"),
     [(200_000, 173_616, 143_616, 80_000), (16_000, 11_200, 8_800, 6_400), (4_000, 2_800, 2_200, 1_600)],
 )
-def test_lines_by_ratio_are_parts_of_the_window_less_the_reserve(
+def test_ratio_thresholds_are_parts_of_the_window_less_the_reserve(
     window: int, hard: int, soft: int, tail: int
 ) -> None:
     lines = lines_at(window, _UTILIZATION)
     assert (lines.hard, lines.soft, lines.tail) == (hard, soft, tail)
 
 
-def test_a_ratio_loses_no_token_to_binary_fractions() -> None:
+def test_ratios_are_not_rounded_down_by_binary_fractions() -> None:
     trigger = Trigger(formula="ratio", hard_ratio=0.9, soft_ratio=0.9, reserve_ratio=0.0)
     for window in range(4_000, 2_000_000, 9_970):
         assert lines_at(window, Policy(trigger=trigger)).hard == window * 9 // 10
 
 
-def test_a_line_that_counts_as_full_itself_lies_one_token_lower() -> None:
+def test_a_threshold_that_counts_as_full_is_one_token_lower() -> None:
     source = replace(_SOURCE.trigger, at_line=True)
     assert lines_at(100_000, Policy(trigger=source)).hard == 67_999
     assert lines_at(100_000, _SOURCE).hard == 68_000
 
 
-def test_headroom_below_an_input_limit() -> None:
+def test_a_reserve_is_kept_below_an_input_limit() -> None:
     limits = Limits(context=400_000, input=272_000, output=128_000)
     for reserve, hard in ((0, 272_000), (None, 252_000), (50_000, 222_000)):
         trigger = replace(_SOURCE.trigger, input_reserve=reserve)
@@ -225,7 +227,7 @@ def test_headroom_below_an_input_limit() -> None:
 
 
 @given(limits(), demands(), st.floats(0.01, 1.0), st.floats(0.01, 1.0), st.booleans())
-def test_lines_by_ratio_are_positive_and_in_order(
+def test_ratio_thresholds_are_positive_and_in_order(
     limits: Limits, demand: RequestSize, hard: float, soft: float, at_line: bool
 ) -> None:
     trigger = Trigger(formula="ratio", hard_ratio=hard, soft_ratio=soft, at_line=at_line)
@@ -235,7 +237,7 @@ def test_lines_by_ratio_are_positive_and_in_order(
 
 
 @given(st.integers(4_096, 2_000_000), st.one_of(st.none(), st.integers(1, 64_000)))
-def test_a_clients_own_summary_is_let_pass_as_long_as_it_fits(window: int, requested: int | None) -> None:
+def test_a_clients_own_summary_passes_as_long_as_it_fits(window: int, requested: int | None) -> None:
     known = Limits(context=window)
     usual = choose_thresholds(_ADAPTIVE, known, RequestSize(requested=requested))
     own = choose_thresholds(_ADAPTIVE, known, RequestSize(requested=requested, purpose="summary"))
@@ -247,7 +249,7 @@ def test_a_clients_own_summary_is_let_pass_as_long_as_it_fits(window: int, reque
 @pytest.mark.parametrize(
     ("window", "least_gets"), [(200_000, 0), (16_000, 1_000), (15_000, 1_250), (14_999, 0)]
 )
-def test_a_reply_that_may_not_be_short_has_its_room_unless_it_asks_for_a_third(
+def test_a_minimum_reply_has_its_room_unless_it_needs_a_third_of_the_window(
     window: int, least_gets: int
 ) -> None:
     plain, lines = lines_at(window), lines_at(window, minimum_reply=5_000)
@@ -283,7 +285,7 @@ def test_the_source_formula_decides_as_recorded() -> None:
 
 
 @requires_shared
-def test_the_later_formula_with_headroom_in_both_branches_decides_as_recorded() -> None:
+def test_the_later_formula_decides_as_recorded() -> None:
     decided = [case for case in read_cases() if case["auto"]]
     assert decided
     for case in decided:
@@ -307,11 +309,11 @@ def test_the_later_formula_with_headroom_in_both_branches_decides_as_recorded() 
         (Limits(context=100_000, input=0, output=8_000), 92_000),
     ],
 )
-def test_what_is_usable(limits: Limits, usable: int | None) -> None:
+def test_usable_tokens_follow_the_source_formula(limits: Limits, usable: int | None) -> None:
     assert usable_tokens(limits, Trigger()) == usable
 
 
-def test_exactly_full_is_not_over() -> None:
+def test_an_exactly_full_window_does_not_overflow() -> None:
     limits = Limits(context=100_000, output=8_000)
     assert not exceeds_usable(Usage(90_000, 2_000), limits, Trigger())
     assert exceeds_usable(Usage(90_000, 2_001), limits, Trigger())

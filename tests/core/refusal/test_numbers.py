@@ -57,7 +57,7 @@ from gateway.core.refusal.numbers import (
         ("you requested about 70000 tokens", TokenNumbers(used=70_000)),
     ],
 )
-def test_each_number_finds_its_place(text: str, expected: TokenNumbers) -> None:
+def test_each_number_is_assigned_to_its_meaning(text: str, expected: TokenNumbers) -> None:
     assert parse_token_numbers(text) == expected
 
 
@@ -72,7 +72,7 @@ def test_each_number_finds_its_place(text: str, expected: TokenNumbers) -> None:
         "error 4096: the prompt does not fit, see request 131072",
     ],
 )
-def test_a_number_that_cannot_be_a_limit_is_none(text: str) -> None:
+def test_an_implausible_limit_is_ignored(text: str) -> None:
     assert parse_token_numbers(text) == TokenNumbers()
 
 
@@ -89,7 +89,7 @@ def test_a_number_that_cannot_be_a_limit_is_none(text: str) -> None:
         ("request exceeded the allowed number of images", None),
     ],
 )
-def test_the_number_of_images(text: str, expected: int | None) -> None:
+def test_the_limit_of_images_is_found(text: str, expected: int | None) -> None:
     assert parse_image_limit(text) == expected
 
 
@@ -105,7 +105,7 @@ def test_the_number_of_images(text: str, expected: int | None) -> None:
         ("limit reached, code 2013", None),
     ],
 )
-def test_the_number_of_bytes(text: str, expected: int | None) -> None:
+def test_the_limit_of_bytes_is_found(text: str, expected: int | None) -> None:
     assert parse_byte_limit(text) == expected
 
 
@@ -113,7 +113,7 @@ def test_the_number_of_bytes(text: str, expected: int | None) -> None:
     st.text(alphabet="0123456789 .,[](:>+km", max_size=60),
     st.sampled_from(["context length is ", "max images: ", ""]),
 )
-def test_any_number_is_plausible_or_none(tail: str, head: str) -> None:
+def test_any_found_number_is_plausible(tail: str, head: str) -> None:
     numbers = parse_token_numbers(head + tail)
     for limit in (numbers.context, numbers.input):
         assert limit is None or 256 <= limit <= 100_000_000
@@ -123,7 +123,7 @@ def test_any_number_is_plausible_or_none(tail: str, head: str) -> None:
 
 
 @given(st.integers(256, 10**8), st.integers(1, 10**9))
-def test_a_limit_above_what_did_not_fit_is_not_believed(limit: int, used: int) -> None:
+def test_a_limit_above_the_refused_size_is_ignored(limit: int, used: int) -> None:
     text = f"maximum context length is {limit} tokens. however, your messages resulted in {used} tokens."
     numbers = parse_token_numbers(text)
     assert numbers == (

@@ -18,19 +18,19 @@ def _samples() -> Any:
 
 @requires_shared
 @pytest.mark.parametrize("status", [200, 400, 413, 422])
-def test_every_recorded_overflow_is_one(status: int) -> None:
+def test_every_recorded_overflow_error_is_recognized(status: int) -> None:
     texts = [text for provider in _samples()["positive"].values() for text in provider]
     assert [text for text in texts if parse_overflow(Refusal(status, (text,))) is None] == []
 
 
 @requires_shared
 @pytest.mark.parametrize("status", [200, 400, 401, 413, 422, 429, 500, 529])
-def test_no_recorded_other_error_is_one(status: int) -> None:
+def test_no_other_recorded_error_is_an_overflow(status: int) -> None:
     assert [text for text in _samples()["negative"] if parse_overflow(Refusal(status, (text,)))] == []
 
 
 @requires_shared
-def test_the_recorded_numbers_are_read_exactly() -> None:
+def test_the_recorded_numbers_are_found_exactly() -> None:
     for sample in _samples()["numbers"]:
         overflow = parse_overflow(Refusal(400, (sample["text"],)))
         assert overflow is not None
@@ -44,7 +44,7 @@ def test_the_recorded_numbers_are_read_exactly() -> None:
         assert text in stated or overflow == Overflow(kind=overflow.kind), text
 
 
-def test_the_prompt_counts_as_such_only_where_it_is_exact() -> None:
+def test_the_size_of_the_prompt_is_used_only_if_it_is_exact() -> None:
     vllm = (
         "This model's maximum context length is 262144 tokens. However, you requested 0 output tokens "
         "and your "
@@ -58,11 +58,11 @@ def test_the_prompt_counts_as_such_only_where_it_is_exact() -> None:
 @pytest.mark.parametrize(
     ("status", "is_overflow"), [(400, True), (413, True), (422, False), (429, False), (500, False)]
 )
-def test_an_answer_without_a_body_counts_by_its_status(status: int, is_overflow: bool) -> None:
+def test_an_error_without_a_body_is_judged_by_its_status(status: int, is_overflow: bool) -> None:
     assert parse_overflow(Refusal(status, (), is_empty=True)) == (Overflow() if is_overflow else None)
 
 
-def test_an_answer_that_says_nothing_is_not_one_without_a_body() -> None:
+def test_an_error_with_an_empty_text_is_not_one_without_a_body() -> None:
     assert parse_overflow(Refusal(400, ())) is None
     assert parse_overflow(Refusal(400, ("",))) is None
 
@@ -74,7 +74,7 @@ def test_some_statuses_are_never_about_size(status: int) -> None:
 
 
 @pytest.mark.parametrize("status", [404, 500, 502, 503])
-def test_a_broken_upstream_counts_only_where_it_names_the_window(status: int) -> None:
+def test_a_server_error_is_an_overflow_only_if_it_names_the_window(status: int) -> None:
     assert parse_overflow(Refusal(status, (_ANTHROPIC,))) == _READ
     assert parse_overflow(Refusal(200, (_ANTHROPIC, str(status)))) == _READ
     for vague in (
@@ -87,26 +87,26 @@ def test_a_broken_upstream_counts_only_where_it_names_the_window(status: int) ->
         assert parse_overflow(Refusal(200, (vague, str(status)))) is None
 
 
-def test_a_code_speaks_for_a_message_that_does_not() -> None:
+def test_a_code_is_enough_if_the_message_is_unclear() -> None:
     assert parse_overflow(Refusal(400, ("Bad Request", "context_length_exceeded"))) == Overflow()
     assert parse_overflow(Refusal(413, ("Request too large", "rate_limit_exceeded"))) is None
 
 
-def test_the_first_text_that_states_a_number_is_believed() -> None:
+def test_the_first_text_with_a_number_takes_precedence() -> None:
     other = "maximum context length is 4096 tokens"
     assert parse_overflow(Refusal(400, ("maximum context length is 8192 tokens", other))) == Overflow(
         context=8192
     )
 
 
-def test_two_texts_make_no_sentence() -> None:
+def test_a_phrase_never_spans_two_texts() -> None:
     assert parse_overflow(Refusal(400, ("Value is greater than", "the context window of the screen"))) is None
 
 
 @pytest.mark.parametrize(
     "filler", ["a", " ", "1", "1,", "'", " 'a", "exceeds ", "context length ", "[{", "\\n", "号"]
 )
-def test_what_stands_at_either_end_of_a_huge_text_is_read(filler: str) -> None:
+def test_both_ends_of_a_huge_text_are_read(filler: str) -> None:
     huge = filler * (10_000_000 // len(filler))
     assert parse_overflow(Refusal(400, (f"{_ANTHROPIC}. {huge}",))) is not None
     assert (
@@ -115,7 +115,7 @@ def test_what_stands_at_either_end_of_a_huge_text_is_read(filler: str) -> None:
     assert parse_overflow(Refusal(429, (huge,) * 100)) is None
 
 
-def test_a_huge_prompt_in_quotes_hides_neither_the_end_nor_itself() -> None:
+def test_a_huge_quoted_prompt_does_not_hide_the_end_of_the_error() -> None:
     prompt = "the context window is exceeded, the maximum context length is 4096 tokens, " * 100_000
     assert parse_overflow(Refusal(400, (f"Invalid value: '{prompt}'. Must be a list.",))) is None
     assert parse_overflow(Refusal(400, (f"Could not parse '{prompt}",))) is None
@@ -123,7 +123,7 @@ def test_a_huge_prompt_in_quotes_hides_neither_the_end_nor_itself() -> None:
     assert parse_overflow(Refusal(400, (text,))) == Overflow(context=8192)
 
 
-def test_a_number_that_was_cut_is_not_a_number() -> None:
+def test_a_number_that_was_cut_is_ignored() -> None:
     start = "maximum context length is 131072 tokens"
     for shift in range(60):
         text = "a" * (4_096 - shift) + " " + start + "b" * 9_000
@@ -131,7 +131,7 @@ def test_a_number_that_was_cut_is_not_a_number() -> None:
         assert overflow is None or overflow.context in (None, 131_072)
 
 
-def test_codes_are_read_behind_texts_of_any_length() -> None:
+def test_codes_after_long_texts_are_read() -> None:
     long = "a" * 20_000
     assert parse_overflow(Refusal(400, (long, long, "context_length_exceeded"))) == Overflow()
     assert parse_overflow(Refusal(400, (_ANTHROPIC, long, long, "rate_limit_error"))) is None
@@ -148,7 +148,7 @@ def test_codes_are_read_behind_texts_of_any_length() -> None:
         (None, False),
     ],
 )
-def test_the_finish_reason_may_say_it(reason: str | None, is_exceeded: bool) -> None:
+def test_a_finish_reason_may_report_a_full_window(reason: str | None, is_exceeded: bool) -> None:
     assert is_window_exceeded(reason) is is_exceeded
 
 
@@ -185,7 +185,7 @@ _WORDS = st.sampled_from(
 
 
 @given(st.integers(100, 599), st.lists(st.lists(_WORDS, max_size=12).map("".join) | st.text(), max_size=30))
-def test_any_words_are_read_without_a_failure(status: int, texts: list[str]) -> None:
+def test_any_text_can_be_parsed(status: int, texts: list[str]) -> None:
     overflow = parse_overflow(Refusal(status, tuple(texts)))
     if overflow is not None:
         assert status not in (401, 402, 403, 407, 429)

@@ -184,7 +184,7 @@ from gateway.core.refusal.overflow import Overflow, Refusal, parse_overflow
         ),
     ],
 )
-def test_too_large_in_the_words_of_a_provider(text: str, expected: Overflow) -> None:
+def test_each_providers_overflow_error_is_recognized(text: str, expected: Overflow) -> None:
     assert parse_overflow(Refusal(400, (text,))) == expected
 
 
@@ -253,6 +253,6 @@ def test_too_large_in_the_words_of_a_provider(text: str, expected: Overflow) -> 
         "Could not parse “my prompt is too long for the context window, it exceeds the context window”",
     ],
 )
-def test_another_reason_in_the_words_of_a_provider(text: str) -> None:
+def test_each_providers_other_errors_are_not_overflows(text: str) -> None:
     for status in (200, 400, 413, 422, 500):
         assert parse_overflow(Refusal(status, (text,))) is None

@@ -26,7 +26,7 @@ from gateway.core.refusal.quotations import without_quotations
         ("", ""),
     ],
 )
-def test_what_is_quoted_goes_and_what_is_said_stays(text: str, expected: str) -> None:
+def test_quotations_are_removed_and_other_text_stays(text: str, expected: str) -> None:
     assert without_quotations(text) == expected
 
 
@@ -36,7 +36,7 @@ _PIECES = st.sampled_from(
 
 
 @given(st.lists(_PIECES).map("".join))
-def test_nothing_is_added_and_nothing_is_moved(text: str) -> None:
+def test_removing_quotations_adds_and_moves_nothing(text: str) -> None:
     rest = iter(text)
     assert all(character == " " or character in rest for character in without_quotations(text))
 

@@ -54,18 +54,18 @@ def estimate(conversation: Conversation, sizes: Sizes, known: Known, view: View)
     return estimate_view(conversation, calibrate_sizes(conversation, sizes, known), known, view)
 
 
-def test_before_anything_is_known_the_estimate_is_raw_and_very_unsure() -> None:
+def test_without_usage_the_estimate_is_the_raw_size_with_a_large_margin() -> None:
     found = estimate(_CONVERSATION, _SIZES, _UNKNOWN, _NOTHING)
     assert (found.tokens, found.unsure) == (550, int(550 * 0.7))
 
 
-def test_a_calibration_makes_it_surer() -> None:
+def test_a_calibration_reduces_the_margin() -> None:
     known = replace(_UNKNOWN, calibration=Calibration(2.0, 1))
     found = estimate(_CONVERSATION, _SIZES, known, _NOTHING)
     assert (found.tokens, found.unsure) == (1_100, 275)
 
 
-def test_true_usage_counts_and_only_what_was_added_is_estimated() -> None:
+def test_only_messages_added_since_the_last_usage_are_estimated() -> None:
     # The reply came back as message 3: 200 by the ratio of 2, 250 by what it cost to write; message 4 is 200.
     assert calibrate_sizes(_CONVERSATION, _SIZES, _KNOWN).ratio == 2.0
     found = estimate(_CONVERSATION, _SIZES, _KNOWN, _NOTHING)
@@ -73,9 +73,7 @@ def test_true_usage_counts_and_only_what_was_added_is_estimated() -> None:
 
 
 @pytest.mark.parametrize(("output", "reply"), [(40, 200), (250, 250), (300, 300), (301, 200), (9_000, 200)])
-def test_a_reply_costs_what_it_cost_to_write_unless_most_of_that_was_thinking(
-    output: int, reply: int
-) -> None:
+def test_a_reply_costs_its_output_tokens_unless_most_were_thinking(output: int, reply: int) -> None:
     known = replace(_KNOWN, head=replace(_HEAD, output_tokens=output))
     assert estimate(_CONVERSATION, _SIZES, known, _NOTHING).tokens == 700 + reply + 200
 
@@ -86,25 +84,25 @@ def make_past(*told: tuple[int, int]) -> Known:
     return replace(_KNOWN, head=heads[-1], past=heads)
 
 
-def test_what_two_answers_differ_by_is_what_the_messages_between_them_cost() -> None:
+def test_the_difference_of_two_prompts_is_the_cost_of_the_messages_between_them() -> None:
     known = make_past((1, 150), (3, 750))
     found = calibrate_sizes(_CONVERSATION, _SIZES, known)
     assert (found.environment, found.messages[:3]) == (50.0, [100.0, 300.0, 300.0])
     assert found.ratio == pytest.approx(750 / 350)
 
 
-def test_a_difference_that_no_tokenizer_makes_is_no_measure() -> None:
+def test_an_implausible_difference_is_ignored() -> None:
     found = calibrate_sizes(_CONVERSATION, _SIZES, make_past((1, 150), (3, 151)))
     assert found.messages[1] == pytest.approx(100 * 151 / 350)
 
 
-def test_answers_that_saw_different_views_are_not_compared() -> None:
+def test_responses_to_different_views_are_not_compared() -> None:
     known = make_past((1, 150), (3, 750))
     seen = [known.past[0], replace(known.past[1], pivot="00")]
     assert calibrate_sizes(_CONVERSATION, _SIZES, replace(known, past=seen)).messages[1] != 300.0
 
 
-def test_what_was_added_costs_what_steps_of_its_kind_did() -> None:
+def test_added_messages_cost_as_much_as_steps_of_similar_content() -> None:
     code, chinese = Size(1_000, 4_000), Size(1_000, 1_400)
     sizes = Sizes(messages=[code, code, chinese, code, chinese], environment=0)
     known = make_past((1, 1_000), (2, 2_000), (3, 4_000))
@@ -113,13 +111,13 @@ def test_what_was_added_costs_what_steps_of_its_kind_did() -> None:
     assert found.ratio == 1.0
 
 
-def test_a_step_with_hidden_thoughts_does_not_set_the_ratio() -> None:
+def test_a_step_with_hidden_reasoning_does_not_determine_the_ratio() -> None:
     sizes = Sizes(messages=[Size(1_000, 4_000)] * 5, environment=0)
     known = make_past((1, 1_200), (2, 6_200), (3, 7_400))
     assert calibrate_sizes(_CONVERSATION, sizes, known).messages[3:] == [1_200, 1_200]
 
 
-def test_what_upstream_puts_into_the_prompt_itself_is_environment() -> None:
+def test_text_that_upstream_adds_counts_as_environment() -> None:
     sizes = Sizes(messages=[Size(1_000, 4_000)] * 5, environment=100)
     known = make_past((1, 9_900), (2, 11_100), (3, 12_300))
     found = calibrate_sizes(_CONVERSATION, sizes, known)
@@ -129,7 +127,7 @@ def test_what_upstream_puts_into_the_prompt_itself_is_environment() -> None:
 
 
 @given(bodies(min_turns=1), st.lists(st.tuples(st.integers(1, 9), st.integers(1, 9_000)), max_size=4))
-def test_weights_are_never_negative_and_their_sum_is_the_total(
+def test_calibrated_sizes_are_never_negative_and_their_sum_is_the_total(
     body: bytes, told: list[tuple[int, int]]
 ) -> None:
     received = read(body)
@@ -148,13 +146,13 @@ def test_a_reply_that_the_client_dropped_does_not_count() -> None:
     assert estimate(dropped, sizes, _KNOWN, _NOTHING).tokens == 700 + 200
 
 
-def test_the_same_request_again_is_what_upstream_counted() -> None:
+def test_the_same_request_again_has_the_known_usage() -> None:
     sizes = replace(_SIZES, messages=_SIZES.messages[:3])
     found = estimate(converse(_TALK[:3]), sizes, _KNOWN, _NOTHING)
     assert (found.tokens, found.unsure) == (700, 0)
 
 
-def test_another_view_is_estimated_in_full_at_the_conversations_own_ratio() -> None:
+def test_another_view_is_estimated_by_the_ratio_of_the_conversation() -> None:
     pivot = make_pivot(_CONVERSATION, 3, tokens=20, opening_tokens=100)
     found = estimate(_CONVERSATION, _SIZES, _KNOWN, make_view(pivot, ()))
     assert (found.tokens, found.unsure) == (2 * (50 + 20 + 100) + 250 + 200, 151)
@@ -163,7 +161,7 @@ def test_another_view_is_estimated_in_full_at_the_conversations_own_ratio() -> N
 
 
 @pytest.mark.parametrize("prompt", [1, 10**7])
-def test_a_usage_that_no_tokenizer_makes_does_not_set_the_ratio(prompt: int) -> None:
+def test_implausible_usage_does_not_determine_the_ratio(prompt: int) -> None:
     known = replace(_KNOWN, head=replace(_HEAD, prompt_tokens=prompt), calibration=Calibration(1.5, 3))
     assert calibrate_sizes(_CONVERSATION, _SIZES, known).ratio == 1.5
 
@@ -206,7 +204,7 @@ def make_step(ratio: float, size: Size) -> Step:
     return Step(slice(0, 1), round(ratio * size.tokens), size)
 
 
-def test_a_step_is_what_two_answers_differ_by() -> None:
+def test_a_step_is_the_difference_of_two_responses() -> None:
     found = find_steps(_LONG_SIZES, make_heads((1, 1_000), (3, 2_500)))
     assert found == [Step(slice(1, 3), 1_500, Size(1_200, 4_800))]
     assert found[0].ratio == 1.25
@@ -215,19 +213,19 @@ def test_a_step_is_what_two_answers_differ_by() -> None:
 @pytest.mark.parametrize(
     "later", [{"pivot": "00"}, {"batches": ("00",)}, {"length": 1}, {"prompt_tokens": 901}]
 )
-def test_answers_that_cannot_be_compared_are_no_step(later: dict[str, object]) -> None:
+def test_incomparable_responses_make_no_step(later: dict[str, object]) -> None:
     past = make_heads((1, 900), (3, 2_500))
     assert find_steps(_LONG_SIZES, [past[0], replace(past[1], **later)]) == []  # type: ignore[arg-type]
 
 
-def test_everything_was_new_to_the_first_answer() -> None:
+def test_the_first_step_includes_everything() -> None:
     found = find_first(_LONG, _LONG_SIZES, make_heads((2, 3_000)))
     assert found == Step(slice(0, 2), 3_000, Size(1_500, 4_800))
     assert find_first(_LONG, _LONG_SIZES, []) is None
     assert find_first(_LONG, _LONG_SIZES, [replace(_FIRST_HEAD, pivot="00")]) is None
 
 
-def test_small_steps_and_implausible_ones_say_nothing_about_others() -> None:
+def test_small_and_implausible_steps_are_not_informative() -> None:
     good = make_step(1.1, Size(500, 2_000))
     others = [make_step(1.1, Size(499, 2_000)), make_step(9.0, Size(500, 2_000))]
     assert find_informative([good, *others]) == [good]
@@ -237,13 +235,13 @@ def test_only_the_newest_steps_count() -> None:
     assert len(find_informative([make_step(1.1, Size(500, 2_000))] * 50)) == 32
 
 
-def test_the_middle_step_decides_and_large_ones_weigh_more() -> None:
+def test_the_ratio_is_the_weighted_median() -> None:
     small = [make_step(3.0, Size(500, 2_000))] * 3
     assert choose_ratio([make_step(1.0, Size(20_000, 80_000)), *small]) == 1.0
     assert choose_ratio([make_step(1.0, Size(500, 2_000)), *small]) == 3.0
 
 
-def test_alike_content_counts_more() -> None:
+def test_similar_content_has_a_larger_weight() -> None:
     steps = [make_step(1.0, Size(4_000, 16_000))] * 3 + [make_step(2.0, Size(1_000, 1_400))]
     assert choose_ratios(steps, [Size(900, 1_260), Size(900, 3_600)]) == [2.0, 1.0]
     assert choose_ratio(steps) == 1.0

@@ -35,7 +35,7 @@ def learn(ratios: Sequence[float], known: Calibration = _NEW) -> Calibration:
     return known
 
 
-def test_the_first_sample_counts_at_once_and_the_middle_one_from_the_third_on() -> None:
+def test_the_ratio_is_the_first_sample_and_later_the_median() -> None:
     assert learn([2.0]) == Calibration(2.0, 1, (2.0,))
     assert learn([2.0, 5.0]).ratio == 2.0
     assert learn([2.0, 5.0, 2.1]).ratio == 2.1
@@ -44,12 +44,12 @@ def test_the_first_sample_counts_at_once_and_the_middle_one_from_the_third_on() 
 @pytest.mark.parametrize(
     ("true", "raw"), [(1_000, 0), (1_000, -1), (490, 1_000), (8_001, 1_000), (0, 100), (299, 280)]
 )
-def test_samples_that_no_tokenizer_makes_and_small_ones_teach_nothing(true: int, raw: int) -> None:
+def test_implausible_and_small_samples_are_ignored(true: int, raw: int) -> None:
     assert Calibration(1.5, 2).with_sample(true, raw) == Calibration(1.5, 2)
 
 
 @given(st.lists(st.floats(1.1, 1.2), min_size=1, max_size=12), st.floats(0.5, 8.0), st.integers(0, 12))
-def test_one_wild_sample_never_leads_out_of_what_the_others_told(
+def test_a_single_outlier_never_leaves_the_range_of_the_others(
     honest: list[float], wild: float, place: int
 ) -> None:
     known = learn(honest[: max(place, 1)])
@@ -77,7 +77,7 @@ def test_a_change_is_followed_within_five_samples(before: int) -> None:
     assert known.ratio == 1.6
 
 
-def test_what_an_older_version_learned_counts_as_one_sample() -> None:
+def test_a_calibration_of_an_older_version_counts_as_one_sample() -> None:
     old = Calibration(1.5, 7)
     assert learn([4.0], old).ratio == 1.5
     assert learn([4.0, 1.6], old).ratio == 1.6
@@ -86,7 +86,7 @@ def test_what_an_older_version_learned_counts_as_one_sample() -> None:
 @pytest.mark.parametrize(
     ("samples", "prompt", "expected"), [(0, 300, True), (2, 300, True), (3, 9_000, False), (0, 299, False)]
 )
-def test_samples_are_looked_for_until_a_wild_one_would_be_recognised(
+def test_samples_are_wanted_until_an_outlier_can_be_recognized(
     samples: int, prompt: int, expected: bool
 ) -> None:
     assert Calibration(1.0, samples).wants_sample(prompt) == expected
@@ -101,7 +101,7 @@ def test_a_calibration_stays_within_what_tokenizers_do(samples: list[tuple[int, 
 
 
 @given(bodies(), st.floats(0.2, 0.99))
-def test_the_upper_bound_lies_above_every_tokenizer_that_makes_no_more_tokens_than_bytes(
+def test_the_upper_bound_holds_for_any_tokenizer_with_at_most_one_token_per_byte(
     body: bytes, share: float
 ) -> None:
     received = read(body)
@@ -112,11 +112,11 @@ def test_the_upper_bound_lies_above_every_tokenizer_that_makes_no_more_tokens_th
         assert bound is not None and bound >= int(share * len(body))
 
 
-def test_the_upper_bound_behind_a_head_counts_what_was_added_by_its_bytes() -> None:
+def test_the_upper_bound_after_a_head_counts_the_bytes_added_since() -> None:
     added = sum(message.size_bytes + 16 for message in _CONVERSATION.messages[3:])
     assert upper_bound_tokens(_CONVERSATION.messages[3:], _HEAD, 10**6) == 740 + added
 
 
 @pytest.mark.parametrize(("ratio", "expected"), [(0.19, False), (0.2, True), (8.0, True), (8.1, False)])
-def test_tokenizers_differ_only_so_much(ratio: float, expected: bool) -> None:
+def test_a_ratio_is_plausible_within_bounds(ratio: float, expected: bool) -> None:
     assert is_plausible_ratio(ratio) == expected

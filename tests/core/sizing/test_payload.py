@@ -18,7 +18,7 @@ def make_message(size_bytes: int, has_media: bool = False) -> Message:
 
 
 @given(st.lists(st.tuples(_COUNTS, _COUNTS), max_size=5), _COUNTS)
-def test_far_below_its_limits_a_request_weighs_its_tokens(pairs: list[tuple[int, int]], around: int) -> None:
+def test_far_below_its_limits_a_request_is_unchanged(pairs: list[tuple[int, int]], around: int) -> None:
     sizes = Sizes(messages=[Size(tokens, 4 * tokens) for tokens, _ in pairs], environment=10)
     messages = [make_message(size_bytes) for _, size_bytes in pairs]
     bulk = Payload(sum(message.size_bytes for message in messages) + around, messages)
@@ -27,7 +27,7 @@ def test_far_below_its_limits_a_request_weighs_its_tokens(pairs: list[tuple[int,
         assert not is_near_limit(limits, bulk)
 
 
-def test_near_the_byte_limit_a_message_weighs_its_share_of_it() -> None:
+def test_near_the_byte_limit_a_message_counts_for_its_share_of_it() -> None:
     sizes = Sizes(messages=[Size(100, 400), Size(100, 400)], environment=50)
     bulk = Payload(1_000, [make_message(800), make_message(100)])
     limits = Limits(context=10_000, body_bytes=1_000)
@@ -40,7 +40,7 @@ def test_near_the_byte_limit_a_message_weighs_its_share_of_it() -> None:
     assert same == limits
 
 
-def test_near_the_picture_limit_a_picture_weighs_its_share_of_it() -> None:
+def test_near_the_picture_limit_a_picture_counts_for_its_share_of_it() -> None:
     sizes = Sizes(messages=[Size(900, 0, 1), Size(4_000, 0, 3), Size(10, 40)], environment=0)
     bulk = Payload(5_000, [make_message(10, True), make_message(10, True), make_message(10)])
     limits = Limits(images=5)
@@ -50,7 +50,7 @@ def test_near_the_picture_limit_a_picture_weighs_its_share_of_it() -> None:
     assert [size.tokens for size in scaled.messages] == [window // 5, 3 * window // 5, 20]
 
 
-def test_an_unknown_window_is_given_one_only_where_it_is_needed() -> None:
+def test_an_unknown_window_gets_a_stand_in_only_if_needed() -> None:
     sizes = Sizes(messages=[Size(5, 20)], environment=0)
     bulk = Payload(90, [make_message(90)])
     assert with_payload(sizes, _KNOWN, Limits(), bulk)[2] == Limits()
@@ -61,7 +61,7 @@ def test_an_unknown_window_is_given_one_only_where_it_is_needed() -> None:
     )
 
 
-def test_what_marks_cannot_take_stays_the_same_share() -> None:
+def test_the_kept_part_stays_the_same_share() -> None:
     sizes = Sizes(messages=[Size(100, 40, kept=25)], environment=0)
     scaled, _, _ = with_payload(
         sizes, _KNOWN, Limits(context=1_000, body_bytes=1_000), Payload(900, [make_message(900)])

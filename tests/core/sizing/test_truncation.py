@@ -33,7 +33,7 @@ _HEAD = Head(
 _SETTLED = Calibration(1.2, 3)
 
 
-def test_usage_is_compared_with_the_answer_before_and_with_a_full_estimate() -> None:
+def test_usage_is_compared_with_the_last_one_and_with_a_full_estimate() -> None:
     expected = expect_usage(_CONVERSATION, _SIZES, None, (), _HEAD, _SETTLED)
     assert expected == Expected(before=4_200, added=2_000, whole=6_600)
 
@@ -43,14 +43,14 @@ def test_without_a_settled_calibration_there_is_no_full_estimate() -> None:
     assert expected == Expected(before=4_200, added=2_000, whole=None)
 
 
-def test_what_is_in_force_is_measured_as_it_is_sent() -> None:
+def test_the_active_view_is_measured_as_sent() -> None:
     batch = make_batch(_CONVERSATION, [Mark(1)], length=3)
     head = replace(_HEAD, batches=(batch.key,))
     expected = expect_usage(_CONVERSATION, _SIZES, None, (batch,), head, _SETTLED)
     assert expected == Expected(before=4_200, added=2_000, whole=int(1.2 * (5_500 - 984)))
 
 
-def test_nothing_is_expected_where_nothing_can_be_compared() -> None:
+def test_no_usage_is_expected_without_a_comparable_one() -> None:
     for before in (
         None,
         replace(_HEAD, prompt_tokens=0),
@@ -62,7 +62,7 @@ def test_nothing_is_expected_where_nothing_can_be_compared() -> None:
     assert expect_usage(_CONVERSATION, _SIZES, pivot, (), _HEAD, _SETTLED) is None
 
 
-def test_pictures_may_cost_less_than_we_think() -> None:
+def test_no_usage_is_expected_with_pictures() -> None:
     picture = {"type": "image_url", "image_url": {"url": "https://x/y.png"}}
     seen = converse([{"role": "user", "content": [picture]}, *[{"role": "user", "content": "a"}] * 4])
     assert expect_usage(seen, _SIZES, None, (), _HEAD, _SETTLED) is None
@@ -103,7 +103,7 @@ def test_a_prompt_that_stays_at_a_window_was_truncated(prompt: int, expected: Ex
         (3_000, Expected(before=3_000, added=500, whole=5_000)),
     ],
 )
-def test_what_can_be_read_in_another_way_is_no_truncation(prompt: int, expected: Expected) -> None:
+def test_usage_with_another_explanation_is_not_a_truncation(prompt: int, expected: Expected) -> None:
     assert not is_truncated(prompt, expected)
 
 
@@ -117,7 +117,7 @@ def test_a_prompt_that_grew_with_what_was_added_was_not_truncated(expected: Expe
 
 
 @given(_expected, st.integers(1, 10**7), st.integers(0, 10**6))
-def test_the_less_is_expected_the_less_is_missing(expected: Expected, prompt: int, less: int) -> None:
+def test_with_less_expected_less_is_missing(expected: Expected, prompt: int, less: int) -> None:
     smaller = replace(expected, whole=max(0, (expected.whole or 0) - less))
     assert is_truncated(prompt, expected) or not is_truncated(prompt, smaller)
 

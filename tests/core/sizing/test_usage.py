@@ -30,28 +30,28 @@ def test_every_shape_has_one_meaning(value: dict[str, object], expected: Usage) 
     assert find_usage(value) == expected
 
 
-def test_where_both_shapes_are_there_the_cached_tokens_are_not_added_again() -> None:
+def test_cached_tokens_are_not_added_twice_if_both_shapes_are_present() -> None:
     both = {"prompt_tokens": 100, "completion_tokens": 5, "input_tokens": 10, "cache_read_input_tokens": 90}
     assert find_usage(both) == Usage(100, 5)
 
 
 @pytest.mark.parametrize("prompt", [0, -1, None, "10", True, 1.5, float("nan"), float("inf"), [], {}])
-def test_a_prompt_that_is_no_number_of_tokens_is_no_usage(prompt: object) -> None:
+def test_an_invalid_prompt_size_is_not_usage(prompt: object) -> None:
     assert find_usage({"prompt_tokens": prompt, "completion_tokens": 5}) is None
     assert find_usage({"input_tokens": prompt, "output_tokens": 5}) is None
     assert find_timings({"prompt_n": prompt, "predicted_n": 5}) is None
 
 
-def test_an_empty_object_is_no_usage() -> None:
+def test_an_empty_object_is_not_usage() -> None:
     assert find_usage({}) is None
     assert find_timings({}) is None
 
 
-def test_timings_count_what_was_reused() -> None:
+def test_timings_include_reused_tokens() -> None:
     assert find_timings({"prompt_n": 3, "cache_n": 90, "predicted_n": 7}) == Usage(93, 7)
 
 
-def test_the_later_half_wins_but_not_with_zeros_or_nulls() -> None:
+def test_later_usage_replaces_earlier_but_not_with_zeros_or_nulls() -> None:
     earlier = {"input_tokens": 10, "cache_read_input_tokens": 5, "output_tokens": 1}
     later = {"input_tokens": 0, "cache_read_input_tokens": None, "output_tokens": 7}
     assert find_usage(merge_usage(earlier, later)) == Usage(15, 7)
@@ -68,7 +68,7 @@ _VALUES = st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), st.tex
 
 
 @given(st.dictionaries(_NAMES, _VALUES))
-def test_whatever_stands_there_nothing_is_raised_and_counts_are_not_negative(
+def test_any_value_gives_non_negative_usage_or_none(
     value: dict[str, object],
 ) -> None:
     for usage in (find_usage(value), find_timings(value)):
