@@ -1,4 +1,4 @@
-"""The command line, as a user runs it: real processes, real signals."""
+"""The command line in real processes with real signals."""
 
 import asyncio
 import contextlib
@@ -39,7 +39,7 @@ class Served:
 
 @asynccontextmanager
 async def serving(*arguments: str, cwd: Path) -> AsyncIterator[Served]:
-    """`gateway serve` on a free port; killed in the end if it still runs."""
+    """`gateway serve` on a free port; killed at the end if it is still running."""
     environment = {key: value for key, value in os.environ.items() if not key.startswith("GATEWAY_")}
     environment["PYTHONPATH"] = _REPOSITORY
     process = await asyncio.create_subprocess_exec(
@@ -123,7 +123,7 @@ async def test_a_killed_gateway_continues_with_its_stored_pivot(tmp_path: Path) 
         config.write_text(make_settings(toy, store=f"disk:{tmp_path / 'state'}"))
         async with serving("--config", str(config), cwd=tmp_path) as served:
             first = await run_session(session, served.base_url, toy, SHAPE, Pace(last=30))
-            # Heads are written two seconds behind; the pivot was durable before its first use.
+            # Heads are written with a delay of two seconds; the pivot was durable before its first use.
             await asyncio.sleep(3)
             served.process.kill()
         assert first.failed == [] and toy.summaries

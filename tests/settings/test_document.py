@@ -1,4 +1,4 @@
-"""YAML with places."""
+"""YAML files with line numbers and references."""
 
 from pathlib import Path
 

@@ -10,7 +10,7 @@ _CONFIG = find_config_folder()
 
 
 def test_the_reference_is_up_to_date() -> None:
-    """If not: python -m gateway.settings.reference."""
+    """`python -m gateway.settings.reference` updates it."""
     assert (_CONFIG / "reference.yaml").read_text(encoding="utf-8") == render_reference()
 
 

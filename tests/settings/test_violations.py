@@ -1,4 +1,4 @@
-"""What the schema refuses is reported with its place and in plain words."""
+"""Violations of the schema are reported with their place and in plain words."""
 
 from pathlib import Path
 

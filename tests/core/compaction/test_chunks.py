@@ -1,4 +1,4 @@
-"""A history that one call cannot hold is folded in chunks of whole groups."""
+"""A history that one call cannot hold is summarized in chunks of whole groups."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -49,7 +49,7 @@ def make_history(messages: list[JSON], chars: int = 40) -> ReplacedHistory:
 
 
 def make_chain(turns: int) -> list[JSON]:
-    """Each turn: a call and its result."""
+    """Turns of a call and its result."""
     call = {"id": "a", "type": "function", "function": {"name": "look", "arguments": "{}"}}
     turn: list[JSON] = [
         {"role": "assistant", "content": "Now.", "tool_calls": [call]},

@@ -27,7 +27,7 @@ def make_talk(turns: int) -> list[JSON]:
     return messages
 
 
-# Whole conversations are slow to draw.
+# Drawing whole conversations is slow.
 few = examples(20, exhaustive=40)
 _CONVERSATION = converse(make_talk(10))
 _SIZES = [Size(100, 400), *[Size(10, 40), Size(990, 3_960)] * 10]
@@ -84,10 +84,10 @@ def test_a_number_of_messages_is_kept_without_splitting_a_group() -> None:
 
 
 def test_a_tail_that_leaves_no_room_to_grow_is_reduced_to_the_target() -> None:
-    """Otherwise each request would compact once more."""
-    # 16K: the target of 6,000, less opening and summary, is 4,300; half the way to 12,000 makes 7,300.
+    """Otherwise every request would compact again."""
+    # 16K: the target of 6,000, less opening and summary, is 4,300; half of the way to 12,000 makes it 7,300.
     assert (kept := cut(keep=Keep(tail_messages=14))) is not None and kept.covers == 7
-    # Eight groups of 1,000 are too much: as many as 4,300 has room for.
+    # Eight groups of 1,000 are too many, so those that fit 4,300 stay.
     found = cut(keep=Keep(tail_messages=16))
     assert found is not None and found.covers == 13
 
@@ -129,7 +129,7 @@ def test_a_cut_is_worthwhile_if_it_frees_enough_even_with_the_longest_summary(
 
 
 def test_expected_growth_is_subtracted_from_the_tail() -> None:
-    # 24K: tail = 2,700; with 1,000 to come only one group of 1,000 stays.
+    # 24K: tail = 2,700; with 1,000 of growth only one group of 1,000 stays.
     found = cut(24_000, lead=1_000)
     assert found is not None and found.covers == 19
 

@@ -23,8 +23,8 @@ _FORTY_AND_TWENTY = PruneThresholds(protect=40_000, minimum=20_000)
 _NOTHING = View(None, {})
 
 
-def weigh(tokens: Sequence[float], ratio: float = 1.0) -> CalibratedSizes:
-    """Messages of so many true tokens, four characters for each of their words' own."""
+def make_sizes(tokens: Sequence[float], ratio: float = 1.0) -> CalibratedSizes:
+    """Messages with these true tokens, and four characters for each raw token of their words."""
     raw = [Size(int(each / ratio), 4 * max(0, int(each / ratio) - FRAME_TOKENS)) for each in tokens]
     return CalibratedSizes(Sizes(messages=raw, environment=0), tokens, 0.0, ratio)
 
@@ -34,7 +34,7 @@ class Recorded(RecordedPruning):
         conversation = converse(self.messages)
         pivot = make_pivot(conversation, self.start) if self.start else None
         view = make_view(pivot, [make_batch(conversation, self.marks)])
-        chosen = choose_results(conversation, weigh(self.tokens), view, _SOURCE, _FORTY_AND_TWENTY)
+        chosen = choose_results(conversation, make_sizes(self.tokens), view, _SOURCE, _FORTY_AND_TWENTY)
         return [self.places[position] for position in chosen]
 
 
@@ -70,7 +70,7 @@ def choose(
     sizes = [float(tokens if message.results else 5) for message in conversation.messages]
     return choose_results(
         conversation,
-        weigh(sizes),
+        make_sizes(sizes),
         view,
         pruning or Pruning(),
         thresholds or PruneThresholds(protect=300, minimum=100),
@@ -78,7 +78,8 @@ def choose(
 
 
 def test_the_newest_results_are_protected_and_so_are_the_open_group_and_skills() -> None:
-    # Results lie at 2, 4 … 20; 20 is open (and a skill, like 10); 18, 16, 14 make 300; the rest goes.
+    # Results are at 2, 4 … 20. 20 is open (and a skill, like 10); 18, 16 and 14 make 300; the others are
+    # chosen.
     assert choose(100) == (2, 4, 6, 8, 12)
 
 
@@ -110,14 +111,14 @@ def test_the_thresholds_shrink_with_the_window(hard: int, protect: int, minimum:
     assert choose_prune_thresholds(Pruning(), hard) == PruneThresholds(protect=protect, minimum=minimum)
 
 
-# Results lie at 2, 4 … 20, calls before them; the last result is open. Each result weighs 100, each call 5.
+# Results are at 2, 4 … 20, after their calls; the last result is open. A result has 100 tokens, a call 5.
 
 
 def test_all_messages_may_count_for_the_protected_part() -> None:
-    # 20 (a skill, open), 19 … 17: 100 + 5 + 100 + 5 = 210; with 16 it is 310, beyond the 300.
+    # 20 (a skill, open), 19 … 17: 100 + 5 + 100 + 5 = 210; with 16 it is 310, above 300.
     everything = replace(Pruning(), protects="everything")
     assert choose(100, pruning=everything) == (2, 4, 6, 8, 12, 14, 16)
-    # The message that fills it is protected where the policy overshoots.
+    # With overshoot the message that exceeds it is protected.
     assert choose(100, pruning=replace(everything, overshoot=True)) == (2, 4, 6, 8, 12, 14)
 
 
@@ -145,13 +146,13 @@ def test_tools_are_protected_by_a_prefix_of_their_names() -> None:
 
 
 def test_the_newest_messages_are_kept_if_the_policy_says_so() -> None:
-    # Of 21 messages the last 12 stay: from position 9 on.
+    # Of 21 messages the last 12 stay, from position 9.
     kept = replace(Pruning(), keep_messages=12)
     assert choose(100, pruning=kept, thresholds=PruneThresholds(protect=0, minimum=100)) == (2, 4, 6, 8)
 
 
 def test_only_long_results_are_cut_and_only_the_saved_part_counts() -> None:
-    # 100 tokens are 384 characters of words.
+    # 100 tokens have 384 characters of words.
     cutting = replace(Pruning(), keep_chars=96, over_chars=383)
     assert choose(100, pruning=cutting, thresholds=PruneThresholds(protect=300, minimum=374)) == (
         2,
@@ -168,7 +169,7 @@ def test_only_long_results_are_cut_and_only_the_saved_part_counts() -> None:
 def test_uncalibrated_pruning_counts_words_alone() -> None:
     conversation = converse(make_loop(10))
     # By our own count each result has 54 tokens, 50 of them words; upstream counts twice as many.
-    weights = weigh([108.0 if message.results else 10.0 for message in conversation.messages], ratio=2.0)
+    weights = make_sizes([108.0 if message.results else 10.0 for message in conversation.messages], ratio=2.0)
     for calibrated, protect in ((True, 324), (False, 150)):
         pruning = replace(Pruning(), calibrated=calibrated)
         for fewer, chosen in ((0, (2, 4, 6, 8, 12)), (1, (2, 4, 6, 8, 12, 14))):
@@ -190,7 +191,7 @@ def test_only_finished_unprotected_results_are_chosen_and_only_a_worthwhile_batc
 ) -> None:
     conversation, tokens, thresholds = draw_case(data)
     pruning = Pruning(keep_turns=keep_turns)
-    chosen = choose_results(conversation, weigh(tokens), _NOTHING, pruning, thresholds)
+    chosen = choose_results(conversation, make_sizes(tokens), _NOTHING, pruning, thresholds)
     names = find_tool_names(conversation)
     assert list(chosen) == sorted(set(chosen))
     assert all(position < find_open_group(conversation) for position in chosen)
@@ -203,11 +204,11 @@ def test_only_finished_unprotected_results_are_chosen_and_only_a_worthwhile_batc
 @given(st.data())
 def test_pruning_twice_chooses_nothing_more(data: st.DataObject) -> None:
     conversation, tokens, thresholds = draw_case(data)
-    chosen = choose_results(conversation, weigh(tokens), _NOTHING, Pruning(), thresholds)
+    chosen = choose_results(conversation, make_sizes(tokens), _NOTHING, Pruning(), thresholds)
     if not chosen:
         return
     after = make_view(None, [make_batch(conversation, [Mark(position) for position in chosen])])
-    assert choose_results(conversation, weigh(tokens), after, Pruning(), thresholds) == ()
+    assert choose_results(conversation, make_sizes(tokens), after, Pruning(), thresholds) == ()
 
 
 def test_a_message_counts_only_with_its_removable_part() -> None:
@@ -220,7 +221,7 @@ def test_a_message_counts_only_with_its_removable_part() -> None:
         weights = CalibratedSizes(sizes, [400.0] * count, 0.0, 1.0)
         pruning = Pruning(protect_ratio=1.0, minimum_ratio=1.0, keep_turns=0)
         chosen.append(len(choose_results(conversation, weights, _NOTHING, pruning, thresholds)))
-    # Five results besides the open group's: 2,000 tokens, 500, 100, nothing at all.
+    # Five results apart from the open group: 2,000 tokens, 500, 100 and none.
     assert chosen[0] > 0 and chosen[2:] == [0, 0]
 
 

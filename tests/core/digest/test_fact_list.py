@@ -223,7 +223,7 @@ def test_no_history_breaks_the_list(
 
 @requires_shared
 def test_after_a_recorded_session_every_ranked_fact_is_mentioned_or_listed() -> None:
-    """An empty summary and room for all: what counts is there as itself or within a longer path."""
+    """With an empty summary and enough room every ranked fact is listed, maybe within a longer path."""
     paths = sorted((SHARED / "data" / "transcripts").glob("*/*.json"))
     assert paths
     for path in paths[::4]:

@@ -108,5 +108,5 @@ def test_every_fact_is_one_printable_line_of_bounded_length(text: str) -> None:
     "part", ["a", "a/", "//", "a://", "`a", "A", "Aa", "HTTP/1", ".a", "-", "C:\\a", "E1 "]
 )
 def test_hostile_repetition_takes_no_longer_than_other_text(part: str) -> None:
-    """With quadratic time this would run into the suite's time limit."""
+    """Quadratic time would exceed the time limit of the suite."""
     assert len(find_facts(part * (2_000_000 // len(part)))) < 3

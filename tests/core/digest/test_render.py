@@ -216,7 +216,7 @@ def test_the_first_requests_beginning_is_always_there(
 
 
 def test_a_digest_of_thousands_of_messages_is_fast() -> None:
-    """With quadratic time this would run into the suite's time limit."""
+    """Quadratic time would exceed the time limit of the suite."""
     spoken = [
         TranscriptEntry("user", f"{number} " + "x" * 300, (("edit", f'{{"path": "a/{number}.py"}}'),), 0)
         for number in range(30_000)
@@ -260,6 +260,6 @@ def test_a_recorded_session_in_ten_digests_still_begins_with_its_first_request()
 
 
 def _note(digest: str) -> str:
-    """The line of what was left out of the requests, if there is one."""
+    """The note on left-out requests, if there is one."""
     line = digest.partition("## What the user asked\n")[2].partition("\n")[0]
     return f"{line}\n" if line.endswith("more left out]") else ""

@@ -36,28 +36,28 @@ _GONE = fingerprint_result(PLACEHOLDERS[0])
 _PLACE = ResultHashesRecord(owner="t", key="ab", covers=2)
 
 
-def digest(text: str) -> bytes:
+def fingerprint(text: str) -> bytes:
     return sha256(text.encode()).digest()
 
 
 def message(name: str, *results: str) -> SplitFingerprint:
-    return SplitFingerprint(digest(name), tuple(map(digest, results)))
+    return SplitFingerprint(fingerprint(name), tuple(map(fingerprint, results)))
 
 
-def outline(name: str, skeletons: Sequence[SplitFingerprint]) -> ResultHashes:
-    made = make_result_hashes(make_pivot(_TALK, 1, key=digest(name).hex()), name, skeletons)
+def outline(name: str, fingerprints: Sequence[SplitFingerprint]) -> ResultHashes:
+    made = make_result_hashes(make_pivot(_TALK, 1, key=fingerprint(name).hex()), name, fingerprints)
     assert made is not None
     return made
 
 
-def skeletons() -> st.SearchStrategy[list[SplitFingerprint]]:
+def fingerprints() -> st.SearchStrategy[list[SplitFingerprint]]:
     names = st.sampled_from("abc")
     one = st.builds(lambda name, results: message(name, *results), names, st.lists(names, max_size=3))
     return st.lists(one, min_size=1, max_size=6).filter(lambda found: any(one.results for one in found))
 
 
 def fits(before: Sequence[SplitFingerprint], now: Sequence[SplitFingerprint]) -> bool:
-    """Would a pivot over the ones be applied to the others?"""
+    """Whether a pivot over the first messages would be applied to the others."""
     talk = begin_conversation("t", "chat")
     if chain_frames(talk, before)[-1] != chain_frames(talk, now)[-1]:
         return False
@@ -67,7 +67,7 @@ def fits(before: Sequence[SplitFingerprint], now: Sequence[SplitFingerprint]) ->
     )
 
 
-@given(skeletons(), st.data())
+@given(fingerprints(), st.data())
 def test_a_prefix_is_found_whichever_results_are_cleared(
     before: list[SplitFingerprint], data: st.DataObject
 ) -> None:
@@ -79,24 +79,24 @@ def test_a_prefix_is_found_whichever_results_are_cleared(
     assert fits(before, now)
 
 
-@given(skeletons(), st.data())
+@given(fingerprints(), st.data())
 def test_any_other_change_makes_a_different_prefix(
     before: list[SplitFingerprint], data: st.DataObject
 ) -> None:
     at = data.draw(st.integers(0, len(before) - 1))
     one = before[at]
-    changed = [[replace(one, frame=digest("other"))], [], [one, one]]
-    changed += [[replace(one, results=(*one.results, digest("more")))]]
+    changed = [[replace(one, frame=fingerprint("other"))], [], [one, one]]
+    changed += [[replace(one, results=(*one.results, fingerprint("more")))]]
     for which in range(len(one.results)):
         results = list(one.results)
-        results[which] = digest("other")
+        results[which] = fingerprint("other")
         changed.append([replace(one, results=tuple(results))])
         changed.append([replace(one, results=(*one.results[:which], *one.results[which + 1 :]))])
     now = [*before[:at], *data.draw(st.sampled_from(changed)), *before[at + 1 :]]
     assert not fits(before, now)
 
 
-@given(skeletons())
+@given(fingerprints())
 def test_each_tenant_and_format_has_its_own_chain_of_frames(found: list[SplitFingerprint]) -> None:
     talks = [
         begin_conversation(tenant, form) for tenant in ("t", "u", "") for form in ("chat", "messages", "")
@@ -127,7 +127,7 @@ def test_an_empty_placeholder_of_a_policy_is_ignored() -> None:
 
 
 def test_a_cleared_result_is_found_among_others() -> None:
-    found = [message("a"), message("b", "x"), SplitFingerprint(b"c", (digest("y"), _GONE))]
+    found = [message("a"), message("b", "x"), SplitFingerprint(b"c", (fingerprint("y"), _GONE))]
     assert has_cleared(found, _CLEARED) and not has_cleared(found[:2], _CLEARED)
 
 
@@ -140,15 +140,15 @@ def test_an_ambiguous_prefix_is_not_found() -> None:
     first, second = [message("a", "x", "y")], [message("a", "z", "y")]
     known = with_result_hashes(_PLACE, outline("first", first), _CLEARED)
     known = with_result_hashes(known, outline("second", second), _CLEARED)
-    half = [replace(first[0], results=(digest("z"), _GONE))]
+    half = [replace(first[0], results=(fingerprint("z"), _GONE))]
     found = find_result_hashes(known, half, _CLEARED)
     assert found is not None and found.conversation == "second"
-    assert find_result_hashes(known, [replace(first[0], results=(_GONE, digest("y")))], _CLEARED) is None
+    assert find_result_hashes(known, [replace(first[0], results=(_GONE, fingerprint("y")))], _CLEARED) is None
 
 
 def test_a_later_pivot_of_the_same_messages_replaces_the_earlier_one() -> None:
     whole = [message("a", "x", "y")]
-    cleared = [replace(whole[0], results=(_GONE, digest("y")))]
+    cleared = [replace(whole[0], results=(_GONE, fingerprint("y")))]
     known = with_result_hashes(_PLACE, outline("first", whole), _CLEARED)
     assert with_result_hashes(known, outline("first", whole), _CLEARED) == known
     (kept,) = with_result_hashes(known, outline("second", cleared), _CLEARED).outlines

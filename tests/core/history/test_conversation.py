@@ -28,7 +28,7 @@ def make_message(role: Role, text: str = "", **fields: Any) -> Message:
 
 
 def make_messages(letters: str) -> list[Message]:
-    """s, u, a, t, o: a message of that role."""
+    """Messages by the first letters of their roles."""
     return [make_message(next(role for role in _ROLES if role[0] == letter)) for letter in letters]
 
 
@@ -138,23 +138,23 @@ def test_a_reply_of_several_messages_is_not_separated() -> None:
 
 
 def test_messages_before_an_opaque_one_are_opening() -> None:
-    sealed = make_message("other", "sealed")._replace(is_opaque=True)
+    opaque = make_message("other", "opaque")._replace(is_opaque=True)
     user, answer = make_message("user"), make_message("assistant")
-    talk = with_messages(_EMPTY, 0, [user, answer, user, sealed, user, answer, user])
+    talk = with_messages(_EMPTY, 0, [user, answer, user, opaque, user, answer, user])
     assert talk.opening_end == 5
     shorter = with_messages(talk, 3, [answer])
     assert shorter.opening_end == 1
 
 
 def make_sealed(role: Role) -> Message:
-    return make_message(role, "sealed", is_opaque=True)
+    return make_message(role, "opaque", is_opaque=True)
 
 
 def test_a_reply_that_contains_an_opaque_message_is_opening() -> None:
-    sealed = make_sealed("assistant")
-    talk = [*make_messages("ua"), sealed, *make_messages("atuat")]
+    opaque = make_sealed("assistant")
+    talk = [*make_messages("ua"), opaque, *make_messages("atuat")]
     conversation = with_messages(_EMPTY, 0, talk)
-    # u a [sealed] a t u | a t
+    # u a [opaque] a t u | a t
     assert conversation.opening_end == 6
     assert find_replaceable_start(conversation, keeps_opening=True) == 6
     assert find_replaceable_start(conversation, keeps_opening=False) == 5
@@ -190,7 +190,7 @@ def test_there_is_no_boundary_before_all_calls_have_results() -> None:
 
 
 def test_a_late_result_is_not_separated_from_its_call() -> None:
-    """An approval may be given after other things were said."""
+    """An approval may come after other messages."""
     late = [
         make_message("user", "a"),
         make_message("assistant", "b", calls=(Call("x", "t"),)),
@@ -204,7 +204,7 @@ def test_a_late_result_is_not_separated_from_its_call() -> None:
     whole = with_messages(_EMPTY, 0, late)
     assert [at for at in range(1, 8) if is_boundary(whole, at)] == [1, 6, 7]
     assert find_open_group(with_messages(_EMPTY, 0, late[:6])) == 1
-    # The result is gone again: nothing holds them together.
+    # Without the result the messages are not joined any more.
     assert is_boundary(with_messages(whole, 5, []), 4)
 
 

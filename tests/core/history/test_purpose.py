@@ -41,7 +41,7 @@ def test_a_sub_agent_is_recognized_by_its_header(name: str) -> None:
 
 def test_a_session_has_the_name_that_its_client_gives_it() -> None:
     assert find_label([("X-Session-Id", "ses_1"), ("x-gateway-session", "mine")]) == "mine"
-    # Of Codex, whose sub-agents carry the session of their parent.
+    # Sub-agents of Codex send the session of their parent.
     assert find_label([("session-id", "parent"), ("thread-id", "child")]) == "child"
     assert find_label([("user-agent", "x")]) is None
 

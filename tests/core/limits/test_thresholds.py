@@ -21,7 +21,7 @@ _optional = st.one_of(st.none(), st.integers(0, 3_000_000))
 
 
 def exceeds_usable(usage: Usage, limits: Limits, trigger: Trigger) -> bool:
-    """Would the next call exceed the usable input? Cached tokens are in `usage` once."""
+    """Whether the next call would exceed the usable input. Cached tokens count once in `usage`."""
     usable = usable_tokens(limits, trigger)
     if usable is None:
         return False
@@ -30,7 +30,7 @@ def exceeds_usable(usage: Usage, limits: Limits, trigger: Trigger) -> bool:
 
 @st.composite
 def limits(draw: st.DrawFn) -> Limits:
-    """A window from 4K to 2M, known by its context, its input limit, or both."""
+    """A window from 4K to 2M tokens with a context limit, an input limit, or both."""
     context, limit = draw(_windows), draw(_windows)
     known = draw(st.sampled_from(["context", "input", "both"]))
     return Limits(
@@ -49,10 +49,10 @@ def demands() -> st.SearchStrategy[RequestSize]:
     )
 
 
-def lines_at(window: int, policy: Policy = _ADAPTIVE, **demand: float) -> Thresholds:
-    lines = choose_thresholds(policy, Limits(context=window), RequestSize(**demand))  # type: ignore[arg-type]
-    assert lines is not None
-    return lines
+def thresholds_at(window: int, policy: Policy = _ADAPTIVE, **size: float) -> Thresholds:
+    thresholds = choose_thresholds(policy, Limits(context=window), RequestSize(**size))  # type: ignore[arg-type]
+    assert thresholds is not None
+    return thresholds
 
 
 @pytest.mark.parametrize("unlimited", [Limits(), Limits(output=4_096), Limits(context=0, input=0)])
@@ -60,7 +60,7 @@ def test_unknown_limits_give_no_thresholds(unlimited: Limits) -> None:
     assert choose_thresholds(_ADAPTIVE, unlimited, RequestSize()) is None
 
 
-# Worked by hand from DESIGN §4: no reply asked for, no growth, no floor.
+# Calculated by hand from docs/design.md (When it is full), without a requested reply, growth or floor.
 @pytest.mark.parametrize(
     ("window", "hard", "soft", "target", "tail", "opening", "summary"),
     [
@@ -74,7 +74,7 @@ def test_unknown_limits_give_no_thresholds(unlimited: Limits) -> None:
 def test_the_thresholds_of_usual_windows(
     window: int, hard: int, soft: int, target: int, tail: int, opening: int, summary: int
 ) -> None:
-    assert lines_at(window) == Thresholds(
+    assert thresholds_at(window) == Thresholds(
         window=window,
         context=window,
         hard=hard,
@@ -86,7 +86,7 @@ def test_the_thresholds_of_usual_windows(
     )
 
 
-# FACTS §2: where clients compact by themselves. Ours must come first.
+# The thresholds at which clients compact. Ours must be lower.
 @pytest.mark.parametrize(
     ("window", "clients"),
     [
@@ -98,73 +98,75 @@ def test_the_thresholds_of_usual_windows(
 def test_the_hard_threshold_is_below_that_of_every_client(
     window: int, clients: list[int], requested: int | None
 ) -> None:
-    lines = choose_thresholds(_ADAPTIVE, Limits(context=window), RequestSize(requested=requested))
-    assert lines is not None and lines.hard < min(clients)
+    thresholds = choose_thresholds(_ADAPTIVE, Limits(context=window), RequestSize(requested=requested))
+    assert thresholds is not None and thresholds.hard < min(clients)
 
 
 def test_a_reserve_above_a_quarter_lowers_the_hard_threshold() -> None:
     # reserve = min(max(20,000, 8,000), 20,000, 0.25 x 48,000 = 12,000) = 12,000
-    assert lines_at(48_000, requested=20_000).hard == 36_000
+    assert thresholds_at(48_000, requested=20_000).hard == 36_000
     wide = replace(_ADAPTIVE, trigger=Trigger(hard_ratio=0.95))
     # reserve = min(max(requested, 8,000), 20,000): 60,000 - 8,000, - 12,000, - 15,000 (a quarter)
-    hard = [lines_at(60_000, wide, requested=requested).hard for requested in (1, 12_000, 32_000)]
+    hard = [thresholds_at(60_000, wide, requested=requested).hard for requested in (1, 12_000, 32_000)]
     assert hard == [52_000, 48_000, 45_000]
 
 
 def test_an_input_limit_determines_the_window() -> None:
-    lines = choose_thresholds(
+    thresholds = choose_thresholds(
         _ADAPTIVE, Limits(context=400_000, input=272_000, output=128_000), RequestSize()
     )
     # window = min(400,000, 272,000 + 20,000); hard = min(219,000, 272,000, 256,000)
-    assert lines is not None and (lines.window, lines.context, lines.hard) == (292_000, 400_000, 219_000)
+    assert thresholds is not None and (thresholds.window, thresholds.context, thresholds.hard) == (
+        292_000,
+        400_000,
+        219_000,
+    )
     small = choose_thresholds(_ADAPTIVE, Limits(input=8_000), RequestSize())
     # reserve = 0.25 x 8,000; window = 10,000; hard = min(7,500, 8,000)
     assert small is not None and (small.window, small.context, small.hard) == (10_000, None, 7_500)
 
 
 def test_growth_lowers_the_soft_threshold_by_two_turns_up_to_a_quarter_of_the_window() -> None:
-    soft = [lines_at(200_000, growth=growth).soft for growth in (0, 1_000, 10_000, 20_000, 1e9)]
+    soft = [thresholds_at(200_000, growth=growth).soft for growth in (0, 1_000, 10_000, 20_000, 1e9)]
     assert soft == [140_000, 140_000, 130_000, 110_000, 100_000]
 
 
 def test_a_floor_raises_the_target_by_half() -> None:
-    targets = [lines_at(200_000, floor=floor).target for floor in (0, 50_000, 150_000, 999_999)]
+    targets = [thresholds_at(200_000, floor=floor).target for floor in (0, 50_000, 150_000, 999_999)]
     assert targets == [75_000, 100_000, 150_000, 150_000]
 
 
 def test_the_source_formula_has_one_threshold() -> None:
     known = Limits(context=200_000, output=64_000)
-    lines = choose_thresholds(_SOURCE, known, RequestSize(growth=9_000, requested=7))
-    assert lines is not None and (lines.hard, lines.soft) == (168_000, 168_000)
+    thresholds = choose_thresholds(_SOURCE, known, RequestSize(growth=9_000, requested=7))
+    assert thresholds is not None and (thresholds.hard, thresholds.soft) == (168_000, 168_000)
     capped = choose_thresholds(_SOURCE, Limits(context=400_000, input=272_000, output=8_000), RequestSize())
     assert capped is not None and capped.hard == 272_000
 
 
 def test_the_source_formula_keeps_at_least_a_quarter_of_the_window() -> None:
-    lines = choose_thresholds(_SOURCE, Limits(context=4_096), RequestSize())
-    assert lines is not None and lines.hard == 1_024
+    thresholds = choose_thresholds(_SOURCE, Limits(context=4_096), RequestSize())
+    assert thresholds is not None and thresholds.hard == 1_024
 
 
 @given(limits(), demands(), st.sampled_from([_ADAPTIVE, _SOURCE]))
-def test_all_thresholds_are_positive_and_in_order(
-    limits: Limits, demand: RequestSize, policy: Policy
-) -> None:
-    lines = choose_thresholds(policy, limits, demand)
-    assert lines is not None
-    assert 0 < lines.soft <= lines.hard < lines.window
-    assert 0 < lines.target <= lines.hard
-    assert min(lines.tail, lines.opening, lines.summary) > 0
-    assert lines.window <= (limits.context or lines.window)
+def test_all_thresholds_are_positive_and_in_order(limits: Limits, size: RequestSize, policy: Policy) -> None:
+    thresholds = choose_thresholds(policy, limits, size)
+    assert thresholds is not None
+    assert 0 < thresholds.soft <= thresholds.hard < thresholds.window
+    assert 0 < thresholds.target <= thresholds.hard
+    assert min(thresholds.tail, thresholds.opening, thresholds.summary) > 0
+    assert thresholds.window <= (limits.context or thresholds.window)
 
 
 @given(_windows, st.integers(1, 5_000), _optional, st.floats(0, 1e7), _optional)
 def test_no_threshold_falls_when_the_window_grows(
     window: int, more: int, requested: int | None, growth: float, output: int | None
 ) -> None:
-    demand = RequestSize(requested=requested, growth=growth)
+    size = RequestSize(requested=requested, growth=growth)
     for step in (1, 3, more):
-        small = choose_thresholds(_ADAPTIVE, Limits(context=window, output=output), demand)
-        large = choose_thresholds(_ADAPTIVE, Limits(context=window + step, output=output), demand)
+        small = choose_thresholds(_ADAPTIVE, Limits(context=window, output=output), size)
+        large = choose_thresholds(_ADAPTIVE, Limits(context=window + step, output=output), size)
         assert small is not None and large is not None
         for line in _MONOTONIC:
             assert getattr(small, line) <= getattr(large, line), line
@@ -173,17 +175,17 @@ def test_no_threshold_falls_when_the_window_grows(
 @pytest.mark.parametrize("growth", [0.0, 50.0, 5_000.0, 1e9])
 def test_no_threshold_falls_where_the_client_margin_begins(growth: float) -> None:
     windows = [*range(77_900, 78_200), *range(99_900, 100_100)]
-    lines = [lines_at(window, growth=growth) for window in windows]
+    thresholds = [thresholds_at(window, growth=growth) for window in windows]
     for line in _MONOTONIC:
-        values = [getattr(each, line) for each in lines]
+        values = [getattr(each, line) for each in thresholds]
         assert values == sorted(values), line
 
 
 @given(limits(), demands())
-def test_a_policy_without_a_tail_keeps_no_tail(limits: Limits, demand: RequestSize) -> None:
+def test_a_policy_without_a_tail_keeps_no_tail(limits: Limits, size: RequestSize) -> None:
     policy = replace(_SOURCE, keep=Keep(tail_tokens=0, tail_ratio=0.0, opening=False))
-    lines = choose_thresholds(policy, limits, demand)
-    assert lines is not None and lines.tail == 0
+    thresholds = choose_thresholds(policy, limits, size)
+    assert thresholds is not None and thresholds.tail == 0
 
 
 _UTILIZATION = Policy(
@@ -194,7 +196,7 @@ _UTILIZATION = Policy(
 )
 
 
-# ratio x window - reserve; the reserve is 16,384, and a quarter of the window where that is less.
+# ratio x window - reserve; the reserve is 16,384, or a quarter of the window if that is less.
 @pytest.mark.parametrize(
     ("window", "hard", "soft", "tail"),
     [(200_000, 173_616, 143_616, 80_000), (16_000, 11_200, 8_800, 6_400), (4_000, 2_800, 2_200, 1_600)],
@@ -202,38 +204,38 @@ _UTILIZATION = Policy(
 def test_ratio_thresholds_are_parts_of_the_window_less_the_reserve(
     window: int, hard: int, soft: int, tail: int
 ) -> None:
-    lines = lines_at(window, _UTILIZATION)
-    assert (lines.hard, lines.soft, lines.tail) == (hard, soft, tail)
+    thresholds = thresholds_at(window, _UTILIZATION)
+    assert (thresholds.hard, thresholds.soft, thresholds.tail) == (hard, soft, tail)
 
 
 def test_ratios_are_not_rounded_down_by_binary_fractions() -> None:
     trigger = Trigger(formula="ratio", hard_ratio=0.9, soft_ratio=0.9, reserve_ratio=0.0)
     for window in range(4_000, 2_000_000, 9_970):
-        assert lines_at(window, Policy(trigger=trigger)).hard == window * 9 // 10
+        assert thresholds_at(window, Policy(trigger=trigger)).hard == window * 9 // 10
 
 
 def test_a_threshold_that_counts_as_full_is_one_token_lower() -> None:
     source = replace(_SOURCE.trigger, at_line=True)
-    assert lines_at(100_000, Policy(trigger=source)).hard == 67_999
-    assert lines_at(100_000, _SOURCE).hard == 68_000
+    assert thresholds_at(100_000, Policy(trigger=source)).hard == 67_999
+    assert thresholds_at(100_000, _SOURCE).hard == 68_000
 
 
 def test_a_reserve_is_kept_below_an_input_limit() -> None:
     limits = Limits(context=400_000, input=272_000, output=128_000)
     for reserve, hard in ((0, 272_000), (None, 252_000), (50_000, 222_000)):
         trigger = replace(_SOURCE.trigger, input_reserve=reserve)
-        lines = choose_thresholds(Policy(trigger=trigger), limits, RequestSize())
-        assert lines is not None and lines.hard == hard
+        thresholds = choose_thresholds(Policy(trigger=trigger), limits, RequestSize())
+        assert thresholds is not None and thresholds.hard == hard
 
 
 @given(limits(), demands(), st.floats(0.01, 1.0), st.floats(0.01, 1.0), st.booleans())
 def test_ratio_thresholds_are_positive_and_in_order(
-    limits: Limits, demand: RequestSize, hard: float, soft: float, at_line: bool
+    limits: Limits, size: RequestSize, hard: float, soft: float, at_line: bool
 ) -> None:
     trigger = Trigger(formula="ratio", hard_ratio=hard, soft_ratio=soft, at_line=at_line)
-    lines = choose_thresholds(Policy(trigger=trigger), limits, demand)
-    assert lines is not None
-    assert 1 <= lines.soft <= lines.hard < lines.window
+    thresholds = choose_thresholds(Policy(trigger=trigger), limits, size)
+    assert thresholds is not None
+    assert 1 <= thresholds.soft <= thresholds.hard < thresholds.window
 
 
 @given(st.integers(4_096, 2_000_000), st.one_of(st.none(), st.integers(1, 64_000)))
@@ -252,8 +254,8 @@ def test_a_clients_own_summary_passes_as_long_as_it_fits(window: int, requested:
 def test_a_minimum_reply_has_its_room_unless_it_needs_a_third_of_the_window(
     window: int, least_gets: int
 ) -> None:
-    plain, lines = lines_at(window), lines_at(window, minimum_reply=5_000)
-    assert plain.hard - lines.hard == plain.soft - lines.soft == least_gets
+    plain, thresholds = thresholds_at(window), thresholds_at(window, minimum_reply=5_000)
+    assert plain.hard - thresholds.hard == plain.soft - thresholds.soft == least_gets
 
 
 _CAP = 32_000
@@ -278,7 +280,7 @@ def test_the_source_formula_decides_as_recorded() -> None:
     assert decided
     for case in decided:
         limits = Limits(**case["limit"])
-        # The recorded formula has no cap on the output; ours (DESIGN §4) has one.
+        # The recorded formula has no cap on the output, but ours has one.
         cap = max(_CAP, limits.output or 0)
         trigger = Trigger(output_cap=cap)
         assert exceeds_usable(read_tokens(case), limits, trigger) == case["seed_formula"], case["name"]

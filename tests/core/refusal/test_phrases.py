@@ -1,4 +1,4 @@
-"""What providers really write, word by word, and what they mean by it."""
+"""Real errors of providers, word for word, and their meaning."""
 
 import pytest
 
@@ -13,7 +13,7 @@ from gateway.core.refusal.overflow import Overflow, Refusal, parse_overflow
             "The prompt is too long: 140000, model maximum context length: 131071",
             Overflow(context=131_071, used=140_000, prompt_tokens=140_000),
         ),
-        # DeepSeek, and OpenAI of old
+        # DeepSeek and older OpenAI models
         (
             "This model's maximum context length is 65,536 tokens. However, you requested 70,000 tokens "
             "(66,000 "
@@ -126,7 +126,7 @@ from gateway.core.refusal.overflow import Overflow, Refusal, parse_overflow
         ),
         ("Prompt exceeds max length", Overflow()),
         ("Total tokens of image and text exceed max message tokens.", Overflow()),
-        # Of a kind that smaller servers use
+        # Smaller servers
         (
             "prompt token count 140000 cannot exceed 131072",
             Overflow(input=131_072, used=140_000, prompt_tokens=140_000),
@@ -139,7 +139,7 @@ from gateway.core.refusal.overflow import Overflow, Refusal, parse_overflow
         ("exceed_context_size_error", Overflow()),
         ("model_max_prompt_tokens_exceeded", Overflow()),
         ("ContextWindowExceededError", Overflow()),
-        # Errors that one gateway wraps for another
+        # Errors that a gateway wraps in its own
         (
             "litellm.BadRequestError: OpenAIException - Error code: 400 - {'error': {'message': \"This "
             "model's "
@@ -191,7 +191,7 @@ def test_each_providers_overflow_error_is_recognized(text: str, expected: Overfl
 @pytest.mark.parametrize(
     "text",
     [
-        # How often, who pays, who asks
+        # Rate limits, payment, authentication
         "Request too large for gpt-4 in organization org-x on tokens per min (TPM): Limit 10000, "
         "Requested 15000. "
         "The input or output tokens must be reduced in order to run successfully.",
@@ -238,14 +238,14 @@ def test_each_providers_overflow_error_is_recognized(text: str, expected: Overfl
         "At most 0 image(s) may be provided in one request.",
         "Extra inputs are not permitted, field: 'context_length_exceeded_behavior', value: 'truncate'",
         "Unknown parameter context_length_exceeded_behavior",
-        # "400 and contains token" is a trap (FACTS §5)
+        # A status of 400 and the word "token" are not enough
         "Unexpected token '<' in JSON at position 0",
         "The length of the session token exceeds the maximum",
         "Invalid token: eos_token_id 128009 is out of range",
         "Unsupported parameter: 'max_tokens' is not supported with this model. Use 'max_completion_tokens'.",
         "The csrf token is missing or too short",
         "Missing required parameter: prompt",
-        # A user who speaks of it
+        # Quoted words of a user
         "Invalid value: 'please explain the maximum context length error of 4096 tokens'.",
         "Input should be a valid string [type=string_type, input_value={'role': 'user', 'content': "
         "'prompt is too "

@@ -32,7 +32,7 @@ _TALK: list[JSON] = [
 _CONVERSATION = converse(_TALK)
 _SIZES = Sizes(messages=[Size(100, 400)] * 5, environment=50)
 _UNKNOWN = Known(head=None, head_view=_NOTHING, calibration=Calibration())
-# 3 messages and the environment were 350 raw tokens; upstream counted 700.
+# Three messages and the environment have 350 raw tokens; upstream counted 700.
 _HEAD = Head(
     owner="t",
     key=_CONVERSATION.chain[3].hex(),
@@ -66,7 +66,7 @@ def test_a_calibration_reduces_the_margin() -> None:
 
 
 def test_only_messages_added_since_the_last_usage_are_estimated() -> None:
-    # The reply came back as message 3: 200 by the ratio of 2, 250 by what it cost to write; message 4 is 200.
+    # The reply is message 3: 200 by the ratio of 2, but 250 by its output tokens. Message 4 has 200.
     assert calibrate_sizes(_CONVERSATION, _SIZES, _KNOWN).ratio == 2.0
     found = estimate(_CONVERSATION, _SIZES, _KNOWN, _NOTHING)
     assert (found.tokens, found.unsure) == (700 + 250 + 200, 112)
@@ -79,7 +79,7 @@ def test_a_reply_costs_its_output_tokens_unless_most_were_thinking(output: int, 
 
 
 def make_past(*told: tuple[int, int]) -> Known:
-    """Heads by length and prompt, the last of them the nearest."""
+    """Heads by length and prompt; the last one is the nearest."""
     heads = [replace(_HEAD, length=length, prompt_tokens=prompt, output_tokens=0) for length, prompt in told]
     return replace(_KNOWN, head=heads[-1], past=heads)
 

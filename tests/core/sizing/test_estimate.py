@@ -66,7 +66,7 @@ def test_a_new_tokenizer_is_followed_after_nine_samples_whatever_was_before(
     before: list[float], after: list[float]
 ) -> None:
     known = learn(after[:5], learn(before))
-    # With the window full, five of nine are the majority; as many again drown anything.
+    # Once there are nine samples, five are the majority, and another five replace everything.
     known = learn(after[:4], known)
     assert 1.3999 <= known.ratio <= 1.5001
 

@@ -21,19 +21,19 @@ def make_message(size_bytes: int, has_media: bool = False) -> Message:
 def test_far_below_its_limits_a_request_is_unchanged(pairs: list[tuple[int, int]], around: int) -> None:
     sizes = Sizes(messages=[Size(tokens, 4 * tokens) for tokens, _ in pairs], environment=10)
     messages = [make_message(size_bytes) for _, size_bytes in pairs]
-    bulk = Payload(sum(message.size_bytes for message in messages) + around, messages)
-    for limits in (Limits(context=1_000), Limits(body_bytes=2 * bulk.body_bytes + 1), Limits(images=4)):
-        assert with_payload(sizes, _KNOWN, limits, bulk) == (sizes, _KNOWN, limits)
-        assert not is_near_limit(limits, bulk)
+    payload = Payload(sum(message.size_bytes for message in messages) + around, messages)
+    for limits in (Limits(context=1_000), Limits(body_bytes=2 * payload.body_bytes + 1), Limits(images=4)):
+        assert with_payload(sizes, _KNOWN, limits, payload) == (sizes, _KNOWN, limits)
+        assert not is_near_limit(limits, payload)
 
 
 def test_near_the_byte_limit_a_message_counts_for_its_share_of_it() -> None:
     sizes = Sizes(messages=[Size(100, 400), Size(100, 400)], environment=50)
-    bulk = Payload(1_000, [make_message(800), make_message(100)])
+    payload = Payload(1_000, [make_message(800), make_message(100)])
     limits = Limits(context=10_000, body_bytes=1_000)
-    assert is_near_limit(limits, bulk)
-    scaled, known, same = with_payload(sizes, _KNOWN, limits, bulk)
-    # 800 and 100 bytes of 1,000; the second one's 200 true tokens are less than that, too.
+    assert is_near_limit(limits, payload)
+    scaled, known, same = with_payload(sizes, _KNOWN, limits, payload)
+    # 800 and 100 of 1,000 bytes. The 200 true tokens of the second one are less than its share.
     assert [size.tokens for size in scaled.messages] == [8_000, 1_000]
     assert scaled.environment == 1_000
     assert known.is_calibrated and known.head is None
@@ -42,22 +42,22 @@ def test_near_the_byte_limit_a_message_counts_for_its_share_of_it() -> None:
 
 def test_near_the_picture_limit_a_picture_counts_for_its_share_of_it() -> None:
     sizes = Sizes(messages=[Size(900, 0, 1), Size(4_000, 0, 3), Size(10, 40)], environment=0)
-    bulk = Payload(5_000, [make_message(10, True), make_message(10, True), make_message(10)])
+    payload = Payload(5_000, [make_message(10, True), make_message(10, True), make_message(10)])
     limits = Limits(images=5)
-    assert is_near_limit(limits, bulk)
-    scaled, _, known_window = with_payload(sizes, _KNOWN, limits, bulk)
+    assert is_near_limit(limits, payload)
+    scaled, _, known_window = with_payload(sizes, _KNOWN, limits, payload)
     window = known_window.context or 0
     assert [size.tokens for size in scaled.messages] == [window // 5, 3 * window // 5, 20]
 
 
 def test_an_unknown_window_gets_a_stand_in_only_if_needed() -> None:
     sizes = Sizes(messages=[Size(5, 20)], environment=0)
-    bulk = Payload(90, [make_message(90)])
-    assert with_payload(sizes, _KNOWN, Limits(), bulk)[2] == Limits()
-    assert with_payload(sizes, _KNOWN, Limits(body_bytes=100), bulk)[2].context
+    payload = Payload(90, [make_message(90)])
+    assert with_payload(sizes, _KNOWN, Limits(), payload)[2] == Limits()
+    assert with_payload(sizes, _KNOWN, Limits(body_bytes=100), payload)[2].context
     assert (
         replace(Limits(body_bytes=100), context=7)
-        == with_payload(sizes, _KNOWN, Limits(context=7, body_bytes=100), bulk)[2]
+        == with_payload(sizes, _KNOWN, Limits(context=7, body_bytes=100), payload)[2]
     )
 
 

@@ -71,13 +71,13 @@ def test_no_usage_is_expected_with_pictures() -> None:
 @pytest.mark.parametrize(
     ("prompt", "expected"),
     [
-        # Ollama: the window of 8,192 is full, and stays so.
+        # In Ollama the prompt stays at the full window of 8,192.
         (8_192, Expected(before=8_192, added=1_200, whole=14_000)),
         (7_900, Expected(before=8_100, added=600, whole=14_000)),
         (8_192, Expected(before=8_190, added=200, whole=30_000)),
-        # The model was loaded anew with a smaller window.
+        # The model was loaded again with a smaller window.
         (4_096, Expected(before=20_000, added=700, whole=20_800)),
-        # Nothing is known of the tokenizer, but much was added and the number is the same.
+        # The tokenizer is unknown, but much was added and the number is the same.
         (8_192, Expected(before=8_192, added=2_000, whole=None)),
     ],
 )
@@ -88,14 +88,14 @@ def test_a_prompt_that_stays_at_a_window_was_truncated(prompt: int, expected: Ex
 @pytest.mark.parametrize(
     ("prompt", "expected"),
     [
-        # As estimated; and a kind of content that costs much less than the calibration says.
+        # The estimate is right, or the content costs much less than the calibration says.
         (14_000, Expected(before=12_800, added=1_200, whole=14_000)),
         (8_000, Expected(before=7_000, added=1_200, whole=16_000)),
         # The same request again.
         (8_192, Expected(before=8_192, added=0, whole=8_000)),
-        # A thought was dropped from the history while a little was added.
+        # Reasoning was dropped from the history while little was added.
         (12_000, Expected(before=12_100, added=900, whole=13_000)),
-        # Only what was not cached is counted: what was added, and perhaps a block.
+        # Only uncached tokens are counted: those added, and perhaps a block.
         (700, Expected(before=20_000, added=600, whole=22_000)),
         (2_900, Expected(before=2_800, added=1_100, whole=30_000)),
         (1_561, Expected(before=68_157, added=229, whole=65_110)),
