@@ -111,7 +111,7 @@ class ManualCompaction:
         situation = await self._gather_when_free(turn)
         whole = choose_manual_cut(situation)
         if whole is None:
-            self._reporter.note_nothing_to_fold(turn, request)
+            self._reporter.note_nothing_to_compact(turn, request)
             return NothingToCompact()
         result = first = await self._compactor.start(turn, situation, whole, request)
         newest = result.pivot
@@ -124,7 +124,7 @@ class ManualCompaction:
             result = await self._compactor.start(turn, situation, cut, request)
         if newest is None:
             return Failed(result.failure)
-        self._state.pivots.put_in_force(turn.conversation_id, newest, place)
+        self._state.pivots.activate_manual(turn.conversation_id, newest, place)
         return measure_compaction(whole, newest, first.pre_tokens)
 
     async def _gather_when_free(self, turn: Turn) -> Situation:

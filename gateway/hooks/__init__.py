@@ -12,7 +12,7 @@ import msgspec
 
 from gateway.core.compaction.request import CompactionTrigger
 from gateway.core.errors import HookFailed
-from gateway.reporting.events import Bus, Compacted
+from gateway.reporting.events import Bus, SessionCompacted
 
 log = logging.getLogger("gateway.hooks")
 
@@ -96,10 +96,10 @@ class Hooks:
         with bus.subscribe() as subscription:
             while True:
                 event = await subscription.next()
-                if isinstance(event, Compacted):
+                if isinstance(event, SessionCompacted):
                     await self._tell(event)
 
-    async def _tell(self, event: Compacted) -> None:
+    async def _tell(self, event: SessionCompacted) -> None:
         after = SessionStart(
             trigger=event.trigger,
             conversation=event.session_id,

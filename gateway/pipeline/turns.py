@@ -140,9 +140,7 @@ class TurnBuilder:
     ) -> Turn:
         received, policy = recognized.received, recognized.policy
         limits = await self._load_limits(route, received)
-        head = self._state.pivots.apply_in_force(
-            branch.conversation_id, received.conversation, recognized.head
-        )
+        head = self._state.pivots.apply_manual(branch.conversation_id, received.conversation, recognized.head)
         growth = head.growth_tokens if head is not None else 0.0
         return Turn(
             tenant=route.tenant,

@@ -39,7 +39,7 @@ class CompactBoundary(msgspec.Struct, frozen=True, kw_only=True):
     session_id: str
 
 
-class Compacted(msgspec.Struct, frozen=True, kw_only=True):
+class SessionCompacted(msgspec.Struct, frozen=True, kw_only=True):
     """The same event with every detail. covers: number of messages up to the end of the summary."""
 
     type: Literal["session.compacted"] = "session.compacted"
@@ -99,7 +99,7 @@ class Lost(msgspec.Struct, frozen=True, kw_only=True):
     count: int
 
 
-Event = CompactBoundary | Compacted | CompactionFailed | Pruned | Overflowed | Lost
+Event = CompactBoundary | SessionCompacted | CompactionFailed | Pruned | Overflowed | Lost
 
 
 def make_boundary(session_id: str, trigger: CompactionTrigger, pre_tokens: int) -> CompactBoundary:

@@ -17,10 +17,10 @@ from gateway.core.refusal.overflow import Overflow
 from gateway.reporting.compaction_log import DONE, CompactionLogWriter, LogEntry
 from gateway.reporting.events import (
     Bus,
-    Compacted,
     CompactionFailed,
     Overflowed,
     Pruned,
+    SessionCompacted,
     SummaryKind,
     make_boundary,
 )
@@ -29,7 +29,7 @@ from gateway.reporting.originals import OriginalsArchive
 
 _compactor: Final = logging.getLogger("gateway.compactor")
 _recovery: Final = logging.getLogger("gateway.recovery")
-NOTHING_TO_FOLD: Final = "nothing to fold"
+NOTHING_TO_COMPACT: Final = "nothing to fold"
 # Clients choose the name of a model; this much of it is logged.
 _MODEL_CHARS: Final = 128
 
@@ -69,17 +69,17 @@ class Reporter:
             self._publish_failed(turn, outcome.reason, request, result.pre_tokens)
         self._log_writer.note(turn, self._make_entry(cut, result, request, seconds))
 
-    def note_nothing_to_fold(self, turn: Turn, request: CompactionRequest) -> None:
+    def note_nothing_to_compact(self, turn: Turn, request: CompactionRequest) -> None:
         """A person asked for a compaction, and there is nothing to compact."""
-        self._metrics.count_compaction(_kind(request), NOTHING_TO_FOLD)
-        _compactor.info("manual compaction: %s conversation=%s", NOTHING_TO_FOLD, turn.conversation_id)
-        self._publish_failed(turn, NOTHING_TO_FOLD, request, 0)
+        self._metrics.count_compaction(_kind(request), NOTHING_TO_COMPACT)
+        _compactor.info("manual compaction: %s conversation=%s", NOTHING_TO_COMPACT, turn.conversation_id)
+        self._publish_failed(turn, NOTHING_TO_COMPACT, request, 0)
         entry = LogEntry(
             at_seconds=self._clock(),
             kind=_kind(request),
             trigger=request.trigger,
             reason=request.reason,
-            outcome=NOTHING_TO_FOLD,
+            outcome=NOTHING_TO_COMPACT,
         )
         self._log_writer.note(turn, entry)
 
@@ -155,7 +155,7 @@ class Reporter:
     ) -> None:
         self._bus.publish(make_boundary(turn.conversation_id, request.trigger, pre_tokens))
         self._bus.publish(
-            Compacted(
+            SessionCompacted(
                 session_id=turn.conversation_id,
                 tenant=turn.tenant.display_name,
                 kind=_kind(request),

@@ -16,7 +16,7 @@ log = logging.getLogger("gateway.backlog")
 
 class WorkQueue(Generic[J]):
     def __init__(self, work: Callable[[J], Awaitable[None]], max_bytes: int) -> None:
-        """work: does one job. max_bytes: of waiting jobs; one job is accepted whatever its size."""
+        """work: does one job. max_bytes: of waiting jobs; a single job may be larger."""
         self._work = work
         self._max_bytes = max_bytes
         self._jobs: deque[tuple[J, int]] = deque()

@@ -23,8 +23,8 @@ class Pivots:
         self._batches = RecordCache(Batch, "batch", storage, _weigh_batch)
         # Rarely needed, so they are not held in memory.
         self._result_hashes = RecordStore(ResultHashesRecord, "outline", storage)
-        # Pivots made by hand that no request has been sent with yet, by branch.
-        self._by_hand: Lru[str, Pivot] = Lru(storage.max_bytes)
+        # Manual pivots that no request has been sent with yet, by branch.
+        self._manual: Lru[str, Pivot] = Lru(storage.max_bytes)
         # Branches already looked up in the store, with the eviction count at that time; after a later
         # eviction, look again.
         self._searched: Lru[tuple[str, str], int] = Lru(_SEARCHED_BYTES)
@@ -76,25 +76,25 @@ class Pivots:
         keys = {other.key for other in self._pivots.list_all() if _content(other) == _content(pivot)}
         return self._heads.find_sent_with(keys)
 
-    # A pivot made by hand
+    # Manual pivots
 
-    def put_in_force(self, branch: str, pivot: Pivot, head: Head | None) -> None:
-        """The pivot applies from the branch's next request on, whatever the thresholds say.
+    def activate_manual(self, branch: str, pivot: Pivot, head: Head | None) -> None:
+        """The pivot is active from the branch's next request on, even below the thresholds.
 
         head: the newest one that the pivot was made for. It is saved with the pivot, for after a restart.
         """
-        self._by_hand.put(branch, pivot, _weigh_pivot(pivot))
+        self._manual.put(branch, pivot, _weigh_pivot(pivot))
         if head is not None:
             self._heads.save(_with_pivot(head, pivot))
 
-    def apply_in_force(self, branch: str, conversation: Conversation, head: Head | None) -> Head | None:
-        """The head, with a pivot made by hand if it does not name that or a later one yet."""
-        made = self._by_hand.peek(branch)
+    def apply_manual(self, branch: str, conversation: Conversation, head: Head | None) -> Head | None:
+        """The head, with the manual pivot of the branch unless it names that one or a later one already."""
+        made = self._manual.peek(branch)
         if made is None or head is None or not is_on_chain(conversation, made.key, made.covers):
             return head
         known = self.find(head.pivot)
         if known is not None and known.covers >= made.covers:
-            self._by_hand.pop(branch)
+            self._manual.pop(branch)
             return head
         return _with_pivot(head, made)
 

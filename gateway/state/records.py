@@ -27,7 +27,7 @@ _HEX: Final = re.compile(r"(?:[0-9a-f]{2})+")
 class Marker:
     """A compaction that is due. It is saved before the work begins and deleted when the work is done.
 
-    key: chain of the request after whose answer it was decided. auto: false if a person asked for it.
+    key: chain of the request after whose response it was decided. auto: false if a person asked for it.
     instructions: what that person wants kept in mind.
     """
 

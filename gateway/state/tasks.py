@@ -51,8 +51,8 @@ class Tasks:
         """What the command did. key: the chain of the request that the command was."""
         return await self._commands.load(owner, key)
 
-    def save_command(self, owner: str, key: str, folded: Compacted) -> None:
-        self._commands.save(owner, key, folded)
+    def save_command(self, owner: str, key: str, outcome: Compacted) -> None:
+        self._commands.save(owner, key, outcome)
 
     def _wait(self, marker: Marker) -> None:
         weight_bytes = _MARKER_WEIGHT_BYTES + 4 * len(marker.instructions)

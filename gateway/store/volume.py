@@ -48,8 +48,8 @@ _FILE_NAME = re.compile(r"[0-9a-f]{2}/[0-9a-f]{2}/[0-9a-f]{28}\.val")
 class BytesDisk(diskcache.Disk):  # type: ignore[misc]  # the base class is untyped
     """Serialization of str keys and bytes values only. Nothing is ever pickled or unpickled.
 
-    The reason is CVE-2025-69872: diskcache unpickles whatever a row says is a pickle, so anybody who can
-    write to the directory can run code here. Values are stored in the database itself. Files are
+    The reason is CVE-2025-69872: diskcache unpickles every row that claims to be a pickle, so write access
+    to the directory would be enough to run code here. Values are stored in the database itself. Files are
     read and removed only for large values that an older version wrote.
     """
 
@@ -167,7 +167,7 @@ class Volume:
         if op.value is None:
             self._cache.delete(key)
             return
-        # diskcache adds its own time.time(). The row holds expires_at, whatever clock that came from.
+        # diskcache adds its own time.time(), so that the row holds expires_at.
         keep_seconds = op.expires_at - time.time()
         self._cache.set(key, render_record(key, op.value), expire=keep_seconds)
 

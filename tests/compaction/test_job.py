@@ -6,7 +6,7 @@ import pytest
 from gateway.core.compaction.request import CompactionRequest
 from gateway.core.history.pivot import Pivot
 from gateway.core.policy import Method, Summary
-from gateway.reporting.events import Compacted, CompactionFailed
+from gateway.reporting.events import CompactionFailed, SessionCompacted
 from gateway.store import StoreError
 from gateway.store.memory import MemoryStore
 from tests.builders.chat import make_pivot
@@ -49,7 +49,7 @@ async def test_a_summary_is_stored_and_reported() -> None:
         assert parts.state.pivots.find(_KEY) == result.pivot
     assert (result.calls, result.model, result.pivot.resume) == (1, "toy", PROMPTS.resume)
     assert boundary is not None
-    assert isinstance(compacted, Compacted) and compacted.pre_tokens == result.pre_tokens > 4_000
+    assert isinstance(compacted, SessionCompacted) and compacted.pre_tokens == result.pre_tokens > 4_000
     assert compacted.post_tokens == result.pre_tokens - result.pivot.saved_tokens
 
 

@@ -72,7 +72,7 @@ async def test_it_applies_from_the_next_request_on() -> None:
     async with compaction_parts() as parts:
         head = parts.compactor.record_answer(asked(), make_plan(), None)
         await run(parts, asked())
-        applied = parts.state.pivots.apply_in_force("c", receive(9).conversation, head)
+        applied = parts.state.pivots.apply_manual("c", receive(9).conversation, head)
     assert applied is not None and applied.pivot is not None
 
 

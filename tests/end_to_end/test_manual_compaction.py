@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from gateway.reporting.events import CompactBoundary, Compacted, CompactionFailed
+from gateway.reporting.events import CompactBoundary, CompactionFailed, SessionCompacted
 from tests.toy.admin_port import ADMIN, ask_to_compact
 from tests.toy.agent import Session, make_session
 from tests.toy.delivery import Delivery
@@ -49,7 +49,7 @@ async def test_a_compaction_between_two_requests_applies_from_the_next_one_on() 
     texts = texts_of(after)
     assert _RESUME not in texts and texts.count(_SEPARATOR) == 1
     assert isinstance(boundary, CompactBoundary) and boundary.compact_metadata.trigger == "manual"
-    assert isinstance(compacted, Compacted) and compacted.post_tokens < compacted.pre_tokens
+    assert isinstance(compacted, SessionCompacted) and compacted.post_tokens < compacted.pre_tokens
     # The size after the last response, as the upstream counts it.
     last = before.outgoing[-1].prompt_tokens
     assert last * 0.9 < compacted.pre_tokens < last * 1.2

@@ -4,12 +4,12 @@ import pytest
 
 from gateway.core.errors import HookFailed
 from gateway.hooks import HookReply, Hooks, PreCompact, SessionStart
-from gateway.reporting.events import Bus, Compacted, Pruned
+from gateway.reporting.events import Bus, Pruned, SessionCompacted
 
 _BEFORE = PreCompact(
     trigger="auto", custom_instructions="Be brief.", conversation="c", tenant="t", pre_tokens=1
 )
-_COMPACTED = Compacted(
+_COMPACTED = SessionCompacted(
     session_id="c", tenant="t", kind="summary", trigger="manual", pre_tokens=9, post_tokens=5, covers=3
 )
 

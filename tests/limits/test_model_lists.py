@@ -1,5 +1,3 @@
-"""What upstreams said of their models, kept for whoever saw it."""
-
 from dataclasses import replace
 
 from pydantic import SecretStr

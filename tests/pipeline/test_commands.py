@@ -13,7 +13,7 @@ import pytest
 from msgspec.structs import replace
 
 from gateway.pipeline.commands import find_command
-from gateway.reporting.events import Compacted, Subscription
+from gateway.reporting.events import SessionCompacted, Subscription
 from gateway.wire.formats.chat.reply import find_reply_part
 from gateway.wire.response.summary_reply import SummaryReader
 from tests.builders.chat import JSON, read, render
@@ -66,7 +66,7 @@ def with_pair(session: Session, told: str, command: Message = _COMMAND) -> Sessi
 
 
 async def wait_for_compaction(heard: Subscription) -> None:
-    while not isinstance(await heard.next(), Compacted):
+    while not isinstance(await heard.next(), SessionCompacted):
         pass
 
 

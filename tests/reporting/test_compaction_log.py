@@ -1,5 +1,3 @@
-"""The compaction log of a conversation, as a value and on the admin port (document 002)."""
-
 import json
 from pathlib import Path
 from typing import Any

@@ -13,16 +13,16 @@ from gateway.reporting.compaction_log import CompactionLogWriter, LogEntry
 from gateway.reporting.events import (
     Bus,
     CompactBoundary,
-    Compacted,
     CompactionFailed,
     Event,
     Overflowed,
     Pruned,
+    SessionCompacted,
     Subscription,
 )
 from gateway.reporting.metrics import Metrics
 from gateway.reporting.originals import OriginalsArchive
-from gateway.reporting.reporter import NOTHING_TO_FOLD, Reporter
+from gateway.reporting.reporter import NOTHING_TO_COMPACT, Reporter
 from tests.builders.chat import make_batch, make_pivot, make_plan, make_turn, read, render
 from tests.builders.state import make_store
 from tests.state.talk import MESSAGES
@@ -81,7 +81,7 @@ async def test_a_compaction_is_logged_counted_published_and_archived(
         archived = await told.archived()
         assert told.counts('gateway_compactions_total{kind="summary",result="done"} 1.0')
     assert isinstance(boundary, CompactBoundary) and boundary.compact_metadata.pre_tokens == 2_000
-    assert isinstance(compacted, Compacted)
+    assert isinstance(compacted, SessionCompacted)
     assert (compacted.kind, compacted.pre_tokens, compacted.post_tokens) == ("summary", 2_000, 1_300)
     assert (compacted.covers, compacted.trigger) == (5, "auto")
     entry = LogEntry(
@@ -119,7 +119,7 @@ async def test_a_digest_is_told_as_a_digest() -> None:
         _, compacted = await told.events(2)
         (entry,) = await told.entries()
         assert told.counts('gateway_compactions_total{kind="digest",result="done"} 1.0')
-    assert isinstance(compacted, Compacted) and compacted.kind == entry.kind == "digest"
+    assert isinstance(compacted, SessionCompacted) and compacted.kind == entry.kind == "digest"
 
 
 async def test_a_failed_compaction_is_told_with_its_reason_and_archives_nothing(
@@ -140,14 +140,14 @@ async def test_a_failed_compaction_is_told_with_its_reason_and_archives_nothing(
 async def test_a_manual_compaction_with_nothing_to_fold_is_told() -> None:
     request = CompactionRequest(reason="manual", calls=1, trigger="manual")
     async with reporting() as told:
-        told.reporter.note_nothing_to_fold(_TURN, request)
+        told.reporter.note_nothing_to_compact(_TURN, request)
         (failed,) = await told.events(1)
         (entry,) = await told.entries()
     assert isinstance(failed, CompactionFailed) and (failed.reason, failed.trigger) == (
-        NOTHING_TO_FOLD,
+        NOTHING_TO_COMPACT,
         "manual",
     )
-    assert (entry.outcome, entry.at_seconds) == (NOTHING_TO_FOLD, _NOW)
+    assert (entry.outcome, entry.at_seconds) == (NOTHING_TO_COMPACT, _NOW)
 
 
 async def test_a_pruning_is_told_and_the_marked_messages_are_archived() -> None:

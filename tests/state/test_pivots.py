@@ -88,26 +88,26 @@ async def test_after_a_restart_the_batches_that_a_head_names_are_found_in_their_
     assert await after.load_batches("t", [*keys, "00"]) is None
 
 
-async def test_a_pivot_made_by_hand_is_in_force_until_the_head_names_it() -> None:
+async def test_a_manual_pivot_is_active_until_the_head_names_it() -> None:
     pivots = make_state(await make_store()).pivots
     head = make_head(talk(3))
     made = make_pivot(talk(3), 3)
     await pivots.save(made)
-    pivots.put_in_force("c", made, None)
-    found = pivots.apply_in_force("c", talk(4), head)
+    pivots.activate_manual("c", made, None)
+    found = pivots.apply_manual("c", talk(4), head)
     # Its usage was counted for the messages without the pivot.
     assert found is not None and (found.pivot, found.total_tokens) == (made.key, 0)
-    assert pivots.apply_in_force("another branch", talk(4), head) == head
-    assert pivots.apply_in_force("c", converse([{"role": "user", "content": "Else."}]), head) == head
+    assert pivots.apply_manual("another branch", talk(4), head) == head
+    assert pivots.apply_manual("c", converse([{"role": "user", "content": "Else."}]), head) == head
     knowing = make_head(talk(4), pivot=made.key)
-    assert pivots.apply_in_force("c", talk(5), knowing) == knowing
-    assert pivots.apply_in_force("c", talk(5), head) == head
+    assert pivots.apply_manual("c", talk(5), knowing) == knowing
+    assert pivots.apply_manual("c", talk(5), head) == head
 
 
-async def test_a_pivot_made_by_hand_is_in_force_after_a_restart() -> None:
+async def test_a_manual_pivot_is_active_after_a_restart() -> None:
     store = await make_store()
     before, made = make_state(store), make_pivot(talk(3), 3)
-    before.pivots.put_in_force("c", made, make_head(talk(3)))
+    before.pivots.activate_manual("c", made, make_head(talk(3)))
     before.heads.flush()
     found = await make_state(store).heads.load("t", talk(4), "s")
     assert found is not None and (found.pivot, found.total_tokens) == (made.key, 0)

@@ -1,4 +1,4 @@
-"""A clock that only moves when told. Starts at the true time, which diskcache reads for itself."""
+"""A clock that a test moves. It starts at the true time, because diskcache reads that itself."""
 
 import time
 

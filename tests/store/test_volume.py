@@ -153,7 +153,7 @@ def test_nothing_but_text_keys_and_bytes_goes_through_diskcache(tmp_path: Path) 
     assert [disk.get("key", True), disk.get(b"key", True), disk.get("key", False)] == ["key", None, None]
 
 
-async def test_an_altered_record_is_absent_and_the_next_key_answers(
+async def test_an_altered_record_is_absent_and_the_next_key_is_read(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     directory = tmp_path / "store"
