@@ -92,7 +92,7 @@ class ManualCompaction:
             return done
         outcome = await self._compact_in_steps(turn, instructions, _make_place(turn))
         if isinstance(outcome, Compacted):
-            # The head is written first, so that an outcome in the store always has its pivot in force.
+            # The head is written first, so that an outcome in the store always has its pivot active.
             self._state.heads.flush()
             self._state.tasks.save_command(turn.owner, key, outcome)
         return outcome
