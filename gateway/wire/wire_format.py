@@ -130,6 +130,8 @@ class StoredHistory:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WireFormat:
+    """Functions that take raw bytes of a message take one slice of the body, see RequestBody."""
+
     # Part of settings and of every fingerprint chain, so it never changes.
     name: str
     # Where its requests are posted.

@@ -62,10 +62,10 @@ def test_one_byte_at_a_time_can_be_decoded(encoding: str, pack: Callable[[bytes]
 
 @packed
 def test_bytes_before_a_break_come_before_the_error(encoding: str, pack: Callable[[bytes], bytes]) -> None:
-    body = pack(bytes(range(256)) * 40).rstrip(b"\0")[:-3]
+    plain = bytes(range(256)) * 40
     decoder = make_decoder(encoding)
     assert decoder is not None
-    decoder.feed(body)
+    assert plain.startswith(decoder.feed(pack(plain).rstrip(b"\0")[:-3]))
     with pytest.raises(DecodeError):
         decoder.finish()
 
@@ -92,7 +92,7 @@ def test_invalid_bytes_raise_a_decode_error(
 ) -> None:
     for body in (junk, pack(b"hello" * 20)[:-4] + junk, pack(b"hello") + junk):
         try:
-            decode_body(body, encoding, 10_000)
+            assert len(decode_body(body, encoding, 10_000)) <= 10_000
         except DecodeError:
             pass
 

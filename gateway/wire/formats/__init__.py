@@ -1,0 +1,1 @@
+"""One package for each wire format, and the registry that lists them."""

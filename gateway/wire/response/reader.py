@@ -17,6 +17,8 @@ BATCH_BYTES = 64 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Reading:
+    """The facts of one whole response."""
+
     usage: Usage | None
     finish_reason: str | None
     has_error: bool

@@ -4,8 +4,15 @@ from pathlib import Path
 import pytest
 
 from gateway.conversations.recognizer import Recognizer
+from gateway.core.errors import RequestRefused
 from gateway.core.history.cleared_results import chain_frames
-from gateway.wire.formats.registry import FORMATS, find_counted_format, find_format, guess_format
+from gateway.wire.formats.registry import (
+    FORMATS,
+    find_counted_format,
+    find_format,
+    guess_format,
+    render_error,
+)
 from gateway.wire.wire_format import WireFormat, parse_result_hashes
 
 _FINGERPRINTS = Path(__file__).parent / "fingerprints"
@@ -77,3 +84,26 @@ def test_fingerprints_stay_what_they_were_when_they_were_stored(form: WireFormat
     assert len(hashes) == len(found)
     assert [result.hex() for message in hashes for result in message.results] == expected["results"]
     assert [link.hex() for link in chain_frames(conversation, hashes)] == expected["result_chain"]
+
+
+_REFUSED = RequestRefused(413, 'Too "large".', code="request_too_large")
+
+
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/responses", "/anything"])
+def test_an_error_is_an_openai_object(path: str) -> None:
+    assert json.loads(render_error(path, _REFUSED)) == {
+        "error": {
+            "message": 'Too "large".',
+            "type": "invalid_request_error",
+            "param": None,
+            "code": "request_too_large",
+        }
+    }
+
+
+@pytest.mark.parametrize("path", ["/v1/messages", "/messages", "/v1/messages/count_tokens"])
+def test_an_error_on_anthropics_paths_is_an_anthropic_object(path: str) -> None:
+    assert json.loads(render_error(path, _REFUSED)) == {
+        "type": "error",
+        "error": {"type": "request_too_large", "message": 'Too "large".'},
+    }

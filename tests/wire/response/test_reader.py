@@ -209,7 +209,8 @@ def test_a_long_stream_is_not_kept_in_memory() -> None:
 def test_no_bytes_raise_an_error(chunks: list[bytes]) -> None:
     for encoding in ("", "gzip"):
         for content_type in (SSE, JSON):
-            _read(chunks, content_type, encoding)
+            whole = _read([b"".join(chunks)], content_type, encoding)
+            assert _read(chunks, content_type, encoding) == whole
 
 
 _JSON_VALUES = st.recursive(
@@ -228,8 +229,9 @@ _JSON_VALUES = st.recursive(
 
 @given(_JSON_VALUES)
 def test_no_shape_of_a_document_raises_an_error(document: object) -> None:
-    _read([_stream(document)])
-    _read([json.dumps(document).encode()], JSON)
+    stream, body = _stream(document), json.dumps(document).encode()
+    assert _read(cut(stream, 1)) == _read([stream])
+    assert _read(cut(body, 1), JSON) == _read([body], JSON)
 
 
 @requires_shared
