@@ -5,7 +5,7 @@ counted everything up to the last response.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 from gateway.conversations.turn import Turn
@@ -17,14 +17,13 @@ from gateway.core.history.message import Message
 from gateway.core.history.pivot import Batch, Pivot, find_eligible_batches, find_eligible_pivots, is_eligible
 from gateway.core.history.view import View, make_view
 from gateway.core.limits.thresholds import Thresholds
-from gateway.core.sizing.estimate import Estimate, Known, upper_bound_tokens
+from gateway.core.sizing.estimate import Calibration, Estimate, Known, upper_bound_tokens
 from gateway.core.sizing.payload import Payload, is_near_limit, with_payload
 from gateway.planning.message_sizes import Sizer
 from gateway.state.state import State
 
 # Bytes of JSON to a token.
 _ROUGH_BYTES_PER_TOKEN: Final = 3.5
-_NOTHING: Final = View(None, {})
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +34,9 @@ class Active:
     batches: Sequence[Batch]
     # False if something is missing. Then the head's usage says nothing about what would be sent now.
     is_complete: bool
+
+
+_NOTHING: Final = Active(None, (), is_complete=True)
 
 
 class Planner:
@@ -54,14 +56,15 @@ class Planner:
         added = turn.received.conversation.messages[head.length if head is not None else 0 :]
         body_bytes = len(turn.received.body.data)
         bound = None
+        # Without usage the whole body is the bound, but only if no pivot adds texts to it.
         if head is not None or active.pivot is None:
             bound = upper_bound_tokens(added, head, body_bytes)
         if thresholds is not None and (bound is None or not _is_certainly_below(turn, thresholds, bound)):
             return None
         sent = _guess_tokens(added, head, body_bytes)
-        saved = sum(batch.saved_tokens for batch in active.batches)
-        if active.pivot is not None:
-            saved += active.pivot.saved_tokens
+        saved = active.pivot.saved_tokens if active.pivot is not None else 0
+        for batch in active.batches:
+            saved += batch.saved_tokens
         return Plan(
             pivot=active.pivot,
             batches=tuple(active.batches),
@@ -82,11 +85,7 @@ class Planner:
         named = turn.head.pivot if turn.head is not None else None
         on_chain = await state.pivots.load_on_chain(owner, conversation, turn.conversation_id, named)
         pivots = find_eligible_pivots(conversation, on_chain)
-        known = Known(head=None, head_view=_NOTHING, calibration=calibration)
-        if turn.own_head is not None and active.is_complete:
-            head_view = make_view(active.pivot, active.batches)
-            past = state.heads.find_past(conversation, turn.scope)
-            known = replace(known, head=turn.own_head, head_view=head_view, past=past)
+        known = self._find_known(turn, active, calibration)
         token_sizes = TokenSizes(sizes, known, turn.limits)
         sizes, known, limits = with_payload(sizes, known, turn.limits, _payload(turn))
         return Situation(
@@ -107,6 +106,16 @@ class Planner:
             token_sizes=token_sizes if limits is not turn.limits else None,
         )
 
+    def _find_known(self, turn: Turn, active: Active, calibration: Calibration) -> Known:
+        if turn.own_head is None or not active.is_complete:
+            return Known(head=None, head_view=View(None, {}), calibration=calibration)
+        return Known(
+            head=turn.own_head,
+            head_view=make_view(active.pivot, active.batches),
+            calibration=calibration,
+            past=self._state.heads.find_past(turn.received.conversation, turn.scope),
+        )
+
     async def count_sent(self, turn: Turn, plan: Plan) -> int:
         """True tokens of what a plan sends. An unmeasured plan holds only a rough figure."""
         situation = await self.gather(turn, may_compact=False)
@@ -116,7 +125,7 @@ class Planner:
         """Reads the store only for what is not in memory."""
         head = turn.head
         if head is None or (head.pivot is None and not head.batches):
-            return Active(None, (), is_complete=True)
+            return _NOTHING
         stored, conversation = self._state.pivots, turn.received.conversation
         batches = find_eligible_batches(
             conversation, await stored.load_batches(turn.owner, head.batches) or []

@@ -97,7 +97,7 @@ def test_a_model_that_the_policy_names_is_never_mapped(model: str) -> None:
 
 
 @given(st.text())
-def test_without_a_map_the_conversations_model_summarises(model: str) -> None:
+def test_without_a_map_the_conversations_model_summarizes(model: str) -> None:
     assert choose_summary_model(Summary(), model) == model
 
 
