@@ -10,7 +10,6 @@ from gateway.compaction.compactor import Compactor
 from gateway.conversations.registry import Registry
 from gateway.conversations.turn import Turn
 from gateway.core.compaction.plan import Plan
-from gateway.core.refusal.overflow import is_window_exceeded
 from gateway.downstream.responder import Responder
 from gateway.headers import (
     X_GATEWAY_CONVERSATION,
@@ -27,6 +26,7 @@ from gateway.planning.learning import Learner
 from gateway.settings import Settings
 from gateway.upstream.client import UpstreamCall
 from gateway.upstream.refusal_probe import HeldResponse, ProbeMode
+from gateway.wire.response.facts import is_window_exceeded
 
 _REFUSERS_BYTES: Final = 1 << 18
 _REFUSER_WEIGHT_BYTES: Final = 256

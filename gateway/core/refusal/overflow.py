@@ -33,9 +33,6 @@ _NEVER = frozenset({401, 402, 403, 407, 429})
 # Statuses of a refused request. 200 stands for an error inside a stream or in a successful response.
 _PLAUSIBLE = frozenset({200, 400, 413, 422})
 _EMPTY_OVERFLOWS = frozenset({400, 413})
-_WINDOW_EXCEEDED = frozenset(
-    {"model_context_window_exceeded", "context_window_exceeded", "context_length_exceeded"}
-)
 _BODY_STATUS = re.compile(r"[45]\d\d")
 _QUOTE_MARKS = dict.fromkeys(map(ord, "'\"`“”‘’"))
 _IDENTIFIER_GAP = re.compile(r"(?<=[^\W\d])[-_](?=[^\W\d])")
@@ -77,13 +74,6 @@ class Overflow:
     # The most bytes or images that one request may contain.
     bytes: int | None = None
     images: int | None = None
-
-
-def is_window_exceeded(finish_reason: str | None) -> bool:
-    """Whether the reply ended because the window was full, which some upstreams report instead of an
-    error.
-    """
-    return finish_reason is not None and finish_reason.lower() in _WINDOW_EXCEEDED
 
 
 def parse_overflow(refusal: Refusal) -> Overflow | None:

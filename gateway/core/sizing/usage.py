@@ -23,7 +23,8 @@ def find_usage(value: Mapping[str, object]) -> Usage | None:
     prompt = _find_prompt(value)
     if not prompt:
         return None
-    output = _find_first(value, "completion_tokens", "output_tokens") or 0
+    completion = value.get("completion_tokens")
+    output = _find_count(value.get("output_tokens") if completion is None else completion) or 0
     # xAI and Gemini count reasoning in total_tokens, but not in completion_tokens.
     beyond_prompt = (_find_count(value.get("total_tokens")) or 0) - prompt
     return Usage(prompt, max(output, beyond_prompt))
@@ -59,11 +60,6 @@ def _find_prompt(value: Mapping[str, object]) -> int | None:
     cache_read = _find_count(value.get("cache_read_input_tokens")) or 0
     cache_written = _find_count(value.get("cache_creation_input_tokens")) or 0
     return fresh + cache_read + cache_written
-
-
-def _find_first(value: Mapping[str, object], *names: str) -> int | None:
-    present = (value[name] for name in names if value.get(name) is not None)
-    return _find_count(next(present, None))
 
 
 def _find_count(value: object) -> int | None:

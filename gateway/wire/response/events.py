@@ -18,7 +18,10 @@ class ResponseEvents:
 
     def __init__(self, content_type: str, content_encoding: str) -> None:
         self._says_stream = "event-stream" in content_type.lower()
-        self._decoder: Decoder | None = make_decoder(content_encoding, max_feed_bytes=MAX_BODY_BYTES)
+        self._decoder: Decoder | None = None
+        if content_encoding:
+            self._decoder = make_decoder(content_encoding, max_feed_bytes=MAX_BODY_BYTES)
+        self._is_readable = not content_encoding or self._decoder is not None
         self._start: bytes | None = b""  # until it is known whether the body is a stream
         self._splitter: BlockSplitter | None = None
         self._body: list[bytes] = []
@@ -29,14 +32,15 @@ class ResponseEvents:
         return self._splitter is not None
 
     def feed(self, chunk: bytes) -> list[SseEvent]:
+        if not self._is_readable:
+            return []
         if self._decoder is None:
-            return []
+            return self._add(chunk)
         try:
-            plain = self._decoder.feed(chunk)
+            return self._add(self._decoder.feed(chunk))
         except DecodeError:
-            self._decoder = None
+            self._is_readable = False
             return []
-        return self._add(plain)
 
     def finish(self) -> list[SseEvent]:
         """The remaining events. A whole body that is not a stream is one event without a name."""
@@ -65,7 +69,7 @@ class ResponseEvents:
             return _parse_events(self._splitter.feed(plain))
         self._body_bytes += len(plain)
         if self._body_bytes > MAX_BODY_BYTES:
-            self._decoder = None
+            self._is_readable = False
             self._body.clear()
         elif plain:
             self._body.append(plain)

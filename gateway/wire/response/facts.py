@@ -24,6 +24,9 @@ _DELTA_TYPES: Final = (
 # A document that tells something has one of these keys, or tells it in its choices.
 _TELLING_KEYS: Final = ("usage", "error", "timings", "x_groq", "response", "message", "stop_reason")
 _TERMINAL_STATUS: Final = frozenset({"completed", "incomplete", "failed", "cancelled"})
+_WINDOW_EXCEEDED: Final = frozenset(
+    {"model_context_window_exceeded", "context_window_exceeded", "context_length_exceeded"}
+)
 _decode = msgspec.json.Decoder().decode
 
 
@@ -78,10 +81,12 @@ class ResponseFacts:
             case {"type": "message_delta", "usage": dict(usage)}:
                 self._message_usage = merge_usage(self._message_usage, usage)
                 return find_usage(self._message_usage)
-        places = [document, *choices_of(document), document.get("x_groq"), document.get("response")]
-        found = [place["usage"] for place in places if isinstance(place, dict) and "usage" in place]
-        readings = (find_usage(usage) for usage in found if isinstance(usage, dict))
-        return next((usage for usage in readings if usage), None)
+        for place in (document, *choices_of(document), document.get("x_groq"), document.get("response")):
+            value = place.get("usage") if isinstance(place, dict) else None
+            found = find_usage(value) if isinstance(value, dict) else None
+            if found is not None:
+                return found
+        return None
 
 
 def is_text_delta(document: JsonObject) -> bool:
@@ -107,28 +112,42 @@ def choices_of(document: JsonObject) -> list[JsonObject]:
 
 
 def find_finish_reason(document: JsonObject) -> str | None:
-    reasons: list[object] = [choice.get("finish_reason") for choice in choices_of(document)]
+    for choice in choices_of(document):
+        reason = choice.get("finish_reason")
+        if isinstance(reason, str) and reason:
+            return reason
     match document:
-        case {"type": "message_delta", "delta": {"stop_reason": reason}} | {"stop_reason": reason}:
-            reasons.append(reason)
+        case {"type": "message_delta", "delta": {"stop_reason": str(reason)}} | {"stop_reason": str(reason)}:
+            return reason or None
         case {"response": dict(response)} | ({"object": "response"} as response):
-            reasons.append(_find_end(response))
-    return next((reason for reason in reasons if isinstance(reason, str) and reason), None)
+            return _find_end(response)
+    return None
 
 
-def _find_end(response: JsonObject) -> object:
+def is_window_exceeded(finish_reason: str | None) -> bool:
+    """Whether the reply ended because the window was full, which some upstreams report instead of an
+    error.
+    """
+    return finish_reason is not None and finish_reason.lower() in _WINDOW_EXCEEDED
+
+
+def _find_end(response: JsonObject) -> str | None:
     """Of the Responses API. The reason why a response is incomplete says more than its status."""
     details = response.get("incomplete_details")
     reason = details.get("reason") if isinstance(details, dict) else None
     status = response.get("status")
-    return (reason or status) if isinstance(status, str) and status in _TERMINAL_STATUS else None
+    if not isinstance(status, str) or status not in _TERMINAL_STATUS:
+        return None
+    return reason if isinstance(reason, str) and reason else status
 
 
 def has_error(document: JsonObject) -> bool:
     if document.get("type") == "error" or document.get("object") == "error":
         return True
-    places = [document, document.get("response"), *choices_of(document)]
-    return any(isinstance(place, dict) and bool(place.get("error")) for place in places)
+    for place in (document, document.get("response"), *choices_of(document)):
+        if isinstance(place, dict) and place.get("error"):
+            return True
+    return False
 
 
 def parse_documents(data: bytes) -> list[JsonObject] | None:
@@ -137,5 +156,6 @@ def parse_documents(data: bytes) -> list[JsonObject] | None:
         value = _decode(data)
     except (ValueError, RecursionError):
         return None
-    values = value if isinstance(value, list) else [value]
-    return [document for document in values if isinstance(document, dict)]
+    if isinstance(value, dict):
+        return [value]
+    return [document for document in value if isinstance(document, dict)] if isinstance(value, list) else []

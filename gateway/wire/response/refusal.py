@@ -12,9 +12,9 @@ from typing import Final
 
 import msgspec
 
-from gateway.core.refusal.overflow import Refusal, is_window_exceeded
+from gateway.core.refusal.overflow import Refusal
 from gateway.wire.response.content import has_content, list_finish_reasons
-from gateway.wire.response.facts import has_error, parse_documents
+from gateway.wire.response.facts import has_error, is_window_exceeded, parse_documents
 from gateway.wire.sse import SseEvent
 from gateway.wire.wire_format import JsonObject
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.core.refusal.overflow import Overflow, Refusal, is_window_exceeded, parse_overflow
+from gateway.core.refusal.overflow import Overflow, Refusal, parse_overflow
 from tests.shared_data import SHARED, requires_shared
 
 _ANTHROPIC = "prompt is too long: 213462 tokens > 200000 maximum"
@@ -135,21 +135,6 @@ def test_codes_after_long_texts_are_read() -> None:
     long = "a" * 20_000
     assert parse_overflow(Refusal(400, (long, long, "context_length_exceeded"))) == Overflow()
     assert parse_overflow(Refusal(400, (_ANTHROPIC, long, long, "rate_limit_error"))) is None
-
-
-@pytest.mark.parametrize(
-    ("reason", "is_exceeded"),
-    [
-        ("model_context_window_exceeded", True),
-        ("MODEL_CONTEXT_WINDOW_EXCEEDED", True),
-        ("length", False),
-        ("stop", False),
-        ("", False),
-        (None, False),
-    ],
-)
-def test_a_finish_reason_may_report_a_full_window(reason: str | None, is_exceeded: bool) -> None:
-    assert is_window_exceeded(reason) is is_exceeded
 
 
 _WORDS = st.sampled_from(

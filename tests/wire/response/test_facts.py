@@ -3,6 +3,7 @@
 from typing import Any
 
 import msgspec
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -11,6 +12,7 @@ from gateway.wire.response.facts import (
     find_finish_reason,
     has_error,
     is_text_delta,
+    is_window_exceeded,
     parse_documents,
 )
 from tests.examples import examples
@@ -88,3 +90,18 @@ def _check(data: bytes) -> list[bool]:
         assert not any(isinstance(place, dict) and place.get("usage") for place in places)
         assert not document.get("timings")
     return [is_text_delta(document) for document in documents]
+
+
+@pytest.mark.parametrize(
+    ("reason", "is_exceeded"),
+    [
+        ("model_context_window_exceeded", True),
+        ("MODEL_CONTEXT_WINDOW_EXCEEDED", True),
+        ("length", False),
+        ("stop", False),
+        ("", False),
+        (None, False),
+    ],
+)
+def test_a_finish_reason_may_report_a_full_window(reason: str | None, is_exceeded: bool) -> None:
+    assert is_window_exceeded(reason) is is_exceeded
