@@ -31,7 +31,7 @@ from gateway.core.history.head import Head
 from gateway.core.history.pivot import Pivot
 from gateway.state.state import State
 from gateway.store import StoreError
-from gateway.wire.wire_format import parse_result_hashes
+from gateway.wire.wire_format import parse_split_fingerprint
 
 log = logging.getLogger("gateway.compactor")
 
@@ -132,7 +132,7 @@ async def _split_messages(received: Received, end: int) -> list[SplitFingerprint
     def split() -> list[SplitFingerprint] | None:
         fingerprints: list[SplitFingerprint] = []
         for position, message in enumerate(messages):
-            fingerprint = parse_result_hashes(received.form, message, received.raw(position))
+            fingerprint = parse_split_fingerprint(received.form, message, received.raw(position))
             if fingerprint is None:
                 return None
             fingerprints.append(fingerprint)

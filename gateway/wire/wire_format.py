@@ -7,13 +7,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple, Protocol
 
-import msgspec
-
 from gateway.core.errors import RequestRefused, Unreadable
 from gateway.core.history.cleared_results import SplitFingerprint, fingerprint_result
 from gateway.core.history.message import Message
 from gateway.core.history.pivot import Mark, Pivot
 from gateway.core.history.transcript import TranscriptEntry
+from gateway.wire.body import JSON_ERRORS
 from gateway.wire.canonical import canonical_part, flatten_content
 from gateway.wire.request import RequestBody
 from gateway.wire.sse import SseEvent
@@ -167,21 +166,21 @@ class WireFormat:
     stored_history: StoredHistory | None = None
 
 
-def parse_result_hashes(form: WireFormat, message: Message, raw: bytes) -> SplitFingerprint | None:
-    """The hashes of a message without its tool results, and of each result. None if it cannot be split.
+def parse_split_fingerprint(form: WireFormat, message: Message, raw: bytes) -> SplitFingerprint | None:
+    """Fingerprints of a message without its tool results, and of each result. None if it cannot be split.
 
-    The frame is hashed by the format's own reader, so both hashes ignore the same differences.
+    The rest of the message is parsed like any message, so the same differences are ignored.
     """
     if not message.results:
         return SplitFingerprint(message.fingerprint)
     try:
         split = form.split_results(raw)
         frame = form.parse_message(split.frame, b"").fingerprint
-        return SplitFingerprint(frame, tuple([_hash_content(content) for content in split.contents]))
-    except (Unreadable, msgspec.MsgspecError, UnicodeError, RecursionError):
+        return SplitFingerprint(frame, tuple([_fingerprint_content(content) for content in split.contents]))
+    except (Unreadable, UnicodeError, *JSON_ERRORS):
         return None
 
 
-def _hash_content(content: object) -> bytes:
+def _fingerprint_content(content: object) -> bytes:
     texts, parts = flatten_content(content)
     return fingerprint_result("".join(texts), [canonical_part(part) for part in parts])

@@ -13,7 +13,7 @@ from gateway.wire.formats.registry import (
     guess_format,
     render_error,
 )
-from gateway.wire.wire_format import WireFormat, parse_result_hashes
+from gateway.wire.wire_format import WireFormat, parse_split_fingerprint
 
 _FINGERPRINTS = Path(__file__).parent / "fingerprints"
 _PATHS = [
@@ -79,7 +79,7 @@ def test_fingerprints_stay_what_they_were_when_they_were_stored(form: WireFormat
     assert envelope.tools.hex() == expected["tools"]
     assert envelope.system.hex() == expected["preamble"]
     messages = enumerate(conversation.messages)
-    found = [parse_result_hashes(form, message, received.raw(at)) for at, message in messages]
+    found = [parse_split_fingerprint(form, message, received.raw(at)) for at, message in messages]
     hashes = [message for message in found if message is not None]
     assert len(hashes) == len(found)
     assert [result.hex() for message in hashes for result in message.results] == expected["results"]
