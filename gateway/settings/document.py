@@ -174,9 +174,7 @@ class _Walk:
         return values
 
     def _read_key(self, node: Node) -> str | None:
-        """The key as text, even if it looks like a number; merge keys, references and nested keys are
-        refused.
-        """
+        """The key as text, even for a number. Merge keys, references and nested keys are refused."""
         if not isinstance(node, ScalarNode) or node.tag == f"{_TAG}merge":
             self.add_problem(_line(node), "a key must be a plain name")
             return None

@@ -71,9 +71,7 @@ class ReplacedHistory:
 
 
 def find_whole_attempts(history: ReplacedHistory, room_tokens: float) -> Iterator[Attempt]:
-    """Attempts to summarize everything in one call that may fit the room (raw tokens), the longest quotes
-    first.
-    """
+    """Attempts to summarize everything in one call that may fit (raw tokens), with the longest quotes first."""
     for quoting in WHOLE:
         if sum(_guess_all(history, quoting)) <= _WORTH_COUNTING_FACTOR * room_tokens:
             yield Attempt(history.cut.covers, quoting)
@@ -102,8 +100,7 @@ def shrink_cut(weights: CalibratedSizes, cut: Cut, covers: int) -> Cut:
 
 
 def rebase_on_originals(cut: Cut, pivots: Sequence[Pivot], weights: CalibratedSizes) -> Cut | None:
-    """The same cut without the digest it builds on: the client still sends the originals, which are
-    summarized.
+    """The same cut without its digest: the client still sends the originals, which are summarized.
 
     It builds on the newest summary before the digest instead. None if the cut does not build on a digest.
     pivots: all eligible ones, in ascending order.

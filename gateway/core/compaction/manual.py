@@ -71,9 +71,7 @@ def parse_compact(text: str) -> str | None:
 
 
 def describe_outcome(outcome: ManualOutcome) -> str:
-    """The reply to the command. The model reads it, too, when the client sends it back. Sizes are
-    estimates.
-    """
+    """The reply to the command, which the model reads when the client sends it back."""
     match outcome:
         case Compacted(messages, before, after):
             return (

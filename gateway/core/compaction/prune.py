@@ -76,9 +76,7 @@ def _measure_messages(weights: CalibratedSizes, pruning: Pruning) -> list[float]
 
 
 def _is_protected(tools: Sequence[str], pruning: Pruning) -> bool:
-    """Whether one of the tools is protected; results of several tools in one message are protected
-    together.
-    """
+    """Whether a tool is protected; results of several tools in one message are protected together."""
     return any(
         tool in pruning.protected_tools or tool.startswith(pruning.protected_prefixes) for tool in tools
     )

@@ -18,9 +18,7 @@ _LENGTHS: Final[tuple[int, ...]] = tuple(2**power for power in range(20, 7, -1))
 def choose_shortening(
     conversation: Conversation, weights: CalibratedSizes, view: View, excess_tokens: float
 ) -> tuple[Mark, ...]:
-    """Marks that save `excess_tokens` (true tokens) with the largest length that suffices, or the
-    smallest.
-    """
+    """Marks that save so many true tokens, with the largest length that suffices, or the smallest."""
     marks: tuple[Mark, ...] = ()
     for length in _LENGTHS:
         marks = _find_marks(conversation, weights.sizes.messages, view, length)

@@ -101,9 +101,7 @@ def has_cleared(fingerprints: Sequence[SplitFingerprint], placeholders: frozense
 def make_result_hashes(
     pivot: Pivot, conversation: str, fingerprints: Sequence[SplitFingerprint]
 ) -> ResultHashes | None:
-    """fingerprints: of exactly the messages that the pivot covers. None if there are no results, or too
-    many.
-    """
+    """fingerprints: of exactly the covered messages. None if there are no results, or too many."""
     results = _list_results(fingerprints)
     if not 0 < len(results) <= _MOST_RESULTS:
         return None

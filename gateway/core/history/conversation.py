@@ -83,9 +83,7 @@ def _find_late(messages: Sequence[Message], position: int) -> list[tuple[int, in
 
 
 def _find_call(messages: Sequence[Message], position: int, answered: str) -> int | None:
-    """The nearest call with this id before a position, unless it has a result already, because ids may
-    repeat.
-    """
+    """The nearest call with this id before a position, if it has no result yet. Ids may repeat."""
     for at in range(position - 1, max(-1, position - 1 - _MOST_BETWEEN), -1):
         if any(call.id == answered for call in messages[at].calls):
             return at

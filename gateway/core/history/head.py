@@ -41,8 +41,7 @@ class Head:
 
 
 def is_worth_saving(head: Head, before: Head, threshold_tokens: int) -> bool:
-    """Whether to save a head in addition to an earlier one of its branch; a small difference can be
-    estimated.
+    """Whether to save a head beside an earlier one of its branch; small differences can be estimated.
 
     threshold_tokens: the size at which something has to be decided, 0 if there is none.
     """

@@ -12,9 +12,7 @@ T = TypeVar("T")
 
 
 class SharedList(Sequence[T], Generic[T]):
-    """The first items of a list that others may extend. It never changes, and is equal to any equal
-    sequence.
-    """
+    """The first items of a list that others may extend. Never changes; equal to any equal sequence."""
 
     __slots__ = ("_items", "_length")
 
@@ -24,9 +22,7 @@ class SharedList(Sequence[T], Generic[T]):
         self._length = len(items)
 
     def grow(self, keep: int, added: Sequence[T]) -> "SharedList[T]":
-        """The first `keep` items, then `added`. The list is shared unless it has been extended here
-        before.
-        """
+        """The first `keep` items, then `added`, on the same list unless it was extended here before."""
         items = self._items
         if keep != len(items):
             items = items[:keep]

@@ -56,9 +56,7 @@ class Refusal:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Overflow:
-    """The request was too large; a smaller one may succeed. All numbers are the upstream's, None if not
-    stated.
-    """
+    """The request was too large; a smaller one may succeed. Numbers are the upstream's, None if unstated."""
 
     # What there is too much of.
     kind: OverflowUnit = "tokens"

@@ -22,9 +22,7 @@ _IDENTIFIER = re.compile(r"(?!.*(?:exceed|overflow))[\w.\[\]-]{1,40}", re.IGNORE
 
 
 def without_quotations(text: str) -> str:
-    """The text with each quotation replaced by a space. One that is not closed extends to the end of the
-    text.
-    """
+    """The text with a space for each quotation. One that is not closed extends to the end of the text."""
     kept: list[str] = []
     # The start of the text to keep, or of the open quotation.
     begun = 0

@@ -124,9 +124,7 @@ def estimate_view(
 
 
 def find_steps(sizes: Sizes, past: Sequence[Head]) -> list[Step]:
-    """The differences between responses with the same pivot and batches: the messages between them, in
-    full.
-    """
+    """The differences between responses with the same pivot and batches: the full messages between them."""
     steps = []
     for before, after in pairwise(past):
         if before.pivot == after.pivot and before.batches == after.batches and before.length < after.length:

@@ -109,8 +109,7 @@ class Estimate(NamedTuple):
 
 
 def upper_bound_tokens(added: Sequence[Message], head: Head | None, body_bytes: int) -> int | None:
-    """An upper bound: no tokenizer makes more tokens than bytes. It shows that a small step stays below a
-    threshold.
+    """An upper bound, which shows that a small step stays below a threshold: one token for each byte.
 
     added: the messages after the head, which must be of the same scope and view; without a head all messages,
     and the whole body counts. None if there is no bound: the link of a picture is short, the picture is not.

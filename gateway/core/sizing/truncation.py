@@ -106,9 +106,7 @@ def _is_same(growth: int, expected: Expected) -> bool:
 
 
 def had_active(head: Head, pivot: Pivot | None, batches: Sequence[Batch]) -> bool:
-    """Whether the head's request was sent with the same pivot and batches; only then its usage is
-    comparable.
-    """
+    """Whether the head was sent with the same pivot and batches; otherwise its usage is not comparable."""
     if head.pivot != (pivot.key if pivot is not None else None) or len(head.batches) != len(batches):
         return False
     return not batches or head.batches == tuple(batch.key for batch in batches)
