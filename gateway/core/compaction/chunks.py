@@ -71,7 +71,7 @@ class ReplacedHistory:
 
 
 def find_whole_attempts(history: ReplacedHistory, room_tokens: float) -> Iterator[Attempt]:
-    """Attempts to summarize everything in one call that may fit (raw tokens), with the longest quotes first."""
+    """Attempts to summarize everything in one call that may fit (raw tokens), longest quotes first."""
     for quoting in WHOLE:
         if sum(_guess_all(history, quoting)) <= _WORTH_COUNTING_FACTOR * room_tokens:
             yield Attempt(history.cut.covers, quoting)
