@@ -4,7 +4,7 @@
 """
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from itertools import combinations
+from itertools import combinations, product
 from typing import TypeVar
 
 import pytest
@@ -42,19 +42,20 @@ def cover(cases: Sequence[_Case], read_row: Callable[[_Case], Row], strength: in
 
 def cover_product(*columns: Sequence[Hashable], strength: int = 2) -> list[ParameterSet]:
     """The product of the columns, one for each argument; rows outside the cover are marked `exhaustive`."""
-    rows: list[tuple[Hashable, ...]] = [()]
-    for column in columns:
-        rows = [(*row, value) for row in rows for value in column]
-    return [
-        pytest.param(*row, marks=marks)
-        for row, marks in zip(rows, _list_marks(len(rows), choose_cover(rows, strength)), strict=True)
-    ]
+    rows = list(product(*columns))
+    return choose_rows(rows, choose_cover(rows, strength))
 
 
 def choose(cases: Sequence[_Case], by_default: Sequence[int]) -> list[ParameterSet]:
     """All cases for `parametrize`; those at other positions than `by_default` are marked `exhaustive`."""
     marks = _list_marks(len(cases), by_default)
     return [pytest.param(case, marks=mark) for case, mark in zip(cases, marks, strict=True)]
+
+
+def choose_rows(rows: Sequence[Sequence[object]], by_default: Sequence[int]) -> list[ParameterSet]:
+    """The same for rows with one value for each argument of the test."""
+    marks = _list_marks(len(rows), by_default)
+    return [pytest.param(*row, marks=mark) for row, mark in zip(rows, marks, strict=True)]
 
 
 def _list_marks(count: int, by_default: Sequence[int]) -> list[tuple[pytest.MarkDecorator, ...]]:

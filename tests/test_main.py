@@ -67,6 +67,14 @@ async def _read_port(process: asyncio.subprocess.Process) -> int:
     raise AssertionError("the gateway never listened")
 
 
+async def wait_until_draining(client: aiohttp.ClientSession, port: int) -> None:
+    status = 200
+    async with asyncio.timeout(2):
+        while status != 503:
+            async with client.get(f"http://127.0.0.1:{port}/readyz") as ready:
+                status = ready.status
+
+
 def run(*arguments: str, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
     path = {"PYTHONPATH": _REPOSITORY, "PATH": os.environ["PATH"]}
     command = [sys.executable, "-m", "gateway", *arguments]
@@ -108,9 +116,7 @@ async def test_sigterm_drains_open_streams_and_says_so_on_readyz(tmp_path: Path)
         ):
             first = await answer.content.readany()
             served.process.send_signal(signal.SIGTERM)
-            await asyncio.sleep(0.1)
-            async with client.get(f"http://127.0.0.1:{served.port}/readyz") as ready:
-                assert ready.status == 503
+            await wait_until_draining(client, served.port)
             rest = await answer.content.read()
         assert (first + rest).endswith(b"data: [DONE]\n\n")
         assert await asyncio.wait_for(served.process.wait(), 10) == 0

@@ -19,7 +19,7 @@ from tests.toy.chat import CHAT
 from tests.toy.delivery import Delivery, RawAnswer
 from tests.toy.dialect import Dialect
 from tests.toy.economics import sent_with_opening
-from tests.toy.gateway import make_settings, running_gateway
+from tests.toy.gateway import RunningGateway, make_settings, running_gateway
 from tests.toy.messages import MESSAGES
 from tests.toy.reply import Reply
 from tests.toy.responses import RESPONSES
@@ -172,28 +172,27 @@ async def test_a_window_that_no_refusal_names_is_found_in_two_steps(
 
 
 @asynccontextmanager
-async def impatient_gateway(toy: ToyUpstream) -> AsyncIterator[str]:
-    """Its URL. It waits for a summary shorter than the toy takes for one."""
-    toy.summary_delivery = Delivery(before_headers_seconds=0.5)
+async def impatient_gateway(toy: ToyUpstream, ready: asyncio.Event) -> AsyncIterator[RunningGateway]:
+    """A gateway that waits a tenth of a second for a summary. The toy sends one when `ready` is set."""
+    toy.summary_delivery = Delivery(after=ready)
     toy.reply = lambda _: Reply(text="Noted.")
     more = "policies:\n  default: {summary: {deadline_seconds: 0.1}}\n"
     async with toy, running_gateway(write_settings(toy, is_known=True, more=more)) as gateway:
-        yield f"{gateway.base_url}/chat/completions"
+        yield gateway
 
 
 async def test_a_deadline_shorter_than_a_summary_gives_the_digest_and_keeps_the_summary() -> None:
     toy = ToyUpstream(window=WINDOW)
     session = load_session(30, "one_user")
-    async with impatient_gateway(toy) as url, aiohttp.ClientSession() as client:
+    ready = asyncio.Event()
+    async with impatient_gateway(toy, ready) as gateway, aiohttp.ClientSession() as client:
+        url = f"{gateway.base_url}/chat/completions"
         first = await ask(client, url, session.request(29, SHAPE))
-        assert not toy.summaries[0].finished
-        plans = [first.header("x-gateway-plan")]
-        await wait_until(lambda: toy.summaries[0].finished)
-        await asyncio.sleep(0.2)
+        ready.set()
+        await gateway.settle()
         second = await ask(client, url, session.request(30, SHAPE))
-        plans.append(second.header("x-gateway-plan"))
     assert first.is_whole and second.is_whole
-    assert plans[0] == "digest"
+    assert first.header("x-gateway-plan") == "digest"
     assert b"made without a model" in toy.chats[0].body
     assert len(toy.summaries) == 1
 
@@ -205,10 +204,12 @@ async def test_a_summary_that_came_late_is_what_the_next_ones_build_on(
     caplog.set_level(logging.INFO, "gateway.compactor")
     toy = ToyUpstream(window=WINDOW)
     session = load_session(80, "one_user")
-    async with impatient_gateway(toy) as url, aiohttp.ClientSession() as client:
+    ready = asyncio.Event()
+    async with impatient_gateway(toy, ready) as gateway, aiohttp.ClientSession() as client:
+        url = f"{gateway.base_url}/chat/completions"
         first = await ask(client, url, session.request(79, SHAPE))
+        ready.set()
         await wait_until(lambda: count_waits(caplog) == 1)
-        toy.summary_delivery = Delivery()
         # A branch from before the end of what the digest covers.
         fork = await ask(client, url, session.request(60, SHAPE))
     assert (first.status, fork.status) == (200, 200)

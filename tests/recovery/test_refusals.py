@@ -18,6 +18,7 @@ from tests.toy.reply import Reply
 from tests.toy.running import Answer, Pace, Run, ask, run_session
 from tests.toy.upstream import Seen, ToyUpstream
 
+_EXHAUSTIVE = pytest.mark.exhaustive
 WINDOW = 32_000
 TURNS = 60
 SHAPE = Shape(max_tokens=2_000)
@@ -27,9 +28,10 @@ LATE = 50
 SSE = (("Content-Type", "text/event-stream"),)
 ERROR = b'{"error":{"message":"context_length_exceeded","code":"context_length_exceeded"}}'
 EVENT = b"data: " + ERROR + b"\n\n"
+# Every refusal, streamed and not. By default each one once, in turns.
 WORN = [
-    (name, stream)
-    for name, dress in DRESSES.items()
+    pytest.param(name, stream, marks=() if dress.streamed or stream == (place % 2 == 0) else _EXHAUSTIVE)
+    for place, (name, dress) in enumerate(DRESSES.items())
     for stream in (True, False)
     if stream or not dress.streamed
 ]

@@ -1,6 +1,5 @@
 """An upstream that leaves out what it was asked to, or has folded itself, is no upstream that lost it."""
 
-import asyncio
 import json
 import logging
 from collections.abc import Callable
@@ -61,8 +60,8 @@ async def test_what_upstream_left_out_knowingly_teaches_no_window(
             body = json.dumps(change(json.loads(session.request(turn, shape)))).encode()
             answer = await ask(client, f"{gateway.base_url}{dialect.path}", body)
             assert answer.status == 200
-            # What is learned is learned in the background.
-            await asyncio.sleep(0.02)
+            # The gateway learns from a response in the background.
+            await gateway.settle()
     assert max(seen.prompt_tokens for seen in toy.chats) > 1.2 * TRIGGER
     assert not [record for record in caplog.records if "left out a part" in record.message]
 

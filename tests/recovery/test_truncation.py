@@ -1,6 +1,5 @@
 """An upstream that cuts the prompt without a word, and tells the usage of what is left (Ollama)."""
 
-import asyncio
 import logging
 
 import aiohttp
@@ -45,8 +44,8 @@ async def play(toy: ToyUpstream, session: Session, shape: Shape) -> None:
             cut_silently(toy, session, turn, dialect)
             answer = await ask(client, f"{gateway.base_url}{dialect.path}", session.request(turn, shape))
             assert answer.is_whole
-            # A client is busy with its tools meanwhile; what is learned is learned then.
-            await asyncio.sleep(0.05)
+            # The gateway learns from a response in the background, while a client runs its tools.
+            await gateway.settle()
 
 
 @pytest.mark.parametrize("dialect", DIALECTS, ids=lambda dialect: dialect.path)

@@ -29,6 +29,7 @@ class Delivery:
     stop_after_bytes: int | None = None
     ending: Ending = "clean"
     never: bool = False  # not even headers
+    after: asyncio.Event | None = None  # nothing is sent before it is set
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,6 +51,8 @@ async def send(request: web.BaseRequest, answer: RawAnswer) -> web.StreamRespons
     """Carry out one answer. Cancelled when the other side hangs up."""
     delivery = answer.delivery
     await asyncio.sleep(delivery.before_headers_seconds)
+    if delivery.after is not None:
+        await delivery.after.wait()
     if delivery.never:
         await asyncio.Event().wait()
     response = web.StreamResponse(status=answer.status, headers=CIMultiDict(answer.headers))

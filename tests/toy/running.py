@@ -45,11 +45,10 @@ class Answer:
 
 @dataclass(frozen=True, kw_only=True)
 class Pace:
-    """Which turns are played, and how long the client is busy with its tools in between."""
+    """Which turns are played, by whose key, and with which further headers."""
 
     first: int = 0
     last: int | None = None
-    pause_seconds: float = 0.0
     key: str = "sk-toy"
     headers: dict[str, str] = field(default_factory=dict)
 
@@ -127,7 +126,6 @@ async def run_session(
             body = session.request(turn, shape, since)
             answers.append(await ask(client, f"{base_url}{dialect.path}", body))
             since = _continue(since, turn, answers[-1])
-            await asyncio.sleep(pace.pause_seconds)
     return Run(answers=tuple(answers), seen=tuple(toy.requests[before:]))
 
 
