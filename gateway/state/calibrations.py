@@ -47,6 +47,8 @@ class Calibrations:
 
 def _make_key(*place: str) -> str:
     """Names are not bounded and may hold any character, so the key is a hash of them."""
-    parts = [part.encode() for part in place]
-    encoded = b"".join(b"%d:%s" % (len(part), part) for part in parts)
-    return hashlib.sha256(encoded).hexdigest()
+    state = hashlib.sha256()
+    for part in place:
+        name = part.encode()
+        state.update(b"%d:%s" % (len(name), name))
+    return state.hexdigest()

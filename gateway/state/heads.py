@@ -4,7 +4,7 @@ A head is found by walking back along the chain of a later request, in memory or
 """
 
 import asyncio
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Final
 
 from gateway.core.history.conversation import Conversation
@@ -42,7 +42,7 @@ class Heads:
         for position in range(len(chain) - 1, 0, -1):
             heads = self._held.get(chain[position].hex())
             if heads:
-                return next((head for head in heads if head.scope == scope), heads[0])
+                return _choose(heads, scope)
         return None
 
     async def load(self, owner: str, conversation: Conversation, scope: str) -> Head | None:
@@ -113,6 +113,13 @@ class Heads:
         for head in self._unwritten.values():
             self._records.save(head.owner, head.key, head)
         self._unwritten.clear()
+
+
+def _choose(heads: Sequence[Head], scope: str) -> Head:
+    for head in heads:
+        if head.scope == scope:
+            return head
+    return heads[0]
 
 
 def claim_continuation(head: Head, key: str) -> str:

@@ -49,3 +49,14 @@ async def test_what_is_learned_while_the_store_is_asked_is_not_lost() -> None:
     await store.open()
     calibrations = make_state(store).calibrations
     assert await calibrations.load_learned("t", "up", "model") == _LEARNED
+
+
+async def test_the_keys_are_those_of_the_version_before() -> None:
+    store = await make_store()
+    calibrations = make_state(store).calibrations
+    calibrations.save("t", _METER, Calibration(2.0, 1))
+    calibrations.save_learned("up", "model", _LEARNED)
+    assert [key for key, _ in await store.scan("")] == [
+        "calibration:f308a95ca1216783302d256b35595c1a5278d6d057e7ba0e61085e79967f5d21",
+        "learned:a158e660208e5b86bde0081d7b62ff132c2e35cb5906c56cd5db22fc24b5cd8c",
+    ]
