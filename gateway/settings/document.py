@@ -80,16 +80,16 @@ def load_document(path: Path, env: Mapping[str, str]) -> Document:
     """Raises SettingsError with all problems of the file."""
     text = _load_text(path)
     root = _compose(text, path)
-    walk = _Walk(path, env)
-    values = walk.read_value(root, ()) if root is not None else {}
+    parser = _Parser(path, env)
+    values = parser.parse_value(root, ()) if root is not None else {}
     if values is None:
         values = {}
     if not isinstance(values, dict):
-        walk.add_problem(1, "must be a mapping of settings")
-    if walk.problems:
-        raise SettingsError(walk.problems)
-    walk.origins[()] = str(path)
-    return Document(values if isinstance(values, dict) else {}, walk.origins)
+        parser.add_problem(1, "must be a mapping of settings")
+    if parser.problems:
+        raise SettingsError(parser.problems)
+    parser.origins[()] = str(path)
+    return Document(values if isinstance(values, dict) else {}, parser.origins)
 
 
 def _load_text(path: Path) -> str:
@@ -139,7 +139,7 @@ def _typed(node: ScalarNode) -> object:
 
 
 @dataclass
-class _Walk:
+class _Parser:
     path: Path
     env: Mapping[str, str]
     origins: dict[Location, str] = field(default_factory=dict)
@@ -148,21 +148,21 @@ class _Walk:
     def add_problem(self, line: int, text: str) -> None:
         self.problems.append(Problem(f"{self.path}:{line}", text))
 
-    def read_value(self, node: Node, at: Location) -> object:
+    def parse_value(self, node: Node, at: Location) -> object:
         self.origins.setdefault(at, f"{self.path}:{_line(node)}")
         if isinstance(node, MappingNode) and node.tag == f"{_TAG}map":
-            return self._read_mapping(node, at)
+            return self._parse_mapping(node, at)
         if isinstance(node, SequenceNode) and node.tag == f"{_TAG}seq":
-            return [self.read_value(child, (*at, index)) for index, child in enumerate(node.value)]
+            return [self.parse_value(child, (*at, index)) for index, child in enumerate(node.value)]
         if isinstance(node, ScalarNode):
-            return self._read_scalar(node)
+            return self._parse_scalar(node)
         self.add_problem(_line(node), "YAML tags are not supported")
         return None
 
-    def _read_mapping(self, node: MappingNode, at: Location) -> dict[str, object]:
+    def _parse_mapping(self, node: MappingNode, at: Location) -> dict[str, object]:
         values: dict[str, object] = {}
         for key_node, value_node in node.value:
-            key = self._read_key(key_node)
+            key = self._parse_key(key_node)
             if key is None:
                 continue
             if key in values:
@@ -170,10 +170,10 @@ class _Walk:
                 self.add_problem(_line(key_node), f"duplicate key {key!r}, first at {first}")
                 continue
             self.origins[*at, key] = f"{self.path}:{_line(key_node)}"
-            values[key] = self.read_value(value_node, (*at, key))
+            values[key] = self.parse_value(value_node, (*at, key))
         return values
 
-    def _read_key(self, node: Node) -> str | None:
+    def _parse_key(self, node: Node) -> str | None:
         """The key as text, even for a number. Merge keys, references and nested keys are refused."""
         if not isinstance(node, ScalarNode) or node.tag == f"{_TAG}merge":
             self.add_problem(_line(node), "a key must be a plain name")
@@ -183,9 +183,9 @@ class _Walk:
             return None
         return str(node.value)
 
-    def _read_scalar(self, node: ScalarNode) -> object:
+    def _parse_scalar(self, node: ScalarNode) -> object:
         if node.tag in _TEXT_SCALARS:
-            return self._read_text(node)
+            return self._parse_text(node)
         if node.tag not in _TYPED_SCALARS:
             self.add_problem(_line(node), "YAML tags are not supported")
             return None
@@ -195,7 +195,7 @@ class _Walk:
             self.add_problem(_line(node), "not a valid number")
             return None
 
-    def _read_text(self, node: ScalarNode) -> str | None:
+    def _parse_text(self, node: ScalarNode) -> str | None:
         try:
             return apply_interpolation(node.value, self.env, self.path.parent)
         except InterpolationError as error:
@@ -225,10 +225,10 @@ def _replacement(found: re.Match[str], env: Mapping[str, str], folder: Path) -> 
     body = found.group("body")
     if body.startswith("file:"):
         return _load_file(body.removeprefix("file:"), folder)
-    return _read_variable(body, env)
+    return _find_variable(body, env)
 
 
-def _read_variable(body: str, env: Mapping[str, str]) -> str:
+def _find_variable(body: str, env: Mapping[str, str]) -> str:
     """As in a shell, the default after `:-` also replaces a variable that is set but empty."""
     found = _VARIABLE.fullmatch(body)
     if found is None or "${" in body:

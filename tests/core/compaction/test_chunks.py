@@ -41,11 +41,11 @@ def make_history(messages: list[JSON], chars: int = 40) -> ReplacedHistory:
     conversation = converse(messages)
     count = len(conversation.messages)
     covers = max((at for at in range(1, count + 1) if is_boundary(conversation, at)), default=count)
-    spoken = [
+    entries = [
         TranscriptEntry(message.role, "x " * (chars // 2), (), 0, is_result=message.role == "tool")
         for message in conversation.messages[:covers]
     ]
-    return ReplacedHistory(conversation, make_cut(0, covers), spoken, [Size(chars // 2, chars)] * covers)
+    return ReplacedHistory(conversation, make_cut(0, covers), entries, [Size(chars // 2, chars)] * covers)
 
 
 def make_chain(turns: int) -> list[JSON]:
@@ -111,13 +111,13 @@ def test_a_history_that_fits_the_calls_needs_no_more_chunks_than_calls() -> None
 
 
 def test_the_shortest_quotes_omit_results_and_keep_texts_of_people() -> None:
-    spoken = [
+    entries = [
         TranscriptEntry("user", "Keep the key.", (), 0),
         TranscriptEntry("assistant", "", (("look", '{"at":1}'),), 0),
         TranscriptEntry("tool", "seen", (), 0, is_result=True),
     ]
     brief = CHUNKED[-1]
-    assert render_transcript(spoken, brief.tool_chars, brief.text_chars) == (
+    assert render_transcript(entries, brief.tool_chars, brief.text_chars) == (
         "<conversation>\n[user]: Keep the key.\n\n[assistant calls look]\n</conversation>"
     )
 

@@ -34,29 +34,29 @@ def calls(tool: str, **arguments: Any) -> TranscriptEntry:
 
 
 def missing(
-    *spoken: TranscriptEntry, earlier: str | None = None, summary: str = "We worked."
+    *entries: TranscriptEntry, earlier: str | None = None, summary: str = "We worked."
 ) -> tuple[str, ...]:
-    return find_missing_facts(spoken, earlier, summary, _PLENTY)
+    return find_missing_facts(entries, earlier, summary, _PLENTY)
 
 
 def test_a_fact_must_be_mentioned_in_two_messages() -> None:
-    spoken = [user("src/a.py"), result("src/a.py src/b.py src/b.py"), *_NOTHING]
-    assert missing(*spoken) == ("src/a.py ×2",)
+    entries = [user("src/a.py"), result("src/a.py src/b.py src/b.py"), *_NOTHING]
+    assert missing(*entries) == ("src/a.py ×2",)
 
 
 def test_one_mention_is_enough_in_the_newest_fifth() -> None:
-    spoken = [user("src/old.py"), *_NOTHING[:8], user("src/new.py")]
-    assert missing(*spoken) == ("src/new.py",)
+    entries = [user("src/old.py"), *_NOTHING[:8], user("src/new.py")]
+    assert missing(*entries) == ("src/new.py",)
     assert missing(user("src/only.py")) == ("src/only.py",)
 
 
 def test_the_newest_part_begins_with_a_whole_group() -> None:
-    spoken = [*_NOTHING[:2], calls("read", path="src/a.py"), result("x"), result("y")]
-    assert missing(*spoken) == ("src/a.py",)
+    entries = [*_NOTHING[:2], calls("read", path="src/a.py"), result("x"), result("y")]
+    assert missing(*entries) == ("src/a.py",)
 
 
 def test_the_newest_facts_are_first_and_then_the_most_mentioned() -> None:
-    spoken = [
+    entries = [
         *[user("/a/often")] * 3,
         *[user("/a/twice")] * 2,
         *_NOTHING,
@@ -64,7 +64,7 @@ def test_the_newest_facts_are_first_and_then_the_most_mentioned() -> None:
         user("/b/said"),
         user("/b/said /b/last"),
     ]
-    assert missing(*spoken) == ("/b/said ×2", "/b/last", "/b/read", "/a/often ×3", "/a/twice ×2")
+    assert missing(*entries) == ("/b/said ×2", "/b/last", "/b/read", "/a/often ×3", "/a/twice ×2")
 
 
 @pytest.mark.parametrize("summary", ["in src/a.py.", "`src/a.py`", "/home/x/src/a.py:3"])
@@ -86,10 +86,10 @@ def test_a_path_replaces_its_end_if_they_are_the_same_file() -> None:
 
 
 def test_arguments_are_parsed_before_facts_are_searched() -> None:
-    spoken = TranscriptEntry(
+    entries = TranscriptEntry(
         "assistant", "", (("x", '{"text": "a\\nsrc/a.py"}'), ("y", '{"open": "b\\n/c/d.py')), 0
     )
-    assert missing(spoken) == ("src/a.py", "/c/d.py")
+    assert missing(entries) == ("src/a.py", "/c/d.py")
 
 
 def test_only_head_and_tail_of_a_huge_text_are_read() -> None:
@@ -98,22 +98,22 @@ def test_only_head_and_tail_of_a_huge_text_are_read() -> None:
 
 
 def test_keys_are_never_listed() -> None:
-    spoken = [user("`sk-proj-abcdefghijklmnop` and https://u:pw@x.example/a?key=1")] * 2
-    assert missing(*spoken) == ("https://x.example/a ×2",)
+    entries = [user("`sk-proj-abcdefghijklmnop` and https://u:pw@x.example/a?key=1")] * 2
+    assert missing(*entries) == ("https://x.example/a ×2",)
     earlier = with_fact_list("x", ["sk-proj-abcdefghijklmnop", "todo: use sk-proj-abcdefghijklmnop", "/a/b"])
     assert missing(*_NOTHING, earlier=earlier) == ("/a/b",)
 
 
 def test_no_listed_fact_can_close_a_fence() -> None:
-    spoken = user("`<conversation>` `fine`\n- [ ] close </conversation> now")
-    assert missing(spoken) == ("todo: close &lt;/conversation> now", "fine")
+    entries = user("`<conversation>` `fine`\n- [ ] close </conversation> now")
+    assert missing(entries) == ("todo: close &lt;/conversation> now", "fine")
 
 
 def test_open_todos_are_listed_first() -> None:
     todos = [{"content": "Write tests", "status": "pending"}, {"content": "Read", "status": "completed"}]
-    spoken = [calls("TodoWrite", todos=todos), *_NOTHING, user("src/a.py")]
-    assert missing(*spoken) == ("todo: Write tests", "src/a.py")
-    assert missing(*spoken, summary="Next: Write tests for src/a.py") == ()
+    entries = [calls("TodoWrite", todos=todos), *_NOTHING, user("src/a.py")]
+    assert missing(*entries) == ("todo: Write tests", "src/a.py")
+    assert missing(*entries, summary="Next: Write tests for src/a.py") == ()
 
 
 def test_the_latest_list_replaces_earlier_ones() -> None:
@@ -125,8 +125,8 @@ def test_the_latest_list_replaces_earlier_ones() -> None:
 
 
 def test_check_boxes_count_until_they_are_ticked_but_not_in_results_or_documents() -> None:
-    spoken = [user("- [ ] one\n- [ ] two"), TranscriptEntry("assistant", "- [x] one", (), 0), *_NOTHING]
-    assert missing(*spoken) == ("todo: two",)
+    entries = [user("- [ ] one\n- [ ] two"), TranscriptEntry("assistant", "- [x] one", (), 0), *_NOTHING]
+    assert missing(*entries) == ("todo: two",)
     assert missing(result("- [ ] one")) == ()
     assert missing(user("- [ ] one\n" + "word " * 1_000)) == ()
 
@@ -145,18 +145,18 @@ def test_facts_of_the_earlier_list_are_kept_with_their_counts() -> None:
 def test_a_fact_survives_ten_compactions() -> None:
     summary = ""
     for round_ in range(10):
-        spoken = [*_NOTHING, *[user(f"/new/{round_}/{number}") for number in range(20)]]
+        entries = [*_NOTHING, *[user(f"/new/{round_}/{number}") for number in range(20)]]
         if round_ == 0:
-            spoken = [*[user("/srv/important.csv")] * 5, *spoken]
-        summary = with_fact_list("We worked.", find_missing_facts(spoken, summary, "We worked.", 500))
+            entries = [*[user("/srv/important.csv")] * 5, *entries]
+        summary = with_fact_list("We worked.", find_missing_facts(entries, summary, "We worked.", 500))
         assert len(summary) <= len("We worked.") + 500
     assert "/srv/important.csv" in summary
 
 
 def test_each_kind_has_its_share_of_a_small_cap() -> None:
-    spoken = [*[user(f"/old/{n} - {n}") for n in range(20)] * 2, *[user(f"/new/{n}") for n in range(9)]]
+    entries = [*[user(f"/old/{n} - {n}") for n in range(20)] * 2, *[user(f"/new/{n}") for n in range(9)]]
     earlier = with_fact_list("x", [f"/before/{n}" for n in range(20)])
-    lines = find_missing_facts([*spoken, user("- [ ] one")], earlier, "", 400)
+    lines = find_missing_facts([*entries, user("- [ ] one")], earlier, "", 400)
     assert {line.split("/")[1] for line in lines if "/" in line} == {"old", "new", "before"}
     assert lines[0] == "todo: one"
 
@@ -207,10 +207,10 @@ _ANY = st.builds(
 
 @given(st.lists(_ANY, max_size=10), st.one_of(st.none(), _TEXT), _TEXT, st.integers(0, 600))
 def test_no_history_breaks_the_list(
-    spoken: list[TranscriptEntry], earlier: str | None, summary: str, cap_chars: int
+    entries: list[TranscriptEntry], earlier: str | None, summary: str, cap_chars: int
 ) -> None:
-    lines = find_missing_facts(spoken, earlier, summary, cap_chars)
-    assert lines == find_missing_facts(list(spoken), earlier, summary, cap_chars)
+    lines = find_missing_facts(entries, earlier, summary, cap_chars)
+    assert lines == find_missing_facts(list(entries), earlier, summary, cap_chars)
     assert len(set(lines)) == len(lines)
     for line in lines:
         assert line.isprintable() and len(line.partition(" ×")[0]) <= LONGEST_FACT_CHARS
@@ -228,7 +228,7 @@ def test_after_a_recorded_session_every_ranked_fact_is_mentioned_or_listed() -> 
     assert paths
     for path in paths[::4]:
         messages = json.loads(path.read_text("utf-8"))["messages"]
-        spoken = [parse_entry(json.dumps(message).encode()) for message in messages]
-        listed = with_fact_list("", find_missing_facts(spoken, None, "", 1_000_000))
-        counting = rank_facts(spoken)
+        entries = [parse_entry(json.dumps(message).encode()) for message in messages]
+        listed = with_fact_list("", find_missing_facts(entries, None, "", 1_000_000))
+        counting = rank_facts(entries)
         assert [f for f in (*counting.todos, *counting.newest, *counting.repeated) if f not in listed] == []

@@ -20,7 +20,7 @@ def result(text: str) -> TranscriptEntry:
 
 
 def test_instructions_are_quoted_with_their_role_unless_it_is_a_user() -> None:
-    spoken = [
+    entries = [
         user(" Fix it. "),
         result("x"),
         says("yes"),
@@ -28,16 +28,16 @@ def test_instructions_are_quoted_with_their_role_unless_it_is_a_user() -> None:
         user("", media=2),
         user(" "),
     ]
-    assert find_highlights(spoken).asked == ["Fix it.", "[developer] Be brief.", "[2 attachments left out]"]
+    assert find_highlights(entries).asked == ["Fix it.", "[developer] Be brief.", "[2 attachments left out]"]
 
 
 def test_the_last_texts_of_the_assistant_are_quoted_in_order() -> None:
-    spoken = [says(str(number)) for number in range(LAST_TEXTS + 2)] + [says(" ")]
-    assert find_highlights(spoken).said == [str(number) for number in range(2, LAST_TEXTS + 2)]
+    entries = [says(str(number)) for number in range(LAST_TEXTS + 2)] + [says(" ")]
+    assert find_highlights(entries).said == [str(number) for number in range(2, LAST_TEXTS + 2)]
 
 
 def test_files_are_listed_by_last_mention_and_marked_if_changed() -> None:
-    spoken = [
+    entries = [
         says("", read_file={"path": "a"}, edit={"path": "b"}),
         says("", str_replace_editor={"command": "view", "path": "c"}),
         says("", str_replace_editor={"command": "create", "path": "a"}, read={"path": "b"}),
@@ -45,7 +45,7 @@ def test_files_are_listed_by_last_mention_and_marked_if_changed() -> None:
             "assistant", "", (("apply_patch", "*** Begin Patch\n*** Update File: d\n"), ("x", "{")), 0
         ),
     ]
-    assert list(find_highlights(spoken).files.items()) == [
+    assert list(find_highlights(entries).files.items()) == [
         ("c", False),
         ("a", True),
         ("b", True),
@@ -54,8 +54,8 @@ def test_files_are_listed_by_last_mention_and_marked_if_changed() -> None:
 
 
 def test_each_command_is_listed_once_on_one_short_line() -> None:
-    spoken = [says("", bash={"command": command}) for command in ("ls\n -l", "pwd", "ls -l", "y" * 400)]
-    assert find_highlights(spoken).commands == ["pwd", "ls -l", "y" * 299 + "…"]
+    entries = [says("", bash={"command": command}) for command in ("ls\n -l", "pwd", "ls -l", "y" * 400)]
+    assert find_highlights(entries).commands == ["pwd", "ls -l", "y" * 299 + "…"]
 
 
 def test_the_latest_list_is_quoted_with_open_items_first() -> None:
@@ -63,12 +63,12 @@ def test_the_latest_list_is_quoted_with_open_items_first() -> None:
     second = {
         "todos": [{"content": "a", "status": "completed"}, {"content": "b\nc", "status": "in_progress"}]
     }
-    spoken = [
+    entries = [
         says("", TodoWrite=first),
         says("", TodoWrite=second),
         says("", update_plan={"plan": "1. Do it"}),
     ]
-    picked = find_highlights(spoken)
+    picked = find_highlights(entries)
     assert (picked.todos, picked.plan) == (["[ ] b c", "[x] a"], "1. Do it")
 
 
@@ -90,8 +90,8 @@ def test_only_the_last_of_equal_texts_stays() -> None:
 
 
 def test_a_users_text_beside_results_is_a_request() -> None:
-    spoken = [
+    entries = [
         says("", look={}),
         TranscriptEntry("tool", "x", (), 0, is_result=True, more=(result("y"), user("Stop."))),
     ]
-    assert find_highlights(spoken).asked == ["Stop."]
+    assert find_highlights(entries).asked == ["Stop."]

@@ -118,20 +118,22 @@ def test_a_digest_of_a_digest_alone_is_the_same() -> None:
 
 
 def test_the_first_request_and_the_newest_ones_are_kept() -> None:
-    spoken = [TranscriptEntry("user", f"Request {number}: " + "word " * 40, (), 0) for number in range(200)]
-    digest = make_digest(spoken, None, 3_000)
+    entries = [TranscriptEntry("user", f"Request {number}: " + "word " * 40, (), 0) for number in range(200)]
+    digest = make_digest(entries, None, 3_000)
     assert "- Request 0: " in digest and "- Request 199: " in digest
     assert "- Request 100: " not in digest and "more left out]" in digest
 
 
 def test_left_out_items_stay_counted() -> None:
-    spoken = [TranscriptEntry("user", f"Request {number}: " + "word " * 40, (), 0) for number in range(200)]
-    digests = list(accumulate(repeat(spoken[100:], 3), _fold, initial=make_digest(spoken[:100], None, 3_000)))
+    entries = [TranscriptEntry("user", f"Request {number}: " + "word " * 40, (), 0) for number in range(200)]
+    digests = list(
+        accumulate(repeat(entries[100:], 3), _fold, initial=make_digest(entries[:100], None, 3_000))
+    )
     assert [text.count("more left out]") for text in digests] == [1, 1, 1, 1]
 
 
-def _fold(earlier: str, spoken: list[TranscriptEntry]) -> str:
-    return make_digest(spoken, earlier, 3_000)
+def _fold(earlier: str, entries: list[TranscriptEntry]) -> str:
+    return make_digest(entries, earlier, 3_000)
 
 
 def test_unused_room_of_a_section_goes_to_the_others() -> None:
@@ -187,11 +189,11 @@ _EARLIER = st.one_of(st.none(), _TEXT, st.lists(_ANY, max_size=3).map(lambda s: 
 
 @given(st.lists(_ANY, max_size=12), _EARLIER, st.integers(0, 6_000))
 def test_any_history_keeps_the_length_the_sections_and_the_fences(
-    spoken: list[TranscriptEntry], earlier: str | None, most_chars: int
+    entries: list[TranscriptEntry], earlier: str | None, most_chars: int
 ) -> None:
-    digest = make_digest(spoken, earlier, most_chars)
+    digest = make_digest(entries, earlier, most_chars)
     assert len(digest) <= max(most_chars, LEAST_DIGEST_CHARS)
-    assert digest == make_digest(list(spoken), earlier, most_chars)
+    assert digest == make_digest(list(entries), earlier, most_chars)
     assert neutralize(digest) == digest
     digest.encode()
     lines = digest.splitlines()[1:]
@@ -201,27 +203,27 @@ def test_any_history_keeps_the_length_the_sections_and_the_fences(
 
 @given(st.lists(_ANY, max_size=12), _EARLIER, st.integers(400, 4_000), st.integers(0, 4_000))
 def test_a_larger_budget_never_drops_a_section(
-    spoken: list[TranscriptEntry], earlier: str | None, most_chars: int, more: int
+    entries: list[TranscriptEntry], earlier: str | None, most_chars: int, more: int
 ) -> None:
-    small, large = (make_digest(spoken, earlier, size) for size in (most_chars, most_chars + more))
+    small, large = (make_digest(entries, earlier, size) for size in (most_chars, most_chars + more))
     assert set(titles_of(small)) <= set(titles_of(large))
 
 
 @given(st.text("abc", min_size=1, max_size=3_000), st.lists(_ANY, max_size=8), st.integers(400, 4_000))
 def test_the_first_requests_beginning_is_always_there(
-    first: str, spoken: list[TranscriptEntry], most_chars: int
+    first: str, entries: list[TranscriptEntry], most_chars: int
 ) -> None:
-    digest = make_digest([TranscriptEntry("user", first, (), 0), *spoken], None, most_chars)
+    digest = make_digest([TranscriptEntry("user", first, (), 0), *entries], None, most_chars)
     assert f"\n- {first[:40]}" in digest
 
 
 def test_a_digest_of_thousands_of_messages_is_fast() -> None:
     """Quadratic time would exceed the time limit of the suite."""
-    spoken = [
+    entries = [
         TranscriptEntry("user", f"{number} " + "x" * 300, (("edit", f'{{"path": "a/{number}.py"}}'),), 0)
         for number in range(30_000)
     ]
-    digest = make_digest(spoken, None, 12_000)
+    digest = make_digest(entries, None, 12_000)
     assert "- 29999 xxx" in digest and len(digest) <= 12_000
 
 
@@ -231,8 +233,8 @@ def transcripts() -> dict[str, list[TranscriptEntry]]:
     found = {}
     for path in sorted(folder.glob("*/*.json")):
         messages = json.loads(path.read_text("utf-8"))["messages"]
-        spoken = [parse_entry(json.dumps(message).encode()) for message in messages]
-        found[path.name] = [entry for entry in spoken if entry.role != "system"]
+        entries = [parse_entry(json.dumps(message).encode()) for message in messages]
+        found[path.name] = [entry for entry in entries if entry.role != "system"]
     return found
 
 
@@ -240,21 +242,21 @@ def transcripts() -> dict[str, list[TranscriptEntry]]:
 @pytest.mark.parametrize("most_chars", [1_200, 5_000, 15_000])
 def test_recorded_sessions_fit_and_keep_their_first_request(most_chars: int) -> None:
     assert transcripts()
-    for spoken in transcripts().values():
-        digest = make_digest(spoken, None, most_chars)
-        first = next(entry.text for entry in spoken if entry.role == "user").strip().splitlines()[0]
+    for entries in transcripts().values():
+        digest = make_digest(entries, None, most_chars)
+        first = next(entry.text for entry in entries if entry.role == "user").strip().splitlines()[0]
         assert len(digest) <= most_chars
         assert f"\n- {neutralize(first)[:40]}" in digest
 
 
 @requires_shared
 def test_a_recorded_session_in_ten_digests_still_begins_with_its_first_request() -> None:
-    for spoken in transcripts().values():
-        size = len(spoken) // 10 + 1
+    for entries in transcripts().values():
+        size = len(entries) // 10 + 1
         digest = None
-        for at in range(0, len(spoken), size):
-            digest = make_digest(spoken[at : at + size], digest, 6_000)
-        first = next(entry.text for entry in spoken if entry.role == "user").strip().splitlines()[0]
+        for at in range(0, len(entries), size):
+            digest = make_digest(entries[at : at + size], digest, 6_000)
+        first = next(entry.text for entry in entries if entry.role == "user").strip().splitlines()[0]
         assert digest is not None and len(digest) <= 6_000
         assert f"## What the user asked\n- {neutralize(first)[:40]}" in digest.replace(_note(digest), "", 1)
 

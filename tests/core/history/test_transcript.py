@@ -22,13 +22,13 @@ _TEXT = st.lists(
 
 
 def test_a_conversation_is_quoted_inside_its_fence() -> None:
-    spoken = [
+    entries = [
         TranscriptEntry("user", "Fix it.", (), 2),
         TranscriptEntry("assistant", "", (("look", '{"a":1}'), ("skill", "")), 0, hidden="secret"),
         TranscriptEntry("tool", "x" * 10, (), 0, is_result=True),
         TranscriptEntry("assistant", "Done.", (), 0),
     ]
-    assert render_transcript(spoken, None) == (
+    assert render_transcript(entries, None) == (
         "<conversation>\n"
         "[user]: Fix it.\n[2 attachments left out]\n\n"
         '[assistant calls look]: {"a":1}\n[assistant calls skill]: \n\n'
@@ -39,12 +39,12 @@ def test_a_conversation_is_quoted_inside_its_fence() -> None:
 
 
 def test_only_results_and_arguments_are_cut() -> None:
-    spoken = [
+    entries = [
         TranscriptEntry("user", "u" * 50, (), 0),
         TranscriptEntry("assistant", "a" * 50, (("look", "b" * 50),), 0),
         TranscriptEntry("tool", "c" * 50, (), 0, is_result=True),
     ]
-    rendered = render_transcript(spoken, 10)
+    rendered = render_transcript(entries, 10)
     assert "u" * 50 in rendered and "a" * 50 in rendered
     assert "bbbbb\n[... 40 of 50 characters cut ...]\nbbbbb" in rendered
     assert "ccccc\n[... 40 of 50 characters cut ...]\nccccc" in rendered
@@ -59,11 +59,11 @@ def test_an_empty_message_is_still_there() -> None:
 
 @given(_TEXT, _TEXT, st.sampled_from([None, 3, 20]))
 def test_nothing_in_the_history_can_close_the_fence(text: str, arguments: str, chars: int | None) -> None:
-    spoken = [
+    entries = [
         TranscriptEntry("user", text, ((arguments, arguments),), 0),
         TranscriptEntry("tool", text, (), 0, is_result=True),
     ]
-    inside = render_transcript(spoken, chars)[len("<conversation>") : -len("</conversation>")]
+    inside = render_transcript(entries, chars)[len("<conversation>") : -len("</conversation>")]
     earlier = render_earlier_summary(text)[len("<earlier-summary>") : -len("</earlier-summary>")]
     for quoted in (inside, earlier):
         assert not re.search(r"<\s*/?\s*(conversation|earlier-summary)\b", quoted, re.IGNORECASE)
