@@ -36,10 +36,10 @@ class SplitResults(NamedTuple):
 class ReplyPart:
     """What one JSON object of a response adds to the model's reply."""
 
-    text: str
+    text: str = ""
     # The text is all of the reply, not the next piece of it. It may repeat pieces that came before.
-    is_whole: bool
-    has_tool_calls: bool
+    is_whole: bool = False
+    has_tool_calls: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

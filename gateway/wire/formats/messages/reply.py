@@ -2,21 +2,19 @@
 
 from gateway.wire.wire_format import JsonObject, ReplyPart
 
-_NOTHING = ReplyPart("", is_whole=False, has_tool_calls=False)
-
 
 def find_reply_part(document: JsonObject) -> ReplyPart:
     """Reads a piece of a block, the start of a block, or the whole message."""
     match document:
         case {"type": "content_block_delta", "delta": {"type": "text_delta", "text": str(text)}}:
-            return ReplyPart(text, is_whole=False, has_tool_calls=False)
+            return ReplyPart(text)
         case {"type": "content_block_start", "content_block": dict(block)}:
-            return ReplyPart(_text_of(block), is_whole=False, has_tool_calls=_is_call(block))
+            return ReplyPart(_text_of(block), has_tool_calls=_is_call(block))
         case {"type": "message", "content": list(content)}:
             blocks = [block for block in content if isinstance(block, dict)]
             text = "".join(map(_text_of, blocks))
             return ReplyPart(text, is_whole=True, has_tool_calls=any(map(_is_call, blocks)))
-    return _NOTHING
+    return ReplyPart()
 
 
 def _text_of(block: JsonObject) -> str:

@@ -3,28 +3,27 @@
 from gateway.wire.formats.responses.items import kind_of
 from gateway.wire.wire_format import JsonObject, ReplyPart
 
-_NOTHING = ReplyPart("", False, False)
-
 
 def find_reply_part(document: JsonObject) -> ReplyPart:
     """Reads a delta, a whole text, item or response in an event, or a whole body."""
     match document:
         case {"type": "response.output_text.delta", "delta": str(text)}:
-            return ReplyPart(text, False, False)
+            return ReplyPart(text)
         case {"type": "response.output_text.done", "text": str(text)}:
-            return ReplyPart(text, True, False)
+            return ReplyPart(text, is_whole=True)
         case {"type": "response.output_item.added" | "response.output_item.done", "item": dict(item)}:
             return _join_items([item])
         case {"response": {"output": list(items)}} | {"object": "response", "output": list(items)}:
             return _join_items(items)
-    return _NOTHING
+    return ReplyPart()
 
 
 def _join_items(items: list[object]) -> ReplyPart:
     """The texts of the messages. Items of any type that ends in `_call` are tool calls."""
     known = [item for item in items if isinstance(item, dict)]
     texts = [text for item in known if kind_of(item) == "message" for text in _list_texts(item)]
-    return ReplyPart("".join(texts), True, any(kind_of(item).endswith("_call") for item in known))
+    has_tool_calls = any(kind_of(item).endswith("_call") for item in known)
+    return ReplyPart("".join(texts), is_whole=True, has_tool_calls=has_tool_calls)
 
 
 def _list_texts(item: JsonObject) -> list[str]:

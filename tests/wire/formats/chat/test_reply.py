@@ -13,27 +13,27 @@ def delta(index: int = 0, **fields: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("document", "expected"),
     [
-        (delta(content="Hello"), ReplyPart("Hello", is_whole=False, has_tool_calls=False)),
-        (delta(role="assistant", content=""), ReplyPart("", is_whole=False, has_tool_calls=False)),
-        (delta(content=None, reasoning_content="hm"), ReplyPart("", is_whole=False, has_tool_calls=False)),
+        (delta(content="Hello"), ReplyPart("Hello")),
+        (delta(role="assistant", content=""), ReplyPart()),
+        (delta(content=None, reasoning_content="hm"), ReplyPart()),
         (
             delta(content=[{"type": "thinking", "text": "hm"}, {"type": "text", "text": "Hello"}]),
-            ReplyPart("Hello", is_whole=False, has_tool_calls=False),
+            ReplyPart("Hello"),
         ),
-        (delta(tool_calls=[{"index": 0}]), ReplyPart("", is_whole=False, has_tool_calls=True)),
-        (delta(function_call={"name": "f"}), ReplyPart("", is_whole=False, has_tool_calls=True)),
-        (delta(content="a", tool_calls=[], function_call=None), ReplyPart("a", False, False)),
+        (delta(tool_calls=[{"index": 0}]), ReplyPart(has_tool_calls=True)),
+        (delta(function_call={"name": "f"}), ReplyPart(has_tool_calls=True)),
+        (delta(content="a", tool_calls=[], function_call=None), ReplyPart("a")),
         (
             {"choices": [{"message": {"content": "Hello"}}]},
-            ReplyPart("Hello", is_whole=True, has_tool_calls=False),
+            ReplyPart("Hello", is_whole=True),
         ),
         (
             {"choices": [{"message": {"content": None, "tool_calls": [{"id": "a"}]}}]},
-            ReplyPart("", is_whole=True, has_tool_calls=True),
+            ReplyPart(is_whole=True, has_tool_calls=True),
         ),
-        ({"choices": []}, ReplyPart("", is_whole=False, has_tool_calls=False)),
-        ({"choices": [{"delta": 1, "message": "odd"}, 7]}, ReplyPart("", False, False)),
-        ({"error": {"message": "no"}}, ReplyPart("", is_whole=False, has_tool_calls=False)),
+        ({"choices": []}, ReplyPart()),
+        ({"choices": [{"delta": 1, "message": "odd"}, 7]}, ReplyPart()),
+        ({"error": {"message": "no"}}, ReplyPart()),
     ],
 )
 def test_a_document_adds_the_text_of_its_first_choice(document: dict[str, Any], expected: ReplyPart) -> None:
@@ -41,5 +41,5 @@ def test_a_document_adds_the_text_of_its_first_choice(document: dict[str, Any], 
 
 
 def test_other_choices_add_tool_calls_but_no_text() -> None:
-    assert find_reply_part(delta(1, content="another")) == ReplyPart("", False, False)
-    assert find_reply_part(delta(1, tool_calls=[{"index": 0}])) == ReplyPart("", False, True)
+    assert find_reply_part(delta(1, content="another")) == ReplyPart()
+    assert find_reply_part(delta(1, tool_calls=[{"index": 0}])) == ReplyPart(has_tool_calls=True)

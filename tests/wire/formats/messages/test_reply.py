@@ -69,8 +69,10 @@ def test_a_whole_message_is_read_too() -> None:
 
 def test_a_tool_call_is_found_in_a_stream_and_in_a_message() -> None:
     assert read_all(stream(begin(0, use()))).has_tool_calls
-    assert find_reply_part({"type": "message", "content": [use()]}) == ReplyPart("", True, True)
-    assert find_reply_part({"type": "ping"}) == ReplyPart("", False, False)
+    assert find_reply_part({"type": "message", "content": [use()]}) == ReplyPart(
+        is_whole=True, has_tool_calls=True
+    )
+    assert find_reply_part({"type": "ping"}) == ReplyPart()
 
 
 @pytest.mark.parametrize(

@@ -40,13 +40,16 @@ def end(kind: str, *output: object, **fields: object) -> dict[str, object]:
 @pytest.mark.parametrize(
     ("document", "said"),
     [
-        ({"type": "response.output_text.delta", "delta": "a"}, ReplyPart("a", False, False)),
-        ({"type": "response.reasoning_summary_text.delta", "delta": "a"}, ReplyPart("", False, False)),
-        ({"type": "response.output_item.done", "item": _MESSAGE}, ReplyPart("So far.", True, False)),
-        ({"type": "response.output_item.added", "item": _CALL}, ReplyPart("", True, True)),
-        (make_response(_THOUGHT, _MESSAGE), ReplyPart("So far.", True, False)),
-        ({"type": "response.created", "response": {"output": []}}, ReplyPart("", True, False)),
-        ({"type": "keepalive"}, ReplyPart("", False, False)),
+        ({"type": "response.output_text.delta", "delta": "a"}, ReplyPart("a")),
+        ({"type": "response.reasoning_summary_text.delta", "delta": "a"}, ReplyPart()),
+        ({"type": "response.output_item.done", "item": _MESSAGE}, ReplyPart("So far.", is_whole=True)),
+        (
+            {"type": "response.output_item.added", "item": _CALL},
+            ReplyPart(is_whole=True, has_tool_calls=True),
+        ),
+        (make_response(_THOUGHT, _MESSAGE), ReplyPart("So far.", is_whole=True)),
+        ({"type": "response.created", "response": {"output": []}}, ReplyPart(is_whole=True)),
+        ({"type": "keepalive"}, ReplyPart()),
     ],
 )
 def test_the_part_of_the_reply_in_one_object(document: Mapping[str, object], said: ReplyPart) -> None:
