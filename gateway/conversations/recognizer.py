@@ -14,7 +14,6 @@ from gateway.core.history.conversation import Conversation, begin_conversation, 
 from gateway.core.history.message import Message
 from gateway.core.history.shared_list import SharedList
 from gateway.lru import Lru
-from gateway.wire.body import Slice
 from gateway.wire.request import RequestBody, message_key, parse_continuation
 from gateway.wire.wire_format import WireFormat
 
@@ -48,18 +47,24 @@ class Received(msgspec.Struct, frozen=True):
         return self.body.raw(len(self.conversation.leading) + position)
 
 
+class _Kept(NamedTuple):
+    received: Received
+    # Its number is listed under this anchor.
+    anchor: Anchor
+
+
 class _Match(NamedTuple):
     """A kept body that begins like a new one."""
 
     number: int
-    received: Received
+    kept: _Kept
     # How many of its messages the new body shares.
     shared: int
 
 
 class Recognizer:
     def __init__(self, bodies_bytes: int, facts_bytes: int, most_bodies: int) -> None:
-        self._bodies: Lru[int, Received] = Lru(bodies_bytes, most_bodies)
+        self._bodies: Lru[int, _Kept] = Lru(bodies_bytes, most_bodies)
         # For bodies that begin differently each time (a clock in the system prompt). Those match no kept body
         # and are read as a whole.
         self._facts: Lru[bytes, Message] = Lru(facts_bytes)
@@ -87,13 +92,13 @@ class Recognizer:
             if not received.body.envelope.is_partial:
                 self._keep(received)
             return received
-        before = match.received
+        before, anchor = match.kept
         received = _read_rest(before, match.shared, data)
         if not _goes_on(received.conversation.chain, before.conversation.chain):
             # Another branch: both are kept. (Clients move cache marks about; that alone is not a branch.)
             self._keep(received)
-        elif _has_same_anchor(received.body.places, before.body.places):
-            self._put(match.number, received)
+        elif _find_anchor(received) == anchor:
+            self._put(match.number, _Kept(received, anchor))
         else:
             self._forget(match.number)
             self._keep(received)
@@ -115,8 +120,9 @@ class Recognizer:
                 candidate = self._bodies.get(number)
                 if candidate is None:
                     continue
-                shared = _count_shared(candidate.body, data)
-                if shared > len(candidate.conversation.leading):
+                before = candidate.received
+                shared = _count_shared(before.body, data)
+                if shared > len(before.conversation.leading):
                     return _Match(number, candidate, shared)
         return None
 
@@ -124,22 +130,23 @@ class Recognizer:
         body = received.body
         if not body.places or body.places[-1].end < 1 << _SMALLEST_ANCHOR:
             return
-        numbers = self._anchors.setdefault(_find_anchor(received), [])
+        anchor = _find_anchor(received)
+        numbers = self._anchors.setdefault(anchor, [])
         numbers.append(self._next_number)
         if len(numbers) > _MOST_CANDIDATES:
             self._bodies.pop(numbers.pop(0))
         self._next_number += 1
-        self._put(self._next_number - 1, received)
+        self._put(self._next_number - 1, _Kept(received, anchor))
 
-    def _put(self, number: int, received: Received) -> None:
-        weight = len(received.body.data) + received.facts_bytes
-        for gone in self._bodies.put(number, received, weight):
-            self._drop_gone(_find_anchor(gone))
+    def _put(self, number: int, kept: _Kept) -> None:
+        weight = len(kept.received.body.data) + kept.received.facts_bytes
+        for gone in self._bodies.put(number, kept, weight):
+            self._drop_gone(gone.anchor)
 
     def _forget(self, number: int) -> None:
-        received = self._bodies.pop(number)
-        if received is not None:
-            self._drop_gone(_find_anchor(received))
+        gone = self._bodies.pop(number)
+        if gone is not None:
+            self._drop_gone(gone.anchor)
 
     def _drop_gone(self, anchor: Anchor) -> None:
         """Takes out the numbers of bodies that are not kept any more."""
@@ -157,19 +164,11 @@ def _goes_on(chain: SharedList[bytes], earlier: SharedList[bytes]) -> bool:
     return len(chain) >= len(earlier) and chain[len(earlier) - 1] == earlier[-1]
 
 
-def _has_same_anchor(places: SharedList[Slice], earlier: SharedList[Slice]) -> bool:
-    """Everything before the anchor's end is shared, so only its power of two may differ."""
-    return places.continues(earlier) and _find_power(places) == _find_power(earlier)
-
-
 def _find_anchor(received: Received) -> Anchor:
-    power = _find_power(received.body.places)
-    return _make_anchor(received.tenant, received.form.name, received.body.data, power)
-
-
-def _find_power(places: SharedList[Slice]) -> int:
-    """The largest power of two inside the messages: every continuation holds the same bytes before it."""
-    return places[-1].end.bit_length() - 1
+    """At the largest power of two inside the messages: every continuation holds the same bytes there."""
+    body = received.body
+    power = body.places[-1].end.bit_length() - 1
+    return _make_anchor(received.tenant, received.form.name, body.data, power)
 
 
 def _make_anchor(tenant: str, form: str, data: bytes, power: int) -> Anchor:
