@@ -33,7 +33,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class _Running:
+class _RunningCompaction:
     """A compaction in progress. key: of the chain up to `covers`."""
 
     owner: str
@@ -51,7 +51,7 @@ class Compactor:
         self._learner = learner
         self._job = job
         self._reporter = reporter
-        self._running: dict[str, _Running] = {}
+        self._running: dict[str, _RunningCompaction] = {}
         self._digesting: dict[str, asyncio.Task[bool]] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
 
@@ -118,7 +118,7 @@ class Compactor:
             return running.task
         key = situation.conversation.chain[cut.covers].hex()
         task = self.spawn(self._job.compact(turn, situation, cut, request))
-        self._running[key] = _Running(turn.owner, key, cut.covers, task)
+        self._running[key] = _RunningCompaction(turn.owner, key, cut.covers, task)
         task.add_done_callback(lambda _: self._running.pop(key, None))
         return task
 
@@ -141,7 +141,7 @@ class Compactor:
         running = self._find_on_chain(turn)
         return running is not None and running.covers <= find_open_group(turn.received.conversation)
 
-    def _find_on_chain(self, turn: Turn) -> _Running | None:
+    def _find_on_chain(self, turn: Turn) -> _RunningCompaction | None:
         conversation = turn.received.conversation
         for running in self._running.values():
             if running.owner == turn.owner and is_on_chain(conversation, running.key, running.covers):

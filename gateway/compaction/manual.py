@@ -28,7 +28,7 @@ from gateway.state.state import State
 
 
 @dataclass(frozen=True, slots=True)
-class _Running:
+class _ManualRun:
     """A manual compaction in progress. key: the chain of the request that it was asked for at."""
 
     key: str
@@ -42,7 +42,7 @@ class ManualCompaction:
         self._compactor = compactor
         self._reporter = reporter
         # By conversation: each has one at a time.
-        self._running: dict[str, _Running] = {}
+        self._running: dict[str, _ManualRun] = {}
 
     def compact(self, turn: Turn, instructions: str) -> "asyncio.Task[ManualOutcome] | None":
         """None if another manual compaction of this conversation is in progress.
@@ -55,7 +55,7 @@ class ManualCompaction:
             return running.task if turn.command is not None and running.key == key else None
         work = self._compact_conversation if turn.command is None else self._run_command
         task = self._compactor.spawn(work(turn, instructions))
-        self._running[turn.conversation_id] = _Running(key, task)
+        self._running[turn.conversation_id] = _ManualRun(key, task)
         task.add_done_callback(lambda _: self._running.pop(turn.conversation_id, None))
         return task
 

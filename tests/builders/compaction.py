@@ -53,20 +53,20 @@ DIGESTING = replace(SUMMARIZING, summary=Summary(method="digest"))
 LIMITS = Limits(context=16_000)
 
 
-class Reply(NamedTuple):
+class ModelReply(NamedTuple):
     status: int
     body: JSON | bytes
 
 
-def say(text: str, finish_reason: str = "stop", **usage: int) -> Reply:
+def say(text: str, finish_reason: str = "stop", **usage: int) -> ModelReply:
     """A chat completion."""
     message = {"role": "assistant", "content": text}
     choice = {"index": 0, "message": message, "finish_reason": finish_reason}
-    return Reply(200, {"choices": [choice], "usage": usage} if usage else {"choices": [choice]})
+    return ModelReply(200, {"choices": [choice], "usage": usage} if usage else {"choices": [choice]})
 
 
-def refuse(status: int, message: str) -> Reply:
-    return Reply(
+def refuse(status: int, message: str) -> ModelReply:
+    return ModelReply(
         status, {"error": {"message": message, "code": "model_not_found" if status == 404 else None}}
     )
 
@@ -74,7 +74,7 @@ def refuse(status: int, message: str) -> Reply:
 class ToyModel:
     """Replies to calls in order, and to all further ones like to the last."""
 
-    def __init__(self, *replies: Reply | Exception) -> None:
+    def __init__(self, *replies: ModelReply | Exception) -> None:
         self._replies = replies or (say("We looked at it and fixed it."),)
         self.requests: list[httpx.Request] = []
 
@@ -117,7 +117,7 @@ class CompactionParts:
 
 @asynccontextmanager
 async def compaction_parts(
-    *replies: Reply | Exception,
+    *replies: ModelReply | Exception,
     hooks: tuple[Hook, ...] = (),
     upstreams: Mapping[str, UpstreamSettings] | None = None,
     store: MemoryStore | None = None,

@@ -13,7 +13,7 @@ from tests.builders.chat import JSON, read, render
 from tests.builders.compaction import (
     SUMMARIZING,
     CompactionParts,
-    Reply,
+    ModelReply,
     compaction_parts,
     make_cut,
     make_situation,
@@ -56,7 +56,7 @@ async def summarize(
     )
 
 
-async def run(*replies: Reply | Exception) -> tuple[CompactionResult, list[JSON]]:
+async def run(*replies: ModelReply | Exception) -> tuple[CompactionResult, list[JSON]]:
     async with compaction_parts(*replies) as parts:
         return await summarize(parts), parts.model.calls
 
@@ -98,7 +98,7 @@ async def test_after_a_prompt_that_was_too_long_the_next_one_is_shorter() -> Non
 
 
 async def test_a_cheaper_model_that_upstream_does_not_serve_gives_way_to_the_conversations_own() -> None:
-    unknown = Reply(
+    unknown = ModelReply(
         404, {"error": {"message": "The model `small` does not exist", "code": "model_not_found"}}
     )
     async with compaction_parts(unknown, say(""), _GOOD) as parts:

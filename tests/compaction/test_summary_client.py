@@ -20,20 +20,14 @@ from gateway.tenants import Tenant
 from gateway.wire.formats.chat import CHAT
 from gateway.wire.wire_format import SummaryRequest
 from tests.builders.chat import make_turn, read, render
-from tests.builders.compaction import Reply, compaction_parts, refuse, say
+from tests.builders.compaction import ModelReply, compaction_parts, refuse, say
+from tests.store.clock import Clock
 
 _MAPPED = replace(Policy(), summary=Summary(model_map=(("toy", "small"),)))
 
 SMALL = ServedModel("t", "a", "small")
 
 _FAMILIES = Summary(model_map=(("*-haiku", None), ("claude-*", "claude-haiku"), ("c*", "other")))
-
-
-class Clock:
-    now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 def turn(policy: Policy = _MAPPED, tenant: str = "t") -> Turn:
@@ -54,9 +48,9 @@ def test_an_unknown_model_is_asked_again_after_an_hour() -> None:
     clock = Clock()
     models = SummaryModels(clock)
     models.note_unknown(turn(), SMALL)
-    clock.now = 3_599.0
+    clock.now += 3_599.0
     assert models.choose(turn(), "a").model == "toy"
-    clock.now = 3_600.0
+    clock.now += 1.0
     assert models.choose(turn(), "a").model == "small"
 
 
@@ -120,7 +114,7 @@ _CALL = SummaryCall(
 )
 
 
-async def ask(*replies: Reply | Exception) -> SummaryReply:
+async def ask(*replies: ModelReply | Exception) -> SummaryReply:
     async with compaction_parts(*replies) as parts:
         return await parts.client.ask(_CALL)
 
@@ -151,13 +145,13 @@ async def test_a_stream_is_read_to_its_end() -> None:
     events = [{"choices": [{"index": 0, "delta": delta}]} for delta in deltas]
     events.append({"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]})
     stream = b"".join(b"data: " + json.dumps(event).encode() + b"\n\n" for event in events)
-    whole = await ask(Reply(200, stream + b"data: [DONE]\n\n"))
+    whole = await ask(ModelReply(200, stream + b"data: [DONE]\n\n"))
     assert (whole.candidate.text, whole.candidate.has_error) == ("A summary.", False)
 
 
 async def test_a_stream_that_breaks_off_is_an_error() -> None:
     event = {"choices": [{"index": 0, "delta": {"content": "A "}}]}
-    cut = await ask(Reply(200, b"data: " + json.dumps(event).encode() + b"\n\n"))
+    cut = await ask(ModelReply(200, b"data: " + json.dumps(event).encode() + b"\n\n"))
     assert cut.candidate.has_error
 
 
@@ -183,7 +177,7 @@ async def test_another_refusal_tells_no_window() -> None:
 async def test_a_model_that_is_not_served_is_told_apart() -> None:
     body = {"error": {"message": "The model `toy` does not exist", "code": "model_not_found"}}
     with pytest.raises(ModelUnknown):
-        await ask(Reply(404, body))
+        await ask(ModelReply(404, body))
 
 
 async def test_a_connection_that_fails_is_named_by_its_error() -> None:
