@@ -22,8 +22,12 @@ def render_stream_error(upstream_body: bytes, status: int) -> bytes:
 
 def make_error(status: int) -> dict[str, object]:
     """For an upstream that gave no error object."""
-    message = f"upstream answered {status} after the stream had begun"
-    return {"error": {"message": message, "type": "upstream_error", "param": None, "code": status}}
+    error = {"message": describe_failure(status), "type": "upstream_error", "param": None, "code": status}
+    return {"error": error}
+
+
+def describe_failure(status: int) -> str:
+    return f"upstream answered {status} after the stream had begun"
 
 
 def parse_error(upstream_body: bytes) -> dict[str, object] | None:

@@ -11,7 +11,7 @@ from gateway.core.errors import RequestRefused
 from gateway.core.history.pivot import Mark, Pivot, list_turns
 from gateway.core.history.transcript import cut_middle
 from gateway.wire.body import parse_raw_fields
-from gateway.wire.errors import parse_error
+from gateway.wire.errors import describe_failure, parse_error
 from gateway.wire.sse import SseEvent, render_event
 from gateway.wire.wire_format import LocalResponse, SummaryRequest
 
@@ -174,6 +174,6 @@ def render_stream_error(upstream_body: bytes, status: int) -> bytes:
     """An upstream's error as an `error` event of a stream: its own error object if it has one."""
     found = parse_error(upstream_body)
     if found is None:
-        message = f"upstream answered {status} after the stream had begun"
-        found = {"error": {"type": _ERROR_TYPES.get(status, "api_error"), "message": message}}
+        kind = _ERROR_TYPES.get(status, "api_error")
+        found = {"error": {"type": kind, "message": describe_failure(status)}}
     return b"event: error\ndata: " + msgspec.json.encode({"type": "error"} | found) + b"\n\n"

@@ -212,9 +212,9 @@ def test_a_summary_ends_without_space_and_is_never_empty() -> None:
         {"role": "user", "content": "c"},
     ]
     conversation = read(render(talk)).conversation
-    for summary, said in (("We looked. \n", "We looked."), ("\t", "(nothing)")):
+    for summary, text in (("We looked. \n", "We looked."), ("\t", "(nothing)")):
         pivot = make_pivot(conversation, 2, summary=summary)
-        assert json.loads(b"[%s]" % render_summary(pivot, "user")) == [{"role": "assistant", "content": said}]
+        assert json.loads(b"[%s]" % render_summary(pivot, "user")) == [{"role": "assistant", "content": text}]
         both = json.loads(b"[%s]" % render_summary(pivot, "assistant"))
         assert both[1:] == [{"role": "user", "content": RESUME}]
 

@@ -38,7 +38,7 @@ def end(kind: str, *output: object, **fields: object) -> dict[str, object]:
 
 
 @pytest.mark.parametrize(
-    ("document", "said"),
+    ("document", "expected"),
     [
         ({"type": "response.output_text.delta", "delta": "a"}, ReplyPart("a")),
         ({"type": "response.reasoning_summary_text.delta", "delta": "a"}, ReplyPart()),
@@ -52,8 +52,8 @@ def end(kind: str, *output: object, **fields: object) -> dict[str, object]:
         ({"type": "keepalive"}, ReplyPart()),
     ],
 )
-def test_the_part_of_the_reply_in_one_object(document: Mapping[str, object], said: ReplyPart) -> None:
-    assert find_reply_part(document) == said
+def test_the_part_of_the_reply_in_one_object(document: Mapping[str, object], expected: ReplyPart) -> None:
+    assert find_reply_part(document) == expected
 
 
 def test_a_text_that_is_sent_repeatedly_counts_once() -> None:

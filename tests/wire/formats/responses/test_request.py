@@ -156,8 +156,8 @@ def test_other_content_has_another_fingerprint(one: JSON, other: JSON) -> None:
 
 
 def test_nothing_up_to_a_compaction_of_the_upstream_is_ever_summarized() -> None:
-    sealed = {"type": "compaction", "encrypted_content": "x"}
-    conversation = converse(_USER, _CALL, _OUTPUT, sealed, _USER, _CALL, _OUTPUT)
+    opaque = {"type": "compaction", "encrypted_content": "x"}
+    conversation = converse(_USER, _CALL, _OUTPUT, opaque, _USER, _CALL, _OUTPUT)
     assert conversation.opening_end == 5
 
 

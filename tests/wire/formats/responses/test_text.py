@@ -50,10 +50,10 @@ def test_reasoning_is_counted_and_never_quoted() -> None:
         "summary": [{"type": "summary_text", "text": "Hm."}],
         "encrypted_content": "x" * 600,
     }
-    said = {"role": "assistant", "content": "Done."}
-    entry = parse_entry(json.dumps(thought).encode() + b"," + json.dumps(said).encode())
+    message = {"role": "assistant", "content": "Done."}
+    entry = parse_entry(json.dumps(thought).encode() + b"," + json.dumps(message).encode())
     assert (entry.text, entry.hidden, entry.media_tokens) == ("Done.", "Hm.", 100)
-    assert "Hm." not in speak(thought, said)
+    assert "Hm." not in speak(thought, message)
 
 
 @pytest.mark.parametrize("kind", [[], {}, 1, None])
