@@ -117,14 +117,14 @@ class _Named(msgspec.Struct, frozen=True):
 
     def record(self, link: _Link, feed: Callable[[SseEvent], StoredResponse | None], event: SseEvent) -> None:
         """Keeps a response once its last event has come, and each of its items that has a name."""
-        answered = feed(event)
-        if answered is None:
+        response = feed(event)
+        if response is None:
             return
-        for name, item in zip(answered.names, answered.items, strict=True):
+        for name, item in zip(response.names, response.items, strict=True):
             if name is not None:
                 self.stored.save_item(self._name(name), item)
-        whole = msgspec.structs.replace(link, items=answered.items)
-        self.stored.save_response(self._name(answered.name), whole)
+        whole = msgspec.structs.replace(link, items=response.items)
+        self.stored.save_response(self._name(response.name), whole)
 
     def _name(self, name: str) -> _Name:
         return _Name(self.tenant, self.upstream, name)

@@ -116,5 +116,5 @@ def bodies(draw: st.DrawFn, min_turns: int = 0, max_turns: int = 6) -> bytes:
 
 
 def read(body: bytes, tenant: str = "t") -> Received:
-    """Read whole: nothing is remembered."""
+    """Read as a whole, by a recognizer that knows nothing."""
     return Recognizer(1 << 20, 1 << 20, 8).recognize(tenant, MESSAGES, body)

@@ -128,5 +128,5 @@ def frames() -> st.SearchStrategy[int]:
 
 
 def read(body: bytes, tenant: str = "t") -> Received:
-    """Read whole: nothing is remembered."""
+    """Read as a whole, by a recognizer that knows nothing."""
     return Recognizer(1 << 20, 1 << 20, 8).recognize(tenant, RESPONSES, body)

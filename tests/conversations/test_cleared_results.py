@@ -57,7 +57,7 @@ def receive(messages: list[JSON], tenant: str = "t") -> Received:
 async def compact(
     state: State, messages: list[JSON], conversation: str = "c", covers: int = _COVERS
 ) -> Pivot:
-    """As after a compaction: the pivot, what is remembered beside it, and a head that was sent with it."""
+    """As after a compaction: the pivot, what is recorded beside it, and a head that was sent with it."""
     received = receive(messages)
     pivot = make_pivot(received.conversation, covers, saved_tokens=5)
     await state.pivots.save(pivot)
@@ -89,7 +89,7 @@ async def ask(state: State, messages: list[JSON], tenant: str = "t") -> Head | N
     return await cleared_results.find(state, received, "s", nearest, _OWN)
 
 
-def is_in_force(state: State, messages: list[JSON], head: Head | None, pivot: Pivot) -> bool:
+def is_active(state: State, messages: list[JSON], head: Head | None, pivot: Pivot) -> bool:
     """Does the head name the same summary, under a key of this conversation?"""
     conversation = receive(messages).conversation
     known = state.pivots.find(head.pivot) if head is not None else None
@@ -106,7 +106,7 @@ async def test_a_client_that_clears_results_keeps_its_pivot_and_its_id(text: str
     pivot = await compact(state, _WHOLE)
     cleared = talk(*[text] * gone, *["one", "two", "three", "four", "five", "six"][gone:])
     head = await ask(state, cleared)
-    assert is_in_force(state, cleared, head, pivot)
+    assert is_active(state, cleared, head, pivot)
     assert head is not None and (head.conversation, head.parent, head.growth_tokens) == ("c", "p", 7.0)
     assert (head.tools, head.prompt_tokens, head.batches) == (_TOOLS, 0, ())
 
@@ -117,7 +117,7 @@ async def test_the_pivot_is_found_after_a_restart_and_the_new_id_names_the_old_o
     state = make_state(store)
     cleared = talk(_CLEARED, _CLEARED, "three", "four", "five", "six")
     head = await ask(state, cleared)
-    assert is_in_force(state, cleared, head, pivot)
+    assert is_active(state, cleared, head, pivot)
     # With other tools than the request's, so that whoever goes on gets an id of its own.
     assert head is not None and (head.conversation, head.tools) == ("c", "")
 
@@ -142,7 +142,7 @@ async def test_a_client_may_clear_more_results_later() -> None:
     for gone in (1, 2, 3):
         cleared = talk(*[_CLEARED] * gone, *["one", "two", "three", "four", "five", "six"][gone:])
         head = await ask(state, cleared)
-        assert is_in_force(state, cleared, head, pivot)
+        assert is_active(state, cleared, head, pivot)
         assert head is not None and head.conversation == "c"
 
 
@@ -153,7 +153,7 @@ async def test_the_id_is_a_new_one_if_two_branches_went_on_from_the_pivot() -> N
     state.heads.save(make_head(other, pivot, "d"))
     cleared = talk(_CLEARED, "two", "three", "four", "five", "six")
     head = await ask(state, cleared)
-    assert is_in_force(state, cleared, head, pivot)
+    assert is_active(state, cleared, head, pivot)
     assert head is not None and (head.conversation, head.tools) == ("c", "")
 
 
@@ -163,7 +163,7 @@ async def test_no_pivot_is_used_if_the_cleared_result_may_be_either_of_two() -> 
     second = await compact(state, talk("one", "other", "three", "four"), "d")
     assert await ask(state, talk("one", _CLEARED, "three", "four", "five")) is None
     cleared = talk(_CLEARED, "other", "three", "four", "five")
-    assert is_in_force(state, cleared, await ask(state, cleared), second)
+    assert is_active(state, cleared, await ask(state, cleared), second)
 
 
 async def test_a_smaller_pivot_is_found_where_the_larger_one_does_not_fit() -> None:
@@ -171,7 +171,7 @@ async def test_a_smaller_pivot_is_found_where_the_larger_one_does_not_fit() -> N
     small = await compact(state, _WHOLE, covers=3)
     await compact(state, _WHOLE, covers=7)
     cleared = talk(_CLEARED, "two", "edited", "four", "five", "six")
-    assert is_in_force(state, cleared, await ask(state, cleared), small)
+    assert is_active(state, cleared, await ask(state, cleared), small)
 
 
 async def test_the_pivot_itself_is_found_if_only_later_results_were_cleared() -> None:
@@ -290,4 +290,4 @@ async def test_an_active_pivot_always_stands_for_the_messages_that_it_covers(
     covers_results = any(now[i]["role"] == "tool" for i in covered)
     is_cleared = any(one["role"] == "tool" and one["content"] == _CLEARED for one in now)
     assert (head is not None) == (covers_results and is_cleared and at not in covered)
-    assert head is None or is_in_force(state, now, head, pivot)
+    assert head is None or is_active(state, now, head, pivot)

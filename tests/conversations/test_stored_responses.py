@@ -83,7 +83,7 @@ def test_a_response_of_one_tenant_is_unknown_to_another() -> None:
 
 
 def test_a_response_of_one_upstream_is_unknown_to_another() -> None:
-    """It would have to refuse the name, and cannot read what the other one sealed."""
+    """It would have to refuse the name, and cannot read what the other one encrypted."""
     memory = make_memory(1 << 20)
     answer(memory, _FIRST, "a")
     for body in (go_on("a"), b'{"input":[{"type":"item_reference","id":"msg_a"}]}'):
@@ -134,8 +134,8 @@ def test_an_opaque_item_is_not_a_name_and_is_not_written_out() -> None:
         return None
 
     history = replace(STORED_HISTORY, expand=expand)
-    sealed = b'{"input":[{"type":"compaction","encrypted_content":"x"}]}'
+    opaque = b'{"input":[{"type":"compaction","encrypted_content":"x"}]}'
     named = b'{"input":[{"type":"item_reference","id":"rs_1"}]}'
-    for body in (sealed, named):
+    for body in (opaque, named):
         make_memory(1 << 20).write_out(make_recognizer().recognize("t", RESPONSES, body), history, "u")
     assert expanded == [named]
