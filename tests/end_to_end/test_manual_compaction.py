@@ -103,7 +103,7 @@ async def test_a_conversation_whose_body_is_no_longer_in_memory_is_compacted_at_
     assert _RESUME not in texts_of(after)
 
 
-async def test_a_postponed_compaction_survives_a_restart(tmp_path: Path) -> None:
+async def test_a_scheduled_compaction_survives_a_restart(tmp_path: Path) -> None:
     session, other = make_session(16, 3), make_session(2, 4)
     async with ToyUpstream() as toy:
         settings = make_settings(toy, store=f"disk:{tmp_path}", more=ADMIN + "cache: {bodies: 1}\n")

@@ -64,7 +64,7 @@ def hook_settings(*ports: int, timeout: float = 5, name: str = "pre_compact") ->
     return f"{ADMIN}hooks: {{{name}: [{', '.join(targets)}]}}\n"
 
 
-async def compact_by_hand(gateway: RunningGateway, toy: ToyUpstream, instructions: str = "") -> list[str]:
+async def compact_manually(gateway: RunningGateway, toy: ToyUpstream, instructions: str = "") -> list[str]:
     """Returns the plans of the two requests after the compaction."""
     session = make_session(14, 3)
     before = await run_session(session, gateway.base_url, toy, pace=Pace(first=0, last=12))

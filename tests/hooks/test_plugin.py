@@ -8,7 +8,7 @@ import pytest
 from gateway.core.errors import HookFailed
 from gateway.hooks import HookReply, PreCompact, SessionStart
 from gateway.hooks.plugin import Plugin, load_plugins
-from tests.hooks.listener import ADMIN, compact_by_hand
+from tests.hooks.listener import ADMIN, compact_manually
 from tests.toy.gateway import make_settings, running_gateway
 from tests.toy.running import wait_until
 from tests.toy.upstream import ToyUpstream
@@ -39,7 +39,7 @@ async def test_installed_plugins_are_asked_and_broken_ones_are_left_out(
     _install(tmp_path, code)
     monkeypatch.syspath_prepend(str(tmp_path))
     async with ToyUpstream() as toy, running_gateway(make_settings(toy, more=ADMIN)) as gateway:
-        assert await compact_by_hand(gateway, toy) == ["pivot", "pivot"]
+        assert await compact_manually(gateway, toy) == ["pivot", "pivot"]
         await wait_until(lambda: "hook session_start toy: ValueError" in caplog.text)
     assert b"Trigger was manual" in toy.summaries[0].body
     assert "hook broken cannot be loaded: AttributeError" in caplog.text

@@ -7,7 +7,7 @@ import json
 import pytest
 from aiohttp import web
 
-from tests.hooks.listener import Responding, compact_by_hand, hook_settings, listening, responding
+from tests.hooks.listener import Responding, compact_manually, hook_settings, listening, responding
 from tests.toy.agent import Shape, make_session
 from tests.toy.gateway import make_settings, running_gateway
 from tests.toy.running import run_session, wait_until
@@ -21,7 +21,7 @@ async def test_a_webhook_gets_the_documented_fields_and_a_signature() -> None:
         listening(responding()) as hook,
         running_gateway(make_settings(toy, more=hook_settings(hook.port))) as gateway,
     ):
-        assert await compact_by_hand(gateway, toy, "Keep names.") == ["pivot", "pivot"]
+        assert await compact_manually(gateway, toy, "Keep names.") == ["pivot", "pivot"]
     (heard,) = hook.heard
     assert heard.pop("pre_tokens") > 5_000 and len(heard.pop("conversation")) == 16
     assert heard.pop("tenant").startswith("key:")
@@ -42,7 +42,7 @@ async def test_webhooks_add_context_change_instructions_and_replace_the_prompt_i
         listening(second) as two,
         running_gateway(make_settings(toy, more=hook_settings(one.port, two.port))) as gateway,
     ):
-        assert await compact_by_hand(gateway, toy, "Keep names.") == ["pivot", "pivot"]
+        assert await compact_manually(gateway, toy, "Keep names.") == ["pivot", "pivot"]
     assert two.heard[0]["custom_instructions"] == "Keep colours."
     asked = json.loads(toy.summaries[0].body)["messages"][-1]["content"]
     # The prompt replaces the usual one; the rest follows it.
@@ -56,7 +56,7 @@ async def test_after_a_veto_of_a_manual_compaction_no_model_is_called() -> None:
         listening(responding(veto=True)) as hook,
         running_gateway(make_settings(toy, more=hook_settings(hook.port))) as gateway,
     ):
-        assert await compact_by_hand(gateway, toy) == ["passthrough", "passthrough"]
+        assert await compact_manually(gateway, toy) == ["passthrough", "passthrough"]
     assert toy.summaries == [] and len(hook.heard) == 1
 
 
@@ -94,7 +94,7 @@ async def test_a_failing_webhook_is_ignored_and_logged(
         listening(respond, delay_seconds) as hook,
         running_gateway(make_settings(toy, more=hook_settings(hook.port, timeout=0.3))) as gateway,
     ):
-        assert await compact_by_hand(gateway, toy) == ["pivot", "pivot"]
+        assert await compact_manually(gateway, toy) == ["pivot", "pivot"]
     assert len(hook.bodies) == 1 and logged in caplog.text
     # The path may hold a secret, too.
     assert "s3cret" not in caplog.text and "key=1" not in caplog.text
@@ -102,7 +102,7 @@ async def test_a_failing_webhook_is_ignored_and_logged(
 
 async def test_an_unreachable_webhook_is_ignored() -> None:
     async with ToyUpstream() as toy, running_gateway(make_settings(toy, more=hook_settings(1))) as gateway:
-        assert await compact_by_hand(gateway, toy) == ["pivot", "pivot"]
+        assert await compact_manually(gateway, toy) == ["pivot", "pivot"]
 
 
 async def test_after_a_compaction_the_webhook_is_told_of_the_session_start() -> None:
@@ -111,7 +111,7 @@ async def test_after_a_compaction_the_webhook_is_told_of_the_session_start() -> 
         listening(responding()) as hook,
         running_gateway(make_settings(toy, more=hook_settings(hook.port, name="session_start"))) as gateway,
     ):
-        await compact_by_hand(gateway, toy)
+        await compact_manually(gateway, toy)
         await wait_until(lambda: bool(hook.bodies))
     (heard,) = hook.heard
     assert (heard["hook"], heard["source"], heard["trigger"]) == ("session_start", "compact", "manual")

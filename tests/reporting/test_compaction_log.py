@@ -171,10 +171,10 @@ async def test_prunings_and_manual_compactions_are_logged_too() -> None:
         run = await run_session(make_session(12, 3), gateway.base_url, toy)
         await compact(gateway, run)
         entries = await read_log(gateway, run)
-    *prunings, by_hand = entries
+    *prunings, manual = entries
     assert prunings and {entry["kind"] for entry in prunings} == {"prune"}
     assert all(entry["pre_tokens"] > entry["post_tokens"] and entry["messages"] for entry in prunings)
-    assert (by_hand["trigger"], by_hand["reason"], by_hand["outcome"]) == ("manual", "manual", "done")
+    assert (manual["trigger"], manual["reason"], manual["outcome"]) == ("manual", "manual", "done")
 
 
 async def test_a_manual_compaction_with_nothing_to_fold_is_logged() -> None:
