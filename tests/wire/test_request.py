@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from gateway.core.errors import Unreadable
 from gateway.wire.formats.chat.request import parse_body, parse_message
-from gateway.wire.request import RequestBody, message_key, parse_continuation
+from gateway.wire.request import RequestBody, message_key, parse_continuation, split_request
 from tests.builders.chat import JSON, bodies, conversations, frames, render, render_message
 
 _USER: JSON = {"role": "user", "content": "Look."}
@@ -30,7 +30,7 @@ def _list_raw_fields(body: RequestBody) -> list[bytes]:
 
 
 def parse(fields: str) -> RequestBody:
-    """Parses the fields before and behind the messages; both must give the same."""
+    """Parses the fields before and after the messages; both must give the same."""
     front = parse_body(b"{" + fields.encode() + b',"messages":[{"role":"user"}]}')
     back = parse_body(b'{"messages":[{"role":"user"}],' + fields.encode() + b"}\n")
     assert _list_raw_fields(front) == _list_raw_fields(back)
@@ -114,3 +114,26 @@ def test_a_body_with_another_envelope_is_not_a_continuation(tail: bytes) -> None
     before = parse_body(start + b'],"model":"a"}')
     with pytest.raises(Unreadable):
         parse_continuation(before, 1, start + tail)
+
+
+def split_pairs(data: bytes) -> RequestBody:
+    """In this format, an item that begins with `+` is part of the message before."""
+    return split_request(
+        data,
+        "items",
+        lambda fields: fields.make_common_envelope(),
+        lambda before, after: after.startswith(b'"+'),
+    )
+
+
+def test_items_that_belong_together_are_one_message() -> None:
+    body = split_pairs(b'{"items":["a", "+b","+c" ,"d"]}')
+    assert [body.raw(index) for index in range(len(body.places))] == [b'"a", "+b","+c"', b'"d"']
+
+
+def test_new_items_of_the_last_message_are_not_a_continuation() -> None:
+    before = split_pairs(b'{"items":["a"]}')
+    grown = parse_continuation(before, 1, b'{"items":["a","b","+c"]}')
+    assert [grown.raw(index) for index in range(len(grown.places))] == [b'"a"', b'"b","+c"']
+    with pytest.raises(Unreadable):
+        parse_continuation(before, 1, b'{"items":["a","+b"]}')

@@ -262,7 +262,8 @@ def test_deep_and_wide_errors_stay_bounded() -> None:
     for _ in range(200):
         deep = {"error": deep}
     wide = {"errors": [{"message": f"m{i}"} for i in range(10_000)]}
-    assert len(parse_refusal(400, _json(wide)).texts) <= 24  # type: ignore[union-attr]
+    found = parse_refusal(400, _json(wide))
+    assert found is not None and len(found.texts) <= 24
     assert parse_refusal(400, _json(deep)) is not None
     assert parse_refusal(400, b"[" * 1_000_000) is not None
     huge = parse_refusal(400, b"x" * 10_000_000)
