@@ -227,7 +227,9 @@ def build_pipeline(
     rewriter = Rewriter(cache.facts_bytes)
     learner = planning.learner
     sender = Sender(settings, rewriter, relay, compactor, foundation.registry, learner)
-    planning_step = PlanningStep(settings, planner, compactor, compaction.job, compaction.manual)
+    planning_step = PlanningStep(
+        settings, planner, compactor, compaction.job, compaction.manual, foundation.state.tasks
+    )
     proxy = Proxy(
         settings=settings,
         admission=Admission(Tenancy(settings), Upstreams(settings)),

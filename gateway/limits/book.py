@@ -64,14 +64,19 @@ class LimitsBook:
         # Models without known limits that the log has named.
         self._logged: Lru[tuple[str, str], None] = Lru(_KNOWN_BYTES)
 
+    def find(self, served: ServedModel) -> Limits | None:
+        """In memory alone; None if it is time to ask the sources, for the first time or again."""
+        known = self._known.get(served)
+        return known[0] if known is not None and self._clock() < known[1] else None
+
     async def load(self, served: ServedModel) -> Limits:
         """From memory without suspending; every few minutes the sources are asked again.
 
         Limits that no source knows are unset: an unknown window counts as unlimited and is never guessed.
         """
-        known = self._known.get(served)
-        if known is not None and self._clock() < known[1]:
-            return known[0]
+        known = self.find(served)
+        if known is not None:
+            return known
         if len(served.model) > _LONGEST_NAME:
             # A rule for every model still holds.
             return self._find_configured(served.upstream, "")

@@ -10,6 +10,7 @@ from aiohttp import hdrs
 
 from gateway.core.errors import RequestRefused
 from gateway.core.history.purpose import find_label, is_agent
+from gateway.core.limits.model_limits import BETA_HEADER
 from gateway.downstream.request import HeadKey, RequestHead
 from gateway.headers import X_GATEWAY_BYPASS, RawHeaders, UpstreamHead, make_upstream_headers
 from gateway.lru import Lru
@@ -40,6 +41,8 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
     session: str | None
     # Whether the headers name a sub-agent.
     is_agent: bool
+    # Whether the headers select beta features, one of which is a longer window.
+    has_betas: bool
     # Whether the response only tells how many tokens the request holds.
     is_count: bool
 
@@ -89,5 +92,6 @@ class Admission:
             form=counted or (find_format(path) if is_understood else None),
             session=find_label(headers.items()),
             is_agent=is_agent(headers),
+            has_betas=BETA_HEADER in headers,
             is_count=counted is not None,
         )

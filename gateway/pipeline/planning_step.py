@@ -18,6 +18,7 @@ from gateway.downstream.responder import Responder
 from gateway.headers import X_GATEWAY_CONVERSATION
 from gateway.planning.planner import Planner
 from gateway.settings import Settings
+from gateway.state.tasks import Tasks
 
 # A second digest would only quote less of the same messages.
 _MOST_DIGESTS: Final = 1
@@ -65,16 +66,19 @@ class PlanningStep:
         compactor: Compactor,
         job: CompactionJob,
         manual: ManualCompaction,
+        tasks: Tasks,
     ) -> None:
         self._shows_headers = settings.response_headers
         self._planner = planner
         self._compactor = compactor
         self._job = job
         self._manual = manual
+        self._tasks = tasks
 
     async def plan(self, turn: Turn, budget: WaitBudget, client: Responder) -> Plan:
         """At once far below the thresholds; near them by measured sizes."""
-        self._manual.resume(turn)
+        if turn.head is not None and turn.head.key in self._tasks.waiting:
+            self._manual.resume(turn)
         plan = await self._planner.plan_unmeasured(turn)
         return plan if plan is not None else await self.plan_measured(turn, budget, client)
 

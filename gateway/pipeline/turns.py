@@ -33,8 +33,17 @@ _GROWTH_STEP_TOKENS: Final = 64
 # A few thousand entries each.
 _THRESHOLDS_BYTES: Final = 1 << 21
 _THRESHOLDS_WEIGHT_BYTES: Final = 500
-_SCOPES_BYTES: Final = 1 << 18
-_SCOPE_WEIGHT_BYTES: Final = 500
+_SETTINGS_BYTES: Final = 1 << 21
+_SETTING_WEIGHT_BYTES: Final = 700
+
+
+class _Setting(msgspec.Struct, frozen=True):
+    """What is the same for all requests of a conversation, until its tools or its leading block change."""
+
+    policy: Policy
+    # See Turn.
+    scope: str
+    served: ServedModel
 
 
 class _Recognized(msgspec.Struct, frozen=True):
@@ -43,8 +52,7 @@ class _Recognized(msgspec.Struct, frozen=True):
     received: Received
     # See Turn.
     on_event: OnEvent | None
-    policy: Policy
-    scope: str
+    setting: _Setting
     # The nearest known one.
     head: Head | None
 
@@ -75,7 +83,7 @@ class TurnBuilder:
         self._discovery = discovery
         self._state = state
         self._thresholds: Lru[tuple[int | str | None, ...], Thresholds | None] = Lru(_THRESHOLDS_BYTES)
-        self._scopes: Lru[tuple[str | bytes, ...], str] = Lru(_SCOPES_BYTES)
+        self._settings: Lru[tuple[str | bytes | bool, ...], _Setting] = Lru(_SETTINGS_BYTES)
 
     async def build(self, route: Route, body: ReceivedBody) -> Turn | None:
         """None for a body that cannot be understood: not of the format, or without a part of its history."""
@@ -84,7 +92,7 @@ class TurnBuilder:
             return None
         received = recognized.received
         purpose = _choose_purpose(received, is_agent=route.is_agent)
-        command = find_command(received) if recognized.policy.commands else None
+        command = find_command(received) if recognized.setting.policy.commands else None
         branch = self._choose_branch(recognized.head, received, purpose, command)
         return await self._make_turn(route, body.raw, recognized, branch)
 
@@ -98,21 +106,19 @@ class TurnBuilder:
         return await self._make_turn(route, body.raw, recognized, branch)
 
     async def _recognize(self, route: Route, data: bytes) -> _Recognized | None:
-        upstream = route.upstream.name
         try:
             received, on_event = self._read(route, data)
         except Unreadable:
             return None
-        envelope, conversation = received.body.envelope, received.conversation
-        if envelope.is_partial:
+        if received.body.envelope.is_partial:
             # A part of the history lies upstream.
             return None
-        policy = self._policies.choose(route.tenant, upstream, envelope.model)
-        scope = self._choose_scope(upstream, received)
-        head = self._state.heads.find(conversation, scope)
+        setting, conversation = self._choose_setting(route, received), received.conversation
+        head = self._state.heads.find(conversation, setting.scope)
         if _lacks_replies(conversation, head):
-            head = await self._search_head(received, scope, head, policy.pruning.placeholder)
-        return _Recognized(received, on_event, policy, scope, head)
+            placeholder = setting.policy.pruning.placeholder
+            head = await self._search_head(received, setting.scope, head, placeholder)
+        return _Recognized(received, on_event, setting, head)
 
     def _read(self, route: Route, data: bytes) -> tuple[Received, OnEvent | None]:
         """Only some formats let a request name earlier responses instead of repeating them."""
@@ -138,9 +144,11 @@ class TurnBuilder:
     async def _make_turn(
         self, route: Route, raw_body: bytes, recognized: _Recognized, branch: _Branch
     ) -> Turn:
-        received, policy = recognized.received, recognized.policy
-        limits = await self._load_limits(route, received)
-        head = self._state.pivots.apply_manual(branch.conversation_id, received.conversation, recognized.head)
+        received, setting, head = recognized.received, recognized.setting, recognized.head
+        policy, pivots = setting.policy, self._state.pivots
+        limits = await self._load_limits(route, setting.served)
+        if branch.conversation_id in pivots.manual:
+            head = pivots.apply_manual(branch.conversation_id, received.conversation, head)
         growth = head.growth_tokens if head is not None else 0.0
         return Turn(
             tenant=route.tenant,
@@ -152,7 +160,7 @@ class TurnBuilder:
             policy=policy,
             limits=limits,
             thresholds=self._choose_thresholds(policy, limits, received, growth, branch.purpose),
-            scope=recognized.scope,
+            scope=setting.scope,
             head=head,
             conversation_id=branch.conversation_id,
             parent_id=branch.parent_id,
@@ -162,24 +170,38 @@ class TurnBuilder:
             on_event=recognized.on_event,
         )
 
-    async def _load_limits(self, route: Route, received: Received) -> Limits:
-        """Now and then this makes the gateway ask the upstream for its list of models."""
-        owner, upstream, model = received.tenant, route.upstream, received.body.envelope.model
-        is_long = has_long_window(model, route.raw_headers)
-        limits = await self._limits.load(ServedModel(owner, upstream.name, model, is_long))
-        self._discovery.notice(owner, upstream, model, route.raw_headers)
+    async def _load_limits(self, route: Route, served: ServedModel) -> Limits:
+        """Every few minutes they are looked up again; it may be time to ask the upstream for its list."""
+        limits = self._limits.find(served)
+        if limits is None:
+            self._discovery.notice(served.owner, route.upstream, served.model, route.raw_headers)
+            limits = await self._limits.load(served)
         return limits
 
-    def _choose_scope(self, upstream: str, received: Received) -> str:
-        """Kept: it only changes when the tools or the leading block do."""
-        envelope = received.body.envelope
+    def _choose_setting(self, route: Route, received: Received) -> _Setting:
+        """Kept under everything that it depends on."""
+        envelope, upstream = received.body.envelope, route.upstream.name
+        model, tools, system = envelope.model, envelope.tools, envelope.system
+        is_long = route.has_betas and has_long_window(model, route.raw_headers)
         leading = [message.fingerprint for message in received.conversation.leading]
-        key: tuple[str | bytes, ...] = (upstream, envelope.model, envelope.tools, envelope.system, *leading)
-        scope = self._scopes.get(key)
-        if scope is None:
-            scope = fingerprint_scope(upstream, envelope.model, [envelope.system, *leading], envelope.tools)
-            self._scopes.put(key, scope, _SCOPE_WEIGHT_BYTES + 80 * len(leading) + len(envelope.model))
-        return scope
+        key: tuple[str | bytes | bool, ...] = (
+            received.tenant,
+            upstream,
+            model,
+            is_long,
+            tools,
+            system,
+            *leading,
+        )
+        setting = self._settings.get(key)
+        if setting is None:
+            setting = _Setting(
+                policy=self._policies.choose(route.tenant, upstream, model),
+                scope=fingerprint_scope(upstream, model, [system, *leading], tools),
+                served=ServedModel(received.tenant, upstream, model, is_long),
+            )
+            self._settings.put(key, setting, _SETTING_WEIGHT_BYTES + 80 * len(leading) + len(model))
+        return setting
 
     def _choose_thresholds(
         self, policy: Policy, limits: Limits, received: Received, growth: float, purpose: Purpose

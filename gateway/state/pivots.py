@@ -24,7 +24,7 @@ class Pivots:
         # Rarely needed, so they are not held in memory.
         self._result_hashes = RecordStore(ResultHashesRecord, "outline", storage)
         # Manual pivots that no request has been sent with yet, by branch.
-        self._manual: Lru[str, Pivot] = Lru(storage.max_bytes)
+        self.manual: Lru[str, Pivot] = Lru(storage.max_bytes)
         # Branches already looked up in the store, with the eviction count at that time; after a later
         # eviction, look again.
         self._searched: Lru[tuple[str, str], int] = Lru(_SEARCHED_BYTES)
@@ -83,18 +83,18 @@ class Pivots:
 
         head: the newest one that the pivot was made for. It is saved with the pivot, for after a restart.
         """
-        self._manual.put(branch, pivot, _weigh_pivot(pivot))
+        self.manual.put(branch, pivot, _weigh_pivot(pivot))
         if head is not None:
             self._heads.save(_with_pivot(head, pivot))
 
     def apply_manual(self, branch: str, conversation: Conversation, head: Head | None) -> Head | None:
         """The head, with the manual pivot of the branch unless it names that one or a later one already."""
-        made = self._manual.peek(branch)
+        made = self.manual.peek(branch)
         if made is None or head is None or not is_on_chain(conversation, made.key, made.covers):
             return head
         known = self.find(head.pivot)
         if known is not None and known.covers >= made.covers:
-            self._manual.pop(branch)
+            self.manual.pop(branch)
             return head
         return _with_pivot(head, made)
 

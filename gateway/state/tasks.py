@@ -18,7 +18,7 @@ class Tasks:
         self._markers = RecordStore(Marker, "marker", storage)
         self._commands = RecordStore(Compacted, "command", storage)
         # Markers that the next request of their chain takes, by that chain.
-        self._waiting: Lru[str, Marker] = Lru(_WAITING_BYTES)
+        self.waiting: Lru[str, Marker] = Lru(_WAITING_BYTES)
 
     def save_marker(self, marker: Marker) -> None:
         """For a compaction that this process is about to do. Only a later process finds it."""
@@ -39,7 +39,7 @@ class Tasks:
 
     def take_marker(self, key: str) -> Marker | None:
         """The marker that waits at this chain. It is dropped; the caller does what it stands for."""
-        marker = self._waiting.pop(key)
+        marker = self.waiting.pop(key)
         if marker is not None:
             self.drop_marker(key)
         return marker
@@ -56,4 +56,4 @@ class Tasks:
 
     def _wait(self, marker: Marker) -> None:
         weight_bytes = _MARKER_WEIGHT_BYTES + 4 * len(marker.instructions)
-        self._waiting.put(marker.key, marker, weight_bytes)
+        self.waiting.put(marker.key, marker, weight_bytes)

@@ -12,7 +12,7 @@ _SMALLEST_TOKENS: Final = 256
 _LARGEST_TOKENS: Final = 100_000_000
 # A beta flag selects a window of this size on Sonnet models (003, docs/sources.md).
 _LONG_WINDOW_TOKENS: Final = 1_000_000
-_BETA_HEADER: Final = b"anthropic-beta"
+BETA_HEADER: Final = "anthropic-beta"
 _LONG_WINDOW_FLAG: Final = b"context-1m-2025-08-07"
 _LONG_WINDOW_FAMILY: Final = "sonnet"
 # claude-3-5-sonnet, claude-3.7-sonnet and sonnet-3.5 have 200K, whatever a header says.
@@ -110,5 +110,5 @@ def has_long_window(model: str, headers: Iterable[tuple[bytes, bytes]]) -> bool:
     return any(
         _LONG_WINDOW_FLAG in [flag.strip() for flag in value.split(b",")]
         for name, value in headers
-        if len(name) == len(_BETA_HEADER) and name.lower() == _BETA_HEADER
+        if name.lower() == BETA_HEADER.encode()
     )
