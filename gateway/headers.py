@@ -64,11 +64,11 @@ class ResponseHead:
         self.status = status
         self.reason = reason
         self._fields = fields
-        self._own_lines: list[bytes] = []
+        self._own: dict[str, str] = {}
 
     def has(self, name: bytes) -> bool:
         """name: in lower case."""
-        return name in [field for field, _ in self._fields]
+        return name in dict(self._fields)
 
     def drop(self, name: bytes) -> None:
         """name: in lower case."""
@@ -76,12 +76,14 @@ class ResponseHead:
 
     def add(self, headers: Mapping[str, str]) -> None:
         """Adds headers of the gateway's own, before all others. `has` and `drop` do not see them."""
-        self._own_lines += [_make_line(f"{name}: {value}") for name, value in headers.items()]
+        self._own.update(headers)
 
     def render(self, version: tuple[int, int]) -> bytes:
         """Status line, header lines and the empty line."""
-        status_line = _make_line(f"HTTP/{version[0]}.{version[1]} {self.status} {self.reason}")
-        return b"".join([status_line, *self._own_lines, *[line for _, line in self._fields], b"\r\n"])
+        texts = [f"HTTP/{version[0]}.{version[1]} {self.status} {self.reason}"]
+        for name, value in self._own.items():
+            texts.append(f"{name}: {value}")
+        return b"".join([*_make_lines(texts), *[line for _, line in self._fields], b"\r\n"])
 
 
 def make_response_head(status: int, reason: str, raw: RawHeaders) -> ResponseHead:
@@ -96,7 +98,8 @@ def make_response_head(status: int, reason: str, raw: RawHeaders) -> ResponseHea
 
 
 def make_fields(headers: Mapping[str, str]) -> list[Field]:
-    return [(name.lower().encode(), _make_line(f"{name}: {value}")) for name, value in headers.items()]
+    names = [name.lower().encode() for name in headers]
+    return list(zip(names, _make_lines([f"{name}: {value}" for name, value in headers.items()]), strict=True))
 
 
 class UpstreamHead:
@@ -169,9 +172,12 @@ def make_upstream_headers(raw: RawHeaders, upstream: UpstreamSettings, path: str
 
 def _find_connection_options(raw: RawHeaders) -> frozenset[bytes]:
     """Names, in lower case, that the sender lists in `Connection` as hop-by-hop (RFC 9110 §7.6.1)."""
-    options = b",".join([value for name, value in raw if name.lower() == b"connection"])
-    return frozenset([option.strip() for option in options.lower().split(b",")])
+    options: frozenset[bytes] = frozenset()
+    for name, value in raw:
+        if name.lower() == b"connection":
+            options |= {option.strip() for option in value.lower().split(b",")}
+    return options
 
 
-def _make_line(text: str) -> bytes:
-    return text.encode("utf-8", "surrogateescape").translate(_CONTROL_AS_SPACE) + b"\r\n"
+def _make_lines(texts: list[str]) -> list[bytes]:
+    return [text.encode("utf-8", "surrogateescape").translate(_CONTROL_AS_SPACE) + b"\r\n" for text in texts]

@@ -39,7 +39,7 @@ class RequestHead(msgspec.Struct, frozen=True):
     @property
     def head_key(self) -> HeadKey:
         """Equal for requests that differ in the length of their bodies only, also across connections."""
-        lines = [b"%b:%b" % pair for pair in self.raw_headers if pair[0].lower() != _LENGTH]
+        lines = [b":".join(pair) for pair in self.raw_headers if pair[0].lower() != _LENGTH]
         return self.method, self.target, b"\n".join(lines)
 
 

@@ -38,10 +38,9 @@ class Heads:
         """The head in memory nearest to the end of the chain. Of several at one place it is the one of this
         scope, else the newest.
         """
-        chain = conversation.chain
-        for position in range(len(chain) - 1, 0, -1):
-            heads = self._held.get(chain[position].hex())
-            if heads:
+        for key in reversed(conversation.chain):
+            heads = self._held.get(key.hex())
+            if heads is not None:
                 return _choose(heads, scope)
         return None
 

@@ -53,6 +53,9 @@ class SharedList(Sequence[T], Generic[T]):
     def __iter__(self) -> Iterator[T]:
         return islice(self._items, self._length)
 
+    def __reversed__(self) -> Iterator[T]:
+        return islice(reversed(self._items), len(self._items) - self._length, None)
+
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Sequence) and self._items[: self._length] == list(other)
 
