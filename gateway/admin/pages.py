@@ -112,7 +112,7 @@ class AdminPages:
 
     async def _list_originals(self, request: web.Request) -> web.Response:
         identity = request.match_info["id"]
-        listing = await self._sources.originals.list(identity, _MAX_ORIGINALS)
+        listing = await self._sources.originals.load_lists(identity, _MAX_ORIGINALS)
         if not listing.lists and self._registry.find(identity) is None:
             return _respond_unknown()
         taken = [_describe_removed(removed) for removed in listing.lists]
@@ -120,7 +120,7 @@ class AdminPages:
         return web.Response(body=page, content_type="application/json")
 
     async def _show_original(self, request: web.Request) -> web.Response:
-        raw = await self._sources.originals.read(request.match_info["id"], request.match_info["digest"])
+        raw = await self._sources.originals.load(request.match_info["id"], request.match_info["digest"])
         if raw is None:
             return web.json_response({"error": "no such original of this conversation is kept"}, status=404)
         return web.Response(body=raw, content_type="application/json", headers=_PRIVATE)

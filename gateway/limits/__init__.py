@@ -1,0 +1,1 @@
+"""What models can hold: gathered from settings, model lists, refusals and a bundled table."""

@@ -144,14 +144,14 @@ class OriginalsArchive:
 
     # Reading. What is absent, expired or damaged is left out, or None.
 
-    async def list(self, conversation_id: str, most_messages: int) -> Listing:
+    async def load_lists(self, conversation_id: str, most_messages: int) -> Listing:
         """The newest list first, and that one in any case; the others as long as they hold no more than
         most_messages together.
         """
         found = await self._store.scan(_list_prefix(conversation_id))
         return await asyncio.to_thread(_choose_newest, found, most_messages)
 
-    async def read(self, conversation_id: str, digest: str) -> bytes | None:
+    async def load(self, conversation_id: str, digest: str) -> bytes | None:
         """An original of this conversation; those of other conversations are not returned."""
         found = await self._store.scan(_list_prefix(conversation_id))
         owner = await asyncio.to_thread(_find_owner, found, digest)

@@ -73,13 +73,13 @@ class Reader:
             return None
         try:
             record = self._volume.read(key, now)
-            payload = parse_record(key, record) if record is not None else None
-        except ValueError:
-            record, payload = b"", None
         except StoreError as error:
             self._detach(self._volume, error)
             return None
-        if record is not None and payload is None:
+        if record is None:
+            return None
+        payload = parse_record(key, record)
+        if payload is None:
             self._warn("a damaged record counts as absent", key.partition(":")[0])
         return payload
 

@@ -75,12 +75,14 @@ class BytesDisk(diskcache.Disk):  # type: ignore[misc]  # the base class is unty
         return 0, MODE_RAW, None, value
 
     def fetch(self, mode: object, filename: object, value: object, read: bool) -> bytes:
-        """Raises ValueError for a row that `store` does not write, OSError if a file is gone."""
+        """Empty for a row that `store` does not write; that is never a whole record. Raises OSError if a file
+        is gone.
+        """
         if mode == MODE_RAW and type(value) is bytes and not read:
             return value
         if mode == MODE_BINARY and _is_file_name(filename) and not read:
             return (self._root / filename).read_bytes()
-        raise ValueError("a row that holds anything but bytes is refused")
+        return b""
 
     def remove(self, file_path: object) -> None:
         if _is_file_name(file_path):
@@ -108,7 +110,7 @@ class Volume:
         return self._identity is not None and _read_identity(self._database) == self._identity
 
     def read(self, key: str, now: float) -> bytes | None:
-        """The record as it was written. Raises ValueError for a row that this program did not write."""
+        """The record as it was written; it may be damaged. None if it is absent or has expired."""
         with mapped_errors():
             record, expires_at = self._cache.get(key, default=None, expire_time=True)
         is_expired = expires_at is not None and expires_at <= now

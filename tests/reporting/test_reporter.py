@@ -53,7 +53,7 @@ class Told:
 
     async def archived(self) -> list[list[int]]:
         await self.archive.finish()
-        listing = await self.archive.list(_TURN.conversation_id, 100)
+        listing = await self.archive.load_lists(_TURN.conversation_id, 100)
         return [[original.position for original in removed.originals] for removed in listing.lists]
 
     def counts(self, line: str) -> bool:
