@@ -12,7 +12,9 @@ from gateway.conversations.recognizer import Received, Recognizer
 from gateway.core.errors import Unreadable
 from gateway.wire.formats.chat import CHAT
 from gateway.wire.formats.messages import MESSAGES
+from gateway.wire.formats.responses import RESPONSES
 from tests.builders import messages as messages_conversations
+from tests.builders import responses
 from tests.builders.chat import JSON, bodies, conversations, frames, read, render, render_message, texts
 from tests.examples import examples
 from tests.shared_data import SHARED, requires_shared
@@ -282,3 +284,38 @@ def test_the_slice_of_a_position_is_the_message_behind_the_leading_block() -> No
     talk = [{"role": "system", "content": "s"}, _LONG, _REPLY]
     received = read(render(talk))
     assert [received.raw(0), received.raw(1)] == [render_message(_LONG), render_message(_REPLY)]
+
+
+@given(st.data())
+@examples(20, exhaustive=60)
+def test_a_longer_responses_input_is_read_like_the_shorter_one_and_what_was_added(
+    data: st.DataObject,
+) -> None:
+    """However little the second body brings, and wherever in a reply the first one ended."""
+    items = data.draw(responses.conversations(min_turns=2))
+    raws = [render_message(item) for item in items]
+    frame = data.draw(responses.frames())
+    recognizer = make_recognizer()
+    for end in sorted(data.draw(st.sets(st.integers(1, len(raws)), min_size=1, max_size=4))):
+        body = responses.render_body(raws[:end], frame)
+        assert recognizer.recognize("t", RESPONSES, body).conversation == responses.read(body).conversation
+        assert recognizer.recognize("t", RESPONSES, body).body.places == responses.read(body).body.places
+
+
+@given(responses.conversations(min_turns=1))
+@examples(20, exhaustive=60)
+def test_a_client_that_drops_reasoning_stays_in_its_conversation(items: list[dict[str, object]]) -> None:
+    """It may also drop ids, and a type that messages need not have."""
+    plain = [
+        {
+            key: value
+            for key, value in item.items()
+            if key not in ("id", "status") or "mcp" in str(item["type"])
+        }
+        for item in ({"type": "message", **item} for item in items)
+        if item["type"] != "reasoning"
+    ]
+    sent = [render_message(item) for item in items]
+    bare = [render_message(item) for item in plain]
+    whole = responses.read(responses.render_body(sent)).conversation
+    assert responses.read(responses.render_body(bare)).conversation.chain == whole.chain

@@ -10,6 +10,7 @@ from gateway.core.history.conversation import find_open_group, is_boundary
 from gateway.core.history.pivot import Mark
 from gateway.pipeline.rewriter import Rewriter, Rewritten
 from gateway.wire.formats.chat.render import render_summary
+from tests.builders import responses
 from tests.builders.chat import (
     PLACEHOLDER,
     QUESTION,
@@ -33,10 +34,12 @@ from tests.builders.chat import (
 )
 from tests.examples import examples
 from tests.toy.validity import Rules, find_violation
+from tests.toy.validity_responses import find_violation as find_responses_violation
 
 # Whole conversations are slow to draw.
 few = examples(20, exhaustive=40)
 _RULES = Rules(later_system=True)
+_RESPONSES_RULES = Rules(later_system=True, foreign_secrets=True)
 
 
 def read_raws(body: bytes) -> list[bytes]:
@@ -254,3 +257,43 @@ def test_a_summary_can_hold_anything() -> None:
     pivot = make_pivot(received.conversation, 3, summary=summary)
     assert json.loads(rewrite(received, pivot, ()))["messages"][1]["content"] == summary
     assert json.loads(b"[" + render_summary(pivot, "user") + b"]")[0]["content"] == summary
+
+
+def draw_responses_rewrite(data: st.DataObject) -> RewrittenTurn:
+    return rewrite_somehow(data, responses.read(data.draw(responses.bodies(min_turns=1))))
+
+
+@few
+@given(responses.bodies())
+def test_a_plan_without_edits_leaves_a_responses_body_unchanged(body: bytes) -> None:
+    assert find_responses_violation(json.loads(body), _RESPONSES_RULES) is None
+    assert not Rewriter(1 << 20).rewrite(make_turn(responses.read(body)), make_plan()).is_changed
+
+
+@few
+@given(st.data())
+def test_every_rewritten_responses_array_is_valid(data: st.DataObject) -> None:
+    *_, sent = draw_responses_rewrite(data)
+    assert find_responses_violation(json.loads(sent), _RESPONSES_RULES) is None
+
+
+@few
+@given(st.data())
+def test_everything_around_the_items_of_a_responses_body_stays_as_it_was(data: st.DataObject) -> None:
+    received, _, _, sent = draw_responses_rewrite(data)
+    before, after = received.body, responses.read(sent).body
+    assert before.data[: before.places[0].start] == after.data[: after.places[0].start]
+    assert before.data[before.places[-1].end :] == after.data[after.places[-1].end :]
+
+
+@few
+@given(st.data())
+def test_kept_items_of_a_responses_body_are_byte_identical_and_in_order(data: st.DataObject) -> None:
+    received, pivot, marks, sent = draw_responses_rewrite(data)
+    marked = {mark.position for batch in marks for mark in batch.marks}
+    start = pivot.covers if pivot else 0
+    tail = [received.raw(at) for at in range(start, len(received.conversation.messages))]
+    body = responses.read(sent).body
+    raws = [body.raw(index) for index in range(len(body.places))][-len(tail) :]
+    kept = [at for at in range(len(tail)) if start + at not in marked]
+    assert [raws[at] for at in kept] == [tail[at] for at in kept]
