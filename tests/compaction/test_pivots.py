@@ -2,6 +2,7 @@ from dataclasses import replace
 
 from gateway.core.compaction.summary import Accepted
 from gateway.core.policy import Keep
+from gateway.core.sizing.estimate import Calibration
 from tests.builders.chat import make_pivot
 from tests.builders.compaction import (
     PROMPTS,
@@ -57,6 +58,15 @@ async def test_a_digest_stays_within_its_cap_and_is_the_same_each_time() -> None
         tokens = await parts.sizer.count(first.summary, "chars")
     assert first == again
     assert first.is_digest and 0 < tokens <= 200
+
+
+async def test_a_digest_is_shorter_for_a_model_that_counts_more_tokens() -> None:
+    situation = make_situation(_RECEIVED)
+    tripled = replace(situation, known=replace(situation.known, calibration=Calibration(3.0, 1)))
+    async with compaction_parts() as parts:
+        pivot = await parts.pivots.make_digest(turn_of(_RECEIVED), tripled, make_cut(7, cap_tokens=300))
+        tokens = await parts.sizer.count(pivot.summary, "chars")
+    assert 0 < 3 * tokens <= 300
 
 
 async def test_dropped_turns_leave_the_policys_note() -> None:

@@ -155,6 +155,19 @@ async def test_a_stream_that_breaks_off_is_an_error() -> None:
     assert cut.candidate.has_error
 
 
+async def test_a_model_in_a_loop_is_not_read_to_its_end() -> None:
+    event = {"choices": [{"index": 0, "delta": {"content": "x" * 1_000_001}}]}
+    reply = await ask(ModelReply(200, b"data: " + json.dumps(event).encode() + b"\n\n"))
+    assert reply.candidate.has_error
+
+
+async def test_of_a_huge_error_the_beginning_is_read() -> None:
+    message = b"This model's maximum context length is 4096 tokens. "
+    with pytest.raises(PromptRefused) as caught:
+        await ask(ModelReply(400, message + b" " * (1 << 17)))
+    assert caught.value.overflow is not None and caught.value.overflow.context == 4_096
+
+
 @pytest.mark.parametrize("status", [401, 429, 500, 503])
 async def test_a_failure_is_named_by_its_status_alone(status: int) -> None:
     with pytest.raises(UpstreamFailed) as caught:

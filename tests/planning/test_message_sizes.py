@@ -70,3 +70,9 @@ def test_beside_results_other_texts_are_kept_and_placeholders_are_counted() -> N
     assert size == Size(4 + 300 + len("Stop."), 200, 0, CLEARED_TOKENS + len("Stop."))
     alone = measure_message(MESSAGES.parse_entry, len, render_message({"role": "user", "content": [beside]}))
     assert (alone.chars, alone.kept) == (len("Stop."), 0)
+
+
+def test_reasoning_is_counted_although_it_is_never_quoted() -> None:
+    said = {"role": "assistant", "content": "Done.", "reasoning_content": "I think. " * 10}
+    raw = render_message(said)
+    assert measure_message(parse_entry, len, raw).tokens == 4 + len("Done.") + len("I think. " * 10)

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.core.compaction.plan import CompactFirst, DigestFirst, Plan, decide, decide_after
-from gateway.core.compaction.situation import Situation
+from gateway.core.compaction.situation import Situation, TokenSizes
 from gateway.core.history.conversation import Conversation, find_open_group
 from gateway.core.history.head import Head
 from gateway.core.history.pivot import Mark, Pivot, find_eligible_pivots
@@ -204,6 +204,13 @@ def test_a_policy_that_leaves_everything_alone_warns_and_clamps() -> None:
     assert plan.warning is not None and "largest fixed part: open group" in plan.warning
 
 
+def test_a_leading_block_that_no_window_holds_cannot_be_cut() -> None:
+    situation = situate(200, turns=1)
+    plan = planned(replace(situation, sizes=replace(situation.sizes, environment=30_000)))
+    assert plan.batches == ()
+    assert plan.warning is not None and "leading block and tools" in plan.warning
+
+
 def test_the_same_request_again_gets_the_same_cuts() -> None:
     situation = situate(30_000, turns=1)
     first = planned(situation)
@@ -256,6 +263,14 @@ def test_true_usage_counts_more_than_our_own_count() -> None:
 def test_the_reply_is_clamped_to_what_is_left() -> None:
     plan = planned(situate(9_000, requested=32_000))
     assert plan.output == 16_000 - plan.sent - int(plan.sent * 0.25) - 64
+
+
+def test_bytes_and_pictures_leave_the_reply_the_room_that_the_tokens_leave() -> None:
+    heavy = situate(11_000, requested=8_000)
+    light = situate(2_000, requested=8_000)
+    plain = TokenSizes(light.sizes, light.known, light.limits)
+    assert planned(heavy).output is not None
+    assert planned(replace(heavy, token_sizes=plain)).output is None
 
 
 # After a response
