@@ -77,7 +77,7 @@ def test_fingerprints_stay_what_they_were_when_they_were_stored(form: WireFormat
     assert [message.fingerprint.hex() for message in conversation.leading] == expected["leading"]
     assert [link.hex() for link in conversation.chain] == expected["chain"]
     assert envelope.tools.hex() == expected["tools"]
-    assert envelope.system.hex() == expected["preamble"]
+    assert envelope.system.hex() == expected["system"]
     messages = enumerate(conversation.messages)
     found = [parse_split_fingerprint(form, message, received.raw(at)) for at, message in messages]
     hashes = [message for message in found if message is not None]
