@@ -205,8 +205,8 @@ def test_a_policy_that_leaves_everything_alone_warns_and_clamps() -> None:
 
 
 def test_a_leading_block_that_no_window_holds_cannot_be_cut() -> None:
-    situation = situate(200, turns=1)
-    plan = planned(replace(situation, sizes=replace(situation.sizes, environment=30_000)))
+    short = Sizes(messages=[Size(20, 80)] * 3, environment=30_000)
+    plan = planned(situate(200, turns=1, sizes=short))
     assert plan.batches == ()
     assert plan.warning is not None and "leading block and tools" in plan.warning
 
