@@ -62,6 +62,7 @@ def decide_on(received: Received, known: dict[str, Any]) -> Plan:
     return plan
 
 
+@pytest.mark.system(6)
 @pytest.mark.parametrize("example", _EXAMPLES)
 def test_the_forwarded_body_is_that_of_the_example(example: str) -> None:
     folder = _GOLDEN / example

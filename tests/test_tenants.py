@@ -130,6 +130,7 @@ def choose(settings: Settings, model: str, upstream: str = "default", policy: st
     return Policies(settings).choose(Tenant("t", None, policy), upstream, model).name
 
 
+@pytest.mark.system(9)
 def test_the_first_rule_that_fits_and_names_a_policy_decides(tmp_path: Path) -> None:
     settings = load(tmp_path)
     assert choose(settings, "gpt-4o") == "adaptive"

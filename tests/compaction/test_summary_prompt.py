@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Literal
 
+import pytest
 from pydantic import SecretStr
 
 from gateway.compaction.summary_client import SummaryCall
@@ -44,6 +45,7 @@ def longest_run(text: str, letter: str) -> int:
     return max(map(len, "".join(c if c == letter else " " for c in text).split()), default=0)
 
 
+@pytest.mark.system(3)
 def test_the_question_comes_first_and_the_instruction_last() -> None:
     parts = make_parts(_POLICY, _CUT, _ENTRIES, Quoting())
     assert (len(parts), parts[0], parts[2]) == (3, "What?", "Say it.\n\nWrite at most 60 words.")
@@ -57,6 +59,7 @@ def test_an_earlier_summary_comes_before_the_messages_that_follow_it() -> None:
     assert "Earlier." in parts[1] and "<conversation>" in parts[2]
 
 
+@pytest.mark.system(13)
 def test_context_lines_come_before_the_instruction_and_instructions_behind_it() -> None:
     summary = Summary(extra_context=("Branch: main", "Goal: port it"), instructions="Keep ticket numbers.")
     parts = make_parts(replace(_POLICY, summary=summary), _CUT, _ENTRIES, Quoting())
@@ -66,6 +69,7 @@ def test_context_lines_come_before_the_instruction_and_instructions_behind_it() 
     )
 
 
+@pytest.mark.system(13)
 def test_a_policy_may_cut_every_message_for_the_summarizer() -> None:
     cutting = replace(_POLICY, summary=Summary(message_chars=2_000))
     whole = make_parts(cutting, _CUT, _ENTRIES, Quoting())[1]

@@ -28,6 +28,7 @@ def texts_of(run: Run) -> list[Any]:
     return [message.get("content") for message in messages]
 
 
+@pytest.mark.system(15)
 async def test_a_compaction_between_two_requests_applies_from_the_next_one_on() -> None:
     session = make_session(14, 3)
     async with ToyUpstream() as toy, running_gateway(make_settings(toy, more=ADMIN)) as gateway:
@@ -55,6 +56,7 @@ async def test_a_compaction_between_two_requests_applies_from_the_next_one_on() 
     assert last * 0.9 < compacted.pre_tokens < last * 1.2
 
 
+@pytest.mark.system(15)
 @pytest.mark.parametrize("more", ["", "policies: {default: {compaction: {auto: false}}}\n"])
 async def test_a_manual_compaction_needs_neither_a_known_window_nor_automatic_compaction(more: str) -> None:
     session = make_session(14, 3)
@@ -103,6 +105,7 @@ async def test_a_conversation_whose_body_is_no_longer_in_memory_is_compacted_at_
     assert _RESUME not in texts_of(after)
 
 
+@pytest.mark.system(15)
 async def test_a_scheduled_compaction_survives_a_restart(tmp_path: Path) -> None:
     session, other = make_session(16, 3), make_session(2, 4)
     async with ToyUpstream() as toy:

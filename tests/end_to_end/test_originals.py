@@ -56,6 +56,7 @@ def count_bytes(database: Path) -> int:
         return int(connection.execute(query).fetchone()[0])
 
 
+@pytest.mark.system(7)
 async def test_every_summarized_message_comes_back_byte_for_byte() -> None:
     session = make_session(45, 3)
     async with ToyUpstream(window=16_000) as toy, running_gateway(make_settings(toy, more=ADMIN)) as gateway:
@@ -75,6 +76,7 @@ async def test_every_summarized_message_comes_back_byte_for_byte() -> None:
     ]
 
 
+@pytest.mark.system(7)
 async def test_every_pruned_message_comes_back_byte_for_byte() -> None:
     session = make_session(12, 3)
     more = ADMIN + _PRUNES
@@ -92,6 +94,7 @@ async def test_every_pruned_message_comes_back_byte_for_byte() -> None:
     assert hidden == sorted(each["position"] for each in originals)
 
 
+@pytest.mark.system(7)
 async def test_a_message_that_is_pruned_and_later_summarized_is_stored_once() -> None:
     session = make_session(60, 3, "many_users")
     more = ADMIN + _PRUNES
@@ -104,6 +107,7 @@ async def test_a_message_that_is_pruned_and_later_summarized_is_stored_once() ->
     assert len(digests) > len(set(digests)) == len(stored)
 
 
+@pytest.mark.system(7)
 async def test_originals_of_one_tenant_are_not_found_by_another() -> None:
     session = make_session(20, 3)
     more = ADMIN + _TENANTS
@@ -131,6 +135,7 @@ async def test_originals_are_not_found_in_another_conversation_of_the_same_tenan
         assert (await get(gateway, f"/conversations/{two}/originals/{digest}"))[0] == 404
 
 
+@pytest.mark.system(7)
 @pytest.mark.parametrize("style", ["summarised", "pruned"])
 async def test_a_policy_without_originals_stores_none(style: str, tmp_path: Path) -> None:
     off = "originals: {keep: false}"
@@ -145,6 +150,7 @@ async def test_a_policy_without_originals_stores_none(style: str, tmp_path: Path
             assert await gateway.parts.foundation.originals_store.scan("") == []
 
 
+@pytest.mark.system(7)
 async def test_originals_are_readable_after_a_restart_before_any_request(tmp_path: Path) -> None:
     session = make_session(20, 3)
     async with ToyUpstream(window=16_000) as toy:
@@ -158,6 +164,7 @@ async def test_originals_are_readable_after_a_restart_before_any_request(tmp_pat
     assert raw == raws_of(session)[first["position"]]
 
 
+@pytest.mark.system(7)
 async def test_above_the_configured_size_the_oldest_originals_are_deleted_first(tmp_path: Path) -> None:
     sessions = [make_session(25, seed) for seed in range(6)]
     most_bytes = 150_000

@@ -248,6 +248,7 @@ async def test_pictures_are_counted_and_not_taken_for_their_links() -> None:
     assert _sent_tokens(answer) > 9_000
 
 
+@pytest.mark.system(2)
 async def test_a_restart_in_mid_session_keeps_pivot_and_summary(tmp_path: Path) -> None:
     # Two turns later the next compaction is due.
     last = COMPACTED - 2
@@ -298,6 +299,7 @@ async def test_a_summary_under_way_when_the_process_ended_is_begun_again_by_the_
                 asking.cancel()
 
 
+@pytest.mark.system(2)
 async def test_a_client_that_hangs_up_still_gets_its_summary_next_time() -> None:
     toy = ToyUpstream(window=WINDOW, bias=1.0)
     toy.summary_delivery = replace(toy.summary_delivery, before_headers_seconds=0.2)

@@ -32,6 +32,7 @@ async def test_a_preset_stays_inside_the_window(preset: str) -> None:
     assert bool(run.summaries) == (preset != "rolling")
 
 
+@pytest.mark.system(11)
 async def test_a_policy_that_only_prunes_asks_no_model() -> None:
     run = await play(ToyUpstream(window=WINDOW), "prune_only", pace=Pace(last=35))
     assert run.failed == []
@@ -39,6 +40,7 @@ async def test_a_policy_that_only_prunes_asks_no_model() -> None:
     assert "[Old tool result content cleared]" in run.outgoing[-1].body.decode()
 
 
+@pytest.mark.system(11)
 async def test_a_rolling_window_keeps_the_task_and_says_that_something_is_missing() -> None:
     run = await play(ToyUpstream(window=WINDOW), "rolling")
     messages = run.outgoing[-1].request["messages"]
@@ -67,6 +69,7 @@ async def test_a_model_may_have_a_policy_of_its_own() -> None:
     assert (run.failed, run.summaries) == ([], [])
 
 
+@pytest.mark.system(13)
 async def test_a_cheaper_model_summarises_where_upstream_knows_it() -> None:
     keys = ', summary: {model_map: {"toy-*": toy-small}}'
     run = await play(ToyUpstream(window=WINDOW), "utilization", keys)
@@ -77,6 +80,7 @@ async def test_a_cheaper_model_summarises_where_upstream_knows_it() -> None:
     assert isinstance(asked, list) and [message["role"] for message in asked] == ["user"]
 
 
+@pytest.mark.system(13)
 @pytest.mark.parametrize("status", [404, 400])
 async def test_where_upstream_does_not_know_it_the_conversations_model_is_asked_and_that_is_remembered(
     status: int,

@@ -26,6 +26,7 @@ def _install(folder: Path, code: str) -> None:
     (info / "entry_points.txt").write_text(entries, "utf-8")
 
 
+@pytest.mark.system(8)
 async def test_installed_plugins_are_asked_and_broken_ones_are_left_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -15,6 +15,7 @@ from tests.toy.summarising import SOURCE_PROMPT
 from tests.toy.upstream import ToyUpstream
 
 
+@pytest.mark.system(14)
 async def test_a_webhook_gets_the_documented_fields_and_a_signature() -> None:
     async with (
         ToyUpstream() as toy,
@@ -33,6 +34,7 @@ async def test_a_webhook_gets_the_documented_fields_and_a_signature() -> None:
     )
 
 
+@pytest.mark.system(8)
 async def test_webhooks_add_context_change_instructions_and_replace_the_prompt_in_turn() -> None:
     first = responding(instructions="Keep colours.", context=["Branch: main"])
     second = responding(prompt=f"Be brief. {SOURCE_PROMPT}", context=["Build: red"])
@@ -105,6 +107,7 @@ async def test_an_unreachable_webhook_is_ignored() -> None:
         assert await compact_manually(gateway, toy) == ["pivot", "pivot"]
 
 
+@pytest.mark.system(14)
 async def test_after_a_compaction_the_webhook_is_told_of_the_session_start() -> None:
     async with (
         ToyUpstream() as toy,

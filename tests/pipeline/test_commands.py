@@ -98,6 +98,7 @@ def plans_of(run: Run) -> list[str | None]:
     return [answer.header("x-gateway-plan") for answer in run.answers]
 
 
+@pytest.mark.system(15)
 @pytest.mark.parametrize("stream", [False, True])
 async def test_the_gateway_compacts_and_responds_and_upstream_gets_the_summary_call_only(
     stream: bool,
@@ -170,6 +171,7 @@ async def test_the_tail_of_the_policy_stays_and_a_neutral_text_separates_it_from
     assert texts.count(_SEPARATOR) == 1 and _RESUME not in texts
 
 
+@pytest.mark.system(15)
 @pytest.mark.parametrize("store", ["memory:", "disk"])
 async def test_the_same_command_again_makes_no_second_summary(tmp_path: Path, store: str) -> None:
     """Also after a restart, where the store is one that lasts."""
@@ -377,6 +379,7 @@ tenants:
 """
 
 
+@pytest.mark.system(15)
 async def test_only_tenants_whose_policy_allows_it_have_commands() -> None:
     session = with_command(make_talk())
     async with ToyUpstream() as toy, running_gateway(make_settings(toy, more=_TENANTS)) as gateway:

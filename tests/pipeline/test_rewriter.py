@@ -3,6 +3,7 @@
 import json
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -94,6 +95,7 @@ def test_kept_messages_are_byte_identical_and_in_order(data: st.DataObject) -> N
         assert sent_raws[opening] == raws[opening]
 
 
+@pytest.mark.system(4)
 @few
 @given(st.data())
 def test_what_stands_between_opening_and_tail_is_the_summary_and_nothing_else(data: st.DataObject) -> None:
@@ -111,6 +113,7 @@ def test_what_stands_between_opening_and_tail_is_the_summary_and_nothing_else(da
     assert inserted == [*question, {"role": "assistant", "content": pivot.summary}, *resume]
 
 
+@pytest.mark.system(4)
 @few
 @given(st.data())
 def test_roles_alternate_around_the_summary(data: st.DataObject) -> None:

@@ -31,6 +31,7 @@ async def test_steps_of_generated_sessions_are_estimated_well(sizer: Sizer) -> N
     assert median(calibrated_errors(steps)) <= 0.1
 
 
+@pytest.mark.system(18)
 @requires_shared
 async def test_steps_of_recorded_sessions_are_estimated_well(sizer: Sizer) -> None:
     steps = await find_increments(load_recordings(), sizer, "tiktoken")

@@ -79,6 +79,7 @@ print(Tokenizer().count("hello world"))
     assert (answer.stdout, answer.stderr) == ("2\n", "")
 
 
+@pytest.mark.system(19)
 @pytest.mark.parametrize(
     ("length", "tokens"), [(0, 0), (1, 1), (4, 1), (5, 2), (200_000, 50_000), (200_001, 50_001)]
 )

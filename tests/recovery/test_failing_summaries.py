@@ -193,6 +193,7 @@ def name_case(part: Dialect | str) -> str:
     return part if isinstance(part, str) else part.path
 
 
+@pytest.mark.system(5)
 @pytest.mark.parametrize(("dialect", "failure"), choose_rows(CASES, SAMPLE), ids=name_case)
 async def test_what_still_fits_goes_on_unchanged(
     dialect: Dialect, failure: str, caplog: pytest.LogCaptureFixture, note_row: Note

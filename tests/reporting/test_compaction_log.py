@@ -144,6 +144,7 @@ async def read_log(gateway: RunningGateway, run: Run) -> list[Any]:
     return list(reversed(log["log"]))
 
 
+@pytest.mark.system(10)
 async def test_each_compaction_is_logged_with_its_cost_and_its_outcome() -> None:
     session = make_session(60, 3)
     async with ToyUpstream(window=16_000) as toy, running_gateway(make_settings(toy, more=ADMIN)) as gateway:
@@ -164,6 +165,7 @@ async def test_each_compaction_is_logged_with_its_cost_and_its_outcome() -> None
     assert "SECRET" not in text and not any(fact.token in text for fact in session.facts)
 
 
+@pytest.mark.system(10)
 async def test_prunings_and_manual_compactions_are_logged_too() -> None:
     pruning = "{pruning: {eager: true, protect_tokens: 1500, minimum_tokens: 1000}}"
     more = f"{ADMIN}policies: {{default: {pruning}}}\n"
@@ -186,6 +188,7 @@ async def test_a_manual_compaction_with_nothing_to_fold_is_logged() -> None:
     assert (entry["outcome"], entry["trigger"], entry["pre_tokens"]) == ("nothing to fold", "manual", None)
 
 
+@pytest.mark.system(10)
 async def test_after_a_restart_entries_are_added_to_the_same_log(tmp_path: Path) -> None:
     session = make_session(60, 3)
     async with ToyUpstream(window=16_000) as toy:

@@ -18,6 +18,7 @@ def _pruned(number: int) -> Pruned:
     return Pruned(session_id="c", tenant="t", marks=number, saved_tokens=0)
 
 
+@pytest.mark.system(14)
 def test_a_boundary_has_exactly_the_documented_fields() -> None:
     event = json.loads(render_event(make_boundary("c1", "manual", 14_001)))
     assert uuid.UUID(event.pop("uuid")).version == 4
@@ -91,6 +92,7 @@ def _read(event: Event) -> dict[str, Any]:
     return fields
 
 
+@pytest.mark.system(8)
 async def test_each_compaction_is_published_as_a_boundary_and_with_every_detail() -> None:
     toy = ToyUpstream(window=16_000)
     run, heard = await _play(toy, 30)

@@ -60,6 +60,7 @@ def test_a_complete_file_loads(tmp_path: Path) -> None:
     assert not settings.models[0].applies_to("gpt-4", "default")
 
 
+@pytest.mark.system(9)
 @pytest.mark.parametrize(
     ("value", "is_disabled"), [("1", True), ("yes", True), ("", False), ("0", False), ("Off", False)]
 )

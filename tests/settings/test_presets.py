@@ -40,6 +40,7 @@ def test_the_opencode_preset_has_the_numbers_of_the_source_documents(tmp_path: P
     )
 
 
+@pytest.mark.system(9)
 def test_only_the_keys_that_were_written_differ_from_the_preset(tmp_path: Path) -> None:
     text = "policies: {p: {preset: opencode, summary: {max_tokens: 100}}, q: }\n"
     policies = load_text(tmp_path, text).policies
@@ -48,6 +49,7 @@ def test_only_the_keys_that_were_written_differ_from_the_preset(tmp_path: Path) 
     assert without_prompts(policies["q"]) == without_prompts(policies["default"]) == Policy()
 
 
+@pytest.mark.system(9)
 def test_the_estimator_comes_from_the_preset_unless_it_is_written(tmp_path: Path) -> None:
     text = "policies: {a: {preset: opencode, estimator: tiktoken}, b: {estimator: chars}, c: {}}\n"
     policies = load_text(tmp_path, text).policies
@@ -68,6 +70,7 @@ def test_the_default_prompts_are_those_of_the_source_documents() -> None:
     assert prompts.system.endswith("concise enough to be quickly understood.")
 
 
+@pytest.mark.system(3)
 def test_a_prompt_may_be_text_or_a_file_and_the_others_stay_the_presets(tmp_path: Path) -> None:
     (tmp_path / "ask.txt").write_text("Sum it up.\n")
     written = "prompts: {instruction: '${file:ask.txt}', question: 'So?'}"
@@ -97,6 +100,7 @@ def test_a_written_model_map_comes_before_the_presets(tmp_path: Path) -> None:
     assert hash(policies["p"]) != hash(policies["q"])
 
 
+@pytest.mark.system(13)
 @pytest.mark.parametrize(
     ("model", "chosen"),
     [

@@ -24,6 +24,7 @@ _SOURCES = {
 }
 
 
+@pytest.mark.system(3)
 @requires_shared
 @pytest.mark.parametrize("name", _SOURCES)
 def test_the_prompts_are_in_the_documents_word_for_word(name: str) -> None:

@@ -122,6 +122,7 @@ def test_every_preset_has_its_rows() -> None:
     assert EXPECTED.keys() == {(script, preset) for script in SCRIPTS for preset in PRESETS}
 
 
+@pytest.mark.system(1, 6, 10, 11, 12, 17, 19)
 @pytest.mark.parametrize(("script", "preset"), EXPECTED)
 def test_a_preset_behaves_as_its_document_describes(
     script: str, preset: str, tmp_path: Path, note_row: Note
@@ -136,6 +137,7 @@ def _render(row: Row) -> str:
     return f"{first:18}" + "".join(f"{value:8}" for value in row[1:])
 
 
+@pytest.mark.system(18)
 def test_without_summaries_utilization_uses_a_digest_at_its_hard_threshold(tmp_path: Path) -> None:
     """95 % less 16,384 is 78,616: request 40. Other presets continue as long as the window holds the
     conversation.
@@ -148,6 +150,7 @@ def test_without_summaries_utilization_uses_a_digest_at_its_hard_threshold(tmp_p
     assert (patient.compacted[0], patient.most_sent) == (at(100_100, 1), 98_100)
 
 
+@pytest.mark.system(9)
 @pytest.mark.parametrize(
     ("preset", "keys", "row"),
     [

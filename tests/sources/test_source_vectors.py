@@ -82,6 +82,7 @@ def is_full(policy: Policy, case: dict[str, Any]) -> bool:
     return decide_after(situation, total) is not None
 
 
+@pytest.mark.system(1)
 @named([case for case in read_cases("is_overflow") if case["seed_formula"] is not None])
 def test_opencode_is_full_as_recorded_for_the_older_formula(case: dict[str, Any], tmp_path: Path) -> None:
     """The recorded formula has no cap on the output; document 000 has one, so it is raised here."""
@@ -90,6 +91,7 @@ def test_opencode_is_full_as_recorded_for_the_older_formula(case: dict[str, Any]
     assert is_full(policy, case) == case["seed_formula"]
 
 
+@pytest.mark.system(1)
 @named(read_cases("is_overflow"))
 def test_opencode_current_is_full_as_recorded(case: dict[str, Any], tmp_path: Path) -> None:
     keys = f", trigger: {{input_reserve: {case['reserved']}}}" if "reserved" in case else ""
@@ -120,6 +122,7 @@ class Recorded(RecordedPruning):
         return [self.places[mark.position] for mark in marks]
 
 
+@pytest.mark.system(6)
 @named(read_cases("prune"))
 @pytest.mark.parametrize("preset", ["opencode", "opencode-current"])
 def test_opencode_prunes_as_recorded(preset: str, case: dict[str, Any], tmp_path: Path) -> None:
@@ -181,6 +184,7 @@ class Compacted:
         return [message["content"] for message in sent]
 
 
+@pytest.mark.system(5)
 @named([case for case in read_cases("history_after_compaction") if case["name"] not in _NOT_FOR_A_GATEWAY])
 def test_opencode_sends_the_newest_summary_and_what_follows_it(case: dict[str, Any], tmp_path: Path) -> None:
     sent = Compacted(case).send(load_preset(tmp_path, "opencode"))
@@ -188,6 +192,7 @@ def test_opencode_sends_the_newest_summary_and_what_follows_it(case: dict[str, A
     assert [each for each in sent if each != "resume"] == Compacted(case).expected
 
 
+@pytest.mark.system(5)
 def test_a_fork_of_a_compacted_conversation_inherits_the_cut(tmp_path: Path) -> None:
     name = "verbatim tail from a user message"
     case = next(case for case in read_cases("history_after_compaction") if case["name"] == name)

@@ -1,5 +1,7 @@
 from typing import Any
 
+import pytest
+
 from gateway.core.compaction.manual import Compacted
 from gateway.state.records import Marker
 from tests.builders.state import make_head, make_state, make_store
@@ -11,6 +13,7 @@ def make_marker(key: str, **fields: Any) -> Marker:
     return Marker(owner="t", key=key, **(defaults | fields))
 
 
+@pytest.mark.system(2)
 async def test_after_a_restart_a_marker_is_taken_once_and_gone_for_good() -> None:
     store = await make_store()
     before, after = make_state(store).tasks, make_state(store).tasks

@@ -83,6 +83,7 @@ def test_a_number_of_messages_is_kept_without_splitting_a_group() -> None:
     assert odd is not None and odd.covers == 11
 
 
+@pytest.mark.system(10)
 def test_a_tail_that_leaves_no_room_to_grow_is_reduced_to_the_target() -> None:
     """Otherwise every request would compact again."""
     # 16K: the target of 6,000, less opening and summary, is 4,300; half of the way to 12,000 makes it 7,300.

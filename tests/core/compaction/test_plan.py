@@ -100,6 +100,7 @@ def test_an_eager_policy_prunes_below_the_thresholds_too() -> None:
     assert planned(situate(8_000, policy=replace(eager, prune=False))).new_batch is None
 
 
+@pytest.mark.system(11)
 def test_a_partial_policy_takes_a_batch_that_is_not_enough_but_only_above_the_soft_threshold() -> None:
     partial = replace(Policy(), pruning=Pruning(partial=True))
     assert planned(situate(11_500, results=0.5, policy=partial)).new_batch is not None
@@ -113,6 +114,7 @@ def test_a_policy_may_cut_old_results_instead_of_clearing_them() -> None:
     assert {mark.keep_chars for mark in plan.new_batch.marks} == {200}
 
 
+@pytest.mark.system(12)
 def test_a_policy_that_applies_early_takes_a_ready_pivot_from_the_soft_threshold_on() -> None:
     early = replace(Policy(), trigger=Trigger(early=True))
     ready = pivot_at(15)
@@ -448,6 +450,7 @@ def test_a_history_that_no_window_holds_becomes_a_digest_if_no_summary_is_availa
     assert isinstance(plan, Plan) and plan.new_batch is not None
 
 
+@pytest.mark.system(18)
 def test_a_policy_may_want_a_digest_at_the_hard_threshold_if_no_summary_is_available() -> None:
     wanting = replace(Policy(), summary=Summary(digest_at_line=True))
     situation = situate(14_000, results=0.5, may_compact=False, may_digest=True, policy=wanting)

@@ -38,6 +38,7 @@ class Recorded(RecordedPruning):
         return [self.places[position] for position in chosen]
 
 
+@pytest.mark.system(6)
 @requires_shared
 def test_the_source_rule_clears_the_same_results_as_recorded() -> None:
     cases = json.loads((SHARED / "data" / "vectors.json").read_text("utf-8"))["prune"]["cases"]
@@ -114,6 +115,7 @@ def test_the_thresholds_shrink_with_the_window(hard: int, protect: int, minimum:
 # Results are at 2, 4 … 20, after their calls; the last result is open. A result has 100 tokens, a call 5.
 
 
+@pytest.mark.system(19)
 def test_all_messages_may_count_for_the_protected_part() -> None:
     # 20 (a skill, open), 19 … 17: 100 + 5 + 100 + 5 = 210; with 16 it is 310, above 300.
     everything = replace(Pruning(), protects="everything")
@@ -122,6 +124,7 @@ def test_all_messages_may_count_for_the_protected_part() -> None:
     assert choose(100, pruning=replace(everything, overshoot=True)) == (2, 4, 6, 8, 12, 14)
 
 
+@pytest.mark.system(19)
 def test_with_overshoot_a_full_protected_part_protects_nothing_more() -> None:
     overshooting = replace(Pruning(), overshoot=True)
     assert choose(100, pruning=overshooting) == (2, 4, 6, 8, 12)
@@ -133,6 +136,7 @@ def test_with_overshoot_a_full_protected_part_protects_nothing_more() -> None:
     )
 
 
+@pytest.mark.system(19)
 def test_a_message_counts_for_no_more_than_its_cap() -> None:
     capped = replace(Pruning(), part_tokens=50)
     # 18, 16, 14, 12, 8, 6 make 300.
@@ -140,17 +144,20 @@ def test_a_message_counts_for_no_more_than_its_cap() -> None:
     assert choose(100, pruning=capped, thresholds=PruneThresholds(protect=300, minimum=99)) == (2, 4)
 
 
+@pytest.mark.system(19)
 def test_tools_are_protected_by_a_prefix_of_their_names() -> None:
     assert choose(100, pruning=replace(Pruning(), protected_prefixes=("lo",))) == ()
     assert choose(100, pruning=replace(Pruning(), protected_prefixes=("ook",))) == (2, 4, 6, 8, 12)
 
 
+@pytest.mark.system(17)
 def test_the_newest_messages_are_kept_if_the_policy_says_so() -> None:
     # Of 21 messages the last 12 stay, from position 9.
     kept = replace(Pruning(), keep_messages=12)
     assert choose(100, pruning=kept, thresholds=PruneThresholds(protect=0, minimum=100)) == (2, 4, 6, 8)
 
 
+@pytest.mark.system(17)
 def test_only_long_results_are_cut_and_only_the_saved_part_counts() -> None:
     # 100 tokens have 384 characters of words.
     cutting = replace(Pruning(), keep_chars=96, over_chars=383)
@@ -201,6 +208,7 @@ def test_only_finished_unprotected_results_are_chosen_and_only_a_worthwhile_batc
     assert not chosen or sum(tokens[position] for position in chosen) > thresholds.minimum
 
 
+@pytest.mark.system(6)
 @given(st.data())
 def test_pruning_twice_chooses_nothing_more(data: st.DataObject) -> None:
     conversation, tokens, thresholds = draw_case(data)

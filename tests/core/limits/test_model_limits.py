@@ -105,6 +105,7 @@ def test_the_long_window_replaces_list_and_table() -> None:
 FLAG = b"context-1m-2025-08-07"
 
 
+@pytest.mark.system(16)
 @pytest.mark.parametrize(
     "model",
     [
@@ -121,6 +122,7 @@ def test_a_sonnet_with_the_flag_has_the_long_window(model: str) -> None:
     assert not has_long_window(model, [])
 
 
+@pytest.mark.system(16)
 @pytest.mark.parametrize(
     "model",
     ["claude-opus-4-5", "gpt-4o", "", "claude-3-5-sonnet-20241022", "claude-3.7-sonnet", "sonnet-3.5"],

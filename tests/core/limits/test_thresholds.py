@@ -197,6 +197,7 @@ _UTILIZATION = Policy(
 
 
 # ratio x window - reserve; the reserve is 16,384, or a quarter of the window if that is less.
+@pytest.mark.system(12)
 @pytest.mark.parametrize(
     ("window", "hard", "soft", "tail"),
     [(200_000, 173_616, 143_616, 80_000), (16_000, 11_200, 8_800, 6_400), (4_000, 2_800, 2_200, 1_600)],
@@ -297,6 +298,7 @@ def test_the_later_formula_decides_as_recorded() -> None:
         ]
 
 
+@pytest.mark.system(1)
 @pytest.mark.parametrize(
     ("limits", "usable"),
     [
@@ -321,6 +323,7 @@ def test_an_exactly_full_window_does_not_overflow() -> None:
     assert exceeds_usable(Usage(90_000, 2_001), limits, Trigger())
 
 
+@pytest.mark.system(1)
 @given(st.integers(0, 10**9), st.integers(0, 10**9))
 def test_without_a_context_limit_nothing_overflows(prompt: int, output: int) -> None:
     assert not exceeds_usable(Usage(prompt, output), Limits(input=10), Trigger())

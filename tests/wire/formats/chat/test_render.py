@@ -113,6 +113,7 @@ _REQUEST = SummaryRequest(
 )
 
 
+@pytest.mark.system(3)
 def test_a_summary_request_is_two_messages_without_tools() -> None:
     assert json.loads(render_summary_request(_REQUEST)) == {
         "model": "toy",
