@@ -110,21 +110,18 @@ class Pivots:
 
     # Mark batches
 
-    def find_batches(self, keys: Sequence[str]) -> list[Batch] | None:
-        """All of them, or None if one is not in memory."""
-        return _all_of([self._batches.find(key) for key in keys])
-
     async def load_batches(self, owner: str, keys: Sequence[str]) -> list[Batch] | None:
-        """All of them, or None if one is in neither memory nor store."""
-        return _all_of([await self._batches.load(owner, key) for key in keys])
+        """All of them, or None if one is absent."""
+        batches: list[Batch] = []
+        for key in keys:
+            batch = await self._batches.load(owner, key)
+            if batch is None:
+                return None
+            batches.append(batch)
+        return batches
 
     def save_batch(self, batch: Batch) -> None:
         self._batches.save(batch.owner, batch.key, batch)
-
-
-def _all_of(batches: Sequence[Batch | None]) -> list[Batch] | None:
-    found = [batch for batch in batches if batch is not None]
-    return found if len(found) == len(batches) else None
 
 
 def _with_pivot(head: Head, pivot: Pivot) -> Head:

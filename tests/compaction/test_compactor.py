@@ -103,7 +103,7 @@ async def test_a_new_batch_is_stored_and_reported() -> None:
         with parts.bus.subscribe() as heard:
             parts.compactor.record_answer(turn_of(_SHORT), plan, _SMALL)
             pruned = await heard.next()
-        assert parts.state.pivots.find_batches([batch.key]) == [batch]
+        assert await parts.state.pivots.load_batches("t", [batch.key]) == [batch]
     assert isinstance(pruned, Pruned) and pruned.marks == 1
 
 

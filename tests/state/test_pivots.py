@@ -81,10 +81,7 @@ async def test_after_a_restart_the_batches_that_a_head_names_are_found_in_their_
         before.save_batch(batch)
     after = make_state(store).pivots
     keys = [batch.key for batch in reversed(batches)]
-    assert after.find_batches(keys) is None
     assert await after.load_batches("t", keys) == batches[::-1]
-    assert after.find_batches(keys) == batches[::-1]
-    assert after.find_batches([*keys, "00"]) is None
     assert await after.load_batches("t", [*keys, "00"]) is None
 
 
