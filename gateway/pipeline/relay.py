@@ -9,13 +9,13 @@ from msgspec.structs import replace
 
 from gateway.core.refusal.overflow import Overflow
 from gateway.downstream.responder import Responder
-from gateway.headers import CONTENT_LENGTH, make_response_head
+from gateway.headers import CONTENT_LENGTH, X_GATEWAY_PLAN, make_response_head
 from gateway.pipeline.exchange import Exchange, Forwarded
 from gateway.pipeline.response_stream import ResponseStream
 from gateway.settings import Settings
 from gateway.upstream.client import UpstreamCall, UpstreamClient
 from gateway.upstream.idle_timeout import IdleSweeper, IdleTimeout
-from gateway.upstream.loop_guard import refuse_gateway
+from gateway.upstream.loop_guard import make_loop_error
 from gateway.upstream.refusal_probe import HeldResponse, must_probe, probe
 from gateway.upstream.response import UpstreamResponse
 from gateway.wire.content_encoding import DecodeError, decode_body
@@ -77,7 +77,8 @@ class Relay:
 
     async def _request(self, call: UpstreamCall, idle: IdleTimeout) -> UpstreamResponse:
         response = await self._client.request(call, idle)
-        refuse_gateway(response, call.upstream)
+        if X_GATEWAY_PLAN in response.headers:
+            raise make_loop_error(call.upstream)
         return response
 
     async def _pass_on(

@@ -237,16 +237,16 @@ class TurnBuilder:
             # By its opening: the same id after a restart, wherever the conversation stands then.
             opening = chain[received.conversation.opening_end]
             return _Branch(_make_id(opening, tools), None, purpose, command)
-        own = chain[-1].hex()
+        own = received.conversation.key.hex()
         is_side_call = head.tools != tools.hex() or purpose == "summary"
         if head.key == own:
             if is_side_call:
-                return _Branch(_make_id(chain[-1], tools), None, purpose, command)
+                return _Branch(_make_id(received.conversation.key, tools), None, purpose, command)
             return _Branch(head.conversation, head.parent, purpose, command)
         # A command is not a step of its conversation: it leaves the place to the next request.
         follow = claim_continuation if command is None else find_continuation
         if is_side_call or not _goes_on(follow(head, own), received.conversation):
-            return _Branch(_make_id(chain[-1], tools), head.conversation, purpose, command)
+            return _Branch(_make_id(received.conversation.key, tools), head.conversation, purpose, command)
         return _Branch(head.conversation, head.parent, purpose, command)
 
 

@@ -162,7 +162,8 @@ def _is_certainly_below(turn: Turn, thresholds: Thresholds, bound_tokens: int) -
     """Below the soft threshold, with room for the reply that is asked for, and with nothing to prune."""
     if bound_tokens > thresholds.soft:
         return False
-    if choose_output(turn.requested_tokens, thresholds.context, Estimate(bound_tokens, 0)) is not None:
+    requested = turn.requested_tokens
+    if requested and choose_output(requested, thresholds.context, Estimate(bound_tokens, 0)) is not None:
         return False
     pruning = turn.policy.pruning
     if not (turn.policy.prune and pruning.eager):

@@ -82,22 +82,22 @@ class UpstreamClient:
 
     async def request(self, call: UpstreamCall, idle: IdleTimeout) -> UpstreamResponse:
         """The response, whose body is still to come; `idle` closes it. Raises UpstreamFailed."""
+        may_repeat = call.body is None and call.head.method in _IDEMPOTENT
+        exchange = self._exchange_with_retry if may_repeat else self._exchange
         try:
-            response = await self._exchange_with_retry(call, idle)
+            response = await exchange(call, idle)
         except FOREIGN_ERRORS as error:
             raise_translated(error, idle)
         idle.expect_from(response)
         return response
 
     async def _exchange_with_retry(self, call: UpstreamCall, idle: IdleTimeout) -> UpstreamResponse:
-        """Sends an idempotent request again if its connection had been idle and the upstream closed it."""
+        """Sends the request again if its connection had been idle and the upstream closed it."""
         try:
             return await self._exchange(call, idle)
         except aiohttp.ClientConnectorError:
             raise
         except (aiohttp.ClientOSError, aiohttp.ServerDisconnectedError):
-            if call.body is not None or call.head.method not in _IDEMPOTENT:
-                raise
             return await self._exchange(call, idle)
 
     async def _exchange(self, call: UpstreamCall, idle: IdleTimeout) -> UpstreamResponse:

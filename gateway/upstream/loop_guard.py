@@ -8,9 +8,7 @@ import socket
 from urllib.parse import urlsplit
 
 from gateway.core.errors import RequestRefused
-from gateway.headers import X_GATEWAY_PLAN
 from gateway.settings import Listen, UpstreamSettings
-from gateway.upstream.response import UpstreamResponse
 
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 
@@ -31,11 +29,10 @@ def leads_to_itself(upstream: UpstreamSettings, listen: Listen, port: int) -> bo
     return listen.host in ("", "0.0.0.0", "::") and any(_is_local(str(address)) for address in addresses)
 
 
-def refuse_gateway(response: UpstreamResponse, upstream: UpstreamSettings) -> None:
-    """Raises RequestRefused (508) for a response that comes from another gateway."""
-    if X_GATEWAY_PLAN in response.headers:
-        message = f"Upstream '{upstream.name}' is a gateway itself; point base_url at the model API."
-        raise RequestRefused(508, message, kind="server_error", code="gateway_loop")
+def make_loop_error(upstream: UpstreamSettings) -> RequestRefused:
+    """For a response that comes from another gateway, which `X-Gateway-Plan` tells."""
+    message = f"Upstream '{upstream.name}' is a gateway itself; point base_url at the model API."
+    return RequestRefused(508, message, kind="server_error", code="gateway_loop")
 
 
 def _is_local(address: str) -> bool:

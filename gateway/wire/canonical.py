@@ -41,8 +41,14 @@ def encode_value(value: object) -> bytes:
 
 def list_extra_fields(message: Mapping[str, object], ignored: Collection[str]) -> list[tuple[bytes, bytes]]:
     """The fields that are not ignored and not empty. They may matter."""
-    extra = sorted(key for key in message if key not in ignored and message[key] not in EMPTY)
-    return [(b"field", encode_value(key) + b"=" + canonical_json(message[key])) for key in extra]
+    extra = message.keys() - ignored
+    if not extra:
+        return []
+    return [
+        (b"field", encode_value(key) + b"=" + canonical_json(message[key]))
+        for key in sorted(extra)
+        if message[key] not in EMPTY
+    ]
 
 
 def canonical_arguments(arguments: object) -> bytes:

@@ -4,11 +4,9 @@ import socket
 
 import pytest
 
-from gateway.core.errors import RequestRefused
 from gateway.settings import Listen
-from gateway.upstream.loop_guard import leads_to_itself, refuse_gateway
-from tests.builders.upstream import make_upstream, requesting
-from tests.wire_through.raw import RawUpstream, render_answer, writing
+from gateway.upstream.loop_guard import leads_to_itself, make_loop_error
+from tests.builders.upstream import make_upstream
 
 
 @pytest.mark.parametrize(
@@ -42,19 +40,7 @@ def test_every_address_of_this_machine_leads_to_a_gateway_that_listens_on_all() 
     assert leads_to_itself(make_upstream("http://[::1]:8080"), Listen(host="0.0.0.0"), 8080)
 
 
-@pytest.mark.parametrize("name", ["x-gateway-plan", "X-Gateway-Plan"])
-async def test_a_response_of_another_gateway_is_refused(name: str) -> None:
-    script = writing(render_answer(b"{}", [(name, "passthrough")]))
-    async with RawUpstream(script) as raw, requesting(raw.base_url) as requester:
-        response = await requester.request()
-        with pytest.raises(RequestRefused, match="Upstream 'default' is a gateway itself") as refused:
-            refuse_gateway(response, requester.upstream)
-        response.close()
-    assert (refused.value.status, refused.value.code) == (508, "gateway_loop")
-
-
-async def test_any_other_response_is_accepted() -> None:
-    async with RawUpstream() as raw, requesting(raw.base_url) as requester:
-        response = await requester.request()
-        refuse_gateway(response, requester.upstream)
-        response.close()
+def test_the_error_for_a_loop_names_the_upstream() -> None:
+    error = make_loop_error(make_upstream("http://127.0.0.1:8080"))
+    assert (error.status, error.code) == (508, "gateway_loop")
+    assert "Upstream 'default' is a gateway itself" in str(error)

@@ -5,7 +5,7 @@ Does not know who sent it or when. Positions count the messages after the leadin
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import Final
 
@@ -32,11 +32,11 @@ class Conversation:
     opening_end: int
     # Positions of a call and of its result, if the model has replied in between.
     late: Sequence[tuple[int, int]] = ()
+    # The chain over everything received.
+    key: bytes = field(init=False)
 
-    @property
-    def key(self) -> bytes:
-        """The chain over everything received."""
-        return self.chain[-1]
+    def __post_init__(self) -> None:
+        self.key = self.chain[-1]
 
 
 def begin_conversation(tenant: str, wire_format: str) -> Conversation:

@@ -57,35 +57,31 @@ def parse_message(raw: bytes, key: bytes) -> Message:
     message = parse_object_with_role(raw)
     role = _ROLES.get(message["role"], "other")
     texts, media = flatten_content(message.get("content"))
-    calls = _find_calls(message.get("tool_calls"))
+    tool_calls = message.get("tool_calls")
+    calls = _find_calls(tool_calls) if tool_calls else []
     answered = message.get("tool_call_id")
-    fields = _identify(message, role, "".join(texts), media)
     return Message(
         role=role,
         key=key,
-        fingerprint=fingerprint_fields([*fields, *_identify_rest(message, role, calls)]),
+        fingerprint=fingerprint_fields(_identify(message, role, "".join(texts), media, calls)),
         size_bytes=len(raw),
-        calls=tuple([Call(call.id, call.tool) for call in calls]),
+        calls=tuple([Call(call.id, call.tool) for call in calls]) if calls else (),
         results=(answered if isinstance(answered, str) else "",) if role == "tool" else (),
         has_media=bool(media),
     )
 
 
 def _identify(
-    message: JsonFields, role: Role, text: str, media: list[JsonFields]
+    message: JsonFields, role: Role, text: str, media: list[JsonFields], calls: list[_FoundCall]
 ) -> list[tuple[bytes, bytes]]:
-    """The canonical form of role and content."""
+    """The canonical form of role, content, calls, the answered call and all fields that are not ignored."""
     if role == "user":
         # A client that drops a block may leave its line end behind, so surrounding space does not count.
         text = without_ephemeral_blocks(text).strip()
     name = message["role"] if role == "other" else role
     fields = [(b"role", encode_value(name)), (b"text", encode_value(text))]
-    return fields + [(b"part", canonical_part(part)) for part in media]
-
-
-def _identify_rest(message: JsonFields, role: Role, calls: list[_FoundCall]) -> list[tuple[bytes, bytes]]:
-    """The canonical form of the calls, the answered call and all fields that are not ignored."""
-    fields: list[tuple[bytes, bytes]] = []
+    if media:
+        fields += [(b"part", canonical_part(part)) for part in media]
     for call in calls:
         fields += [
             (b"call", encode_value(call.id)),
