@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import httpx2 as httpx
 
 from gateway.admin.event_stream import EventStream
-from gateway.admin.pages import AdminPages, Sources
+from gateway.admin.pages import AdminPages, PageSources
 from gateway.admin.server import AdminServer
 from gateway.compaction.compactor import Compactor
 from gateway.compaction.job import CompactionJob
@@ -74,7 +74,7 @@ class Foundation:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Limits:
+class LimitParts:
     book: LimitsBook
     discovery: Discovery
 
@@ -157,12 +157,12 @@ def build_foundation(settings: Settings) -> Foundation:
     )
 
 
-def build_limits(settings: Settings, foundation: Foundation, client: httpx.AsyncClient) -> Limits:
+def build_limits(settings: Settings, foundation: Foundation, client: httpx.AsyncClient) -> LimitParts:
     book = LimitsBook(settings, ModelLists(), ModelTable.load(), foundation.state.calibrations)
-    return Limits(book=book, discovery=Discovery(book, client))
+    return LimitParts(book=book, discovery=Discovery(book, client))
 
 
-def build_planning(foundation: Foundation, limits: Limits) -> Planning:
+def build_planning(foundation: Foundation, limits: LimitParts) -> Planning:
     tokenizer = Tokenizer()
     counters: dict[Estimator, TextCounter] = {
         "tiktoken": tokenizer.count,
@@ -194,7 +194,7 @@ def build_hooks(settings: Settings, client: httpx.AsyncClient) -> Hooks:
 
 
 def build_summarizer(
-    settings: Settings, limits: Limits, planning: Planning, hooks: Hooks, client: httpx.AsyncClient
+    settings: Settings, limits: LimitParts, planning: Planning, hooks: Hooks, client: httpx.AsyncClient
 ) -> Summarizer:
     models = SummaryModels()
     builder = SummaryCallBuilder(Upstreams(settings), limits.book, planning.sizer, models)
@@ -214,7 +214,7 @@ def build_pipeline(
     settings: Settings,
     relay: Relay,
     foundation: Foundation,
-    limits: Limits,
+    limits: LimitParts,
     planning: Planning,
     compaction: Compaction,
 ) -> Pipeline:
@@ -245,7 +245,7 @@ def build_pipeline(
 
 
 def build_admin(settings: Settings, foundation: Foundation, compaction: Compaction) -> AdminServer:
-    sources = Sources(
+    sources = PageSources(
         metrics=foundation.metrics,
         events=EventStream(foundation.bus),
         registry=foundation.registry,

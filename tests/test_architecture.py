@@ -4,7 +4,8 @@ Which of our modules may know which is import-linter's part (`make check`).
 """
 
 import ast
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -84,6 +85,64 @@ def test_every_module_says_what_it_is() -> None:
 def test_no_file_is_named_after_nothing() -> None:
     nameless = {"utils", "helpers", "common", "models", "types", "manager"}
     assert [_name(path) for path in _MODULES if path.stem in nameless] == []
+
+
+# Sources without a test file of their own, and what tests them.
+_TESTED_ELSEWHERE = {
+    "__main__.py": "tests/test_main.py runs the command",
+    "app.py": "tests/test_main.py and every test with a running gateway",
+    "wiring.py": "every test with a running gateway",
+    "core/sizing/attachments.py": "values only",
+    "pipeline/exchange.py": "values only",
+    "settings/effective.py": "values only",
+    "state/state.py": "values only",
+}
+
+
+def test_every_source_has_its_test_file() -> None:
+    sources = [path for path in _MODULES if path.name != "__init__.py"]
+    missing = {_name(path) for path in sources if not _find_test(path).exists()}
+    assert missing <= _TESTED_ELSEWHERE.keys()
+
+
+def _find_test(source: Path) -> Path:
+    relative = source.relative_to(_PACKAGE)
+    return _TESTS / relative.with_name(f"test_{relative.name}")
+
+
+def test_no_class_name_is_defined_in_two_modules() -> None:
+    places: dict[str, set[str]] = {}
+    for path in _MODULES:
+        for node in _parse(path).body:
+            if isinstance(node, ast.ClassDef):
+                places.setdefault(node.name, set()).add(_name(path))
+    assert {name: found for name, found in places.items() if len(found) > 1} == {}
+
+
+# Documents that the rebuild was planned with. A clone must be complete, so nothing may refer to them.
+_ABSENT = re.compile(r"\b(DESIGN|HOUSE|FACTS|STYLE)\b|\b[Dd]ocuments? 00\d §")
+_CITING = ("*.py", "*.md", "*.toml", "*.yaml", "Makefile")
+
+
+def test_no_file_refers_to_a_document_that_is_not_in_the_repository() -> None:
+    root = _TESTS.parent
+    folders = [root / name for name in ("gateway", "tests", "bench", "scripts", "config", "docs", ".ci")]
+    files = [path for pattern in _CITING for path in (*root.glob(pattern), *_glob(folders, pattern))]
+    citing = [path for path in files if path != Path(__file__) and _ABSENT.search(path.read_text("utf-8"))]
+    assert [str(path.relative_to(root)) for path in citing] == []
+
+
+def _glob(folders: Sequence[Path], pattern: str) -> Iterator[Path]:
+    for folder in folders:
+        yield from folder.rglob(pattern)
+
+
+def test_links_between_documents_lead_somewhere() -> None:
+    root = _TESTS.parent
+    documents = [*root.glob("*.md"), *(root / "docs").glob("*.md")]
+    target = re.compile(r"\]\(([^):#]+)(?:#[^)]*)?\)")
+    links = [(path, link) for path in documents for link in target.findall(path.read_text("utf-8"))]
+    assert [f"{path.name}: {link}" for path, link in links if not (path.parent / link).exists()] == []
 
 
 def test_at_most_six_modules_lie_flat_in_the_package() -> None:

@@ -27,7 +27,7 @@ _HISTORY: Final = "/api/conversations/{id:[0-9a-f]{1,64}}"
 _PRIVATE: Final = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
 
 
-class Sources(msgspec.Struct, frozen=True, kw_only=True):
+class PageSources(msgspec.Struct, frozen=True, kw_only=True):
     """Where the pages find what they show; `manual` carries out the one order that there is."""
 
     metrics: Metrics
@@ -44,7 +44,7 @@ class _CompactBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class AdminPages:
-    def __init__(self, sources: Sources) -> None:
+    def __init__(self, sources: PageSources) -> None:
         self._sources = sources
         self._registry = sources.registry
 

@@ -79,7 +79,7 @@ class Listing(msgspec.Struct, frozen=True):
     left_off: int
 
 
-class _Kept(msgspec.Struct, frozen=True):
+class _KeptRange(msgspec.Struct, frozen=True):
     """The messages of a conversation from `first` to `covers` are archived. key: the chain at `covers`."""
 
     key: str
@@ -102,7 +102,7 @@ class OriginalsArchive:
         self._store = store
         self._keep_seconds = keep_seconds
         self._queue = WorkQueue(self._keep, _WAITING_BYTES)
-        self._kept: Lru[str, _Kept] = Lru(_KEPT_BYTES)
+        self._kept: Lru[str, _KeptRange] = Lru(_KEPT_BYTES)
         self._has_warned = False
 
     async def finish(self) -> None:
@@ -124,7 +124,7 @@ class OriginalsArchive:
             start = first
         kind: RemovalKind = "digest" if pivot.is_digest else "summary"
         if self._enqueue(turn, kind, range(start, pivot.covers)):
-            now_kept = _Kept(pivot.key, pivot.covers, first)
+            now_kept = _KeptRange(pivot.key, pivot.covers, first)
             self._kept.put(turn.conversation_id, now_kept, _KEPT_WEIGHT_BYTES)
 
     def keep_pruned(self, turn: Turn, batch: Batch) -> None:

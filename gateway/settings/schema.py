@@ -74,7 +74,7 @@ def _check_host(host: str) -> str:
 Host = Annotated[str, AfterValidator(_check_host)]
 Port = Annotated[int, Field(ge=0, le=65_535)]
 Secret = Annotated[SecretStr, AfterValidator(_check_secret)]
-Name = Annotated[str, Field(min_length=1)]
+NonEmpty = Annotated[str, Field(min_length=1)]
 PositiveInt = Annotated[int, Field(gt=0)]
 PositiveFloat = Annotated[float, Field(gt=0)]
 
@@ -194,8 +194,8 @@ class UpstreamSection(Section):
 class ModelRule(Section):
     """Limits or a policy of the models that match a pattern. The first match wins for each of the two."""
 
-    match: Name = Field(description="Pattern for model names with *, ? and [abc]; case-sensitive.")
-    upstream: Name | None = Field(
+    match: NonEmpty = Field(description="Pattern for model names with *, ? and [abc]; case-sensitive.")
+    upstream: NonEmpty | None = Field(
         default=None, description="Applies at this upstream only; null: at every one."
     )
     context: Annotated[int, Field(ge=0)] | None = Field(
@@ -209,7 +209,7 @@ class ModelRule(Section):
         default=None, description="Tokens of the longest reply; null or 0: not set."
     )
 
-    policy: Name | None = Field(
+    policy: NonEmpty | None = Field(
         default=None, description="Policy for these models instead of the tenant's; null: the tenant's."
     )
 
@@ -227,12 +227,12 @@ class ModelRule(Section):
 
 
 class TenantSection(Section):
-    name: Name = Field(description="Owns its state; appears in logs and metrics.")
+    name: NonEmpty = Field(description="Owns its state; appears in logs and metrics.")
     keys: list[Secret] = Field(min_length=1, description="The credentials that its callers send.")
-    upstream: Name | None = Field(
+    upstream: NonEmpty | None = Field(
         default=None, description="Its upstream; null: the first that supports the wire format."
     )
-    policy: Name = Field(default="default", description="Its policy.")
+    policy: NonEmpty = Field(default="default", description="Its policy.")
 
 
 class FileSettings(Section):
@@ -259,14 +259,14 @@ class FileSettings(Section):
         default_factory=Keepalive, description="Keep-alives in streams that wait for a compaction."
     )
     cache: Cache = Field(default_factory=Cache, description="Caches in memory.")
-    upstreams: dict[Name, UpstreamSection] = Field(
+    upstreams: dict[NonEmpty, UpstreamSection] = Field(
         default_factory=dict, description="The model APIs, each under a name of your choice."
     )
     models: list[ModelRule] = Field(
         default_factory=list,
         description="Limits by model; the first match wins; they take precedence over the bundled table.",
     )
-    policies: dict[Name, PolicySection] = Field(
+    policies: dict[NonEmpty, PolicySection] = Field(
         default_factory=dict, description="What to do when a window fills up; 'default' always exists."
     )
     tenants: list[TenantSection] = Field(

@@ -1,7 +1,7 @@
 """How the toy upstream summarises: it repeats every planted fact it can see, and fills up with prose.
 
-Knows nothing of the gateway but the prompts (documents 000 §6.2 and 003 §5) by which a summary call is
-recognised, and of the wire formats only that they have messages or an input.
+It recognizes a summary call by the prompts of docs/sources.md, 000 and 003. Of the wire formats it knows only
+that they have messages or an input.
 """
 
 import re

@@ -1,16 +1,18 @@
 """The toy's tokenizer is deterministic, adds up, and is near a real one."""
 
 import random
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.planning.tokenizer import Tokenizer
-from tests.shared_data import SHARED, requires_shared
 from tests.toy.agent import PLAIN, make_session
 from tests.toy.counting import TokenCounter, count_text
 from tests.toy.material import KINDS, make_prose, make_tool_text
+
+_ROOT = Path(__file__).parent.parent.parent
 
 
 @given(st.text())
@@ -40,8 +42,7 @@ def test_at_bias_one_the_counts_are_within_a_fifth_of_tiktoken(kind: str) -> Non
     assert 0.8 <= count_text(text) / Tokenizer().count(text) <= 1.2
 
 
-@requires_shared
 def test_documents_count_within_a_fifth_of_tiktoken() -> None:
-    for name in ("DESIGN.md", "STYLE.md", "data/vectors.json"):
-        text = (SHARED / name).read_text("utf-8")
+    for name in ("docs/design.md", "DECISIONS.md", "pyproject.toml"):
+        text = (_ROOT / name).read_text("utf-8")
         assert 0.8 <= count_text(text) / Tokenizer().count(text) <= 1.2, name

@@ -155,7 +155,7 @@ async def test_an_answer_that_breaks_off_behind_a_keep_alive_breaks_off(room: Ro
 
 
 async def test_a_silent_upstream_behind_a_keep_alive_is_an_event_of_the_stream() -> None:
-    """DESIGN §7: after a commit a failure is an error event in the client's format."""
+    """Once a status was sent, a failure can only be an error event in the client's format."""
     async with opening_room(idle_seconds=0.4) as room:
         room.toy.delivery = Delivery(never=True)
         got = await room.ask(stream=True)

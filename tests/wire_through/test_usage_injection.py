@@ -91,7 +91,7 @@ async def test_other_options_of_the_stream_stay(wire: Wire, options: bytes) -> N
 
 @pytest.mark.parametrize("options", [b'{"odd":1.10}', b'{"odd":12345678901234567890123,"a":"\\u0041"}'])
 async def test_other_options_of_the_stream_keep_their_bytes(wire: Wire, options: bytes) -> None:
-    """FACTS §3: splice, do not re-serialise."""
+    """The option is inserted into the bytes; the request is not rendered again."""
     wire.upstream.script = streaming(DELTA, EXTRA, DONE)
     await wire.chat(b'{"model":"m","messages":[],"stream":true,"stream_options":' + options + b"}")
     sent = wire.upstream.received[0].body
@@ -127,10 +127,10 @@ REPLIES = st.builds(
 
 @settings(examples(20, exhaustive=60), suppress_health_check=list(HealthCheck))
 @given(reply=REPLIES, size=st.integers(1, 60), ending=st.sampled_from([b"\n", b"\r\n"]))
-async def test_any_stream_looks_as_if_nobody_had_asked(
+async def test_the_client_gets_any_stream_as_if_usage_had_not_been_requested(
     wire: Wire, reply: Reply, size: int, ending: bytes
 ) -> None:
-    """But for `"usage": null`, which may stay (DESIGN §7)."""
+    """Except that `"usage": null` may stay in its chunks."""
     asked = Frame(number=1, model="m", usage=USAGE, include_usage=True)
     sent = b"".join(render_events(reply, asked))
     wanted = [event for event in render_events(reply, asked) if b'"choices":[]' not in event]
