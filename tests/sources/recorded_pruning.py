@@ -1,4 +1,4 @@
-"""The recorded cases of pruning, as conversations."""
+"""The recorded cases of pruning as conversations."""
 
 from typing import Any
 
@@ -7,9 +7,11 @@ from tests.builders.chat import JSON
 
 
 class RecordedPruning:
-    """A case of vectors.json as chat messages: a recorded one holds its results, here each is one of its own.
+    """A case of vectors.json as chat messages. A recorded message contains its results; here they are
+    separate.
 
-    places: message and result in the record by position here. start: behind the newest summary.
+    places: the index of message and result in the record, by position. start: the position after the newest
+    summary.
     """
 
     def __init__(self, case: dict[str, Any]) -> None:
@@ -22,7 +24,7 @@ class RecordedPruning:
             self._add(index, message)
 
     def _add(self, index: int, message: dict[str, Any]) -> None:
-        # A running call has no result yet; no client sends it.
+        # A running call has no result yet, so no client sends it.
         tools = [tool for tool in message.get("tools", ()) if tool.get("status") != "running"]
         calls = [{"id": str(at), "function": {"name": tool["name"]}} for at, tool in enumerate(tools)]
         self._say({"role": message["role"], "content": "x", "tool_calls": calls}, 1)

@@ -1,6 +1,6 @@
-"""The recorded decisions of opencode, taken by the presets that follow it, through the real plan.
+"""The presets that follow opencode decide as opencode did in recorded cases.
 
-Cases are mapped to chat messages. What does not apply to a gateway is named here, with the reason.
+Cases are mapped to chat messages. Cases that do not apply to a gateway are named here with the reason.
 """
 
 import json
@@ -27,8 +27,7 @@ from tests.sources.test_presets import load_preset
 pytestmark = requires_shared
 
 _CALIBRATED = Known(head=None, head_view=View(None, {}), calibration=Calibration(1.0, 3))
-# A request has at least one message; and where nothing stands before the question there is nothing to fold,
-# so no summary is ever made.
+# A request has at least one message. Without messages before the question no summary is made.
 _NOT_FOR_A_GATEWAY = {"empty", "cut at the compaction point"}
 
 
@@ -45,7 +44,7 @@ def named(cases: list[dict[str, Any]]) -> pytest.MarkDecorator:
 
 
 def situate(policy: Policy, messages: list[JSON], tokens: list[int], **fields: Any) -> Situation:
-    """`tokens`: of the words alone."""
+    """`tokens`: those of the words alone."""
     sizes = [Size(FRAME_TOKENS + each, 4 * each) for each in tokens]
     defaults: JSON = {
         "owner": "t",
@@ -64,14 +63,14 @@ def situate(policy: Policy, messages: list[JSON], tokens: list[int], **fields: A
     return Situation(**(defaults | fields))
 
 
-# Is it full? After an answer that told its usage.
+# Whether the window is full after a response with usage.
 
 
 def is_full(policy: Policy, case: dict[str, Any]) -> bool:
     told = case["tokens"]
     total = told["input"] + told["cache_read"] + told["cache_write"] + told["output"]
     prompt = total - told["output"]
-    # All of it can be folded but the last question.
+    # Everything but the last question can be replaced.
     messages = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]
     situation = situate(
         replace(policy, auto=case["auto"]),
@@ -85,7 +84,7 @@ def is_full(policy: Policy, case: dict[str, Any]) -> bool:
 @pytest.mark.system(1)
 @named([case for case in read_cases("is_overflow") if case["seed_formula"] is not None])
 def test_opencode_is_full_as_recorded_for_the_older_formula(case: dict[str, Any], tmp_path: Path) -> None:
-    """The recorded formula has no cap on the output; document 000 has one, so it is raised here."""
+    """The recorded formula has no cap on the output; 000 (docs/sources.md) has one, so it is raised here."""
     cap = max(32_000, case["limit"]["output"])
     policy = load_preset(tmp_path, "opencode", f", trigger: {{output_cap: {cap}}}")
     assert is_full(policy, case) == case["seed_formula"]
@@ -98,7 +97,7 @@ def test_opencode_current_is_full_as_recorded(case: dict[str, Any], tmp_path: Pa
     assert is_full(load_preset(tmp_path, "opencode-current", keys), case) == case["current"]
 
 
-# Which results go?
+# Which results are pruned.
 
 
 class Recorded(RecordedPruning):
@@ -130,13 +129,14 @@ def test_opencode_prunes_as_recorded(preset: str, case: dict[str, Any], tmp_path
     assert Recorded(case).plan(load_preset(tmp_path, preset, keys)) == case["cleared"]
 
 
-# What is sent after a compaction?
+# What is sent after a compaction.
 
 
 class Compacted:
-    """A case as a client of a gateway sends it: question and summary are ours, and were never received.
+    """A case as a client of a gateway sends it: without question and summary, which the gateway adds.
 
-    What failed was never stored, so it is not sent either; the recorded history still shows it.
+    Failed summaries are part of the recorded history, but the gateway never stored them, so they are not
+    sent.
     """
 
     def __init__(self, case: dict[str, Any]) -> None:
@@ -188,7 +188,7 @@ class Compacted:
 @named([case for case in read_cases("history_after_compaction") if case["name"] not in _NOT_FOR_A_GATEWAY])
 def test_opencode_sends_the_newest_summary_and_what_follows_it(case: dict[str, Any], tmp_path: Path) -> None:
     sent = Compacted(case).send(load_preset(tmp_path, "opencode"))
-    # Roles alternate: between a summary and a tail that begins with the assistant stands the resume text.
+    # Roles alternate: the resume text comes between a summary and a tail that begins with the assistant.
     assert [each for each in sent if each != "resume"] == Compacted(case).expected
 
 
@@ -198,7 +198,7 @@ def test_a_fork_of_a_compacted_conversation_inherits_the_cut(tmp_path: Path) -> 
     case = next(case for case in read_cases("history_after_compaction") if case["name"] == name)
     fork = Compacted(case)
     before = fork.send(load_preset(tmp_path, "opencode"))
-    # The fork sends the same messages, and goes on in its own way.
+    # The fork sends the same messages and continues differently.
     fork.received = [*fork.received[:-1], {"id": "a9", "role": "assistant"}]
     after = fork.send(load_preset(tmp_path, "opencode"))
     assert len(after) == len(before) == 6
