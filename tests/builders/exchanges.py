@@ -38,7 +38,8 @@ async def serve(work: Callable[[Responder], Awaitable[T]], *, is_committed: bool
     async def handle(request: Request) -> Response | None:
         client = Responder(request, _KEEPALIVE)
         client.set_format(CHAT, is_streaming=True)
-        if is_committed:
+        # On a busy machine the first wait may end before the keep-alive is due.
+        while is_committed and not client.is_committed:
             await client.wait_for(asyncio.get_running_loop().create_future(), {}, 1.5 * _SECONDS)
         task = asyncio.ensure_future(work(client))
         tasks.append(task)
