@@ -1,11 +1,11 @@
-"""The command line: `python -m bench [--quick] [speed|sse|growth|memory|facts|estimates …]`."""
+"""The command line: `python -m bench [--quick] [--write] [speed|sse|growth|memory|facts|estimates …]`."""
 
 import argparse
 import asyncio
 import sys
 import tempfile
 from collections.abc import Coroutine, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -14,6 +14,7 @@ from bench.estimates import print_estimates
 from bench.facts import print_facts
 from bench.growth import print_growth
 from bench.memory import print_memory, read_memory_row
+from bench.report import written_to_report
 from bench.speed import print_speed
 from bench.sse import print_sse
 from bench.subject import Subject, pin_load, running_bare, running_gateway, running_stub
@@ -42,6 +43,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="bench", description=__doc__)
     parser.add_argument("parts", nargs="*", metavar="PART", help=f"of {', '.join(_PARTS)}; default all")
     parser.add_argument("--quick", action="store_true", help="a short version, for a first impression")
+    parser.add_argument("--write", action="store_true", help="write the figures into docs/benchmarks.md, too")
     options = parser.parse_args()
     unknown = set(options.parts) - set(_PARTS)
     if unknown:
@@ -51,7 +53,8 @@ def main() -> int:
     pin_load()
     effort = _QUICK if options.quick else _FULL
     for part in options.parts or _PARTS:
-        _PARTS[part](effort)
+        with written_to_report(part) if options.write else nullcontext():
+            _PARTS[part](effort)
     return 0
 
 
