@@ -46,7 +46,7 @@ class CompactionJob:
         self._pivots = pivots
         self._reporter = reporter
         self._clock = clock
-        # By tenant and upstream.
+        # Each tenant has one for each upstream.
         self._breakers: Lru[tuple[str, str], Breaker] = Lru(_BREAKERS_BYTES)
 
     def may_start(self, turn: Turn) -> bool:

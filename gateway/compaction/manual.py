@@ -41,7 +41,7 @@ class ManualCompaction:
         self._planner = planner
         self._compactor = compactor
         self._reporter = reporter
-        # By conversation: each has one at a time.
+        # Each conversation has at most one.
         self._running: dict[str, _ManualRun] = {}
 
     def compact(self, turn: Turn, instructions: str) -> "asyncio.Task[ManualOutcome] | None":

@@ -19,7 +19,7 @@ from gateway.core.history.pivot import Mark, Pivot
 from gateway.core.history.view import shown_tokens
 from gateway.planning.message_sizes import Sizer
 
-# What the inserted messages cost beyond their texts, in raw tokens.
+# The inserted messages cost this many raw tokens beyond their texts.
 _INSERTED_TOKENS: Final = 12
 # A first guess for a digest. Its tokens are then counted, and a digest above its cap is made again, smaller.
 _CHARS_PER_TOKEN: Final = 3.0

@@ -36,7 +36,8 @@ _SMALLER_TRY: Final = 0.6
 _NO_RETRY: Final = ("status 401", "status 403", "status 429")
 _TOO_LARGE: Final = Rejected("history too big for the summariser", is_summarizer_fault=False)
 _VETOED: Final = Rejected("vetoed", is_summarizer_fault=False)
-# The list of facts that the summary left out: its share of the cap, and characters to a token.
+# The list of facts that a summary left out gets at most this share of the cap. A token of it takes about so
+# many characters.
 _LIST_SHARE: Final = 0.2
 _LIST_CHARS_PER_TOKEN: Final = 2.5
 
@@ -49,7 +50,7 @@ class _Attempts:
     allowed: int
     calls_in_all: int
     made: int = 0
-    # Of the next prompt.
+    # The next prompt may hold at most this many tokens.
     most_tokens: int = NO_LIMIT
     # The model of the last call.
     model: str | None = None

@@ -139,7 +139,7 @@ class SummaryModels:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        # Until when each counts as unknown.
+        # Each model here counts as unknown until the time beside it.
         self._unknown: Lru[ServedModel, float] = Lru(_UNKNOWN_BYTES)
 
     def choose(self, turn: Turn, upstream: str) -> ServedModel:

@@ -35,7 +35,7 @@ from gateway.upstream.target import Upstreams, make_url
 from gateway.wire.formats.registry import FORMATS
 from gateway.wire.wire_format import SummaryRequest, WireFormat
 
-# System prompt and chat template around the parts, in raw tokens.
+# The system prompt and the chat template around the parts take about this many raw tokens.
 _FRAME_TOKENS: Final = 200
 # The whole prompt is counted with this conversation's ratio; the margin is for how much its texts differ.
 _MARGIN: Final = 1.1
@@ -58,7 +58,7 @@ class FittedCall:
     # The messages that it covers, and what they say.
     cut: Cut
     entries: Sequence[TranscriptEntry]
-    # Tokens of the prompt: estimated with a margin, and by our own count.
+    # The size of the prompt: estimated with a margin, and by our own count.
     prompt_tokens: int
     raw_tokens: int
     # The model that counts them.
@@ -69,7 +69,7 @@ class FittedCall:
 class CallBudget:
     # How many calls may be made for the whole cut; 0 if one call must hold all of it.
     calls: int
-    # Of one prompt.
+    # One prompt may hold at most this many tokens.
     most_tokens: int = NO_LIMIT
 
 
@@ -79,7 +79,7 @@ class SummaryCallBuilder:
         self._limits = limits
         self._sizer = sizer
         self._models = models
-        # True per raw tokens by earlier calls; used for the size of the next call only.
+        # How many true tokens a raw token is, by earlier calls. Used for the size of the next call only.
         self._ratios: Lru[ServedModel, float] = Lru(_RATIOS_BYTES)
 
     async def fit(self, turn: Turn, situation: Situation, cut: Cut, budget: CallBudget) -> FittedCall | None:
@@ -132,7 +132,7 @@ class SummaryCallBuilder:
             self._limits.learn(fitted.model, proven)
 
     def _choose_ratio(self, model: ServedModel, situation: Situation) -> float:
-        """True per raw tokens, with a margin: by this model's earlier calls, else by the conversation."""
+        """True tokens to a raw one, with a margin, by this model's earlier calls or by the conversation."""
         known = self._ratios.get(model)
         if known is not None:
             return known * _MARGIN

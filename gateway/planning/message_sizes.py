@@ -22,8 +22,8 @@ from gateway.wire.canonical import flatten_content
 
 # Counting more than this takes milliseconds, which would hold up other requests on the event loop.
 _INLINE_BYTES: Final = 8 * 1024
-# Name and brackets of one call, and the frame of its result. OpenAI takes about 10; on the recorded sessions
-# Claude takes 60 to 90.
+# A call costs its name, brackets and a frame for its result: about 10 tokens at OpenAI, and 60 to 90 for
+# Claude in the recorded sessions.
 _CALL_TOKENS: Final = 30
 _WEIGHT_BYTES: Final = 200
 

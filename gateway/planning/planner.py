@@ -22,7 +22,7 @@ from gateway.core.sizing.payload import Payload, is_near_limit, with_payload
 from gateway.planning.message_sizes import Sizer
 from gateway.state.state import State
 
-# Bytes of JSON to a token.
+# A token takes about this many bytes of JSON.
 _ROUGH_BYTES_PER_TOKEN: Final = 3.5
 
 
