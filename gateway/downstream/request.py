@@ -59,12 +59,21 @@ class Request:
         self.is_lost = len(length) > _MAX_LENGTH_DIGITS
         self.length = int(length) if length and not self.is_lost else None
         self.is_late = is_late
-        # After an offer of another protocol, what follows may be in that protocol.
-        is_offer = hdrs.UPGRADE in http.headers or http.method == hdrs.METH_CONNECT
-        self.is_last = is_late or is_offer or self.is_lost or not http.keep_alive
+        self.is_last = is_late or self.is_lost or self._offers_protocol() or not http.keep_alive
         self.chunk_seconds = chunk_seconds
         self.transport = http.transport
         self.writer = http.writer
+
+    def _offers_protocol(self) -> bool:
+        """True if what follows on the connection may be in another protocol.
+
+        Java's client offers h2c with each request, and goes on in HTTP/1.1 when the offer is not accepted.
+        Only what a client sends behind its offer in the same TCP segment is lost (aiohttp 3.14).
+        """
+        upgrade = self.head.headers.get(hdrs.UPGRADE, "").lower()
+        if not upgrade or self.length:
+            return self.head.method == hdrs.METH_CONNECT
+        return self.content is not None or upgrade == "websocket"
 
     def break_off(self, *, is_flushed: bool = False) -> None:
         """Ends the connection so that the client cannot take the response for a whole one.

@@ -11,6 +11,7 @@ from contextlib import suppress
 from typing import Any, Final
 
 from aiohttp import HttpVersion11, hdrs, web
+from aiohttp.http_exceptions import BadHttpMessage
 
 from gateway.core.errors import RequestRefused
 from gateway.downstream.library_log import make_library_log
@@ -165,4 +166,5 @@ class Server:
 
 
 def _refuse(request: Request) -> Response:
+    log.info("%s on a connection", BadHttpMessage.__name__)
     return send_local_response(request, _NOT_HTTP.status, render_error(request.head.target, _NOT_HTTP))

@@ -349,10 +349,32 @@ async def test_a_connection_ends_behind_an_offer_of_another_protocol(head: str) 
     assert b"Connection: close" in responses
 
 
+@pytest.mark.parametrize(
+    "head",
+    [
+        f"GET / HTTP/1.1\r\nHost: a\r\n{OFFER}h2c\r\n\r\n",
+        f"POST / HTTP/1.1\r\nHost: a\r\n{OFFER}h2c\r\nContent-Length: 2\r\n\r\n{{}}",
+        f"POST / HTTP/1.1\r\nHost: a\r\n{OFFER}websocket\r\nContent-Length: 2\r\n\r\n{{}}",
+    ],
+)
+async def test_a_connection_goes_on_behind_an_offer_that_is_not_accepted(head: str) -> None:
+    recorder = Recorder()
+    async with listening(recorder.respond) as server, connecting(server.port) as client:
+        await client.send(head.encode())
+        await until(lambda: bool(recorder.seen))
+        await client.send(b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
+        responses = await read_rest(client)
+    assert responses.count(b"HTTP/1.1 200 OK") == 2
+    assert responses.count(b"Connection: close") == 1
+
+
 @pytest.mark.parametrize("length", [str(2**64 - 1), "9" * 16, "0" * 5_000 + "5"])
 @pytest.mark.parametrize("cut", [10, 10_000])
 @pytest.mark.parametrize("before", [b"", sized("n", "/whole", b"x")[0]])
-async def test_an_absurd_length_is_refused(length: str, cut: int, before: bytes) -> None:
+async def test_an_absurd_length_is_refused(
+    length: str, cut: int, before: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "gateway.head_parser")
     recorder = Recorder()
     async with listening(recorder.respond) as server, connecting(server.port) as client:
         head = f"POST /unread HTTP/1.1\r\nHost: a\r\nContent-Length: {length}\r\n\r\n".encode()
@@ -362,6 +384,7 @@ async def test_an_absurd_length_is_refused(length: str, cut: int, before: bytes)
         assert b"HTTP/1.1 400" in await read_rest(client)
         await asyncio.wait_for(server.drain(SLOW_SECONDS), 1)
     assert len(recorder.seen) == bool(before)
+    assert any(message.endswith(" on a connection") for message in caplog.messages)
 
 
 async def test_the_bytes_that_are_sent_ahead_are_bounded() -> None:
