@@ -1,1 +1,1 @@
-"""Speed of one gateway process, each figure beside a bare aiohttp pass-through's in the same run."""
+"""Measures one gateway process, and a bare aiohttp pass-through in the same run for comparison."""

@@ -26,7 +26,7 @@ _SMALL_CACHES = "cache: {bodies_bytes: 4194304, facts_bytes: 2097152, records_by
 
 @dataclass(frozen=True, kw_only=True)
 class Effort:
-    """How much of everything."""
+    """How long the measurements take."""
 
     scale: float
     rounds: int
@@ -42,7 +42,7 @@ _QUICK = Effort(scale=0.1, rounds=1, events=200, few_requests=400, many_requests
 def main() -> int:
     parser = argparse.ArgumentParser(prog="bench", description=__doc__)
     parser.add_argument("parts", nargs="*", metavar="PART", help=f"of {', '.join(_PARTS)}; default all")
-    parser.add_argument("--quick", action="store_true", help="a short version, for a first impression")
+    parser.add_argument("--quick", action="store_true", help="a short version with rough figures")
     parser.add_argument("--write", action="store_true", help="write the figures into docs/benchmarks.md, too")
     options = parser.parse_args()
     unknown = set(options.parts) - set(_PARTS)
@@ -75,7 +75,7 @@ def _run_growth(effort: Effort) -> None:
 
 @contextmanager
 def _compared() -> Iterator[tuple[Subject, Subject]]:
-    """A fresh bare pass-through and a fresh gateway in front of one upstream."""
+    """Starts a bare pass-through and a gateway in front of one upstream."""
     with (
         tempfile.TemporaryDirectory() as folder,
         running_stub() as stub,
@@ -86,7 +86,7 @@ def _compared() -> Iterator[tuple[Subject, Subject]]:
 
 
 def _run_memory(effort: Effort) -> None:
-    """Twice: with the caches as they are, and so small that only what leaks can grow."""
+    """Two rows: with the default caches, and with caches so small that only a leak can make memory grow."""
     rows = []
     for caches, more in (("default", ""), ("4 MB", _SMALL_CACHES)):
         with (
@@ -99,17 +99,17 @@ def _run_memory(effort: Effort) -> None:
 
 
 def _run_facts(effort: Effort) -> None:
-    """No effort makes it longer or shorter: it measures words, not speed."""
+    """Independent of the effort: this part counts facts in texts and measures no time."""
     print_facts()
 
 
 def _run_estimates(effort: Effort) -> None:
-    """All of them however little effort is asked for: a part of the steps would be another figure."""
+    """Independent of the effort: fewer steps would give other figures."""
     _run(print_estimates())
 
 
 def _run(work: Coroutine[Any, Any, T]) -> T:
-    """On the loop that the processes under test use."""
+    """Uses the event loop that the measured processes use."""
     try:
         import uvloop
     except ImportError:

@@ -1,7 +1,7 @@
-"""The peer: a bare aiohttp pass-through. Reads a request, sends it on, streams the answer back.
+"""The process that the gateway is compared with: a bare aiohttp pass-through.
 
-Written lean and as anybody would write it; understands nothing of what goes through.
-Run as `python -m bench.bare PORT UPSTREAM_URL`.
+It reads a request, sends it on and streams the response back. It is short and does not read what passes
+through. Run as `python -m bench.bare PORT UPSTREAM_URL`.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ _HOP_BY_HOP: Final = ("Host", "Connection", "Keep-Alive", "Transfer-Encoding", "
 
 
 async def serve(port: int, upstream: str) -> None:
-    """Until cancelled or killed."""
+    """Runs until it is cancelled or killed."""
     connector = aiohttp.TCPConnector(limit=0)
     timeout = aiohttp.ClientTimeout(total=None)
     async with aiohttp.ClientSession(
@@ -36,10 +36,10 @@ async def serve(port: int, upstream: str) -> None:
                 headers=_end_to_end(request.headers),
                 data=body,
                 allow_redirects=False,
-            ) as answer:
-                response = web.StreamResponse(status=answer.status, headers=_end_to_end(answer.headers))
+            ) as received:
+                response = web.StreamResponse(status=received.status, headers=_end_to_end(received.headers))
                 await response.prepare(request)
-                async for chunk in answer.content.iter_any():
+                async for chunk in received.content.iter_any():
                     await response.write(chunk)
                 await response.write_eof()
                 return response

@@ -1,7 +1,7 @@
-"""How good are the estimates? On recorded sessions and on generated ones, by source and kind of content.
+"""The error of token estimates, on recorded and on generated sessions, by source and kind of content.
 
-Judged is what a step added, where that was at least 2,000 tokens by upstream's own count. No measure of
-speed: the figures are the same on every machine.
+The error is that of what a step added, for steps of at least 2,000 tokens as counted by the upstream. The
+figures are the same on every machine.
 """
 
 from collections.abc import Iterator, Sequence
@@ -28,7 +28,7 @@ _SIZES_BYTES = 1 << 26
 
 @dataclass(frozen=True)
 class Group:
-    """The same steps as each estimator sees them."""
+    """The same steps, counted by each estimator."""
 
     name: str
     tiktoken: Sequence[Increment]
@@ -45,13 +45,17 @@ async def print_estimates() -> None:
     groups = await _read_groups()
     for group in groups:
         rows += [_render(each) for each in (group, *group.split("source"), *group.split("kind"))]
-    print_table("Error of estimates: of what a step of 2K tokens or more added; median, p90", _COLUMNS, rows)
+    print_table(
+        "Error of estimates, for steps that add at least 2,000 tokens: median and 90th percentile",
+        _COLUMNS,
+        rows,
+    )
     for group in groups:
         _print_targets(group)
 
 
 async def _read_groups() -> list[Group]:
-    """Recorded sessions, of which leading block and tools are missing, and complete bodies."""
+    """Recorded sessions lack the system prompt and the tools; complete bodies have both."""
     counts: dict[Estimator, TextCounter] = {"tiktoken": Tokenizer().count, "chars": count_by_length}
     sizer = Sizer(counts, _SIZES_BYTES)
     try:
@@ -84,7 +88,7 @@ def _render(group: Group) -> tuple[str, ...]:
 
 
 def _print_targets(group: Group) -> None:
-    """The targets are of all steps together, not of each kind."""
+    """The targets are for all steps together, not for each kind."""
     plain, calibrated = median(plain_errors(group.tiktoken)), median(calibrated_errors(group.tiktoken))
     verdicts = (
         f"plain {plain:.3f} {render_target(plain, _PLAIN_TARGET, at_least=False)}",

@@ -1,8 +1,8 @@
-"""How many facts survive many compactions: with and without the list under the summary, and in the digest.
+"""How many facts survive repeated compaction, with and without a list of facts under the summary or digest.
 
-Each recorded session is cut into eleven pieces; ten are folded, one after the other, by toys that summarise.
-Facts are those that count by the rule of `gateway.core.keepsakes`, and some that are planted in the first
-piece and never said again. Pure functions: no gateway runs.
+Each recorded session is cut into eleven pieces. Ten of them are compacted one after the other by simple
+functions that stand for a model. The facts are those that `gateway.core.digest.fact_list` ranks, and a few
+that are added to the first piece only. No gateway runs.
 """
 
 import json
@@ -23,13 +23,13 @@ from gateway.wire.formats.chat.text import parse_entry
 _SHARED: Final = Path(os.environ.get("GATEWAY_SHARED") or Path(__file__).resolve().parents[2] / "shared")
 _PIECES: Final = 11
 _SHOWN: Final = (1, 3, 10)
-# A summary cap of 4,096 tokens, at three characters a token.
+# A summary of 4,096 tokens, at three characters per token.
 _CAP_CHARS: Final = 12_288
-# The share of the cap that the list may add.
+# Shares of the summary that the list may take.
 _LIST_SHARES: Final = (0.1, 0.2, 0.3)
-# The facts of a session that are mentioned most, where not all of them can fit.
+# The most frequent facts of a session are counted apart, since not all facts fit.
 _TOP: Final = 40
-# A lossy summariser retells: of three names it repeats one.
+# The lossy summary keeps one name of three.
 _KEPT_OF: Final = 3
 
 _Fold = Callable[[Sequence[TranscriptEntry], str, int], str]
@@ -37,7 +37,7 @@ _Fold = Callable[[Sequence[TranscriptEntry], str, int], str]
 
 @dataclass(frozen=True, slots=True)
 class Survival:
-    """Shares of the facts present after a compaction: all that counted so far, the top ones, planted."""
+    """Shares of the facts that are present after a compaction: of all, the most frequent, the planted."""
 
     counted: float
     top: float
@@ -67,12 +67,12 @@ def print_facts() -> None:
 
 
 def _load_sessions() -> Iterator[list[TranscriptEntry]]:
-    """Those with enough messages, without their system prompts."""
+    """Sessions with enough messages, without their system prompts."""
     for path in sorted((_SHARED / "data" / "transcripts").glob("*/*.json")):
         messages = json.loads(path.read_text("utf-8"))["messages"]
-        spoken = [parse_entry(json.dumps(message).encode()) for message in messages]
-        if len(spoken) >= 2 * _PIECES:
-            yield [entry for entry in spoken if entry.role != "system"]
+        entries = [parse_entry(json.dumps(message).encode()) for message in messages]
+        if len(entries) >= 2 * _PIECES:
+            yield [entry for entry in entries if entry.role != "system"]
 
 
 def _measure(session: Sequence[TranscriptEntry], fold: _Fold) -> list[Survival]:
@@ -93,7 +93,7 @@ def _measure(session: Sequence[TranscriptEntry], fold: _Fold) -> list[Survival]:
 
 
 def _cut(session: Sequence[TranscriptEntry]) -> list[list[TranscriptEntry]]:
-    """Pieces of whole groups, as equal as these allow."""
+    """Pieces of about equal length. A tool result stays with its call."""
     starts = [0]
     for piece in range(1, _PIECES):
         start = max(starts[-1], len(session) * piece // _PIECES)
@@ -104,7 +104,7 @@ def _cut(session: Sequence[TranscriptEntry]) -> list[list[TranscriptEntry]]:
 
 
 def _plant(piece: Sequence[TranscriptEntry]) -> tuple[list[TranscriptEntry], list[str]]:
-    """Facts that are said in three messages of the piece."""
+    """Adds facts to three messages of the piece."""
     facts = [
         "src/ledger/rounding_rules.py",
         "/srv/exports/quarterly/totals.csv",
@@ -140,7 +140,7 @@ def _mean(measured: Sequence[Sequence[Survival]]) -> list[Survival]:
 
 
 def _with_list(summarize: _Fold, share: float) -> _Fold:
-    """The list takes its room from the summary's cap."""
+    """The list takes its share of the size of the summary."""
 
     def fold(piece: Sequence[TranscriptEntry], earlier: str, cap_chars: int) -> str:
         room = int(cap_chars * share)
@@ -151,7 +151,7 @@ def _with_list(summarize: _Fold, share: float) -> _Fold:
 
 
 def _extract(piece: Sequence[TranscriptEntry], earlier: str, cap_chars: int) -> str:
-    """Half for the earlier summary's first lines, half for the first words of each message."""
+    """Half is the beginning of the earlier summary, half the first words of each message."""
     before = _take_lines(earlier.replace(HEADING, "").splitlines(), cap_chars // 2)
     room = cap_chars - len(before)
     texts = [entry.text or " ".join(arguments for _, arguments in entry.calls) for entry in piece]
@@ -160,7 +160,7 @@ def _extract(piece: Sequence[TranscriptEntry], earlier: str, cap_chars: int) -> 
 
 
 def _lose(piece: Sequence[TranscriptEntry], earlier: str, cap_chars: int) -> str:
-    """The same in other words: of the facts, two of three are retold without their name."""
+    """As `_extract`, but two of three facts are replaced by `it`."""
     text = _extract(piece, earlier, cap_chars)
     for fact in sorted(find_facts(text), key=len, reverse=True):
         if zlib.crc32(f"{len(earlier)} {fact}".encode()) % _KEPT_OF:

@@ -1,7 +1,8 @@
-"""What a turn costs of our own, by history and by new messages: the gateway's CPU beyond that of carrying it.
+"""The gateway's CPU time for one turn beyond that of passing it on, by length of history and of new messages.
 
-Carrying alone is measured twice: by the bare pass-through, and by the gateway told to bypass, which reads and
-writes in pieces of the same size. From 1 MB on the bare one pays more for its single large write than we do.
+Passing on is measured twice: with the bare pass-through, and with a gateway that is told to bypass, which
+reads and writes in pieces of the same size. From 1 MB on, the bare pass-through pays more for its single
+large write.
 """
 
 from dataclasses import replace
@@ -25,19 +26,17 @@ async def print_growth(bare: Subject, gateway: Subject, *, scale: float, rounds:
     rows = []
     for name, size, factor in cases:
         new_bytes = _NEW_BYTES * factor
-        # The mean history of all turns is the one named, whatever the turns add.
+        # The mean history over all turns has the named size.
         start_bytes = max(size // 2, size - new_bytes * turns // 2)
         shape = Shape(model="bench-wide", start_bytes=start_bytes, turn_bytes=new_bytes, turns=turns + 1)
         case = Case(name=name, shape=shape, talks=_TALKS, connections=_TALKS)
         rows.append((name, f"{new_bytes / 1000:.1f} KB", *await _measure(case, bare, gateway, rounds)))
-    title = (
-        f"Growth: CPU of a turn, least of {rounds} rounds; ours grows with its new messages, not its history"
-    )
+    title = f"Growth: CPU time of a turn, least of {rounds} rounds; it should grow with new messages only"
     print_table(title, _COLUMNS, rows)
 
 
 async def _measure(case: Case, bare: Subject, gateway: Subject, rounds: int) -> tuple[str, ...]:
-    """Least, not median: other work on the machine only ever adds, and these differences are small."""
+    """The least of all rounds: other work on the machine only adds, and the differences are small."""
     bypass = replace(case, shape=replace(case.shape, bypasses=True))
     order = ((case, bare), (bypass, gateway), (case, gateway))
     seen = [[(await run_round(each, subject)).cpu_us for each, subject in order] for _ in range(rounds)]

@@ -1,6 +1,6 @@
-"""The load: keep-alive connections that send prepared requests, one after the other, each its own queue.
+"""The load: keep-alive connections, each of which sends its prepared requests one after the other.
 
-Reads of an answer only what tells where it ends, and whether a pivot was in force.
+Of a response it reads only where it ends, and whether a summary was active.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ _PIVOT_SIGN: Final = b"x-gateway-plan: pivot"
 
 @dataclass(frozen=True)
 class Load:
-    """What one round of load saw. reads: pieces in which the answers came. pivots: answers that had one."""
+    """One round. reads: pieces in which the responses arrived. pivots: responses with an active summary."""
 
     requests: int
     seconds: float
@@ -26,7 +26,7 @@ class Load:
 
 
 class LoadError(Exception):
-    """An answer that is not 200, or a connection that broke: then figures would mean nothing."""
+    """A status other than 200 or a broken connection. The figures would be meaningless."""
 
 
 class _Connection(asyncio.Protocol):
@@ -44,7 +44,7 @@ class _Connection(asyncio.Protocol):
         self._send_next()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        # uvloop's transports are asyncio's in all but name.
+        # uvloop's transports do not inherit from asyncio's.
         self._transport = cast(asyncio.Transport, transport)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -65,7 +65,7 @@ class _Connection(asyncio.Protocol):
                 self._finish()
 
     def _take_head(self, data: bytes) -> bytes:
-        """What lies behind the head; without a whole head nothing."""
+        """The bytes behind the head; empty until the head is complete."""
         data = self._buffer + data
         end = data.find(b"\r\n\r\n")
         if end < 0:
@@ -104,7 +104,7 @@ class _Connection(asyncio.Protocol):
 
 
 async def send_turns(port: int, talks: Sequence[Talk], turns: range, connections: int) -> Load:
-    """All these turns of all talks, each talk in order and on one connection. Raises LoadError."""
+    """Sends these turns of all talks, each talk in order and on one connection. Raises LoadError."""
     return await _send(port, connections, lambda lane: _iter_turns(talks[lane::connections], turns))
 
 
@@ -135,7 +135,7 @@ async def _open(loop: asyncio.AbstractEventLoop, port: int) -> "tuple[_Connectio
 
 
 def _iter_turns(talks: Sequence[Talk], turns: range) -> Iterator[Request]:
-    """Turn by turn over all talks of a lane, as if several agents took turns."""
+    """The first turn of all talks, then the second, as if several agents worked at the same time."""
     for turn in turns:
         for talk in talks:
             if turn < len(talk.ends):

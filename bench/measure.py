@@ -1,4 +1,4 @@
-"""Rounds of load on two subjects in turn, and what came of them: medians and ratios."""
+"""Rounds of load on two processes in turn, and their medians and ratios."""
 
 import asyncio
 from collections.abc import Sequence
@@ -10,9 +10,9 @@ from bench.load import Load, send_turns
 from bench.subject import Subject
 from bench.talk import Shape, make_talks
 
-# Conversations that are under way at the same time; a gateway keeps the newest bodies of more than that.
+# Conversations at the same time. A gateway keeps the newest bodies of more conversations than that.
 _AT_ONCE: Final = 200
-# A process that uses less than this share of a core has nothing left to do.
+# A process that uses less than this share of a core is idle.
 _CALM_SHARE: Final = 0.05
 _CALM_STEP_SECONDS: Final = 0.2
 _MOST_CALM_STEPS: Final = 100
@@ -20,9 +20,9 @@ _MOST_CALM_STEPS: Final = 100
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """talks x (turns - primed) requests a round. primed: turns sent before the measurement begins.
+    """A round has talks x (turns - primed) requests. primed: turns sent before the measurement begins.
 
-    calm_seconds: pause between the two; what primes a pivot also has a summary to wait for.
+    calm_seconds: pause after the primed turns, for the summary that they may start.
     """
 
     name: str
@@ -49,7 +49,7 @@ class Round:
 
     @property
     def busy(self) -> float:
-        """Share of a core; well below 1 the load was the bottleneck, and the rates say little."""
+        """Share of a core. Well below 1, the load was the bottleneck and the rates mean little."""
         return self.cpu_seconds / self.load.seconds
 
 
@@ -57,8 +57,7 @@ class Round:
 class Pair:
     """Rounds of the bare pass-through and of the gateway, in turn.
 
-    Ratios are medians over neighbours: a shared machine is slower in one minute than in the next, and two
-    rounds side by side see the same machine.
+    Ratios are medians over neighbouring rounds, because the speed of a shared machine changes over minutes.
     """
 
     bare: Sequence[Round]
@@ -78,7 +77,7 @@ class Pair:
 
     @property
     def saturated_ratio(self) -> float:
-        """What the ratio of rates would be with a core full of work for each: by CPU per request."""
+        """The ratio of rates if each had a full core, computed from CPU time per request."""
         return median(b.cpu_us / g.cpu_us for b, g in self._neighbours)
 
     @property
@@ -103,7 +102,7 @@ class Pair:
 
     @property
     def own_us(self) -> float:
-        """The gateway's CPU per request beyond the bare pass-through's."""
+        """CPU time per request beyond that of the bare pass-through."""
         return self.gateway_us - self.bare_us
 
     @property
@@ -117,7 +116,7 @@ class Pair:
 
 
 async def compare(case: Case, bare: Subject, gateway: Subject, rounds: int) -> Pair:
-    """In turn, A B B A A B, so that what else the machine does falls on both."""
+    """Alternates the order (A B B A A B), so that other work on the machine slows down both."""
     done: dict[str, list[Round]] = {bare.name: [], gateway.name: []}
     for number in range(rounds):
         order = (bare, gateway) if number % 2 == 0 else (gateway, bare)
@@ -131,9 +130,9 @@ async def run_round(case: Case, subject: Subject) -> Round:
 
 
 async def _run_side_by_side(case: Case, subjects: Sequence[Subject]) -> list[Round]:
-    """The same conversations for each, in waves, as agents come and go: so many at once, then the next ones.
+    """Sends the same conversations to each process, in waves of `_AT_ONCE`.
 
-    All are primed before the first one is measured, so that little time lies between two measurements.
+    All processes are primed before the first one is measured, so that the measurements are close together.
     """
     talks = make_talks(case.shape, case.talks)
     loads: list[list[Load]] = [[] for _ in subjects]
@@ -156,9 +155,7 @@ async def _run_side_by_side(case: Case, subjects: Sequence[Subject]) -> list[Rou
 
 
 async def _wait_for_calm(subject: Subject) -> None:
-    """What the priming set going (two hundred summaries, their tokens counted) is no part of the measurement,
-    however slow the machine is.
-    """
+    """Waits for the work that priming has started, such as two hundred summaries. It is not measured."""
     for _ in range(_MOST_CALM_STEPS):
         before = subject.read_cpu_seconds()
         await asyncio.sleep(_CALM_STEP_SECONDS)

@@ -13,12 +13,12 @@ _COLUMNS = ("caches", "requests", "RSS MB", "requests", "RSS MB", "ratio", "targ
 _MOST_RATIO: Final = 1.1
 _TURNS: Final = 10
 _CONNECTIONS: Final = 16
-# Sizes at which conversations begin; each grows for ten turns. Half of all are short chats.
+# Sizes at which conversations begin. Each grows for ten turns; half of them are short chats.
 _START_BYTES: Final = (900, 900, 900, 900, 4_000, 12_000, 30_000, 85_000)
 
 
 async def read_memory_row(gateway: Subject, caches: str, first: int, last: int) -> tuple[str, ...]:
-    """One row: memory after the first and after the last so many requests, on a fresh gateway."""
+    """One row: the memory of a new gateway after `first` and after `last` requests."""
     await _send(gateway, first)
     early = await _read_settled(gateway)
     await _send(gateway, last - first)
@@ -33,7 +33,7 @@ def print_memory(rows: list[tuple[str, ...]]) -> None:
 
 
 async def _send(gateway: Subject, requests: int) -> None:
-    """In groups, so that old conversations end before new ones begin."""
+    """Sends groups of conversations, so that old ones end before new ones begin."""
     group = len(_START_BYTES) * _TURNS * 2
     for _ in range(max(1, requests // group)):
         await send_turns(gateway.port, _make_group(), range(_TURNS), _CONNECTIONS)

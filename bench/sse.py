@@ -1,4 +1,4 @@
-"""CPU per event of a stream: deltas of 100 bytes, one a read, with usage asked for by the client or by us."""
+"""CPU time per event of a stream: deltas of 100 bytes, with usage requested by the client or by the gateway."""
 
 from collections.abc import Sequence
 
@@ -9,13 +9,16 @@ from bench.talk import Shape
 
 _COLUMNS = ("case", "bare us/event", "gateway us/event", "CPU ratio", "target", "events per read b/g")
 _MOST_RATIO = 2.0
-# Few enough streams at once that the one measured keeps up and each event is a read of its own.
+# With few streams the measured process keeps up, and reads most events one by one.
 _STREAMS = 8
 
 
 async def print_sse(bare: Subject, gateway: Subject, *, events: int, rounds: int) -> None:
     rows = []
-    for name, asks_usage in (("usage asked by the client", True), ("usage injected by us", False)):
+    for name, asks_usage in (
+        ("usage requested by the client", True),
+        ("usage requested by the gateway", False),
+    ):
         shape = Shape(
             model="bench-wide",
             start_bytes=900,

@@ -1,15 +1,15 @@
-"""The upstream of the bench: canned answers, as cheap as a Python server can be.
+"""The upstream of the bench: fixed responses at the lowest cost that a Python server can have.
 
-Counts a body's bytes without keeping them: four to a token. Three answers: one JSON value; a stream of
-`x-bench-events` deltas, a write each, a millisecond apart; a short summary where the body's end asks for one.
-Run as `python -m bench.stub PORT`.
+It counts the bytes of a body without keeping them, four to a token. It has three responses: one JSON value;
+a stream of `x-bench-events` deltas, each written apart, a millisecond after the one before; and a short
+summary if the end of the body asks for one. Run as `python -m bench.stub PORT`.
 """
 
 import asyncio
 import sys
 from typing import Final, cast
 
-# The options a client or the gateway adds, and the gateway's summary instruction, lie behind the messages.
+# Options, and the instruction of a summary call, come after the messages or at their end.
 _TAIL_BYTES: Final = 2_048
 _SUMMARY_SIGN: Final = b"Provide a detailed prompt for continuing"
 _USAGE_SIGN: Final = b'"include_usage":true'
@@ -28,7 +28,7 @@ _STREAM_HEAD: Final = (
 
 
 class StubProtocol(asyncio.Protocol):
-    """One connection; requests one after the other."""
+    """One connection. Requests arrive one after the other."""
 
     def __init__(self) -> None:
         self._transport: asyncio.WriteTransport | None = None
@@ -39,7 +39,7 @@ class StubProtocol(asyncio.Protocol):
         self._events = 0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        # uvloop's transports are asyncio's in all but name.
+        # uvloop's transports do not inherit from asyncio's.
         self._transport = cast(asyncio.WriteTransport, transport)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -99,7 +99,7 @@ class StubProtocol(asyncio.Protocol):
         return head % len(body) + body
 
     def _render_end(self, has_usage: bool) -> bytes:
-        """The finish reason, usage where it was asked for, and the end of the stream."""
+        """The finish reason, usage if it was requested, and the end of the stream."""
         stop = _CHUNK % (b"{}", b'"stop"', b',"usage":null' if has_usage else b"")
         usage = b""
         if has_usage:
@@ -117,7 +117,7 @@ def _read_field(head: bytes, name: bytes) -> bytes:
 
 
 def _chunked(data: bytes) -> bytes:
-    """One HTTP chunk, and the last one with it where the data ends the stream."""
+    """One HTTP chunk, followed by the last chunk if the data ends the stream."""
     end = b"0\r\n\r\n" if data.endswith(b"[DONE]\n\n") else b""
     return b"%x\r\n%s\r\n%s" % (len(data), data, end)
 

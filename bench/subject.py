@@ -1,4 +1,4 @@
-"""The processes: upstream, bare pass-through and gateway, each on a port of its own, and what they use.
+"""The processes: upstream, bare pass-through and gateway, each on its own port, and what they use.
 
 Linux only: CPU time and memory come from /proc and the process's own CPU clock.
 """
@@ -16,11 +16,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-# Heads are written two seconds after the answer, by a thread that waits half a second more.
+# Heads are written two seconds after the response, by a thread that waits half a second more.
 _GATEWAY_SETTLE_SECONDS: Final = 2.8
 _START_SECONDS: Final = 20.0
 _STOP_SECONDS: Final = 15.0
-# Windows by model: never full; and so small that a history of the named size is past the hard line.
+# bench-wide is never full. The other windows are so small that the histories exceed the hard threshold.
 _SETTINGS: Final = """
 store: "disk:{folder}/store"
 upstreams:
@@ -41,7 +41,7 @@ class Subject:
     name: str
     port: int
     process: "subprocess.Popen[bytes]"
-    # What it still does after its last answer takes this long, and is work, too.
+    # How long it still works after its last response. That work counts, too.
     settle_seconds: float = 0.0
 
     def read_cpu_seconds(self) -> float:
@@ -70,7 +70,7 @@ def running_bare(stub: Subject) -> Iterator[Subject]:
 
 @contextmanager
 def running_gateway(stub: Subject, folder: Path, more: str = "") -> Iterator[Subject]:
-    """`more`: further settings, YAML. Its store and log lie in `folder`."""
+    """more: further settings as YAML. Its store is in `folder`."""
     port = _find_port()
     settings = folder / "gateway.yaml"
     settings.write_text(_SETTINGS.format(folder=folder, port=stub.port, more=more))
@@ -80,7 +80,7 @@ def running_gateway(stub: Subject, folder: Path, more: str = "") -> Iterator[Sub
 
 
 def pin_load() -> None:
-    """The load shares its core with the upstream: the one measured has another for itself."""
+    """The load shares its core with the upstream. The measured process has the other core."""
     os.sched_setaffinity(0, _other_cpus())
 
 
@@ -115,7 +115,7 @@ def _wait_for(name: str, port: int, process: "subprocess.Popen[bytes]") -> None:
 
 
 def _find_port() -> int:
-    """A free one below those that the system gives to outgoing connections: the load opens many."""
+    """A free port below those for outgoing connections, because the load opens many of these."""
     while True:
         port = random.randrange(10_000, 30_000)
         with socket.socket() as probe:
@@ -131,6 +131,6 @@ def _subject_cpus() -> set[int]:
 
 
 def _other_cpus() -> set[int]:
-    """All but the subject's, or that one where there is no other."""
+    """All cores but that of the measured process; the same core if it is the only one."""
     cpus = os.sched_getaffinity(os.getppid()) | os.sched_getaffinity(0)
     return cpus - {max(cpus)} or cpus

@@ -1,6 +1,6 @@
-"""Conversations that grow: the whole history as one piece of JSON, of which each turn sends a longer part.
+"""Growing conversations. The whole history is one piece of JSON; each turn sends a longer part of it.
 
-Nothing is built while a measurement runs.
+All requests are built before a measurement runs.
 """
 
 import json
@@ -27,7 +27,7 @@ _TOOLS: Final = json.dumps(
         for number in range(12)
     ]
 ).encode()
-# What an OpenAI SDK sends.
+# The headers of an OpenAI SDK.
 _HEAD: Final = (
     "POST /v1/chat/completions HTTP/1.1\r\nHost: 127.0.0.1\r\nAccept: application/json\r\n"
     "Accept-Encoding: gzip, deflate\r\nConnection: keep-alive\r\nContent-Type: application/json\r\n"
@@ -43,8 +43,8 @@ class Shape:
     """What a conversation looks like on the wire.
 
     start_bytes: history of the first request. turn_bytes: what each further one adds. events: deltas of
-    each answer, 0 for one that is not streamed. asks_usage: the client asks for it by itself. bypasses: the
-    gateway is told not to understand it.
+    each answer, 0 for one that is not streamed. asks_usage: the client requests usage. bypasses: the
+    request tells the gateway to pass it on unread.
     """
 
     model: str
@@ -59,7 +59,7 @@ class Shape:
 
 @dataclass(frozen=True)
 class Talk:
-    """One conversation. ends: where the history of each turn ends in `history`."""
+    """One conversation. ends: the end of each turn's history in `history`."""
 
     head: bytes
     history: bytes
@@ -67,14 +67,14 @@ class Talk:
     rest: bytes
 
     def render(self, turn: int) -> tuple[bytes, memoryview, bytes]:
-        """The request of a turn as pieces, the long one without a copy."""
+        """The request of a turn in pieces. The long piece is not copied."""
         end = self.ends[turn]
         length = b"%d\r\n\r\n" % (end + len(self.rest))
         return self.head + length, memoryview(self.history)[:end], self.rest
 
 
 def make_talks(shape: Shape, count: int) -> list[Talk]:
-    """Conversations that nobody has seen before; eight keys take turns."""
+    """New conversations. Eight keys take turns."""
     return [_make_talk(shape, key=number % 8) for number in range(count)]
 
 
@@ -109,7 +109,7 @@ def _render_rest(shape: Shape) -> bytes:
 
 
 def _add_turn(parts: list[str], size: int, has_tools: bool) -> int:
-    """The reply to the request before, and what the client says next; the bytes that were added."""
+    """Adds the last reply and the next message of the client. Returns the number of bytes."""
     if not has_tools:
         half = max(20, size // 2 - 40)
         added = [_render("assistant", half), _render("user", half)]
