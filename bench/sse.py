@@ -1,4 +1,4 @@
-"""CPU time per event of a stream: deltas of 100 bytes, with usage requested by the client or by the gateway."""
+"""CPU time per event of a stream: deltas of 100 bytes, usage requested by the client or by the gateway."""
 
 from collections.abc import Sequence
 
