@@ -210,10 +210,12 @@ def _read_rest(before: Received, shared: int, data: bytes) -> Received:
     old = before.conversation
     kept = shared - len(old.leading)
     rest = old.messages[kept:]
-    find = {message.key: message for message in rest}.get if rest else _find_nothing
+    find, weight = _find_nothing, before.facts_bytes
+    if rest:
+        find = {message.key: message for message in rest}.get
+        weight -= _weigh(rest)
     added = _read_messages(before.tenant, before.form, body, shared, find)
-    weight = before.facts_bytes - _weigh(rest) + _weigh(added)
-    return Received(before.tenant, before.form, body, with_messages(old, kept, added), weight)
+    return Received(before.tenant, before.form, body, with_messages(old, kept, added), weight + _weigh(added))
 
 
 def _read_messages(

@@ -125,7 +125,8 @@ def stream_body(request: Request) -> bytes | AsyncIterator[bytes] | None:
     content = request.content
     if content is None:
         return None
-    _invite_body(request)
+    if hdrs.EXPECT in request.head.headers:
+        _invite_body(request)
     if request.length is None:
         return _iterate_chunks(request, content)
     return content.read_nowait() if content.is_eof() else content.iter_any()
@@ -137,7 +138,8 @@ async def _read_bounded(request: Request, max_bytes: int) -> bytes:
         raise _too_large(max_bytes)
     if content is None:
         return b""
-    _invite_body(request)
+    if hdrs.EXPECT in request.head.headers:
+        _invite_body(request)
     if length is not None:
         return await content.read()
     pieces = []
@@ -167,7 +169,7 @@ async def _iterate_chunks(request: Request, content: StreamReader) -> AsyncItera
 
 def _invite_body(request: Request) -> None:
     """A client that sends `Expect: 100-continue` waits for this line, some of them forever."""
-    expects = request.head.headers.get(hdrs.EXPECT, "").lower() == "100-continue"
+    expects = request.head.headers[hdrs.EXPECT].lower() == "100-continue"
     if expects and request.transport is not None and request.content and not request.content.is_eof():
         request.transport.write(_CONTINUE)
 

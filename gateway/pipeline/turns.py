@@ -262,8 +262,8 @@ def _choose_purpose(received: Received, *, is_agent: bool) -> Purpose:
     leading = b""
     if not body.envelope.tools:
         leading = body.field(body.envelope.system_slice) or (body.raw(0) if conversation.leading else b"")
-    is_asking = len(conversation.messages) > 0 and conversation.messages[-1].role == "user"
-    newest = body.raw(len(body.places) - 1) if is_asking else b""
+    last = conversation.messages[-1:]
+    newest = body.raw(-1) if last and last[0].role == "user" else b""
     return find_purpose(leading[:LEADING_BYTES], newest[:NEWEST_BYTES], is_agent=is_agent)
 
 

@@ -77,7 +77,7 @@ class RequestBody(msgspec.Struct, frozen=True):
         return offset if offset >= 0 else len(self.data) + offset
 
     def raw(self, index: int) -> bytes:
-        """The slice of a message, by its index in `places`."""
+        """The slice of a message, by its index in `places`; -1 is the last one."""
         place = self.places[index]
         return self.data[place.start : place.end]
 

@@ -34,38 +34,36 @@ class ResponseEvents:
     def feed(self, chunk: bytes) -> list[SseEvent]:
         if not self._is_readable:
             return []
-        if self._decoder is None:
-            return self._add(chunk)
         try:
-            return self._add(self._decoder.feed(chunk))
+            plain = self._decoder.feed(chunk) if self._decoder is not None else chunk
         except DecodeError:
             self._is_readable = False
             return []
+        if self._start is None:
+            return self._add(plain)
+        # Some servers keep a connection alive with blanks before the body. A BOM is skipped, too.
+        self._start = (self._start + plain).lstrip(b"\xef\xbb\xbf" + _BLANK)
+        return self._begin(self._start) if len(self._start) >= _LONGEST_START else []
 
     def finish(self) -> list[SseEvent]:
         """The remaining events. A whole body that is not a stream is one event without a name."""
-        events: list[SseEvent] = []
-        if self._start is not None:
-            start, self._start = self._start, None
-            events = self._add_as(_is_stream_start(start, says_stream=self._says_stream), start)
+        events = self._begin(self._start) if self._start is not None else []
         if self._splitter is not None:
             return events + _parse_events(self._splitter.finish())
         return [SseEvent("", b"".join(self._body))] if self._body else []
 
-    def _add(self, plain: bytes) -> list[SseEvent]:
-        if self._start is None:
-            return self._add_as(self._splitter is not None, plain)
-        # Some servers keep a connection alive with blanks before the body. A BOM is skipped, too.
-        start = (self._start + plain).lstrip(b"\xef\xbb\xbf" + _BLANK)
-        if len(start) < _LONGEST_START:
-            self._start = start
-            return []
+    def _begin(self, start: bytes) -> list[SseEvent]:
+        """The bytes decide what it is: some servers stream as application/json, or send a JSON error as an
+        event stream.
+        """
         self._start = None
-        return self._add_as(_is_stream_start(start, says_stream=self._says_stream), start)
+        is_json = start.startswith((b"{", b"["))
+        if not is_json and (self._says_stream or start.startswith(_STREAM_STARTS)):
+            self._splitter = BlockSplitter()
+        return self._add(start)
 
-    def _add_as(self, is_stream: bool, plain: bytes) -> list[SseEvent]:
-        if is_stream:
-            self._splitter = self._splitter or BlockSplitter()
+    def _add(self, plain: bytes) -> list[SseEvent]:
+        if self._splitter is not None:
             return _parse_events(self._splitter.feed(plain))
         self._body_bytes += len(plain)
         if self._body_bytes > MAX_BODY_BYTES:
@@ -74,13 +72,6 @@ class ResponseEvents:
         elif plain:
             self._body.append(plain)
         return []
-
-
-def _is_stream_start(start: bytes, *, says_stream: bool) -> bool:
-    """The bytes decide: some servers stream as application/json, or send a JSON error as an event stream."""
-    if start.startswith((b"{", b"[")):
-        return False
-    return says_stream or start.startswith(_STREAM_STARTS)
 
 
 def _parse_events(blocks: list[bytes]) -> list[SseEvent]:
