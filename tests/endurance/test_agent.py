@@ -1,4 +1,4 @@
-"""A scripted coding agent works far past its window and notices nothing."""
+"""A scripted coding agent works far past its window without an error."""
 
 import json
 import random
@@ -16,8 +16,9 @@ from tests.toy.running import Run, ask, run_session
 from tests.toy.summarising import find_facts
 from tests.toy.upstream import ToyUpstream
 
-# What a turn adds, by our own count; upstream counts 0.7 to 1.6 times that. Chosen so that every window is
-# outgrown, and so that the reuse asked for is possible: at 16K a single 1,200-token turn is 10 % of a prompt.
+# Tokens that a turn adds, at bias 1.0; the upstream counts 0.7 to 1.6 times as many. Chosen so that every
+# window is outgrown, and so that the reuse asked for is possible: at 16K a single 1,200-token turn is 10 %
+# of a prompt.
 TURN_TOKENS = {16_000: 500, 32_000: 750, 128_000: 2_500}
 
 
@@ -63,7 +64,7 @@ async def play(case: Case) -> Run:
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("case", COVER, ids=str)
-async def test_every_request_is_answered_at_a_fair_price(case: Case) -> None:
+async def test_every_request_succeeds_with_few_summaries_and_a_reused_prefix(case: Case) -> None:
     session, counter = case.session, TokenCounter(case.bias)
     run = await play(case)
     outgoing = [seen.body for seen in run.outgoing]
@@ -93,8 +94,8 @@ async def test_the_prefix_breaks_only_at_a_compaction_or_a_prune_batch(case: Cas
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("windows", [1.5, 3.0])
-async def test_a_long_talk_without_any_tool_is_folded_in_chunks(windows: float) -> None:
-    """First contact with a history of nothing but words, larger than the window that is to summarise it."""
+async def test_a_long_conversation_without_tools_is_summarized_in_chunks(windows: float) -> None:
+    """The first request is a conversation without tools, larger than the window of the summary call."""
     words = [f"Note {number}: FACT-{number:08d} " + "we agreed on the plan. " * 60 for number in range(200)]
     roles = ("user", "assistant")
     toy = ToyUpstream(window=16_000, bias=1.0)

@@ -1,6 +1,6 @@
-"""One conversation goes on from exactly what it said; everything else is another branch.
+"""A request continues a conversation only if it repeats it exactly; otherwise it is another branch.
 
-The right pivot or none, whatever the client does to its history.
+Each request gets the right summary or none, however the client changes its history.
 """
 
 import asyncio
@@ -33,7 +33,9 @@ class Scene:
     session: Session
 
     async def send(self, body: bytes, key: str = "sk-toy", **headers: str) -> tuple[Answer, Seen]:
-        """One request beside the session; the answer and what reached the upstream."""
+        """Sends one request outside the session. Returns the response and the request that reached the
+        upstream.
+        """
         self.toy.reply = lambda _: Reply(text="Noted.")
         names = {"Authorization": f"Bearer {key}", "Content-Type": "application/json"} | headers
         async with aiohttp.ClientSession(headers=names) as client:
@@ -127,7 +129,7 @@ async def test_a_moved_cache_control_keeps_the_pivot(scene: Scene) -> None:
     _, seen = await scene.send(render(body | {"messages": marked}))
     assert is_shortened(seen, body)
     assert len(scene.toy.summaries) == before
-    # What is kept leaves as it came, the mark included.
+    # Kept messages are sent unchanged, with their mark.
     assert seen.request["messages"][1] == marked[1]  # type: ignore[index]
 
 
@@ -190,7 +192,7 @@ async def test_equal_histories_of_two_keys_make_two_pivots() -> None:
     for run, key in zip(runs, ("sk-a", "sk-b"), strict=True):
         assert run.failed == []
         assert {_read_key(seen) for seen in run.outgoing} == {key}
-    # Each history was summarised with its own key: nothing that one paid for reached the other.
+    # Each history was summarized with its own key, so neither caller used what the other paid for.
     assert sorted({_read_key(seen) for seen in toy.summaries}) == ["sk-a", "sk-b"]
     ids = [{answer.header("x-gateway-conversation") for answer in run.answers} for run in runs]
     assert ids[0].isdisjoint(ids[1])
@@ -201,7 +203,7 @@ async def test_a_hundred_equal_requests_share_one_summary_and_leave_alike() -> N
     toy.summary_delivery = replace(toy.summary_delivery, before_headers_seconds=0.3)
     session = make_session(30, 5, "one_user", 700)
     async with toy, running_gateway(make_settings(toy)) as gateway:
-        # Nothing is known of this conversation: the hundred find out together that it does not fit.
+        # The conversation is new, so all hundred requests exceed the window at the same time.
         headers = {"Authorization": "Bearer sk-toy"}
         connector = aiohttp.TCPConnector(limit=0)
         async with aiohttp.ClientSession(headers=headers, connector=connector) as client:
@@ -215,8 +217,10 @@ async def test_a_hundred_equal_requests_share_one_summary_and_leave_alike() -> N
     assert len({seen.body for seen in toy.chats}) == 1 and len(toy.chats) == 100
 
 
-async def test_a_huge_last_result_is_still_summarised_once() -> None:
-    """The cut of what is prepared after the answer may lie behind the last group, for all of them alike."""
+async def test_a_conversation_with_a_huge_last_result_is_summarized_at_most_once() -> None:
+    """The compaction prepared after the response may have to cut behind the last group; all requests share
+    it.
+    """
     toy = ToyUpstream(window=WINDOW, bias=1.0)
     toy.summary_delivery = replace(toy.summary_delivery, before_headers_seconds=0.2)
     body = make_session(20, 5, "one_user", 500).envelope(14, SHAPE)
@@ -269,10 +273,10 @@ async def test_a_restart_in_mid_session_keeps_pivot_and_summary(tmp_path: Path) 
     assert again.conversation == first.conversation
 
 
-async def test_a_summary_under_way_when_the_process_ended_is_begun_again_by_the_next_request(
+async def test_a_summary_interrupted_by_a_stop_is_started_again_by_the_next_request(
     tmp_path: Path,
 ) -> None:
-    """Before that request is answered: nothing but the marker that was left knows of it."""
+    """The summary starts before that request gets its response. Only the stored marker can cause it."""
     toy = ToyUpstream(window=WINDOW, bias=1.2)
     toy.summary_delivery = replace(toy.summary_delivery, never=True)
     session = make_session(150, 7, "one_user", 120)

@@ -1,4 +1,4 @@
-"""Nobody configured a window: the upstream's own model list says it, from the second request on."""
+"""No window is configured. The upstream's model list names it, from the second request on."""
 
 import json
 
@@ -26,7 +26,7 @@ def has_listed(toy: ToyUpstream) -> bool:
     return any(seen.method == "GET" and seen.finished for seen in toy.requests)
 
 
-async def test_a_window_that_only_the_upstream_knows_is_kept_from_the_second_request_on() -> None:
+async def test_a_window_from_the_model_list_is_respected_from_the_second_request_on() -> None:
     session = make_session(40, 40, "one_user", 500)
     async with ToyUpstream(window=WINDOW) as toy, running_gateway(settings(toy)) as gateway:
         toy.raw_answers[LIST] = listing(session.model, WINDOW)
@@ -39,7 +39,7 @@ async def test_a_window_that_only_the_upstream_knows_is_kept_from_the_second_req
     assert sum(seen.method == "GET" for seen in toy.requests) == 1
 
 
-async def test_where_it_is_not_asked_the_window_stays_unknown_and_the_upstream_refuses() -> None:
+async def test_without_discovery_the_window_stays_unknown_and_the_upstream_refuses() -> None:
     """The counterpart: without the list this session does not fit."""
     session = make_session(40, 40, "one_user", 500)
     async with (
@@ -52,7 +52,7 @@ async def test_where_it_is_not_asked_the_window_stays_unknown_and_the_upstream_r
     assert not has_listed(toy)
 
 
-async def test_a_list_that_never_comes_holds_nobody_up() -> None:
+async def test_a_model_list_that_never_arrives_delays_no_request() -> None:
     session = make_session(3, 3, "one_user", 500)
     async with ToyUpstream(window=WINDOW) as toy, running_gateway(settings(toy)) as gateway:
         toy.raw_answers[LIST] = RawAnswer(delivery=Delivery(never=True))

@@ -1,4 +1,4 @@
-"""The scripted agent works far past its window in Anthropic's words, and notices nothing."""
+"""A scripted agent that speaks Anthropic Messages works far past its window without an error."""
 
 from dataclasses import dataclass, replace
 
@@ -43,7 +43,7 @@ class Case:
 
 
 _SIZES: tuple[tuple[int, Style], ...] = ((4_096, "one_user"), (32_000, "many_users"))
-# A budget for thinking that the window does not hold is answered by nobody.
+# No provider accepts a thinking budget larger than the window.
 CASES = [
     Case(turns, window, min(max_tokens, 8_192) if thinks else max_tokens, stream, thinks, style, bias)
     for turns, window, bias in ((40, 16_000, 1.3), (60, 32_000, 0.8))
@@ -62,7 +62,7 @@ async def play(case: Case, settings: str = "") -> tuple[ToyUpstream, Run]:
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("case", COVER, ids=str)
-async def test_every_request_is_answered_at_a_fair_price(case: Case) -> None:
+async def test_every_request_succeeds_with_few_summaries_and_a_reused_prefix(case: Case) -> None:
     session, counter = case.session, TokenCounter(case.bias)
     _, run = await play(case)
     assert run.failed == []
@@ -78,7 +78,7 @@ async def test_every_request_is_answered_at_a_fair_price(case: Case) -> None:
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("thinks", [True, False])
 @pytest.mark.parametrize("how", ["whole", "streamed", "streamed, refused behind its start"])
-async def test_a_window_that_nobody_knows_is_learned_from_its_refusal(how: str, thinks: bool) -> None:
+async def test_an_unknown_window_is_learned_from_one_refusal(how: str, thinks: bool) -> None:
     case = replace(CASES[0], stream=how != "whole", max_tokens=3_000, thinks=thinks)
     toy = ToyUpstream(window=case.window, bias=case.bias)
     toy.refuses_in_stream = "behind" in how
@@ -96,7 +96,7 @@ async def test_a_window_that_nobody_knows_is_learned_from_its_refusal(how: str, 
 async def test_instructions_in_between_are_kept_in_place_and_survive_a_compaction(
     turns: int, window: int
 ) -> None:
-    """What Claude Code sends to models that it takes for the newest: system messages among the others."""
+    """Claude Code sends system messages between the others to models that it takes for the newest."""
     dialect = Messages(instructs=True)
     session = with_thinking(make_session(turns, turns, "many_users", _TURN_TOKENS[window]))
     shape = Shape(dialect=dialect, max_tokens=4_096, stream=True)

@@ -13,7 +13,7 @@ from tests.toy.upstream import Seen, ToyUpstream
 
 WINDOW = 32_000
 SHAPE = Shape(max_tokens=1_000)
-# Without summaries it cannot stay inside, and says so.
+# Without summaries it cannot stay inside the window.
 STAYING = [preset for preset in PRESETS if preset != "prune_only"]
 
 
@@ -41,7 +41,7 @@ async def test_a_policy_that_only_prunes_asks_no_model() -> None:
 
 
 @pytest.mark.system(11)
-async def test_a_rolling_window_keeps_the_task_and_says_that_something_is_missing() -> None:
+async def test_a_rolling_window_keeps_the_task_and_notes_the_missing_messages() -> None:
     run = await play(ToyUpstream(window=WINDOW), "rolling")
     messages = run.outgoing[-1].request["messages"]
     assert isinstance(messages, list)
@@ -70,7 +70,7 @@ async def test_a_model_may_have_a_policy_of_its_own() -> None:
 
 
 @pytest.mark.system(13)
-async def test_a_cheaper_model_summarises_where_upstream_knows_it() -> None:
+async def test_a_cheaper_model_summarizes_if_the_upstream_has_it() -> None:
     keys = ', summary: {model_map: {"toy-*": toy-small}}'
     run = await play(ToyUpstream(window=WINDOW), "utilization", keys)
     assert {seen.request["model"] for seen in run.summaries} == {"toy-small"}
@@ -82,7 +82,7 @@ async def test_a_cheaper_model_summarises_where_upstream_knows_it() -> None:
 
 @pytest.mark.system(13)
 @pytest.mark.parametrize("status", [404, 400])
-async def test_where_upstream_does_not_know_it_the_conversations_model_is_asked_and_that_is_remembered(
+async def test_if_the_upstream_lacks_the_cheaper_model_the_conversations_model_summarizes_from_then_on(
     status: int,
 ) -> None:
     error = {"error": {"message": "The model `toy-small` does not exist", "code": "model_not_found"}}

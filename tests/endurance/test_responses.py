@@ -1,4 +1,4 @@
-"""A scripted coding agent that speaks Responses works far past its window, whatever it leaves to upstream."""
+"""A scripted agent that speaks Responses works far past its window, also if the upstream stores its history."""
 
 import random
 from dataclasses import dataclass
@@ -67,7 +67,7 @@ async def play(case: Case) -> Run:
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("case", COVER, ids=str)
-async def test_every_request_is_answered_at_a_fair_price(case: Case) -> None:
+async def test_every_request_succeeds_with_few_summaries_and_a_reused_prefix(case: Case) -> None:
     session, counter = case.session, TokenCounter(case.bias)
     run = await play(case)
 
@@ -96,13 +96,13 @@ async def test_a_named_history_keeps_its_name_until_it_must_be_rewritten() -> No
     run = await play(case)
     named = [is_named(seen.body) for seen in run.outgoing]
     assert {answer.header("x-gateway-plan") for answer in run.answers} >= {"passthrough", "pivot"}
-    # The first request has nothing to name.
+    # The first request has no earlier response to refer to.
     assert named[1:] == [is_untouched(answer) for answer in run.answers[1:]]
 
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("history", ["references", "previous"])
-async def test_names_that_a_restart_made_us_forget_pass_as_they_came(history: History) -> None:
+async def test_references_unknown_after_a_restart_are_passed_on_unchanged(history: History) -> None:
     session = with_thinking(make_session(12, 3, "many_users", 500))
     shape = Shape(dialect=Responses(history=history), max_tokens=1_000)
     toy = ToyUpstream(window=64_000)
@@ -120,7 +120,7 @@ async def test_names_that_a_restart_made_us_forget_pass_as_they_came(history: Hi
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("history", ["whole", "previous"])
-async def test_a_window_that_nobody_knows_is_learned_from_its_refusals(history: History) -> None:
+async def test_an_unknown_window_is_learned_from_its_refusals(history: History) -> None:
     session = make_session(40, 40, "many_users", 500)
     shape = Shape(dialect=Responses(history=history), max_tokens=1_000, stream=True)
     toy = ToyUpstream(window=16_000)

@@ -1,4 +1,4 @@
-"""How a refusal may look on the wire, for a toy that refuses what is too long."""
+"""The shapes in which a toy may refuse a request that is too long."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -94,7 +94,7 @@ def _stopped(stream: bool) -> RawAnswer:
 
 @dataclass(frozen=True)
 class Dress:
-    """streamed: only a stream can wear it; who does not stream gets the toy's own words."""
+    """streamed: this shape exists in streams only; other requests get the toy's usual refusal."""
 
     render: Render
     dialect: Dialect = CHAT
@@ -154,7 +154,7 @@ _MESSAGES: Final = {
     ),
 }
 DRESSES: Final = _CHAT | _RESPONSES | _MESSAGES
-# What a strict upstream says of a length, in any of the formats.
+# Phrases of a strict upstream about length, in all formats.
 _WORDS: Final = ("maximum context length", "context window", "prompt is too long", "exceed context limit")
 
 
@@ -163,7 +163,7 @@ def is_for_length(seen: Seen) -> bool:
 
 
 def dress_refusals(toy: ToyUpstream, name: str) -> None:
-    """From now on the toy refuses what is too long for its window in this dress."""
+    """From now on the toy refuses requests that exceed its window in this shape."""
     dress = DRESSES[name]
 
     def intercept(seen: Seen) -> RawAnswer | None:

@@ -1,4 +1,4 @@
-"""An upstream that takes only so many bytes, or pictures, however few tokens they are."""
+"""An upstream that limits bytes or pictures, whatever their tokens."""
 
 from dataclasses import replace
 
@@ -36,7 +36,7 @@ def refuse_bytes(seen: Seen) -> RawAnswer | None:
     return seen.dialect.refuse(refusal) if seen.dialect else None
 
 
-# What a part with a picture says it is, and what a provider says of too many.
+# The type of a part with a picture, and a provider's error for too many of them.
 PICTURES = {
     CHAT.path: (b'"type":"image_url"', f"At most {MOST_PICTURES} image(s) may be provided in one request."),
     RESPONSES.path: (b'"type":"input_image"', f"Too many images in request. Max is {MOST_PICTURES}."),
@@ -55,7 +55,7 @@ def refuse_pictures(seen: Seen) -> RawAnswer | None:
 
 
 def with_pictures(session: Session) -> Session:
-    """After each step the user shows what it looks like."""
+    """Adds a picture by the user after each step."""
     turns = tuple(Turn(turn.assistant, (*turn.followers, show(at))) for at, turn in enumerate(session.turns))
     return Session(
         name="pictures", leading=session.leading, tools=session.tools, opening=session.opening, turns=turns
@@ -75,7 +75,7 @@ async def play(toy: ToyUpstream, session: Session, dialect: Dialect, more: str =
 
 @pytest.mark.parametrize("dialect", DIALECTS, ids=lambda dialect: dialect.path)
 @pytest.mark.parametrize("is_told", [True, False], ids=["configured", "found out"])
-async def test_too_many_bytes_are_folded(is_told: bool, dialect: Dialect) -> None:
+async def test_a_request_with_too_many_bytes_is_made_smaller(is_told: bool, dialect: Dialect) -> None:
     toy = ToyUpstream(window=1_000_000)
     toy.intercept = refuse_bytes
     more = f", max_body_bytes: {MOST_BYTES}" if is_told else ""
@@ -91,7 +91,7 @@ async def test_too_many_bytes_are_folded(is_told: bool, dialect: Dialect) -> Non
 
 @pytest.mark.parametrize("dialect", DIALECTS, ids=lambda dialect: dialect.path)
 @pytest.mark.parametrize("is_told", [True, False], ids=["configured", "found out"])
-async def test_too_many_pictures_are_folded(is_told: bool, dialect: Dialect) -> None:
+async def test_a_request_with_too_many_pictures_is_summarized(is_told: bool, dialect: Dialect) -> None:
     toy = ToyUpstream(window=1_000_000)
     toy.intercept = refuse_pictures
     session = with_pictures(make_session(20, 3, "one_user", 300))
@@ -101,7 +101,7 @@ async def test_too_many_pictures_are_folded(is_told: bool, dialect: Dialect) -> 
     assert 1 <= len(run.summaries) <= 12
 
 
-async def test_a_spell_of_refusals_of_anything_teaches_no_tiny_limit() -> None:
+async def test_a_period_in_which_all_is_refused_teaches_no_tiny_limit() -> None:
     session = make_session(40, 3, "one_user", 1_500)
     toy = ToyUpstream(window=1_000_000)
     error = RawAnswer(status=413, pieces=(b'{"error":{"message":"Payload too large"}}',))

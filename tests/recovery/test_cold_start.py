@@ -1,4 +1,6 @@
-"""First contact with a conversation many times the window: folded in chunks, cut visibly, always answered."""
+"""The first request of a conversation many times larger than the window: summarized in chunks, or visibly
+cut.
+"""
 
 import asyncio
 import json
@@ -45,12 +47,12 @@ def write_settings(toy: ToyUpstream, *, is_known: bool, store: str = "memory:", 
 
 @dataclass(frozen=True)
 class Meeting:
-    """Two requests of a conversation that nobody has seen before, the second one turn longer."""
+    """Two requests of a new conversation, the second one turn longer."""
 
     toy: ToyUpstream
     session: Session
     answers: tuple[Answer, ...]
-    sent: tuple[Seen, ...]  # what upstream answered, one for each
+    sent: tuple[Seen, ...]  # the request that upstream answered, one for each
     waited: int  # compactions that the second request waited for
 
     @property
@@ -115,14 +117,14 @@ def check(meeting: Meeting, shape: Shape, surprises: int = 1) -> None:
     assert 0 < len(toy.summaries) <= MAX_CALLS + 1
     assert all(sent_with_opening([seen.request for seen in meeting.sent], session, shape))
     assert set(find_tokens(session.facts, "user")) <= meeting.facts_seen
-    # The second request waits for nothing, and goes on where the first one ended.
+    # The second request does not wait for a compaction, and begins like the first one.
     assert meeting.waited == 0
     first, second = (shape.dialect.items(seen.request) for seen in meeting.sent)
     assert second[: len(first)] == first
 
 
 def name_the_window(toy: ToyUpstream) -> None:
-    """In chat's words, as the servers do whose windows nobody knows. OpenAI's own name no number here."""
+    """Refusals name the window, as chat's do. OpenAI's own Responses error names no number."""
 
     def refuse(seen: Seen) -> RawAnswer | None:
         if seen.dialect is None or "exceeds the context window" not in (seen.refusal or ""):
@@ -136,10 +138,10 @@ def name_the_window(toy: ToyUpstream) -> None:
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("dialect", [RESPONSES, MESSAGES], ids=lambda dialect: dialect.path)
 @pytest.mark.parametrize(("times", "bias", "is_known"), cover_product((5, 20), (1.0, 1.6), (True, False)))
-async def test_so_is_it_in_another_format(
+async def test_first_contact_in_another_format_is_answered(
     times: int, bias: float, is_known: bool, dialect: Dialect, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Of a model that thinks: its reasoning must stay with what it led to, or go with it."""
+    """With a thinking model. Its reasoning must stay with the item that follows it, or be removed with it."""
     toy = ToyUpstream(window=WINDOW, bias=bias)
     name_the_window(toy)
     session = with_thinking(load_session(int(times * WINDOW / bias / TURN_TOKENS) + 1, "many_users"))
@@ -152,12 +154,12 @@ async def test_so_is_it_in_another_format(
 
 @pytest.mark.parametrize("times", [5, 20])
 @pytest.mark.parametrize("bias", [1.0, 1.6])
-async def test_a_window_that_no_refusal_names_is_found_in_two_steps(
+async def test_a_window_that_no_refusal_names_is_found_in_two_attempts(
     times: int, bias: float, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """OpenAI's Responses: a summary may be refused, too, and a digest; nothing is ever sent again as it was.
+    """With OpenAI's Responses a summary or a digest may be refused, too. No request is sent twice unchanged.
 
-    Encrypted reasoning takes twice the bytes of what it says.
+    Encrypted reasoning has twice the bytes of its text.
     """
     toy = ToyUpstream(window=WINDOW, bias=bias)
     session = with_thinking(load_session(int(times * WINDOW / bias / TURN_TOKENS) + 1, "many_users"))
@@ -197,10 +199,10 @@ async def test_a_deadline_shorter_than_a_summary_gives_the_digest_and_keeps_the_
     assert len(toy.summaries) == 1
 
 
-async def test_a_summary_that_came_late_is_what_the_next_ones_build_on(
+async def test_later_summaries_build_on_a_summary_that_came_late(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """It is kept: whoever cannot use the digest finds it."""
+    """The late summary is stored for requests that cannot use the digest."""
     caplog.set_level(logging.INFO, "gateway.compactor")
     toy = ToyUpstream(window=WINDOW)
     session = load_session(80, "one_user")
@@ -210,7 +212,7 @@ async def test_a_summary_that_came_late_is_what_the_next_ones_build_on(
         first = await ask(client, url, session.request(79, SHAPE))
         ready.set()
         await wait_until(lambda: count_waits(caplog) == 1)
-        # A branch from before the end of what the digest covers.
+        # A branch that leaves the conversation inside the part that the digest covers.
         fork = await ask(client, url, session.request(60, SHAPE))
     assert (first.status, fork.status) == (200, 200)
     assert b"<earlier-summary>" not in toy.summaries[0].body
@@ -240,7 +242,7 @@ async def test_a_restart_in_the_middle_goes_on_from_the_last_chunk(
             answer = await ask(client, f"{gateway.base_url}/chat/completions", body)
     assert answer.is_whole
     again = toy.summaries[before:]
-    # It builds on the third chunk, and never reads again what that one covered.
+    # It builds on the third chunk and does not read the messages again that this chunk covers.
     assert b"<earlier-summary>" in again[0].body
     starts = [seen.body.split(b"<conversation>")[1][:500] for seen in (again[0], toy.summaries[3])]
     assert starts[0] == starts[1]
@@ -316,7 +318,7 @@ def find_cut(seen: Seen, messages: Sequence[Message]) -> list[str]:
 
 @pytest.mark.parametrize("is_known", [True, False], ids=["known", "unknown"])
 @pytest.mark.parametrize(("turn", "added"), HUGE.values(), ids=HUGE)
-async def test_what_is_larger_than_the_window_is_cut_in_the_middle(
+async def test_a_message_larger_than_the_window_is_cut_in_the_middle(
     turn: int, added: list[Message], is_known: bool
 ) -> None:
     toy = ToyUpstream(window=WINDOW)
@@ -394,7 +396,7 @@ async def test_the_client_is_kept_alive_while_megabytes_are_counted() -> None:
     more = "keepalive: {after_seconds: 0.02, every_seconds: 0.02}\n"
     toy.reply = lambda _: Reply(text="Noted.")
     calls, *results = make_group([1_000_000] * 12)
-    # Texts that differ in every line: what was counted once would not be counted again.
+    # Every line differs, since counts of equal texts are cached.
     big = [
         {**m, "content": "".join(f"{at} {n} line\n" for n in range(60_000))} for at, m in enumerate(results)
     ]

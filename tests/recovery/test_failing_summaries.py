@@ -1,4 +1,4 @@
-"""A failed summary costs the user nothing: what fits goes on unchanged, the rest as a digest."""
+"""A failed summary does not fail the request: it goes on unchanged if it fits, otherwise with a digest."""
 
 import asyncio
 import itertools
@@ -92,7 +92,7 @@ def _events(*values: Mapping[str, object]) -> RawAnswer:
     return RawAnswer(headers=_SSE, pieces=tuple(map(render_named, values)), length=False)
 
 
-# As each of the other formats says it: the stream was good so far.
+# The same failure in the other formats, after a good start of the stream.
 _BROKEN_ABROAD: Final[dict[str, RawAnswer]] = {
     RESPONSES.path: _events(
         {"type": "response.output_text.delta", "output_index": 0, "content_index": 0, "delta": "We did"},
@@ -195,7 +195,7 @@ def name_case(part: Dialect | str) -> str:
 
 @pytest.mark.system(5)
 @pytest.mark.parametrize(("dialect", "failure"), choose_rows(CASES, SAMPLE), ids=name_case)
-async def test_what_still_fits_goes_on_unchanged(
+async def test_a_request_that_still_fits_is_sent_unchanged(
     dialect: Dialect, failure: str, caplog: pytest.LogCaptureFixture, note_row: Note
 ) -> None:
     toy = ToyUpstream(window=WINDOW)
@@ -206,7 +206,7 @@ async def test_what_still_fits_goes_on_unchanged(
     assert {answer.status for answer in outcome.answers} == {200}
     assert {answer.header("x-gateway-plan") for answer in outcome.answers} == {"passthrough"}
     assert [seen.body for seen in toy.chats] == [body] * 5
-    # At most one retry; after three failures in a row nobody is asked any more.
+    # At most one retry each; after three failures in a row no summary is requested any more.
     tries = 1 if failure in ONE_CALL else 2
     assert outcome.calls == [tries, 2 * tries, 3 * tries, 3 * tries, 3 * tries]
     assert len(outcome.lines) == 3
@@ -214,7 +214,7 @@ async def test_what_still_fits_goes_on_unchanged(
 
 
 @pytest.mark.parametrize(("dialect", "failure"), CASES, ids=name_case)
-async def test_what_does_not_fit_goes_on_as_a_digest(
+async def test_a_request_that_does_not_fit_is_sent_with_a_digest(
     dialect: Dialect, failure: str, caplog: pytest.LogCaptureFixture, note_row: Note
 ) -> None:
     toy = ToyUpstream(window=WINDOW)
@@ -226,20 +226,20 @@ async def test_what_does_not_fit_goes_on_as_a_digest(
     assert outcome.calls == [1 if failure in ONE_CALL else 2] * 3
     assert [line.partition(":")[0] for line in outcome.lines][:1] == ["compaction failed"]
     assert len(outcome.lines) == 2
-    # The same bytes each time, and nothing of what failed.
+    # The same bytes each time, without any text of the failed summary.
     assert len({seen.body for seen in toy.chats}) == 1
     assert b"made without a model" in toy.chats[0].body
     assert b"We did" not in toy.chats[0].body
 
 
-async def test_where_the_floor_is_too_high_it_is_said_and_nobody_loops(
+async def test_a_system_prompt_larger_than_the_window_is_reported_and_not_retried_for_ever(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     toy = ToyUpstream(window=WINDOW)
     system = {"role": "system", "content": "Mind this rule. " * 6_000}
     body = SESSION.envelope(20, SHAPE)
     outcome = await send(toy, _render(body | {"messages": [system, *SESSION.messages(20)[1:]]}), 3, caplog)
-    # Upstream's own error, since nothing that we may touch would help.
+    # The upstream's own error, because no change that the gateway may make would help.
     assert {answer.status for answer in outcome.answers} == {400}
     for answer in outcome.answers:
         assert "largest fixed part: leading block and tools" in (answer.header("x-gateway-warning") or "")
@@ -248,7 +248,7 @@ async def test_where_the_floor_is_too_high_it_is_said_and_nobody_loops(
 
 
 async def test_a_floor_between_the_lines_costs_at_most_two_calls(caplog: pytest.LogCaptureFixture) -> None:
-    """Leading block and open group all but fill the window; what is left to fold is little."""
+    """System prompt and last group nearly fill the window, so little is left to summarize."""
     toy = ToyUpstream(window=WINDOW)
     system = {"role": "system", "content": "Mind this rule. " * 2_600}
     body = SESSION.envelope(4, SHAPE)
@@ -257,7 +257,9 @@ async def test_a_floor_between_the_lines_costs_at_most_two_calls(caplog: pytest.
     assert outcome.calls[-1] <= 2
 
 
-async def test_what_the_summariser_counts_triggers_nothing(caplog: pytest.LogCaptureFixture) -> None:
+async def test_the_usage_of_a_summary_call_does_not_count_for_the_conversation(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     """Its usage, however large, is no usage of the conversation."""
     toy = ToyUpstream(window=WINDOW)
     usage = {"prompt_tokens": 900_000, "completion_tokens": 90_000, "total_tokens": 990_000}
@@ -296,7 +298,9 @@ def read_messages(body: bytes) -> list[Message]:
 
 
 def assert_one_quoted_block(seen: Seen, received: bytes, text: str) -> None:
-    """Leading block, opening, the summary, perhaps the resume text, and a tail of what was received."""
+    """The messages are the system prompt, the opening, the summary, perhaps the resume text, and an
+    unchanged tail.
+    """
     sent, before = read_messages(seen.body), read_messages(received)
     keys = {key for key in json.loads(seen.body) if key != "stream_options"}
     assert keys == set(json.loads(received))
@@ -351,14 +355,14 @@ ANY_TEXT = st.text(
 
 
 @pytest.mark.timeout(300)
-def test_whatever_the_summariser_says_the_array_stays_what_it_is() -> None:
+def test_any_summary_text_leaves_the_structure_of_the_messages_intact() -> None:
     toy = ToyUpstream(window=WINDOW)
     toy.reply = lambda _: Reply(text="Noted.")
     template = json.loads(choose_body(toy, 1.1, 1.4))
     numbers = itertools.count()
 
     async def send_one(text: str) -> bytes:
-        """A conversation and a caller of its own: nothing is known of it, and no breaker is open."""
+        """Sends a new conversation of a new caller, so that no circuit breaker is open."""
         fail_with(toy, say(text))
         messages = [dict(message) for message in template["messages"]]
         messages[1]["content"] = f"Task {next(numbers):06}."

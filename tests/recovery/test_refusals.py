@@ -1,4 +1,4 @@
-"""The window is unknown, or smaller than we were told: the agent works on, and notices nothing."""
+"""The window is unknown or smaller than configured. The agent works on without an error."""
 
 import gzip
 import json
@@ -38,7 +38,7 @@ WORN = [
 
 
 def make_settings(toy: ToyUpstream, more: str = "") -> str:
-    """Nobody says how large the window is."""
+    """Settings without the size of the window."""
     return f'store: "memory:"\nupstreams:\n  default: {{base_url: "{toy.base_url}", discover: false}}\n{more}'
 
 
@@ -56,7 +56,7 @@ async def play(dress: str, *, stream: bool, bias: float, pace: Pace = NEAR_THE_W
 
 
 async def ask_late(toy: ToyUpstream, settings: str, shape: Shape = SHAPE) -> Answer:
-    """One request that is too long, of a conversation that nobody has seen before."""
+    """Sends one request that is too long, of a new conversation."""
     dialect = shape.dialect
     async with (
         running_gateway(settings) as gateway,
@@ -66,7 +66,7 @@ async def ask_late(toy: ToyUpstream, settings: str, shape: Shape = SHAPE) -> Ans
 
 
 def refused_by(toy: ToyUpstream, answer: RawAnswer) -> None:
-    """The toy answers this, whatever it is asked, but for summaries."""
+    """The toy answers every request but summary calls with this."""
     toy.intercept = lambda seen: answer if seen.is_chat and not seen.is_summary else None
 
 
@@ -100,7 +100,7 @@ async def test_a_window_too_small_to_be_guessed_costs_no_request_either() -> Non
     assert run.refusals and run.failed == []
 
 
-async def test_a_request_that_is_hardly_too_long_is_made_smaller_whatever_the_policy() -> None:
+async def test_a_request_that_is_slightly_too_long_is_made_smaller_under_any_policy() -> None:
     toy = ToyUpstream(window=WINDOW)
     more = "policies:\n  default: {preset: opencode}\n"
     async with toy, running_gateway(make_settings(toy, more)) as gateway:
@@ -137,7 +137,7 @@ async def test_a_digest_is_sticky_and_a_later_summary_is_made_of_the_originals()
 
 
 @pytest.mark.parametrize("dialect", DIALECTS, ids=lambda dialect: dialect.path)
-async def test_where_nothing_helps_the_upstreams_own_error_comes_back(dialect: Dialect) -> None:
+async def test_if_no_retry_helps_the_client_gets_the_upstreams_own_error(dialect: Dialect) -> None:
     toy = ToyUpstream(window=WINDOW)
     error = b'{"error": {"message":"prompt is too long: 99999 tokens > 2000 maximum", "x": 1.50}}'
     headers = (("Content-Type", "application/json"), ("X-Id", "7"))
@@ -168,7 +168,7 @@ async def test_an_error_that_is_not_about_length_is_passed_on(error: RawAnswer) 
     assert len(toy.requests) == 1
 
 
-async def test_an_empty_400_means_nothing_far_below_the_lines() -> None:
+async def test_an_empty_400_far_below_the_thresholds_is_not_taken_for_an_overflow() -> None:
     toy = ToyUpstream(window=WINDOW)
     refused_by(toy, RawAnswer(status=400))
     async with toy, running_gateway(toy_gateway.make_settings(toy)) as gateway:
@@ -185,7 +185,7 @@ async def test_a_refusal_that_quotes_the_whole_prompt_is_one() -> None:
     assert answer.is_whole
 
 
-async def test_a_number_that_answers_disprove_is_forgotten() -> None:
+async def test_a_learned_window_is_forgotten_when_larger_requests_succeed() -> None:
     toy = ToyUpstream(window=128_000)
     error = b'{"error": {"message": "This model\'s maximum context length is 300 tokens."}}'
     toy.intercept = lambda seen: RawAnswer(status=400, pieces=(error,)) if len(toy.chats) == 1 else None
@@ -195,7 +195,7 @@ async def test_a_number_that_answers_disprove_is_forgotten() -> None:
     assert [answer.header("x-gateway-plan") for answer in run.answers] == ["passthrough"] * 4
 
 
-async def test_what_refuses_every_retry_without_a_number_teaches_no_tiny_window() -> None:
+async def test_refusals_of_every_retry_without_a_number_teach_no_tiny_window() -> None:
     toy = ToyUpstream(window=128_000)
     refused_by(toy, RawAnswer(status=400))
     other = make_session(30, 5, "one_user", 600)
@@ -249,7 +249,7 @@ async def test_a_window_smaller_than_configured_is_found_out() -> None:
     async with toy, running_gateway(make_settings(toy, models)) as gateway:
         run = await run_session(SESSION, gateway.base_url, toy, SHAPE)
     assert run.failed == []
-    # What is configured stays: each time the window fills up it is found out anew.
+    # The configured window stays, so each time the window fills up there is a refusal.
     assert len(run.refusals) <= len(run.summaries)
 
 
@@ -288,7 +288,7 @@ def test_the_late_request_is_late() -> None:
     assert ToyUpstream(window=WINDOW).counter.prompt(dict(SESSION.envelope(LATE, SHAPE))) > 1.2 * WINDOW
 
 
-async def test_a_reply_that_fills_the_window_tells_how_large_it_is() -> None:
+async def test_a_reply_that_fills_the_window_shows_how_large_it_is() -> None:
     """Too late to try again: the client has the beginning of the reply. The next request knows."""
     toy = ToyUpstream(window=1_000_000)
     ended = Reply(text="We were", finish_reason="model_context_window_exceeded")
@@ -308,7 +308,9 @@ async def test_a_reply_that_fills_the_window_tells_how_large_it_is() -> None:
 
 
 async def test_half_an_emoji_in_the_history_does_not_end_the_session() -> None:
-    """What JavaScript writes when it cuts a text inside one; our JSON library cannot read it."""
+    """JavaScript writes half of a surrogate pair when it cuts a text inside an emoji. Our JSON library
+    rejects it.
+    """
     toy = ToyUpstream(window=WINDOW)
     cut = {"role": "user", "content": "It printed \ud83d"}
     session = replace(SESSION, opening=(*SESSION.opening, cut))

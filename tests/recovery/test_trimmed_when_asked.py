@@ -1,4 +1,4 @@
-"""An upstream that leaves out what it was asked to, or has folded itself, is no upstream that lost it."""
+"""An upstream that removes messages on request, or has compacted them itself, does not truncate silently."""
 
 import json
 import logging
@@ -41,7 +41,7 @@ CASES: dict[str, tuple[Dialect, Callable[[Fields], Fields]]] = {
 
 
 @pytest.mark.parametrize("name", CASES)
-async def test_what_upstream_left_out_knowingly_teaches_no_window(
+async def test_a_deliberately_smaller_prompt_teaches_no_window(
     name: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     dialect, change = CASES[name]

@@ -1,4 +1,4 @@
-"""An upstream that cuts the prompt without a word, and tells the usage of what is left (Ollama)."""
+"""An upstream that cuts the prompt silently and reports the usage of the rest, like Ollama."""
 
 import logging
 
@@ -23,7 +23,7 @@ USAGE = {
 
 
 def cut_silently(toy: ToyUpstream, session: Session, turn: int, dialect: Dialect) -> None:
-    """The toy answers whatever it gets, and never tells more than its window."""
+    """The toy accepts any request and never reports more than its window."""
     prompt_name, reply_name = USAGE[dialect.path]
 
     def reply(request: Request) -> Reply:
@@ -60,7 +60,7 @@ async def test_usage_that_stops_growing_counts_as_an_overflow(
     said = [record.message for record in caplog.records if "left out a part" in record.message]
     assert len(said) == 1
     sizes = [seen.prompt_tokens for seen in toy.chats]
-    # Noticed before what is left out is as long as what is not, and never again.
+    # It is noticed before half of the prompt is missing, and does not happen again.
     assert max(sizes) < 2 * WINDOW
     assert all(size <= WINDOW for size in sizes[sizes.index(max(sizes)) + 1 :])
     assert toy.summaries
