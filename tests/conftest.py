@@ -22,7 +22,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.fixture
 def note_row(record_property: Callable[[str, object], None]) -> Note:
-    """Notes a line of a table, by the table's heading. All are printed in the end, whoever ran the test."""
+    """Adds a row to the table with this heading. All tables are printed at the end of the run."""
 
     def note(heading: str, row: str) -> None:
         record_property(_ROW + heading, row)

@@ -44,7 +44,7 @@ def _is_allowed(module: str, allowed: set[str]) -> bool:
 
 
 @pytest.mark.parametrize("layer", sorted(_MAY_IMPORT))
-def test_what_decides_imports_only_what_is_pure(layer: str) -> None:
+def test_core_and_wire_import_pure_modules_only(layer: str) -> None:
     allowed = _MAY_IMPORT[layer]
     wrong = [
         f"{_name(path)}: {module}"
@@ -75,14 +75,14 @@ def test_no_function_is_longer_than_50_lines() -> None:
     assert [f"{_name(p)}: {n.name}" for p, n in functions if (n.end_lineno or 0) - n.lineno >= 50] == []
 
 
-def test_every_module_says_what_it_is() -> None:
+def test_every_module_has_a_docstring() -> None:
     empty = [
         path for path in _MODULES if path.read_text("utf-8").strip() and not ast.get_docstring(_parse(path))
     ]
     assert [_name(path) for path in empty] == []
 
 
-def test_no_file_is_named_after_nothing() -> None:
+def test_no_module_has_a_name_without_meaning() -> None:
     nameless = {"utils", "helpers", "common", "models", "types", "manager"}
     assert [_name(path) for path in _MODULES if path.stem in nameless] == []
 

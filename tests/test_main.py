@@ -102,7 +102,7 @@ async def test_without_a_file_it_serves_with_the_embedded_store(tmp_path: Path) 
     assert (tmp_path / ".gateway").stat().st_mode & 0o777 == 0o700
 
 
-async def test_sigterm_drains_open_streams_and_says_so_on_readyz(tmp_path: Path) -> None:
+async def test_sigterm_drains_open_streams_and_readyz_reports_it(tmp_path: Path) -> None:
     async with (
         ToyUpstream(window=128_000) as toy,
         serving("--upstream", toy.base_url, cwd=tmp_path) as served,

@@ -1,4 +1,4 @@
-"""A scripted agent that speaks Responses works far past its window, also if the upstream stores its history."""
+"""A scripted agent that speaks Responses works far past its window, also with a history stored upstream."""
 
 import random
 from dataclasses import dataclass

@@ -129,7 +129,7 @@ def test_opencode_prunes_as_recorded(preset: str, case: dict[str, Any], tmp_path
     assert Recorded(case).plan(load_preset(tmp_path, preset, keys)) == case["cleared"]
 
 
-# What is sent after a compaction.
+# The messages that are sent after a compaction.
 
 
 class Compacted:
@@ -186,7 +186,7 @@ class Compacted:
 
 @pytest.mark.system(5)
 @named([case for case in read_cases("history_after_compaction") if case["name"] not in _NOT_FOR_A_GATEWAY])
-def test_opencode_sends_the_newest_summary_and_what_follows_it(case: dict[str, Any], tmp_path: Path) -> None:
+def test_opencode_sends_the_newest_summary_and_later_messages(case: dict[str, Any], tmp_path: Path) -> None:
     sent = Compacted(case).send(load_preset(tmp_path, "opencode"))
     # Roles alternate: the resume text comes between a summary and a tail that begins with the assistant.
     assert [each for each in sent if each != "resume"] == Compacted(case).expected

@@ -1,7 +1,7 @@
 """A scripted coding agent that resends its whole history with every request. Values only, no socket.
 
-Like a real client it re-serialises what came back: the history holds the scripted replies, whatever the
-toy answered. `Session.reply` is what the toy should answer so that usage and history agree.
+The history holds the scripted replies, not what the toy answered. Let the toy answer with `Session.reply`,
+so that usage and history agree.
 """
 
 import json
@@ -59,7 +59,7 @@ class Shape:
     extra: Mapping[str, object] = field(default_factory=dict)
 
     def fields(self) -> dict[str, object]:
-        """What follows the messages and tools in the envelope."""
+        """The fields that follow messages and tools."""
         found: dict[str, object] = {"stream": True} if self.stream else {}
         if self.stream and self.include_usage:
             found["stream_options"] = {"include_usage": True}
@@ -95,7 +95,7 @@ class Session:
         return [*self.opening, *history]
 
     def envelope(self, turn: int, shape: Shape, since: Since | None = None) -> dict[str, object]:
-        """since: what the client may leave to upstream, if its dialect refers to it."""
+        """since: history that the client need not send, if its dialect can refer to it."""
         talk = Talk(
             model=self.model,
             leading=self.leading,
@@ -115,11 +115,11 @@ class Session:
         return json.dumps(value, ensure_ascii=ascii_only, separators=separators, indent=shape.indent).encode()
 
     def reply(self, turn: int) -> Reply:
-        """What the toy should answer to request `turn`."""
+        """The reply that the toy should give to request `turn`."""
         return read_reply(self.turns[turn].assistant, self._mark(len(self.said(turn))))
 
     def _mark(self, place: int) -> str:
-        """Of what the model says there: the toy's items and those of the history have the same ids."""
+        """The basis of item ids, so that the toy's items and those of the history have the same ids."""
         return f"{zlib.crc32(self.name.encode()):08x}{place:05d}"
 
 

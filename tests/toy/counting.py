@@ -1,7 +1,7 @@
-"""The toy upstream's own tokenizer: plausible, deterministic, and not the gateway's.
+"""The toy upstream's own tokenizer: plausible, deterministic, and different from the gateway's.
 
-Costs follow the way byte-pair vocabularies cut text (words with their leading space, digits by three,
-runs of punctuation, indentation), and a `bias` scales the whole. Knows nothing of windows or answers.
+Costs follow how byte-pair vocabularies cut text (words with their leading space, digits by three, runs of
+punctuation, indentation). A `bias` scales all counts.
 """
 
 import json
@@ -85,7 +85,7 @@ def _part_tokens(part: object) -> float:
 
 
 def count_content(content: object) -> float:
-    """Tokens of a content in any of the formats: a text, its parts, or nothing."""
+    """Tokens of a content in any of the formats: a text, parts, or None."""
     match content:
         case None:
             return 0.0
@@ -116,7 +116,7 @@ class TokenCounter:
         self.bias = bias
 
     def scale(self, tokens: float) -> int:
-        """What upstream says where it is this many tokens at bias 1.0."""
+        """The count that the upstream reports for this many tokens at bias 1.0."""
         return math.ceil(tokens * self.bias)
 
     def text(self, text: str) -> int:
@@ -136,7 +136,7 @@ class TokenCounter:
         return self.scale(count_text(render_compact(tools))) if tools else 0
 
     def prompt(self, request: Mapping[str, object]) -> int:
-        """Tokens of a whole chat request, as its usage will say; parts that are no messages count nothing."""
+        """Tokens of a whole chat request, as reported in its usage. Entries that are not messages count 0."""
         messages = request.get("messages")
         known = [m for m in messages if isinstance(m, dict)] if isinstance(messages, list) else []
         return self.messages(known) + self.tools(request.get("tools")) + self.scale(PRIMING_TOKENS)

@@ -1,4 +1,4 @@
-"""Tokens of a Messages request: the same material costs what it costs in chat; cache marks cost nothing."""
+"""Tokens of a Messages request. The same content costs as much as in chat; cache marks are free."""
 
 from collections.abc import Mapping
 
@@ -25,7 +25,7 @@ def count_prompt(counter: TokenCounter, request: Mapping[str, object]) -> int:
 
 
 def count_message(counter: TokenCounter, message: Mapping[str, object]) -> int:
-    """Results have frames of their own; the message around nothing but results has none."""
+    """Each result has the overhead of a message; a message that holds results only has none of its own."""
     blocks = read_blocks(message.get("content"))
     is_framed = any(block.get("type") != "tool_result" for block in blocks)
     return counter.scale(sum(map(_count_block, blocks)) + (MESSAGE_TOKENS if is_framed else 0))
@@ -44,7 +44,7 @@ def _count_block(block: Mapping[str, object]) -> float:
 
 
 def without_marks(value: object) -> object:
-    """The value without `cache_control`, which steers a cache and says nothing."""
+    """The value without `cache_control`, which is not part of the prompt."""
     if isinstance(value, list):
         return [without_marks(part) for part in value]
     if not isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""Tokens of a Responses request: the same material costs what it costs in chat."""
+"""Tokens of a Responses request. The same content costs as much as in chat."""
 
 from collections.abc import Mapping
 
@@ -41,7 +41,7 @@ def _count_item(item: Mapping[str, object]) -> float:
 
 
 def _count_reasoning(item: Mapping[str, object]) -> float:
-    """What was thought, as only we can read it; where it was not handed out, the public summary."""
+    """The decrypted reasoning; the public summary if the request has no encrypted content."""
     secret = item.get("encrypted_content")
     sealed = unseal(secret) if isinstance(secret, str) else None
     return count_text(sealed.text) if sealed is not None else count_content(item.get("summary"))

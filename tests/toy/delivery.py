@@ -1,6 +1,6 @@
-"""How the toy's bytes leave: slowly, re-cut, compressed, broken off, malformed, or never.
+"""How the toy sends a response: slowly, in other pieces, compressed, broken off, malformed, or never.
 
-Knows nothing of chat; an answer is a status, headers and pieces of a body.
+A response is a status, headers and pieces of a body.
 """
 
 import asyncio

@@ -20,7 +20,7 @@ Message = Mapping[str, object]
 
 @dataclass(frozen=True, kw_only=True)
 class Since:
-    """What upstream already holds: all up to the reply of this turn, under this name."""
+    """The history that the upstream already stores: everything up to the reply of this turn."""
 
     turn: int
     response_id: str
@@ -28,9 +28,10 @@ class Since:
 
 @dataclass(frozen=True, kw_only=True)
 class Talk:
-    """What one request says, in no format: messages as chat has them. mark: names one reply of the session,
-    by its place among the messages. thinks: the model reasons before it speaks. known: messages that upstream
-    holds as `response_id`.
+    """One request, independent of a format; messages as in chat.
+
+    mark: the basis of the ids of a reply, by its place among the messages. thinks: the model reasons before
+    it replies. known: number of messages that the upstream stores as `response_id`.
     """
 
     model: str
@@ -57,26 +58,26 @@ class Asked:
 class Dialect(Protocol):
     @property
     def path(self) -> str:
-        """Where answers are asked for, behind the base URL."""
+        """The path of the endpoint, behind the base URL."""
 
     @property
     def output_key(self) -> str:
         """The field that limits a reply."""
 
     def headers(self, key: str) -> dict[str, str]:
-        """What a client of this format sends besides its content type."""
+        """The headers of a client besides its content type."""
 
     def envelope(self, talk: Talk, fields: Mapping[str, object]) -> Request:
         """The agent's request; `fields` follow the tools."""
 
     def items(self, request: Mapping[str, object]) -> list[object]:
-        """System prompt and messages, as finely as they can be told apart; cache marks left out."""
+        """System prompt and messages as a list of the smallest units, without cache marks."""
 
     def count(self, counter: TokenCounter, request: Mapping[str, object]) -> int:
-        """Tokens of the whole prompt, as its usage will say; what is malformed counts nothing."""
+        """Tokens of the whole prompt, as reported in its usage. Malformed parts count 0."""
 
     def recall(self, request: Request, memory: Memory) -> Request | Refusal:
-        """The request with what it only refers to."""
+        """The request with everything that it refers to filled in."""
 
     def find_violation(self, request: object, headers: Mapping[str, str], rules: Rules) -> Refusal | None:
         """The first reason to refuse, window aside. Header names are in lower case."""
@@ -91,10 +92,12 @@ class Dialect(Protocol):
         """Status 200, and the error as an event of the stream that was begun."""
 
     def answer(self, asked: Asked, reply: Reply) -> RawAnswer:
-        """Streamed if the request says so."""
+        """The response, streamed if the request asks for that."""
 
     def is_whole(self, body: bytes) -> bool:
         """One JSON object, or server-sent events up to their proper end; no error in them."""
 
     def read_response_id(self, body: bytes) -> str | None:
-        """By which name upstream knows this answer, where the agent wants to refer to it."""
+        """The id by which a later request may refer to this response; None if the agent sends its history in
+        full.
+        """

@@ -1,6 +1,7 @@
-"""What a run cost: summary calls against the fewest possible, and how much of the prompts a cache can reuse.
+"""The cost of a run: summary calls against the fewest possible, and the share of prompts that a cache can
+reuse.
 
-Pure. Looks at what left for the upstream; sizes are true tokens of the toy.
+It reads the requests that reached the upstream. Sizes are counts of the toy.
 """
 
 import json
@@ -23,8 +24,8 @@ _LEAST_OUTPUT_TOKENS = 1_024
 
 
 def render_prompt(request: Request) -> bytes:
-    """What a provider's cache sees: tools, system, messages. No part of it are the envelope (`max_tokens`, …)
-    and the marks that say what to cache.
+    """The part that a provider caches: tools, system prompt, messages. Other fields (`max_tokens`, …) and
+    cache marks are left out.
     """
     leading = [request[name] for name in ("instructions", "system") if request.get(name) is not None]
     parts = map(without_marks, [request.get("tools"), *leading, *_read_messages(request)])
@@ -77,7 +78,7 @@ class Sizes:
 
 
 def measure(session: Session, counter: TokenCounter, shape: Shape = PLAIN) -> Sizes:
-    """True tokens, even where the shape only refers to what upstream holds."""
+    """Counts of the full prompts, also if the shape only refers to stored parts."""
     dialect = find_dialect(shape.dialect.path) or shape.dialect
     spelled = replace(shape, dialect=dialect)
     counts = [dialect.count(counter, session.envelope(t, spelled)) for t in range(len(session) + 1)]

@@ -1,7 +1,7 @@
-"""How far estimates of what a step adds are from what upstream then counted. Runs the gateway's own code.
+"""The error of estimates of what a step adds, against the upstream's count. Runs the gateway's own code.
 
-A recording is a conversation with the prompts that its answers told. Nothing outside it is known: what is
-calibrated is so by its own earlier answers.
+A recording is a conversation with the prompt sizes that its responses reported. Calibration uses the earlier
+responses of the same recording only.
 """
 
 import json
@@ -39,7 +39,7 @@ _SYSTEM_TOKENS = 3_000
 
 @dataclass(frozen=True)
 class Told:
-    """`length` messages were sent when an answer told this usage."""
+    """A request with `length` messages got a response with this usage."""
 
     length: int
     prompt_tokens: int
@@ -48,7 +48,7 @@ class Told:
 
 @dataclass(frozen=True)
 class Recording:
-    """is_complete: nothing was sent that is not in `messages` and `tools`."""
+    """is_complete: `messages` and `tools` are the whole request."""
 
     source: str
     messages: Sequence[Message]
@@ -59,8 +59,8 @@ class Recording:
 
 @dataclass(frozen=True)
 class Increment:
-    """One step, in tokens. plain, calibrated: estimates of what was added, without and with what earlier
-    answers told; None where nothing did yet, or just a prompt of which a part is missing here.
+    """One step, in tokens. plain, calibrated: estimates of what was added, without and with calibration;
+    None before the first response, or if only a whole prompt with missing parts is known.
     """
 
     source: str
@@ -72,7 +72,7 @@ class Increment:
 
 
 def plain_errors(steps: Sequence[Increment]) -> list[float]:
-    """As parts of what was added."""
+    """Errors as fractions of what was added."""
     return [abs(step.plain - step.added) / step.added for step in steps]
 
 
@@ -82,8 +82,8 @@ def calibrated_errors(steps: Sequence[Increment]) -> list[float]:
 
 
 def load_recordings() -> Iterator[Recording]:
-    """The recorded sessions with usage, if they are there; where the client began its history anew, so does
-    the recording.
+    """The recorded sessions with usage, if present. If the client restarted its history, so does the
+    recording.
     """
     if not _TRANSCRIPTS.is_dir():
         return
@@ -230,7 +230,7 @@ def _make_head(conversation: Conversation, told: Told) -> Head:
 
 
 def _choose_kind(messages: Sequence[Message]) -> str:
-    """By what most of the added characters are."""
+    """The kind of content that most of the added characters have."""
     sizes: dict[str, int] = {}
     for message in messages:
         text = _read_text(message.get("content"))

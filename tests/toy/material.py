@@ -1,6 +1,6 @@
-"""What a coding agent's tools return: JSON, code, logs, Chinese text, listings, drawn from a seed.
+"""Output of a coding agent's tools: JSON, code, logs, Chinese text, listings, drawn from a seed.
 
-Knows nothing of messages. Sizes are tokens of the toy's counter at bias 1.0, near o200k's.
+Sizes are tokens of the toy's counter at bias 1.0, near those of o200k.
 """
 
 import random

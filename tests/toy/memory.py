@@ -1,6 +1,6 @@
-"""What OpenAI keeps of Responses: each answer with all that led to it, and every item by its id.
+"""What OpenAI stores of Responses: each response with its history, and every item by its id.
 
-Knows nothing of what is valid. `store: false` is up to who calls `keep`.
+The caller of `keep` has to check `store: false`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -31,7 +31,7 @@ class Memory:
                 self._reasons[str(item["id"])] = str(before["id"])
 
     def recall(self, request: Request) -> Request | Refusal:
-        """The request with all that it only refers to, in full; the same object where that is nothing."""
+        """The request with everything that it refers to filled in; the same object if it refers to nothing."""
         previous_id = request.get("previous_response_id")
         if previous_id is not None and previous_id not in self._histories:
             return _no_response(previous_id)
@@ -71,7 +71,7 @@ def read_items(request: Mapping[str, object]) -> list[object]:
 
 
 def _is_reference(item: Item) -> bool:
-    """Reasoning without its encrypted content is only the name of what was stored."""
+    """Reasoning without encrypted content only refers to what was stored."""
     kind = item.get("type")
     is_named = kind == "reasoning" and bool(item.get("id")) and not item.get("encrypted_content")
     return kind == "item_reference" or is_named

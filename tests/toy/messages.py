@@ -18,7 +18,7 @@ from tests.toy.validity import Rules
 from tests.toy.validity_messages import read_blocks
 
 _MARK = {"cache_control": {"type": "ephemeral"}}
-# Required by the format; what small models of Anthropic allow at most.
+# Required by the format. Small models of Anthropic allow no more.
 _DEFAULT_OUTPUT_TOKENS = 4_096
 _LEAST_THINKING_TOKENS = 1_024
 _VERSION = "anthropic-version"
@@ -49,7 +49,7 @@ class Messages:
         return {"x-api-key": key, _VERSION: "2023-06-01", **beta}
 
     def envelope(self, talk: Talk, fields: Mapping[str, object]) -> Request:
-        """Thinking is asked for where the session has it and the output has room for it."""
+        """Thinking is requested if the session has it and the output has room for it."""
         leading = [block for message in talk.leading for block in _render_content(message.get("content"))]
         *earlier, newest = self._instruct(_merge(talk))
         messages = [*map(self._write, earlier), self._write(self._mark(newest))]
@@ -157,7 +157,7 @@ def answer_count(request: object, counter: TokenCounter) -> RawAnswer:
 
 
 def _merge(talk: Talk) -> Iterator[Block]:
-    """What one side says in several messages becomes one; who says nothing is left out."""
+    """Consecutive messages of one side become one; empty ones are left out."""
     said = [(_side(message), _render_blocks(message)) for message in talk.messages]
     for side, group in groupby((part for part in said if part[1]), key=lambda part: part[0]):
         yield {"role": side, "content": [block for _, blocks in group for block in blocks]}
@@ -178,7 +178,7 @@ def _render_blocks(message: Message) -> list[Block]:
 
 
 def _render_content(content: object) -> list[Block]:
-    """Chat's text or parts; what is empty is left out."""
+    """Chat's text or parts as blocks; empty ones are left out."""
     if isinstance(content, str):
         return [{"type": "text", "text": content}] if content.strip() else []
     parts = content if isinstance(content, list) else []

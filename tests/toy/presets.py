@@ -19,7 +19,7 @@ from gateway.core.sizing.estimate import Calibration, Known, Sizes
 from tests.builders.chat import JSON, converse
 
 SUMMARY_TOKENS = 1_000
-# Of a line that says that something is missing.
+# Tokens of the note about left-out messages.
 DROPPED_TOKENS = 50
 _CALIBRATED = Known(head=None, head_view=View(None, {}), calibration=Calibration(1.0, 3))
 
@@ -103,7 +103,7 @@ def _requests(script: Script) -> Iterator[int]:
 
 
 def _decide(played: Played, situation: Situation, pivots: list[Pivot], *, fails: bool) -> Plan:
-    """As `preparation` does: whatever has to be folded first is folded."""
+    """Compacts first if the plan demands it, as the planning step does."""
     while True:
         decision = decide(situation)
         match decision:
@@ -118,7 +118,7 @@ def _decide(played: Played, situation: Situation, pivots: list[Pivot], *, fails:
 
 
 def _count(situation: Situation) -> int:
-    """The request as it would go out if nothing were done."""
+    """The unchanged request."""
     plain = replace(situation.policy, auto=False, prune=False)
     plan = decide(replace(situation, policy=plain, may_compact=False, may_digest=False))
     assert isinstance(plan, Plan)

@@ -1,11 +1,11 @@
-"""Why a strict upstream says no, before it is put into the words of a wire format."""
+"""Why a strict upstream refuses a request, independent of the wire format."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, kw_only=True)
 class Refusal:
-    """kind: the `type` of the error object. param: what OpenAI names as the cause."""
+    """kind: the `type` of the error object. param: the field that OpenAI names as the cause."""
 
     message: str
     code: str | None = None

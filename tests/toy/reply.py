@@ -1,6 +1,6 @@
-"""What the toy upstream answers, as a value, and its bytes: one JSON object or server-sent events.
+"""The replies of the toy upstream as values, and as bytes: one JSON object or server-sent events.
 
-Knows nothing of sockets. Token numbers are handed in by who counts.
+The caller counts the tokens.
 """
 
 import json
@@ -47,7 +47,7 @@ class Reply:
 
 
 def read_reply(message: Mapping[str, object], mark: str | None = None) -> Reply:
-    """An assistant message of a history as what the model once answered."""
+    """The reply that an assistant message of a history came from."""
     calls, thinking = message.get("tool_calls"), message.get("reasoning_content")
     return Reply(
         text=_read_text(message.get("content")),
@@ -78,7 +78,7 @@ def with_room(reply: Reply, counter: TokenCounter, room_tokens: int) -> Reply:
 
 
 def count_reply(reply: Reply, counter: TokenCounter) -> int:
-    """Completion tokens: what the reply costs, without the frame that the next prompt puts around it."""
+    """Completion tokens: the cost of the reply, without the message overhead in the next prompt."""
     said = counter.text(reply.text or "") + count_thinking(reply, counter)
     return said + sum(counter.text(c.name + c.arguments) for c in reply.tool_calls)
 
@@ -107,7 +107,7 @@ def make_usage(reply: Reply, prompt_tokens: int, counter: TokenCounter) -> Mappi
 
 @dataclass(frozen=True, kw_only=True)
 class Frame:
-    """What surrounds a reply: the answer's number, the model's name, its usage."""
+    """The fields around a reply: the number of the response, the model's name, its usage."""
 
     number: int
     model: str
@@ -180,7 +180,7 @@ def render_named(value: Mapping[str, object]) -> bytes:
 
 
 def read_events(body: bytes) -> list[dict[str, object]]:
-    """The JSON objects of a stream; comments, `[DONE]` and what is broken are left out."""
+    """The JSON objects of a stream, without comments, `[DONE]` and invalid data."""
     lines = (line[5:].strip() for line in body.splitlines() if line.startswith(b"data:"))
     return [event for line in lines if (event := read_object(line)) is not None]
 

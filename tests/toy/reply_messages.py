@@ -1,7 +1,6 @@
-"""A reply as Anthropic Messages has it: content blocks, the message object, and the events that build it up.
+"""A reply in Anthropic Messages: content blocks, the message object, and its events.
 
-Knows nothing of sockets. The blocks are the same whoever makes them: the toy that answers, or the agent that
-sends its history back.
+The toy and the agent that sends its history back make the same blocks.
 """
 
 import json
@@ -23,7 +22,7 @@ _ID_MISFIT = re.compile(r"[^a-zA-Z0-9_-]")
 
 
 def make_blocks(reply: Reply) -> list[Block]:
-    """Thinking, words, calls; nothing for nothing said, as Anthropic refuses empty texts."""
+    """Blocks for thinking, text and calls. Empty texts have no block, because Anthropic refuses them."""
     blocks: list[Block] = []
     if reply.thinking:
         blocks.append({"type": "thinking", "thinking": reply.thinking, "signature": sign(reply.thinking)})
@@ -81,7 +80,7 @@ def _split_cached(
 
 @dataclass(frozen=True, kw_only=True)
 class Frame:
-    """What surrounds the blocks."""
+    """The fields around the blocks."""
 
     message_id: str
     model: str

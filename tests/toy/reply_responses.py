@@ -1,7 +1,6 @@
-"""A reply as Responses has it: output items, the response object, and the events that build it up.
+"""A reply in Responses: output items, the response object, and its events.
 
-Knows nothing of sockets or of what is kept. The items are the same whoever makes them: the toy that answers,
-or the agent that sends its history back.
+The toy and the agent that sends its history back make the same items.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,7 +15,9 @@ Item = dict[str, object]
 
 
 def make_output(reply: Reply, mark: str) -> list[Item]:
-    """Reasoning, words, calls. Its encrypted content is there; who is not to have it takes it out."""
+    """Items for reasoning, text and calls. Reasoning has its encrypted content; the caller removes it if
+    need be.
+    """
     said = [_make_message(reply.text, mark)] if reply.text else []
     calls = [_make_call(reply, index, mark) for index in range(len(reply.tool_calls))]
     items = said + calls or [_make_message("", mark)]
@@ -63,7 +64,7 @@ _INCOMPLETE = {"length": "max_output_tokens", "content_filter": "content_filter"
 
 @dataclass(frozen=True, kw_only=True)
 class Frame:
-    """What surrounds the output: the response's id, what of the request it repeats, its usage."""
+    """The fields around the output: the response's id, copied fields of the request, its usage."""
 
     response_id: str
     request: Mapping[str, object]
@@ -71,7 +72,7 @@ class Frame:
     delta_chars: int = 60
 
     def response(self, status: str, output: Sequence[Item], **more: object) -> Item:
-        """The response object in one of its states; `more` replaces what it says by default."""
+        """The response object in one of its states; `more` replaces defaults."""
         fields = ("instructions", "max_output_tokens", "previous_response_id", "reasoning", "metadata")
         repeated = {name: self.request.get(name) for name in fields}
         head: Item = {"id": self.response_id, "object": "response", "created_at": 1_700_000_000}

@@ -15,8 +15,8 @@ from tests.toy.reply import Reply, read_events, read_object, read_reply
 from tests.toy.reply_responses import Frame, Item
 from tests.toy.validity import Rules
 
-# whole: all of it every time, nothing kept upstream · references: what the model said, by its ids ·
-# previous: only what is new, after the answer before
+# whole: everything every time, nothing stored upstream · references: the model's items by their ids ·
+# previous: only new items, with the id of the response before
 History = Literal["whole", "references", "previous"]
 _SECRETS = "reasoning.encrypted_content"
 _ENDS = frozenset({"completed", "incomplete"})
@@ -24,9 +24,8 @@ _ENDS = frozenset({"completed", "incomplete"})
 
 @dataclass(frozen=True, kw_only=True)
 class Responses:
-    """typed: messages say what they are, and have parts. ids: the model's items come back with theirs.
-
-    Both are only the agent's habits; the toy understands all of them.
+    """typed: messages have a `type` and parts. ids: the model's items are sent back with their ids. Both are
+    habits of the agent; the toy understands all of them.
     """
 
     history: History = "whole"
@@ -180,7 +179,7 @@ def _without_secret(item: Item) -> Item:
 
 
 def _read_response(body: bytes) -> Mapping[str, object]:
-    """The response in its last state; {} where there is none, or an error."""
+    """The response in its last state; {} if there is none or it is an error."""
     if (parsed := read_object(body)) is not None:
         return {} if parsed.get("error") else parsed
     events: Sequence[Mapping[str, object]] = read_events(body)

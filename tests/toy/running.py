@@ -1,6 +1,6 @@
-"""Plays a session's requests against a base URL, one after the other, and keeps what came back.
+"""Plays a session's requests against a base URL, one after the other, and keeps the responses.
 
-Knows nothing of what a good answer is. `toy` may stand behind a gateway or be asked directly.
+`toy` may be behind a gateway or be asked directly.
 """
 
 import asyncio
@@ -84,12 +84,12 @@ class Run:
 
     @property
     def refusals(self) -> list[str]:
-        """Whatever a strict upstream would refuse, summary calls included."""
+        """Refusals of a strict upstream, summary calls included."""
         return [seen.refusal for seen in self.seen if seen.refusal is not None]
 
     @property
     def prompts(self) -> list[Request]:
-        """What the model saw of the conversation, with whatever a request only referred to."""
+        """The conversation's requests with everything that they refer to filled in."""
         return [seen.whole for seen in self.outgoing]
 
     @property

@@ -1,6 +1,6 @@
-"""What a provider hands out for its own eyes: encrypted reasoning and signatures, opaque and deterministic.
+"""Encrypted reasoning and signatures: opaque to others, and deterministic.
 
-Whoever changes a byte of it is noticed, without remembering what was handed out.
+Any changed byte is noticed, without storing what was handed out.
 """
 
 import base64

@@ -1,7 +1,7 @@
-"""How the toy upstream summarises: it repeats every planted fact it can see, and fills up with prose.
+"""How the toy upstream summarizes: it repeats every planted fact in the request and adds prose.
 
-It recognizes a summary call by the prompts of docs/sources.md, 000 and 003. Of the wire formats it knows only
-that they have messages or an input.
+It recognizes a summary call by the prompts of docs/sources.md, 000 and 003. Of the wire formats it knows
+only that they have messages or an input.
 """
 
 import re

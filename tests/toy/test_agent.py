@@ -1,4 +1,4 @@
-"""Scripted and recorded sessions: histories that only grow, facts where they are said to be."""
+"""Scripted and recorded sessions: histories only grow, and facts are at their turns."""
 
 import json
 from itertools import pairwise
@@ -33,7 +33,7 @@ def test_a_turn_adds_about_the_wished_tokens(style: Style, turn_tokens: int) -> 
 
 
 @pytest.mark.parametrize("style", ["one_user", "many_users"])
-def test_facts_are_where_they_are_said_to_be(style: Style) -> None:
+def test_facts_are_in_the_turns_that_name_them(style: Style) -> None:
     session = make_session(40, 3, style)
     for fact in session.facts:
         shown = find_facts({"messages": session.messages(fact.turn + 1)})
@@ -56,7 +56,7 @@ def test_the_same_seed_gives_the_same_session() -> None:
     assert make_session(10, 7).request(9) == make_session(10, 7).request(9) != make_session(10, 8).request(9)
 
 
-def test_the_envelope_holds_what_the_shape_says() -> None:
+def test_the_envelope_holds_the_fields_of_the_shape() -> None:
     shape = Shape(max_tokens=9, max_tokens_name="max_completion_tokens", stream=True, include_usage=True)
     body = json.loads(make_session(2, 1).request(1, shape))
     assert (body["max_completion_tokens"], body["stream"]) == (9, True)

@@ -129,7 +129,7 @@ def read_output_tokens(body: bytes) -> int:
     return int(usage.get("completion_tokens") or usage["output_tokens"])
 
 
-def test_a_path_says_which_format_it_is() -> None:
+def test_a_path_identifies_its_format() -> None:
     assert find_dialect("http://x/v1/messages?beta=true") is MESSAGES
     assert find_dialect("/v1/responses") is RESPONSES
     assert find_dialect("/v1/messages/count_tokens") is None
@@ -153,7 +153,7 @@ def test_a_plain_client_sends_strings() -> None:
     assert isinstance(messages_of(envelope)[0]["content"], str)
 
 
-def test_a_client_that_refers_to_the_answer_before_sends_only_what_is_new() -> None:
+def test_a_client_that_refers_to_the_last_response_sends_new_items_only() -> None:
     shape = Shape(dialect=Responses(history="previous"))
     envelope = WORDS.envelope(4, shape, Since(turn=3, response_id="resp_1"))
     calls = WORDS.reply(3).tool_calls

@@ -1,4 +1,4 @@
-"""The toy's Messages over its real socket: events, usage, what is refused, and what is only counted."""
+"""The toy's Messages over its real socket: events, usage, refusals and token counts."""
 
 import json
 from collections.abc import AsyncIterator
@@ -73,7 +73,7 @@ async def test_a_stream_builds_up_the_same_message(toy: ToyUpstream, client: Cli
     assert begun | ended == whole["usage"]
 
 
-async def test_thinking_is_only_for_who_asks(toy: ToyUpstream, client: Client) -> None:
+async def test_thinking_is_sent_only_if_requested(toy: ToyUpstream, client: Client) -> None:
     toy.reply = lambda _: FULL
     assert [block["type"] for block in read(await say(client, toy))["content"]] == [
         "text",

@@ -1,4 +1,4 @@
-"""The toy's Responses over its real socket: events, what is kept, what is refused."""
+"""The toy's Responses over its real socket: events, stored items and refusals."""
 
 import json
 from collections.abc import AsyncIterator
@@ -47,7 +47,7 @@ def output(call_id: str) -> dict[str, str]:
     return {"type": "function_call_output", "call_id": call_id, "output": "FACT-BBBB3333"}
 
 
-async def test_a_stream_builds_up_what_it_ends_with(toy: ToyUpstream, client: Client) -> None:
+async def test_the_events_of_a_stream_add_up_to_its_last_response(toy: ToyUpstream, client: Client) -> None:
     toy.reply = lambda _: FULL
     answer = await respond(client, toy, stream=True, **SECRETS)
     events: list[Any] = read_events(answer.body)
@@ -118,7 +118,7 @@ async def test_a_refused_stream_may_have_begun(toy: ToyUpstream, client: Client)
     assert failed["response"]["error"]["code"] == "context_length_exceeded"
 
 
-async def test_what_was_answered_can_be_gone_on_with(toy: ToyUpstream, client: Client) -> None:
+async def test_a_stored_response_can_be_continued(toy: ToyUpstream, client: Client) -> None:
     toy.reply = lambda _: FULL
     first = await respond(client, toy)
     toy.reply = lambda _: Reply(text="Done.")
@@ -147,7 +147,7 @@ async def test_calls_of_the_answer_before_are_to_be_answered(toy: ToyUpstream, c
     assert "No tool output found for function call b" in read(refused)["error"]["message"]
 
 
-async def test_what_was_not_kept_cannot_be_referred_to(toy: ToyUpstream, client: Client) -> None:
+async def test_a_reference_to_an_unstored_response_is_refused(toy: ToyUpstream, client: Client) -> None:
     kept = await respond(client, toy, store=False)
     for response_id in (kept.response_id, "resp_never"):
         refused = await respond(client, toy, input="And now?", previous_response_id=response_id)
@@ -179,7 +179,7 @@ async def test_an_item_with_its_id_needs_the_reasoning_that_led_to_it(
     assert refused == "Item 'msg_1' was provided without its required 'reasoning' item: 'rs_1'."
 
 
-async def test_encrypted_reasoning_is_only_for_who_asks(toy: ToyUpstream, client: Client) -> None:
+async def test_encrypted_reasoning_is_sent_only_if_requested(toy: ToyUpstream, client: Client) -> None:
     toy.reply = lambda _: FULL
     assert "encrypted_content" not in read(await respond(client, toy))["output"][0]
     assert read(await respond(client, toy, **SECRETS))["output"][0]["encrypted_content"]

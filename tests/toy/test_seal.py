@@ -1,4 +1,4 @@
-"""What only the toy can read comes back as it was, or is not taken."""
+"""Sealed texts come back unchanged or are refused."""
 
 from hypothesis import assume, given
 from hypothesis import strategies as st
@@ -7,7 +7,7 @@ from tests.toy.seal import Sealed, seal, sign, unseal
 
 
 @given(st.text(), st.text())
-def test_a_seal_is_opened_by_who_made_it(text: str, follower: str) -> None:
+def test_a_seal_can_be_opened(text: str, follower: str) -> None:
     assert unseal(seal(Sealed(text, follower))) == Sealed(text, follower)
 
 
@@ -16,13 +16,13 @@ def test_a_changed_seal_is_not_opened(text: str, data: st.DataObject) -> None:
     sealed = seal(Sealed(text))
     place = data.draw(st.integers(0, len(sealed) - 1))
     changed = sealed[:place] + data.draw(st.characters()) + sealed[place + 1 :]
-    # The last characters of base64 have bits that mean nothing.
+    # The last characters of base64 have unused bits.
     assume(changed.rstrip("=")[:-1] != sealed.rstrip("=")[:-1])
     assert unseal(changed) is None
 
 
 @given(st.text())
-def test_what_never_was_a_seal_is_not_opened(text: str) -> None:
+def test_other_text_is_not_taken_for_a_seal(text: str) -> None:
     assert unseal(text) is None
 
 

@@ -1,4 +1,4 @@
-"""The toy upstream over its real socket: what it answers, refuses, breaks and remembers."""
+"""The toy upstream over its real socket: replies, refusals, broken responses, and the requests it keeps."""
 
 import asyncio
 import base64

@@ -1,4 +1,4 @@
-"""The toy's strictness: every way to break a chat request is noticed, and nothing else."""
+"""The toy refuses every invalid variant of a chat request and accepts valid ones."""
 
 from typing import Any
 
@@ -41,7 +41,7 @@ def request(*messages: object, **fields: object) -> dict[str, Any]:
         (USER, USER),
     ],
 )
-def test_what_openai_takes_is_taken(messages: tuple[object, ...]) -> None:
+def test_valid_requests_are_accepted(messages: tuple[object, ...]) -> None:
     assert find_violation(request(*messages)) is None
 
 
@@ -70,7 +70,7 @@ def test_what_openai_takes_is_taken(messages: tuple[object, ...]) -> None:
         ("got null", (USER, call("a"), {"role": "tool", "tool_call_id": "a"})),
     ],
 )
-def test_what_openai_refuses_is_refused(words: str, messages: tuple[object, ...]) -> None:
+def test_invalid_requests_are_refused(words: str, messages: tuple[object, ...]) -> None:
     violation = find_violation(request(*messages))
     assert violation is not None and words in violation
 
@@ -98,7 +98,7 @@ def test_tool_messages_need_tools() -> None:
     assert "require 'tools'" in str(find_violation(bare))
 
 
-def test_upstreams_differ_where_they_are_told_to() -> None:
+def test_rules_can_be_relaxed_or_tightened() -> None:
     late = request(SYSTEM, USER, SYSTEM, USER)
     prefill = request(USER, {"role": "assistant", "content": "Yes."})
     doubled = request(USER, call("a"), result("a"), USER)

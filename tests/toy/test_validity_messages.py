@@ -1,4 +1,4 @@
-"""Strictness in Messages: every way to break a request is noticed, and nothing else."""
+"""The toy refuses every invalid variant of a Messages request and accepts valid ones."""
 
 import json
 from typing import Any
@@ -64,7 +64,7 @@ def request(*messages: object, **fields: object) -> dict[str, Any]:
         (USER, assistant({"type": "server_tool_use", "id": "x"}, {"type": "web_search_tool_result"}), USER),
     ],
 )
-def test_what_anthropic_takes_is_taken(messages: tuple[object, ...]) -> None:
+def test_valid_requests_are_accepted(messages: tuple[object, ...]) -> None:
     assert find_violation(request(*messages)) is None
 
 
@@ -104,7 +104,7 @@ def test_what_anthropic_takes_is_taken(messages: tuple[object, ...]) -> None:
         ("valid dictionary", (USER, assistant(CALLED | {"input": "{}"}), user(result("a")))),
     ],
 )
-def test_what_anthropic_refuses_is_refused(words: str, messages: tuple[object, ...]) -> None:
+def test_invalid_requests_are_refused(words: str, messages: tuple[object, ...]) -> None:
     assert words in str(find_violation(request(*messages)))
 
 
@@ -140,7 +140,7 @@ def test_tool_blocks_need_tools() -> None:
     assert "must define `tools`" in str(find_violation(request(USER, used("a"), user(result("a")), tools=[])))
 
 
-def test_at_most_four_cache_marks_are_taken_wherever_they_are() -> None:
+def test_more_than_four_cache_marks_are_refused_at_any_place() -> None:
     newest = user(result("a", content=[text("x", **MARK)]), text("y", **MARK))
     fields: dict[str, Any] = {"system": [text("s", **MARK)], "tools": [TOOLS[0] | MARK]}
     assert find_violation(request(USER, used("a"), newest, **fields)) is None
@@ -164,7 +164,7 @@ def test_a_request_to_be_counted_needs_no_max_tokens() -> None:
     assert "JSON" in str(find_count_violation(None))
 
 
-def test_signatures_of_others_are_taken_where_they_are_told_to() -> None:
+def test_foreign_signatures_are_accepted_if_the_rules_allow_them() -> None:
     foreign = (USER, assistant(THOUGHT | {"signature": "theirs"}, CALLED), user(result("a")))
     assert find_violation(request(*foreign), Rules(foreign_secrets=True)) is None
     assert find_violation(request(*foreign), STRICT) is not None
@@ -181,7 +181,7 @@ BLOCKS = st.lists(JSON | st.dictionaries(st.sampled_from(KEYS), JSON, max_size=6
 
 
 @given(BLOCKS, st.dictionaries(st.sampled_from(["tools", "tool_choice", "thinking", "system"]), JSON))
-def test_nothing_that_is_json_breaks_the_check(blocks: list[object], fields: dict[str, object]) -> None:
+def test_any_json_can_be_checked(blocks: list[object], fields: dict[str, object]) -> None:
     """As blocks, alone and together, and as messages: the first violation hides the others."""
     for part in (blocks, *([block] for block in blocks)):
         for messages in (part, [user(*part)], [USER, assistant(*part), USER]):
@@ -194,7 +194,7 @@ def test_a_tool_of_no_kind_is_a_violation_like_any_other(kind: object) -> None:
 
 
 @requires_shared
-def test_what_claude_code_sends_is_valid() -> None:
+def test_requests_of_claude_code_are_valid() -> None:
     files = sorted((SHARED / "data" / "captures").glob("*/*_messages.json"))
     bodies = [json.loads(file.read_text("utf-8"))["body"] for file in files]
     assert len(bodies) == 14

@@ -1,4 +1,4 @@
-"""Strictness in Responses: every way to break a request is noticed, and nothing else."""
+"""The toy refuses every invalid variant of a Responses request and accepts valid ones."""
 
 import json
 from typing import Any
@@ -64,7 +64,7 @@ APPROVAL = {"type": "mcp_approval_request", "id": "mcpr_1", "name": "x", "argume
         (USER, call("a"), result("a", output=[{"type": "input_text", "text": "x"}])),
     ],
 )
-def test_what_openai_takes_is_taken(items: tuple[object, ...]) -> None:
+def test_valid_requests_are_accepted(items: tuple[object, ...]) -> None:
     assert said(*items) == ""
 
 
@@ -106,7 +106,7 @@ def test_an_input_may_be_a_string() -> None:
         ("'input[1].summary'", (USER, {"type": "reasoning", "id": "rs_1"}, SAID)),
     ],
 )
-def test_what_openai_refuses_is_refused(words: str, items: tuple[object, ...]) -> None:
+def test_invalid_requests_are_refused(words: str, items: tuple[object, ...]) -> None:
     assert words in said(*items)
 
 
@@ -134,7 +134,7 @@ def test_outputs_need_tools() -> None:
     assert "require 'tools'" in said(USER, call("a"), result("a"), tools=[])
 
 
-def test_upstreams_differ_where_they_are_told_to() -> None:
+def test_rules_can_be_relaxed_or_tightened() -> None:
     foreign = (USER, THOUGHT | {"encrypted_content": "theirs"}, CALLED, result("a"))
     assert said_by(Rules(foreign_secrets=True), *foreign) == ""
     assert said_by(Rules(unknown_items=True), USER, {"type": "telepathy"}) == ""
@@ -151,15 +151,15 @@ ITEMS = st.lists(JSON | st.dictionaries(st.sampled_from(KEYS), JSON, max_size=6)
 
 
 @given(ITEMS, st.dictionaries(st.sampled_from(["tools", "tool_choice", "max_output_tokens"]), JSON))
-def test_nothing_that_is_json_breaks_the_check(items: list[object], fields: dict[str, object]) -> None:
+def test_any_json_can_be_checked(items: list[object], fields: dict[str, object]) -> None:
     """Each item alone, too: the first violation hides the others."""
     for part in (items, *([USER, item] for item in items)):
         assert find_violation(request(*part, **fields)) != Refusal(message="")
 
 
 @requires_shared
-def test_what_real_clients_send_is_valid() -> None:
-    """References are left out: what they stand for is not in the request."""
+def test_requests_of_real_clients_are_valid() -> None:
+    """Requests with references are left out, because their targets are not in the recordings."""
     files = sorted((SHARED / "data" / "captures").glob("*/*_responses.json"))
     bodies = [json.loads(file.read_text("utf-8"))["body"] for file in files]
     whole = [body for body in bodies if all(item.get("type") != "item_reference" for item in body["input"])]

@@ -1,7 +1,7 @@
-"""The recorded sessions of the shared data, as a client would have sent them.
+"""The recorded sessions of the shared data, as requests of a client.
 
-Requests are `messages` cut before each assistant message; one that follows another assistant message
-belongs to the same turn. Knows nothing of what is tested with them.
+A request is `messages` up to an assistant message. An assistant message directly after another one belongs
+to the same turn.
 """
 
 import json
@@ -19,7 +19,7 @@ _SYSTEM: Message = {"role": "system", "content": "You are a coding agent. Work o
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """What is left out of a transcript; None: nothing. Texts above `text_chars` lose their middle."""
+    """Parts of a transcript to leave out; None: keep all. Texts above `text_chars` lose their middle."""
 
     messages: int | None = None
     text_chars: int | None = None
@@ -73,7 +73,7 @@ def _turn(messages: Sequence[Message]) -> Turn:
 
 
 def _make_tools(messages: Sequence[Message]) -> tuple[Message, ...]:
-    """Schemas for the names that are called, where the transcript has none."""
+    """Schemas for the called tools, if the transcript has no tools."""
     called = [call for m in messages if isinstance(calls := m.get("tool_calls"), list) for call in calls]
     names = dict.fromkeys(call["function"]["name"] for call in called)
     return tuple(

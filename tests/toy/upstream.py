@@ -1,7 +1,7 @@
-"""A strict provider on a real socket: refuses what OpenAI and Anthropic refuse, counts by itself, remembers
-everything. Speaks Chat Completions, Responses and Messages.
+"""A strict provider on a real socket. It refuses what OpenAI and Anthropic refuse, counts with its own
+tokenizer and keeps every request. It speaks Chat Completions, Responses and Messages.
 
-Knows nothing of the gateway. What it answers is set from outside (`reply`, `summary`, `intercept`, …).
+Tests set its answers (`reply`, `summary`, `intercept`, …).
 """
 
 import asyncio
@@ -36,7 +36,7 @@ _LONGEST_LINE_BYTES = 1 << 16
 
 @dataclass(kw_only=True)
 class Seen:
-    """One request as it came in, and what became of it. Times are of time.monotonic()."""
+    """One received request and its outcome. Times are of time.monotonic()."""
 
     method: str
     path: str  # with its query, exactly as received
@@ -44,11 +44,11 @@ class Seen:
     body: bytes  # as received, even if compressed
     started: float
     dialect: Dialect | None = None
-    recalled: Request | None = None  # the request with what it only referred to, where it did
+    recalled: Request | None = None  # the request with its references filled in, if it had any
     is_summary: bool = False
     prompt_tokens: int = 0
     facts: tuple[str, ...] = ()  # of a summary call: the planted facts it could see
-    refusal: str | None = None  # what a strict upstream says about it, whatever was answered
+    refusal: str | None = None  # why a strict upstream refuses it, even if another response was sent
     status: int = 0
     ended: float | None = None
     finished: bool = False  # the answer went out as planned
@@ -61,7 +61,7 @@ class Seen:
 
     @property
     def whole(self) -> Request:
-        """What the model saw: the request, and whatever it referred to."""
+        """The request with everything that it refers to filled in."""
         return self.request if self.recalled is None else self.recalled
 
     @property
@@ -85,7 +85,7 @@ class ToyUpstream:
 
     def __init__(self, *, window: int = 128_000, bias: float = 1.0, rules: Rules = STRICT) -> None:
         self.window = window
-        self.windows: dict[str, int] = {}  # by model, where it differs
+        self.windows: dict[str, int] = {}  # by model, if it differs
         self.rules = rules
         self.counter = TokenCounter(bias)
         self.requests: list[Seen] = []

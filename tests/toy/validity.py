@@ -1,6 +1,7 @@
-"""What OpenAI refuses in a chat request, window aside; strict templates' wishes on request.
+"""What OpenAI refuses in a chat request, apart from its length; on request also what strict templates
+refuse.
 
-Pure: a request goes in, the text of the refusal or None comes out. Unknown fields are fine.
+Pure functions: a request in, the text of the refusal or None out. Unknown fields are allowed.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,13 +15,13 @@ _ROLES = (*_LEADING, "user", "assistant", "tool", "function")
 
 @dataclass(frozen=True, kw_only=True)
 class Rules:
-    """What differs between upstreams. The defaults are the strictest that well-behaved agents meet."""
+    """Differences between upstreams. The defaults are the strictest that well-behaved agents meet."""
 
     later_system: bool = False  # a system message after the leading block is allowed
     prefill: bool = False  # the last message may be the assistant's
     # As Mistral's template: no user after user or tool, no assistant after assistant.
     alternating: bool = False
-    # Of Responses: items of a type that nobody knows are allowed.
+    # In Responses, items of an unknown type are allowed.
     unknown_items: bool = False
     # Encrypted reasoning and signatures may be another provider's.
     foreign_secrets: bool = False
@@ -150,7 +151,7 @@ def _alternation(roles: Sequence[str]) -> Iterator[str]:
 
 
 def _calls(messages: Sequence[Message]) -> Iterator[str]:
-    """Every call is answered once, by tool messages that follow at once; nothing else is answered."""
+    """Every call has one result in the tool messages right behind it; no result lacks its call."""
     open_ids: list[object] = []
     answered: set[object] = set()
     for index, message in enumerate(messages):

@@ -1,7 +1,7 @@
-"""What Anthropic refuses in a Messages request, window aside.
+"""What Anthropic refuses in a Messages request, apart from its length.
 
-Pure: a request goes in, the text of the refusal or None comes out. Fields that Anthropic does not know are
-refused, as Anthropic does.
+Pure functions: a request in, the text of the refusal or None out. Unknown fields are refused, as Anthropic
+does.
 """
 
 import re
@@ -54,7 +54,7 @@ def _violations(request: Block, rules: Rules) -> Iterator[str]:
     if messages[0]["role"] != "user":
         yield 'messages: first message must use the "user" role'
     yield from _instructions(messages)
-    # What follows is about the two that talk.
+    # The following checks are about user and assistant messages.
     messages = [message for message in messages if message["role"] != "system"]
     blocks = [read_blocks(message.get("content")) for message in messages]
     yield from _calls(messages, blocks)
@@ -189,7 +189,7 @@ def _ids(blocks: Sequence[Block], kind: str, key: str) -> list[str]:
 
 
 def _calls(messages: Sequence[Block], blocks: Sequence[list[Block]]) -> Iterator[str]:
-    """Every call is answered once, first thing in the next message; nothing else is answered."""
+    """Every call has one result at the start of the next message; no result lacks its call."""
     used = [call_id for part in blocks for call_id in _ids(part, "tool_use", "id")]
     if len(set(used)) < len(used):
         yield "messages: `tool_use` ids must be unique"

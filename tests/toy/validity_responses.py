@@ -1,6 +1,6 @@
-"""What OpenAI refuses in a Responses request, window aside, once all that it refers to is filled in.
+"""What OpenAI refuses in a Responses request, apart from its length, once all its references are filled in.
 
-Pure: a request goes in, the refusal or None comes out. Item types that are known but not looked into pass.
+Pure functions: a request in, the refusal or None out. The content of other known item types is not checked.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -213,7 +213,7 @@ def read_call_id(item: Item) -> str:
 
 
 def _calls(items: Sequence[Item]) -> Iterator[str]:
-    """Every call is answered once, somewhere behind it; nothing else is answered."""
+    """Every call has one output somewhere behind it; no output lacks its call."""
     open_calls: dict[str, str] = {}
     done: set[str] = set()
     for item in items:
@@ -234,7 +234,7 @@ def _calls(items: Sequence[Item]) -> Iterator[str]:
 
 
 def _reasoning(items: Sequence[Item], rules: Rules) -> Iterator[Refusal]:
-    """Reasoning stands directly before what it led to, and comes back as it was handed out."""
+    """Reasoning is directly before the item that it led to, and unchanged."""
     followers = [*items[1:], {}]
     for item, follower in zip(items, followers, strict=True):
         if _kind(item) != "reasoning":
@@ -262,5 +262,5 @@ def _follows(item: Item) -> bool:
 
 
 def make_follower_mark(item: Item) -> str:
-    """What reasoning remembers of the item behind it: which call it is, or that it is words."""
+    """The item that reasoning is bound to: a call by its id, or text."""
     return "message" if _kind(item) == "message" else read_call_id(item)
