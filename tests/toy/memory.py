@@ -31,7 +31,7 @@ class Memory:
                 self._reasons[str(item["id"])] = str(before["id"])
 
     def recall(self, request: Request) -> Request | Refusal:
-        """The request with everything that it refers to filled in; the same object if it refers to nothing."""
+        """The request with everything that it refers to filled in; the same object if there are none."""
         previous_id = request.get("previous_response_id")
         if previous_id is not None and previous_id not in self._histories:
             return _no_response(previous_id)
