@@ -67,9 +67,9 @@ def decide_on(received: Received, known: dict[str, Any]) -> Plan:
 def test_the_forwarded_body_is_that_of_the_example(example: str) -> None:
     folder = _GOLDEN / example
     known = json.loads((folder / "known.json").read_text("utf-8"))
-    form = FORMATS[known.get("format", "chat")]
+    wire_format = FORMATS[known.get("format", "chat")]
     body = (folder / "request.json").read_bytes()
-    received = Recognizer(1 << 20, 1 << 20, 8).recognize("t", form, body)
+    received = Recognizer(1 << 20, 1 << 20, 8).recognize("t", wire_format, body)
     turn, plan, rewriter = make_turn(received), decide_on(received, known), Rewriter(1 << 20)
     asks = known.get("asked_for_usage")
     sent = rewriter.rewrite_with_usage(turn, plan) if asks else rewriter.rewrite(turn, plan).data

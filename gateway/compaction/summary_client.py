@@ -40,7 +40,7 @@ _UNKNOWN_WEIGHT_BYTES: Final = 256
 class SummaryCall:
     """What to ask, and where."""
 
-    form: WireFormat
+    format: WireFormat
     url: str
     headers: Sequence[tuple[str, str]]
     request: SummaryRequest
@@ -70,7 +70,7 @@ class SummaryClient:
         """Makes one call. Raises PromptRefused if the prompt was too long, ModelUnknown if upstream does not
         serve the model, UpstreamFailed for any other error and if no reply came in time.
         """
-        body = call.form.render_summary_request(call.request)
+        body = call.format.render_summary_request(call.request)
         try:
             async with asyncio.timeout(call.timeout_seconds):
                 return await self._exchange(call, body)
@@ -87,7 +87,7 @@ class SummaryClient:
         try:
             if response.status_code != 200:
                 raise await _read_failure(response, call.request.model)
-            reader = SummaryReader(call.form.find_reply_part, response.headers.get("content-type", ""), "")
+            reader = SummaryReader(call.format.find_reply_part, response.headers.get("content-type", ""), "")
             async for chunk in response.aiter_bytes():
                 reader.feed(chunk)
                 if reader.is_over:

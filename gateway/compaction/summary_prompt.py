@@ -157,18 +157,18 @@ def _make_call(
 ) -> SummaryCall:
     """For the conversation's own upstream, or for the one that the policy names."""
     is_own = upstream.name == turn.upstream.name
-    form = _choose_format(turn, upstream)
+    wire_format = _choose_format(turn, upstream)
     envelope = turn.received.body.envelope
-    output_key = envelope.requested_key if form is turn.received.form else ""
+    output_key = envelope.requested_key if wire_format is turn.received.format else ""
     return SummaryCall(
-        form=form,
-        url=str(turn.url if is_own else make_url(upstream, form.path)),
-        headers=_choose_headers(turn, upstream, form),
+        format=wire_format,
+        url=str(turn.url if is_own else make_url(upstream, wire_format.path)),
+        headers=_choose_headers(turn, upstream, wire_format),
         request=SummaryRequest(
             model=model,
             system=turn.policy.prompts.system,
             parts=parts,
-            output_key=output_key or form.output_key,
+            output_key=output_key or wire_format.output_key,
             cap=cap,
             room=room,
             identity_blocks=envelope.identity_blocks if is_own else (),
@@ -202,7 +202,7 @@ def read_entries(turn: Turn, cut: Cut) -> list[TranscriptEntry]:
 
     Parses each of them, so call it in a thread.
     """
-    parse_entry = turn.received.form.parse_entry
+    parse_entry = turn.received.format.parse_entry
     return [parse_entry(turn.received.raw(position)) for position in range(cut.start, cut.covers)]
 
 
@@ -218,16 +218,18 @@ def _list_attempts(history: ReplacedHistory, room_tokens: float, calls: int) -> 
 
 def _choose_format(turn: Turn, upstream: UpstreamSettings) -> WireFormat:
     """The conversation's own format if the upstream supports it."""
-    own = turn.received.form
-    supported = [form for form in FORMATS.values() if form.name in upstream.formats]
+    own = turn.received.format
+    supported = [wire_format for wire_format in FORMATS.values() if wire_format.name in upstream.formats]
     is_own = upstream.name == turn.upstream.name
     return own if is_own or own in supported or not supported else supported[0]
 
 
-def _choose_headers(turn: Turn, upstream: UpstreamSettings, form: WireFormat) -> tuple[tuple[str, str], ...]:
+def _choose_headers(
+    turn: Turn, upstream: UpstreamSettings, wire_format: WireFormat
+) -> tuple[tuple[str, str], ...]:
     """Another upstream gets no header of the client, only what its API requires of every request."""
     is_own = upstream.name == turn.upstream.name
-    headers = make_upstream_headers(turn.raw_headers if is_own else (), upstream, form.path)
-    for name, value in form.headers:
+    headers = make_upstream_headers(turn.raw_headers if is_own else (), upstream, wire_format.path)
+    for name, value in wire_format.headers:
         headers.setdefault(name, value)
     return tuple(headers.items())

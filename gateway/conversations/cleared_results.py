@@ -132,7 +132,7 @@ async def _split_messages(received: Received, end: int) -> list[SplitFingerprint
     def split() -> list[SplitFingerprint] | None:
         fingerprints: list[SplitFingerprint] = []
         for position, message in enumerate(messages):
-            fingerprint = parse_split_fingerprint(received.form, message, received.raw(position))
+            fingerprint = parse_split_fingerprint(received.format, message, received.raw(position))
             if fingerprint is None:
                 return None
             fingerprints.append(fingerprint)

@@ -36,7 +36,7 @@ class Received(msgspec.Struct, frozen=True):
     """A request that was understood."""
 
     tenant: str
-    form: WireFormat
+    format: WireFormat
     body: RequestBody
     conversation: Conversation
     # What the facts of its messages take in memory.
@@ -84,11 +84,11 @@ class Recognizer:
     def facts_bytes(self) -> int:
         return self._facts.size_bytes
 
-    def recognize(self, tenant: str, form: WireFormat, data: bytes) -> Received:
+    def recognize(self, tenant: str, wire_format: WireFormat, data: bytes) -> Received:
         """Raises Unreadable for a body that is not of the format."""
-        match = self._find(tenant, form.name, data)
+        match = self._find(tenant, wire_format.name, data)
         if match is None:
-            received = self._read_whole(tenant, form, data)
+            received = self._read_whole(tenant, wire_format, data)
             if not received.body.envelope.is_partial:
                 self._keep(received)
             return received
@@ -104,18 +104,18 @@ class Recognizer:
             self._keep(received)
         return received
 
-    def _read_whole(self, tenant: str, form: WireFormat, data: bytes) -> Received:
-        body = form.parse_body(data)
-        messages = _read_messages(tenant, form, body, 0, self._facts.get)
+    def _read_whole(self, tenant: str, wire_format: WireFormat, data: bytes) -> Received:
+        body = wire_format.parse_body(data)
+        messages = _read_messages(tenant, wire_format, body, 0, self._facts.get)
         for message in messages:
             self._facts.put(message.key, message, _weigh([message]))
-        conversation = with_messages(begin_conversation(tenant, form.name), 0, messages)
-        return Received(tenant, form, body, conversation, _weigh(messages))
+        conversation = with_messages(begin_conversation(tenant, wire_format.name), 0, messages)
+        return Received(tenant, wire_format, body, conversation, _weigh(messages))
 
-    def _find(self, tenant: str, form: str, data: bytes) -> _Match | None:
+    def _find(self, tenant: str, format_name: str, data: bytes) -> _Match | None:
         """The kept body that shares most messages with this one, as far as its anchors tell."""
         for power in range(len(data).bit_length() - 1, _SMALLEST_ANCHOR - 1, -1):
-            numbers = self._anchors.get(_make_anchor(tenant, form, data, power))
+            numbers = self._anchors.get(_make_anchor(tenant, format_name, data, power))
             for number in reversed(numbers or ()):
                 candidate = self._bodies.get(number)
                 if candidate is None:
@@ -168,12 +168,12 @@ def _find_anchor(received: Received) -> Anchor:
     """At the largest power of two inside the messages: every continuation holds the same bytes there."""
     body = received.body
     power = body.places[-1].end.bit_length() - 1
-    return _make_anchor(received.tenant, received.form.name, body.data, power)
+    return _make_anchor(received.tenant, received.format.name, body.data, power)
 
 
-def _make_anchor(tenant: str, form: str, data: bytes, power: int) -> Anchor:
+def _make_anchor(tenant: str, format_name: str, data: bytes, power: int) -> Anchor:
     end = 1 << power
-    return tenant, form, power, data[end - _ANCHOR_BYTES : end]
+    return tenant, format_name, power, data[end - _ANCHOR_BYTES : end]
 
 
 def _count_shared(before: RequestBody, data: bytes) -> int:
@@ -204,7 +204,7 @@ def _read_rest(before: Received, shared: int, data: bytes) -> Received:
     try:
         body = parse_continuation(before.body, shared, data)
     except Unreadable:
-        body = before.form.parse_body(data)
+        body = before.format.parse_body(data)
         # What follows may be a part of the last message that is shared.
         shared -= shared > len(body.places) or body.places[shared - 1] != before.body.places[shared - 1]
     old = before.conversation
@@ -214,16 +214,18 @@ def _read_rest(before: Received, shared: int, data: bytes) -> Received:
     if rest:
         find = {message.key: message for message in rest}.get
         weight -= _weigh(rest)
-    added = _read_messages(before.tenant, before.form, body, shared, find)
-    return Received(before.tenant, before.form, body, with_messages(old, kept, added), weight + _weigh(added))
+    added = _read_messages(before.tenant, before.format, body, shared, find)
+    return Received(
+        before.tenant, before.format, body, with_messages(old, kept, added), weight + _weigh(added)
+    )
 
 
 def _read_messages(
-    tenant: str, form: WireFormat, body: RequestBody, start: int, find: FindMessage
+    tenant: str, wire_format: WireFormat, body: RequestBody, start: int, find: FindMessage
 ) -> list[Message]:
     """The messages from a position on. find: may know one of them by its key."""
-    data, parse = body.data, form.parse_message
-    salt, messages = f"{form.name} {tenant}".encode(), []
+    data, parse = body.data, wire_format.parse_message
+    salt, messages = f"{wire_format.name} {tenant}".encode(), []
     for place in body.places[start:]:
         raw = data[place.start : place.end]
         key = message_key(raw, salt)

@@ -65,7 +65,7 @@ class StoredResponses:
             expanded = history.expand(received.body.data, named)
             if expanded is None:
                 return received, None
-            received = self._recognizer.recognize(received.tenant, received.form, expanded.data)
+            received = self._recognizer.recognize(received.tenant, received.format, expanded.data)
             link = _Link(expanded.previous, expanded.own)
         if not received.body.envelope.is_kept:
             return received, None

@@ -39,9 +39,9 @@ class Responder:
         self.response: Response | None = None
         self.is_committed = False
 
-    def set_format(self, form: WireFormat, *, is_streaming: bool) -> None:
+    def set_format(self, wire_format: WireFormat, *, is_streaming: bool) -> None:
         """Both are known once the body has been read."""
-        self._format = form
+        self._format = wire_format
         self._is_streaming = is_streaming
 
     async def wait_for(

@@ -36,7 +36,7 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
     # The headers as received.
     raw_headers: RawHeaders
     # The format of the body, as the path promises; None where the request is only relayed.
-    form: WireFormat | None
+    format: WireFormat | None
     # The client's name of its session; a label, never a key.
     session: str | None
     # Whether the headers name a sub-agent.
@@ -89,7 +89,7 @@ class Admission:
                 make_upstream_headers(head.raw_headers, upstream, path),
             ),
             raw_headers=head.raw_headers,
-            form=counted or (find_format(path) if is_understood else None),
+            format=counted or (find_format(path) if is_understood else None),
             session=find_label(headers.items()),
             is_agent=is_agent(headers),
             has_betas=BETA_HEADER in headers,

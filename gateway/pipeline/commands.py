@@ -1,6 +1,6 @@
 """Carries out what a user asks of the gateway itself, and responds in the upstream's place.
 
-Nothing of it goes upstream but the summary call. `core.compaction.command` says which texts are commands.
+Nothing of it goes upstream but the summary call. `core.compaction.manual` says which texts are commands.
 """
 
 import time
@@ -41,7 +41,7 @@ class Commands:
             text=describe_outcome(outcome),
             is_streamed=turn.received.body.envelope.is_streaming,
         )
-        await client.reply(turn.received.form.render_local_response(response), headers)
+        await client.reply(turn.received.format.render_local_response(response), headers)
 
 
 def find_command(received: Received) -> str | None:
@@ -56,4 +56,4 @@ def find_command(received: Received) -> str | None:
     raw = received.raw(len(messages) - 1)
     if _TRACE not in raw:
         return None
-    return parse_compact(without_ephemeral_blocks(received.form.parse_entry(raw).text))
+    return parse_compact(without_ephemeral_blocks(received.format.parse_entry(raw).text))

@@ -61,7 +61,7 @@ class Proxy:
 
     async def _serve(self, request: Request, client: Responder) -> None:
         route = self.admission.admit(request.head)
-        if route.form is None:
+        if route.format is None:
             await self._forward(route.with_body(stream_body(request), request.length), client)
             return
         body = await read_body(request, self.settings.listen.max_body_bytes)
@@ -72,7 +72,7 @@ class Proxy:
         if turn is None:
             await self._forward(route.with_body(body.raw), client)
             return
-        client.set_format(route.form, is_streaming=turn.received.body.envelope.is_streaming)
+        client.set_format(route.format, is_streaming=turn.received.body.envelope.is_streaming)
         if turn.command is not None:
             await self.commands.run(turn, turn.command, client)
             return

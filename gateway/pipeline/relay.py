@@ -28,19 +28,19 @@ class Relay:
     def __init__(self, settings: Settings) -> None:
         upstreams = settings.upstreams.values()
         self._idle = IdleSweeper(min(upstream.idle_seconds for upstream in upstreams))
-        self._client = UpstreamClient(upstreams)
+        self._upstream_client = UpstreamClient(upstreams)
         # A client must see a sign of life after this time, so no response is held back for longer.
         self._probe_seconds = settings.keepalive.after_seconds
 
     async def open(self) -> None:
-        await self._client.open()
+        await self._upstream_client.open()
         self._idle.start()
 
     async def close(self) -> None:
         await self._idle.stop()
-        await self._client.close()
+        await self._upstream_client.close()
 
-    async def forward(self, exchange: Exchange, downstream: Responder) -> Forwarded:
+    async def forward(self, exchange: Exchange, client: Responder) -> Forwarded:
         """One call and its response.
 
         Raises UpstreamFailed if there is no response, RequestRefused if another gateway responded. Once
@@ -55,28 +55,28 @@ class Relay:
                 if _names_usage_option(beginning):
                     idle.close_response()
                     again = replace(exchange, call=exchange.without_usage, without_usage=None)
-                    return await self._forward_again(again, downstream, idle)
-            held = await self._pass_on(exchange, response, beginning, downstream, idle)
+                    return await self._forward_again(again, client, idle)
+            held = await self._pass_on(exchange, response, beginning, client, idle)
             return Forwarded(refused_usage_option=False, held=held)
 
-    async def send_held(self, held: HeldResponse, headers: dict[str, str], downstream: Responder) -> None:
+    async def send_held(self, held: HeldResponse, headers: dict[str, str], client: Responder) -> None:
         """Sends a response that was held back, as it came."""
-        if downstream.is_committed:
-            await downstream.fail(_decode_error(held.body, held.encoding), held.head.status)
+        if client.is_committed:
+            await client.fail(_decode_error(held.body, held.encoding), held.head.status)
             return
         held.head.add(headers)
-        downstream.begin(held.head)
-        await downstream.finish(held.body)
+        client.begin(held.head)
+        await client.finish(held.body)
 
-    async def _forward_again(self, exchange: Exchange, downstream: Responder, idle: IdleTimeout) -> Forwarded:
+    async def _forward_again(self, exchange: Exchange, client: Responder, idle: IdleTimeout) -> Forwarded:
         """Without the injected option, which the upstream has refused."""
         response = await self._request(exchange.call, idle)
-        held = await self._pass_on(exchange, response, b"", downstream, idle)
+        held = await self._pass_on(exchange, response, b"", client, idle)
         # If this is refused too, the option was not the (only) reason, and nothing is to be remembered.
         return Forwarded(refused_usage_option=response.status < 400, held=held)
 
     async def _request(self, call: UpstreamCall, idle: IdleTimeout) -> UpstreamResponse:
-        response = await self._client.request(call, idle)
+        response = await self._upstream_client.request(call, idle)
         if X_GATEWAY_PLAN in response.headers:
             raise make_loop_error(call.upstream)
         return response
@@ -86,7 +86,7 @@ class Relay:
         exchange: Exchange,
         response: UpstreamResponse,
         beginning: bytes,
-        downstream: Responder,
+        client: Responder,
         idle: IdleTimeout,
     ) -> HeldResponse | None:
         """beginning: what was read of the body already."""
@@ -95,11 +95,11 @@ class Relay:
             if probed.overflow is not None:
                 return _make_held(response, probed.read, probed.overflow)
             beginning = probed.read
-        if downstream.is_committed and response.status != 200:
+        if client.is_committed and response.status != 200:
             body = beginning or await response.read_bounded(_MOST_ERROR_BYTES)
-            await downstream.fail(_decode_error(body, response.encoding), response.status)
+            await client.fail(_decode_error(body, response.encoding), response.status)
             return None
-        await ResponseStream(exchange, response, downstream, idle).pass_on(beginning)
+        await ResponseStream(exchange, response, client, idle).pass_on(beginning)
         return None
 
 

@@ -19,11 +19,11 @@ from gateway.wire.response.usage_chunk import UsageChunkFilter
 
 class ResponseStream:
     def __init__(
-        self, exchange: Exchange, response: UpstreamResponse, downstream: Responder, idle: IdleTimeout
+        self, exchange: Exchange, response: UpstreamResponse, client: Responder, idle: IdleTimeout
     ) -> None:
         """Raises UpstreamFailed if the response must be decoded and its encoding is unknown."""
         self._response = response
-        self._downstream = downstream
+        self._client = client
         self._idle = idle
         self._on_answered = exchange.on_answered
         self._reader: ResponseReader | None = None
@@ -49,20 +49,20 @@ class ResponseStream:
         Breaks the response off if the upstream fails: a client must never take half of it for the whole.
         """
         try:
-            self._downstream.begin(self._head)
+            self._client.begin(self._head)
             await self._pump(beginning)
         except (UpstreamFailed, DecodeError):
-            self._downstream.abort()
+            self._client.abort()
         finally:
             if self._on_answered is not None and self._reader is not None:
                 self._on_answered(Outcome(self._response.status, self._reader.finish()))
 
     async def _pump(self, piece: bytes) -> None:
         """The last piece and the end leave together, so that a small response is one write."""
-        response, downstream = self._response, self._downstream
+        response, client = self._response, self._client
         piece = piece or response.read_available()
         if not piece:
-            downstream.flush()
+            client.flush()
         while piece or (piece := await response.read_piece()):
             if self._reader is not None:
                 self._reader.feed(piece)
@@ -71,17 +71,17 @@ class ResponseStream:
             if response.is_read:
                 break
             if not piece:
-                downstream.flush()
-            elif downstream.send(piece):
+                client.flush()
+            elif client.send(piece):
                 # While the client does not read, silence is not the upstream's fault.
                 self._idle.pause()
-                await downstream.drain()
+                await client.drain()
                 self._idle.reset()
             piece = b""
         if self._is_edited:
             piece = self._edit_last(piece)
         self._idle.pause()
-        await downstream.finish(piece)
+        await client.finish(piece)
 
     def _edit(self, piece: bytes) -> bytes:
         plain = self._decoder.feed(piece) if self._decoder is not None else piece
@@ -92,14 +92,14 @@ class ResponseStream:
         try:
             rest = self._decoder.finish() if self._decoder is not None else b""
         except DecodeError:
-            self._downstream.send(piece)
+            self._client.send(piece)
             raise
         if self._filter is None:
             return piece + rest
         return piece + self._filter.feed(rest) + self._filter.finish()
 
     def _make_decoder(self, has_usage_chunk: bool) -> Decoder | None:
-        encoding, is_committed = self._response.encoding, self._downstream.is_committed
+        encoding, is_committed = self._response.encoding, self._client.is_committed
         if not encoding or not (has_usage_chunk or is_committed):
             return None
         decoder = make_decoder(encoding)

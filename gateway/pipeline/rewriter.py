@@ -46,7 +46,7 @@ class Rewriter:
         edits: list[Edit] = []
         if plan.pivot is not None or plan.batches:
             view = plan.view
-            render_pivot = partial(self._render_pivot, turn.received.form)
+            render_pivot = partial(self._render_pivot, turn.received.format)
             rendered = self._render_shortened(turn, view, plan)
             edits = make_view_edits(body, conversation, view, rendered, render_pivot)
         if plan.output is not None:
@@ -68,11 +68,11 @@ class Rewriter:
                 rendered[position] = self._render_message(turn, Mark(position, pivot.opening_chars), "")
         return rendered
 
-    def _render_pivot(self, form: WireFormat, pivot: Pivot, next_role: str) -> bytes:
+    def _render_pivot(self, wire_format: WireFormat, pivot: Pivot, next_role: str) -> bytes:
         key = (pivot.key, pivot.created_seconds, next_role)
         found = self._rendered.get(key)
         if found is None:
-            found = form.render_summary(pivot, next_role)
+            found = wire_format.render_summary(pivot, next_role)
             self._rendered.put(key, found, len(found) + _WEIGHT_BYTES)
         return found
 
@@ -81,6 +81,6 @@ class Rewriter:
         key = (message.key, mark.keep_chars, placeholder)
         found = self._rendered.get(key)
         if found is None:
-            found = turn.received.form.render_marked(turn.received.raw(mark.position), mark, placeholder)
+            found = turn.received.format.render_marked(turn.received.raw(mark.position), mark, placeholder)
             self._rendered.put(key, found, len(found) + _WEIGHT_BYTES)
         return found

@@ -121,13 +121,17 @@ class TurnBuilder:
         return _Recognized(received, on_event, setting, head)
 
     def _read(self, route: Route, data: bytes) -> tuple[Received, OnEvent | None]:
-        """Only some formats let a request name earlier responses instead of repeating them."""
-        form = route.form
-        assert form is not None
-        received = self._recognizer.recognize(route.tenant.id, form, data)
-        if form.stored_history is None:
+        """Recognizes a body, with the responses that it names written out. Raises Unreadable.
+
+        Only some formats let a request name earlier responses instead of repeating them.
+        """
+        wire_format = route.format
+        if wire_format is None:
+            raise Unreadable("the path has no wire format")
+        received = self._recognizer.recognize(route.tenant.id, wire_format, data)
+        if wire_format.stored_history is None:
             return received, None
-        return self._stored.write_out(received, form.stored_history, route.upstream.name)
+        return self._stored.write_out(received, wire_format.stored_history, route.upstream.name)
 
     async def _search_head(
         self, received: Received, scope: str, head: Head | None, placeholder: str

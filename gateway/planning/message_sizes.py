@@ -106,7 +106,7 @@ def measure_message(
 def _list_unknown(received: Received, known: Collection[bytes]) -> list[_Part]:
     """Of everything that the model reads, what is not known by its key."""
     body, conversation, envelope = received.body, received.conversation, received.body.envelope
-    measure = partial(measure_message, received.form.parse_entry)
+    measure = partial(measure_message, received.format.parse_entry)
     parts = [
         _Part(message.key, body.raw(index), measure)
         for index, message in enumerate((*conversation.leading, *conversation.messages))

@@ -166,7 +166,7 @@ class WireFormat:
     stored_history: StoredHistory | None = None
 
 
-def parse_split_fingerprint(form: WireFormat, message: Message, raw: bytes) -> SplitFingerprint | None:
+def parse_split_fingerprint(wire_format: WireFormat, message: Message, raw: bytes) -> SplitFingerprint | None:
     """Fingerprints of a message without its tool results, and of each result. None if it cannot be split.
 
     The rest of the message is parsed like any message, so the same differences are ignored.
@@ -174,8 +174,8 @@ def parse_split_fingerprint(form: WireFormat, message: Message, raw: bytes) -> S
     if not message.results:
         return SplitFingerprint(message.fingerprint)
     try:
-        split = form.split_results(raw)
-        frame = form.parse_message(split.frame, b"").fingerprint
+        split = wire_format.split_results(raw)
+        frame = wire_format.parse_message(split.frame, b"").fingerprint
         return SplitFingerprint(frame, tuple([_fingerprint_content(content) for content in split.contents]))
     except (Unreadable, UnicodeError, *JSON_ERRORS):
         return None

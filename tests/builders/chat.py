@@ -156,7 +156,7 @@ def measure_sizes(received: Received) -> Sizes:
     """A token for four bytes."""
     count = len(received.conversation.messages)
     raws = [received.raw(position) for position in range(count)]
-    messages = [Size(4 + len(raw) // 4, len(received.form.parse_entry(raw).text)) for raw in raws]
+    messages = [Size(4 + len(raw) // 4, len(received.format.parse_entry(raw).text)) for raw in raws]
     leading = [received.raw(position) for position in range(-len(received.conversation.leading), 0)]
     return Sizes(messages=messages, environment=sum(4 + len(raw) // 4 for raw in leading))
 

@@ -1,4 +1,4 @@
-"""Valid Messages conversations, drawn and rendered, as conversations.py does for chat.
+"""Valid Messages conversations, drawn and rendered, as `chat` does for Chat Completions.
 
 Roles alternate, results come first, and it never ends with the assistant's word.
 """

@@ -99,7 +99,7 @@ def test_without_a_map_the_conversations_model_summarizes(model: str) -> None:
 
 
 _CALL = SummaryCall(
-    form=CHAT,
+    format=CHAT,
     url="http://up.example/v1/chat/completions",
     headers=(("authorization", "Bearer k"), ("content-length", "9")),
     request=SummaryRequest(

@@ -212,7 +212,7 @@ async def test_a_call_goes_to_the_conversations_upstream_with_the_clients_header
     headers = {name.lower(): value for name, value in call.headers}
     assert call.url == "http://127.0.0.1:1/v1/chat/completions"
     assert (headers["authorization"], headers["x-team"]) == ("Bearer mine", "a")
-    assert (call.request.model, call.form.name) == ("toy", "chat")
+    assert (call.request.model, call.format.name) == ("toy", "chat")
 
 
 async def test_another_upstream_gets_nothing_of_the_client_and_the_format_that_it_supports() -> None:
@@ -226,11 +226,11 @@ async def test_another_upstream_gets_nothing_of_the_client_and_the_format_that_i
     assert call.url == "http://other.example/v1/messages"
     assert "Bearer mine" not in headers.values() and "x-team" not in headers
     assert "anthropic-version" in headers
-    assert (call.request.model, call.form.name) == ("small", "messages")
+    assert (call.request.model, call.format.name) == ("small", "messages")
 
 
 async def test_another_upstream_keeps_the_conversations_format_if_it_can() -> None:
     policy = replace(SUMMARIZING, summary=Summary(upstream="other", model="small"))
     async with compaction_parts(upstreams=other_upstream("messages", "chat")) as parts:
         fitted_call = await fit(parts, turn_of(_RECEIVED, policy))
-    assert fitted_call is not None and fitted_call.call.form.name == "chat"
+    assert fitted_call is not None and fitted_call.call.format.name == "chat"

@@ -20,9 +20,9 @@ KEEPALIVE = Keepalive(after_seconds=PAUSE_SECONDS, every_seconds=PAUSE_SECONDS)
 OVERLOADED = b'{"error": {"message": "busy", "type": "server_error"}}'
 
 
-def make_responder(request: Request, form: WireFormat, *, is_streaming: bool) -> Responder:
+def make_responder(request: Request, wire_format: WireFormat, *, is_streaming: bool) -> Responder:
     responder = Responder(request, KEEPALIVE)
-    responder.set_format(form, is_streaming=is_streaming)
+    responder.set_format(wire_format, is_streaming=is_streaming)
     return responder
 
 
@@ -128,10 +128,12 @@ async def test_the_head_of_the_upstream_comes_too_late_after_a_keep_alive() -> N
         assert line.written.endswith(b"data: {}\n\n\r\n0\r\n\r\n")
 
 
-@pytest.mark.parametrize("form", [CHAT, RESPONSES])
-async def test_a_stream_that_fails_ends_with_an_error_event_and_a_broken_connection(form: WireFormat) -> None:
+@pytest.mark.parametrize("wire_format", [CHAT, RESPONSES])
+async def test_a_stream_that_fails_ends_with_an_error_event_and_a_broken_connection(
+    wire_format: WireFormat,
+) -> None:
     async def respond(request: Request) -> Response | None:
-        responder = make_responder(request, form, is_streaming=True)
+        responder = make_responder(request, wire_format, is_streaming=True)
         responder.begin(make_response_head(200, "OK", []))
         await responder.fail(OVERLOADED, 503)
         return responder.response
@@ -139,7 +141,7 @@ async def test_a_stream_that_fails_ends_with_an_error_event_and_a_broken_connect
     async with open_line(respond) as line:
         await line.send(render_get())
         assert line.is_closed and not line.is_aborted
-        assert form.render_stream_error(OVERLOADED, 503) in line.written
+        assert wire_format.render_stream_error(OVERLOADED, 503) in line.written
         assert not line.written.endswith(b"0\r\n\r\n")
 
 

@@ -27,8 +27,8 @@ def test_the_path_tells_the_format() -> None:
         "/v1/embeddings": None,
     }
     for path, name in formats.items():
-        form = admission.admit(make_request_head(path)).form
-        assert (form.name if form is not None else None) == name
+        wire_format = admission.admit(make_request_head(path)).format
+        assert (wire_format.name if wire_format is not None else None) == name
 
 
 def test_only_a_count_is_a_count() -> None:
@@ -43,7 +43,7 @@ def test_only_a_count_is_a_count() -> None:
     ids=["bypass", "GET"],
 )
 def test_a_request_that_need_not_be_understood_is_only_relayed(head: object) -> None:
-    assert make_admission().admit(head).form is None  # type: ignore[arg-type]  # from the parameters
+    assert make_admission().admit(head).format is None  # type: ignore[arg-type]  # from the parameters
 
 
 def test_equal_heads_get_the_same_route_whatever_the_length_of_their_bodies() -> None:

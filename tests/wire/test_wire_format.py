@@ -29,7 +29,7 @@ def read_all(body: bytes, tenant: str = "t") -> tuple[list[bytes], list[SplitFin
     received = read(body, tenant)
     messages = received.conversation.messages
     found = [
-        parse_split_fingerprint(received.form, message, received.raw(at))
+        parse_split_fingerprint(received.format, message, received.raw(at))
         for at, message in enumerate(messages)
     ]
     hashes = [hashes for hashes in found if hashes is not None]
@@ -139,7 +139,7 @@ def test_the_spelling_of_a_conversation_does_not_matter(messages: list[JSON]) ->
 def test_a_message_without_results_keeps_its_fingerprint() -> None:
     received = read(render([{"role": "user", "content": "Fix it."}]))
     (message,) = received.conversation.messages
-    assert parse_split_fingerprint(received.form, message, received.raw(0)) == SplitFingerprint(
+    assert parse_split_fingerprint(received.format, message, received.raw(0)) == SplitFingerprint(
         message.fingerprint
     )
 
@@ -157,4 +157,4 @@ def test_contents_of_odd_types_can_be_split_off(content: str) -> None:
 def test_a_slice_that_cannot_be_split_has_no_result_hashes() -> None:
     received = read(render([{"role": "tool", "tool_call_id": "a", "content": "text"}]))
     (message,) = received.conversation.messages
-    assert parse_split_fingerprint(received.form, message, b"[]") is None
+    assert parse_split_fingerprint(received.format, message, b"[]") is None

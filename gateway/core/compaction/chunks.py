@@ -92,14 +92,14 @@ def find_chunk_attempts(history: ReplacedHistory, room_tokens: float, calls: int
     yield Attempt(_find_end(history, guesses, 0.0), CHUNKED[-1])
 
 
-def shrink_cut(weights: CalibratedSizes, cut: Cut, covers: int) -> Cut:
+def shrink_cut(calibrated: CalibratedSizes, cut: Cut, covers: int) -> Cut:
     """The same cut for its messages up to `covers` only."""
     if covers >= cut.covers:
         return cut
-    return replace(cut, covers=covers, replaced_tokens=sum_replaced(weights, cut.base, cut.start, covers))
+    return replace(cut, covers=covers, replaced_tokens=sum_replaced(calibrated, cut.base, cut.start, covers))
 
 
-def rebase_on_originals(cut: Cut, pivots: Sequence[Pivot], weights: CalibratedSizes) -> Cut | None:
+def rebase_on_originals(cut: Cut, pivots: Sequence[Pivot], calibrated: CalibratedSizes) -> Cut | None:
     """The same cut without its digest: the client still sends the originals, which are summarized.
 
     It builds on the newest summary before the digest instead. None if the cut does not build on a digest.
@@ -111,7 +111,7 @@ def rebase_on_originals(cut: Cut, pivots: Sequence[Pivot], weights: CalibratedSi
     base = real[-1] if real else None
     start = max(base.covers if base else 0, cut.base.opening_end)
     return replace(
-        cut, base=base, start=start, replaced_tokens=sum_replaced(weights, base, start, cut.covers)
+        cut, base=base, start=start, replaced_tokens=sum_replaced(calibrated, base, start, cut.covers)
     )
 
 

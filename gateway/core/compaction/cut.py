@@ -53,7 +53,7 @@ class CutConstraints:
 
 def choose_cut(
     conversation: Conversation,
-    weights: CalibratedSizes,
+    calibrated: CalibratedSizes,
     thresholds: Thresholds,
     keep: Keep,
     constraints: CutConstraints,
@@ -64,25 +64,25 @@ def choose_cut(
     to the target, because otherwise every turn would compact. If not everything fits, these give way in this
     order: the tail before the open group, the opening above its share, the summary.
     """
-    tokens, base = weights.messages, constraints.base
+    tokens, base = calibrated.messages, constraints.base
     opening_end = find_replaceable_start(conversation, keeps_opening=keep.opening)
     opening = sum(tokens[:opening_end])
-    covers = _choose_covers(conversation, weights, thresholds, keep, constraints, opening)
+    covers = _choose_covers(conversation, calibrated, thresholds, keep, constraints, opening)
     start = max(base.covers if base else 0, opening_end)
     if covers <= start:
         return None
-    left = thresholds.hard - weights.environment - sum(tokens[covers:])
+    left = thresholds.hard - calibrated.environment - sum(tokens[covers:])
     smallest = _SMALLEST_SHARE * thresholds.window
     kept = min(opening, max(min(thresholds.opening, left - thresholds.summary), smallest))
     return Cut(
         base=base,
         start=start,
         covers=covers,
-        replaced_tokens=sum_replaced(weights, base, start, covers),
+        replaced_tokens=sum_replaced(calibrated, base, start, covers),
         cap_tokens=int(max(min(thresholds.summary, left - kept), min(thresholds.summary, smallest))),
         opening_chars=None
         if kept >= opening
-        else _choose_opening_chars(weights, opening_end, kept / opening),
+        else _choose_opening_chars(calibrated, opening_end, kept / opening),
     )
 
 
@@ -92,23 +92,23 @@ def is_worthwhile(cut: Cut, minimum_tokens: float) -> bool:
     return cut.replaced_tokens - longest >= minimum_tokens
 
 
-def sum_replaced(weights: CalibratedSizes, base: Pivot | None, start: int, covers: int) -> int:
+def sum_replaced(calibrated: CalibratedSizes, base: Pivot | None, start: int, covers: int) -> int:
     """True tokens of the messages `start:covers` and of the summary before them."""
-    summary = base.tokens * weights.ratio if base is not None else 0.0
-    return int(sum(weights.messages[start:covers]) + summary)
+    summary = base.tokens * calibrated.ratio if base is not None else 0.0
+    return int(sum(calibrated.messages[start:covers]) + summary)
 
 
 def _choose_covers(
     conversation: Conversation,
-    weights: CalibratedSizes,
+    calibrated: CalibratedSizes,
     thresholds: Thresholds,
     keep: Keep,
     constraints: CutConstraints,
     opening: float,
 ) -> int:
     """The position where the tail begins."""
-    tokens, must_keep, lead = weights.messages, constraints.must_keep, constraints.lead
-    fixed = weights.environment + min(opening, thresholds.opening) + thresholds.summary
+    tokens, must_keep, lead = calibrated.messages, constraints.must_keep, constraints.lead
+    fixed = calibrated.environment + min(opening, thresholds.opening) + thresholds.summary
     room = thresholds.target - fixed
     covers = _find_tail(conversation, tokens, min(thresholds.tail, room) - lead, must_keep)
     if not keep.tail_messages:
@@ -152,6 +152,6 @@ def _shrink_tail(
     return position
 
 
-def _choose_opening_chars(weights: CalibratedSizes, opening_end: int, share: float) -> int:
-    sizes = weights.sizes.messages[:opening_end]
+def _choose_opening_chars(calibrated: CalibratedSizes, opening_end: int, share: float) -> int:
+    sizes = calibrated.sizes.messages[:opening_end]
     return choose_opening_chars(sizes, share * sum(size.tokens for size in sizes))

@@ -117,20 +117,20 @@ def measure_compaction(whole: Cut, pivot: Pivot, before_tokens: int) -> Compacte
 
 
 def _choose_cut(situation: Situation, thresholds: Thresholds, constraints: CutConstraints) -> Cut | None:
-    weights = situation.calibrated
-    cut = choose_cut(situation.conversation, weights, thresholds, situation.policy.keep, constraints)
-    if cut is None or sum(weights.messages[cut.start : cut.covers]) < _LEAST_REPLACED_TOKENS:
+    calibrated = situation.calibrated
+    cut = choose_cut(situation.conversation, calibrated, thresholds, situation.policy.keep, constraints)
+    if cut is None or sum(calibrated.messages[cut.start : cut.covers]) < _LEAST_REPLACED_TOKENS:
         return None
     longest_tokens = max(_SMALLEST_CAP_TOKENS, int(_CAP_SHARE * cut.replaced_tokens))
     return replace(cut, cap_tokens=min(cut.cap_tokens, longest_tokens))
 
 
 def _choose_thresholds(situation: Situation) -> Thresholds:
-    weights = situation.calibrated
-    size = RequestSize(growth=situation.growth, floor=int(weights.environment))
+    calibrated = situation.calibrated
+    size = RequestSize(growth=situation.growth, floor=int(calibrated.environment))
     thresholds = choose_thresholds(situation.policy, situation.limits, size)
     if thresholds is None:
-        whole_tokens = int(2 * (weights.environment + sum(weights.messages)))
+        whole_tokens = int(2 * (calibrated.environment + sum(calibrated.messages)))
         stand_in = Limits(context=max(_STAND_IN_WINDOW_TOKENS, whole_tokens))
         thresholds = choose_thresholds(situation.policy, stand_in, size)
     assert thresholds is not None  # The stand-in has a window.

@@ -33,7 +33,7 @@ def choose_prune_thresholds(pruning: Pruning, hard_tokens: int) -> PruneThreshol
 
 def choose_results(
     conversation: Conversation,
-    weights: CalibratedSizes,
+    calibrated: CalibratedSizes,
     view: View,
     pruning: Pruning,
     thresholds: PruneThresholds,
@@ -44,7 +44,7 @@ def choose_results(
     and `keep_messages`, and protected tools; it stops at the pivot and at a result that is already marked.
     The newest tokens, of results or of everything, are protected.
     """
-    tokens = _measure_messages(weights, pruning)
+    tokens = _measure_messages(calibrated, pruning)
     names = find_tool_names(conversation)
     candidates = _find_candidates(conversation, view, pruning)
     chosen: list[int] = []
@@ -57,20 +57,20 @@ def choose_results(
             continue
         before, seen = seen, seen + tokens[position]
         is_old = before >= thresholds.protect if pruning.overshoot else seen > thresholds.protect
-        size = weights.sizes.messages[position]
+        size = calibrated.sizes.messages[position]
         is_large = tokens[position] * _removable_share(size) > CLEARED_TOKENS
         if is_prunable and is_old and is_large and _is_long(size, pruning):
             chosen.append(position)
-    worth = sum(tokens[at] * _saved_share(weights.sizes.messages[at], pruning) for at in chosen)
+    worth = sum(tokens[at] * _saved_share(calibrated.sizes.messages[at], pruning) for at in chosen)
     return tuple(reversed(chosen)) if worth > thresholds.minimum else ()
 
 
-def _measure_messages(weights: CalibratedSizes, pruning: Pruning) -> list[float]:
+def _measure_messages(calibrated: CalibratedSizes, pruning: Pruning) -> list[float]:
     """The tokens of each message, calibrated or by the estimator alone."""
     if pruning.calibrated:
-        tokens = list(weights.messages)
+        tokens = list(calibrated.messages)
     else:
-        tokens = [float(max(0, size.tokens - FRAME_TOKENS)) for size in weights.sizes.messages]
+        tokens = [float(max(0, size.tokens - FRAME_TOKENS)) for size in calibrated.sizes.messages]
     most = pruning.part_tokens
     return tokens if most is None else [min(each, most) for each in tokens]
 

@@ -16,14 +16,14 @@ _LENGTHS: Final[tuple[int, ...]] = tuple(2**power for power in range(20, 7, -1))
 
 
 def choose_shortening(
-    conversation: Conversation, weights: CalibratedSizes, view: View, excess_tokens: float
+    conversation: Conversation, calibrated: CalibratedSizes, view: View, excess_tokens: float
 ) -> tuple[Mark, ...]:
     """Marks that save so many true tokens, with the largest length that suffices, or the smallest."""
     marks: tuple[Mark, ...] = ()
     for length in _LENGTHS:
-        marks = _find_marks(conversation, weights.sizes.messages, view, length)
+        marks = _find_marks(conversation, calibrated.sizes.messages, view, length)
         after = View(view.pivot, view.marks | {mark.position: mark for mark in marks})
-        if weights.total(view) - weights.total(after) >= excess_tokens:
+        if calibrated.total(view) - calibrated.total(after) >= excess_tokens:
             break
     return marks
 

@@ -12,7 +12,7 @@ from gateway.wire.formats.messages import MESSAGES
 from gateway.wire.formats.responses import RESPONSES
 from gateway.wire.wire_format import WireFormat
 
-FORMATS: Final = {form.name: form for form in (CHAT, RESPONSES, MESSAGES)}
+FORMATS: Final = {wire_format.name: wire_format for wire_format in (CHAT, RESPONSES, MESSAGES)}
 
 
 def without_version(path: str) -> str:
@@ -22,7 +22,7 @@ def without_version(path: str) -> str:
     return path[3:] if path.startswith("/v1") and path[3:4] in ("", "?") else path
 
 
-_BY_PATH: Final = {without_version(form.path): form for form in FORMATS.values()}
+_BY_PATH: Final = {without_version(wire_format.path): wire_format for wire_format in FORMATS.values()}
 # Requests to these paths only count tokens.
 _COUNTS: Final = {"/messages/count_tokens": MESSAGES}
 
@@ -39,16 +39,16 @@ def find_counted_format(path: str) -> WireFormat | None:
 
 def guess_format(path: str) -> str | None:
     """The name of the API that a path belongs to: `/messages/count_tokens` belongs to `messages`."""
-    form = _guess(path)
-    return form.name if form is not None else None
+    wire_format = _guess(path)
+    return wire_format.name if wire_format is not None else None
 
 
 def render_error(path: str, error: RequestRefused) -> bytes:
     """One of our errors, as the clients of this path expect errors."""
-    form = _guess(path)
-    return form.render_error(error) if form is not None else errors.render_error(error)
+    wire_format = _guess(path)
+    return wire_format.render_error(error) if wire_format is not None else errors.render_error(error)
 
 
 def _guess(path: str) -> WireFormat | None:
     plain = without_version(path)
-    return next((form for prefix, form in _BY_PATH.items() if plain.startswith(prefix)), None)
+    return next((wire_format for prefix, wire_format in _BY_PATH.items() if plain.startswith(prefix)), None)

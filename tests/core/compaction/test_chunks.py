@@ -21,7 +21,7 @@ from gateway.core.sizing.estimate import Sizes
 from tests.builders.chat import JSON, conversations, converse
 
 
-def make_weights(count: int) -> CalibratedSizes:
+def make_calibrated(count: int) -> CalibratedSizes:
     sizes = Sizes(messages=[Size(10, 40)] * count, environment=0)
     return CalibratedSizes(sizes, [10.0] * count, 0.0, 1.0)
 
@@ -68,7 +68,7 @@ def test_a_chunk_ends_at_a_boundary_inside_the_cut(
     history = make_history(messages, chars)
     attempts = [*find_whole_attempts(history, room), *find_chunk_attempts(history, room, calls)]
     for attempt in attempts:
-        part = shrink_cut(make_weights(len(history.conversation.messages)), history.cut, attempt.covers)
+        part = shrink_cut(make_calibrated(len(history.conversation.messages)), history.cut, attempt.covers)
         assert 0 < part.covers <= history.cut.covers
         assert is_boundary(history.conversation, part.covers)
         assert part.replaced_tokens == 10 * part.covers

@@ -142,9 +142,9 @@ def draw_case(data: st.DataObject) -> tuple[Conversation, CalibratedSizes, Thres
     sizes = data.draw(st.lists(size, min_size=count, max_size=count))
     base = data.draw(pivots(conversation))
     must_keep = data.draw(st.sampled_from([find_open_group(conversation), count]))
-    weights = weigh(sizes, data.draw(st.integers(0, 20_000)), data.draw(st.floats(0.2, 8.0)))
+    calibrated = weigh(sizes, data.draw(st.integers(0, 20_000)), data.draw(st.floats(0.2, 8.0)))
     parts = CutConstraints(base=base, must_keep=must_keep, lead=data.draw(st.sampled_from([0, 500])))
-    return conversation, weights, lines_at(data.draw(st.integers(4_000, 100_000))), parts
+    return conversation, calibrated, lines_at(data.draw(st.integers(4_000, 100_000))), parts
 
 
 @few
@@ -152,9 +152,9 @@ def draw_case(data: st.DataObject) -> tuple[Conversation, CalibratedSizes, Thres
 def test_a_cut_lies_between_groups_keeps_the_open_one_and_saves_tokens(
     data: st.DataObject, opening: bool, tail_messages: int
 ) -> None:
-    conversation, weights, lines, parts = draw_case(data)
+    conversation, calibrated, lines, parts = draw_case(data)
     keep = Keep(opening=opening, tail_messages=tail_messages)
-    found = choose_cut(conversation, weights, lines, keep, parts)
+    found = choose_cut(conversation, calibrated, lines, keep, parts)
     base, count = parts.base, len(conversation.messages)
     if found is None:
         return
@@ -170,11 +170,11 @@ def test_a_cut_lies_between_groups_keeps_the_open_one_and_saves_tokens(
 @few
 @given(st.data())
 def test_a_cut_reaches_the_target_if_the_fixed_parts_leave_room(data: st.DataObject) -> None:
-    conversation, weights, lines, parts = draw_case(data)
-    found = choose_cut(conversation, weights, lines, Keep(), parts)
+    conversation, calibrated, lines, parts = draw_case(data)
+    found = choose_cut(conversation, calibrated, lines, Keep(), parts)
     if found is None or found.covers == parts.must_keep:
         return
-    opening = sum(weights.messages[: conversation.opening_end])
-    tail = sum(weights.messages[found.covers :])
-    kept = weights.environment + min(opening, lines.opening) + found.cap_tokens + tail
+    opening = sum(calibrated.messages[: conversation.opening_end])
+    tail = sum(calibrated.messages[found.covers :])
+    kept = calibrated.environment + min(opening, lines.opening) + found.cap_tokens + tail
     assert kept + parts.lead <= lines.target + 1

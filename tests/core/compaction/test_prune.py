@@ -176,12 +176,12 @@ def test_only_long_results_are_cut_and_only_the_saved_part_counts() -> None:
 def test_uncalibrated_pruning_counts_words_alone() -> None:
     conversation = converse(make_loop(10))
     # By our own count each result has 54 tokens, 50 of them words; upstream counts twice as many.
-    weights = make_sizes([108.0 if message.results else 10.0 for message in conversation.messages], ratio=2.0)
-    for calibrated, protect in ((True, 324), (False, 150)):
-        pruning = replace(Pruning(), calibrated=calibrated)
+    sizes = make_sizes([108.0 if message.results else 10.0 for message in conversation.messages], ratio=2.0)
+    for is_calibrated, protect in ((True, 324), (False, 150)):
+        pruning = replace(Pruning(), calibrated=is_calibrated)
         for fewer, chosen in ((0, (2, 4, 6, 8, 12)), (1, (2, 4, 6, 8, 12, 14))):
             thresholds = PruneThresholds(protect=protect - fewer, minimum=0)
-            assert choose_results(conversation, weights, _NOTHING, pruning, thresholds) == chosen
+            assert choose_results(conversation, sizes, _NOTHING, pruning, thresholds) == chosen
 
 
 def draw_case(data: st.DataObject) -> tuple[Conversation, list[float], PruneThresholds]:
@@ -226,9 +226,9 @@ def test_a_message_counts_only_with_its_removable_part() -> None:
     chosen = []
     for kept in (0, 300, 380, 400):
         sizes = Sizes(messages=[Size(400, 1_600, kept=kept)] * count, environment=0)
-        weights = CalibratedSizes(sizes, [400.0] * count, 0.0, 1.0)
+        calibrated = CalibratedSizes(sizes, [400.0] * count, 0.0, 1.0)
         pruning = Pruning(protect_ratio=1.0, minimum_ratio=1.0, keep_turns=0)
-        chosen.append(len(choose_results(conversation, weights, _NOTHING, pruning, thresholds)))
+        chosen.append(len(choose_results(conversation, calibrated, _NOTHING, pruning, thresholds)))
     # Five results apart from the open group: 2,000 tokens, 500, 100 and none.
     assert chosen[0] > 0 and chosen[2:] == [0, 0]
 
@@ -246,8 +246,8 @@ def test_a_message_of_the_model_is_not_pruned_even_if_it_carries_a_result() -> N
         message._replace(results=("s",)) if position == 3 else message
         for position, message in enumerate(conversation.messages)
     ]
-    weights = CalibratedSizes(Sizes(messages=[Size(400, 1_600)] * 5, environment=0), [400.0] * 5, 0.0, 1.0)
+    calibrated = CalibratedSizes(Sizes(messages=[Size(400, 1_600)] * 5, environment=0), [400.0] * 5, 0.0, 1.0)
     pruning = Pruning(protect_ratio=1.0, minimum_ratio=1.0, keep_turns=0)
     thresholds = PruneThresholds(protect=0, minimum=100)
     loop = replace(conversation, messages=SharedList(carrying))
-    assert choose_results(loop, weights, _NOTHING, pruning, thresholds) == (2,)
+    assert choose_results(loop, calibrated, _NOTHING, pruning, thresholds) == (2,)

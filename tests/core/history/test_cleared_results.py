@@ -99,7 +99,9 @@ def test_any_other_change_makes_a_different_prefix(
 @given(fingerprints())
 def test_each_tenant_and_format_has_its_own_chain_of_frames(found: list[SplitFingerprint]) -> None:
     talks = [
-        begin_conversation(tenant, form) for tenant in ("t", "u", "") for form in ("chat", "messages", "")
+        begin_conversation(tenant, wire_format)
+        for tenant in ("t", "u", "")
+        for wire_format in ("chat", "messages", "")
     ]
     links = [link for talk in talks for link in (talk.chain[0], *chain_frames(talk, found))]
     assert len(set(links)) == len(links)

@@ -36,13 +36,13 @@ _PATHS = [
 
 @pytest.mark.parametrize(("path", "expected"), _PATHS)
 def test_a_format_is_found_by_its_path(path: str, expected: str | None) -> None:
-    form = find_format(path)
-    assert form is FORMATS.get(expected or "")
+    wire_format = find_format(path)
+    assert wire_format is FORMATS.get(expected or "")
 
 
-@pytest.mark.parametrize("form", FORMATS.values(), ids=FORMATS)
-def test_a_format_is_found_at_its_own_path(form: object) -> None:
-    assert [find_format(known.path) for known in FORMATS.values() if known is form] == [form]
+@pytest.mark.parametrize("wire_format", FORMATS.values(), ids=FORMATS)
+def test_a_format_is_found_at_its_own_path(wire_format: object) -> None:
+    assert [find_format(known.path) for known in FORMATS.values() if known is wire_format] == [wire_format]
 
 
 @pytest.mark.parametrize(
@@ -67,19 +67,19 @@ def test_a_request_for_a_token_count_is_found_by_its_path(path: str, expected: s
     assert find_counted_format(path) is FORMATS.get(expected or "")
 
 
-@pytest.mark.parametrize("form", FORMATS.values(), ids=FORMATS)
-def test_fingerprints_stay_what_they_were_when_they_were_stored(form: WireFormat) -> None:
+@pytest.mark.parametrize("wire_format", FORMATS.values(), ids=FORMATS)
+def test_fingerprints_stay_what_they_were_when_they_were_stored(wire_format: WireFormat) -> None:
     """State on disk is found by these values: if one of them changes, stored conversations are lost."""
-    body = (_FINGERPRINTS / f"{form.name}.request.json").read_bytes()
-    expected = json.loads((_FINGERPRINTS / f"{form.name}.expected.json").read_text("utf-8"))
-    received = Recognizer(1 << 20, 1 << 20, 8).recognize("tenant", form, body)
+    body = (_FINGERPRINTS / f"{wire_format.name}.request.json").read_bytes()
+    expected = json.loads((_FINGERPRINTS / f"{wire_format.name}.expected.json").read_text("utf-8"))
+    received = Recognizer(1 << 20, 1 << 20, 8).recognize("tenant", wire_format, body)
     conversation, envelope = received.conversation, received.body.envelope
     assert [message.fingerprint.hex() for message in conversation.leading] == expected["leading"]
     assert [link.hex() for link in conversation.chain] == expected["chain"]
     assert envelope.tools.hex() == expected["tools"]
     assert envelope.system.hex() == expected["system"]
     messages = enumerate(conversation.messages)
-    found = [parse_split_fingerprint(form, message, received.raw(at)) for at, message in messages]
+    found = [parse_split_fingerprint(wire_format, message, received.raw(at)) for at, message in messages]
     hashes = [message for message in found if message is not None]
     assert len(hashes) == len(found)
     assert [result.hex() for message in hashes for result in message.results] == expected["results"]
