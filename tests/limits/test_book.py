@@ -111,6 +111,18 @@ async def test_learned_limits_survive_a_restart() -> None:
     assert (await after.load(ServedModel("u", "up", "m"))).context is None
 
 
+async def test_limits_are_found_in_memory_until_the_sources_are_due_again() -> None:
+    clock = Clock()
+    book = await make_book(clock=clock)
+    served = ServedModel("t", "up", "known")
+    assert book.find(served) is None
+    loaded = await book.load(served)
+    clock.now += 299
+    assert book.find(served) == loaded
+    clock.now += 2
+    assert book.find(served) is None
+
+
 async def test_numbers_take_the_place_of_a_guess() -> None:
     book = await make_book()
     book.learn_unknown(ServedModel("t", "up", "m"), 50_000)

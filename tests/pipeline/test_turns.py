@@ -175,3 +175,15 @@ async def test_equal_requests_share_their_thresholds() -> None:
         longer = await build(pipeline, _QUESTION, max_tokens=900)
     assert first.thresholds is second.thresholds
     assert first.thresholds is not longer.thresholds
+
+
+async def test_the_same_conversation_with_and_without_the_long_window_has_limits_of_its_own() -> None:
+    body = render(_QUESTION, model="claude-sonnet-4-5")
+    flag = [("anthropic-beta", "context-1m-2025-08-07")]
+    contexts = []
+    async with running_pipeline() as pipeline:
+        for more in ([], flag, []):
+            turn = await pipeline.proxy.turns.build(pipeline.admit(more=more), ReceivedBody(body, body))
+            assert turn is not None
+            contexts.append(turn.limits.context)
+    assert contexts == [200_000, 1_000_000, 200_000]
