@@ -13,7 +13,7 @@ from aiohttp import web
 from multidict import CIMultiDict, CIMultiDictProxy
 from yarl import URL
 
-_MOST_BYTES: Final = 1 << 26
+_MAX_BYTES: Final = 1 << 26
 _HOP_BY_HOP: Final = ("Host", "Connection", "Keep-Alive", "Transfer-Encoding", "Content-Length")
 
 
@@ -44,7 +44,7 @@ async def serve(port: int, upstream: str) -> None:
                 await response.write_eof()
                 return response
 
-        app = web.Application(client_max_size=_MOST_BYTES)
+        app = web.Application(client_max_size=_MAX_BYTES)
         app.router.add_route("*", "/{path:.*}", forward)
         runner = web.AppRunner(app, auto_decompress=False, access_log=None)
         await runner.setup()

@@ -15,7 +15,7 @@ _AT_ONCE: Final = 200
 # A process that uses less than this share of a core is idle.
 _CALM_SHARE: Final = 0.05
 _CALM_STEP_SECONDS: Final = 0.2
-_MOST_CALM_STEPS: Final = 100
+_MAX_CALM_STEPS: Final = 100
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -156,7 +156,7 @@ async def _run_side_by_side(case: Case, subjects: Sequence[Subject]) -> list[Rou
 
 async def _wait_for_calm(subject: Subject) -> None:
     """Waits for the work that priming has started, such as two hundred summaries. It is not measured."""
-    for _ in range(_MOST_CALM_STEPS):
+    for _ in range(_MAX_CALM_STEPS):
         before = subject.read_cpu_seconds()
         await asyncio.sleep(_CALM_STEP_SECONDS)
         if subject.read_cpu_seconds() - before < _CALM_SHARE * _CALM_STEP_SECONDS:

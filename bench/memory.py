@@ -10,7 +10,7 @@ from bench.table import print_table, render_target
 from bench.talk import Shape, Talk, make_talks
 
 _COLUMNS = ("caches", "requests", "RSS MB", "requests", "RSS MB", "ratio", "target")
-_MOST_RATIO: Final = 1.1
+_MAX_RATIO: Final = 1.1
 _TURNS: Final = 10
 _CONNECTIONS: Final = 16
 # Sizes at which conversations begin. Each grows for ten turns; half of them are short chats.
@@ -24,7 +24,7 @@ async def read_memory_row(gateway: Subject, caches: str, first: int, last: int) 
     await _send(gateway, last - first)
     late = await _read_settled(gateway)
     ratio = late / early
-    target = render_target(ratio, _MOST_RATIO, at_least=False)
+    target = render_target(ratio, _MAX_RATIO, at_least=False)
     return caches, f"{first}", f"{early / 1e6:.0f}", f"{last}", f"{late / 1e6:.0f}", f"{ratio:.2f}", target
 
 

@@ -68,7 +68,7 @@ class Compactor:
 
     # Answers
 
-    def record_answer(self, turn: Turn, plan: Plan, usage: Usage | None) -> Head:
+    def record_response(self, turn: Turn, plan: Plan, usage: Usage | None) -> Head:
         """Records a complete answer; prepares a compaction in the background if the window is filling."""
         head = _make_head(turn, plan, usage)
         is_worth_saving = self._save_head(turn, head)
@@ -78,7 +78,7 @@ class Compactor:
         if is_worth_saving:
             self._state.pivots.refresh(plan.pivot, plan.batches)
         if usage is not None and (
-            self._learner.wants_answer(turn, plan, usage)
+            self._learner.is_worth_counting(turn, plan, usage)
             or self._planner.is_past_soft(turn, head.total_tokens)
         ):
             self.spawn(self._learn(turn, plan, usage))
@@ -99,7 +99,7 @@ class Compactor:
 
     async def _learn(self, turn: Turn, plan: Plan, usage: Usage) -> None:
         """Calibrates by an answer, then decides whether to compact."""
-        truncated = await self._learner.learn_from_answer(turn, plan, usage)
+        truncated = await self._learner.learn_from_response(turn, plan, usage)
         if truncated is not None:
             # The usage counts only a part of the prompt, so the head is saved without it.
             self._state.heads.save(_make_head(turn, plan, None))

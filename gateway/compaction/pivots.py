@@ -42,14 +42,14 @@ class PivotMaker:
         """A pivot made without a model. Never fails; the same history gives the same digest."""
         entries = await asyncio.to_thread(read_entries, turn, cut)
         earlier = cut.base.summary if cut.base is not None else None
-        most_chars = int(cut.cap_tokens * _CHARS_PER_TOKEN)
+        max_chars = int(cut.cap_tokens * _CHARS_PER_TOKEN)
         for _ in range(_TRIES):
-            text = await asyncio.to_thread(make_digest, entries, earlier, most_chars)
+            text = await asyncio.to_thread(make_digest, entries, earlier, max_chars)
             raw_tokens = await self._sizer.count(text, turn.policy.estimator)
             tokens = int(raw_tokens * situation.calibrated.ratio)
             if tokens <= cut.cap_tokens:
                 break
-            most_chars = int(min(len(text), most_chars) * cut.cap_tokens / tokens * _SHRINK)
+            max_chars = int(min(len(text), max_chars) * cut.cap_tokens / tokens * _SHRINK)
         return await self._make(turn, situation, cut, Accepted(text, tokens), is_digest=True)
 
     async def make_note(self, turn: Turn, situation: Situation, cut: Cut) -> Pivot:

@@ -51,14 +51,14 @@ class _Attempts:
     calls_in_all: int
     made: int = 0
     # The next prompt may hold at most this many tokens.
-    most_tokens: int = NO_LIMIT
+    max_tokens: int = NO_LIMIT
     # The model of the last call.
     model: str | None = None
     rejected: Rejected = _TOO_LARGE
 
     @property
     def budget(self) -> CallBudget:
-        return CallBudget(calls=max(1, self.calls_in_all - self.made), most_tokens=self.most_tokens)
+        return CallBudget(calls=max(1, self.calls_in_all - self.made), max_tokens=self.max_tokens)
 
     def result(self, pivot: Pivot | None = None) -> CompactionResult:
         return CompactionResult(pivot or self.rejected, self.made, self.model)
@@ -136,7 +136,7 @@ class Summarizer:
             if str(error) in _NO_RETRY:
                 attempts.allowed = attempts.made
             elif isinstance(error, PromptRefused):
-                attempts.most_tokens = self._learn_from_refusal(fitted, error.overflow)
+                attempts.max_tokens = self._learn_from_refusal(fitted, error.overflow)
             return None
         self._builder.learn(fitted, reply.prompt_tokens)
         return reply.candidate
@@ -166,9 +166,9 @@ class Summarizer:
         """The summary with the names and numbers that it should have mentioned, listed below it."""
         cut = fitted.cut
         earlier = cut.base.summary if cut.base is not None else None
-        most_chars = int(_LIST_SHARE * cut.cap_tokens * _LIST_CHARS_PER_TOKEN)
+        max_chars = int(_LIST_SHARE * cut.cap_tokens * _LIST_CHARS_PER_TOKEN)
         missing = await asyncio.to_thread(
-            find_missing_facts, fitted.entries, earlier, accepted.summary, most_chars
+            find_missing_facts, fitted.entries, earlier, accepted.summary, max_chars
         )
         if not missing:
             return accepted

@@ -29,7 +29,7 @@ log = logging.getLogger("gateway.summary_models")
 
 _MAY_BE_TOO_LONG: Final = (400, 413, 422)
 # An error response says what is wrong at its beginning.
-_MOST_ERROR_BYTES: Final = 1 << 16
+_MAX_ERROR_BYTES: Final = 1 << 16
 # An upstream may get new models; asking again costs one refused call.
 _FORGET_SECONDS: Final = 3_600.0
 _UNKNOWN_BYTES: Final = 1 << 20
@@ -113,7 +113,7 @@ async def _read_failure(response: httpx.Response, model: str) -> UpstreamFailed:
     body = b""
     async for chunk in response.aiter_bytes():
         body += chunk
-        if len(body) > _MOST_ERROR_BYTES:
+        if len(body) > _MAX_ERROR_BYTES:
             break
     if is_model_unknown(status, body, model):
         return ModelUnknown(reason)

@@ -70,7 +70,7 @@ class CallBudget:
     # How many calls may be made for the whole cut; 0 if one call must hold all of it.
     calls: int
     # One prompt may hold at most this many tokens.
-    most_tokens: int = NO_LIMIT
+    max_tokens: int = NO_LIMIT
 
 
 class SummaryCallBuilder:
@@ -100,7 +100,7 @@ class SummaryCallBuilder:
         ratio = self._choose_ratio(model, situation)
         limits = await self._load_limits(turn, model)
         window = (limits.context or NO_LIMIT) - cut.cap_tokens
-        most = min(window, limits.input or NO_LIMIT, budget.most_tokens)
+        most = min(window, limits.input or NO_LIMIT, budget.max_tokens)
         entries = await asyncio.to_thread(read_entries, turn, cut)
         sizes = situation.sizes.messages[cut.start : cut.covers]
         history = ReplacedHistory(situation.conversation, cut, entries, sizes)

@@ -36,7 +36,7 @@ from gateway.wire.wire_format import parse_split_fingerprint
 log = logging.getLogger("gateway.compactor")
 
 # Records that were found and do not fit. After so many this is another conversation.
-_MOST_TRIES: Final = 4
+_MAX_TRIES: Final = 4
 
 
 async def record(state: State, turn: Turn, pivot: Pivot) -> None:
@@ -68,7 +68,7 @@ async def find(
         return None
     nearest = head.length if head is not None else 0
     keys = [key.hex() for key in reversed(chain_frames(conversation, split)[nearest + 1 :])]
-    for _ in range(_MOST_TRIES):
+    for _ in range(_MAX_TRIES):
         known = await state.pivots.load_result_hashes(received.tenant, keys)
         if known is None or known.key not in keys:
             return None

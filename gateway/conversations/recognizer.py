@@ -21,7 +21,7 @@ from gateway.wire.wire_format import WireFormat
 _ANCHOR_BYTES: Final = 64
 _SMALLEST_ANCHOR: Final = 7
 # Different conversations may share an anchor, such as one system prompt. So many of each are compared.
-_MOST_CANDIDATES: Final = 16
+_MAX_CANDIDATES: Final = 16
 # A place, a chain link, and the facts of a message; a call and its id.
 _MESSAGE_WEIGHT_BYTES: Final = 520
 _CALL_WEIGHT_BYTES: Final = 220
@@ -63,8 +63,8 @@ class _Match(NamedTuple):
 
 
 class Recognizer:
-    def __init__(self, bodies_bytes: int, facts_bytes: int, most_bodies: int) -> None:
-        self._bodies: Lru[int, _Kept] = Lru(bodies_bytes, most_bodies)
+    def __init__(self, bodies_bytes: int, facts_bytes: int, max_bodies: int) -> None:
+        self._bodies: Lru[int, _Kept] = Lru(bodies_bytes, max_bodies)
         # For bodies that begin differently each time (a clock in the system prompt). Those match no kept body
         # and are read as a whole.
         self._facts: Lru[bytes, Message] = Lru(facts_bytes)
@@ -94,7 +94,7 @@ class Recognizer:
             return received
         before, anchor = match.kept
         received = _read_rest(before, match.shared, data)
-        if not _goes_on(received.conversation.chain, before.conversation.chain):
+        if not _continues(received.conversation.chain, before.conversation.chain):
             # Another branch: both are kept. (Clients move cache marks about; that alone is not a branch.)
             self._keep(received)
         elif _find_anchor(received) == anchor:
@@ -133,7 +133,7 @@ class Recognizer:
         anchor = _find_anchor(received)
         numbers = self._anchors.setdefault(anchor, [])
         numbers.append(self._next_number)
-        if len(numbers) > _MOST_CANDIDATES:
+        if len(numbers) > _MAX_CANDIDATES:
             self._bodies.pop(numbers.pop(0))
         self._next_number += 1
         self._put(self._next_number - 1, _Kept(received, anchor))
@@ -157,7 +157,7 @@ class Recognizer:
             self._anchors.pop(anchor, None)
 
 
-def _goes_on(chain: SharedList[bytes], earlier: SharedList[bytes]) -> bool:
+def _continues(chain: SharedList[bytes], earlier: SharedList[bytes]) -> bool:
     """Whether it begins with everything said before, however that is written now."""
     if chain.continues(earlier):
         return True

@@ -41,9 +41,9 @@ class _Newest(msgspec.Struct, frozen=True):
 
 
 class Registry:
-    def __init__(self, bodies_bytes: int, most_bodies: int, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, bodies_bytes: int, max_bodies: int, clock: Callable[[], float] = time.time) -> None:
         """The bounds are those of turns kept whole; most of their bodies are also kept by the recognizer."""
-        self._newest: Lru[str, _Newest] = Lru(bodies_bytes, most_bodies)
+        self._newest: Lru[str, _Newest] = Lru(bodies_bytes, max_bodies)
         # Of conversations whose turn had to make room.
         self._records: Lru[str, ConversationRecord] = Lru(_RECORDS_BYTES)
         self._clock = clock

@@ -22,7 +22,7 @@ _WEIGHT_BYTES: Final = 300
 _LARGE_BYTES: Final = 1 << 17
 _PARTS: Final = 3
 # A longer chain of names has gone round in a circle.
-_MOST_RESPONSES: Final = 10_000
+_MAX_RESPONSES: Final = 10_000
 
 
 class _Name(msgspec.Struct, frozen=True):
@@ -77,7 +77,7 @@ class StoredResponses:
         at: _Name | None = name
         while at is not None:
             link = self._responses.get(at) or self._large_responses.get(at)
-            if link is None or len(links) >= _MOST_RESPONSES:
+            if link is None or len(links) >= _MAX_RESPONSES:
                 return None
             links.append(link)
             at = _Name(at.tenant, at.upstream, link.previous) if link.previous is not None else None

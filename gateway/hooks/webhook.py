@@ -21,7 +21,7 @@ from gateway.hooks import HookReply, PreCompact, SessionStart
 from gateway.settings import HookTarget
 from gateway.upstream.internal_client import CALL_ERRORS
 
-_MOST_RESPONSE_BYTES: Final = 1 << 16
+_MAX_RESPONSE_BYTES: Final = 1 << 16
 
 
 class Webhook:
@@ -77,6 +77,6 @@ async def _read_bounded(response: httpx.Response) -> bytes:
     body = b""
     async for chunk in response.aiter_bytes():
         body += chunk
-        if len(body) > _MOST_RESPONSE_BYTES:
+        if len(body) > _MAX_RESPONSE_BYTES:
             raise HookFailed("response too long")
     return body

@@ -23,7 +23,7 @@ from gateway.settings import UpstreamSettings
 from gateway.upstream.internal_client import CALL_ERRORS, make_internal_headers
 from gateway.upstream.target import make_url
 from gateway.wire.content_encoding import decode_body
-from gateway.wire.model_list import MOST_BYTES, parse_model_list
+from gateway.wire.model_list import MAX_BYTES, parse_model_list
 
 log = logging.getLogger("gateway.discovery")
 
@@ -33,7 +33,7 @@ _TIMEOUT_SECONDS: Final = 10.0
 _REFRESH_SECONDS: Final = 3_600.0
 _RETRY_SECONDS: Final = 300.0
 # Many new clients at once must not become many requests at once. The others cause one later.
-_MOST_AT_ONCE: Final = 32
+_MAX_AT_ONCE: Final = 32
 # Some 5,000 of them; one that is dropped is asked again.
 _TIMES_BYTES: Final = 1 << 20
 _TIME_WEIGHT_BYTES: Final = 200
@@ -81,7 +81,7 @@ class Discovery:
         key = (choose_viewer(upstream, owner), upstream.name)
         if not upstream.discover or self._clock() < (self._next_seconds.get(key) or 0.0):
             return
-        if len(self._tasks) >= _MOST_AT_ONCE or self._limits.is_configured(upstream.name, model):
+        if len(self._tasks) >= _MAX_AT_ONCE or self._limits.is_configured(upstream.name, model):
             return
         # As after a failure, until the response has come.
         self._set_next(key, _RETRY_SECONDS)
@@ -120,11 +120,11 @@ class Discovery:
             # Read without decoding, so that the encoded and the decoded size are both bounded.
             async for chunk in response.aiter_raw():
                 data += chunk
-                if len(data) > MOST_BYTES:
+                if len(data) > MAX_BYTES:
                     raise UpstreamFailed("larger than a model list")
         finally:
             await response.aclose()
-        return decode_body(bytes(data), response.headers.get("content-encoding", ""), MOST_BYTES)
+        return decode_body(bytes(data), response.headers.get("content-encoding", ""), MAX_BYTES)
 
     def _set_next(self, key: tuple[str, str], pause_seconds: float) -> None:
         self._next_seconds.put(key, self._clock() + pause_seconds, _TIME_WEIGHT_BYTES)

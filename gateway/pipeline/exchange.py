@@ -30,8 +30,8 @@ class Exchange(msgspec.Struct, frozen=True, kw_only=True):
     # Which responses are held back until it is known whether they call the request too large.
     probe: ProbeMode = "none"
     # Called once, when the response has ended. Also if the client hangs up early (clients close at `[DONE]`).
-    on_answered: Callable[[Outcome], None] | None = None
-    # Called with each event of the response, if `on_answered` is set.
+    on_outcome: Callable[[Outcome], None] | None = None
+    # Called with each event of the response, if `on_outcome` is set.
     on_event: Callable[[SseEvent], None] | None = None
 
 

@@ -16,7 +16,7 @@ from gateway.reporting.reporter import Reporter
 from gateway.upstream.refusal_probe import HeldResponse
 
 # Once with a summary, once with a digest.
-_MOST_RETRIES: Final = 2
+_MAX_RETRIES: Final = 2
 
 
 class OverflowRetry:
@@ -39,7 +39,7 @@ class OverflowRetry:
         """Whether the client got a response."""
         plan = await self._planning.measure(turn, plan, client)
         overflow = refusal.overflow
-        for attempt in range(_MOST_RETRIES):
+        for attempt in range(_MAX_RETRIES):
             sent_bytes = self._sender.measure(turn, plan)
             is_first = attempt == 0
             learned = await self._learner.learn_from_refusal(

@@ -21,7 +21,7 @@ from gateway.settings import Settings
 from gateway.state.tasks import Tasks
 
 # A second digest would only quote less of the same messages.
-_MOST_DIGESTS: Final = 1
+_MAX_DIGESTS: Final = 1
 
 
 class WaitBudget:
@@ -88,7 +88,7 @@ class PlanningStep:
         Waits for summaries as long as the budget lasts, then for a digest. A compaction that took too long
         goes on, and is ready for the next request.
         """
-        digests_left = _MOST_DIGESTS
+        digests_left = _MAX_DIGESTS
         headers = self._make_headers(turn)
         budget.start()
         if not self._job.may_start(turn):

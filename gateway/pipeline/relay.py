@@ -20,8 +20,8 @@ from gateway.upstream.refusal_probe import HeldResponse, must_probe, probe
 from gateway.upstream.response import UpstreamResponse
 from gateway.wire.content_encoding import DecodeError, decode_body
 
-_MOST_ERROR_BYTES: Final = 1 << 16
-_MOST_PLAIN_BYTES: Final = 1 << 20
+_MAX_ERROR_BYTES: Final = 1 << 16
+_MAX_PLAIN_BYTES: Final = 1 << 20
 
 
 class Relay:
@@ -51,7 +51,7 @@ class Relay:
             response = await self._request(exchange.call, idle)
             beginning = b""
             if exchange.without_usage is not None and response.status == 400:
-                beginning = await response.read_bounded(_MOST_ERROR_BYTES)
+                beginning = await response.read_bounded(_MAX_ERROR_BYTES)
                 if _names_usage_option(beginning):
                     idle.close_response()
                     again = replace(exchange, call=exchange.without_usage, without_usage=None)
@@ -96,7 +96,7 @@ class Relay:
                 return _make_held(response, probed.read, probed.overflow)
             beginning = probed.read
         if client.is_committed and response.status != 200:
-            body = beginning or await response.read_bounded(_MOST_ERROR_BYTES)
+            body = beginning or await response.read_bounded(_MAX_ERROR_BYTES)
             await client.fail(_decode_error(body, response.encoding), response.status)
             return None
         await ResponseStream(exchange, response, client, idle).pass_on(beginning)
@@ -111,7 +111,7 @@ def _names_usage_option(body: bytes) -> bool:
 def _decode_error(body: bytes, encoding: str) -> bytes:
     """The body without its content encoding, or unchanged if it cannot be decoded."""
     try:
-        return decode_body(body, encoding, _MOST_PLAIN_BYTES)
+        return decode_body(body, encoding, _MAX_PLAIN_BYTES)
     except DecodeError:
         return body
 

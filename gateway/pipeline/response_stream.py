@@ -25,9 +25,9 @@ class ResponseStream:
         self._response = response
         self._client = client
         self._idle = idle
-        self._on_answered = exchange.on_answered
+        self._on_outcome = exchange.on_outcome
         self._reader: ResponseReader | None = None
-        if exchange.on_answered is not None:
+        if exchange.on_outcome is not None:
             content_type = response.headers.get(hdrs.CONTENT_TYPE, "")
             self._reader = ResponseReader(content_type, response.encoding, exchange.on_event)
         has_usage_chunk = exchange.without_usage is not None and _may_be_stream(response)
@@ -54,8 +54,8 @@ class ResponseStream:
         except (UpstreamFailed, DecodeError):
             self._client.abort()
         finally:
-            if self._on_answered is not None and self._reader is not None:
-                self._on_answered(Outcome(self._response.status, self._reader.finish()))
+            if self._on_outcome is not None and self._reader is not None:
+                self._on_outcome(Outcome(self._response.status, self._reader.finish()))
 
     async def _pump(self, piece: bytes) -> None:
         """The last piece and the end leave together, so that a small response is one write."""

@@ -73,7 +73,7 @@ class Sender:
         exchange = Exchange(
             call=call,
             headers=self._make_headers(turn, plan),
-            on_answered=partial(self._answered, turn, plan),
+            on_outcome=partial(self._record_outcome, turn, plan),
             without_usage=without_usage,
             probe=probe or _choose_probe(turn, plan),
             on_event=turn.on_event,
@@ -93,16 +93,16 @@ class Sender:
         """Bytes of the body that a plan makes."""
         return len(self._rewriter.rewrite(turn, plan).data)
 
-    def _answered(self, turn: Turn, plan: Plan, outcome: Outcome) -> None:
+    def _record_outcome(self, turn: Turn, plan: Plan, outcome: Outcome) -> None:
         """After the response, also where the client hung up: records it, and learns from its usage.
 
         A plain call: nothing here makes anyone wait.
         """
         reading = outcome.reading
         usage = reading.usage
-        is_told = usage is not None or reading.is_complete
-        if 200 <= outcome.status < 300 and is_told and not reading.has_error:
-            self._registry.record(turn, self._compactor.record_answer(turn, plan, usage))
+        is_usable = usage is not None or reading.is_complete
+        if 200 <= outcome.status < 300 and is_usable and not reading.has_error:
+            self._registry.record(turn, self._compactor.record_response(turn, plan, usage))
         if usage is not None and is_window_exceeded(reading.finish_reason):
             self._learner.learn_from_full_window(turn, usage)
 

@@ -249,12 +249,12 @@ class TurnBuilder:
             return _Branch(head.conversation, head.parent, purpose, command)
         # A command is not a step of its conversation: it leaves the place to the next request.
         follow = claim_continuation if command is None else find_continuation
-        if is_side_call or not _goes_on(follow(head, own), received.conversation):
+        if is_side_call or not _came_first(follow(head, own), received.conversation):
             return _Branch(_make_id(received.conversation.key, tools), head.conversation, purpose, command)
         return _Branch(head.conversation, head.parent, purpose, command)
 
 
-def _goes_on(first: str, conversation: Conversation) -> bool:
+def _came_first(first: str, conversation: Conversation) -> bool:
     """Whether a conversation is the one whose request at this place in the chain came first."""
     key = bytes.fromhex(first)
     return key == conversation.key or key in conversation.chain

@@ -35,7 +35,7 @@ class Learner:
         self._limits = limits
         self._reporter = reporter
 
-    def wants_answer(self, turn: Turn, plan: Plan, usage: Usage) -> bool:
+    def is_worth_counting(self, turn: Turn, plan: Plan, usage: Usage) -> bool:
         """Is this answer worth counting its request, although no decision needs the count?
 
         Far below the thresholds only small requests are counted; they teach as much as large ones.
@@ -47,7 +47,7 @@ class Learner:
         calibration = self._calibrations.find(turn.owner, turn.meter)
         return calibration.wants_sample(usage.prompt_tokens)
 
-    async def learn_from_answer(self, turn: Turn, plan: Plan, usage: Usage) -> Turn | None:
+    async def learn_from_response(self, turn: Turn, plan: Plan, usage: Usage) -> Turn | None:
         """Calibrates. If upstream silently left out a part of the prompt, returns the turn with the limits
         that this shows.
 
@@ -145,9 +145,9 @@ def _find_proof(overflow: Overflow, sent_bytes: int) -> Limits:
 
     Too many bytes without a number proves that fewer than the sent bytes are allowed, if those were many.
     """
-    most_bytes = overflow.bytes
-    if overflow.kind == "bytes" and most_bytes is None and sent_bytes >= _SMALLEST_REFUSED_BYTES:
-        most_bytes = int(_SMALLER * sent_bytes)
+    max_bytes = overflow.bytes
+    if overflow.kind == "bytes" and max_bytes is None and sent_bytes >= _SMALLEST_REFUSED_BYTES:
+        max_bytes = int(_SMALLER * sent_bytes)
     return Limits(
-        context=overflow.context, input=overflow.input, body_bytes=most_bytes, images=overflow.images
+        context=overflow.context, input=overflow.input, body_bytes=max_bytes, images=overflow.images
     )

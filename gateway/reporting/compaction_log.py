@@ -16,7 +16,7 @@ from gateway.store import Store
 
 DONE: Final = "done"
 # One entry is some 250 bytes. A conversation that is compacted more often keeps the newest.
-_MOST_ENTRIES: Final = 100
+_MAX_ENTRIES: Final = 100
 _MEMORY_BYTES: Final = 1 << 20
 _ENTRY_BYTES: Final = 600
 
@@ -52,7 +52,7 @@ class CompactionLog(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
     def with_entry(self, entry: LogEntry) -> "CompactionLog":
         """Without the oldest entry if there are too many."""
-        return msgspec.structs.replace(self, entries=(*self.entries, entry)[-_MOST_ENTRIES:])
+        return msgspec.structs.replace(self, entries=(*self.entries, entry)[-_MAX_ENTRIES:])
 
 
 _decoder: Final = msgspec.json.Decoder(CompactionLog)

@@ -19,7 +19,7 @@ from gateway.core.compaction.request import CompactionTrigger
 SummaryKind = Literal["summary", "digest"]
 
 # Compactions are rare. This many events are hours of them, and 100 KB at most.
-_MOST_WAITING: Final = 256
+_MAX_WAITING: Final = 256
 
 
 class CompactMetadata(msgspec.Struct, frozen=True, kw_only=True):
@@ -120,14 +120,14 @@ def render_event(event: Event) -> bytes:
 class Subscription:
     """The events that wait for one subscriber. The oldest are dropped if it is too slow."""
 
-    def __init__(self, most_waiting: int) -> None:
-        self._most_waiting = most_waiting
+    def __init__(self, max_waiting: int) -> None:
+        self._max_waiting = max_waiting
         self._waiting: deque[Event] = deque()
         self._lost = 0
         self._has_events = asyncio.Event()
 
     def put(self, event: Event) -> None:
-        if len(self._waiting) >= self._most_waiting:
+        if len(self._waiting) >= self._max_waiting:
             self._waiting.popleft()
             self._lost += 1
         self._waiting.append(event)
@@ -148,8 +148,8 @@ class Subscription:
 class Bus:
     """Publishing never waits."""
 
-    def __init__(self, most_waiting: int = _MOST_WAITING) -> None:
-        self._most_waiting = most_waiting
+    def __init__(self, max_waiting: int = _MAX_WAITING) -> None:
+        self._max_waiting = max_waiting
         self._subscriptions: set[Subscription] = set()
 
     @property
@@ -163,7 +163,7 @@ class Bus:
     @contextmanager
     def subscribe(self) -> Iterator[Subscription]:
         """The subscription gets what is published while this is open."""
-        subscription = Subscription(self._most_waiting)
+        subscription = Subscription(self._max_waiting)
         self._subscriptions.add(subscription)
         try:
             yield subscription

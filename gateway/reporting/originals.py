@@ -144,12 +144,12 @@ class OriginalsArchive:
 
     # Reading. What is absent, expired or damaged is left out, or None.
 
-    async def load_lists(self, conversation_id: str, most_messages: int) -> Listing:
+    async def load_lists(self, conversation_id: str, max_messages: int) -> Listing:
         """The newest list first, and that one in any case; the others as long as they hold no more than
-        most_messages together.
+        max_messages together.
         """
         found = await self._store.scan(_list_prefix(conversation_id))
-        return await asyncio.to_thread(_choose_newest, found, most_messages)
+        return await asyncio.to_thread(_choose_newest, found, max_messages)
 
     async def load(self, conversation_id: str, digest: str) -> bytes | None:
         """An original of this conversation; those of other conversations are not returned."""
@@ -242,11 +242,11 @@ def _read_lists(found: Sequence[tuple[str, bytes]]) -> Iterator[RemovedMessages]
             yield removed
 
 
-def _choose_newest(found: Sequence[tuple[str, bytes]], most_messages: int) -> Listing:
+def _choose_newest(found: Sequence[tuple[str, bytes]], max_messages: int) -> Listing:
     lists: list[RemovedMessages] = []
     for removed in _read_lists(found):
-        most_messages -= len(removed.originals)
-        if lists and most_messages < 0:
+        max_messages -= len(removed.originals)
+        if lists and max_messages < 0:
             break
         lists.append(removed)
     return Listing(lists, len(found) - len(lists))

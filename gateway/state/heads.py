@@ -16,7 +16,7 @@ from gateway.state.record_cache import RecordStore, Storage
 _LINGER_SECONDS: Final = 2.0
 _HEAD_WEIGHT_BYTES: Final = 900
 # A side call and the main call may end at one chain; more than this many scopes there are noise.
-_MOST_SCOPES: Final = 4
+_MAX_SCOPES: Final = 4
 
 
 class Heads:
@@ -65,14 +65,14 @@ class Heads:
         """Heads in memory that name one of these pivots, in no order."""
         return [head for heads in self._held.values() for head in heads if head.pivot in pivots]
 
-    def is_worth_saving(self, head: Head, line_tokens: int = 0) -> bool:
+    def is_worth_saving(self, head: Head, threshold_tokens: int = 0) -> bool:
         """Does it say more than the head of its branch in the store? One that was written a day ago is
         saved again, or it would expire.
         """
         written = self._written.get((head.conversation, head.scope))
         if written is None or self._storage.is_old(written[1]):
             return True
-        return is_worth_saving(head, written[0], line_tokens)
+        return is_worth_saving(head, written[0], threshold_tokens)
 
     def hold(self, head: Head) -> None:
         """In memory alone."""
@@ -85,7 +85,7 @@ class Heads:
                 others.append(other)
             elif head.followed_by is None:
                 head.followed_by = other.followed_by
-        heads = (head, *others[: _MOST_SCOPES - 1])
+        heads = (head, *others[: _MAX_SCOPES - 1])
         self._held.put(head.key, heads, _HEAD_WEIGHT_BYTES * len(heads))
 
     def save(self, head: Head) -> None:

@@ -14,7 +14,7 @@ from gateway.store.memory import MemoryStore
 __all__ = ["Store", "StoreError", "open_bounded_store", "open_store"]
 
 # Without a disk, records that may be lost must not take much memory either.
-_MOST_IN_MEMORY_BYTES = 32 << 20
+_MAX_IN_MEMORY_BYTES = 32 << 20
 
 
 class Store(Protocol):
@@ -56,7 +56,7 @@ def open_bounded_store(url: str, name: str, max_bytes: int) -> Store:
     """Another store in the same place, for records that may be lost: beyond max_bytes the oldest go."""
     directory = _read_directory(url)
     if directory is None:
-        return MemoryStore(max_bytes=min(max_bytes, _MOST_IN_MEMORY_BYTES))
+        return MemoryStore(max_bytes=min(max_bytes, _MAX_IN_MEMORY_BYTES))
     return DiskStore(directory / name, max_bytes=max_bytes)
 
 

@@ -29,12 +29,12 @@ from gateway.upstream.response import FOREIGN_ERRORS, UpstreamResponse, raise_tr
 _WRITE_BYTES: Final = 1 << 20
 _READ_BYTES: Final = 1 << 18
 _HEADER_BYTES: Final = 1 << 16
-_MOST_HEADERS: Final = 256
+_MAX_HEADERS: Final = 256
 # uvicorn closes idle connections after 5 s; a POST sent on one at that moment would fail for nothing.
 _KEEPALIVE_SECONDS: Final = 4.0
 _DNS_SECONDS: Final = 60
 # At most so many idle connections on which the upstream has sent something are discarded for one request.
-_MOST_DISCARDED: Final = 8
+_MAX_DISCARDED: Final = 8
 _SWITCHING_PROTOCOLS: Final = 101
 # RFC 9110 §9.3.1, §8.6: requests with these methods need no Content-Length if they have no body.
 _BODILESS: Final = frozenset({hdrs.METH_GET, hdrs.METH_HEAD, hdrs.METH_OPTIONS, hdrs.METH_TRACE})
@@ -111,7 +111,7 @@ class UpstreamClient:
                 read_bufsize=_READ_BYTES,
                 max_line_size=_HEADER_BYTES,
                 max_field_size=_HEADER_BYTES,
-                max_headers=_MOST_HEADERS,
+                max_headers=_MAX_HEADERS,
             )
             upload = _send(connection, protocol, call, idle)
             message, content = await protocol.read()
@@ -135,7 +135,7 @@ class UpstreamClient:
         """
         assert self._connector is not None
         request, timeout = self._destinations[upstream.name]
-        for _ in range(_MOST_DISCARDED):
+        for _ in range(_MAX_DISCARDED):
             connection = await self._connector.connect(request, [], timeout)
             protocol = connection.protocol
             assert protocol is not None

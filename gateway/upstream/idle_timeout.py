@@ -13,7 +13,7 @@ from typing import Protocol
 
 from gateway.core.errors import UpstreamStalled
 
-_MOST_SECONDS_BETWEEN_SWEEPS = 1.0
+_MAX_SECONDS_BETWEEN_SWEEPS = 1.0
 
 
 class Closable(Protocol):
@@ -77,7 +77,7 @@ class IdleTimeout:
 
 class IdleSweeper:
     def __init__(self, shortest_idle_seconds: float) -> None:
-        self._every_seconds = min(_MOST_SECONDS_BETWEEN_SWEEPS, shortest_idle_seconds / 4)
+        self._every_seconds = min(_MAX_SECONDS_BETWEEN_SWEEPS, shortest_idle_seconds / 4)
         self._timeouts: set[IdleTimeout] = set()
         self._task: asyncio.Task[None] | None = None
 

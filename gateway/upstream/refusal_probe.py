@@ -19,8 +19,8 @@ from gateway.wire.response.refusal import parse_refusal
 from gateway.wire.response.stream_start import PENDING, Refused, StreamStart, Verdict
 
 # An error may quote the whole prompt.
-_MOST_ERROR_BYTES: Final = 1 << 20
-_MOST_PLAIN_BYTES: Final = 1 << 20
+_MAX_ERROR_BYTES: Final = 1 << 20
+_MAX_PLAIN_BYTES: Final = 1 << 20
 # After a refusal in a stream: some servers leave the stream open after their last event.
 _REST_SECONDS: Final = 0.5
 
@@ -51,7 +51,7 @@ def must_probe(response: UpstreamResponse, mode: ProbeMode) -> bool:
 
 
 async def probe(
-    response: UpstreamResponse, beginning: bytes, mode: ProbeMode, most_seconds: float
+    response: UpstreamResponse, beginning: bytes, mode: ProbeMode, max_seconds: float
 ) -> ProbeResult:
     """beginning: what was read of the body already.
 
@@ -60,7 +60,7 @@ async def probe(
     pieces = [beginning] if beginning else []
     overflow = None
     with suppress(TimeoutError, UpstreamFailed, DecodeError):
-        async with asyncio.timeout(most_seconds):
+        async with asyncio.timeout(max_seconds):
             if response.status >= 400:
                 overflow = await _probe_error(response, pieces, mode)
             else:
@@ -77,16 +77,16 @@ async def _probe_error(response: UpstreamResponse, pieces: list[bytes], mode: Pr
 
 async def _read_error(response: UpstreamResponse, pieces: list[bytes]) -> Refusal | None:
     """None if it is longer than any error; then it is passed on as it comes."""
-    await response.read_into(pieces, _MOST_ERROR_BYTES)
+    await response.read_into(pieces, _MAX_ERROR_BYTES)
     if not response.is_read:
         return None
     body, encoding = b"".join(pieces), response.encoding
-    plain = decode_body(body, encoding, _MOST_PLAIN_BYTES) if encoding else body
+    plain = decode_body(body, encoding, _MAX_PLAIN_BYTES) if encoding else body
     return parse_refusal(response.status, plain)
 
 
 async def _probe_start(response: UpstreamResponse, pieces: list[bytes]) -> Overflow | None:
-    decoder = make_decoder(response.encoding, max_feed_bytes=_MOST_PLAIN_BYTES)
+    decoder = make_decoder(response.encoding, max_feed_bytes=_MAX_PLAIN_BYTES)
     if decoder is None:
         return None
     start = StreamStart()
@@ -100,5 +100,5 @@ async def _probe_start(response: UpstreamResponse, pieces: list[bytes]) -> Overf
     if overflow is not None:
         with suppress(TimeoutError, UpstreamFailed):
             async with asyncio.timeout(_REST_SECONDS):
-                await response.read_into(pieces, _MOST_ERROR_BYTES)
+                await response.read_into(pieces, _MAX_ERROR_BYTES)
     return overflow

@@ -64,16 +64,16 @@ class UpstreamResponse:
         self._idle.reset()
         return piece
 
-    async def read_bounded(self, most_bytes: int) -> bytes:
+    async def read_bounded(self, max_bytes: int) -> bytes:
         """The body up to its end, or a little more than so many bytes of it. Raises UpstreamFailed."""
         pieces: list[bytes] = []
-        await self.read_into(pieces, most_bytes)
+        await self.read_into(pieces, max_bytes)
         return b"".join(pieces)
 
-    async def read_into(self, pieces: list[bytes], most_bytes: int) -> None:
+    async def read_into(self, pieces: list[bytes], max_bytes: int) -> None:
         """The same, added to the pieces read so far, which stay there if this raises UpstreamFailed."""
         size = sum(map(len, pieces))
-        while size < most_bytes and (piece := await self.read_piece()):
+        while size < max_bytes and (piece := await self.read_piece()):
             pieces.append(piece)
             size += len(piece)
 

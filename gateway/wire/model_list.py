@@ -14,10 +14,10 @@ import msgspec
 
 from gateway.core.limits.model_limits import Limits, is_plausible
 
-MOST_BYTES: Final = 8 << 20
-_MOST_MODELS: Final = 20_000
+MAX_BYTES: Final = 8 << 20
+_MAX_MODELS: Final = 20_000
 # Each value follows a comma and takes some 64 bytes once it is split off: 64 MB at most.
-_MOST_COMMAS: Final = 1_000_000
+_MAX_COMMAS: Final = 1_000_000
 _LONGEST_NAME: Final = 256
 _LONGEST_NUMBER: Final = 32
 
@@ -44,11 +44,11 @@ def parse_model_list(data: bytes) -> dict[str, Limits]:
 
     If several entries have the same name (one for each deployment), the smaller numbers count.
     """
-    if len(data) > MOST_BYTES or data.count(b",") > _MOST_COMMAS:
+    if len(data) > MAX_BYTES or data.count(b",") > _MAX_COMMAS:
         return {}
     found: dict[str, Limits] = {}
     parents: dict[str, str] = {}
-    for raw in _split_models(data)[:_MOST_MODELS]:
+    for raw in _split_models(data)[:_MAX_MODELS]:
         entry = _parse_object(raw) or {}
         name = _parse_name(entry, "id") or _parse_name(entry, "name")
         if name is None:

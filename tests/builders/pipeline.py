@@ -72,9 +72,9 @@ class ToyRelay(Relay):
         head.add(exchange.headers)
         downstream.begin(head)
         await downstream.finish(step.body)
-        if exchange.on_answered is not None:
+        if exchange.on_outcome is not None:
             reading = Reading(step.usage, step.finish_reason, step.has_error, step.is_complete)
-            exchange.on_answered(Outcome(step.status, reading))
+            exchange.on_outcome(Outcome(step.status, reading))
         return Forwarded(refused_usage_option=step.refused_usage_option, held=None)
 
 

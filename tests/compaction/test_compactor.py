@@ -44,7 +44,7 @@ async def settle(parts: CompactionParts) -> None:
 
 
 async def observe(parts: CompactionParts, turn: Turn, usage: Usage | None, plan: Plan | None = None) -> None:
-    parts.compactor.record_answer(turn, plan if plan is not None else make_plan(), usage)
+    parts.compactor.record_response(turn, plan if plan is not None else make_plan(), usage)
     await settle(parts)
 
 
@@ -60,7 +60,7 @@ def pivots_of(parts: CompactionParts, received: Received) -> list[int]:
 async def test_an_answer_leaves_a_head_with_its_usage() -> None:
     async with compaction_parts() as parts:
         turn = turn_of(_SHORT)
-        head = parts.compactor.record_answer(turn, make_plan(), Usage(1_000, 20))
+        head = parts.compactor.record_response(turn, make_plan(), Usage(1_000, 20))
         assert parts.state.heads.find(_SHORT.conversation, "scope") == head
     assert (head.prompt_tokens, head.output_tokens, head.length) == (1_000, 20, 5)
     assert (head.pivot, head.batches, head.conversation) == (None, (), "c")
@@ -69,8 +69,8 @@ async def test_an_answer_leaves_a_head_with_its_usage() -> None:
 async def test_growth_is_measured_between_two_answers() -> None:
     async with compaction_parts() as parts:
         before = head_of(_SHORT, prompt_tokens=600, output_tokens=0)
-        head = parts.compactor.record_answer(turn_of(_RECEIVED, head=before), make_plan(), Usage(1_000, 0))
-        untold = parts.compactor.record_answer(
+        head = parts.compactor.record_response(turn_of(_RECEIVED, head=before), make_plan(), Usage(1_000, 0))
+        untold = parts.compactor.record_response(
             turn_of(_RECEIVED, head=replace(before, growth_tokens=70.0)), make_plan(), None
         )
     assert (head.growth_tokens, untold.growth_tokens) == (400.0, 70.0)
@@ -89,7 +89,7 @@ async def test_a_head_is_stored_near_the_thresholds_and_with_a_pivot(
 ) -> None:
     store = await make_store()
     async with compaction_parts(store=store) as parts:
-        parts.compactor.record_answer(turn_of(_SHORT), plan, usage)
+        parts.compactor.record_response(turn_of(_SHORT), plan, usage)
         parts.state.heads.flush()
     async with compaction_parts(store=store) as parts:
         head = await parts.state.heads.load("t", _SHORT.conversation, "scope")
@@ -101,7 +101,7 @@ async def test_a_new_batch_is_stored_and_reported() -> None:
     plan = replace(make_plan(None, [batch]), new_batch=batch)
     async with compaction_parts() as parts:
         with parts.bus.subscribe() as heard:
-            parts.compactor.record_answer(turn_of(_SHORT), plan, _SMALL)
+            parts.compactor.record_response(turn_of(_SHORT), plan, _SMALL)
             pruned = await heard.next()
         assert await parts.state.pivots.load_batches("t", [batch.key]) == [batch]
     assert isinstance(pruned, Pruned) and pruned.marks == 1
@@ -223,7 +223,7 @@ async def test_a_stop_leaves_a_marker_and_the_next_process_compacts_again() -> N
     store = await make_store()
     turn = turn_of(_RECEIVED)
     async with compaction_parts(store=store) as parts:
-        parts.compactor.record_answer(turn, make_plan(), _FULL)
+        parts.compactor.record_response(turn, make_plan(), _FULL)
         while parts.compactor.find_running(turn) is None:
             await asyncio.sleep(0)
         await parts.compactor.close()

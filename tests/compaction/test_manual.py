@@ -70,7 +70,7 @@ async def test_the_model_is_told_the_instructions() -> None:
 
 async def test_it_applies_from_the_next_request_on() -> None:
     async with compaction_parts() as parts:
-        head = parts.compactor.record_answer(asked(), make_plan(), None)
+        head = parts.compactor.record_response(asked(), make_plan(), None)
         await run(parts, asked())
         applied = parts.state.pivots.apply_manual("c", receive(9).conversation, head)
     assert applied is not None and applied.pivot is not None
@@ -179,7 +179,7 @@ async def test_the_pivot_of_a_command_is_in_force_with_and_without_the_command_i
 
 
 def head_of_answer(parts: CompactionParts) -> Head:
-    return parts.compactor.record_answer(asked(), make_plan(), None)
+    return parts.compactor.record_response(asked(), make_plan(), None)
 
 
 async def test_a_scheduled_compaction_starts_at_the_next_request() -> None:

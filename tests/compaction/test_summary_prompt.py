@@ -135,7 +135,7 @@ async def test_without_a_call_to_spare_a_small_window_takes_nothing() -> None:
 
 
 async def test_a_budget_bounds_the_prompt_like_a_window() -> None:
-    call = await fitted(Limits(context=64_000), CallBudget(calls=8, most_tokens=3_000))
+    call = await fitted(Limits(context=64_000), CallBudget(calls=8, max_tokens=3_000))
     assert call.prompt_tokens <= 3_000 and call.cut.covers < _WHOLE.covers
 
 

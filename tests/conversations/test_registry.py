@@ -9,10 +9,10 @@ from tests.builders.state import make_head
 _RECEIVED = read(render([{"role": "user", "content": "Fix it."}]))
 
 
-def make_registry(most_bodies: int = 64) -> Registry:
+def make_registry(max_bodies: int = 64) -> Registry:
     """Its clock goes on by a second with each look."""
     ticks = count(100)
-    return Registry(1 << 20, most_bodies, clock=lambda: float(next(ticks)))
+    return Registry(1 << 20, max_bodies, clock=lambda: float(next(ticks)))
 
 
 def record(registry: Registry, conversation_id: str, tenant: str = "tenant:a") -> Turn:
@@ -44,7 +44,7 @@ def test_a_tenant_sees_its_own_conversations_only() -> None:
 
 
 def test_a_conversation_whose_turn_made_room_is_still_listed() -> None:
-    registry = make_registry(most_bodies=1)
+    registry = make_registry(max_bodies=1)
     record(registry, "a")
     newest = record(registry, "b")
     assert registry.find_turn("a") is None and registry.find_turn("b") is newest

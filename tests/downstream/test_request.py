@@ -14,7 +14,7 @@ from gateway.downstream.request import ReceivedBody, Request, RequestHead, read_
 from gateway.downstream.response import Response, send_local_response
 from gateway.downstream.server import Server
 
-MOST_BYTES = 200_000
+MAX_BYTES = 200_000
 TEXT = b'{"messages": []}' * 10
 
 
@@ -53,7 +53,7 @@ async def read_all(*pieces: bytes) -> ReceivedBody | RequestRefused:
 
     async def read(request: Request) -> None:
         try:
-            found.append(await read_body(request, MOST_BYTES))
+            found.append(await read_body(request, MAX_BYTES))
         except RequestRefused as error:
             found.append(error)
 
@@ -73,7 +73,7 @@ def chunked(*chunks: bytes) -> bytes:
     return head + framed + b"0\r\n\r\n"
 
 
-@pytest.mark.parametrize("body", [b"", b"x", TEXT, b"y" * MOST_BYTES])
+@pytest.mark.parametrize("body", [b"", b"x", TEXT, b"y" * MAX_BYTES])
 async def test_a_plain_body_is_the_same_object_twice(body: bytes) -> None:
     read = await read_all(request(body))
     assert isinstance(read, ReceivedBody)
@@ -113,13 +113,13 @@ async def test_a_body_that_cannot_be_decoded_stays_as_it_came(coding: str) -> No
 
 
 async def test_a_body_that_decodes_to_more_than_the_limit_stays_encoded() -> None:
-    bomb = gzip.compress(b"x" * (MOST_BYTES + 1))
+    bomb = gzip.compress(b"x" * (MAX_BYTES + 1))
     assert await read_all(request(bomb, "Content-Encoding: gzip")) == ReceivedBody(bomb, bomb)
 
 
 @pytest.mark.parametrize("make", [request, chunked])
 async def test_a_body_over_the_limit_is_refused(make: Callable[[bytes], bytes]) -> None:
-    refused = await read_all(make(b"x" * (MOST_BYTES + 1)))
+    refused = await read_all(make(b"x" * (MAX_BYTES + 1)))
     assert isinstance(refused, RequestRefused)
     assert (refused.status, refused.code) == (413, "request_too_large")
 
@@ -129,7 +129,7 @@ async def test_a_client_that_expects_a_continue_gets_one() -> None:
     head, _, body = whole.partition(b"\r\n\r\n")
 
     async def read(incoming: Request) -> None:
-        assert (await read_body(incoming, MOST_BYTES)).raw == TEXT
+        assert (await read_body(incoming, MAX_BYTES)).raw == TEXT
 
     async with serving(read) as port:
         assert (await send(port, head + b"\r\n\r\n", body)).startswith(
@@ -141,9 +141,9 @@ async def test_a_client_that_expects_a_continue_gets_one() -> None:
 async def test_a_client_that_announces_too_large_a_body_gets_no_continue() -> None:
     async def read(incoming: Request) -> None:
         with pytest.raises(RequestRefused):
-            await read_body(incoming, MOST_BYTES)
+            await read_body(incoming, MAX_BYTES)
 
-    head = request(b"x" * (MOST_BYTES + 1), "Expect: 100-continue").partition(b"\r\n\r\n")[0]
+    head = request(b"x" * (MAX_BYTES + 1), "Expect: 100-continue").partition(b"\r\n\r\n")[0]
     async with serving(read) as port:
         assert b"100 Continue" not in await send(port, head + b"\r\n\r\n")
 

@@ -22,7 +22,7 @@ from tests.builders.downstream import Line, settle
 from tests.examples import examples
 from tests.wire_through.raw import Connection, connecting
 
-MOST_BYTES = 1 << 24
+MAX_BYTES = 1 << 24
 SLOW_SECONDS = 5
 Seen = tuple[str, str, bytes | None, str]
 
@@ -41,7 +41,7 @@ class Recorder:
         await asyncio.sleep(0)
         body: bytes | None = None
         if line.target == "/whole":
-            body = (await read_body(request, MOST_BYTES)).raw
+            body = (await read_body(request, MAX_BYTES)).raw
         elif line.target == "/stream":
             stream = stream_body(request)
             body = stream if isinstance(stream, bytes | None) else b"".join([piece async for piece in stream])
@@ -318,7 +318,7 @@ async def test_a_client_that_hangs_up_during_an_upload_leaves_nothing_in_memory(
         begun.set()
         own = Held()
         held.append(weakref.ref(own))
-        await read_body(request, MOST_BYTES)
+        await read_body(request, MAX_BYTES)
         return None
 
     async with listening(respond) as server:

@@ -167,8 +167,8 @@ async def test_originals_are_readable_after_a_restart_before_any_request(tmp_pat
 @pytest.mark.system(7)
 async def test_above_the_configured_size_the_oldest_originals_are_deleted_first(tmp_path: Path) -> None:
     sessions = [make_session(25, seed) for seed in range(6)]
-    most_bytes = 150_000
-    more = f"{ADMIN}retention: {{originals_bytes: {most_bytes}}}\n"
+    max_bytes = 150_000
+    more = f"{ADMIN}retention: {{originals_bytes: {max_bytes}}}\n"
     async with ToyUpstream(window=16_000) as toy:
         settings = make_settings(toy, store=f"disk:{tmp_path}/state", more=more)
         async with running_gateway(settings) as gateway:
@@ -177,7 +177,7 @@ async def test_above_the_configured_size_the_oldest_originals_are_deleted_first(
             identities += [(await play(gateway, toy, session)).conversation for session in sessions[1:]]
             await gateway.settle()
             database = tmp_path / "state" / "originals" / "cache.db"
-            await wait_until(lambda: count_bytes(database) <= most_bytes, 5)
+            await wait_until(lambda: count_bytes(database) <= max_bytes, 5)
             assert await read_lists(gateway, identities[0]) == []
             newest = await read_lists(gateway, identities[-1])
             each = newest[-1]["messages"][-1]

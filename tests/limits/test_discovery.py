@@ -17,7 +17,7 @@ from gateway.limits.model_table import ModelTable
 from gateway.settings import ModelRule, UpstreamSettings, load_settings
 from gateway.store.memory import MemoryStore
 from gateway.upstream.internal_client import open_client
-from gateway.wire.model_list import MOST_BYTES
+from gateway.wire.model_list import MAX_BYTES
 from tests.builders.state import make_state
 from tests.store.clock import Clock
 from tests.toy.delivery import Delivery, RawAnswer
@@ -207,7 +207,7 @@ async def test_a_compressed_list_is_read() -> None:
 @pytest.mark.parametrize("is_packed", [False, True], ids=["plain", "packed"])
 async def test_a_response_that_is_too_long_for_a_list_is_not_read_to_its_end(is_packed: bool) -> None:
     async with opened() as setting:
-        body = render(m=4_096) + b" " * MOST_BYTES
+        body = render(m=4_096) + b" " * MAX_BYTES
         packed = (("Content-Encoding", "deflate"),)
         setting.toy.raw_answers[LIST] = (
             answering(zlib.compress(body), headers=packed) if is_packed else answering(body)

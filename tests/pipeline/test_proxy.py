@@ -47,7 +47,7 @@ async def test_what_is_not_understood_is_relayed_as_it_came() -> None:
             assert written.endswith(b"\r\n\r\n{}") and b"x-gateway" not in written
         exchanges = pipeline.relay.exchanges
     assert [exchange.call.body for exchange in exchanges[:2]] == [b"no JSON", b"{}"]
-    assert {exchange.on_answered for exchange in exchanges} == {None}
+    assert {exchange.on_outcome for exchange in exchanges} == {None}
 
 
 async def test_a_bypassed_request_is_neither_read_nor_recorded() -> None:
@@ -55,7 +55,7 @@ async def test_a_bypassed_request_is_neither_read_nor_recorded() -> None:
         await ask(pipeline, render_post(render(), more=["x-gateway-bypass: 1"]))
         (exchange,) = pipeline.relay.exchanges
         assert pipeline.registry.list(None, 10) == []
-    assert exchange.on_answered is None and exchange.headers == {}
+    assert exchange.on_outcome is None and exchange.headers == {}
 
 
 async def test_a_response_is_handed_over_once() -> None:

@@ -97,7 +97,7 @@ async def test_a_response_that_calls_the_request_too_large_is_held_and_can_be_se
     outcomes: list[Outcome] = []
     async with relaying(writing(render_answer(TOO_LARGE, line=BAD)), tmp_path) as (relay, upstream, _):
         call = make_call(upstream, body=b"{}")
-        exchange = Exchange(call=call, probe="errors", on_answered=outcomes.append)
+        exchange = Exchange(call=call, probe="errors", on_outcome=outcomes.append)
         sent = await serve(lambda client: relay.forward(exchange, client))
         held = sent.result.held
         assert held is not None and (sent.head, sent.body, outcomes) == (b"", b"", [])

@@ -33,7 +33,7 @@ async def pass_on(
         exchange = Exchange(
             call=call,
             headers={"X-Own": "1"},
-            on_answered=outcomes.append if outcomes is not None else None,
+            on_outcome=outcomes.append if outcomes is not None else None,
             without_usage=call if asked_for_usage else None,
         )
 

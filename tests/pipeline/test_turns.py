@@ -30,7 +30,7 @@ async def build(pipeline: Pipeline, messages: list[dict[str, Any]], **fields: An
 async def answer(pipeline: Pipeline, messages: list[dict[str, Any]], **fields: Any) -> Turn:
     """A turn whose response is recorded."""
     turn = await build(pipeline, messages, **fields)
-    pipeline.compactor.record_answer(turn, make_plan(), Usage(50, 5))
+    pipeline.compactor.record_response(turn, make_plan(), Usage(50, 5))
     return turn
 
 

@@ -41,20 +41,20 @@ async def test_a_small_request_is_counted_until_the_calibration_is_settled() -> 
     turn, usage = turn_of(_SMALL), Usage(3_000, 10)
     async with compaction_parts() as parts:
         for _ in range(3):
-            assert parts.learner.wants_answer(turn, make_plan(), usage)
-            await parts.learner.learn_from_answer(turn, make_plan(), usage)
-        assert not parts.learner.wants_answer(turn, make_plan(), usage)
+            assert parts.learner.is_worth_counting(turn, make_plan(), usage)
+            await parts.learner.learn_from_response(turn, make_plan(), usage)
+        assert not parts.learner.is_worth_counting(turn, make_plan(), usage)
 
 
 async def test_a_tiny_prompt_is_never_counted() -> None:
     async with compaction_parts() as parts:
-        assert not parts.learner.wants_answer(turn_of(_SMALL), make_plan(), Usage(200, 10))
+        assert not parts.learner.is_worth_counting(turn_of(_SMALL), make_plan(), Usage(200, 10))
 
 
 async def test_a_large_request_is_counted_near_its_thresholds_alone() -> None:
     near, far = turn_of(_LARGE, limits=Limits(context=64_000)), turn_of(_LARGE, limits=Limits(context=10**6))
     async with compaction_parts() as parts:
-        wants = [parts.learner.wants_answer(turn, make_plan(), Usage(40_000, 0)) for turn in (near, far)]
+        wants = [parts.learner.is_worth_counting(turn, make_plan(), Usage(40_000, 0)) for turn in (near, far)]
     assert wants == [True, False]
 
 
@@ -64,8 +64,8 @@ async def test_a_usage_that_did_not_grow_is_looked_at() -> None:
     async with compaction_parts() as parts:
         learner = parts.learner
         turn = turn_of(_LARGE, limits=Limits(), head=head)
-        assert learner.wants_answer(turn, make_plan(), Usage(40_000, 10))
-        assert not learner.wants_answer(turn, make_plan(), Usage(41_000, 10))
+        assert learner.is_worth_counting(turn, make_plan(), Usage(40_000, 10))
+        assert not learner.is_worth_counting(turn, make_plan(), Usage(41_000, 10))
 
 
 # Calibration
@@ -76,7 +76,7 @@ async def test_the_ratio_between_upstreams_count_and_ours_is_learned() -> None:
     async with compaction_parts() as parts:
         sizes = await parts.sizer.measure(_SMALL, "tiktoken")
         raw = sizes.environment + sum(size.tokens for size in sizes.messages)
-        assert await parts.learner.learn_from_answer(turn, make_plan(), Usage(2 * raw, 10)) is None
+        assert await parts.learner.learn_from_response(turn, make_plan(), Usage(2 * raw, 10)) is None
         calibration = parts.state.calibrations.find("t", turn.meter)
     assert (calibration.ratio, calibration.samples) == (2.0, 1)
 
@@ -95,7 +95,7 @@ async def test_a_request_that_upstream_shortens_itself_teaches_no_ratio(
     body = {"model": "toy", "input": [*items, asked], **options}
     turn = turn_of(read_responses(json.dumps(body).encode()))
     async with compaction_parts() as parts:
-        await parts.learner.learn_from_answer(turn, make_plan(), Usage(3_000, 10))
+        await parts.learner.learn_from_response(turn, make_plan(), Usage(3_000, 10))
         assert parts.state.calibrations.find("t", turn.meter).samples == 0
 
 
@@ -107,7 +107,7 @@ async def test_a_silently_truncated_prompt_teaches_the_window_and_is_reported() 
     async with compaction_parts() as parts:
         turn = turn_of(_LONGER, limits=Limits(), head=head)
         with parts.bus.subscribe() as heard:
-            learned = await parts.learner.learn_from_answer(turn, make_plan(), Usage(4_000, 1_000))
+            learned = await parts.learner.learn_from_response(turn, make_plan(), Usage(4_000, 1_000))
             reported = await heard.next()
         assert parts.state.calibrations.find("t", turn.meter).samples == 0
     assert isinstance(reported, Overflowed) and reported.kind == "truncation"
@@ -120,7 +120,7 @@ async def test_a_usage_that_is_odd_but_not_clearly_truncated_teaches_nothing() -
     head = head_of(_SMALL, prompt_tokens=4_300)
     async with compaction_parts() as parts:
         turn = turn_of(_LONGER, head=head)
-        assert await parts.learner.learn_from_answer(turn, make_plan(), Usage(4_000, 10)) is None
+        assert await parts.learner.learn_from_response(turn, make_plan(), Usage(4_000, 10)) is None
         assert parts.state.calibrations.find("t", turn.meter).samples == 0
 
 
@@ -129,7 +129,7 @@ async def test_a_prompt_under_another_pivot_is_not_compared() -> None:
     plan = make_plan(make_pivot(_LONGER.conversation, 5))
     async with compaction_parts() as parts:
         turn = turn_of(_LONGER, limits=Limits(), head=head)
-        assert await parts.learner.learn_from_answer(turn, plan, Usage(4_000, 10)) is None
+        assert await parts.learner.learn_from_response(turn, plan, Usage(4_000, 10)) is None
 
 
 # Refusals
@@ -188,5 +188,5 @@ async def test_a_reply_that_filled_the_window_tells_its_size() -> None:
 async def test_an_answer_to_a_larger_prompt_disproves_a_window() -> None:
     async with compaction_parts() as parts:
         await learn_from_refusal(parts, Overflow(kind="tokens", context=4_096))
-        await parts.learner.learn_from_answer(turn_of(_SMALL), make_plan(), Usage(9_000, 10))
+        await parts.learner.learn_from_response(turn_of(_SMALL), make_plan(), Usage(9_000, 10))
         assert (await limits_of(parts)).context is None

@@ -16,8 +16,8 @@ from tests.toy.responses import RESPONSES
 from tests.toy.running import Pace, Run, run_session
 from tests.toy.upstream import Seen, ToyUpstream
 
-MOST_BYTES = 120_000
-MOST_PICTURES = 6
+MAX_BYTES = 120_000
+MAX_PICTURES = 6
 SHAPE = Shape(max_tokens=1_000)
 
 
@@ -28,7 +28,7 @@ def make_settings(toy: ToyUpstream, more: str = "") -> str:
 
 
 def refuse_bytes(seen: Seen) -> RawAnswer | None:
-    if not seen.is_chat or len(seen.body) <= MOST_BYTES:
+    if not seen.is_chat or len(seen.body) <= MAX_BYTES:
         return None
     seen.refusal = "bytes"
     words = "Request exceeds the maximum size"
@@ -38,9 +38,9 @@ def refuse_bytes(seen: Seen) -> RawAnswer | None:
 
 # The type of a part with a picture, and a provider's error for too many of them.
 PICTURES = {
-    CHAT.path: (b'"type":"image_url"', f"At most {MOST_PICTURES} image(s) may be provided in one request."),
-    RESPONSES.path: (b'"type":"input_image"', f"Too many images in request. Max is {MOST_PICTURES}."),
-    MESSAGES.path: (b'"type":"image"', f"messages: Too many images and documents: 7 + 0 > {MOST_PICTURES}"),
+    CHAT.path: (b'"type":"image_url"', f"At most {MAX_PICTURES} image(s) may be provided in one request."),
+    RESPONSES.path: (b'"type":"input_image"', f"Too many images in request. Max is {MAX_PICTURES}."),
+    MESSAGES.path: (b'"type":"image"', f"messages: Too many images and documents: 7 + 0 > {MAX_PICTURES}"),
 }
 
 
@@ -48,7 +48,7 @@ def refuse_pictures(seen: Seen) -> RawAnswer | None:
     if seen.dialect is None:
         return None
     kind, words = PICTURES[seen.dialect.path]
-    if seen.body.count(kind) <= MOST_PICTURES:
+    if seen.body.count(kind) <= MAX_PICTURES:
         return None
     seen.refusal = "pictures"
     return seen.dialect.refuse(Refusal(message=words))
@@ -78,7 +78,7 @@ async def play(toy: ToyUpstream, session: Session, dialect: Dialect, more: str =
 async def test_a_request_with_too_many_bytes_is_made_smaller(is_told: bool, dialect: Dialect) -> None:
     toy = ToyUpstream(window=1_000_000)
     toy.intercept = refuse_bytes
-    more = f", max_body_bytes: {MOST_BYTES}" if is_told else ""
+    more = f", max_body_bytes: {MAX_BYTES}" if is_told else ""
     run = await play(toy, make_session(60, 3, "one_user", 1_500), dialect, more)
     assert run.failed == []
     assert len(run.refusals) == (0 if is_told else 1)
@@ -86,7 +86,7 @@ async def test_a_request_with_too_many_bytes_is_made_smaller(is_told: bool, dial
     plans = {answer.header("x-gateway-plan") for answer in run.answers}
     assert plans & {"pruned", "pivot", "pivot+pruned"}
     assert len(run.summaries) <= 6
-    assert len(run.outgoing[-1].body) <= MOST_BYTES
+    assert len(run.outgoing[-1].body) <= MAX_BYTES
 
 
 @pytest.mark.parametrize("dialect", DIALECTS, ids=lambda dialect: dialect.path)
@@ -95,7 +95,7 @@ async def test_a_request_with_too_many_pictures_is_summarized(is_told: bool, dia
     toy = ToyUpstream(window=1_000_000)
     toy.intercept = refuse_pictures
     session = with_pictures(make_session(20, 3, "one_user", 300))
-    run = await play(toy, session, dialect, f", max_images: {MOST_PICTURES}" if is_told else "")
+    run = await play(toy, session, dialect, f", max_images: {MAX_PICTURES}" if is_told else "")
     assert run.failed == []
     assert len(run.refusals) == (0 if is_told else 1)
     assert 1 <= len(run.summaries) <= 12
@@ -120,7 +120,7 @@ async def test_the_bytes_of_a_picture_take_no_room_from_the_reply() -> None:
     opening = ({"role": "user", "content": [picture, {"type": "text", "text": "So?"}]},)
     session = replace(make_session(1, 3), opening=opening)
     async with toy:
-        settings = make_settings(toy, f", max_body_bytes: {MOST_BYTES}").replace("1000000", "128000")
+        settings = make_settings(toy, f", max_body_bytes: {MAX_BYTES}").replace("1000000", "128000")
         async with running_gateway(settings) as gateway:
             run = await run_session(session, gateway.base_url, toy, Shape(max_tokens=32_000), Pace(last=1))
     assert run.failed == []

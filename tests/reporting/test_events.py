@@ -38,7 +38,7 @@ def test_a_tenant_without_a_name_is_shown_by_the_beginning_of_its_hash(tenant: s
 
 
 async def test_a_slow_subscriber_loses_the_oldest_events_and_delays_no_other() -> None:
-    bus = Bus(most_waiting=3)
+    bus = Bus(max_waiting=3)
     with bus.subscribe() as slow, bus.subscribe() as quick:
         for number in range(5):
             bus.publish(_pruned(number))

@@ -20,7 +20,7 @@ Request = Mapping[str, object]
 _SUMMARY_TOKENS = 1_500
 _TAIL_RATIO, _TAIL_TOKENS = 0.15, 20_000
 _BUDGET_RATIO = 1.5
-_LEAST_OUTPUT_TOKENS = 1_024
+_MIN_OUTPUT_TOKENS = 1_024
 
 
 def render_prompt(request: Request) -> bytes:
@@ -144,7 +144,7 @@ def summary_budget(session: Session, counter: TokenCounter, window: int, shape: 
 def smallest_window(session: Session, counter: TokenCounter, shape: Shape = PLAIN) -> int:
     """Below this window no cut between turns can help: floor, summary, the largest group, 1,024 of output."""
     sizes = measure(session, counter, shape)
-    return sizes.floor_tokens + _SUMMARY_TOKENS + max(sizes.groups[:-1], default=0) + _LEAST_OUTPUT_TOKENS
+    return sizes.floor_tokens + _SUMMARY_TOKENS + max(sizes.groups[:-1], default=0) + _MIN_OUTPUT_TOKENS
 
 
 def sent_with_opening(requests: Sequence[Request], session: Session, shape: Shape = PLAIN) -> Iterator[bool]:

@@ -25,7 +25,7 @@ from tests.toy.agent import Message
 from tests.toy.counting import TokenCounter
 from tests.toy.material import KINDS, make_prose, make_tool_text
 
-LEAST_ADDED_TOKENS = 2_000
+MIN_ADDED_TOKENS = 2_000
 _BODY_BYTES = 1 << 26
 _PLAIN = View(None, {})
 _TRANSCRIPTS = SHARED / "data" / "transcripts"
@@ -148,7 +148,7 @@ def _make_reply(rng: random.Random, number: int) -> Message:
 async def find_increments(
     recordings: Iterator[Recording], sizer: Sizer, estimator: Estimator
 ) -> list[Increment]:
-    """Every step of at least LEAST_ADDED_TOKENS, once: recordings may begin with the same messages."""
+    """Every step of at least MIN_ADDED_TOKENS, once: recordings may begin with the same messages."""
     found: dict[tuple[bytes, int], Increment] = {}
     for recording in recordings:
         body = {"model": "m", "tools": list(recording.tools), "messages": list(recording.messages)}
@@ -173,7 +173,7 @@ def _replay(recording: Recording, received: Received, sizes: Sizes) -> Iterator[
         start = past[-1].length if past else 0
         before = past[-1].prompt_tokens if past else 0
         added = told.prompt_tokens - before
-        if added >= LEAST_ADDED_TOKENS and (past or recording.is_complete):
+        if added >= MIN_ADDED_TOKENS and (past or recording.is_complete):
             nothing = calibrate_sizes(
                 conversation, shown, Known(head=None, head_view=_PLAIN, calibration=Calibration())
             )

@@ -20,7 +20,7 @@ from tests.toy.validity_messages import read_blocks
 _MARK = {"cache_control": {"type": "ephemeral"}}
 # Required by the format. Small models of Anthropic allow no more.
 _DEFAULT_OUTPUT_TOKENS = 4_096
-_LEAST_THINKING_TOKENS = 1_024
+_MIN_THINKING_TOKENS = 1_024
 _VERSION = "anthropic-version"
 _BETA = "anthropic-beta"
 _INSTRUCTIONS_BETA = "mid-conversation-system-2026-04-07"
@@ -204,9 +204,9 @@ def _flatten(tool: Message) -> Block:
 
 def _think(talk: Talk, given: Request) -> Request:
     most = given["max_tokens"]
-    if not talk.thinks or not isinstance(most, int) or most <= _LEAST_THINKING_TOKENS:
+    if not talk.thinks or not isinstance(most, int) or most <= _MIN_THINKING_TOKENS:
         return {}
-    budget = max(_LEAST_THINKING_TOKENS, most // 2)
+    budget = max(_MIN_THINKING_TOKENS, most // 2)
     return {"thinking": {"type": "enabled", "budget_tokens": budget}}
 
 

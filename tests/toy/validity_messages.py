@@ -18,8 +18,8 @@ _FIELD_NAMES = """
     inference_geo speed cache_control
 """
 _FIELDS = frozenset(_FIELD_NAMES.split())
-_MOST_MARKS = 4
-_LEAST_THINKING_TOKENS = 1_024
+_MAX_MARKS = 4
+_MIN_THINKING_TOKENS = 1_024
 _TOOL_ID = re.compile(r"[a-zA-Z0-9_-]+")
 _THOUGHTS = frozenset({"thinking", "redacted_thinking"})
 _USERS = frozenset({"text", "image", "document", "search_result", "tool_result", "container_upload"})
@@ -64,8 +64,8 @@ def _violations(request: Block, rules: Rules) -> Iterator[str]:
         yield "Requests which have `tool_use` or `tool_result` blocks in `messages` must define `tools`."
     yield from _thoughts(request, blocks, rules)
     marks = count_marks([request.get("system"), request.get("tools"), messages])
-    if marks > _MOST_MARKS:
-        yield f"A maximum of {_MOST_MARKS} blocks with cache_control may be provided. Found {marks}."
+    if marks > _MAX_MARKS:
+        yield f"A maximum of {_MAX_MARKS} blocks with cache_control may be provided. Found {marks}."
     yield from _ending(messages[-1])
 
 
@@ -121,7 +121,7 @@ def _budget(request: Block) -> Iterator[str]:
     if not isinstance(budget, int):
         yield "thinking.enabled.budget_tokens: Field required"
         return
-    if budget < _LEAST_THINKING_TOKENS:
+    if budget < _MIN_THINKING_TOKENS:
         yield "thinking.enabled.budget_tokens: Input should be greater than or equal to 1024"
     if isinstance(limit, int) and budget >= limit:
         yield "`max_tokens` must be greater than `thinking.budget_tokens`."

@@ -11,7 +11,7 @@ from tests.toy.seal import unseal
 from tests.toy.validity import STRICT, Rules
 
 Item = Mapping[str, object]
-_LEAST_OUTPUT_TOKENS = 16
+_MIN_OUTPUT_TOKENS = 16
 # Which types answer a call. Codex answers a local shell call as if it were a function's.
 _ANSWERS = {
     "function_call": {"function_call_output"},
@@ -86,8 +86,8 @@ def _options(request: Item) -> Iterator[str]:
     if isinstance(options, dict) and "include_usage" in options:
         yield "Unknown parameter: 'stream_options.include_usage'."
     limit = request.get("max_output_tokens")
-    if limit is not None and (not isinstance(limit, int) or limit < _LEAST_OUTPUT_TOKENS):
-        problem = f"Expected a value >= {_LEAST_OUTPUT_TOKENS}, but got {limit!r} instead."
+    if limit is not None and (not isinstance(limit, int) or limit < _MIN_OUTPUT_TOKENS):
+        problem = f"Expected a value >= {_MIN_OUTPUT_TOKENS}, but got {limit!r} instead."
         yield f"Invalid 'max_output_tokens': integer below minimum value. {problem}"
 
 

@@ -10,7 +10,7 @@ from gateway.upstream.response import UpstreamResponse
 from tests.builders.upstream import Requester, make_call, make_upstream, requesting
 from tests.wire_through.raw import RawUpstream, Received, in_turn, render_answer, writing
 
-_MOST_BYTES = 1 << 30
+_MAX_BYTES = 1 << 30
 
 
 @pytest.fixture
@@ -26,7 +26,7 @@ async def requester(raw: RawUpstream) -> AsyncIterator[Requester]:
 
 
 async def read(response: UpstreamResponse) -> bytes:
-    return await response.read_bounded(_MOST_BYTES)
+    return await response.read_bounded(_MAX_BYTES)
 
 
 async def pieces_of(body: bytes) -> AsyncIterator[bytes]:

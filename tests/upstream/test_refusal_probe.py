@@ -26,15 +26,15 @@ BAD = "HTTP/1.1 400 Bad Request"
 EVENTS = (("Content-Type", "text/event-stream"),)
 
 
-async def run(script: Script, mode: ProbeMode, most_seconds: float = 5) -> tuple[ProbeResult | None, bytes]:
+async def run(script: Script, mode: ProbeMode, max_seconds: float = 5) -> tuple[ProbeResult | None, bytes]:
     """What the probe finds, None if there is none; and the body as a client would get it."""
     async with RawUpstream(script) as raw, requesting(raw.base_url) as requester:
         response = await requester.request()
         if not must_probe(response, mode):
             return None, await response.read_bounded(1 << 30)
-        found = await probe(response, b"", mode, most_seconds)
+        found = await probe(response, b"", mode, max_seconds)
         body = found.read
-        if found.overflow is None and most_seconds == 5:
+        if found.overflow is None and max_seconds == 5:
             body += await response.read_bounded(1 << 30)
         response.close()
         return found, body
@@ -96,7 +96,7 @@ async def test_a_stream_that_stays_open_after_its_refusal_is_held_too() -> None:
 
 async def test_a_stream_is_read_only_up_to_its_first_content() -> None:
     head, *chunks = render_chunks([ROLE, CONTENT])
-    found, seen = await run(writing(head + b"".join(chunks[:2]), then="hang"), "start", most_seconds=4)
+    found, seen = await run(writing(head + b"".join(chunks[:2]), then="hang"), "start", max_seconds=4)
     assert found == ProbeResult(ROLE + CONTENT, None)
     assert seen == ROLE + CONTENT
 
@@ -104,13 +104,13 @@ async def test_a_stream_is_read_only_up_to_its_first_content() -> None:
 async def test_a_slow_stream_is_passed_on_after_the_given_time() -> None:
     head, *chunks = render_chunks([ROLE])
     async with asyncio.timeout(4):
-        found, _ = await run(writing(head + chunks[0], then="hang"), "start", most_seconds=0.05)
+        found, _ = await run(writing(head + chunks[0], then="hang"), "start", max_seconds=0.05)
     assert found == ProbeResult(ROLE, None)
 
 
 async def test_a_stream_that_breaks_off_is_passed_on_as_far_as_it_came() -> None:
     head, *chunks = render_chunks([ROLE])
-    found, _ = await run(writing(head + chunks[0], then="close"), "start", most_seconds=4)
+    found, _ = await run(writing(head + chunks[0], then="close"), "start", max_seconds=4)
     assert found == ProbeResult(ROLE, None)
 
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.core.limits.model_limits import Limits
-from gateway.wire.model_list import MOST_BYTES, parse_model_list
+from gateway.wire.model_list import MAX_BYTES, parse_model_list
 
 
 def parse(*entries: object) -> dict[str, Limits]:
@@ -173,8 +173,8 @@ def test_anything_but_a_model_list_gives_no_limits(data: bytes) -> None:
 
 def test_a_list_that_is_too_large_gives_no_limits() -> None:
     one = b'{"id":"m","max_model_len":4096}'
-    assert parse_model_list(b"[" + one + b" " * (MOST_BYTES - len(one) - 2) + b"]") != {}
-    assert parse_model_list(b"[" + one + b" " * (MOST_BYTES - len(one) - 1) + b"]") == {}
+    assert parse_model_list(b"[" + one + b" " * (MAX_BYTES - len(one) - 2) + b"]") != {}
+    assert parse_model_list(b"[" + one + b" " * (MAX_BYTES - len(one) - 1) + b"]") == {}
     assert parse_model_list(b"[" + one + b",0" * 1_000_001 + b"]") == {}
 
 

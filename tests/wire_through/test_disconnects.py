@@ -17,7 +17,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 PATHS = ["/v1/chat/completions", "/v1/other"]
 MEBIBYTE = 1 << 20
 # What the kernel holds on two loopback connections, and a little of our own.
-MOST_ON_THE_WAY_BYTES = 40 * MEBIBYTE
+MAX_ON_THE_WAY_BYTES = 40 * MEBIBYTE
 
 
 @asynccontextmanager
@@ -100,11 +100,11 @@ async def test_a_slow_reader_slows_the_upstream_down(
     flood = Flood(content_type)
     wire.upstream.script = flood.write
     async with asked(wire, path, body) as (connection, seen):
-        assert 0 < await settled(flood) < MOST_ON_THE_WAY_BYTES
+        assert 0 < await settled(flood) < MAX_ON_THE_WAY_BYTES
         left = 20 * MEBIBYTE
         while left > 0:
             left -= len(await connection.reader.read(MEBIBYTE))
-        assert await settled(flood) < MOST_ON_THE_WAY_BYTES + 20 * MEBIBYTE
+        assert await settled(flood) < MAX_ON_THE_WAY_BYTES + 20 * MEBIBYTE
         connection.writer.transport.abort()
         await is_told_of_the_hang_up(seen)
 
@@ -136,7 +136,7 @@ async def test_a_slow_upstream_slows_the_sender_down(deaf_wire: Wire) -> None:
             while sent < 200 * MEBIBYTE:
                 await asyncio.wait_for(connection.send(b"x" * MEBIBYTE), 0.3)
                 sent += MEBIBYTE
-    assert 0 < sent < MOST_ON_THE_WAY_BYTES
+    assert 0 < sent < MAX_ON_THE_WAY_BYTES
 
 
 async def test_an_upload_reaches_the_upstream_while_it_goes_on(deaf_wire: Wire) -> None:

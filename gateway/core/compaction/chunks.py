@@ -154,7 +154,7 @@ def _guess_entry(entry: TranscriptEntry, density: float, quoting: Quoting) -> fl
     return _LABEL_TOKENS * (1 + len(entry.calls)) + shown * density
 
 
-def _shown_chars(chars: int, most_chars: int | None) -> int:
-    if most_chars is None or chars <= most_chars:
+def _shown_chars(chars: int, max_chars: int | None) -> int:
+    if max_chars is None or chars <= max_chars:
         return chars
-    return most_chars + _NOTE_CHARS if most_chars else 0
+    return max_chars + _NOTE_CHARS if max_chars else 0

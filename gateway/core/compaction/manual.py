@@ -26,7 +26,7 @@ _CAP_SHARE: Final = 0.5
 _SMALLEST_CAP_TOKENS: Final = 256
 # Fewer messages are not worth a summary, and an earlier summary alone is not rewritten: it would only lose
 # facts.
-_LEAST_REPLACED_TOKENS: Final = 256
+_MIN_REPLACED_TOKENS: Final = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +119,7 @@ def measure_compaction(whole: Cut, pivot: Pivot, before_tokens: int) -> Compacte
 def _choose_cut(situation: Situation, thresholds: Thresholds, constraints: CutConstraints) -> Cut | None:
     calibrated = situation.calibrated
     cut = choose_cut(situation.conversation, calibrated, thresholds, situation.policy.keep, constraints)
-    if cut is None or sum(calibrated.messages[cut.start : cut.covers]) < _LEAST_REPLACED_TOKENS:
+    if cut is None or sum(calibrated.messages[cut.start : cut.covers]) < _MIN_REPLACED_TOKENS:
         return None
     longest_tokens = max(_SMALLEST_CAP_TOKENS, int(_CAP_SHARE * cut.replaced_tokens))
     return replace(cut, cap_tokens=min(cut.cap_tokens, longest_tokens))

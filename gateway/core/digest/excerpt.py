@@ -18,7 +18,7 @@ _INDENT: Final = "  "
 _SHORT_CHARS: Final = 160
 _SHORT_NOTE: Final = " … "
 # A shorter excerpt says nothing.
-_LEAST_CHARS: Final = 120
+_MIN_CHARS: Final = 120
 _LEFT_OUT: Final = re.compile(r"\[(\d{1,9}) more left out\]")
 # The longest such line, including its dash and line end.
 _LEFT_OUT_CHARS: Final = 32
@@ -51,7 +51,7 @@ def render_items(items: Items, room: int) -> str:
     order = items.order[: room // 3]
     # Including the line end. A text longer than the room cannot fit.
     needs = [(len(whole[at]) if at in whole else room + 1) + 1 for at in order]
-    shares = allocate(needs, items.weights, room - _LEFT_OUT_CHARS, _LEAST_CHARS)
+    shares = allocate(needs, items.weights, room - _LEFT_OUT_CHARS, _MIN_CHARS)
     if not any(shares):
         shares = [room - _LEFT_OUT_CHARS]
     lines = {

@@ -25,16 +25,16 @@ HEADING: Final = "## Mentioned, word for word (×n: in n messages)"
 
 _TODO: Final = "todo: "
 _TIMES: Final = " ×"
-_MOST_COUNT: Final = 999_999
-_COUNT_CHARS: Final = len(f"{_TIMES}{_MOST_COUNT}")
+_MAX_COUNT: Final = 999_999
+_COUNT_CHARS: Final = len(f"{_TIMES}{_MAX_COUNT}")
 # The newest fifth of the replaced messages shows what the work at the cut is about.
 _NEWEST_PART: Final = 5
 # Only this much of the head and of the tail of each text is read, because logs repeat themselves.
 _READ_CHARS: Final = 20_000
 # A longer user text with check boxes is a document, not a list of things to do.
-_MOST_TODO_CHARS: Final = 2_000
+_MAX_TODO_CHARS: Final = 2_000
 # A longer list was not written by us.
-_MOST_LISTED: Final = 500
+_MAX_LISTED: Final = 500
 # Weights for open to-dos, facts of the newest part, facts of several messages, and facts of the earlier
 # summary. Unequal weights made no difference in `python -m bench facts`.
 _WEIGHTS: Final = (1, 1, 1, 1)
@@ -126,7 +126,7 @@ def split_fact_list(text: str) -> tuple[str, tuple[str, ...]]:
     lines = after.split("\n")
     if not found or any(line[:2] != "- " for line in lines if line):
         return text, ()
-    return before.strip("\n"), tuple(line[2:] for line in lines[:_MOST_LISTED] if _is_fact(line[2:]))
+    return before.strip("\n"), tuple(line[2:] for line in lines[:_MAX_LISTED] if _is_fact(line[2:]))
 
 
 def _is_fact(line: str) -> bool:
@@ -144,7 +144,7 @@ def _parse_line(line: str) -> tuple[str, int]:
 
 def _render_line(fact: str, counts: dict[str, int]) -> str:
     count = counts.get(fact, 1)
-    return f"{fact}{_TIMES}{min(count, _MOST_COUNT)}" if count > 1 else fact
+    return f"{fact}{_TIMES}{min(count, _MAX_COUNT)}" if count > 1 else fact
 
 
 def _without_parts(kinds: Sequence[Sequence[str]], counts: dict[str, int]) -> Iterator[list[str]]:
@@ -233,7 +233,7 @@ def _find_open_todos(entries: Sequence[TranscriptEntry], before: Iterable[str]) 
             listed = find_todos(_parse_value(arguments)) if is_todo_tool(name) else ()
             if listed:
                 todos = {_render_todo(todo.text): None for todo in listed if todo.is_open}
-        if entry.role != "assistant" and len(entry.text) > _MOST_TODO_CHARS:
+        if entry.role != "assistant" and len(entry.text) > _MAX_TODO_CHARS:
             continue
         for todo in (todo for text in _list_texts(entry) for todo in parse_checkboxes(text)):
             line = _render_todo(todo.text)
@@ -246,7 +246,7 @@ def _find_open_todos(entries: Sequence[TranscriptEntry], before: Iterable[str]) 
 
 def _render_todo(text: str) -> str:
     """The item on one line, shortened if it is too long."""
-    line = "".join(letter if letter.isprintable() else " " for letter in _TODO + text[:_MOST_TODO_CHARS])
+    line = "".join(letter if letter.isprintable() else " " for letter in _TODO + text[:_MAX_TODO_CHARS])
     line = neutralize(" ".join(line.split()))
     return line if len(line) <= LONGEST_FACT_CHARS else f"{line[: LONGEST_FACT_CHARS - 1]}…"
 

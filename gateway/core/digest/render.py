@@ -16,7 +16,7 @@ from gateway.core.digest.highlights import LAST_TEXTS, Highlights, find_highligh
 from gateway.core.history.transcript import TranscriptEntry
 
 # A smaller digest has no room for its head and the first request.
-LEAST_DIGEST_CHARS: Final = 400
+MIN_DIGEST_CHARS: Final = 400
 
 _HEAD: Final = (
     "This digest was made without a model. It quotes parts of the messages it replaces; "
@@ -34,7 +34,7 @@ _TITLES: Final = (_EARLIER, _ASKED, _PLAN, _FILES, _COMMANDS, _SAID, HEADING)
 # commands can be found again.
 _WEIGHTS: Final = {_ASKED: 30, _SAID: 20, _PLAN: 11, _EARLIER: 25, _FILES: 12, HEADING: 7, _COMMANDS: 6}
 # A shorter section, including its title, says nothing.
-_LEAST_SECTION_CHARS: Final = 160
+_MIN_SECTION_CHARS: Final = 160
 # The weight of the most important item of a list; the weight of item n is an nth of it.
 _FIRST_WEIGHT: Final = 60
 # Labels of quoted instructions that are not from a user.
@@ -57,8 +57,8 @@ class _Section:
         return len(self.title) + len("\n\n\n")
 
 
-def make_digest(messages: Sequence[TranscriptEntry], earlier: str | None, most_chars: int) -> str:
-    """A digest of at most `most_chars` characters, or of LEAST_DIGEST_CHARS if that is more. Never raises.
+def make_digest(messages: Sequence[TranscriptEntry], earlier: str | None, max_chars: int) -> str:
+    """A digest of at most `max_chars` characters, or of MIN_DIGEST_CHARS if that is more. Never raises.
 
     earlier: the summary or digest that this one replaces together with the messages.
     """
@@ -69,7 +69,7 @@ def make_digest(messages: Sequence[TranscriptEntry], earlier: str | None, most_c
         for title in _TITLES
         if texts[title]
     }
-    return _render(sections, max(most_chars, LEAST_DIGEST_CHARS))
+    return _render(sections, max(max_chars, MIN_DIGEST_CHARS))
 
 
 def _parse_earlier(earlier: str) -> dict[str, list[str]]:
@@ -148,12 +148,12 @@ def _count_missing(title: str, texts: Sequence[str]) -> int:
     return sum(parse_left_out(text) or 0 for text in texts) if title in (_ASKED, _FILES, _COMMANDS) else 0
 
 
-def _render(sections: Mapping[str, _Section], most_chars: int) -> str:
+def _render(sections: Mapping[str, _Section], max_chars: int) -> str:
     by_importance = [sections[title] for title in _WEIGHTS if title in sections]
-    room = most_chars - len(_HEAD)
+    room = max_chars - len(_HEAD)
     needs = [section.frame_chars + len(section.render_body(room)) for section in by_importance]
     weights = [_WEIGHTS[section.title] for section in by_importance]
-    given = allocate(needs, weights, room, _LEAST_SECTION_CHARS)
+    given = allocate(needs, weights, room, _MIN_SECTION_CHARS)
     shares = {section.title: share for section, share in zip(by_importance, given, strict=True)}
     parts = [
         f"{title}\n{sections[title].render_body(shares[title] - sections[title].frame_chars)}"

@@ -29,9 +29,9 @@ PLACEHOLDERS: Final = (
 )
 _FINGERPRINT_BYTES: Final = 32
 # This makes a record of 128 KB. A pivot that covers more results is not found again once they are cleared.
-_MOST_RESULTS: Final = 2_000
+_MAX_RESULTS: Final = 2_000
 # More prefixes of one tenant that differ in results only cannot be told apart.
-_MOST_CANDIDATES: Final = 4
+_MAX_CANDIDATES: Final = 4
 # For a number that is shown, but decides nothing.
 _ROUGH_BYTES_PER_TOKEN: Final = 3.5
 
@@ -103,7 +103,7 @@ def make_result_hashes(
 ) -> ResultHashes | None:
     """fingerprints: of exactly the covered messages. None if there are no results, or too many."""
     results = _list_results(fingerprints)
-    if not 0 < len(results) <= _MOST_RESULTS:
+    if not 0 < len(results) <= _MAX_RESULTS:
         return None
     return ResultHashes(pivot=pivot.key, conversation=conversation, results=b"".join(results).hex())
 
@@ -122,7 +122,7 @@ def with_result_hashes(
         for other in known.outlines
         if other.pivot != added.pivot and not _is_cleared_form(_split_results(other), results, placeholders)
     ]
-    if len(others) == _MOST_CANDIDATES:
+    if len(others) == _MAX_CANDIDATES:
         return replace(known, outlines=(), is_crowded=True)
     return replace(known, outlines=(*others, added))
 

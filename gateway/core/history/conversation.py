@@ -14,7 +14,7 @@ from gateway.core.history.shared_list import SharedList
 
 # A call is searched for in this many messages before its result: thousands of unanswered results would
 # otherwise cost seconds.
-_MOST_BETWEEN: Final = 200
+_MAX_BETWEEN: Final = 200
 
 
 # Not frozen: one is made for every request, and a frozen dataclass takes six times as long to construct.
@@ -84,7 +84,7 @@ def _find_late(messages: Sequence[Message], position: int) -> list[tuple[int, in
 
 def _find_call(messages: Sequence[Message], position: int, answered: str) -> int | None:
     """The nearest call with this id before a position, if it has no result yet. Ids may repeat."""
-    for at in range(position - 1, max(-1, position - 1 - _MOST_BETWEEN), -1):
+    for at in range(position - 1, max(-1, position - 1 - _MAX_BETWEEN), -1):
         if any(call.id == answered for call in messages[at].calls):
             return at
         if answered in messages[at].results:

@@ -12,7 +12,7 @@ _SMALLEST_LIMIT_TOKENS = 256
 _LARGEST_LIMIT_TOKENS = 100_000_000
 _SMALLEST_LIMIT_BYTES = 1_024
 _LARGEST_LIMIT_BYTES = 100_000_000_000
-_MOST_IMAGES = 100_000
+_MAX_IMAGES = 100_000
 _SLOT = re.compile(r"<(\w+)>")
 _NUMBER = r"\d{1,12}(?:\.\d{1,6})?(?: ?[km]\b)?"
 # "128k" may mean 128,000 or 131,072; the smaller one is safe.
@@ -90,7 +90,7 @@ _BYTE_FORMS = tuple(
     )
 )
 # A smaller number without a unit is more likely a code.
-_LEAST_PLAIN_BYTES = 65_536
+_MIN_PLAIN_BYTES = 65_536
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -121,7 +121,7 @@ def parse_token_numbers(text: str) -> TokenNumbers:
 def parse_image_limit(text: str) -> int | None:
     fewer = _FEWER_IMAGES.search(text)
     most = int(fewer[1]) - 1 if fewer else _find_slots(_IMAGE_FORMS, text).get("images")
-    return most if most is not None and 0 <= most <= _MOST_IMAGES else None
+    return most if most is not None and 0 <= most <= _MAX_IMAGES else None
 
 
 def parse_byte_limit(text: str) -> int | None:
@@ -152,5 +152,5 @@ def _plausible_limit(tokens: int | None) -> int | None:
 
 def _plausible_bytes(size: str, unit: str) -> int | None:
     limit = int(float(size) * _BYTES.get(unit, 1))
-    smallest = _SMALLEST_LIMIT_BYTES if unit else _LEAST_PLAIN_BYTES
+    smallest = _SMALLEST_LIMIT_BYTES if unit else _MIN_PLAIN_BYTES
     return limit if smallest <= limit <= _LARGEST_LIMIT_BYTES else None

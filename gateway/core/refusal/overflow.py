@@ -27,7 +27,7 @@ from gateway.core.refusal.quotations import without_quotations
 # An error may quote the whole prompt; its own words are at the beginning or at the end.
 _READ_CHARACTERS = 4_096
 _CODE_CHARACTERS = 128
-_MOST_TEXTS = 24
+_MAX_TEXTS = 24
 # Statuses for authentication, payment and rate limits are never about size, whatever the text quotes.
 _NEVER = frozenset({401, 402, 403, 407, 429})
 # Statuses of a refused request. 200 stands for an error inside a stream or in a successful response.
@@ -80,7 +80,7 @@ def parse_overflow(refusal: Refusal) -> Overflow | None:
     1. another reason by status; 2. no body; 3. another reason by words; 4. the window by name; 5. images; 6.
     bytes; 7. the reply alone; 8. words that are likely about the window.
     """
-    texts = refusal.texts[:_MOST_TEXTS]
+    texts = refusal.texts[:_MAX_TEXTS]
     statuses = {refusal.status, *(int(text) for text in texts if _BODY_STATUS.fullmatch(text))}
     if statuses & _NEVER:
         return None

@@ -28,15 +28,15 @@ from gateway.core.sizing.estimate import (
 )
 
 # In a smaller step the overhead of messages and a short thought cost more than the words.
-_LEAST_STEP_TOKENS: Final = 500
+_MIN_STEP_TOKENS: Final = 500
 # Newer steps tell the same as older ones, so this many are enough.
-_MOST_STEPS: Final = 32
+_MAX_STEPS: Final = 32
 # Two files of source code differ by about this much in the logarithm of their density.
 _SIMILAR_DENSITY: Final = 0.1
 # A first prompt of more than twice what its messages cost contains text that is not in the request body.
 _HIDDEN_RATIO: Final = 2.0
 # A reply that cost more than this multiple of our count was mostly hidden reasoning.
-_MOST_REPLY_RATIO: Final = 3.0
+_MAX_REPLY_RATIO: Final = 3.0
 
 _get_ratio = attrgetter("ratio")
 
@@ -146,10 +146,8 @@ def find_first(conversation: Conversation, sizes: Sizes, past: Sequence[Head]) -
 
 def find_informative(steps: Sequence[Step]) -> list[Step]:
     """The newest steps that are large enough to predict others."""
-    large = [
-        step for step in steps if step.raw.tokens >= _LEAST_STEP_TOKENS and is_plausible_ratio(step.ratio)
-    ]
-    return large[-_MOST_STEPS:]
+    large = [step for step in steps if step.raw.tokens >= _MIN_STEP_TOKENS and is_plausible_ratio(step.ratio)]
+    return large[-_MAX_STEPS:]
 
 
 def choose_ratio(informative: Sequence[Step]) -> float:
@@ -230,6 +228,6 @@ def _calibrate_reply(
     end = find_reply_end(conversation, head.length)
     raw = sum(size.tokens for size in sizes.messages[head.length : end])
     counted = sum(tokens[head.length : end])
-    if counted < head.output_tokens <= _MOST_REPLY_RATIO * raw:
+    if counted < head.output_tokens <= _MAX_REPLY_RATIO * raw:
         factor = head.output_tokens / counted
         tokens[head.length : end] = [each * factor for each in tokens[head.length : end]]

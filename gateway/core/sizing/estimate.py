@@ -24,7 +24,7 @@ _RECENT_SAMPLES = 9
 # From three samples on a single outlier is not the median.
 _ENOUGH_SAMPLES = 3
 # In a smaller prompt the chat template's own words cost more than the text.
-_LEAST_SAMPLE_TOKENS = 300
+_MIN_SAMPLE_TOKENS = 300
 # How far off an estimate may be. Before the first usage the tokenizer is unknown: real ones count up to 1.7
 # times as much as ours. After it, kinds of content still differ by a quarter (DECISIONS, estimates).
 UNCALIBRATED_MARGIN = 0.7
@@ -59,13 +59,13 @@ class Calibration:
 
     def wants_sample(self, true_tokens: int) -> bool:
         """Whether a prompt of this size is worth counting although no decision needs it."""
-        return not self.is_settled and true_tokens >= _LEAST_SAMPLE_TOKENS
+        return not self.is_settled and true_tokens >= _MIN_SAMPLE_TOKENS
 
     def with_sample(self, true_tokens: int, raw_tokens: int) -> "Calibration":
         """The median of the newest ratios. Of two middle ones it is the one nearer to the ratio before, so
         that a single outlier never counts. Small and implausible samples are ignored.
         """
-        if true_tokens < _LEAST_SAMPLE_TOKENS or raw_tokens <= 0:
+        if true_tokens < _MIN_SAMPLE_TOKENS or raw_tokens <= 0:
             return self
         ratio = true_tokens / raw_tokens
         if not _SMALLEST_SAMPLE <= ratio <= _LARGEST_RATIO:

@@ -17,10 +17,10 @@ from gateway.core.sizing.estimate import CALIBRATED_MARGIN, Calibration, Sizes
 
 # Usage below this part of what was certainly sent cannot be explained by a mixture of contents.
 _FAR_BELOW_SHARE: Final = 0.6
-_LEAST_MISSING_TOKENS: Final = 2_000
+_MIN_MISSING_TOKENS: Final = 2_000
 # No tokenizer makes fewer true tokens of what was added (`estimate`, plausible ratios).
-_LEAST_GROWTH_RATIO: Final = 0.2
-_LEAST_ADDED_TOKENS: Final = 500
+_MIN_GROWTH_RATIO: Final = 0.2
+_MIN_ADDED_TOKENS: Final = 500
 # Without a calibration: the prompt is the same again, apart from a message at the edge, although this much
 # was added. A smaller addition may be offset by reasoning that upstream dropped from the history meanwhile.
 _SAME_SHARE: Final = 0.02
@@ -32,7 +32,7 @@ _CACHE_BLOCK_TOKENS: Final = 1_024
 # If the cache began late, the uncached part was at most a thirtieth of the prompt before (recorded sessions).
 _UNCACHED_SHARE: Final = 0.1
 # Real sessions have 2.8 bytes per token, English prose four to five.
-_MOST_BYTES_PER_TOKEN: Final = 12
+_MAX_BYTES_PER_TOKEN: Final = 12
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -74,7 +74,7 @@ def expect_usage(
 
 def is_suspicious(prompt_tokens: int, before: int, added_bytes: int) -> bool:
     """Whether this usage needs a closer look, because it grew less than what was added since the last one."""
-    return prompt_tokens - before < added_bytes / _MOST_BYTES_PER_TOKEN
+    return prompt_tokens - before < added_bytes / _MAX_BYTES_PER_TOKEN
 
 
 def is_truncated(prompt_tokens: int, expected: Expected) -> bool:
@@ -87,7 +87,7 @@ def is_truncated(prompt_tokens: int, expected: Expected) -> bool:
     if prompt_tokens <= uncached:
         return False
     growth = prompt_tokens - expected.before
-    if growth >= _LEAST_GROWTH_RATIO * expected.added:
+    if growth >= _MIN_GROWTH_RATIO * expected.added:
         return False
     return _is_missing(prompt_tokens, expected) or _is_same(growth, expected)
 
@@ -95,9 +95,9 @@ def is_truncated(prompt_tokens: int, expected: Expected) -> bool:
 def _is_missing(prompt_tokens: int, expected: Expected) -> bool:
     """Far below what was sent, or below it by a margin while much was added."""
     certain = (expected.whole or 0) * (1 - CALIBRATED_MARGIN)
-    if certain - prompt_tokens < _LEAST_MISSING_TOKENS:
+    if certain - prompt_tokens < _MIN_MISSING_TOKENS:
         return False
-    return prompt_tokens < _FAR_BELOW_SHARE * certain or expected.added >= _LEAST_ADDED_TOKENS
+    return prompt_tokens < _FAR_BELOW_SHARE * certain or expected.added >= _MIN_ADDED_TOKENS
 
 
 def _is_same(growth: int, expected: Expected) -> bool:

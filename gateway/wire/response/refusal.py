@@ -19,7 +19,7 @@ from gateway.wire.sse import SseEvent
 from gateway.wire.wire_format import JsonObject
 
 _GOOD_STATUSES = range(200, 400)
-_MOST_TEXTS = 24
+_MAX_TEXTS = 24
 _DEEPEST = 8
 _LARGEST_NUMBER = 10**12  # a code, or a number of tokens
 # The start and the end of a body that is not JSON, this many bytes of each: more than `core.refusal` reads.
@@ -53,7 +53,7 @@ def parse_refusal(status: int, body: bytes) -> Refusal | None:
     documents = parse_documents(body) or []
     texts = [text for document in documents if _is_error(document) for text in _texts_of(document)]
     if texts or any(map(_is_error, documents)):
-        return Refusal(status, tuple(texts[:_MOST_TEXTS]))
+        return Refusal(status, tuple(texts[:_MAX_TEXTS]))
     return _find_full_window(documents)
 
 
@@ -64,7 +64,7 @@ def parse_event_refusal(event: SseEvent) -> Refusal | None:
         return Refusal(200, _parse_texts(event.data))
     for document in documents:
         if _is_error(document):
-            return Refusal(200, tuple(islice(_texts_of(document), _MOST_TEXTS)))
+            return Refusal(200, tuple(islice(_texts_of(document), _MAX_TEXTS)))
     return _find_full_window(documents)
 
 
@@ -125,7 +125,7 @@ def _parse_texts(body: bytes) -> tuple[str, ...]:
     if value is None:
         text = _bounded(body).decode("utf-8", "replace").strip()
         return (text,) if text else ()
-    return tuple(islice(_texts_of(value), _MOST_TEXTS))
+    return tuple(islice(_texts_of(value), _MAX_TEXTS))
 
 
 def _parse(body: bytes) -> object:
@@ -148,7 +148,7 @@ def _texts_of(value: object, depth: int = 0) -> Iterator[str]:
     elif _is_number(value):
         yield str(value)
     elif isinstance(value, list):
-        for item in value[:_MOST_TEXTS]:
+        for item in value[:_MAX_TEXTS]:
             yield from _texts_of(item, depth + 1)
     elif isinstance(value, Mapping):
         yield from _texts_of_object(value, depth)
@@ -157,7 +157,7 @@ def _texts_of(value: object, depth: int = 0) -> Iterator[str]:
 def _texts_of_string(value: str, depth: int) -> Iterator[str]:
     """A string may be the JSON document of another upstream."""
     nested = _parse(value.encode("utf-8", "replace")) if value.lstrip()[:1] in ("{", "[") else None
-    if nested is not None and (texts := list(islice(_texts_of(nested, depth + 1), _MOST_TEXTS))):
+    if nested is not None and (texts := list(islice(_texts_of(nested, depth + 1), _MAX_TEXTS))):
         yield from texts
     elif value.strip():
         yield value

@@ -20,7 +20,7 @@ from gateway.wire.sse import SseEvent
 # More than any provider sends before the first content. The client does not wait for more.
 MAX_START_BYTES = 64 * 1024
 # After this many events of unknown kinds, the stream is not held back any longer.
-_MOST_UNKNOWN_EVENTS = 4
+_MAX_UNKNOWN_EVENTS = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,4 +92,4 @@ class StreamStart:
         if event.data.strip() == b"[DONE]":
             return STARTED
         self._unknown_events += 1
-        return STARTED if self._unknown_events >= _MOST_UNKNOWN_EVENTS else PENDING
+        return STARTED if self._unknown_events >= _MAX_UNKNOWN_EVENTS else PENDING

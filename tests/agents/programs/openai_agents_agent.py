@@ -11,7 +11,7 @@ from agents.models.openai_responses import OpenAIResponsesModel
 from openai import AsyncOpenAI
 
 # By default a run ends with an error after 10 turns.
-_MOST_TURNS = 1_000
+_MAX_TURNS = 1_000
 
 
 @function_tool
@@ -31,11 +31,11 @@ async def main(api: str, mode: str, prompts: list[str]) -> None:
     for prompt in prompts:
         history.append({"role": "user", "content": prompt})
         if mode == "streaming":
-            result = Runner.run_streamed(agent, history, max_turns=_MOST_TURNS)
+            result = Runner.run_streamed(agent, history, max_turns=_MAX_TURNS)
             async for _ in result.stream_events():
                 pass
         else:
-            result = await Runner.run(agent, history, max_turns=_MOST_TURNS)
+            result = await Runner.run(agent, history, max_turns=_MAX_TURNS)
         history = result.to_input_list()
         print(result.final_output)
 

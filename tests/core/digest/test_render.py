@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.core.digest.fact_list import HEADING, split_fact_list, with_fact_list
-from gateway.core.digest.render import LEAST_DIGEST_CHARS, make_digest
+from gateway.core.digest.render import MIN_DIGEST_CHARS, make_digest
 from gateway.core.history.transcript import TranscriptEntry, neutralize
 from gateway.wire.formats.chat.text import parse_entry
 from tests.shared_data import SHARED, requires_shared
@@ -189,11 +189,11 @@ _EARLIER = st.one_of(st.none(), _TEXT, st.lists(_ANY, max_size=3).map(lambda s: 
 
 @given(st.lists(_ANY, max_size=12), _EARLIER, st.integers(0, 6_000))
 def test_any_history_keeps_the_length_the_sections_and_the_fences(
-    entries: list[TranscriptEntry], earlier: str | None, most_chars: int
+    entries: list[TranscriptEntry], earlier: str | None, max_chars: int
 ) -> None:
-    digest = make_digest(entries, earlier, most_chars)
-    assert len(digest) <= max(most_chars, LEAST_DIGEST_CHARS)
-    assert digest == make_digest(list(entries), earlier, most_chars)
+    digest = make_digest(entries, earlier, max_chars)
+    assert len(digest) <= max(max_chars, MIN_DIGEST_CHARS)
+    assert digest == make_digest(list(entries), earlier, max_chars)
     assert neutralize(digest) == digest
     digest.encode()
     lines = digest.splitlines()[1:]
@@ -203,17 +203,17 @@ def test_any_history_keeps_the_length_the_sections_and_the_fences(
 
 @given(st.lists(_ANY, max_size=12), _EARLIER, st.integers(400, 4_000), st.integers(0, 4_000))
 def test_a_larger_budget_never_drops_a_section(
-    entries: list[TranscriptEntry], earlier: str | None, most_chars: int, more: int
+    entries: list[TranscriptEntry], earlier: str | None, max_chars: int, more: int
 ) -> None:
-    small, large = (make_digest(entries, earlier, size) for size in (most_chars, most_chars + more))
+    small, large = (make_digest(entries, earlier, size) for size in (max_chars, max_chars + more))
     assert set(titles_of(small)) <= set(titles_of(large))
 
 
 @given(st.text("abc", min_size=1, max_size=3_000), st.lists(_ANY, max_size=8), st.integers(400, 4_000))
 def test_the_first_requests_beginning_is_always_there(
-    first: str, entries: list[TranscriptEntry], most_chars: int
+    first: str, entries: list[TranscriptEntry], max_chars: int
 ) -> None:
-    digest = make_digest([TranscriptEntry("user", first, (), 0), *entries], None, most_chars)
+    digest = make_digest([TranscriptEntry("user", first, (), 0), *entries], None, max_chars)
     assert f"\n- {first[:40]}" in digest
 
 
@@ -239,13 +239,13 @@ def transcripts() -> dict[str, list[TranscriptEntry]]:
 
 
 @requires_shared
-@pytest.mark.parametrize("most_chars", [1_200, 5_000, 15_000])
-def test_recorded_sessions_fit_and_keep_their_first_request(most_chars: int) -> None:
+@pytest.mark.parametrize("max_chars", [1_200, 5_000, 15_000])
+def test_recorded_sessions_fit_and_keep_their_first_request(max_chars: int) -> None:
     assert transcripts()
     for entries in transcripts().values():
-        digest = make_digest(entries, None, most_chars)
+        digest = make_digest(entries, None, max_chars)
         first = next(entry.text for entry in entries if entry.role == "user").strip().splitlines()[0]
-        assert len(digest) <= most_chars
+        assert len(digest) <= max_chars
         assert f"\n- {neutralize(first)[:40]}" in digest
 
 

@@ -23,7 +23,7 @@ _BILLING: Final = "x-anthropic-billing-header:"
 # Some upstreams serve only clients that identify themselves in short blocks before the system prompt.
 _LONGEST_IDENTITY_CHARS: Final = 200
 # "budget_tokens must be less than max_tokens": the rest of max_tokens is for the text of the reply.
-_LEAST_TEXT_TOKENS: Final = 1_024
+_MIN_TEXT_TOKENS: Final = 1_024
 _ROLES: Final[dict[str, Role]] = {"user": "user", "assistant": "assistant", "system": "system"}
 # Not part of the canonical form: fields of a response, which a client may send back with its content.
 _IGNORED_KEYS: Final = frozenset(
@@ -188,4 +188,4 @@ def _find_minimum_reply(thinking: object) -> int:
     budget = thinking.get("budget_tokens") if isinstance(thinking, dict) else None
     if not isinstance(budget, int) or isinstance(budget, bool) or budget <= 0:
         return 0
-    return budget + _LEAST_TEXT_TOKENS
+    return budget + _MIN_TEXT_TOKENS

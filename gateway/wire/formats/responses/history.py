@@ -18,7 +18,7 @@ from gateway.wire.wire_format import Expanded, StoredHistory, StoredNames, Store
 _PREVIOUS: Final = "previous_response_id"
 _SPACES: Final = b" \t\r\n"
 # A million tokens, more than any reply. A larger response is not collected.
-_MOST_BYTES: Final = 4 * 1024 * 1024
+_MAX_BYTES: Final = 4 * 1024 * 1024
 _COLLECTED_EVENTS: Final = (b"response.output_item.done", b"response.completed", b"response.incomplete")
 _FINAL_EVENTS: Final = ("response.completed", "response.incomplete")
 
@@ -132,7 +132,7 @@ class ItemCollector:
 
     def __init__(self) -> None:
         self._items: list[bytes] = []
-        self._room = _MOST_BYTES
+        self._room = _MAX_BYTES
 
     def feed(self, event: SseEvent) -> StoredResponse | None:
         """The response, once, at the event that completes it. Never raises."""
