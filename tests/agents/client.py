@@ -1,7 +1,4 @@
-"""A program under trial: how it is started, and in which room. One instance per file in `clients`.
-
-Knows nothing of what the program is asked to do.
-"""
+"""A program under trial and how it is started. One instance per file in `clients`."""
 
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -19,7 +16,7 @@ KEY = "sk-toy"
 
 @dataclass(frozen=True, kw_only=True)
 class Place:
-    """What one run may see: a home of its own, a project to work in, and where the gateway listens."""
+    """The folders and addresses of one run: a home, a project, and the gateway."""
 
     home: Path
     project: Path
@@ -80,7 +77,7 @@ def python_program(venv: str, name: str = "python") -> Path:
 
 
 def run_in_venv(venv: str, program: str, *arguments: str) -> Commands:
-    """A program of ours around an SDK: it runs in the SDK's venv and imports nothing of this repository."""
+    """A program of this repository around an SDK. It runs in the SDK's venv and imports nothing from here."""
     path = _REPOSITORY / "tests" / "agents" / "programs" / program
     start = (str(python_program(venv)), str(path), *arguments)
 
@@ -94,7 +91,7 @@ def run_in_venv(venv: str, program: str, *arguments: str) -> Commands:
 
 
 def bare_environment(place: Place) -> dict[str, str]:
-    """Nothing of the caller's but the path: no keys, no proxies, no settings."""
+    """An environment with the caller's path only: no keys, proxies or settings."""
     return {
         "PATH": os.environ["PATH"],
         "HOME": str(place.home),

@@ -1,7 +1,7 @@
-"""The task that every agent is sent on: read some notes, file by file, over several turns of a user.
+"""The task of every agent: read some notes, file by file, over several turns of a user.
 
-An errand plays the model. It counts its own replies, so it does not matter to it what of the history is
-still shown. It knows nothing of windows or the gateway; sizes are handed in.
+An errand plays the model. It counts its own replies, so it does not depend on how much of the history it
+still gets. Sizes are handed in.
 """
 
 import random
@@ -51,7 +51,7 @@ class Errand:
 
     @property
     def prompts(self) -> Sequence[str]:
-        """What the user says, one per turn. The first holds a fact that must never get lost."""
+        """The prompts of the user, one per turn. The first holds a fact that must never get lost."""
         first = (
             f"Read the notes in {self.folder}, file by file, and report. The task's number is {self.task}."
         )

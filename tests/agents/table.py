@@ -1,4 +1,4 @@
-"""The rows of all trials as one table, for people. Knows nothing of how they came about."""
+"""The rows of all trials as one table for readers."""
 
 from collections.abc import Sequence
 

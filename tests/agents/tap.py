@@ -1,7 +1,7 @@
-"""Stands between a client and the gateway, passes every byte on, and remembers what the client sent and got.
+"""A proxy between a client and the gateway that passes every byte on and keeps what both sent.
 
-What a client does by itself (a summary of its own, a refusal it saw) shows only here: behind the gateway the
-history has been rewritten. Knows nothing of APIs.
+A client's own summaries and the refusals it got are visible only here, because the gateway rewrites the
+history.
 """
 
 import io
@@ -22,9 +22,8 @@ _UNLIMITED = aiohttp.ClientTimeout(total=None)
 
 @dataclass(kw_only=True)
 class Tapped:
-    """One exchange. plan: the gateway's own word for what it did; status 0: no answer.
-
-    broken: the gateway broke its answer off; a client that has read enough may hang up.
+    """One exchange. plan: the gateway's header; status 0: no response. broken: the gateway broke its
+    response off (a client that has read enough may hang up).
     """
 
     method: str
@@ -71,7 +70,7 @@ class Tap:
             await answer.read()
 
     def _ask(self, root_url: str, tapped: Tapped) -> AbstractAsyncContextManager[aiohttp.ClientResponse]:
-        """Nothing added, nothing followed."""
+        """Forwards a request without added headers or followed redirects."""
         return self._client.request(
             tapped.method,
             URL(root_url + tapped.path, encoded=True),

@@ -1,4 +1,4 @@
-"""Each program ends its task of more than three windows, and notices nothing. `make test-agents`."""
+"""Each program finishes a task of more than three windows without an error. `make test-agents`."""
 
 import shutil
 from pathlib import Path

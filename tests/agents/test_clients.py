@@ -1,4 +1,4 @@
-"""The table of clients says what is really installed."""
+"""The table of clients names the installed versions."""
 
 import json
 from pathlib import Path

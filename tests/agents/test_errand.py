@@ -47,7 +47,7 @@ def test_a_client_without_tools_is_given_a_whole_file_each_turn(tmp_path: Path) 
         assert text.endswith(errand.goodbye(turn))
 
 
-def test_a_client_that_wants_to_be_told_by_a_command_gets_the_last_words_in_it(tmp_path: Path) -> None:
+def test_a_client_with_a_last_command_gets_the_last_words_in_it(tmp_path: Path) -> None:
     errand = Errand(tmp_path, _SIZE, "echo DONE")
     (call,) = _take_turn(errand)[-1].tool_calls
     assert f"echo DONE && echo {errand.goodbye(0)}" in call.arguments

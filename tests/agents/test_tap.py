@@ -1,4 +1,4 @@
-"""What stands between a client and the gateway changes nothing and misses nothing."""
+"""The tap between a client and the gateway changes nothing and misses nothing."""
 
 import json
 from contextlib import suppress

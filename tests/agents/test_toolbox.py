@@ -1,4 +1,4 @@
-"""Which tools of a request can show a file, whatever the API."""
+"""Which tools of a request can show a file, in each API."""
 
 import json
 
@@ -43,5 +43,5 @@ def test_a_reader_gets_the_path_alone() -> None:
     "tools",
     [None, [], [{"type": "web_search"}], [{"name": "write", "input_schema": _READER}], ["bash"]],
 )
-def test_what_cannot_show_a_file_is_left_alone(tools: object) -> None:
+def test_a_tool_that_cannot_show_a_file_is_not_called(tools: object) -> None:
     assert find_tools({"tools": tools}) == ()

@@ -1,6 +1,6 @@
-"""How a scripted model reads a file with whatever tools a client offers.
+"""How a scripted model reads a file with the tools that a client offers.
 
-Knows nothing of clients: it goes by the schemas in the request, of any of the three APIs.
+It goes by the schemas in the request, in any of the three APIs.
 """
 
 import json
@@ -36,7 +36,7 @@ class Tool:
         return ToolCall(id=call_id, name=self.name, arguments=json.dumps(arguments))
 
     def _required(self) -> dict[str, object]:
-        """A harmless value for whatever else the schema insists on."""
+        """A harmless value for every other required field of the schema."""
         properties, required = self.schema.get("properties"), self.schema.get("required")
         if not isinstance(properties, dict) or not isinstance(required, list):
             return {}
@@ -61,7 +61,7 @@ def _usable(request: Request) -> Iterator[Tool]:
 
 
 def _read_tool(tool: object) -> tuple[str, Schema]:
-    """Name and schema; Chat nests both in `function`, Messages says `input_schema`."""
+    """Name and schema of a tool. Chat nests both in `function`; Messages has `input_schema`."""
     match tool:
         case {"function": {"name": str(name), "parameters": dict(schema)}}:
             return name, schema

@@ -1,7 +1,4 @@
-"""Runs one client on an errand, behind a gateway with a small window, and writes down what happened.
-
-Judges nothing: a row of numbers comes out.
-"""
+"""Runs one client on an errand, behind a gateway with a small window, and returns a row of numbers."""
 
 import asyncio
 import contextlib
@@ -26,7 +23,7 @@ from tests.toy.gateway import RunningGateway, running_gateway
 from tests.toy.upstream import Seen, ToyUpstream
 
 _PATIENCE_SECONDS = 300
-# Of the window, for each step: 42 of them make more than three windows, whatever else the client adds.
+# Share of the window for each step: 42 steps make more than three windows.
 _FILE_SHARE, _REPLY_SHARE, _STEPS = 0.05, 0.03, 42
 # A side call that holds so much of a window does not ask for a title; it carries the history.
 _HISTORY_SHARE = 0.25
@@ -126,7 +123,9 @@ def _make_place(folder: Path, root_url: str) -> Place:
 
 
 async def _repeat_side_calls(tap: Tap, errand: Errand) -> None:
-    """Clients ask for titles early; asked now, with summaries in force, they are still nobody's branch."""
+    """Clients request titles early. Requested now, with summaries active, titles are still branches of their
+    own.
+    """
     for tapped in [tapped for tapped in tap.exchanges if _is_side_call(tapped, errand)]:
         await tap.repeat(tapped)
 
@@ -161,7 +160,7 @@ async def _run(command: Command, place: Place) -> Finished:
 
 
 def _keep(folder: Path, finished: list[Finished]) -> None:
-    """What the client printed, for whoever looks for the reason of a failure."""
+    """The output of the client, for finding the reason of a failure."""
     (folder / "output.txt").write_text("\n".join(process.output for process in finished), "utf-8")
 
 
@@ -174,7 +173,7 @@ async def _read_counts(gateway: RunningGateway) -> Mapping[str, int]:
 
 
 class _Account:
-    """Adds up what tap and toy have seen."""
+    """Adds up the exchanges of tap and toy."""
 
     def __init__(self, client: Client, toy: ToyUpstream, tap: Tap, errand: Errand) -> None:
         self.client, self.toy, self.errand = client, toy, errand
@@ -227,7 +226,7 @@ class _Account:
         return shrunk + sum(self._tokens(body) > most for _, body in self._side_calls())
 
     def _refused(self) -> list[str]:
-        """By whomever: the strict upstream's words, then what the client got."""
+        """Refusals: those of the strict upstream, then those that the client got."""
         upstream = [seen.refusal for seen in self.toy.requests if seen.refusal is not None]
         seen = [f"{tapped.path}: {tapped.status}" for tapped in self.asked if tapped.status != 200]
         cut = [f"{tapped.path}: broken off" for tapped in self.asked if tapped.broken]

@@ -1,7 +1,7 @@
-"""Valid chat conversations, drawn and rendered; and pivots and marks that may apply to them.
+"""Valid chat conversations, drawn and rendered, with pivots and marks that may apply to them.
 
-A conversation is a list of messages as a client would send it next: it never ends with the assistant's word.
-Texts are small: what is tested here is structure.
+A conversation is a list of messages as a client would send it next: it never ends with an assistant message.
+Texts are small, because the tests are about structure.
 """
 
 import json
@@ -33,7 +33,7 @@ PLACEHOLDER = "[Old tool result content cleared]"
 QUESTION = "What did we do so far?"
 RESUME = "Continue if you have next steps"
 _TOOLS = b'[{"type":"function","function":{"name":"look","parameters":{}}}]'
-# What stands before and behind the messages.
+# The parts of the body before and behind the messages.
 _FRAMES = (
     (b'{"model":"toy","tools":' + _TOOLS + b',"messages":[', b"]}"),
     (b'{"messages": [', b'], "model": "toy", "tools": ' + _TOOLS + b', "max_tokens": 3000}\n'),
@@ -144,7 +144,7 @@ def frames() -> st.SearchStrategy[int]:
 
 
 def read(body: bytes, tenant: str = "t") -> Received:
-    """Read as a whole, by a recognizer that knows nothing."""
+    """Reads the body with a new recognizer."""
     return Recognizer(1 << 20, 1 << 20, 8).recognize(tenant, CHAT, body)
 
 

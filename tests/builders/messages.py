@@ -19,7 +19,7 @@ MARK: JSON = {"cache_control": {"type": "ephemeral"}}
 IMAGE: JSON = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "AAAA"}}
 _TOOLS = b'[{"name":"look","input_schema":{"type":"object"}}]'
 _SYSTEM = b'[{"type":"text","text":"You look."},{"type":"text","text":"Well.","cache_control":{"type":"x"}}]'
-# What stands before and behind the messages.
+# The parts of the body before and behind the messages.
 _FRAMES = (
     (b'{"model":"toy","max_tokens":3000,"tools":' + _TOOLS + b',"messages":[', b"]}"),
     (
@@ -116,5 +116,5 @@ def bodies(draw: st.DrawFn, min_turns: int = 0, max_turns: int = 6) -> bytes:
 
 
 def read(body: bytes, tenant: str = "t") -> Received:
-    """Read as a whole, by a recognizer that knows nothing."""
+    """Reads the body with a new recognizer."""
     return Recognizer(1 << 20, 1 << 20, 8).recognize(tenant, MESSAGES, body)

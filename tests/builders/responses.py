@@ -1,4 +1,4 @@
-"""Valid Responses conversations, drawn and rendered. Texts are small: what is tested here is structure."""
+"""Valid Responses conversations, drawn and rendered. Texts are small, because the tests are about structure."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -12,7 +12,7 @@ from tests.builders.chat import render_message, texts
 JSON = dict[str, Any]
 
 _TOOLS = b'[{"type":"function","name":"look","parameters":{}}]'
-# What stands before and behind the items.
+# The parts of the body before and behind the items.
 _FRAMES = (
     (b'{"model":"toy","instructions":"Be brief.","tools":' + _TOOLS + b',"input":[', b"]}"),
     (b'{"input": [', b'], "model": "toy", "tools": ' + _TOOLS + b', "max_output_tokens": 3000}\n'),
@@ -72,7 +72,7 @@ _CALLS = (
 
 @st.composite
 def replies(draw: st.DrawFn, number: int) -> list[JSON]:
-    """What the model made at once, reasoning between any two of it, and what the client answered to it."""
+    """Items of one response, with reasoning between any two, and the client's outputs."""
     kinds = draw(st.lists(st.sampled_from(_CALLS), max_size=3))
     calls = [_call(kind, f"call_{number}_{at}") for at, kind in enumerate(kinds)]
     web: JSON = {"type": "web_search_call", "status": "completed", "action": {"type": "search", "query": "x"}}
@@ -85,7 +85,7 @@ def replies(draw: st.DrawFn, number: int) -> list[JSON]:
         items.append(item)
     outputs = [draw(answers(call)) for call in draw(st.permutations(calls))]
     if outputs and draw(st.integers(0, 5)) == 0:
-        # Somebody speaks before all calls are answered.
+        # A message comes before all calls have their outputs.
         outputs[draw(st.integers(0, len(outputs) - 1)) : 0] = [*draw(said("user")), *draw(said("user"))]
     return [*items, *outputs]
 
@@ -128,5 +128,5 @@ def frames() -> st.SearchStrategy[int]:
 
 
 def read(body: bytes, tenant: str = "t") -> Received:
-    """Read as a whole, by a recognizer that knows nothing."""
+    """Reads the body with a new recognizer."""
     return Recognizer(1 << 20, 1 << 20, 8).recognize(tenant, RESPONSES, body)

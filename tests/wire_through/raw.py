@@ -1,6 +1,7 @@
-"""Both ends of the wire, byte by byte: an upstream that sends what it is told, a client that says what came.
+"""Both ends of the wire, byte by byte: an upstream that sends what a test sets, and a client that shows what
+arrives.
 
-Knows HTTP/1.1 framing and nothing else, so that no library hides or adds anything.
+It knows HTTP/1.1 framing only, so that no library hides or adds anything.
 """
 
 import asyncio
@@ -67,7 +68,7 @@ class Got:
 
     @property
     def end_to_end(self) -> Headers:
-        """Without framing and without what is ours."""
+        """The headers without framing and without those of the gateway."""
         kept = self.head.without("transfer-encoding", "connection", "keep-alive", "content-length")
         return tuple((key, value) for key, value in kept if not key.lower().startswith(b"x-gateway-"))
 
@@ -81,7 +82,7 @@ def render_request(
     headers: Iterable[tuple[str, str]] = (),
     method: str = "POST",
 ) -> bytes:
-    """With Host and Content-Length, and nothing else that was not asked for."""
+    """A request with Host and Content-Length, and only the given further headers."""
     raw = target.encode() if isinstance(target, str) else target
     lines = [method.encode() + b" " + raw + b" HTTP/1.1", b"Host: gateway.test"]
     lines += [f"{name}: {value}".encode() for name, value in headers]
@@ -104,7 +105,7 @@ def render_chunks(
     headers: Sequence[tuple[str, str]] = (("Content-Type", "text/event-stream"),),
     line: str = "HTTP/1.1 200 OK",
 ) -> list[bytes]:
-    """Head, one chunk per piece, and the last chunk: what is to be written one after the other."""
+    """Head, one chunk per piece, and the last chunk, to be written one after the other."""
     head = _render_head(line, [*headers, ("Transfer-Encoding", "chunked")])
     chunks = [b"%x\r\n%s\r\n" % (len(piece), piece) for piece in pieces if piece]
     return [head, *chunks, b"0\r\n\r\n"]
@@ -116,7 +117,7 @@ def _render_head(line: str, headers: Iterable[tuple[str, str]]) -> bytes:
 
 
 def writing(*pieces: bytes, then: Ending = "stay") -> Script:
-    """Each piece in a write, and most likely in a segment, of its own."""
+    """Writes each piece apart, and most likely sends it in a segment of its own."""
 
     async def write(_: Received, writer: asyncio.StreamWriter) -> None:
         for piece in pieces:
@@ -150,7 +151,7 @@ async def end(writer: asyncio.StreamWriter, how: Ending) -> None:
 
 @dataclass
 class RawUpstream:
-    """`script` says what is written for a request; it may be changed at any time."""
+    """`script` writes the response to a request; it may be changed at any time."""
 
     script: Script = field(default_factory=lambda: writing(render_answer()))
     received: list[Received] = field(default_factory=list)
@@ -171,7 +172,7 @@ class RawUpstream:
         await self.hang_up()
 
     async def hang_up(self) -> None:
-        """On everybody."""
+        """Closes all connections."""
         for writer in list(self._writers):
             writer.transport.abort()
         while self._writers:
@@ -233,7 +234,7 @@ class Connection:
         await self.writer.drain()
 
     async def receive(self, method: str = "POST") -> Got:
-        """Raises ConnectionError where not even a head came."""
+        """Raises ConnectionError if no complete head arrives."""
         head = await read_head(self.reader)
         if head is None:
             raise ConnectionError("no answer")

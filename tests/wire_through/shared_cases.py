@@ -1,4 +1,4 @@
-"""Tests over recorded traffic say how many cases they leave out where it is absent."""
+"""Tests over recorded traffic are skipped with their number of cases if the recordings are absent."""
 
 import pytest
 

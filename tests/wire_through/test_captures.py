@@ -1,5 +1,6 @@
-"""What real clients sent, in their order and with their headers, through one gateway: below the lines the
-bytes of both directions are theirs, and each conversation keeps its name.
+"""Recorded requests of real clients, in their order and with their headers, through one gateway.
+
+Below the thresholds the bytes of both directions are unchanged, and each conversation keeps its id.
 """
 
 import json
@@ -58,7 +59,7 @@ CONVERSATIONS: Final = {
     "py-smol": "AAABAAAC",
     "qwen": "AAAAAAAAAABBAAAC",
 }
-# Whose headers say so. What the words would say is not in the recordings: they are fillers.
+# Clients that can be recognized by their headers. The recordings have fillers in place of texts.
 AGENTS: Final = {"claude-code": "B", "codex-sub": "B", "opencode-chat": "C"}
 
 
@@ -78,12 +79,12 @@ class Capture:
 
     @property
     def lets_us_ask(self) -> bool:
-        """Streamed, in the one format whose streams tell usage only to who asks, and it does not."""
+        """Streams of chat without a request for usage; only there the gateway requests it."""
         asked = (self.document.get("stream_options") or {}).get("include_usage")
         return self.path.endswith("/chat/completions") and self.document.get("stream") is True and not asked
 
     def answer(self, asked_for_usage: bool) -> RawAnswer:
-        """As the format has it; what the next request refers to is in it under that name."""
+        """A response in the format; the next request refers to it by this id."""
         dialect = find_dialect(self.path)
         assert dialect is not None
         options = {"stream_options": {"include_usage": True}} if asked_for_usage else {}
@@ -108,7 +109,7 @@ class Capture:
 
 
 def load_scenario(name: str) -> list[Capture]:
-    """Each with a key of its own, in the place of the recorded one: scenarios know nothing of each other."""
+    """Gives each scenario a key of its own in place of the recorded one, so that they stay apart."""
     files = sorted((SHARED / "data" / "captures" / name).glob("*.json"))
     recorded: list[dict[str, Any]] = [json.loads(file.read_text("utf-8")) for file in files]
     last: dict[str, Any] = {"body": {}}
@@ -155,7 +156,7 @@ def render_raw(answer: RawAnswer, is_streamed: bool) -> list[bytes]:
 
 
 async def play(room: Room, name: str) -> list[str | None]:
-    """The conversations that the gateway named; nothing else than what is said here has changed."""
+    """The ids of the conversations. Apart from what is checked here, nothing has changed."""
     named = []
     async with connecting(room.gateway.port) as connection:
         for capture in load_scenario(name):

@@ -1,4 +1,4 @@
-"""Who has to wait for a summary is kept waiting in its own format, and then gets the right answer."""
+"""A client that waits for a summary gets keep-alives of its format, then the right response."""
 
 import asyncio
 import json
@@ -17,7 +17,7 @@ from tests.toy.upstream import ToyUpstream
 from tests.wire_through.raw import Got, ask, connecting, render_request
 from tests.wire_through.wiring import JSON_HEADERS
 
-# About 10,000 tokens where 8,000 fit: its first request cannot do without a summary.
+# About 10,000 tokens, of which 8,000 fit: its first request needs a summary.
 WINDOW = 8_000
 TURN = 10
 COMMENT = b": keep-alive\n\n"
@@ -61,7 +61,7 @@ async def room() -> AsyncIterator[Room]:
 
 
 async def directly(room: Room, *, stream: bool) -> bytes:
-    """What the toy says to the body that the gateway sent it, but for the answer's number."""
+    """The toy's response to the body that the gateway sent, apart from its number."""
     got = await ask(room.toy.port, render_request(body=room.toy.chats[0].body, headers=JSON_HEADERS))
     return without_number(got.body)
 
@@ -94,8 +94,8 @@ async def test_a_whole_answer_waits_with_spaces(room: Room) -> None:
 
 
 @pytest.mark.parametrize("stream", [True, False])
-async def test_behind_a_keep_alive_nothing_is_compressed(room: Room, stream: bool) -> None:
-    """The head that has gone out says so."""
+async def test_after_a_keep_alive_the_response_is_not_compressed(room: Room, stream: bool) -> None:
+    """The head was sent before and names no encoding."""
     room.toy.delivery = Delivery(gzip=True, write_bytes=50)
     got = await room.ask(stream=stream, headers=(("Accept-Encoding", "gzip"),))
     assert got.head.values("content-encoding") == got.head.values("content-length") == []
@@ -105,7 +105,7 @@ async def test_behind_a_keep_alive_nothing_is_compressed(room: Room, stream: boo
 
 
 @pytest.mark.parametrize("stream", [True, False])
-async def test_who_need_not_wait_long_gets_no_keep_alive(stream: bool) -> None:
+async def test_a_short_wait_has_no_keep_alive(stream: bool) -> None:
     async with opening_room(after_seconds=30) as room:
         got = await room.ask(stream=stream)
         assert (got.status, got.is_whole) == (200, True)
@@ -114,7 +114,7 @@ async def test_who_need_not_wait_long_gets_no_keep_alive(stream: bool) -> None:
         assert len(room.toy.summaries) == 1
 
 
-async def test_a_status_is_still_the_upstreams_where_nothing_was_sent_yet() -> None:
+async def test_the_status_is_the_upstreams_if_no_keep_alive_was_sent() -> None:
     async with opening_room(after_seconds=30) as room:
         room.toy.failures.append(RawAnswer(status=429, pieces=(b'{"error":"slow down"}',)))
         got = await room.ask(stream=True)
@@ -184,8 +184,8 @@ async def test_a_client_that_hangs_up_still_gets_its_summary_next_time(room: Roo
     assert (got.status, got.own("plan"), len(room.toy.summaries)) == (200, "pivot", 1)
 
 
-async def test_a_summary_that_fails_costs_the_wait_and_nothing_more(room: Room) -> None:
-    """The session has room for its answer in twice the window; nothing else is wrong with it."""
+async def test_a_failed_summary_costs_the_wait_only(room: Room) -> None:
+    """The session fits twice the window, and everything else is valid."""
     room.toy.summary_failures.extend([RawAnswer(status=500, pieces=(ERROR,), delivery=SLOW)] * 2)
     room.toy.window = 2 * WINDOW
     got = await room.ask(stream=True)

@@ -1,4 +1,4 @@
-"""Who speaks Anthropic's words gets them back: while it waits, when it fails, and for its summaries."""
+"""A client that speaks Anthropic Messages gets keep-alives, errors and summaries in that format."""
 
 import json
 from collections.abc import AsyncIterator, Mapping
@@ -17,7 +17,7 @@ from tests.toy.reply import Reply
 from tests.toy.running import Answer, ask
 from tests.toy.upstream import ToyUpstream
 
-# About 10,000 tokens where 8,000 fit: the first request cannot do without a summary.
+# About 10,000 tokens, of which 8,000 fit: the first request needs a summary.
 WINDOW = 8_000
 TURN = 10
 SHAPE = Shape(dialect=Messages(), max_tokens=1_000)
@@ -102,9 +102,7 @@ async def test_a_summary_is_asked_for_with_the_clients_headers_and_introduction(
 @pytest.mark.parametrize(
     ("formats", "path"), [("messages", "/v1/messages"), ("chat", "/v1/chat/completions")]
 )
-async def test_another_upstream_is_asked_in_its_own_words_and_with_what_its_api_wants(
-    formats: str, path: str
-) -> None:
+async def test_a_summary_at_another_upstream_uses_its_format_and_headers(formats: str, path: str) -> None:
     policy = "policies: {default: {summary: {upstream: other}}}\n"
     other = (
         f'  other: {{{{base_url: "{{url}}", formats: [{formats}], discover: false, api_key: "sk-other"}}}}\n'

@@ -1,4 +1,4 @@
-"""What downstream asks for reaches the upstream byte for byte: bodies, paths, methods."""
+"""Requests reach the upstream byte for byte: bodies, paths, methods."""
 
 import asyncio
 import base64
@@ -67,7 +67,7 @@ async def test_every_json_case_passes_as_a_body(wire: Wire) -> None:
     ids=lambda template: template.decode().replace('"', ""),
 )
 async def test_every_json_case_passes_inside_a_body(wire: Wire, template: bytes) -> None:
-    """In every place where a chat request holds something of the client's making."""
+    """Puts the value in every place of a chat request that a client fills."""
     await sees(wire, ((name, template.replace(b"@", case)) for name, case in load_json_cases()))
 
 
@@ -235,14 +235,14 @@ async def test_compressed_requests_pass_as_they_are(wire: Wire, coding: str) -> 
 
 
 async def test_compressed_requests_are_understood(wire: Wire) -> None:
-    """Its plan could be told, so it was read; a large one is unpacked off the loop."""
+    """The response has a plan, so the body was read. A large body is unpacked outside of the event loop."""
     for words in (1, 50_000):
         body = gzip.compress(make_chat(messages=[{"role": "user", "content": "word " * words}]))
         got = await wire.ask(render_request(CHAT, body, [("Content-Encoding", "gzip")]))
         assert got.own("plan") == "passthrough"
 
 
-async def test_a_body_that_is_not_what_its_coding_says_passes(wire: Wire) -> None:
+async def test_a_body_that_does_not_match_its_content_encoding_passes(wire: Wire) -> None:
     got = await wire.ask(render_request(CHAT, WHOLE, [("Content-Encoding", "gzip")]))
     assert (got.status, wire.upstream.received[0].body) == (200, WHOLE)
 
@@ -316,7 +316,7 @@ async def test_a_body_over_the_limit_is_refused_in_openais_shape() -> None:
             got = await ask(wire.port, request)
             assert (got.status, json.loads(got.body)["error"]["type"]) == (413, "invalid_request_error")
         assert wire.upstream.received == []
-        # What is only relayed is not held in memory either, so it has no limit; nor does a limit lie too low.
+        # A relayed body is not held in memory, so it has no limit. A small body is below the limit.
         assert (await ask(wire.port, render_request("/v1/files", long))).status == 200
         assert (await ask(wire.port, render_chat(WHOLE))).status == 200
 

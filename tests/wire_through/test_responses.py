@@ -1,4 +1,4 @@
-"""Responses on the wire: what is not ours to read passes; who must wait is kept waiting in this format."""
+"""Responses on the wire: unreadable requests pass, and waiting clients get keep-alives of this format."""
 
 import json
 from collections.abc import AsyncIterator, Iterator
@@ -68,7 +68,7 @@ BODIES = {
 
 @pytest.mark.asyncio(loop_scope="module")
 @pytest.mark.parametrize("name", BODIES)
-async def test_what_we_cannot_or_need_not_read_passes(wire: Wire, name: str) -> None:
+async def test_requests_that_need_not_or_cannot_be_read_pass(wire: Wire, name: str) -> None:
     await passes(wire, iter([(name, BODIES[name])]))
 
 
@@ -76,7 +76,7 @@ async def test_what_we_cannot_or_need_not_read_passes(wire: Wire, name: str) -> 
 @pytest.mark.parametrize(
     "path", ["/v1/responses/compact", "/v1/responses/input_tokens", "/v1/responses/resp_1/cancel"]
 )
-async def test_what_stands_below_the_path_is_only_relayed(wire: Wire, path: str) -> None:
+async def test_paths_below_the_endpoint_are_only_relayed(wire: Wire, path: str) -> None:
     await passes(
         wire, iter([(path, b'{"input":[{"role":"user","content":"x"}],"previous_response_id":"a"}')]), path
     )
@@ -92,7 +92,7 @@ async def test_a_stored_response_is_fetched_and_deleted_as_ever(wire: Wire, meth
     assert wire.upstream.received[-1].head.line == f"{method} /v1/responses/resp_1?x=1 HTTP/1.1".encode()
 
 
-# About 10,000 tokens where 8,000 fit: the request cannot do without a summary.
+# About 10,000 tokens, of which 8,000 fit: the request needs a summary.
 WINDOW = 8_000
 TURN = 10
 

@@ -1,4 +1,4 @@
-"""Whose key, whose upstream, whose cookies: nothing crosses between callers, or out of base_url."""
+"""Keys, upstreams and cookies: nothing crosses between callers, or leaves base_url."""
 
 import json
 from collections.abc import AsyncIterator
@@ -116,12 +116,12 @@ async def test_an_unknown_key_gets_401(house: House, path: str, credential: list
     assert not any(value and value.split()[-1] in error["message"] for _, value in credential)
 
 
-async def test_an_unknown_key_is_told_in_anthropics_words_where_they_are_spoken(house: House) -> None:
+async def test_an_unknown_key_gets_an_error_of_its_format(house: House) -> None:
     got = await house.ask("/v1/messages", ("x-api-key", "sk-nobody"))
     assert (got.status, json.loads(got.body)["type"]) == (401, "error")
 
 
-async def test_a_tenant_without_an_upstream_goes_where_its_format_is_spoken(house: House) -> None:
+async def test_a_tenant_without_an_upstream_uses_one_that_has_its_format(house: House) -> None:
     for path in ("/v1/responses", "/v1/messages/batches", "/v1/chat/completions", "/v1/other"):
         await house.ask(path, ("Authorization", "Bearer sk-c"))
     assert [seen.target for seen in house.second.received] == [b"/v1/messages/batches"]
@@ -129,7 +129,7 @@ async def test_a_tenant_without_an_upstream_goes_where_its_format_is_spoken(hous
 
 
 async def test_a_tenant_with_an_upstream_never_leaves_it(house: House) -> None:
-    """Another's key is not meant for it, whatever format it asks for."""
+    """A key of another tenant is not sent to it, whatever the format."""
     for path in ("/v1/messages", "/v1/responses", "/v1/chat/completions", "/v1/other"):
         await house.ask(path, ("Authorization", "Bearer sk-a"))
         await house.ask(path, ("Authorization", "Bearer sk-b"))
@@ -214,7 +214,7 @@ async def test_other_forms_of_a_target_are_refused(wire: Wire, request_line: str
     assert wire.upstream.received == []
 
 
-async def test_the_host_header_chooses_nothing(wire: Wire) -> None:
+async def test_the_host_header_does_not_choose_the_upstream(wire: Wire) -> None:
     for target in ("/v1/other", "//evil.test/v1/other"):
         request = render_request(target, WHOLE).replace(b"gateway.test", b"evil.test", 1)
         assert (await wire.ask(request)).status == 200

@@ -1,4 +1,4 @@
-"""What the upstream answers comes out byte for byte: every recording, however it is cut, and odd answers."""
+"""Responses of the upstream come out byte for byte: every recording, however it is cut, and odd ones."""
 
 import gzip
 import zlib
@@ -33,7 +33,7 @@ def seven_byte_chunks(answer: RecordedResponse) -> list[bytes]:
 
 
 def random_segments(answer: RecordedResponse) -> list[bytes]:
-    """Cut inside the chunks' own framing, too: segments know nothing of it."""
+    """Cuts inside the framing of chunks, too."""
     pieces = cut_anywhere(answer.body, seed=len(answer.body))
     whole = b"".join(render_chunks(pieces, [("Content-Type", answer.content_type)]))
     return cut_anywhere(whole, seed=len(answer.body) + 1)
@@ -48,7 +48,7 @@ CUTS = {"1-byte": one_byte_chunks, "7-bytes": seven_byte_chunks, "random": rando
 
 @requires_cases(RECORDINGS, "recorded answers")
 @pytest.mark.parametrize("how", CUTS)
-async def test_every_recorded_answer_comes_out_as_it_was(wire: Wire, how: str) -> None:
+async def test_every_recorded_response_comes_out_unchanged(wire: Wire, how: str) -> None:
     answers = load_responses()
     assert len(answers) == RECORDINGS
     async with wire.connecting() as connection:
@@ -77,7 +77,7 @@ ODD_BODIES = [
     "status",
     [200, 201, 202, 299, 300, 400, 401, 402, 403, 404, 409, 413, 418, 422, 429, 451, 500, 502, 503, 529],
 )
-async def test_any_status_with_any_body_comes_out_as_it_was(wire: Wire, status: int) -> None:
+async def test_any_status_with_any_body_comes_out_unchanged(wire: Wire, status: int) -> None:
     for body in ODD_BODIES:
         for asked in (STREAMED, WHOLE):
             wire.upstream.script = writing(
@@ -125,7 +125,7 @@ async def test_compressed_answers_come_out_as_compressed(wire: Wire, coding: str
     assert wire.upstream.received[0].head.values("accept-encoding") == [coding.encode()]
 
 
-async def test_an_answer_that_is_not_what_its_coding_says_still_comes_out(wire: Wire) -> None:
+async def test_a_response_that_does_not_match_its_content_encoding_comes_out(wire: Wire) -> None:
     headers = [("Content-Type", "application/json"), ("Content-Encoding", "gzip")]
     wire.upstream.script = writing(render_answer(b"this is not gzip", headers))
     got = await wire.chat(WHOLE)
@@ -156,8 +156,8 @@ async def test_a_broken_off_answer_with_a_length_breaks_off(wire: Wire, ending: 
     assert not got.is_whole
 
 
-async def test_what_came_before_a_break_is_delivered(wire: Wire) -> None:
-    """Clients show what they have; a client that can go on from there must get it."""
+async def test_the_part_before_a_break_is_delivered(wire: Wire) -> None:
+    """Clients show the part that arrived, and some continue from there."""
     head, *chunks, _ = render_chunks([b"data: 1\n\n", b"data: 2\n\n"])
     wire.upstream.script = writing(head, *chunks, then="close")
     got = await wire.chat(STREAMED)
@@ -213,8 +213,8 @@ async def test_answers_without_a_body_stay_so(wire: Wire, status: int, method: s
             assert got.head.values("transfer-encoding") == got.head.values("content-length") == []
 
 
-async def test_an_unmodified_answer_may_tell_its_length(wire: Wire) -> None:
-    """RFC 9110 §15.4.5: what a GET would have had."""
+async def test_an_unmodified_response_may_have_a_length(wire: Wire) -> None:
+    """RFC 9110 §15.4.5: the length that a GET would have had."""
     wire.upstream.script = writing(b'HTTP/1.1 304 Not Modified\r\nETag: "a"\r\nContent-Length: 99\r\n\r\n')
     got = await wire.ask(render_request("/v1/models", method="GET"))
     assert (got.status, got.head.values("content-length")) == (304, [b"99"])

@@ -1,4 +1,4 @@
-"""Streams whose client did not ask for usage: we ask, and nobody notices."""
+"""If a client does not request usage, the gateway does, and the client does not notice."""
 
 import gzip
 import json
@@ -48,7 +48,9 @@ def is_asking(body: bytes) -> bool:
 
 
 def without_extra(body: bytes) -> bytes:
-    """What a client that did not ask should see; told independently of the product, by whole events."""
+    """The stream for a client that did not request usage, computed from whole events, independently of the
+    product.
+    """
     events = body.split(b"\n\n")
     return b"\n\n".join(event for event in events if not is_extra(event))
 
@@ -218,7 +220,7 @@ async def test_another_refusal_is_the_clients(wire: Wire, size: int) -> None:
     assert len(wire.upstream.received) == 1
 
 
-async def test_a_request_that_is_wrong_either_way_teaches_nothing() -> None:
+async def test_a_refusal_of_an_invalid_request_teaches_nothing() -> None:
     """vLLM quotes the whole request in its refusals: one bad request must not cost us everybody's usage."""
     async with opening_wire() as wire:
         wire.upstream.script = in_turn(
@@ -248,13 +250,13 @@ async def test_a_compressed_request_is_asked_for_usage_too(wire: Wire) -> None:
     assert seen.head.values("content-encoding") == []
 
 
-async def test_who_asks_gets_the_chunk(wire: Wire) -> None:
+async def test_a_client_that_requests_usage_gets_the_chunk(wire: Wire) -> None:
     wire.upstream.script = streaming(DELTA, EXTRA, DONE)
     assert (await wire.chat(STREAMED)).body == DELTA + EXTRA + DONE
     assert wire.upstream.received[0].body == STREAMED
 
 
-async def test_a_strict_upstream_finds_nothing_wrong() -> None:
+async def test_a_strict_upstream_accepts_the_added_option() -> None:
     async with ToyUpstream() as toy, running_gateway(make_settings(toy)) as gateway:
         through = await ask(gateway.port, render_chat(SILENT))
         directly = await ask(toy.port, render_chat(SILENT))

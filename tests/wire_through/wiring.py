@@ -33,7 +33,7 @@ class Wire:
 async def opening_wire(upstream_keys: str = "", more: str = "") -> AsyncIterator[Wire]:
     """upstream_keys: further keys of the one upstream, e.g. `idle_seconds: 0.3`. more: further YAML.
 
-    The upstream is not asked for its model list: what a test counts are its own requests.
+    The upstream is not asked for its model list, so that it only sees the requests of the test.
     """
     async with RawUpstream() as upstream:
         keys = f", {upstream_keys}" if upstream_keys else ""
