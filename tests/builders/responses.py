@@ -1,4 +1,4 @@
-"""Valid Responses conversations, drawn and rendered. Texts are small, because the tests are about structure."""
+"""Valid Responses conversations, drawn and rendered. Texts are small: the tests are about structure."""
 
 from collections.abc import Sequence
 from typing import Any
