@@ -72,23 +72,19 @@ class Responder:
 
     def flush(self) -> None:
         """Sends the head now, for a client that need not wait for the body to see it."""
-        assert self.response is not None
-        self.response.flush()
+        self._begun.flush()
 
     def send(self, chunk: bytes) -> bool:
         """Sends a piece of the body. True if the client does not keep up, so that `drain` should follow."""
-        assert self.response is not None
-        return self.response.send(chunk)
+        return self._begun.send(chunk)
 
     async def finish(self, rest: bytes = b"") -> None:
         """Sends the last piece of the body, and its end; waits if the client does not keep up."""
-        assert self.response is not None
-        if self.response.finish(rest):
-            await self.response.drain()
+        if self._begun.finish(rest):
+            await self._begun.drain()
 
     def drain(self) -> Awaitable[None]:
-        assert self.response is not None
-        return self.response.drain()
+        return self._begun.drain()
 
     async def reply(self, body: bytes, headers: dict[str, str]) -> None:
         """Sends a whole response of the gateway itself."""
@@ -110,6 +106,11 @@ class Responder:
     def abort(self) -> None:
         """Breaks the connection, so that the client cannot take the response for a whole one."""
         self._request.break_off()
+
+    @property
+    def _begun(self) -> Response:
+        assert self.response is not None, "nothing is sent before `begin`"
+        return self.response
 
     async def _keep_alive(self, headers: dict[str, str]) -> None:
         if self.response is None:

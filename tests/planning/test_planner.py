@@ -166,7 +166,7 @@ async def test_a_situation_holds_what_was_measured_and_stored() -> None:
     assert situation.known.head == turn.head and situation.known.head_view == View(pivot, {})
     assert situation.known.calibration.ratio == 1.5
     assert len(situation.sizes.messages) == len(_LONGER.conversation.messages)
-    assert (situation.may_compact, situation.may_digest, situation.token_sizes) == (True, True, None)
+    assert (situation.may_compact, situation.may_digest, situation.in_tokens) == (True, True, None)
 
 
 async def test_a_policy_may_forbid_compactions_and_digests() -> None:
@@ -188,7 +188,7 @@ async def test_near_a_limit_in_bytes_sizes_include_bytes_and_the_tokens_are_kept
         turn = turn_of(_SHORT, limits=replace(LIMITS, body_bytes=size))
         situation = await parts.planner.gather(turn, may_compact=True)
         plain = await parts.planner.gather(turn_of(_SHORT), may_compact=True)
-    assert situation.token_sizes is not None and situation.token_sizes.sizes == plain.sizes
+    assert situation.in_tokens is not None and situation.in_tokens.sizes == plain.sizes
     assert situation.estimate(View(None, {})).tokens == pytest.approx(16_000, rel=0.01)
     assert situation.estimate_tokens(View(None, {})) == plain.estimate(View(None, {}))
 

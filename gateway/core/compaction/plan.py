@@ -313,8 +313,8 @@ def _is_visible(batch: Batch, pivot: Pivot | None) -> bool:
 
 def _choose_output(situation: Situation, view: View, context: int | None) -> int | None:
     """A reply needs room in tokens only: bytes and pictures do not count."""
-    if situation.token_sizes is not None:
-        context = situation.token_sizes.limits.context
+    if situation.in_tokens is not None:
+        context = situation.in_tokens.limits.context
     estimate = situation.estimate_tokens(view)
     return choose_output(situation.requested, context, estimate, situation.minimum_reply)
 

@@ -11,15 +11,7 @@ from gateway.core.limits.model_limits import Limits
 from gateway.core.policy import Policy
 from gateway.core.sizing.calibrated_sizes import CalibratedSizes, calibrate_sizes, estimate_view
 from gateway.core.sizing.estimate import Estimate, Known, Sizes
-
-
-@dataclass(frozen=True, slots=True)
-class TokenSizes:
-    """A request in tokens alone, before bytes and pictures were counted in (`core.sizing.payload`)."""
-
-    sizes: Sizes
-    known: Known
-    limits: Limits
+from gateway.core.sizing.payload import MeasuredRequest
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,7 +45,7 @@ class Situation:
     # A part of the conversation was compacted for this very request.
     has_compacted: bool = False
     # Set if sizes and limits include bytes and pictures; the reply is clamped by these instead.
-    token_sizes: TokenSizes | None = None
+    in_tokens: MeasuredRequest | None = None
 
     @cached_property
     def calibrated(self) -> CalibratedSizes:
@@ -66,7 +58,7 @@ class Situation:
 
     def estimate_tokens(self, view: View) -> Estimate:
         """The same in tokens alone, whatever bytes and pictures weigh."""
-        true = self.token_sizes
+        true = self.in_tokens
         if true is None:
             return self.estimate(view)
         calibrated = calibrate_sizes(self.conversation, true.sizes, true.known)

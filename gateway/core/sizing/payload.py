@@ -29,6 +29,13 @@ class Payload:
     messages: Sequence[Message]
 
 
+@dataclass(frozen=True, slots=True)
+class MeasuredRequest:
+    sizes: Sizes
+    known: Known
+    limits: Limits
+
+
 def is_near_limit(limits: Limits, payload: Payload) -> bool:
     """Whether bytes or pictures could matter. Pictures are not counted: one message may have many."""
     if _is_large(limits, payload):
@@ -36,16 +43,17 @@ def is_near_limit(limits: Limits, payload: Payload) -> bool:
     return bool(limits.images) and any(message.has_media for message in payload.messages)
 
 
-def with_payload(sizes: Sizes, known: Known, limits: Limits, payload: Payload) -> tuple[Sizes, Known, Limits]:
-    """The same request in sizes that include bytes and pictures; unchanged if neither is near its limit."""
+def with_payload(request: MeasuredRequest, payload: Payload) -> MeasuredRequest:
+    """The request in sizes that include bytes and pictures; the same object if neither is near its limit."""
+    sizes, limits = request.sizes, request.limits
     pictures = sum(size.media for size in sizes.messages)
     has_many_pictures = limits.images and pictures > _NEAR_SHARE * limits.images
     if not _is_large(limits, payload) and not has_many_pictures:
-        return sizes, known, limits
+        return request
     window = limits.context or limits.input or _STAND_IN_WINDOW_TOKENS
     per_byte = window / limits.body_bytes if limits.body_bytes else 0.0
     per_picture = window / limits.images if limits.images else 0.0
-    ratio = known.calibration.ratio
+    ratio = request.known.calibration.ratio
     messages = [
         _scale_message(size, message.size_bytes * per_byte, size.media * per_picture, ratio)
         for size, message in zip(sizes.messages, payload.messages, strict=True)
@@ -53,7 +61,7 @@ def with_payload(sizes: Sizes, known: Known, limits: Limits, payload: Payload) -
     other_bytes = payload.body_bytes - sum(message.size_bytes for message in payload.messages)
     environment = int(max(sizes.environment * ratio, other_bytes * per_byte))
     scaled = Sizes(messages=messages, environment=environment)
-    return scaled, _EXACT, replace(limits, context=window)
+    return MeasuredRequest(scaled, _EXACT, replace(limits, context=window))
 
 
 def _is_large(limits: Limits, payload: Payload) -> bool:

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.core.compaction.plan import CompactFirst, DigestFirst, Plan, decide, decide_after
-from gateway.core.compaction.situation import Situation, TokenSizes
+from gateway.core.compaction.situation import Situation
 from gateway.core.history.conversation import Conversation, find_open_group
 from gateway.core.history.head import Head
 from gateway.core.history.pivot import Mark, Pivot, find_eligible_pivots
@@ -15,6 +15,7 @@ from gateway.core.limits.model_limits import Limits
 from gateway.core.limits.thresholds import RequestSize, choose_thresholds
 from gateway.core.policy import Keep, Policy, Pruning, Summary, Trigger
 from gateway.core.sizing.estimate import Calibration, Known, Sizes
+from gateway.core.sizing.payload import MeasuredRequest
 from tests.builders.chat import JSON, bodies, converse, make_batch, make_pivot, read
 from tests.examples import examples
 
@@ -270,9 +271,9 @@ def test_the_reply_is_clamped_to_what_is_left() -> None:
 def test_bytes_and_pictures_leave_the_reply_the_room_that_the_tokens_leave() -> None:
     heavy = situate(11_000, requested=8_000)
     light = situate(2_000, requested=8_000)
-    plain = TokenSizes(light.sizes, light.known, light.limits)
+    plain = MeasuredRequest(light.sizes, light.known, light.limits)
     assert planned(heavy).output is not None
-    assert planned(replace(heavy, token_sizes=plain)).output is None
+    assert planned(replace(heavy, in_tokens=plain)).output is None
 
 
 # After a response

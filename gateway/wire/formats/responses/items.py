@@ -7,7 +7,7 @@ types are kept as they are.
 from typing import Any, Final
 
 from gateway.core.errors import Unreadable
-from gateway.core.history.message import Role
+from gateway.core.history.message import Call, Role
 from gateway.wire.body import JSON_ERRORS, parse_value
 
 Item = dict[str, Any]
@@ -58,8 +58,8 @@ def role_of(item: Item) -> Role:
     return "assistant" if kind in _MODELS or kind.endswith(("_call", "_call_output")) else "other"
 
 
-def find_call(item: Item) -> tuple[str, str] | None:
-    """Id and tool of a call that the client must answer. Calls that the upstream answers have no call id."""
+def find_call(item: Item) -> Call | None:
+    """The call, if the client must answer it. Calls that the upstream answers have no call id."""
     kind = kind_of(item)
     name = item.get("name")
     if kind == "mcp_approval_request":
@@ -69,7 +69,7 @@ def find_call(item: Item) -> tuple[str, str] | None:
     else:
         return None
     tool = name if isinstance(name, str) else kind.removesuffix("_call")
-    return (identity, tool) if isinstance(identity, str) else None
+    return Call(identity, tool) if isinstance(identity, str) else None
 
 
 def find_answered(item: Item) -> str | None:

@@ -6,7 +6,7 @@ Decides nothing. An item is never rendered again from its facts.
 from dataclasses import replace
 from typing import Final
 
-from gateway.core.history.message import Call, Message, fingerprint_fields
+from gateway.core.history.message import Message, fingerprint_fields
 from gateway.wire.body import split_fields_or_text
 from gateway.wire.canonical import (
     EMPTY,
@@ -60,7 +60,7 @@ def parse_message(raw: bytes, key: bytes) -> Message:
         key=key,
         fingerprint=fingerprint_fields(fields),
         size_bytes=len(raw),
-        calls=(Call(*call),) if call is not None else (),
+        calls=(call,) if call is not None else (),
         results=(answered,) if answered is not None else (),
         has_media=bool(content.others or output.others) or kind_of(item) in _IMAGES,
         is_opaque=is_opaque(item),
