@@ -15,6 +15,8 @@ from gateway.app import start_gateway
 from gateway.settings import Settings, SettingsError, load_settings, render_summary
 from gateway.store import StoreError, open_store
 
+_DESCRIPTION = "A proxy for LLM APIs that compacts conversations before their context window is full."
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The exit status: 0 for success, 1 if the gateway cannot serve, 2 for wrong usage or settings."""
@@ -50,19 +52,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="gateway", description=__doc__)
+    parser = argparse.ArgumentParser(prog="gateway", description=_DESCRIPTION)
     parser.add_argument("--version", action="version", version=__version__)
     commands = parser.add_subparsers(dest="command", required=True)
     serve = commands.add_parser("serve", help="run the gateway")
     serve.add_argument("--config", metavar="FILE", help="settings file (YAML); optional")
-    serve.add_argument("--upstream", metavar="URL", help="base URL of the model API; replaces all upstreams")
-    serve.add_argument("--host", metavar="HOST", help="address to listen on")
-    serve.add_argument("--port", metavar="N", type=int, help="port to listen on")
+    serve.add_argument(
+        "--upstream", metavar="URL", help="base URL of the model API; replaces the upstreams of the file"
+    )
+    serve.add_argument("--host", metavar="HOST", help="address to listen on; default: 127.0.0.1")
+    serve.add_argument("--port", metavar="N", type=int, help="port to listen on; default: 8080")
     serve.add_argument(
         "--workers", metavar="N", type=int, default=1, help="number of processes; this version supports 1"
     )
     check = commands.add_parser("check", help="check a settings file and print a summary")
-    check.add_argument("file", metavar="FILE")
+    check.add_argument("file", metavar="FILE", help="settings file (YAML)")
     return parser.parse_args(arguments)
 
 

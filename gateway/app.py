@@ -1,6 +1,6 @@
 """A running gateway: opens its parts in order, answers the data port, and closes everything in reverse.
 
-The data port answers `/healthz` and `/readyz` here; every other request is the proxy's.
+The data port answers `/healthz` and `/readyz` here; every other request goes to the proxy.
 """
 
 import asyncio

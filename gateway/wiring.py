@@ -60,7 +60,7 @@ _ORIGINALS_NAME = "originals"
 
 @dataclass(frozen=True, kw_only=True)
 class Foundation:
-    """What is kept, and what is reported. Every other package is built on it."""
+    """Stores, state and reporting, which all other packages use."""
 
     store: Store
     originals_store: Store

@@ -1,7 +1,7 @@
 """The admin API: metrics, events, conversations and their history.
 
-Only `originals/DIGEST` shows the text of a conversation; all other pages show ids, names and numbers. Who may
-ask is decided in `admin/server.py`.
+Only `originals/DIGEST` shows the text of a conversation; all other pages show ids, names and numbers.
+`admin/server.py` checks who may see them.
 """
 
 from datetime import UTC, datetime
@@ -28,7 +28,7 @@ _PRIVATE: Final = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosni
 
 
 class PageSources(msgspec.Struct, frozen=True, kw_only=True):
-    """Where the pages find what they show; `manual` carries out the one order that there is."""
+    """Where the pages find what they show; `manual` makes the compactions that operators ask for."""
 
     metrics: Metrics
     events: EventStream
@@ -73,13 +73,13 @@ class AdminPages:
             return _respond_unknown()
         head = record.head
         turn = self._registry.find_turn(head.conversation)
-        lines = turn.thresholds if turn is not None else None
+        known = turn.thresholds if turn is not None else None
         more = {
             "messages": head.length,
             "growth_tokens": int(head.growth_tokens),
             "prune_batches": len(head.batches),
             "body_in_memory": turn is not None,
-            "lines": {"window": lines.window, "soft": lines.soft, "hard": lines.hard} if lines else None,
+            "lines": {"window": known.window, "soft": known.soft, "hard": known.hard} if known else None,
         }
         return web.json_response({**self._describe(record), **more})
 
@@ -98,7 +98,7 @@ class AdminPages:
         if turn is None:
             manual.schedule(record.head, instructions)
         elif not manual.compact(turn, instructions):
-            return web.json_response({"error": "a compaction by hand is under way"}, status=409)
+            return web.json_response({"error": "a manual compaction is already in progress"}, status=409)
         begins = "now" if turn is not None else "at the next request"
         return web.json_response({"id": record.head.conversation, "begins": begins}, status=202)
 

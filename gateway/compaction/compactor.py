@@ -1,6 +1,6 @@
-"""Records answers and compacts in the background.
+"""Records responses and compacts in the background.
 
-All state that follows from an answer or a compaction is written in this package. Background tasks belong to
+All state that follows from a response or a compaction is written in this package. Background tasks belong to
 the app: a client that disconnects neither stops nor loses a summary.
 """
 
@@ -66,10 +66,10 @@ class Compactor:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    # Answers
+    # Responses
 
     def record_response(self, turn: Turn, plan: Plan, usage: Usage | None) -> Head:
-        """Records a complete answer; prepares a compaction in the background if the window is filling."""
+        """Records a complete response; prepares a compaction in the background if the window is filling."""
         head = _make_head(turn, plan, usage)
         is_worth_saving = self._save_head(turn, head)
         if plan.new_batch is not None:
@@ -98,7 +98,7 @@ class Compactor:
         return is_worth_saving
 
     async def _learn(self, turn: Turn, plan: Plan, usage: Usage) -> None:
-        """Calibrates by an answer, then decides whether to compact."""
+        """Calibrates by a response, then decides whether to compact."""
         truncated = await self._learner.learn_from_response(turn, plan, usage)
         if truncated is not None:
             # The usage counts only a part of the prompt, so the head is saved without it.

@@ -1,4 +1,4 @@
-"""Which conversation is this? Turns bodies into conversations, and reads no message twice.
+"""Finds the conversation that a body belongs to, and reads no message twice.
 
 Keeps the newest body of each branch with the facts of its messages, bounded in bytes. Decides nothing: a body
 that is not recognized is split and read as a whole.
@@ -39,7 +39,7 @@ class Received(msgspec.Struct, frozen=True):
     format: WireFormat
     body: RequestBody
     conversation: Conversation
-    # What the facts of its messages take in memory.
+    # Memory that the facts of its messages take.
     facts_bytes: int
 
     def raw(self, position: int) -> bytes:
@@ -95,7 +95,7 @@ class Recognizer:
         before, anchor = match.kept
         received = _read_rest(before, match.shared, data)
         if not _continues(received.conversation.chain, before.conversation.chain):
-            # Another branch: both are kept. (Clients move cache marks about; that alone is not a branch.)
+            # This is another branch, so both are kept. Clients move cache marks, which alone makes no branch.
             self._keep(received)
         elif _find_anchor(received) == anchor:
             self._put(match.number, _Kept(received, anchor))
@@ -158,7 +158,7 @@ class Recognizer:
 
 
 def _continues(chain: SharedList[bytes], earlier: SharedList[bytes]) -> bool:
-    """Whether it begins with everything said before, however that is written now."""
+    """Whether a chain begins with an earlier one. The bytes of the messages may differ."""
     if chain.continues(earlier):
         return True
     return len(chain) >= len(earlier) and chain[len(earlier) - 1] == earlier[-1]

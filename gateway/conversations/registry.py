@@ -1,6 +1,6 @@
 """The conversations seen since the start, for operators.
 
-Bounded, and in memory only: the newest turns hold callers' keys, as every request under way does.
+Bounded, and in memory only: the newest turns hold callers' keys, as open requests do.
 """
 
 import time
@@ -24,7 +24,7 @@ class ConversationRecord(msgspec.Struct, frozen=True):
 
     # The tenant's name as operators see it.
     tenant: str
-    # The client's name of its session.
+    # The client's name for its session.
     session: str | None
     purpose: Purpose
     model: str
@@ -44,12 +44,12 @@ class Registry:
     def __init__(self, bodies_bytes: int, max_bodies: int, clock: Callable[[], float] = time.time) -> None:
         """The bounds are those of turns kept whole; most of their bodies are also kept by the recognizer."""
         self._newest: Lru[str, _Newest] = Lru(bodies_bytes, max_bodies)
-        # Of conversations whose turn had to make room.
+        # Records of conversations whose turn had to make room.
         self._records: Lru[str, ConversationRecord] = Lru(_RECORDS_BYTES)
         self._clock = clock
 
     def record(self, turn: Turn, head: Head) -> None:
-        """After a response. The record that operators see is made when they look, for this is a hot path."""
+        """Called after each response. The record for operators is made only when they look."""
         newest = _Newest(turn, head, self._clock())
         for gone in self._newest.put(turn.conversation_id, newest, turn.weight_bytes):
             self._records.put(gone.turn.conversation_id, _make_record(gone), _RECORD_WEIGHT_BYTES)
@@ -66,7 +66,7 @@ class Registry:
         return _make_record(newest) if newest is not None else self._records.peek(conversation_id)
 
     def find_turn(self, conversation_id: str) -> Turn | None:
-        """None where the body is too large to keep, or had to make room for others."""
+        """None if the body is too large to keep, or had to make room for others."""
         newest = self._newest.peek(conversation_id)
         return newest.turn if newest is not None else None
 

@@ -1,7 +1,7 @@
 """Earlier responses and single items that a request may name instead of repeating them.
 
-Kept by tenant and upstream, for what one upstream keeps another does not know. In memory only, bounded in
-bytes, the least used first out. A request that names what is not kept here passes as it came.
+Kept by tenant and upstream, because an upstream does not know what another one stores. In memory only, and
+bounded in bytes: the least recently used leave first. A request that names something else passes as it came.
 """
 
 from collections.abc import Callable
@@ -15,13 +15,13 @@ from gateway.lru import Lru
 from gateway.wire.sse import SseEvent
 from gateway.wire.wire_format import StoredHistory, StoredResponse
 
-# Of one response, and of one item, beside their bytes.
+# What a response or an item takes in memory beside its bytes.
 _WEIGHT_BYTES: Final = 300
 # Clients that repeat everything bring large bodies, and seldom name one. They must not push out what is named
 # one by one, so a third of the bytes is for them, a third for the others, and a third for single items.
 _LARGE_BYTES: Final = 1 << 17
 _PARTS: Final = 3
-# A longer chain of names has gone round in a circle.
+# A longer chain of names is a circle.
 _MAX_RESPONSES: Final = 10_000
 
 
@@ -55,9 +55,9 @@ class StoredResponses:
     def write_out(
         self, received: Received, history: StoredHistory, upstream: str
     ) -> tuple[Received, Callable[[SseEvent], None] | None]:
-        """A request with its names written out, or as it came where one of them is unknown.
+        """The request with its names replaced by what they name, or as it came if one is unknown.
 
-        With it the function to tell each event of the response, where a later request may name that one.
+        Also returns the function to call with each event of the response, if a later request may name it.
         """
         named = _Named(self, received.tenant, upstream, history)
         link = _Link(None, received.body.data)

@@ -1,4 +1,4 @@
-"""One request on its way, with everything that was found out about it."""
+"""One request, with everything that was found out about it."""
 
 import dataclasses
 from collections.abc import Callable
@@ -21,7 +21,7 @@ from gateway.wire.sse import SseEvent
 
 OnEvent = Callable[[SseEvent], None]
 
-# Of the soft threshold: from here on something may be decided within a few turns.
+# From this share of the soft threshold on, something may be decided within a few turns.
 _NEAR = 0.25
 
 
@@ -37,22 +37,22 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
     received: Received
     policy: Policy
     limits: Limits
-    # Those of this request, without its floor; None where no limit is known.
+    # Those of this request, without its floor; None if no limit is known.
     thresholds: Thresholds | None
     # Fingerprint of everything outside the messages that a prompt's size depends on.
     scope: str
-    # The nearest known head; its usage counts for this request only where it is also the `own_head`.
+    # The nearest known head; its usage counts for this request only if it is also the `own_head`.
     head: Head | None
     # The branch that this request belongs to, and the one that this branch left.
     conversation_id: str
     parent_id: str | None
     # What the request is for, as far as its words and headers tell.
     purpose: Purpose = "main"
-    # The client's name of its session; a label, never a key.
+    # The client's name for its session; a label, never a key.
     session: str | None = None
-    # The instructions of the `/compact` that is its last message; None where that is no command.
+    # The instructions of a `/compact` in its last message; None if that is not a command.
     command: str | None = None
-    # Told each event of the response, where a later request may name that response.
+    # Called with each event of the response, if a later request may name that response.
     on_event: OnEvent | None = None
 
     @property
@@ -70,7 +70,7 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def meter(self) -> Meter:
-        """Who counts this request's tokens, and how the gateway counts them."""
+        """The model that counts this request's tokens, and the estimator that the gateway counts with."""
         return Meter(self.upstream.name, self.model, self.policy.estimator)
 
     @property
@@ -80,7 +80,7 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def own_head(self) -> Head | None:
-        """The head, if its usage counts for this request: it has the same scope and upstream told a usage."""
+        """The head, if its usage counts for this request: the same scope, and upstream reported usage."""
         head = self.head
         return head if head is not None and head.scope == self.scope and head.prompt_tokens else None
 

@@ -145,12 +145,12 @@ class Pruning:
 
     protect_tokens: Annotated[Count, Doc("Newest tokens of tool results that are never pruned.")] = 40_000
     protect_ratio: Annotated[
-        Ratio, Doc("Most that protect_tokens protects, as a part of the hard threshold; 1: no such limit.")
+        Ratio, Doc("Upper limit of protect_tokens, as a part of the hard threshold; 1: no such limit.")
     ] = 0.3
     minimum_tokens: Annotated[Count, Doc("Fewest tokens that a pruning must save.")] = 20_000
     minimum_ratio: Annotated[
         Ratio,
-        Doc("The same as a part of the hard threshold, where that is less; 1: no such limit."),
+        Doc("Upper limit of minimum_tokens, as a part of the hard threshold; 1: no such limit."),
     ] = 0.1
     protects: Annotated[Protects, Doc("What protect_tokens counts: results or everything.")] = "results"
     overshoot: Annotated[bool, Doc("Also protect the message that exceeds protect_tokens.")] = False
@@ -181,11 +181,11 @@ class Pruning:
     ] = None
     eager: Annotated[
         bool,
-        Doc("Prune whenever it saves enough; false: above the soft threshold, and if it suffices."),
+        Doc("Prune whenever it saves enough; false: only above the soft threshold, and if that suffices."),
     ] = False
     partial: Annotated[
         bool,
-        Doc("Above the soft threshold, also prune where that does not suffice."),
+        Doc("Above the soft threshold, prune even if that does not suffice."),
     ] = False
 
 
@@ -209,9 +209,7 @@ class Summary:
         str | None, Doc("Upstream that is asked for the summary; null: the conversation's.")
     ] = None
     max_tokens: Annotated[PositiveCount, Doc("Longest summary, in tokens.")] = 4_096
-    max_ratio: Annotated[
-        PositiveRatio, Doc("Longest summary as a part of the window, where that is less.")
-    ] = 0.1
+    max_ratio: Annotated[PositiveRatio, Doc("Upper limit of max_tokens, as a part of the window.")] = 0.1
     # 003: 2,000.
     message_chars: Annotated[
         PositiveCount | None,

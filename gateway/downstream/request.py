@@ -68,7 +68,7 @@ class Request:
         """True if what follows on the connection may be in another protocol.
 
         Java's client offers h2c with each request, and goes on in HTTP/1.1 when the offer is not accepted.
-        Only what a client sends behind its offer in the same TCP segment is lost (aiohttp 3.14).
+        Only what a client sends right after its offer, in the same TCP segment, is lost (aiohttp 3.14).
         """
         upgrade = self.head.headers.get(hdrs.UPGRADE, "").lower()
         if not upgrade or self.length:

@@ -1,4 +1,4 @@
-"""The data port: accepts connections, tracks the requests under way, and drains them before it closes.
+"""The data port: accepts connections, tracks open requests, and drains them before it closes.
 
 aiohttp's server reads the requests, one after the other on each connection, and cancels the handler when the
 client hangs up.
@@ -23,15 +23,15 @@ from gateway.wire.formats.registry import render_error
 log = logging.getLogger("gateway.head_parser")
 
 _BACKLOG: Final = 1_024
-# Longer than any proxy in front keeps one.
+# Unused connections are kept for longer than by any proxy in front of the gateway.
 _IDLE_SECONDS: Final = 3_630.0
 # How long the sender of a chunked body may pause.
 _CHUNK_SECONDS: Final = 60.0
-# For what is still open after draining has had its time.
+# Requests that are still open after draining get this long to end.
 _CLOSE_SECONDS: Final = 0.1
-# For requests whose heads have just been read to reach their handlers.
+# Requests whose heads have just been read get this long to reach their handlers.
 _SETTLE_SECONDS: Final = 0.01
-# What the body of a request may hold before its sender has to wait.
+# When this much of a body is unread, its sender has to wait.
 _READ_BYTES: Final = 1 << 18
 # Headers of agents carry turn metadata and cookies; 8,190 bytes (the library's default) is not enough.
 _HEADER_BYTES: Final = 1 << 16
@@ -64,7 +64,7 @@ class _Connection(web.RequestHandler):
         if status != 400:
             log.error("request failed inside the gateway", exc_info=exc)
             return _CLOSED
-        # The text of the error quotes the line that could not be read: keys are in those.
+        # The error's text is not logged: it quotes the line that could not be read, which may hold a key.
         log.info("%s on a connection", type(exc).__name__)
         if self.transport is not None and not self.transport.is_closing():
             body = render_error("", _NOT_HTTP)
@@ -79,13 +79,13 @@ class Server:
     def __init__(
         self, handler: Handler, idle_seconds: float = _IDLE_SECONDS, chunk_seconds: float = _CHUNK_SECONDS
     ) -> None:
-        """idle_seconds: an unused connection is closed after them."""
+        """idle_seconds: how long an unused connection stays open."""
         self._handler = handler
         self._idle_seconds = idle_seconds
         self._chunk_seconds = chunk_seconds
         self._connections = web.Server(self._serve, handler_cancellation=True)
         self._listener: asyncio.Server | None = None
-        # The requests under way, each with the task of its handler.
+        # The open requests, each with the task of its handler.
         self._open: dict[Request, asyncio.Task[None]] = {}
         self._is_idle = asyncio.Event()
         self._is_idle.set()
@@ -108,7 +108,7 @@ class Server:
         )
 
     async def drain(self, seconds: float) -> None:
-        """Waits until no request is under way, at most for `seconds`.
+        """Waits until no request is open, at most for `seconds`.
 
         Each connection closes behind its response.
         """

@@ -43,7 +43,7 @@ class Plugin:
     async def tell(self, after: SessionStart) -> None:
         await self._call(self._plugged.session_start, after)
 
-    async def _call(self, function: Callable[[Any], Any], value: PreCompact | SessionStart) -> Any:  # noqa: ANN401
+    async def _call(self, function: Callable[[Any], Any], value: PreCompact | SessionStart) -> Any:  # noqa: ANN401 - a plugin may return anything
         """In a thread, because a plain function may block."""
         try:
             async with asyncio.timeout(self._timeout_seconds):

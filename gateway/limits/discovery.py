@@ -71,7 +71,7 @@ class Discovery:
         return bool(self._tasks)
 
     async def close(self) -> None:
-        """Cancels requests that are under way."""
+        """Cancels open requests."""
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

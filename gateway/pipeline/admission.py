@@ -1,4 +1,4 @@
-"""Who sends a request, and where does it go? What its head says, before its body is read.
+"""Finds tenant, upstream and wire format of a request by its head, before its body is read.
 
 Agents send the same headers again and again, so the route of each distinct head is kept.
 """
@@ -21,7 +21,7 @@ from gateway.upstream.target import Upstreams, make_target, make_url
 from gateway.wire.formats.registry import find_counted_format, find_format
 from gateway.wire.wire_format import WireFormat
 
-# Routes hold callers' keys, as every request under way does: they stay in memory, and few are kept.
+# Routes hold callers' keys, as open requests do. So they stay in memory, and only a few are kept.
 _ROUTES_BYTES: Final = 1 << 20
 _ROUTE_WEIGHT_BYTES: Final = 6_000
 
@@ -35,9 +35,9 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
     head: UpstreamHead
     # The headers as received.
     raw_headers: RawHeaders
-    # The format of the body, as the path promises; None where the request is only relayed.
+    # The format of the body, by the path; None if the request is only relayed.
     format: WireFormat | None
-    # The client's name of its session; a label, never a key.
+    # The client's name for its session; a label, never a key.
     session: str | None
     # Whether the headers name a sub-agent.
     is_agent: bool
@@ -47,7 +47,7 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
     is_count: bool
 
     def with_body(self, body: OutgoingBody, length: int | None = None) -> UpstreamCall:
-        """length: of a body that is streamed, where the client told it."""
+        """length: of a streamed body, if the client sent it."""
         head = self.head
         if length is not None and not isinstance(body, bytes):
             head = head.with_header(hdrs.CONTENT_LENGTH, str(length))

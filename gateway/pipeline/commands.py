@@ -16,9 +16,9 @@ from gateway.settings import Settings
 from gateway.wire.canonical import without_ephemeral_blocks
 from gateway.wire.wire_format import LocalResponse
 
-# Of the chain: a request that is sent again gets a response of the same id.
+# The id is taken from the chain, so a request that is sent again gets the same response id.
 _ID_DIGITS: Final = 24
-# Stands in every message that holds a "/compact", however a client writes it as JSON.
+# Every message with a "/compact" contains these bytes, however a client writes it as JSON.
 _TRACE: Final = b"compact"
 
 
@@ -45,10 +45,10 @@ class Commands:
 
 
 def find_command(received: Received) -> str | None:
-    """The instructions of a `/compact` that is the last message; None where that is no command.
+    """The instructions of a `/compact` in the last message; None if that is not a command.
 
-    There are no commands where upstream keeps the conversation: it would not know of our response, and refuse
-    every later request that names it.
+    If the upstream stores the conversation there are no commands: it would not know our response, and would
+    refuse every later request that names it.
     """
     messages, envelope = received.conversation.messages, received.body.envelope
     if envelope.is_partial or envelope.is_kept or not (messages and may_be_command(messages[-1])):

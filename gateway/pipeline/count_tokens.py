@@ -23,7 +23,7 @@ class CountTokens:
         self._relay = relay
 
     async def run(self, route: Route, body: ReceivedBody, client: Responder) -> None:
-        """Relays what would be sent; the request as it came where that is the same, or cannot be read."""
+        """Relays the request as it would be sent, or as it came if it cannot be read."""
         call = route.with_body(body.raw)
         turn = await self._turns.build_for_count(route, body)
         if turn is not None:

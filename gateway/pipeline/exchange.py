@@ -1,4 +1,4 @@
-"""The values of one exchange with an upstream: what is asked for, and what came of it."""
+"""The values of one exchange with an upstream: the call, and how it ended."""
 
 from collections.abc import Callable
 
@@ -11,10 +11,10 @@ from gateway.wire.sse import SseEvent
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """What the upstream answered, as far as the response came."""
+    """The response, as far as it came."""
 
     status: int
-    # What the response said: its usage, among other things.
+    # Its usage and other facts.
     reading: Reading
 
 

@@ -1,4 +1,4 @@
-"""Sends a turn again that upstream called too large: smaller, then smallest, then not again.
+"""Retries a turn that upstream refused as too large, at most twice, each time smaller.
 
 Learns from the refusal, compacts and tries once more; then once with a digest; then the client gets the
 upstream's own error, unchanged (docs/design.md, Overflow errors).

@@ -1,4 +1,4 @@
-"""Plans one request, and keeps the client waiting for the compactions that it cannot do without."""
+"""Plans one request, and first makes the compactions that it needs while the client waits."""
 
 import asyncio
 import time
@@ -25,7 +25,7 @@ _MAX_DIGESTS: Final = 1
 
 
 class WaitBudget:
-    """What one request may spend on summaries, however often it is planned: calls, and seconds."""
+    """How many calls and seconds one request may spend on summaries, over all its plans."""
 
     def __init__(self, summary: Summary, clock: Callable[[], float] = time.monotonic) -> None:
         self.calls_left = summary.max_calls
@@ -76,17 +76,17 @@ class PlanningStep:
         self._tasks = tasks
 
     async def plan(self, turn: Turn, budget: WaitBudget, client: Responder) -> Plan:
-        """At once far below the thresholds; near them by measured sizes."""
+        """Plans at once if the request is far below its thresholds, otherwise by measured sizes."""
         if turn.head is not None and turn.head.key in self._tasks.waiting:
             self._manual.resume(turn)
         plan = await self._planner.plan_unmeasured(turn)
         return plan if plan is not None else await self.plan_measured(turn, budget, client)
 
     async def plan_measured(self, turn: Turn, budget: WaitBudget, client: Responder) -> Plan:
-        """After the compactions that the request cannot do without.
+        """Plans after the compactions that the request needs.
 
-        Waits for summaries as long as the budget lasts, then for a digest. A compaction that took too long
-        goes on, and is ready for the next request.
+        Waits for summaries as long as the budget lasts, then for a digest. A compaction that takes longer
+        continues, and is ready for the next request.
         """
         digests_left = _MAX_DIGESTS
         headers = self._make_headers(turn)

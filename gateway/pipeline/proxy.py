@@ -1,4 +1,4 @@
-"""The way of one request: admission, turn, plan, sending, and another try where it was too large.
+"""The path of one request: admission, turn, plan, sending, and a retry if it was too large.
 
 Awaits only what the client is waiting for. Decides nothing.
 """
@@ -39,7 +39,7 @@ class Proxy:
     relay: Relay
 
     async def respond(self, request: Request) -> Response | None:
-        """Every request of the data port ends here. Raises only ConnectionError, where the client hung up."""
+        """Responds to any request of the data port. Raises only ConnectionError, if the client hung up."""
         client = Responder(request, self.settings.keepalive)
         try:
             await self._serve(request, client)
@@ -83,7 +83,7 @@ class Proxy:
             await self.overflow_retry.run(turn, plan, refusal, budget, client)
 
     async def _forward(self, call: UpstreamCall, client: Responder) -> None:
-        """Relays a request that is not understood, or not meant to be, as it came."""
+        """Relays a request as it came: one that the gateway does not understand, or is told to bypass."""
         await self.relay.forward(Exchange(call=call), client)
 
 

@@ -16,12 +16,12 @@ from gateway.wire.wire_format import WireFormat
 
 _WEIGHT_BYTES = 300
 
-# Of a shortened message, or of a pivot.
+# Identifies a shortened message, or the messages of a pivot.
 RenderedKey = tuple[bytes, int | None, str] | tuple[str, float, str]
 
 
 class Rewritten(NamedTuple):
-    """A body as its plan wants it. An unchanged one is sent upstream as it was received."""
+    """A body after its plan was applied. An unchanged one is sent upstream as it was received."""
 
     data: bytes
     is_changed: bool
@@ -37,7 +37,7 @@ class Rewriter:
         return Rewritten(apply_edits(data, edits), True) if edits else Rewritten(data, False)
 
     def rewrite_with_usage(self, turn: Turn, plan: Plan) -> bytes:
-        """The same, asking for usage in the stream."""
+        """The same with a request for usage in the stream."""
         body = turn.received.body
         return apply_edits(body.data, [*self._make_edits(turn, plan), make_usage_edit(body)])
 

@@ -1,6 +1,6 @@
-"""Sends a turn as its plan wants it, and hands over what its response said.
+"""Sends a turn by its plan, and records what the response reported.
 
-The body is rewritten, usage is asked for, and headers of the response tell what was done.
+The body is rewritten, usage is requested, and headers of the response show what was done.
 """
 
 from functools import partial
@@ -94,10 +94,7 @@ class Sender:
         return len(self._rewriter.rewrite(turn, plan).data)
 
     def _record_outcome(self, turn: Turn, plan: Plan, outcome: Outcome) -> None:
-        """After the response, also where the client hung up: records it, and learns from its usage.
-
-        A plain call: nothing here makes anyone wait.
-        """
+        """Records the response and learns from its usage, also if the client hung up. Never waits."""
         reading = outcome.reading
         usage = reading.usage
         is_usable = usage is not None or reading.is_complete
@@ -107,7 +104,7 @@ class Sender:
             self._learner.learn_from_full_window(turn, usage)
 
     def _must_ask_for_usage(self, turn: Turn) -> bool:
-        """In streams whose client did not, unless this model is known to refuse it."""
+        """True for a stream whose client did not ask, unless this model is known to refuse the option."""
         envelope = turn.received.body.envelope
         if not envelope.is_streaming or envelope.wants_usage or not turn.upstream.include_usage:
             return False

@@ -1,4 +1,4 @@
-"""Makes a turn of a request: recognizes its conversation, finds its head, and chooses its branch."""
+"""Builds the turn of a request: recognizes its conversation, finds its head, and chooses its branch."""
 
 import hashlib
 import math
@@ -28,7 +28,7 @@ from gateway.state.state import State
 from gateway.tenants import Policies
 
 _ID_DIGITS: Final = 16
-# When to prepare a compaction need not be known more exactly than this much growth per turn.
+# Growth per turn is rounded up to this step: it only decides when to prepare a compaction.
 _GROWTH_STEP_TOKENS: Final = 64
 # A few thousand entries each.
 _THRESHOLDS_BYTES: Final = 1 << 21
@@ -47,7 +47,7 @@ class _Setting(msgspec.Struct, frozen=True):
 
 
 class _Recognized(msgspec.Struct, frozen=True):
-    """What a request says by itself, before its branch is chosen."""
+    """What is known about a request before its branch is chosen."""
 
     received: Received
     # See Turn.
@@ -86,7 +86,7 @@ class TurnBuilder:
         self._settings: Lru[tuple[str | bytes | bool, ...], _Setting] = Lru(_SETTINGS_BYTES)
 
     async def build(self, route: Route, body: ReceivedBody) -> Turn | None:
-        """None for a body that cannot be understood: not of the format, or without a part of its history."""
+        """None if the body is not of the format, or if a part of its history is stored upstream."""
         recognized = await self._recognize(route, body.plain)
         if recognized is None:
             return None
@@ -97,7 +97,7 @@ class TurnBuilder:
         return await self._make_turn(route, body.raw, recognized, branch)
 
     async def build_for_count(self, route: Route, body: ReceivedBody) -> Turn | None:
-        """The same for a request that only asks for its size. It leaves no trace in its conversation."""
+        """The same for a request that only asks for its size. Nothing about its conversation is changed."""
         recognized = await self._recognize(route, body.plain)
         if recognized is None:
             return None
@@ -111,7 +111,7 @@ class TurnBuilder:
         except Unreadable:
             return None
         if received.body.envelope.is_partial:
-            # A part of the history lies upstream.
+            # A part of the history is stored upstream.
             return None
         setting, conversation = self._choose_setting(route, received), received.conversation
         head = self._state.heads.find(conversation, setting.scope)
@@ -136,7 +136,7 @@ class TurnBuilder:
     async def _search_head(
         self, received: Received, scope: str, head: Head | None, placeholder: str
     ) -> Head | None:
-        """Looks where memory has none: in the store, then behind results that the client has cleared."""
+        """Looks for a head in the store, then behind results that the client has cleared."""
         conversation = received.conversation
         head = await self._state.heads.load(received.tenant, conversation, scope) or head
         if head is not None:
@@ -175,7 +175,7 @@ class TurnBuilder:
         )
 
     async def _load_limits(self, route: Route, served: ServedModel) -> Limits:
-        """Every few minutes they are looked up again; it may be time to ask the upstream for its list."""
+        """Every few minutes they are looked up again, and the upstream may be asked for its model list."""
         limits = self._limits.find(served)
         if limits is None:
             self._discovery.notice(served.owner, route.upstream, served.model, route.raw_headers)
@@ -183,7 +183,7 @@ class TurnBuilder:
         return limits
 
     def _choose_setting(self, route: Route, received: Received) -> _Setting:
-        """Kept under everything that it depends on."""
+        """The setting of a request, cached by everything that it depends on."""
         envelope, upstream = received.body.envelope, route.upstream.name
         model, tools, system = envelope.model, envelope.tools, envelope.system
         is_long = route.has_betas and has_long_window(model, route.raw_headers)
@@ -210,7 +210,7 @@ class TurnBuilder:
     def _choose_thresholds(
         self, policy: Policy, limits: Limits, received: Received, growth: float, purpose: Purpose
     ) -> Thresholds | None:
-        """Kept, with the growth rounded up. Policies live as long as the gateway."""
+        """Cached, with the growth rounded up. Policies are never freed, so `id` tells them apart."""
         if not limits.context and not limits.input:
             return None
         envelope, step = received.body.envelope, math.ceil(growth / _GROWTH_STEP_TOKENS)
@@ -233,12 +233,12 @@ class TurnBuilder:
     ) -> _Branch:
         """A request without a known head begins a conversation.
 
-        It gets an id of its own, too, where another request went on from its head first, and as a side call:
-        one with other tools over the same history, or the client's own summary of it.
+        A request also gets an id of its own if another request continued from its head first, and if it is
+        a side call: one with other tools over the same history, or the client's own summary of it.
         """
         chain, tools = received.conversation.chain, received.body.envelope.tools
         if head is None:
-            # By its opening: the same id after a restart, wherever the conversation stands then.
+            # The id is made from the opening, so it is the same after a restart.
             opening = chain[received.conversation.opening_end]
             return _Branch(_make_id(opening, tools), None, purpose, command)
         own = received.conversation.key.hex()
@@ -247,7 +247,7 @@ class TurnBuilder:
             if is_side_call:
                 return _Branch(_make_id(received.conversation.key, tools), None, purpose, command)
             return _Branch(head.conversation, head.parent, purpose, command)
-        # A command is not a step of its conversation: it leaves the place to the next request.
+        # A command does not continue its conversation; the next request may still do so.
         follow = claim_continuation if command is None else find_continuation
         if is_side_call or not _came_first(follow(head, own), received.conversation):
             return _Branch(_make_id(received.conversation.key, tools), head.conversation, purpose, command)
@@ -255,13 +255,13 @@ class TurnBuilder:
 
 
 def _came_first(first: str, conversation: Conversation) -> bool:
-    """Whether a conversation is the one whose request at this place in the chain came first."""
+    """Whether the first request that continued from a head, by its chain, belongs to this conversation."""
     key = bytes.fromhex(first)
     return key == conversation.key or key in conversation.chain
 
 
 def _choose_purpose(received: Received, *, is_agent: bool) -> Purpose:
-    """Looks only at how texts begin. A side call with tools tells its purpose in its newest message."""
+    """Looks only at how texts begin. In a side call with tools only the newest message shows the purpose."""
     body, conversation = received.body, received.conversation
     leading = b""
     if not body.envelope.tools:
@@ -272,7 +272,7 @@ def _choose_purpose(received: Received, *, is_agent: bool) -> Purpose:
 
 
 def _lacks_replies(conversation: Conversation, head: Head | None) -> bool:
-    """Whether the model has answered between the head and this request, and memory knows no head of it."""
+    """Whether the model has replied between the head and this request without a head of that in memory."""
     added = conversation.messages[head.length if head else 0 :]
     return count_replies(added) > (1 if head is not None else 0)
 

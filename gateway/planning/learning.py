@@ -36,7 +36,7 @@ class Learner:
         self._reporter = reporter
 
     def is_worth_counting(self, turn: Turn, plan: Plan, usage: Usage) -> bool:
-        """Is this answer worth counting its request, although no decision needs the count?
+        """Whether to count a request because of its usage, although no decision needs the count.
 
         Far below the thresholds only small requests are counted; they teach as much as large ones.
         """
@@ -51,7 +51,7 @@ class Learner:
         """Calibrates. If upstream silently left out a part of the prompt, returns the turn with the limits
         that this shows.
 
-        Such an answer is an overflow, and its usage says nothing about what was sent. Ollama truncates like
+        Such a response is an overflow, and its usage says nothing about what was sent. Ollama truncates like
         this.
         """
         served = _make_served_model(turn)

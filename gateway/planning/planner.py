@@ -1,4 +1,4 @@
-"""Gathers what a decision needs, and plans a request at once where nothing has to be decided.
+"""Gathers what a decision needs, and plans a request at once if nothing has to be decided.
 
 Far below the thresholds no message is tokenized: no tokenizer makes more tokens than bytes, and upstream
 counted everything up to the last response.
@@ -11,14 +11,14 @@ from typing import Final
 from gateway.conversations.turn import Turn
 from gateway.core.compaction.clamp import choose_output
 from gateway.core.compaction.plan import Plan
-from gateway.core.compaction.situation import Situation, TokenSizes
+from gateway.core.compaction.situation import Situation
 from gateway.core.history.head import Head
 from gateway.core.history.message import Message
 from gateway.core.history.pivot import Batch, Pivot, find_eligible_batches, find_eligible_pivots, is_eligible
 from gateway.core.history.view import View, make_view
 from gateway.core.limits.thresholds import Thresholds
 from gateway.core.sizing.estimate import Calibration, Estimate, Known, upper_bound_tokens
-from gateway.core.sizing.payload import Payload, is_near_limit, with_payload
+from gateway.core.sizing.payload import MeasuredRequest, Payload, is_near_limit, with_payload
 from gateway.planning.message_sizes import Sizer
 from gateway.state.state import State
 
@@ -85,25 +85,24 @@ class Planner:
         named = turn.head.pivot if turn.head is not None else None
         on_chain = await state.pivots.load_on_chain(owner, conversation, turn.conversation_id, named)
         pivots = find_eligible_pivots(conversation, on_chain)
-        known = self._find_known(turn, active, calibration)
-        token_sizes = TokenSizes(sizes, known, turn.limits)
-        sizes, known, limits = with_payload(sizes, known, turn.limits, _payload(turn))
+        in_tokens = MeasuredRequest(sizes, self._find_known(turn, active, calibration), turn.limits)
+        measured = with_payload(in_tokens, _payload(turn))
         return Situation(
             owner=owner,
             conversation=conversation,
-            sizes=sizes,
+            sizes=measured.sizes,
             policy=turn.policy,
-            limits=limits,
+            limits=measured.limits,
             requested=turn.requested_tokens,
             minimum_reply=turn.received.body.envelope.minimum_reply_tokens,
             growth=turn.growth,
-            known=known,
+            known=measured.known,
             sticky=next((pivot for pivot in pivots if active.pivot and pivot.key == active.pivot.key), None),
             pivots=pivots,
             batches=active.batches,
             may_compact=may_compact and turn.policy.auto,
             may_digest=may_digest and turn.policy.auto,
-            token_sizes=token_sizes if limits is not turn.limits else None,
+            in_tokens=in_tokens if measured is not in_tokens else None,
         )
 
     def _find_known(self, turn: Turn, active: Active, calibration: Calibration) -> Known:
@@ -137,7 +136,7 @@ class Planner:
         return Active(pivot, batches, is_complete)
 
     def is_past_soft(self, turn: Turn, total_tokens: int) -> bool:
-        """Is it time to prepare a compaction? Never for a client that is just compacting on its own."""
+        """Whether it is time to prepare a compaction. Never while the client compacts its history itself."""
         return (
             turn.thresholds is not None and turn.purpose != "summary" and total_tokens > turn.thresholds.soft
         )

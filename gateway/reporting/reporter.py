@@ -29,6 +29,7 @@ from gateway.reporting.originals import OriginalsArchive
 
 _compactor: Final = logging.getLogger("gateway.compactor")
 _recovery: Final = logging.getLogger("gateway.recovery")
+# Dashboards and scripts know this text from metrics, events and the compaction log.
 NOTHING_TO_COMPACT: Final = "nothing to fold"
 # Clients choose the name of a model; this much of it is logged.
 _MODEL_CHARS: Final = 128
@@ -108,7 +109,7 @@ class Reporter:
 
     def note_refusal(self, turn: Turn, plan: Plan, overflow: Overflow, *, is_retried: bool) -> None:
         """Upstream said that the request is too large. The text of its error may quote the conversation, so
-        only numbers are told.
+        only its numbers are reported.
         """
         self._metrics.count_refusal(overflow.kind, is_retried=is_retried)
         _recovery.warning(

@@ -69,7 +69,7 @@ def _with_entry(values: object, location: tuple[str, ...], value: object) -> dic
 
 def parse_scalar(text: str) -> object:
     """The value of an unquoted text in YAML: a number, a boolean, None, or the text itself."""
-    tag = yaml.SafeLoader("").resolve(ScalarNode, text, (True, False))  # type: ignore[no-untyped-call]
+    tag = yaml.SafeLoader("").resolve(ScalarNode, text, (True, False))  # type: ignore[no-untyped-call]  # untyped in PyYAML's stubs
     try:
         return _typed(ScalarNode(tag, text)) if tag in _TYPED_SCALARS else text
     except ValueError:
@@ -106,7 +106,7 @@ class _Loader(yaml.SafeLoader):
 
     def compose_node(self, parent: Node | None, index: int) -> Node | None:
         if self.check_event(yaml.AliasEvent):
-            event = self.peek_event()  # type: ignore[no-untyped-call]
+            event = self.peek_event()  # type: ignore[no-untyped-call]  # likewise
             raise yaml.MarkedYAMLError(problem="aliases are not supported", problem_mark=event.start_mark)
         return super().compose_node(parent, index)
 

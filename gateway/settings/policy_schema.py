@@ -104,7 +104,10 @@ def _make_preset_keys() -> Keys:
     switches = {name: keys.pop(name) for name in ("auto", "prune")}
     section = create_model("CompactionSection", __base__=Section, **switches)
     return {
-        "compaction": (section, Field(default_factory=section, description="What is done at all.")),
+        "compaction": (
+            section,
+            Field(default_factory=section, description="What may be done without being asked."),
+        ),
         **keys,
     }
 

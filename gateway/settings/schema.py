@@ -188,7 +188,9 @@ class UpstreamSection(Section):
         default=None, description="Most images that it accepts in one request; null: unknown."
     )
     connect_seconds: PositiveFloat = Field(default=10, description="Longest wait for a connection.")
-    idle_seconds: PositiveFloat = Field(default=600, description="Longest silence of the upstream.")
+    idle_seconds: PositiveFloat = Field(
+        default=600, description="Longest silence of the upstream until a request fails."
+    )
 
 
 class ModelRule(Section):
@@ -227,12 +229,12 @@ class ModelRule(Section):
 
 
 class TenantSection(Section):
-    name: NonEmpty = Field(description="Owns its state; appears in logs and metrics.")
+    name: NonEmpty = Field(description="State is kept under it; shown in events, hooks and the admin API.")
     keys: list[Secret] = Field(min_length=1, description="The credentials that its callers send.")
     upstream: NonEmpty | None = Field(
         default=None, description="Its upstream; null: the first that supports the wire format."
     )
-    policy: NonEmpty = Field(default="default", description="Its policy.")
+    policy: NonEmpty = Field(default="default", description="Its policy, by name.")
 
 
 class FileSettings(Section):
@@ -242,7 +244,7 @@ class FileSettings(Section):
     admin: Admin = Field(default_factory=Admin, description="The admin port, for operators.")
     store: Annotated[str, AfterValidator(_check_store)] = Field(
         default="disk:.gateway",
-        description="Where state is kept: disk:PATH, redis://HOST:PORT/DB or memory:.",
+        description="Where state is kept: disk:PATH or memory:; redis://HOST:PORT/DB is not supported yet.",
     )
     hooks: HookTargets = Field(
         default_factory=HookTargets, description="Webhooks called before and after compactions."
@@ -256,7 +258,7 @@ class FileSettings(Section):
         default=30, description="Time for open requests to finish at shutdown."
     )
     keepalive: Keepalive = Field(
-        default_factory=Keepalive, description="Keep-alives in streams that wait for a compaction."
+        default_factory=Keepalive, description="Keep-alives to clients that wait for a compaction."
     )
     cache: Cache = Field(default_factory=Cache, description="Caches in memory.")
     upstreams: dict[NonEmpty, UpstreamSection] = Field(

@@ -98,7 +98,7 @@ class Pivots:
             return head
         return _with_pivot(head, made)
 
-    # ResultHashesRecord
+    # Result hashes
 
     async def load_result_hashes(self, owner: str, keys: Sequence[str]) -> ResultHashesRecord | None:
         """Those of the first key that has any."""

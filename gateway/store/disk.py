@@ -26,8 +26,6 @@ _Result = TypeVar("_Result")
 _MAX_QUEUED_BYTES = 64 << 20
 # A head that a crash loses costs one estimate. In half a second, rewrites of the same head become one write.
 _LINGER_SECONDS = 0.5
-
-
 # Transactions are short. A write that waits longer for another process meets a stuck one.
 _LOCK_SECONDS = 10.0
 

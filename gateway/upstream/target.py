@@ -1,4 +1,4 @@
-"""To which upstream a request goes, and to which URL there.
+"""Chooses the upstream of a request, and makes the URL there.
 
 The upstream comes from configuration only, never from the request.
 """

@@ -11,7 +11,7 @@ from gateway.core.sizing.estimate import Estimate
 
 # A shorter reply is of no use to an agent.
 SMALLEST_REPLY_TOKENS: Final = 1_024
-# Chat templates and hidden turns, which no estimate includes.
+# Room for chat templates and hidden turns, which no estimate includes.
 _SLACK_TOKENS: Final = 64
 
 

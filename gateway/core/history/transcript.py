@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-# Our two fences, which are escaped wherever the history contains them. The quantifiers are possessive,
+# Finds our two fences, to escape them wherever the history contains them. The quantifiers are possessive,
 # because two adjacent runs of spaces made "<" and 100 KB of spaces take minutes.
 _FENCE = re.compile(r"<(?=\s*+(?:/\s*+)?+(?:conversation|earlier-summary)\b)", re.IGNORECASE)
 
