@@ -33,12 +33,12 @@ class Gateway:
 
     @property
     def port(self) -> int:
-        """The port it listens on, also where the settings ask for port 0."""
+        """The port it listens on, also if the settings ask for port 0."""
         return self._server.port
 
     @property
     def admin_port(self) -> int:
-        """0 where the admin port is not served."""
+        """0 if the admin port is not served."""
         return self._parts.admin.port
 
     @property

@@ -27,7 +27,7 @@ X_GATEWAY_PLAN: Final = "x-gateway-plan"
 X_GATEWAY_TOKENS: Final = "x-gateway-tokens"
 X_GATEWAY_MAX_TOKENS: Final = "x-gateway-max-tokens"
 X_GATEWAY_WARNING: Final = "x-gateway-warning"
-# In calls of webhooks.
+# These two are sent with calls of webhooks.
 X_GATEWAY_TIMESTAMP: Final = "X-Gateway-Timestamp"
 X_GATEWAY_SIGNATURE: Final = "X-Gateway-Signature"
 _GATEWAY_PREFIX: Final = b"x-gateway-"
@@ -42,7 +42,7 @@ _HOP_BY_HOP: Final = frozenset(
         *(b"te", b"trailer", b"transfer-encoding", b"upgrade"),
     }
 )
-# These are written anew for the connection to the upstream.
+# The gateway writes its own for the connection to the upstream.
 _NOT_FORWARDED: Final = _HOP_BY_HOP | {b"host", b"content-length", b"expect"}
 _CREDENTIALS: Final = frozenset({b"authorization", b"x-api-key", b"api-key"})
 # A value with one of these could end its line and begin another header (RFC 9110 §5.5).

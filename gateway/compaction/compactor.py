@@ -123,7 +123,7 @@ class Compactor:
         return task
 
     def start_digest(self, turn: Turn, situation: Situation, cut: Cut) -> "asyncio.Task[bool]":
-        """Starts a digest of this cut, or returns the one in progress. Its result: is a pivot ready?"""
+        """The task that digests this cut, new or in progress. It returns whether a pivot is ready."""
         key = situation.conversation.chain[cut.covers].hex()
         task = self._digesting.get(key)
         if task is None:

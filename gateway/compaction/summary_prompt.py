@@ -79,7 +79,7 @@ class SummaryCallBuilder:
         self._limits = limits
         self._sizer = sizer
         self._models = models
-        # How many true tokens a raw token is, by earlier calls. Used for the size of the next call only.
+        # True tokens per raw token in earlier calls. Used for the size of the next call only.
         self._ratios: Lru[ServedModel, float] = Lru(_RATIOS_BYTES)
 
     async def fit(self, turn: Turn, situation: Situation, cut: Cut, budget: CallBudget) -> FittedCall | None:
@@ -144,7 +144,7 @@ class SummaryCallBuilder:
         return _FRAME_TOKENS + sum([await self._sizer.count(text, estimator) for text in parts])
 
     async def _load_limits(self, turn: Turn, model: ServedModel) -> Limits:
-        """The long window counts only where the client's own headers ask for it."""
+        """The long window counts only if the client's own headers ask for it."""
         is_own = model.upstream == turn.upstream.name
         if is_own and model.model == turn.model:
             return turn.limits

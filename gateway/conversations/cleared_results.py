@@ -55,7 +55,7 @@ async def record(state: State, turn: Turn, pivot: Pivot) -> None:
 async def find(
     state: State, received: Received, scope: str, head: Head | None, placeholder: str
 ) -> Head | None:
-    """A head with the pivot that was made before the results were cleared; None where there is none.
+    """A head with the pivot that was made before the results were cleared; None if there is none.
 
     head: the nearest known one. placeholder: the policy's own, which a client may use, too.
     """
@@ -87,8 +87,8 @@ async def _adopt(
 ) -> Head | None:
     """Stores the pivot under this conversation's own key, and makes a head with which it is active.
 
-    The conversation keeps its id if only one branch with these tools is known to have gone on from the pivot.
-    Otherwise the head belongs to no branch, so that each request that goes on from it begins a new one.
+    The conversation keeps its id if only one branch with these tools is known to continue from the pivot.
+    Otherwise the head belongs to no branch, so that each request that continues from it begins a new one.
     """
     conversation = received.conversation
     pivot = rekey(original, conversation)
@@ -118,14 +118,16 @@ async def _adopt(
     nearest = state.heads.find(conversation, scope)
     if nearest is None or nearest.length < head.length:
         state.heads.save(head)
-    log.info("found again behind cleared results: covers=%d conversation=%s", pivot.covers, head.conversation)
+    log.info(
+        "pivot found again after cleared results: covers=%d conversation=%s", pivot.covers, head.conversation
+    )
     return state.heads.find(conversation, scope)
 
 
 async def _split_messages(received: Received, end: int) -> list[SplitFingerprint] | None:
     """The fingerprints of the messages before `end`, each without its tool results, and of those results.
 
-    None where a message cannot be split. Works in a thread, for results may be large.
+    None if a message cannot be split. Works in a thread, because results may be large.
     """
     messages = received.conversation.messages[:end]
 

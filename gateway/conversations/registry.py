@@ -14,7 +14,7 @@ from gateway.core.history.head import Head
 from gateway.core.history.purpose import Purpose
 from gateway.lru import Lru
 
-# Some two thousand conversations.
+# Room for some two thousand conversations.
 _RECORDS_BYTES: Final = 2 << 20
 _RECORD_WEIGHT_BYTES: Final = 1_000
 

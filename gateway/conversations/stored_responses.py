@@ -36,11 +36,11 @@ class _Name(msgspec.Struct, frozen=True):
 class _Link(msgspec.Struct, frozen=True):
     """What one request and its response added to the response before."""
 
-    # The response that the request went on from; None where it repeated everything.
+    # The response that the request continued; None if the request repeated everything.
     previous: str | None
-    # A body with what the request brought.
+    # A body with the items that the request added.
     own: bytes
-    # What the response brought.
+    # The items of the response.
     items: tuple[bytes, ...] = ()
 
 

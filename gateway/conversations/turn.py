@@ -46,7 +46,7 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
     # The branch that this request belongs to, and the one that this branch left.
     conversation_id: str
     parent_id: str | None
-    # What the request is for, as far as its words and headers tell.
+    # What the request is for, by its words and headers.
     purpose: Purpose = "main"
     # The client's name for its session; a label, never a key.
     session: str | None = None

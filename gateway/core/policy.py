@@ -115,7 +115,7 @@ class Trigger:
 class Keep:
     """Which messages stay verbatim after a pivot.
 
-    tail = min(tail_tokens, tail_ratio x hard), or tail_window x window where that is set (003,
+    tail = min(tail_tokens, tail_ratio x hard), or tail_window x window if that is set (003,
     docs/sources.md); the open group always stays.
     """
 
@@ -226,7 +226,7 @@ class Summary:
     deadline_seconds: Annotated[Seconds, Doc("Longest wait for all summaries of one request together.")] = (
         300.0
     )
-    # 003 reduces the history at the threshold even where the window still holds it.
+    # 003 reduces the history at the threshold even if the window still holds it.
     digest_at_line: Annotated[
         bool,
         Doc("If a summary fails, use a digest above the hard threshold; false: only if nothing else fits."),

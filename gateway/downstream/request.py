@@ -67,7 +67,7 @@ class Request:
     def _offers_protocol(self) -> bool:
         """True if what follows on the connection may be in another protocol.
 
-        Java's client offers h2c with each request, and goes on in HTTP/1.1 when the offer is not accepted.
+        Java's client offers h2c with each request, and continues in HTTP/1.1 if the offer is not accepted.
         Only what a client sends right after its offer, in the same TCP segment, is lost (aiohttp 3.14).
         """
         upgrade = self.head.headers.get(hdrs.UPGRADE, "").lower()
@@ -84,7 +84,7 @@ class Request:
         if transport is None or transport.is_closing():
             return
         if self.version < HttpVersion11:
-            # Without chunks, a FIN is the clean end of a response; only a RST tells that it is broken.
+            # Without chunks, a FIN is the clean end of a response; only a RST shows that it is broken.
             transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
         if is_flushed:
             transport.close()
@@ -120,7 +120,7 @@ def stream_body(request: Request) -> bytes | AsyncIterator[bytes] | None:
     """The body piece by piece, None if the request has none.
 
     A body whose length is known comes as one piece if all of it has arrived. A chunked one is always an
-    iterator, so that it goes on in chunks.
+    iterator, so that it is forwarded in chunks.
     """
     content = request.content
     if content is None:
@@ -163,7 +163,9 @@ async def _iterate_chunks(request: Request, content: StreamReader) -> AsyncItera
                 piece = await content.readany()
         except TimeoutError:
             request.is_lost = request.is_last = True
-            raise RequestRefused(400, "The rest of the chunked request body did not come.") from None
+            raise RequestRefused(
+                400, "The rest of the chunked request body did not arrive in time."
+            ) from None
         yield piece
 
 

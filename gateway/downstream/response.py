@@ -20,12 +20,12 @@ _LAST_CHUNK: Final = b"0\r\n\r\n"
 _CHUNKED: Final = {"Transfer-Encoding": "chunked"}
 _CLOSE: Final = {"Connection": "close"}
 _KEEP_ALIVE: Final = {"Connection": "keep-alive"}
-# What the event loop buffers before it asks to wait for the client.
+# With more than this in the event loop's buffer, the sender waits for the client.
 _HIGH_WATER_BYTES: Final = 1 << 16
 
 
 class Written(web.StreamResponse):
-    """What the library gets for a response that has already been written: it has nothing left to write."""
+    """Returned to the library for a response that has already been written. It writes nothing."""
 
     def __init__(self, *, keeps_alive: bool) -> None:
         super().__init__()
@@ -60,7 +60,7 @@ class Response:
             # RFC 9110 §8.6.
             head.drop(CONTENT_LENGTH)
         if not self._is_bodiless and not head.has(CONTENT_LENGTH):
-            # RFC 9112 §6.3: without a length, chunks or the end of the connection tell where the body ends.
+            # RFC 9112 §6.3: without a length, chunks or the end of the connection show where the body ends.
             self._is_chunked = request.version >= HttpVersion11
             self.keeps_alive = self.keeps_alive and self._is_chunked
         if self._is_chunked:

@@ -32,7 +32,7 @@ _LONG_WINDOW_SUFFIX: Final = "\0long window"
 
 
 class ServedModel(NamedTuple):
-    """A model at an upstream, as one tenant sees it. has_long_window: does the request ask for it?"""
+    """A model at an upstream, as one tenant sees it. has_long_window: whether the request asks for it."""
 
     owner: str
     upstream: str
@@ -59,7 +59,7 @@ class LimitsBook:
         self._table = table
         self._calibrations = calibrations
         self._clock = clock
-        # With the time until which they hold.
+        # Limits, and the time until which they hold.
         self._known: Lru[ServedModel, tuple[Limits, float]] = Lru(_KNOWN_BYTES)
         # Models without known limits that the log has named.
         self._logged: Lru[tuple[str, str], None] = Lru(_KNOWN_BYTES)
@@ -89,7 +89,7 @@ class LimitsBook:
         return limits
 
     def is_configured(self, upstream: str, model: str) -> bool:
-        """Do the settings name the window? Then the upstream need not be asked."""
+        """Whether the settings name the window, so that the upstream need not be asked."""
         return bool(self._find_configured(upstream, model).context)
 
     def learn(self, served: ServedModel, limits: Limits) -> None:

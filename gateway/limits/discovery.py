@@ -83,7 +83,7 @@ class Discovery:
             return
         if len(self._tasks) >= _MAX_AT_ONCE or self._limits.is_configured(upstream.name, model):
             return
-        # As after a failure, until the response has come.
+        # Until the response has come, the next request is as far away as after a failure.
         self._set_next(key, _RETRY_SECONDS)
         request = _make_request(key, upstream, headers)
         task = asyncio.get_running_loop().create_task(self._ask(request), name="discovery")

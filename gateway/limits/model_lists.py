@@ -43,7 +43,7 @@ class ModelLists:
         return is_new
 
     def has(self, viewer: str, upstream: str) -> bool:
-        """Has the upstream been asked, even without success?"""
+        """Whether the upstream has been asked, even without success."""
         return (viewer, upstream) in self._views
 
     def find(self, viewer: str, upstream: str, model: str) -> Limits | None:

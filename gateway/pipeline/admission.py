@@ -43,7 +43,7 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
     is_agent: bool
     # Whether the headers select beta features, one of which is a longer window.
     has_betas: bool
-    # Whether the response only tells how many tokens the request holds.
+    # Whether the request only asks how many tokens it holds.
     is_count: bool
 
     def with_body(self, body: OutgoingBody, length: int | None = None) -> UpstreamCall:

@@ -1,6 +1,6 @@
 """Requests that only ask how many tokens they hold. The response must count what would really be sent.
 
-The pivot and the marks active for the conversation are applied to the body before it goes on. Nothing is
+The pivot and the marks active for the conversation are applied to the body before it is sent on. Nothing is
 decided, recorded or started, for a count is not a turn of the conversation.
 """
 

@@ -126,7 +126,7 @@ class Sender:
 
 
 def _choose_probe(turn: Turn, plan: Plan) -> ProbeMode:
-    """A good response is held back to its first content only where the request may be too large."""
+    """A successful response is held back, up to its first content, only if the request may be too large."""
     if not turn.policy.auto:
         return "none"
     if turn.thresholds is None or plan.sent >= _NEAR * turn.thresholds.soft:

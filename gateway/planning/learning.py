@@ -135,7 +135,7 @@ def _is_suspicious(turn: Turn, plan: Plan, prompt_tokens: int) -> bool:
 
 
 def _may_fit(limits: Limits, sent: int, reply: int) -> bool:
-    """Might a recount fit these limits? The refused prompt may have changed our count, too."""
+    """Whether a recount might fit these limits. The refused prompt may have changed our count, too."""
     least = _SMALLER * sent
     return least + reply <= (limits.context or math.inf) and least <= (limits.input or math.inf)
 

@@ -56,7 +56,7 @@ class Reporter:
         self, turn: Turn, cut: Cut, result: CompactionResult, request: CompactionRequest, seconds: float
     ) -> None:
         """A summary or a digest that was made, or that failed. The pivot of a made one is durable."""
-        where = f"conversation={turn.conversation_id} folded_tokens={cut.replaced_tokens}"
+        where = f"conversation={turn.conversation_id} replaced_tokens={cut.replaced_tokens}"
         where += f" reason={request.reason} calls={result.calls} seconds={seconds:.1f}"
         outcome = result.outcome
         if isinstance(outcome, Pivot):

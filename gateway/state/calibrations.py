@@ -9,7 +9,7 @@ from gateway.core.sizing.estimate import Calibration, Meter
 from gateway.lru import Lru
 from gateway.state.record_cache import RecordCache, Storage
 
-# Some thousand of them.
+# Room for some thousand keys.
 _KEYS_BYTES: Final = 1 << 20
 _KEY_WEIGHT_BYTES: Final = 400
 

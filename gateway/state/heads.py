@@ -66,8 +66,8 @@ class Heads:
         return [head for heads in self._held.values() for head in heads if head.pivot in pivots]
 
     def is_worth_saving(self, head: Head, threshold_tokens: int = 0) -> bool:
-        """Does it say more than the head of its branch in the store? One that was written a day ago is
-        saved again, or it would expire.
+        """Whether it says more than the head of its branch in the store, or that one is a day old: it would
+        expire.
         """
         written = self._written.get((head.conversation, head.scope))
         if written is None or self._storage.is_old(written[1]):

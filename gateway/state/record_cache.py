@@ -33,7 +33,7 @@ class Storage:
     clock: Callable[[], float] = time.monotonic
 
     def is_old(self, written_seconds: float) -> bool:
-        """Is it time to write a record again that is still in use?"""
+        """Whether a record that is still in use must be written again."""
         return self.clock() - written_seconds >= min(_REFRESH_SECONDS, self.keep_seconds / 4)
 
 

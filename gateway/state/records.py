@@ -65,7 +65,7 @@ def parse_record(kind: type[R], owner: str, data: bytes) -> R | None:
 
 
 def _has_hex_keys(record: object) -> bool:
-    """Are all the keys and hashes that it names hexadecimal? They are decoded without a further check."""
+    """Whether all keys and hashes that it names are hexadecimal. They are decoded without another check."""
     named = [getattr(record, "key", None), getattr(record, "pivot", None), *getattr(record, "batches", ())]
     for hashes in getattr(record, "outlines", ()):
         named += [hashes.pivot, hashes.results]

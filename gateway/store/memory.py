@@ -1,4 +1,4 @@
-"""A store that forgets everything at exit: for tests, for a first try, and where no disk may be used.
+"""A store that forgets everything at exit: for tests, a first try, and systems without a disk to write to.
 
 It is bounded in bytes. The records that were not used for the longest time are dropped first.
 """

@@ -33,7 +33,7 @@ _MAX_HEADERS: Final = 256
 # uvicorn closes idle connections after 5 s; a POST sent on one at that moment would fail for nothing.
 _KEEPALIVE_SECONDS: Final = 4.0
 _DNS_SECONDS: Final = 60
-# At most so many idle connections on which the upstream has sent something are discarded for one request.
+# For one request, at most this many idle connections with unexpected bytes are discarded.
 _MAX_DISCARDED: Final = 8
 _SWITCHING_PROTOCOLS: Final = 101
 # RFC 9110 §9.3.1, §8.6: requests with these methods need no Content-Length if they have no body.

@@ -33,7 +33,7 @@ class IdleTimeout:
         self._task = task
         self._response: Closable | None = None
         self._is_stalled = False
-        # Of the last sign of life, by time.monotonic().
+        # The time of the last sign of life, by time.monotonic().
         self._seen_seconds = time.monotonic()
 
     def reset(self) -> None:

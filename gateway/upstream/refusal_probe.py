@@ -21,7 +21,7 @@ from gateway.wire.response.stream_start import PENDING, Refused, StreamStart, Ve
 # An error may quote the whole prompt.
 _MAX_ERROR_BYTES: Final = 1 << 20
 _MAX_PLAIN_BYTES: Final = 1 << 20
-# After a refusal in a stream: some servers leave the stream open after their last event.
+# The rest of a refusal in a stream is awaited this long: some servers leave the stream open.
 _REST_SECONDS: Final = 0.5
 
 # none: no response is held back. errors: responses with an error status. start: successful responses too, up

@@ -16,7 +16,7 @@ from aiohttp.http_parser import RawResponseMessage
 from gateway.core.errors import UpstreamFailed
 from gateway.upstream.idle_timeout import IdleTimeout
 
-# What aiohttp and the system raise if the upstream, or the way to it, fails; and a cancelled wait.
+# Errors of aiohttp and the system if the upstream or the network fails, and a cancelled wait.
 FOREIGN_ERRORS: Final = (
     *(TimeoutError, aiohttp.ClientError, OSError, ssl.SSLError, ValueError),
     asyncio.CancelledError,

@@ -166,7 +166,7 @@ def parse_continuation(before: RequestBody, keep: int, data: bytes) -> RequestBo
     if joins is not never_joins:
         added = _join(data, added, joins)
         if added and joins(before.raw(keep - 1), data[added[0].start : added[0].end]):
-            raise Unreadable("the last message goes on")
+            raise Unreadable("the last message has more parts now")
     return RequestBody(data, before.envelope, before.places.grow(keep, added), inside_end, joins)
 
 

@@ -99,7 +99,7 @@ async def test_a_compaction_is_logged_counted_published_and_archived(
     )
     assert entries == (entry,)
     assert archived == [[1, 2, 3, 4]]
-    text = "compacted covers=5 of=5 conversation=c folded_tokens=800 reason=overflow calls=2 seconds=1.3"
+    text = "compacted covers=5 of=5 conversation=c replaced_tokens=800 reason=overflow calls=2 seconds=1.3"
     assert [record.getMessage() for record in caplog.records] == [text]
 
 

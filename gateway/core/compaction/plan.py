@@ -198,7 +198,7 @@ class _Options:
 
     @cached_property
     def fits(self) -> bool:
-        """Does the window hold the array with its newest pivot, and a short reply?"""
+        """Whether the window holds the array with its newest pivot, and a short reply."""
         estimate = self.newest_estimate
         # Before the first response the estimate is too uncertain to remove something from a request.
         unsure = estimate.unsure if self.situation.known.head is not None else 0
@@ -307,7 +307,7 @@ def _make_plan(
 
 
 def _is_visible(batch: Batch, pivot: Pivot | None) -> bool:
-    """Does the batch mark anything behind the pivot? Otherwise it is dropped."""
+    """Whether the batch marks anything after the pivot. Otherwise it is dropped."""
     return pivot is None or any(mark.position >= pivot.covers for mark in batch.marks)
 
 

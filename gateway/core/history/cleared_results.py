@@ -32,7 +32,7 @@ _FINGERPRINT_BYTES: Final = 32
 _MAX_RESULTS: Final = 2_000
 # More prefixes of one tenant that differ in results only cannot be told apart.
 _MAX_CANDIDATES: Final = 4
-# For a number that is shown, but decides nothing.
+# Used only for a number that is shown.
 _ROUGH_BYTES_PER_TOKEN: Final = 3.5
 
 

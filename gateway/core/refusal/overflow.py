@@ -58,7 +58,7 @@ class Refusal:
 class Overflow:
     """The request was too large; a smaller one may succeed. Numbers are the upstream's, None if unstated."""
 
-    # What there is too much of.
+    # The unit that there is too much of.
     kind: OverflowUnit = "tokens"
     # Tokens of the whole window, prompt and reply together.
     context: int | None = None

@@ -62,7 +62,7 @@ class CalibratedSizes:
     messages: Sequence[float]
     # The leading block with the tools.
     environment: float
-    # True tokens per raw token, where nothing better is known.
+    # True tokens per raw token, if nothing better is known.
     ratio: float
 
     def shown(self, view: View, start: int, end: int) -> float:

@@ -29,7 +29,7 @@ _MIN_SAMPLE_TOKENS = 300
 # times as much as ours. After it, kinds of content still differ by a quarter (DECISIONS, estimates).
 UNCALIBRATED_MARGIN = 0.7
 CALIBRATED_MARGIN = 0.25
-# How far off the sum of the messages may be, once usage has told their sizes.
+# How far off the sum of the messages may be, once usage has shown their sizes.
 STEPS_MARGIN = 0.05
 
 

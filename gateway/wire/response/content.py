@@ -1,4 +1,4 @@
-"""Has the model begun its reply? Tells documents with a part of the reply from those without.
+"""Finds out whether the model has begun its reply: which documents hold a part of it.
 
 Reads Chat Completions (whole and streamed), Responses and Anthropic Messages, like `facts`. Ignores errors.
 """
@@ -37,7 +37,7 @@ def has_content(document: JsonObject) -> bool:
 
 
 def is_known_empty(document: JsonObject) -> bool:
-    """Is it of a known kind, and without content? The start of a stream, a keep-alive, or usage."""
+    """Whether it is of a known kind without content: the start of a stream, a keep-alive, or usage."""
     kind = document.get("type")
     if isinstance(kind, str) and kind in _EMPTY_TYPES:
         return True

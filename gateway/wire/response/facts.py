@@ -12,7 +12,7 @@ from gateway.core.sizing.usage import Usage, find_timings, find_usage, merge_usa
 from gateway.wire.sse import SseEvent
 from gateway.wire.wire_format import JsonObject
 
-# What the events that carry text are called. Chat completions have only an object.
+# The types of events that carry text. Chat Completions names only an object.
 _CHUNK: Final = "chat.completion.chunk"
 _DELTA_TYPES: Final = (
     None,
@@ -21,7 +21,7 @@ _DELTA_TYPES: Final = (
     "response.output_text.delta",
     "response.reasoning_summary_text.delta",
 )
-# A document that tells something has one of these keys, or tells it in its choices.
+# A document with a fact has one of these keys, or has the fact in its choices.
 _TELLING_KEYS: Final = ("usage", "error", "timings", "x_groq", "response", "message", "stop_reason")
 _TERMINAL_STATUS: Final = frozenset({"completed", "incomplete", "failed", "cancelled"})
 _WINDOW_EXCEEDED: Final = frozenset(

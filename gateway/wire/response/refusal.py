@@ -69,7 +69,7 @@ def parse_event_refusal(event: SseEvent) -> Refusal | None:
 
 
 def is_model_unknown(status: int, body: bytes, model: str) -> bool:
-    """Does the error say that the upstream does not offer this model?
+    """Whether the error says that the upstream does not offer this model.
 
     In this order: any 404; a known code; a text with the model's name and a known phrase. Never raises. After
     a wrong yes, another model is tried in vain.

@@ -1,4 +1,4 @@
-"""Does a stream begin with a reply or with a refusal?
+"""Finds out whether a stream begins with a reply or with a refusal.
 
 Until that is decided, nothing has to be sent downstream, and the request can be tried again. The caller keeps
 the bytes.

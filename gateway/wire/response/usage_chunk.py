@@ -76,7 +76,7 @@ class UsageChunkFilter:
         return self._release() + content
 
     def _may_be_extra(self, content: bytes) -> bool:
-        """May the event still be removed after this line?"""
+        """Whether the event may still be removed after this line."""
         if self._is_passing or self._held_bytes > MAX_HELD_BYTES:
             return False
         if content.partition(b":")[0] != b"data":

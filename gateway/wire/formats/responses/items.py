@@ -83,7 +83,7 @@ def find_answered(item: Item) -> str | None:
 
 
 def is_opaque(item: Item) -> bool:
-    """Does it stand for history that only the upstream can read? A trigger only asks for such an item."""
+    """Whether it stands for history that only the upstream can read. A trigger only asks for such an item."""
     kind = kind_of(item)
     return kind == "item_reference" or ("compaction" in kind and not kind.endswith("_trigger"))
 
