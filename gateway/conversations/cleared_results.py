@@ -69,11 +69,11 @@ async def find(
     nearest = head.length if head is not None else 0
     keys = [key.hex() for key in reversed(chain_frames(conversation, split)[nearest + 1 :])]
     for _ in range(_MAX_TRIES):
-        known = await state.pivots.load_result_hashes(received.tenant, keys)
+        known = await state.pivots.load_result_hashes(received.owner, keys)
         if known is None or known.key not in keys:
             return None
         hashes = find_result_hashes(known, split[: known.covers], cleared)
-        pivot = await state.pivots.load(received.tenant, hashes.pivot) if hashes is not None else None
+        pivot = await state.pivots.load(received.owner, hashes.pivot) if hashes is not None else None
         if hashes is not None and pivot is not None and pivot.covers == known.covers:
             state.pivots.refresh(pivot, ())
             state.pivots.save_result_hashes(known)
@@ -102,7 +102,7 @@ async def _adopt(
     is_one = len({head.conversation for head in heads}) == 1
     latest = max(heads, key=lambda head: head.length) if is_one else None
     head = Head(
-        owner=received.tenant,
+        owner=received.owner,
         key=pivot.key,
         length=pivot.covers,
         scope=scope,

@@ -35,7 +35,8 @@ _find_nothing: FindMessage = dict[bytes, Message]().get
 class Received(msgspec.Struct, frozen=True):
     """A request that was understood."""
 
-    tenant: str
+    # The id of the tenant, under which all state is kept.
+    owner: str
     format: WireFormat
     body: RequestBody
     conversation: Conversation
@@ -84,11 +85,11 @@ class Recognizer:
     def facts_bytes(self) -> int:
         return self._facts.size_bytes
 
-    def recognize(self, tenant: str, wire_format: WireFormat, data: bytes) -> Received:
+    def recognize(self, owner: str, wire_format: WireFormat, data: bytes) -> Received:
         """Raises Unreadable for a body that is not of the format."""
-        match = self._find(tenant, wire_format.name, data)
+        match = self._find(owner, wire_format.name, data)
         if match is None:
-            received = self._read_whole(tenant, wire_format, data)
+            received = self._read_whole(owner, wire_format, data)
             if not received.body.envelope.is_partial:
                 self._keep(received)
             return received
@@ -104,18 +105,18 @@ class Recognizer:
             self._keep(received)
         return received
 
-    def _read_whole(self, tenant: str, wire_format: WireFormat, data: bytes) -> Received:
+    def _read_whole(self, owner: str, wire_format: WireFormat, data: bytes) -> Received:
         body = wire_format.parse_body(data)
-        messages = _read_messages(tenant, wire_format, body, 0, self._facts.get)
+        messages = _read_messages(owner, wire_format, body, 0, self._facts.get)
         for message in messages:
             self._facts.put(message.key, message, _weigh([message]))
-        conversation = with_messages(begin_conversation(tenant, wire_format.name), 0, messages)
-        return Received(tenant, wire_format, body, conversation, _weigh(messages))
+        conversation = with_messages(begin_conversation(owner, wire_format.name), 0, messages)
+        return Received(owner, wire_format, body, conversation, _weigh(messages))
 
-    def _find(self, tenant: str, format_name: str, data: bytes) -> _Match | None:
+    def _find(self, owner: str, format_name: str, data: bytes) -> _Match | None:
         """The kept body that shares most messages with this one, as far as its anchors tell."""
         for power in range(len(data).bit_length() - 1, _SMALLEST_ANCHOR - 1, -1):
-            numbers = self._anchors.get(_make_anchor(tenant, format_name, data, power))
+            numbers = self._anchors.get(_make_anchor(owner, format_name, data, power))
             for number in reversed(numbers or ()):
                 candidate = self._bodies.get(number)
                 if candidate is None:
@@ -168,12 +169,12 @@ def _find_anchor(received: Received) -> Anchor:
     """At the largest power of two inside the messages: every continuation holds the same bytes there."""
     body = received.body
     power = body.places[-1].end.bit_length() - 1
-    return _make_anchor(received.tenant, received.format.name, body.data, power)
+    return _make_anchor(received.owner, received.format.name, body.data, power)
 
 
-def _make_anchor(tenant: str, format_name: str, data: bytes, power: int) -> Anchor:
+def _make_anchor(owner: str, format_name: str, data: bytes, power: int) -> Anchor:
     end = 1 << power
-    return tenant, format_name, power, data[end - _ANCHOR_BYTES : end]
+    return owner, format_name, power, data[end - _ANCHOR_BYTES : end]
 
 
 def _count_shared(before: RequestBody, data: bytes) -> int:
@@ -214,18 +215,18 @@ def _read_rest(before: Received, shared: int, data: bytes) -> Received:
     if rest:
         find = {message.key: message for message in rest}.get
         weight -= _weigh(rest)
-    added = _read_messages(before.tenant, before.format, body, shared, find)
+    added = _read_messages(before.owner, before.format, body, shared, find)
     return Received(
-        before.tenant, before.format, body, with_messages(old, kept, added), weight + _weigh(added)
+        before.owner, before.format, body, with_messages(old, kept, added), weight + _weigh(added)
     )
 
 
 def _read_messages(
-    tenant: str, wire_format: WireFormat, body: RequestBody, start: int, find: FindMessage
+    owner: str, wire_format: WireFormat, body: RequestBody, start: int, find: FindMessage
 ) -> list[Message]:
     """The messages from a position on. find: may know one of them by its key."""
     data, parse = body.data, wire_format.parse_message
-    salt, messages = f"{wire_format.name} {tenant}".encode(), []
+    salt, messages = f"{wire_format.name} {owner}".encode(), []
     for place in body.places[start:]:
         raw = data[place.start : place.end]
         key = message_key(raw, salt)

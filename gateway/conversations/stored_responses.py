@@ -28,7 +28,7 @@ _MAX_RESPONSES: Final = 10_000
 class _Name(msgspec.Struct, frozen=True):
     """The name of a response or an item. Only one tenant at one upstream may use it."""
 
-    tenant: str
+    owner: str
     upstream: str
     name: str
 
@@ -59,13 +59,13 @@ class StoredResponses:
 
         Also returns the function to call with each event of the response, if a later request may name it.
         """
-        named = _Named(self, received.tenant, upstream, history)
+        named = _Named(self, received.owner, upstream, history)
         link = _Link(None, received.body.data)
         if _names_something(received, history):
             expanded = history.expand(received.body.data, named)
             if expanded is None:
                 return received, None
-            received = self._recognizer.recognize(received.tenant, received.format, expanded.data)
+            received = self._recognizer.recognize(received.owner, received.format, expanded.data)
             link = _Link(expanded.previous, expanded.own)
         if not received.body.envelope.is_kept:
             return received, None
@@ -80,7 +80,7 @@ class StoredResponses:
             if link is None or len(links) >= _MAX_RESPONSES:
                 return None
             links.append(link)
-            at = _Name(at.tenant, at.upstream, link.previous) if link.previous is not None else None
+            at = _Name(at.owner, at.upstream, link.previous) if link.previous is not None else None
         return [item for link in reversed(links) for item in (*history.list_items(link.own), *link.items)]
 
     def find_item(self, name: _Name) -> bytes | None:
@@ -105,7 +105,7 @@ class _Named(msgspec.Struct, frozen=True):
     """What one tenant may name at one upstream."""
 
     stored: StoredResponses
-    tenant: str
+    owner: str
     upstream: str
     history: StoredHistory
 
@@ -127,4 +127,4 @@ class _Named(msgspec.Struct, frozen=True):
         self.stored.save_response(self._name(response.name), whole)
 
     def _name(self, name: str) -> _Name:
-        return _Name(self.tenant, self.upstream, name)
+        return _Name(self.owner, self.upstream, name)

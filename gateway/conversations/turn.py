@@ -57,6 +57,7 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def owner(self) -> str:
+        """The id of the tenant, under which all state is kept."""
         return self.tenant.id
 
     @property

@@ -138,9 +138,9 @@ class TurnBuilder:
     ) -> Head | None:
         """Looks for a head in the store, then behind results that the client has cleared."""
         conversation = received.conversation
-        head = await self._state.heads.load(received.tenant, conversation, scope) or head
+        head = await self._state.heads.load(received.owner, conversation, scope) or head
         if head is not None:
-            await self._state.tasks.load_marker(received.tenant, head.key)
+            await self._state.tasks.load_marker(received.owner, head.key)
         if _lacks_replies(conversation, head):
             head = await cleared_results.find(self._state, received, scope, head, placeholder) or head
         return head
@@ -189,7 +189,7 @@ class TurnBuilder:
         is_long = route.has_betas and has_long_window(model, route.raw_headers)
         leading = [message.fingerprint for message in received.conversation.leading]
         key: tuple[str | bytes | bool, ...] = (
-            received.tenant,
+            received.owner,
             upstream,
             model,
             is_long,
@@ -202,7 +202,7 @@ class TurnBuilder:
             setting = _Setting(
                 policy=self._policies.choose(route.tenant, upstream, model),
                 scope=fingerprint_scope(upstream, model, [system, *leading], tools),
-                served=ServedModel(received.tenant, upstream, model, is_long),
+                served=ServedModel(received.owner, upstream, model, is_long),
             )
             self._settings.put(key, setting, _SETTING_WEIGHT_BYTES + 80 * len(leading) + len(model))
         return setting

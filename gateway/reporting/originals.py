@@ -165,7 +165,7 @@ class OriginalsArchive:
 
     async def _keep(self, job: _Job) -> None:
         """The list is written last, so the messages that it names exist."""
-        owner, originals = job.received.tenant, []
+        owner, originals = job.received.owner, []
         try:
             for positions in _slices(job):
                 some = await asyncio.to_thread(_pack_some, owner, job.received, positions)

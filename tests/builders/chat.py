@@ -241,7 +241,7 @@ def make_turn(received: Received, **fields: Any) -> Turn:
         idle_seconds=1.0,
     )
     defaults: JSON = {
-        "tenant": Tenant(received.tenant, None, "default"),
+        "tenant": Tenant(received.owner, None, "default"),
         "upstream": upstream,
         "upstream_head": UpstreamHead(
             "POST",

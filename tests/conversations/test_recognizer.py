@@ -31,7 +31,7 @@ def assert_same(found: Received, body: bytes, tenant: str = "t") -> None:
     assert found.conversation.chain == expected.conversation.chain
     assert found.conversation.opening_end == expected.conversation.opening_end
     assert found.body == expected.body
-    assert found.tenant == tenant
+    assert found.owner == tenant
 
 
 def changed(data: st.DataObject, messages: list[JSON]) -> list[JSON]:

@@ -39,9 +39,9 @@ class Conversation:
         self.key = self.chain[-1]
 
 
-def begin_conversation(tenant: str, wire_format: str) -> Conversation:
+def begin_conversation(owner: str, wire_format: str) -> Conversation:
     """The empty conversation: `c0 = H(tenant, wire format)`."""
-    name = tenant.encode()
+    name = owner.encode()
     root = hashlib.sha256(b"%d:%s:%s" % (len(name), name, wire_format.encode())).digest()
     return Conversation(leading=(), messages=SharedList([]), chain=SharedList([root]), opening_end=0)
 
