@@ -45,8 +45,8 @@ from gateway.reporting.metrics import Metrics
 from gateway.reporting.originals import OriginalsArchive
 from gateway.reporting.reporter import Reporter
 from gateway.settings import Settings
+from gateway.state import State, make_state
 from gateway.state.record_cache import Storage
-from gateway.state.state import State, make_state
 from gateway.store import Store, open_bounded_store, open_store
 from gateway.tenants import Policies, Tenancy
 from gateway.upstream.internal_client import open_client

@@ -1,7 +1,7 @@
 """Records responses and compacts in the background.
 
-All state that follows from a response or a compaction is written in this package. Background tasks belong to
-the app: a client that disconnects neither stops nor loses a summary.
+This package writes the heads, pivots, mark batches and markers that follow from a response or a compaction.
+Background tasks belong to the app: a client that disconnects neither stops nor loses a summary.
 """
 
 import asyncio
@@ -24,8 +24,8 @@ from gateway.core.sizing.usage import Usage
 from gateway.planning.learning import Learner
 from gateway.planning.planner import Planner
 from gateway.reporting.reporter import Reporter
+from gateway.state import State
 from gateway.state.records import Marker
-from gateway.state.state import State
 
 log = logging.getLogger("gateway.compactor")
 

@@ -22,7 +22,7 @@ from gateway.core.history.pivot import Pivot
 from gateway.core.history.view import make_view
 from gateway.lru import Lru
 from gateway.reporting.reporter import Reporter
-from gateway.state.state import State
+from gateway.state import State
 from gateway.store import StoreError
 
 _BREAKERS_BYTES: Final = 1 << 18

@@ -24,7 +24,7 @@ from gateway.core.compaction.situation import Situation
 from gateway.core.history.head import Head
 from gateway.planning.planner import Planner
 from gateway.reporting.reporter import Reporter
-from gateway.state.state import State
+from gateway.state import State
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,7 @@ from gateway.core.history.cleared_results import (
 from gateway.core.history.conversation import find_open_group
 from gateway.core.history.head import Head
 from gateway.core.history.pivot import Pivot
-from gateway.state.state import State
+from gateway.state import State
 from gateway.store import StoreError
 from gateway.wire.wire_format import parse_split_fingerprint
 

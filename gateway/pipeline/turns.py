@@ -23,8 +23,8 @@ from gateway.limits.discovery import Discovery
 from gateway.lru import Lru
 from gateway.pipeline.admission import Route
 from gateway.pipeline.commands import find_command
+from gateway.state import State
 from gateway.state.heads import claim_continuation, find_continuation
-from gateway.state.state import State
 from gateway.tenants import Policies
 
 _ID_DIGITS: Final = 16

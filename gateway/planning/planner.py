@@ -20,7 +20,7 @@ from gateway.core.limits.thresholds import Thresholds
 from gateway.core.sizing.estimate import Calibration, Estimate, Known, upper_bound_tokens
 from gateway.core.sizing.payload import MeasuredRequest, Payload, is_near_limit, with_payload
 from gateway.planning.message_sizes import Sizer
-from gateway.state.state import State
+from gateway.state import State
 
 # A token takes about this many bytes of JSON.
 _ROUGH_BYTES_PER_TOKEN: Final = 3.5

@@ -4,7 +4,6 @@ The steps of a file: `document` (YAML with line numbers, references replaced) ->
 `schema` and `policy_schema`) -> `presets` and `crosscheck` -> `effective`. `load` runs them.
 """
 
-from gateway.settings.check import render_summary
 from gateway.settings.crosscheck import is_loopback
 from gateway.settings.effective import Settings, TenantSettings, UpstreamSettings
 from gateway.settings.errors import Problem, SettingsError
@@ -20,6 +19,7 @@ from gateway.settings.schema import (
     ModelRule,
     Retention,
 )
+from gateway.settings.summary import render_summary
 
 __all__ = [
     "Admin",

@@ -39,7 +39,7 @@ from gateway.reporting.metrics import Metrics
 from gateway.reporting.originals import OriginalsArchive
 from gateway.reporting.reporter import Reporter
 from gateway.settings import UpstreamSettings, load_settings
-from gateway.state.state import State
+from gateway.state import State
 from gateway.store.memory import MemoryStore
 from gateway.upstream.target import Upstreams
 from tests.builders.chat import JSON, make_turn, measure_sizes, read, render

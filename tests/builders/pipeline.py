@@ -25,7 +25,7 @@ from gateway.pipeline.proxy import Proxy
 from gateway.pipeline.relay import Relay
 from gateway.reporting.events import Bus
 from gateway.settings import Keepalive, Settings, load_settings
-from gateway.state.state import State
+from gateway.state import State
 from gateway.upstream.internal_client import open_client
 from gateway.upstream.refusal_probe import HeldResponse
 from gateway.wire.response.reader import Reading

@@ -4,9 +4,9 @@ from typing import Any
 
 from gateway.core.history.conversation import Conversation
 from gateway.core.history.head import Head
+from gateway.state import State
+from gateway.state import make_state as make_state_of
 from gateway.state.record_cache import Storage
-from gateway.state.state import State
-from gateway.state.state import make_state as make_state_of
 from gateway.store.memory import MemoryStore
 
 

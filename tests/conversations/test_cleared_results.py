@@ -11,7 +11,7 @@ from gateway.conversations.recognizer import Received
 from gateway.core.history.cleared_results import PLACEHOLDERS
 from gateway.core.history.head import Head
 from gateway.core.history.pivot import Pivot
-from gateway.state.state import State
+from gateway.state import State
 from gateway.store import StoreError
 from gateway.store.memory import MemoryStore
 from tests.builders.chat import JSON, conversations, make_pivot, make_turn, read, render
