@@ -151,7 +151,9 @@ class Server:
         elif not http.content.is_eof():
             # An upload that has just been given up may still wait for the next piece; now the library does.
             await asyncio.sleep(0)
-        return _KEPT if response is not None and response.keeps_alive else _CLOSED
+        if response is None or not response.keeps_alive or request.is_last:
+            return _CLOSED
+        return _KEPT
 
     def _begin(self, request: Request) -> None:
         task = asyncio.current_task()

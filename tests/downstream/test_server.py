@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from gateway.core.errors import RequestRefused
 from gateway.downstream.request import Request, read_body, stream_body
-from gateway.downstream.response import Response, send_local_response
+from gateway.downstream.response import Response, make_local_head, send_local_response
 from gateway.downstream.server import Server
 from gateway.headers import ResponseHead
 from tests.builders.downstream import Line, settle
@@ -456,6 +456,26 @@ async def test_draining_waits_for_requests_under_way_and_closes_their_connection
         assert await read_rest(client) == b""
         await asyncio.wait_for(draining, SLOW_SECONDS)
     assert late == [False, False, False, True]
+
+
+async def test_a_response_that_had_begun_before_draining_is_the_last_of_its_connection() -> None:
+    going_on = asyncio.Event()
+
+    async def respond(request: Request) -> Response:
+        response = Response(make_local_head(200, 2, {}), request)
+        response.send(b"{")
+        await going_on.wait()
+        response.finish(b"}")
+        return response
+
+    async with listening(respond) as server, connecting(server.port) as client:
+        await client.send(bare("n", "/")[0])
+        await client.reader.readuntil(b"{")
+        draining = asyncio.create_task(server.drain(SLOW_SECONDS))
+        await asyncio.sleep(0)
+        going_on.set()
+        assert await read_rest(client) == b"}"
+        await asyncio.wait_for(draining, SLOW_SECONDS)
 
 
 async def test_a_request_that_came_just_before_draining_gets_its_response() -> None:
