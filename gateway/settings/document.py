@@ -237,7 +237,8 @@ def _find_variable(body: str, env: Mapping[str, str]) -> str:
     if found.group("fallback") is not None:
         return env.get(name) or found.group("default")
     if name not in env:
-        raise InterpolationError(f"environment variable {name} is not set (${{{name}:-default}} allows that)")
+        hint = f"${{{name}:-TEXT}} sets a default"
+        raise InterpolationError(f"environment variable {name} is not set ({hint})")
     return env[name]
 
 

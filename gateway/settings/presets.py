@@ -2,7 +2,6 @@
 operator.
 """
 
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +9,6 @@ import gateway
 from gateway.core.policy import Keep, Originals, Policy, Prompts, Pruning, Summary, Trigger
 from gateway.settings.document import load_document
 from gateway.settings.policy_schema import PolicySection, PresetSection
-from gateway.settings.violations import find_nearest
 
 # The keys of a preset that are single values, not sections.
 _PLAIN_KEYS = frozenset({"commands", "estimator"})
@@ -74,13 +72,9 @@ def _without_nulls(values: dict[str, Any]) -> dict[str, Any]:
 def _load_preset(name: str) -> dict[str, Any]:
     known = {path.stem: path for path in _preset_files()}
     if name not in known:
-        raise PresetError(_describe_unknown(name, known))
+        raise PresetError(f"unknown preset; the presets are {', '.join(known)}")
     document = load_document(known[name], {})
     return PresetSection.model_validate(document.values).model_dump(exclude_unset=True)
-
-
-def _describe_unknown(name: str, known: Iterable[str]) -> str:
-    return f"unknown preset; the nearest is {find_nearest(name, known)!r}"
 
 
 def _preset_files() -> list[Path]:

@@ -18,12 +18,12 @@ def _lines(settings: Settings) -> Iterator[str]:
         yield f"upstream  {_describe_upstream(upstream)}"
     for name, policy in settings.policies.items():
         yield f"policy    {name}: {_describe_policy(policy)}"
-    yield f"models    {len(settings.models)} rules"
+    yield f"models    rules: {len(settings.models)}"
     yield f"tenants   {len(settings.tenants) or 'none: each caller key is a tenant of its own'}"
 
 
 def _describe_upstream(upstream: UpstreamSettings) -> str:
-    key = "its own key" if upstream.api_key else "the caller's credential"
+    key = "uses its own key" if upstream.api_key else "forwards the caller's credential"
     return f"{upstream.name}: {upstream.base_url} ({', '.join(sorted(upstream.formats))}; {key})"
 
 

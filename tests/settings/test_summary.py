@@ -15,9 +15,9 @@ def test_the_summary_lists_what_would_run_without_secrets(tmp_path: Path) -> Non
     assert render_summary(load_settings(path, {"GATEWAY_DISABLE_PRUNE": "1"})).splitlines() == [
         "listen    127.0.0.1:8080",
         "store     redis://***@h:1/0, kept for 7 days",
-        "upstream  u: http://x/v1 (chat; its own key)",
+        "upstream  u: http://x/v1 (chat; uses its own key)",
         "policy    default: preset adaptive, prune off",
         "policy    p: preset opencode, prune off, commands on",
-        "models    0 rules",
+        "models    rules: 0",
         "tenants   1",
     ]
