@@ -37,10 +37,10 @@ class OverflowRetry:
         self, turn: Turn, plan: Plan, refusal: HeldResponse, budget: WaitBudget, client: Responder
     ) -> bool:
         """Whether the client got a response."""
-        plan = await self._planning.measure(turn, plan, client)
+        plan = await self._planning.with_counted_size(turn, plan, client)
         overflow = refusal.overflow
         for attempt in range(_MAX_RETRIES):
-            sent_bytes = self._sender.measure(turn, plan)
+            sent_bytes = self._sender.count_bytes(turn, plan)
             is_first = attempt == 0
             learned = await self._learner.learn_from_refusal(
                 turn, plan, overflow, sent_bytes, is_first=is_first
@@ -63,4 +63,4 @@ class OverflowRetry:
         return self._measure(turn, plan) < self._measure(turn, refused)
 
     def _measure(self, turn: Turn, plan: Plan) -> tuple[int, int]:
-        return self._sender.measure(turn, plan), plan.output or turn.requested_tokens or 0
+        return self._sender.count_bytes(turn, plan), plan.output or turn.requested_tokens or 0

@@ -110,7 +110,7 @@ class PlanningStep:
                     await client.wait_for(digest, headers)
                     digests_left -= 1
 
-    async def measure(self, turn: Turn, plan: Plan, client: Responder) -> Plan:
+    async def with_counted_size(self, turn: Turn, plan: Plan, client: Responder) -> Plan:
         """The same plan with its size counted; a plan made at once holds only a rough figure."""
         counting = asyncio.ensure_future(self._planner.count_sent(turn, plan))
         await client.wait_for(counting, self._make_headers(turn))

@@ -89,7 +89,7 @@ class Sender:
         """Relays a refusal as it came."""
         await self._relay.send_held(refusal, self._make_headers(turn, plan), client)
 
-    def measure(self, turn: Turn, plan: Plan) -> int:
+    def count_bytes(self, turn: Turn, plan: Plan) -> int:
         """Bytes of the body that a plan makes."""
         return len(self._rewriter.rewrite(turn, plan).data)
 

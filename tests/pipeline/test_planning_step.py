@@ -125,6 +125,6 @@ async def test_a_measured_plan_has_the_size_that_was_counted() -> None:
     async with running_pipeline() as pipeline, responding() as (client, _):
         turn = await pipeline.build(make_talk(2))
         rough = await pipeline.proxy.planning.plan(turn, WaitBudget(turn.policy.summary), client)
-        measured = await pipeline.proxy.planning.measure(turn, rough, client)
+        measured = await pipeline.proxy.planning.with_counted_size(turn, rough, client)
     assert measured.pivot is rough.pivot and measured.batches == rough.batches
     assert 0 < measured.sent != rough.sent
