@@ -95,7 +95,6 @@ _TESTED_ELSEWHERE = {
     "core/sizing/attachments.py": "values only",
     "pipeline/exchange.py": "values only",
     "settings/effective.py": "values only",
-    "state/state.py": "values only",
 }
 
 
