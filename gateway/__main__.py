@@ -105,7 +105,7 @@ async def _serve(settings: Settings) -> None:
 
 def _tune_garbage_collector() -> None:
     """Caches hold some hundred thousand long-lived objects. With the default thresholds, scanning them again
-    and again takes a tenth of the time (DECISIONS, collector).
+    and again takes a tenth of the time (DECISIONS.md, app).
     """
     gc.collect()
     gc.freeze()

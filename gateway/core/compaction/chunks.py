@@ -35,7 +35,7 @@ class Attempt:
 
 
 # 003 (docs/sources.md) cuts contents to 2,000 characters. One call with shorter outputs is preferred to two
-# calls, because a client is waiting (DECISIONS, chunks).
+# calls, because a client is waiting (DECISIONS.md, core/compaction).
 WHOLE: Final = (Quoting(), Quoting(2_000), Quoting(500))
 # Texts of people and of the model are cut last, because a summary is about what they say.
 CHUNKED: Final = (

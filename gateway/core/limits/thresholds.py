@@ -1,7 +1,7 @@
 """When a window counts as full: the thresholds of one request.
 
 Knows limits, the policy and the size of one request, but no messages. docs/design.md (When it is full) has
-the formulas; DECISIONS says where they differ from the source documents (between 78K and 100K the hard
+the formulas; DECISIONS.md says where they differ from the source documents (between 78K and 100K the hard
 threshold grows slowly, so that it never falls as the window grows).
 """
 

@@ -26,7 +26,7 @@ _ENOUGH_SAMPLES = 3
 # In a smaller prompt the chat template's own words cost more than the text.
 _MIN_SAMPLE_TOKENS = 300
 # How far off an estimate may be. Before the first usage the tokenizer is unknown: real ones count up to 1.7
-# times as much as ours. After it, kinds of content still differ by a quarter (DECISIONS, estimates).
+# times as much as ours. After it, kinds of content still differ by a quarter (DECISIONS.md, core/sizing).
 UNCALIBRATED_MARGIN = 0.7
 CALIBRATED_MARGIN = 0.25
 # How far off the sum of the messages may be, once usage has shown their sizes.
