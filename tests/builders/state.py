@@ -27,11 +27,12 @@ def make_state(store: MemoryStore, **fields: Any) -> State:
 
 
 def make_head(received: Conversation, scope: str = "s", **fields: Any) -> Head:
-    """At the end of the conversation."""
+    """At the end of the conversation, or after the first `length` messages."""
+    length = fields.get("length", len(received.messages))
     defaults: dict[str, Any] = {
         "owner": "t",
-        "key": received.key.hex(),
-        "length": len(received.messages),
+        "key": received.chain[length].hex(),
+        "length": length,
         "tools": "",
         "prompt_tokens": 10,
         "output_tokens": 1,

@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 from gateway.core.compaction.plan import CompactFirst, DigestFirst, Plan, decide, decide_after
 from gateway.core.compaction.situation import Situation
 from gateway.core.history.conversation import Conversation, find_open_group
-from gateway.core.history.head import Head
 from gateway.core.history.pivot import Mark, Pivot, find_eligible_pivots
 from gateway.core.history.view import Size, View
 from gateway.core.limits.model_limits import Limits
@@ -17,6 +16,7 @@ from gateway.core.policy import Keep, Policy, Pruning, Summary, Trigger
 from gateway.core.sizing.estimate import Calibration, Known, Sizes
 from gateway.core.sizing.payload import MeasuredRequest
 from tests.builders.chat import JSON, bodies, converse, make_batch, make_pivot, read
+from tests.builders.state import make_head
 from tests.examples import examples
 
 # Drawing whole conversations takes long.
@@ -244,20 +244,7 @@ def test_batches_that_a_pivot_covers_are_dropped() -> None:
 
 def test_true_usage_counts_more_than_our_own_count() -> None:
     conversation = converse(make_talk(10))
-    head = Head(
-        owner="t",
-        key=conversation.chain[19].hex(),
-        length=19,
-        scope="s",
-        tools="",
-        prompt_tokens=12_500,
-        output_tokens=0,
-        growth_tokens=0.0,
-        pivot=None,
-        batches=(),
-        conversation="c",
-        parent=None,
-    )
+    head = make_head(conversation, length=19, prompt_tokens=12_500, output_tokens=0)
     known = replace(_CALIBRATED, head=head)
     assert isinstance(decide(situate(8_000, results=0.5, known=known)), CompactFirst)
     assert planned(situate(8_000, results=0.5)).pivot is None

@@ -20,6 +20,7 @@ from gateway.core.sizing.calibrated_sizes import (
 )
 from gateway.core.sizing.estimate import Calibration, Estimate, Known, Sizes
 from tests.builders.chat import JSON, bodies, converse, make_batch, make_pivot, measure_sizes, read
+from tests.builders.state import make_head
 
 _NOTHING = View(None, {})
 _TALK: list[JSON] = [
@@ -33,20 +34,7 @@ _CONVERSATION = converse(_TALK)
 _SIZES = Sizes(messages=[Size(100, 400)] * 5, environment=50)
 _UNKNOWN = Known(head=None, head_view=_NOTHING, calibration=Calibration())
 # Three messages and the environment have 350 raw tokens; upstream counted 700.
-_HEAD = Head(
-    owner="t",
-    key=_CONVERSATION.chain[3].hex(),
-    length=3,
-    scope="s",
-    tools="",
-    prompt_tokens=700,
-    output_tokens=250,
-    growth_tokens=0.0,
-    pivot=None,
-    batches=(),
-    conversation="c",
-    parent=None,
-)
+_HEAD = make_head(_CONVERSATION, length=3, prompt_tokens=700, output_tokens=250)
 _KNOWN = replace(_UNKNOWN, head=_HEAD)
 
 

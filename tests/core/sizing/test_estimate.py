@@ -4,29 +4,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.core.history.head import Head
 from gateway.core.sizing.estimate import Calibration, is_plausible_ratio, upper_bound_tokens
 from tests.builders.chat import bodies, converse, read
+from tests.builders.state import make_head
 
 _NEW = Calibration()
 _CONVERSATION = converse(
     [{"role": role, "content": "a"} for role in ("user", "assistant") * 2]
     + [{"role": "user", "content": "e"}]
 )
-_HEAD = Head(
-    owner="t",
-    key=_CONVERSATION.chain[3].hex(),
-    length=3,
-    scope="s",
-    tools="",
-    prompt_tokens=700,
-    output_tokens=40,
-    growth_tokens=0.0,
-    pivot=None,
-    batches=(),
-    conversation="c",
-    parent=None,
-)
+_HEAD = make_head(_CONVERSATION, length=3, prompt_tokens=700, output_tokens=40)
 
 
 def learn(ratios: Sequence[float], known: Calibration = _NEW) -> Calibration:

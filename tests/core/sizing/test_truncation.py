@@ -4,32 +4,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.core.history.head import Head
 from gateway.core.history.pivot import Mark
 from gateway.core.history.view import Size
 from gateway.core.sizing.estimate import Calibration, Sizes
 from gateway.core.sizing.truncation import Expected, expect_usage, is_truncated
 from tests.builders.chat import converse, make_batch, make_pivot
+from tests.builders.state import make_head
 
 _CONVERSATION = converse(
     [{"role": role, "content": "a"} for role in ("user", "assistant") * 2]
     + [{"role": "user", "content": "e"}]
 )
 _SIZES = Sizes(messages=[Size(1_000, 4_000)] * 5, environment=500)
-_HEAD = Head(
-    owner="t",
-    key=_CONVERSATION.chain[3].hex(),
-    length=3,
-    scope="s",
-    tools="",
-    prompt_tokens=4_200,
-    output_tokens=40,
-    growth_tokens=0.0,
-    pivot=None,
-    batches=(),
-    conversation="c",
-    parent=None,
-)
+_HEAD = make_head(_CONVERSATION, length=3, prompt_tokens=4_200, output_tokens=40)
 _SETTLED = Calibration(1.2, 3)
 
 
