@@ -64,11 +64,12 @@ class Admission:
         """Raises RequestRefused: 401 for an unknown key, 400 for a path that leaves the upstream's base URL,
         426 for a WebSocket.
         """
-        route = self._routes.get(head.head_key)
+        key = head.head_key
+        route = self._routes.get(key)
         if route is None:
             route = self._make_route(head)
             size = len(head.target) + sum(len(name) + len(value) for name, value in head.raw_headers)
-            self._routes.put(head.head_key, route, _ROUTE_WEIGHT_BYTES + 4 * size)
+            self._routes.put(key, route, _ROUTE_WEIGHT_BYTES + 4 * size)
         return route
 
     def _make_route(self, head: RequestHead) -> Route:
