@@ -7,6 +7,8 @@ import httpx2 as httpx
 from gateway.admin.event_stream import EventStream
 from gateway.admin.pages import AdminPages, PageSources
 from gateway.admin.server import AdminServer
+from gateway.bounds.lanes import Lanes
+from gateway.bounds.memory_budget import MemoryBudget
 from gateway.compaction.compactor import Compactor
 from gateway.compaction.job import CompactionJob
 from gateway.compaction.manual import ManualCompaction
@@ -60,8 +62,10 @@ _ORIGINALS_NAME = "originals"
 
 @dataclass(frozen=True, kw_only=True)
 class Foundation:
-    """Stores, state and reporting, which all other packages use."""
+    """Bounds, stores, state and reporting, which all other packages use."""
 
+    lanes: Lanes
+    budget: MemoryBudget
     store: Store
     originals_store: Store
     state: State
@@ -145,6 +149,8 @@ def build_foundation(settings: Settings) -> Foundation:
     archive = OriginalsArchive(originals_store, retention.seconds)
     metrics, bus = Metrics(), Bus()
     return Foundation(
+        lanes=Lanes(),
+        budget=MemoryBudget(settings.bounds.bodies_bytes),
         store=store,
         originals_store=originals_store,
         state=make_state(storage),

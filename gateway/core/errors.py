@@ -19,15 +19,24 @@ class HookFailed(GatewayError):
 
 
 class RequestRefused(GatewayError):
-    """status: the HTTP status of the response. kind, code: as in OpenAI's error object."""
+    """status: the HTTP status of the response. kind, code: as in OpenAI's error object.
+
+    retry_after_seconds: sent as `Retry-After`, if the client should try again.
+    """
 
     def __init__(
-        self, status: int, message: str, kind: str = "invalid_request_error", code: str | None = None
+        self,
+        status: int,
+        message: str,
+        kind: str = "invalid_request_error",
+        code: str | None = None,
+        retry_after_seconds: int | None = None,
     ) -> None:
         super().__init__(message)
         self.status = status
         self.kind = kind
         self.code = code
+        self.retry_after_seconds = retry_after_seconds
 
 
 class Unreadable(GatewayError):

@@ -6,6 +6,8 @@ Awaits only what the client is waiting for. Decides nothing.
 import logging
 from dataclasses import dataclass
 
+from aiohttp import hdrs
+
 from gateway.core.errors import RequestRefused, UpstreamFailed, UpstreamStalled
 from gateway.downstream.request import Request, read_body, stream_body
 from gateway.downstream.responder import Responder
@@ -94,7 +96,10 @@ async def _refuse(request: Request, client: Responder, error: RequestRefused) ->
     """
     body = render_error(request.head.target, error)
     if client.response is None:
-        return send_local_response(request, error.status, body)
+        headers: dict[str, str] = {}
+        if error.retry_after_seconds is not None:
+            headers[hdrs.RETRY_AFTER] = str(error.retry_after_seconds)
+        return send_local_response(request, error.status, body, headers)
     if client.is_committed:
         await client.fail(body, error.status)
     else:

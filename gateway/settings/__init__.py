@@ -10,6 +10,7 @@ from gateway.settings.errors import Problem, SettingsError
 from gateway.settings.load import load_settings
 from gateway.settings.schema import (
     Admin,
+    Bounds,
     Cache,
     FormatName,
     HookTarget,
@@ -23,6 +24,7 @@ from gateway.settings.summary import render_summary
 
 __all__ = [
     "Admin",
+    "Bounds",
     "Cache",
     "FormatName",
     "HookTarget",

@@ -11,6 +11,7 @@ from pydantic import SecretStr
 from gateway.core.policy import Policy
 from gateway.settings.schema import (
     Admin,
+    Bounds,
     Cache,
     FormatName,
     HookTargets,
@@ -61,6 +62,7 @@ class Settings:
     drain_seconds: float
     keepalive: Keepalive
     cache: Cache
+    bounds: Bounds
     # At least one, in the order of the file.
     upstreams: Mapping[str, UpstreamSettings]
     models: tuple[ModelRule, ...]

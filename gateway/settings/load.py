@@ -103,6 +103,7 @@ def _make_settings(file: FileSettings, policies: Mapping[str, Policy]) -> Settin
         drain_seconds=file.drain_seconds,
         keepalive=file.keepalive,
         cache=file.cache,
+        bounds=file.bounds,
         upstreams={name: _make_upstream(name, section) for name, section in file.upstreams.items()},
         models=tuple(file.models),
         policies=policies,

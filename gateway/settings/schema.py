@@ -154,6 +154,15 @@ class Cache(Section):
     )
 
 
+class Bounds(Section):
+    """What requests may cost this process, far above what any real client needs."""
+
+    bodies_bytes: PositiveInt = Field(
+        default=256 * MEBIBYTE,
+        description="Memory for all request bodies under way; beyond it requests wait, then get 503.",
+    )
+
+
 class Keepalive(Section):
     after_seconds: PositiveFloat = Field(
         default=5, description="Silence before the first keep-alive, which commits the status 200."
@@ -261,6 +270,7 @@ class FileSettings(Section):
         default_factory=Keepalive, description="Keep-alives to clients that wait for a compaction."
     )
     cache: Cache = Field(default_factory=Cache, description="Caches in memory.")
+    bounds: Bounds = Field(default_factory=Bounds, description="What requests may cost this process.")
     upstreams: dict[NonEmpty, UpstreamSection] = Field(
         default_factory=dict, description="The model APIs, each under a name of your choice."
     )
