@@ -49,8 +49,19 @@ class Subject:
         return time.clock_gettime((~self.process.pid << 3) | 2)
 
     def read_rss_bytes(self) -> int:
-        pages = int(Path(f"/proc/{self.process.pid}/statm").read_text().split()[1])
-        return pages * os.sysconf("SC_PAGE_SIZE")
+        return read_rss_bytes(self.process.pid)
+
+
+def read_rss_bytes(pid: int) -> int:
+    pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+def read_peak_rss_bytes(pid: int) -> int:
+    """The most that the process ever used."""
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    peak = next(line for line in lines if line.startswith("VmHWM:"))
+    return int(peak.split()[1]) * 1024
 
 
 @contextmanager

@@ -1,0 +1,133 @@
+"""A real gateway as a child process, for what only that shows: its memory, and what `kill -9` leaves.
+
+    async with ToyUpstream(window=16_000) as toy:
+        settings = make_settings(toy, store=f"disk:{tmp_path}/state")
+        async with running_process(settings, tmp_path) as gateway:
+            before = gateway.peak_rss_bytes
+            ...  # ask gateway.port
+            await gateway.kill()
+            await gateway.start()  # on the same store, on another port
+
+To see by hand how long others wait: `async with StallMeter(gateway.port) as meter` of `bench/stall.py`. No
+test asserts on its figures, as they depend on the machine.
+"""
+
+import asyncio
+import os
+import re
+import signal
+import sys
+from asyncio.subprocess import DEVNULL, Process
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from bench.subject import read_peak_rss_bytes, read_rss_bytes
+from tests.toy.running import wait_until
+
+_REPOSITORY = Path(__file__).resolve().parents[2]
+_LISTENING = re.compile(r"listening on http://[^ ]+:(\d+)$", re.MULTILINE)
+# Both are for a machine that is busy with other things; a gateway starts in about a second.
+_START_SECONDS = 50.0
+_STOP_SECONDS = 50.0
+
+# For tests that read /proc.
+linux_only = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+
+
+class ProcessGateway:
+    """`gateway serve` with these settings. folder: its working directory, with settings and log."""
+
+    def __init__(self, settings_yaml: str, folder: Path) -> None:
+        self._folder = folder
+        self._settings_yaml = (
+            settings_yaml if "admin:" in settings_yaml else f"{settings_yaml}\n{_FREE_ADMIN}"
+        )
+        self._process: Process | None = None
+        self.port = 0
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    @property
+    def base_url(self) -> str:
+        return f"http://127.0.0.1:{self.port}/v1"
+
+    @property
+    def log(self) -> str:
+        """All that was logged since the last start."""
+        return (self._folder / "gateway.log").read_text("utf-8", "replace")
+
+    @property
+    def rss_bytes(self) -> int:
+        """Memory that it uses now, of all its pages, shared ones included."""
+        return read_rss_bytes(self.pid)
+
+    @property
+    def peak_rss_bytes(self) -> int:
+        """The most since its start, or since `forget_peak`."""
+        return read_peak_rss_bytes(self.pid)
+
+    def forget_peak(self) -> None:
+        Path(f"/proc/{self.pid}/clear_refs").write_text("5")  # see proc(5)
+
+    async def start(self) -> None:
+        """Returns once it listens. Raises AssertionError with the log if it ends before that."""
+        settings = self._folder / "gateway.yaml"
+        settings.write_text(self._settings_yaml, "utf-8")
+        environment = {key: value for key, value in os.environ.items() if not key.startswith("GATEWAY_")}
+        command = (sys.executable, "-m", "gateway", "serve", "--config", str(settings), "--port", "0")
+        with (self._folder / "gateway.log").open("wb") as log:
+            self._process = await asyncio.create_subprocess_exec(
+                *command,
+                cwd=self._folder,
+                env=environment | {"PYTHONPATH": str(_REPOSITORY)},
+                stdout=DEVNULL,
+                stderr=log,
+            )
+        await wait_until(lambda: not self.is_running or self._find_port() > 0, _START_SECONDS)
+        assert self.is_running, self.log
+        self.port = self._find_port()
+
+    @property
+    def is_running(self) -> bool:
+        return self._process is not None and self._process.returncode is None
+
+    async def stop(self) -> int:
+        """SIGTERM, as an operator stops it. The status that it exits with."""
+        return await self._end(signal.SIGTERM)
+
+    async def kill(self) -> None:
+        """kill -9: it writes nothing more."""
+        await self._end(signal.SIGKILL)
+
+    async def _end(self, number: signal.Signals) -> int:
+        assert self._process is not None
+        if self.is_running:
+            self._process.send_signal(number)
+        async with asyncio.timeout(_STOP_SECONDS):
+            return await self._process.wait()
+
+    def _find_port(self) -> int:
+        found = _LISTENING.search(self.log)
+        return int(found[1]) if found else 0
+
+
+# Several of them run at the same time.
+_FREE_ADMIN = "admin: {port: 0}\n"
+
+
+@asynccontextmanager
+async def running_process(settings_yaml: str, folder: Path) -> AsyncIterator[ProcessGateway]:
+    """Killed at the end if it still runs. Settings that say nothing of `admin` get a free port there."""
+    gateway = ProcessGateway(settings_yaml, folder)
+    try:
+        await gateway.start()
+        yield gateway
+    finally:
+        if gateway.is_running:
+            await gateway.kill()
