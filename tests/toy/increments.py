@@ -202,7 +202,8 @@ def _cut(conversation: Conversation, sizes: Sizes, length: int) -> tuple[Convers
     messages, chain = conversation.messages[:length], conversation.chain[: length + 1]
     opening = min(conversation.opening_end, length)
     shown = replace(sizes, messages=sizes.messages[:length])
-    return Conversation(conversation.leading, SharedList(messages), SharedList(chain), opening), shown
+    spans = conversation.spans.grow(messages, length)
+    return Conversation(conversation.leading, SharedList(messages), SharedList(chain), opening, spans), shown
 
 
 def _estimate(

@@ -7,14 +7,10 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import takewhile
-from typing import Final
 
 from gateway.core.history.message import Message
 from gateway.core.history.shared_list import SharedList
-
-# A call is searched for in this many messages before its result: thousands of unanswered results would
-# otherwise cost seconds.
-_MAX_BETWEEN: Final = 200
+from gateway.core.history.spans import Spans
 
 
 # Not frozen: one is made for every request, and a frozen dataclass takes six times as long to construct.
@@ -30,10 +26,12 @@ class Conversation:
     # The position of the first reply, or the number of messages if there is none. It is never before the end
     # of a group with an opaque message.
     opening_end: int
-    # Positions of a call and of its result, if the model has replied in between.
-    late: Sequence[tuple[int, int]] = ()
+    # The messages that belong together although they are not neighbors.
+    spans: Spans = field(default_factory=Spans)
     # The chain over everything received.
     key: bytes = field(init=False)
+    # See find_open_group; found when it is first needed.
+    open_group: int | None = field(init=False, default=None, compare=False)
 
     def __post_init__(self) -> None:
         self.key = self.chain[-1]
@@ -54,42 +52,16 @@ def with_messages(before: Conversation, keep: int, added: Sequence[Message]) -> 
         leading, added = [*leading, *more], added[len(more) :]
     messages = before.messages.grow(keep, added)
     links, link = [], before.chain[keep]
-    late = [pair for pair in before.late if pair[1] < keep] if before.late else []
     opening_end = _find_opening_end(before, keep)
-    # The calls of the newest reply, as far as it is part of `added`.
-    calls: set[str] = set()
-    role = before.messages[keep - 1].role if keep else ""
     for position, message in enumerate(added, keep):
         if opening_end == position and _is_still_opening(messages, position):
             opening_end += 1
-        if message.role == "assistant" != role:
-            calls.clear()
-        role = message.role
-        for call in message.calls:
-            calls.add(call.id)
-        if message.results and not calls.issuperset(message.results):
-            late += _find_late(messages, position)
         if message.is_opaque:
             opening_end = position + 1
         link = hashlib.sha256(link + message.fingerprint).digest()
         links.append(link)
-    return Conversation(leading, messages, before.chain.grow(keep + 1, links), opening_end, late)
-
-
-def _find_late(messages: Sequence[Message], position: int) -> list[tuple[int, int]]:
-    """The calls whose results come late at this position."""
-    found = [_find_call(messages, position, answered) for answered in messages[position].results]
-    return [(at, position) for at in found if at is not None and count_replies(messages[at:position]) > 1]
-
-
-def _find_call(messages: Sequence[Message], position: int, answered: str) -> int | None:
-    """The nearest call with this id before a position, if it has no result yet. Ids may repeat."""
-    for at in range(position - 1, max(-1, position - 1 - _MAX_BETWEEN), -1):
-        if any(call.id == answered for call in messages[at].calls):
-            return at
-        if answered in messages[at].results:
-            return None
-    return None
+    chain = before.chain.grow(keep + 1, links)
+    return Conversation(leading, messages, chain, opening_end, before.spans.grow(messages, keep))
 
 
 def _find_opening_end(before: Conversation, keep: int) -> int:
@@ -136,24 +108,7 @@ def is_boundary(conversation: Conversation, position: int) -> bool:
     before, message = messages[position - 1], messages[position]
     if message.results or before.calls or message.role == before.role == "assistant":
         return False
-    if conversation.late and any(call < position <= result for call, result in conversation.late):
-        return False
-    return message.role == "assistant" or not _is_awaiting(messages, position)
-
-
-def _is_awaiting(messages: Sequence[Message], position: int) -> bool:
-    """Whether the first result of an earlier call follows before the next reply, after other messages."""
-    end = position
-    while end < len(messages) and not messages[end].results and messages[end].role != "assistant":
-        end += 1
-    if end == len(messages) or not messages[end].results:
-        return False
-    start = position
-    while start > 0 and messages[start - 1].role != "assistant":
-        start -= 1
-    return not any(
-        answered in messages[end].results for m in messages[start:position] for answered in m.results
-    )
+    return not conversation.spans.cover(position)
 
 
 def find_reply_end(conversation: Conversation, position: int) -> int:
@@ -175,10 +130,12 @@ def count_replies(messages: Sequence[Message]) -> int:
 
 def find_open_group(conversation: Conversation) -> int:
     """The position of the last atomic group, which the model has not answered yet."""
-    position = len(conversation.messages) - 1
-    while position > 0 and not is_boundary(conversation, position):
-        position -= 1
-    return max(position, 0)
+    if conversation.open_group is None:
+        position = len(conversation.messages) - 1
+        while position > 0 and not is_boundary(conversation, position):
+            position -= 1
+        conversation.open_group = max(position, 0)
+    return conversation.open_group
 
 
 def find_tool_names(conversation: Conversation) -> list[tuple[str, ...]]:
