@@ -1,33 +1,146 @@
 """Runs heavy work in threads, so that the event loop stays free for other requests.
 
-Knows nothing of what it runs. A function given to it must not touch what the event loop uses.
+Each thread has a largest size of work, so that small work never waits behind a body of 40 MB. Among work of
+one size the owners take turns. Knows nothing of what it runs. A function given to it must not touch what the
+event loop uses.
 """
 
 import asyncio
+from collections import OrderedDict
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from typing import Final, ParamSpec, TypeVar
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from math import inf
+from typing import Any, Final, ParamSpec, TypeVar
+
+from gateway.core.errors import RequestRefused
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
-_THREADS: Final = 2
+# The largest work of each thread. Most requests are below the first. The second is what fills a window of a
+# million tokens. Three threads hold up the event loop little more than one, because only one at a time
+# executes Python.
+_SIZES_BYTES: Final = (256 * 1024, 4 * 1024 * 1024, inf)
+# Far above what one tenant's agents send at a time, and far below what fills the memory.
+_MAX_WAITING: Final = 1_000
+_RETRY_SECONDS: Final = 1
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class _Work:
+    """owner: whose turn it takes. result: set on the event loop."""
+
+    owner: str
+    call: Callable[[], Any]
+    result: asyncio.Future[Any]
+
+
+class _WorkQueue:
+    """Jobs that wait, first come first served for each owner; owners take turns."""
+
+    def __init__(self) -> None:
+        # The owner whose turn is next comes first. A dictionary of jobs is a list that forgets any quickly.
+        self._owners: OrderedDict[str, dict[_Work, None]] = OrderedDict()
+
+    def put(self, job: _Work) -> None:
+        """Raises RequestRefused (503) if too many jobs of its owner wait."""
+        jobs = self._owners.setdefault(job.owner, {})
+        if len(jobs) >= _MAX_WAITING:
+            raise RequestRefused(
+                503,
+                "Too many large requests wait to be read; try again.",
+                kind="server_error",
+                retry_after_seconds=_RETRY_SECONDS,
+            )
+        jobs[job] = None
+
+    def take(self) -> _Work | None:
+        if not self._owners:
+            return None
+        owner, jobs = next(iter(self._owners.items()))
+        job = next(iter(jobs))
+        self._owners.move_to_end(owner)
+        self.drop(job)
+        return job
+
+    def drop(self, job: _Work) -> None:
+        """Forgets a job, whether it waits or not."""
+        jobs = self._owners.get(job.owner, {})
+        jobs.pop(job, None)
+        if not jobs:
+            self._owners.pop(job.owner, None)
+
+
+class _Lane:
+    """A thread, and the queue of work that no smaller thread takes."""
+
+    def __init__(self, number: int, max_bytes: float) -> None:
+        self.max_bytes = max_bytes
+        self.waiting = _WorkQueue()
+        self.is_busy = False
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix=f"lane-{number}")
+
+    def start(self, call: Callable[[], Any]) -> Future[Any]:
+        self.is_busy = True
+        return self._thread.submit(call)
+
+    def close(self) -> None:
+        self._thread.shutdown(wait=False, cancel_futures=True)
 
 
 class Lanes:
+    """Used on one event loop."""
+
     def __init__(self) -> None:
-        self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="lane")
+        # From the smallest work to the largest.
+        self._lanes = [_Lane(number, size) for number, size in enumerate(_SIZES_BYTES)]
 
     async def run(
         self, owner: str, size_bytes: int, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs
     ) -> T:
-        """The function's result, or its exception.
+        """The function's result, or its exception. Raises RequestRefused if too much of the owner waits.
 
+        If the caller is cancelled, work that waits is dropped. Work that runs cannot be stopped: it ends, and
+        its result is dropped.
         owner: the id of the tenant whose work it is. size_bytes: of what the function works on.
         """
-        future = self._threads.submit(function, *args, **kwargs)
-        return await asyncio.wrap_future(future)
+        result: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        job = _Work(owner, partial(function, *args, **kwargs), result)
+        queue = next(lane.waiting for lane in self._lanes if size_bytes <= lane.max_bytes)
+        queue.put(job)
+        self._start_waiting()
+        try:
+            return await result
+        finally:
+            queue.drop(job)
 
     def close(self) -> None:
         """Gives up what has not begun."""
-        self._threads.shutdown(wait=False, cancel_futures=True)
+        for lane in self._lanes:
+            lane.close()
+            while (job := lane.waiting.take()) is not None:
+                job.result.cancel()
+
+    def _start_waiting(self) -> None:
+        """Gives each idle thread the largest work that it may take."""
+        for position, lane in enumerate(self._lanes):
+            if lane.is_busy:
+                continue
+            queues = [other.waiting for other in reversed(self._lanes[: position + 1])]
+            job = next(filter(None, (queue.take() for queue in queues)), None)
+            if job is not None:
+                running = asyncio.wrap_future(lane.start(job.call), loop=job.result.get_loop())
+                running.add_done_callback(partial(self._finish, lane, job.result))
+
+    def _finish(self, lane: _Lane, result: asyncio.Future[Any], done: asyncio.Future[Any]) -> None:
+        lane.is_busy = False
+        # Cancelled is what a closed thread had not begun.
+        error = done.exception() if not done.cancelled() else asyncio.CancelledError()
+        if not result.done():
+            if error is None:
+                result.set_result(done.result())
+            else:
+                result.set_exception(error)
+        self._start_waiting()
