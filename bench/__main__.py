@@ -1,4 +1,7 @@
-"""The command line: `python -m bench [--quick] [--write] [speed|sse|growth|memory|facts|estimates …]`."""
+"""The command line: `python -m bench [--quick] [--write] [PART …]`, `--help` lists the parts.
+
+`python -m bench hostile --case NAME` attacks in one way only, and may be repeated.
+"""
 
 import argparse
 import asyncio
@@ -6,13 +9,15 @@ import sys
 import tempfile
 from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 from bench.estimates import print_estimates
 from bench.facts import print_facts
 from bench.growth import print_growth
+from bench.hostile import print_hostile
+from bench.hostile_cases import CASES
 from bench.memory import print_memory, read_memory_row
 from bench.report import written_to_report
 from bench.speed import print_speed
@@ -33,10 +38,12 @@ class Effort:
     events: int
     few_requests: int
     many_requests: int
+    patience_seconds: float
+    cases: tuple[str, ...] = tuple(CASES)
 
 
-_FULL = Effort(scale=0.5, rounds=6, events=800, few_requests=2_000, many_requests=20_000)
-_QUICK = Effort(scale=0.1, rounds=1, events=200, few_requests=400, many_requests=2_000)
+_FULL = Effort(scale=0.5, rounds=6, events=800, few_requests=2_000, many_requests=20_000, patience_seconds=60)
+_QUICK = Effort(scale=0.1, rounds=1, events=200, few_requests=400, many_requests=2_000, patience_seconds=10)
 
 
 def main() -> int:
@@ -44,14 +51,18 @@ def main() -> int:
     parser.add_argument("parts", nargs="*", metavar="PART", help=f"of {', '.join(_PARTS)}; default all")
     parser.add_argument("--quick", action="store_true", help="a short version with rough figures")
     parser.add_argument("--write", action="store_true", help="write the figures into docs/benchmarks.md, too")
+    parser.add_argument(
+        "--case", action="append", choices=CASES, metavar="NAME", help=f"of hostile: {', '.join(CASES)}"
+    )
     options = parser.parse_args()
     unknown = set(options.parts) - set(_PARTS)
     if unknown:
         parser.error(f"no such part: {', '.join(sorted(unknown))}")
     if sys.platform != "linux":
         parser.error("reads /proc and pins processes: Linux only")
-    pin_load()
     effort = _QUICK if options.quick else _FULL
+    if options.case:
+        effort = replace(effort, cases=tuple(options.case))
     for part in options.parts or _PARTS:
         with written_to_report(part) if options.write else nullcontext():
             _PARTS[part](effort)
@@ -59,16 +70,19 @@ def main() -> int:
 
 
 def _run_speed(effort: Effort) -> None:
+    pin_load()
     with _compared() as (bare, gateway):
         _run(print_speed(bare, gateway, scale=effort.scale, rounds=effort.rounds))
 
 
 def _run_sse(effort: Effort) -> None:
+    pin_load()
     with _compared() as (bare, gateway):
         _run(print_sse(bare, gateway, events=effort.events, rounds=effort.rounds))
 
 
 def _run_growth(effort: Effort) -> None:
+    pin_load()
     with _compared() as (bare, gateway):
         _run(print_growth(bare, gateway, scale=effort.scale, rounds=effort.rounds))
 
@@ -98,6 +112,11 @@ def _run_memory(effort: Effort) -> None:
     print_memory(rows)
 
 
+def _run_hostile(effort: Effort) -> None:
+    """Nothing is pinned: the gateway may use all cores, as where it serves."""
+    _run(print_hostile(effort.cases, effort.patience_seconds))
+
+
 def _run_facts(effort: Effort) -> None:
     """Independent of the effort: this part counts facts in texts and measures no time."""
     print_facts()
@@ -122,6 +141,7 @@ _PARTS = {
     "sse": _run_sse,
     "growth": _run_growth,
     "memory": _run_memory,
+    "hostile": _run_hostile,
     "facts": _run_facts,
     "estimates": _run_estimates,
 }
