@@ -1,9 +1,13 @@
 """A cache that drops the least recently used values, bounded in bytes and, if wanted, in number."""
 
 import math
+import sys
 from collections import OrderedDict
 from collections.abc import Hashable, Iterator, Sequence
 from typing import Generic, TypeVar
+
+# An entry of its own: a place in the ordered dictionary, the pair of value and weight, and the weight.
+ENTRY_WEIGHT_BYTES = 200
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
@@ -12,7 +16,8 @@ V = TypeVar("V")
 class Lru(Generic[K, V]):
     """Values and the weight of each; `max_bytes` bounds the sum.
 
-    A value heavier than `max_bytes` is not kept.
+    A value heavier than `max_bytes` is not kept. A weight includes its key and `ENTRY_WEIGHT_BYTES`: clients
+    choose many of the names that are kept.
     """
 
     def __init__(self, max_bytes: int, max_items: int | None = None) -> None:
@@ -83,3 +88,8 @@ class Lru(Generic[K, V]):
             self.evictions += 1
             dropped.append(value)
         return dropped
+
+
+def weigh_texts(*texts: str | bytes | None) -> int:
+    """The memory that texts take. A character beyond ASCII takes up to four bytes."""
+    return sum(map(sys.getsizeof, texts))

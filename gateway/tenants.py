@@ -10,7 +10,7 @@ from multidict import CIMultiDictProxy
 
 from gateway.core.errors import RequestRefused
 from gateway.core.policy import Policy
-from gateway.lru import Lru
+from gateway.lru import ENTRY_WEIGHT_BYTES, Lru, weigh_texts
 from gateway.settings import Settings
 
 _SEPARATOR = "\0"
@@ -19,7 +19,7 @@ _DISPLAYED_DIGITS = 12
 _TENANT, _KEY = "tenant:", "key:"
 # Model names come from clients, so the choices remembered for them are bounded: this holds some 4,000.
 _CHOICES_BYTES = 1 << 20
-_CHOICE_WEIGHT_BYTES = 250
+_CHOICE_WEIGHT_BYTES = ENTRY_WEIGHT_BYTES + 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +83,7 @@ class Policies:
         if policy is None:
             named = (rule.policy for rule in self._rules if rule.applies_to(model, upstream))
             policy = self._policies[next(named, None) or tenant.policy]
-            self._choices.put(key, policy, _CHOICE_WEIGHT_BYTES + len(model))
+            self._choices.put(key, policy, _CHOICE_WEIGHT_BYTES + weigh_texts(model))
         return policy
 
 

@@ -20,13 +20,13 @@ from gateway.core.compaction.situation import Situation
 from gateway.core.compaction.summary import Rejected
 from gateway.core.history.pivot import Pivot
 from gateway.core.history.view import make_view
-from gateway.lru import Lru
+from gateway.lru import ENTRY_WEIGHT_BYTES, Lru
 from gateway.reporting.reporter import Reporter
 from gateway.state import State
 from gateway.store import StoreError
 
 _BREAKERS_BYTES: Final = 1 << 18
-_BREAKER_WEIGHT_BYTES: Final = 256
+_BREAKER_WEIGHT_BYTES: Final = ENTRY_WEIGHT_BYTES + 300
 PAUSED: Final = Rejected("paused", is_summarizer_fault=False)
 
 

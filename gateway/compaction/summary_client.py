@@ -19,7 +19,7 @@ from gateway.core.errors import ModelUnknown, UpstreamFailed
 from gateway.core.policy import Summary
 from gateway.core.refusal.overflow import Overflow, parse_overflow
 from gateway.limits.book import ServedModel
-from gateway.lru import Lru
+from gateway.lru import ENTRY_WEIGHT_BYTES, Lru, weigh_texts
 from gateway.upstream.internal_client import CALL_ERRORS, make_internal_headers
 from gateway.wire.response.refusal import MODEL_ERROR_STATUSES, is_model_unknown, parse_refusal
 from gateway.wire.response.summary_reply import SummaryReader
@@ -33,7 +33,7 @@ _MAX_ERROR_BYTES: Final = 1 << 16
 # An upstream may get new models; asking again costs one refused call.
 _FORGET_SECONDS: Final = 3_600.0
 _UNKNOWN_BYTES: Final = 1 << 20
-_UNKNOWN_WEIGHT_BYTES: Final = 256
+_UNKNOWN_WEIGHT_BYTES: Final = ENTRY_WEIGHT_BYTES + 250
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -151,7 +151,7 @@ class SummaryModels:
         """True if another model is to be asked now. A model that the policy names is never replaced."""
         if unknown.model == turn.model or turn.policy.summary.model is not None:
             return False
-        weight = _UNKNOWN_WEIGHT_BYTES + len(unknown.model)
+        weight = _UNKNOWN_WEIGHT_BYTES + weigh_texts(unknown.model)
         self._unknown.put(unknown, self._clock() + _FORGET_SECONDS, weight)
         log.info(
             "summary model %s is unknown at %s: asking the conversation's own",

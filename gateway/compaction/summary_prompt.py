@@ -28,7 +28,7 @@ from gateway.core.refusal.overflow import Overflow
 from gateway.core.sizing.estimate import is_plausible_ratio
 from gateway.headers import make_upstream_headers
 from gateway.limits.book import LimitsBook, ServedModel
-from gateway.lru import Lru
+from gateway.lru import ENTRY_WEIGHT_BYTES, Lru, weigh_texts
 from gateway.planning.message_sizes import Sizer
 from gateway.settings import UpstreamSettings
 from gateway.upstream.target import Upstreams, make_url
@@ -47,7 +47,7 @@ _WORDS_PER_TOKEN: Final = 0.6
 # Stands for an unknown window.
 NO_LIMIT: Final = 1 << 30
 _RATIOS_BYTES: Final = 1 << 18
-_RATIO_WEIGHT_BYTES: Final = 300
+_RATIO_WEIGHT_BYTES: Final = ENTRY_WEIGHT_BYTES + 250
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +122,7 @@ class SummaryCallBuilder:
         """Learns from upstream's count of a prompt."""
         ratio = (prompt_tokens or 0) / fitted.raw_tokens
         if is_plausible_ratio(ratio):
-            self._ratios.put(fitted.model, ratio, _RATIO_WEIGHT_BYTES)
+            self._ratios.put(fitted.model, ratio, _RATIO_WEIGHT_BYTES + weigh_texts(fitted.model.model))
 
     def learn_from_refusal(self, fitted: FittedCall, overflow: Overflow) -> None:
         """Learns the summarizer's window, and the size of the prompt that did not fit."""

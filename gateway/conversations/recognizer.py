@@ -13,7 +13,7 @@ from gateway.core.errors import Unreadable
 from gateway.core.history.conversation import Conversation, begin_conversation, with_messages
 from gateway.core.history.message import Message
 from gateway.core.history.shared_list import SharedList
-from gateway.lru import Lru
+from gateway.lru import ENTRY_WEIGHT_BYTES, Lru, weigh_texts
 from gateway.wire.request import RequestBody, message_key, parse_continuation
 from gateway.wire.wire_format import WireFormat
 
@@ -22,9 +22,9 @@ _ANCHOR_BYTES: Final = 64
 _SMALLEST_ANCHOR: Final = 7
 # Different conversations may share an anchor, such as one system prompt. So many of each are compared.
 _MAX_CANDIDATES: Final = 16
-# A place, a chain link, and the facts of a message; a call and its id.
+# A place, a chain link, and the facts of a message; a call or a result beside its texts.
 _MESSAGE_WEIGHT_BYTES: Final = 520
-_CALL_WEIGHT_BYTES: Final = 220
+_CALL_WEIGHT_BYTES: Final = 90
 
 # Tenant, format, the power of two, and the bytes before it.
 Anchor = tuple[str, str, int, bytes]
@@ -109,7 +109,7 @@ class Recognizer:
         body = wire_format.parse_body(data)
         messages = _read_messages(owner, wire_format, body, 0, self._facts.get)
         for message in messages:
-            self._facts.put(message.key, message, _weigh([message]))
+            self._facts.put(message.key, message, ENTRY_WEIGHT_BYTES + _weigh([message]))
         conversation = with_messages(begin_conversation(owner, wire_format.name), 0, messages)
         return Received(owner, wire_format, body, conversation, _weigh(messages))
 
@@ -235,7 +235,11 @@ def _read_messages(
 
 
 def _weigh(messages: Sequence[Message]) -> int:
-    calls = 0
+    """Ids and names of tools are counted as long as they are: a client may send megabytes of them."""
+    weight = _MESSAGE_WEIGHT_BYTES * len(messages)
     for message in messages:
-        calls += len(message.calls) + len(message.results)
-    return _MESSAGE_WEIGHT_BYTES * len(messages) + _CALL_WEIGHT_BYTES * calls
+        for call in message.calls:
+            weight += _CALL_WEIGHT_BYTES + weigh_texts(call.id, call.tool)
+        for result in message.results:
+            weight += _CALL_WEIGHT_BYTES + weigh_texts(result)
+    return weight

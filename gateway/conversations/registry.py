@@ -12,11 +12,12 @@ import msgspec
 from gateway.conversations.turn import Turn
 from gateway.core.history.head import Head
 from gateway.core.history.purpose import Purpose
-from gateway.lru import Lru
+from gateway.lru import ENTRY_WEIGHT_BYTES, Lru, weigh_texts
 
 # Room for some two thousand conversations.
 _RECORDS_BYTES: Final = 2 << 20
-_RECORD_WEIGHT_BYTES: Final = 1_000
+# A head and a record, and the texts of both that are always short.
+_RECORD_WEIGHT_BYTES: Final = ENTRY_WEIGHT_BYTES + 1_200
 
 
 class ConversationRecord(msgspec.Struct, frozen=True):
@@ -52,7 +53,8 @@ class Registry:
         """Called after each response. The record for operators is made only when they look."""
         newest = _Newest(turn, head, self._clock())
         for gone in self._newest.put(turn.conversation_id, newest, turn.weight_bytes):
-            self._records.put(gone.turn.conversation_id, _make_record(gone), _RECORD_WEIGHT_BYTES)
+            record = _make_record(gone)
+            self._records.put(gone.turn.conversation_id, record, _weigh(record))
 
     def list(self, tenant: str | None, most: int) -> list[ConversationRecord]:
         """The newest first; of one tenant, or of all."""
@@ -69,6 +71,11 @@ class Registry:
         """None if the body is too large to keep, or had to make room for others."""
         newest = self._newest.peek(conversation_id)
         return newest.turn if newest is not None else None
+
+
+def _weigh(record: ConversationRecord) -> int:
+    """Clients choose the names of the model and the session."""
+    return _RECORD_WEIGHT_BYTES + weigh_texts(record.tenant, record.session, record.model)
 
 
 def _make_record(newest: _Newest) -> ConversationRecord:

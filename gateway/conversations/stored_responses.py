@@ -11,12 +11,14 @@ from typing import Final
 import msgspec
 
 from gateway.conversations.recognizer import Received, Recognizer
-from gateway.lru import Lru
+from gateway.lru import ENTRY_WEIGHT_BYTES, Lru, weigh_texts
 from gateway.wire.sse import SseEvent
 from gateway.wire.wire_format import StoredHistory, StoredResponse
 
 # What a response or an item takes in memory beside its bytes.
-_WEIGHT_BYTES: Final = 300
+_WEIGHT_BYTES: Final = ENTRY_WEIGHT_BYTES + 500
+# An item of a response beside its bytes.
+_ITEM_WEIGHT_BYTES: Final = 50
 # Clients that repeat everything bring large bodies, and seldom name one. They must not push out what is named
 # one by one, so a third of the bytes is for them, a third for the others, and a third for single items.
 _LARGE_BYTES: Final = 1 << 17
@@ -87,12 +89,13 @@ class StoredResponses:
         return self._items.get(name)
 
     def save_response(self, name: _Name, link: _Link) -> None:
-        weight = _WEIGHT_BYTES + len(link.own) + sum(map(len, link.items))
+        weight = _WEIGHT_BYTES + weigh_texts(name.name, link.previous, link.own)
+        weight += sum(_ITEM_WEIGHT_BYTES + len(item) for item in link.items)
         responses = self._large_responses if weight > _LARGE_BYTES else self._responses
         responses.put(name, link, weight)
 
     def save_item(self, name: _Name, item: bytes) -> None:
-        self._items.put(name, item, len(item) + _WEIGHT_BYTES)
+        self._items.put(name, item, _WEIGHT_BYTES + weigh_texts(name.name, item))
 
 
 def _names_something(received: Received, history: StoredHistory) -> bool:

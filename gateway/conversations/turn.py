@@ -23,6 +23,8 @@ OnEvent = Callable[[SseEvent], None]
 
 # From this share of the soft threshold on, something may be decided within a few turns.
 _NEAR = 0.25
+# The turn, its envelope, its conversation and a head, without what grows with the request.
+_TURN_WEIGHT_BYTES = 4_000
 
 
 class Turn(msgspec.Struct, frozen=True, kw_only=True):
@@ -32,6 +34,8 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
     upstream_head: UpstreamHead
     # The headers as received; a summary call of this conversation repeats them.
     raw_headers: RawHeaders
+    # The memory that both take.
+    head_bytes: int = 0
     # The body as received, in its content encoding.
     raw_body: bytes
     received: Received
@@ -98,7 +102,8 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def weight_bytes(self) -> int:
         """What the turn takes in memory, nearly all of it its body and the facts of its messages."""
-        weight = len(self.received.body.data) + self.received.facts_bytes
+        weight = _TURN_WEIGHT_BYTES + self.head_bytes
+        weight += len(self.received.body.data) + self.received.facts_bytes
         return weight if self.raw_body is self.received.body.data else weight + len(self.raw_body)
 
     def is_near(self, total_tokens: int) -> bool:

@@ -14,7 +14,7 @@ from gateway.core.limits.learned import Learned
 from gateway.core.limits.model_limits import Limits, Sources, choose_limits
 from gateway.limits.model_lists import ModelLists, choose_viewer
 from gateway.limits.model_table import ModelTable
-from gateway.lru import Lru
+from gateway.lru import ENTRY_WEIGHT_BYTES, Lru, weigh_texts
 from gateway.settings import Settings
 from gateway.state.calibrations import Calibrations
 
@@ -22,7 +22,7 @@ log = logging.getLogger("gateway.limits")
 
 # Some 4,000 of each; what is dropped is looked up or logged again.
 _KNOWN_BYTES: Final = 2 << 20
-_KNOWN_WEIGHT_BYTES: Final = 500
+_KNOWN_WEIGHT_BYTES: Final = ENTRY_WEIGHT_BYTES + 500
 # Limits are looked up again this often: what was learned expires, and a missing list is asked for again.
 _FRESH_SECONDS: Final = 300.0
 # Clients choose the name, and it is kept. No model has a longer one.
@@ -83,7 +83,8 @@ class LimitsBook:
         await self._calibrations.load_learned(served.owner, served.upstream, served.learned_name)
         # There is no await from here on, so limits learned meanwhile are not overwritten.
         limits = choose_limits(self._gather(served))
-        self._known.put(served, (limits, self._clock() + _FRESH_SECONDS), _KNOWN_WEIGHT_BYTES)
+        weight = _KNOWN_WEIGHT_BYTES + weigh_texts(served.model)
+        self._known.put(served, (limits, self._clock() + _FRESH_SECONDS), weight)
         if not limits.context and not limits.input:
             self._log_unknown(served)
         return limits
@@ -158,7 +159,7 @@ class LimitsBook:
         is_waiting = settings is not None and settings.discover and not has_asked
         if key in self._logged or is_waiting:
             return
-        self._logged.put(key, None, _KNOWN_WEIGHT_BYTES)
+        self._logged.put(key, None, _KNOWN_WEIGHT_BYTES + weigh_texts(served.model))
         # Clients choose the name, so it is quoted and cut.
         log.warning(
             "no limits known for model %.100r at upstream %s: not compacted", served.model, served.upstream

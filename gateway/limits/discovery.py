@@ -18,7 +18,7 @@ from gateway.core.errors import UpstreamFailed
 from gateway.headers import RawHeaders, make_upstream_headers
 from gateway.limits.book import LimitsBook
 from gateway.limits.model_lists import choose_viewer
-from gateway.lru import Lru
+from gateway.lru import ENTRY_WEIGHT_BYTES, Lru
 from gateway.settings import UpstreamSettings
 from gateway.upstream.internal_client import CALL_ERRORS, make_internal_headers
 from gateway.upstream.target import make_url
@@ -36,7 +36,7 @@ _RETRY_SECONDS: Final = 300.0
 _MAX_AT_ONCE: Final = 32
 # Some 5,000 of them; one that is dropped is asked again.
 _TIMES_BYTES: Final = 1 << 20
-_TIME_WEIGHT_BYTES: Final = 200
+_TIME_WEIGHT_BYTES: Final = ENTRY_WEIGHT_BYTES + 250
 
 _PATH: Final = "/v1/models"
 # By default a page of Anthropic's list holds 20 models. Its key needs a version header.

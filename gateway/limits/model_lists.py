@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from gateway.core.limits.model_limits import Limits
-from gateway.lru import Lru
+from gateway.lru import ENTRY_WEIGHT_BYTES, Lru, weigh_texts
 from gateway.settings import UpstreamSettings
 
 # A list of 400 models takes some 150 KB; callers of one upstream mostly see the same one.
@@ -17,7 +17,7 @@ _LISTS_BYTES: Final = 8 << 20
 # A name, a place in a dictionary and three numbers.
 _MODEL_WEIGHT_BYTES: Final = 350
 _VIEWS_BYTES: Final = 1 << 20
-_VIEW_WEIGHT_BYTES: Final = 300
+_VIEW_WEIGHT_BYTES: Final = ENTRY_WEIGHT_BYTES + 350
 _ALL_TENANTS: Final = ""
 
 
@@ -38,7 +38,7 @@ class ModelLists:
         self._views.put((viewer, upstream), fingerprint, _VIEW_WEIGHT_BYTES)
         is_new = fingerprint not in self._lists
         if is_new:
-            weight = sum(_MODEL_WEIGHT_BYTES + len(name) for name in listed)
+            weight = sum(_MODEL_WEIGHT_BYTES + weigh_texts(name) for name in listed)
             self._lists.put(fingerprint, listed, weight + _VIEW_WEIGHT_BYTES)
         return is_new
 

@@ -22,8 +22,12 @@ from gateway.wire.formats.registry import find_counted_format, find_format
 from gateway.wire.wire_format import WireFormat
 
 # Routes hold callers' keys, as open requests do. So they stay in memory, and only a few are kept.
-_ROUTES_BYTES: Final = 1 << 20
-_ROUTE_WEIGHT_BYTES: Final = 6_000
+_ROUTES_BYTES: Final = 2 << 20
+_ROUTE_WEIGHT_BYTES: Final = 3_000
+# A header is kept as received, in the key, and in up to three variants of the head that goes upstream, each
+# as text and as bytes.
+_COPIES: Final = 5
+_HEADER_WEIGHT_BYTES: Final = 550
 
 
 class Route(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,6 +49,8 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
     has_betas: bool
     # Whether the request only asks how many tokens it holds.
     is_count: bool
+    # What it takes in memory.
+    weight_bytes: int
 
     def with_body(self, body: OutgoingBody, length: int | None = None) -> UpstreamCall:
         """length: of a streamed body, if the client sent it."""
@@ -68,8 +74,7 @@ class Admission:
         route = self._routes.get(key)
         if route is None:
             route = self._make_route(head)
-            size = len(head.target) + sum(len(name) + len(value) for name, value in head.raw_headers)
-            self._routes.put(key, route, _ROUTE_WEIGHT_BYTES + 4 * size)
+            self._routes.put(key, route, route.weight_bytes)
         return route
 
     def _make_route(self, head: RequestHead) -> Route:
@@ -95,4 +100,10 @@ class Admission:
             is_agent=is_agent(headers),
             has_betas=BETA_HEADER in headers,
             is_count=counted is not None,
+            weight_bytes=_weigh(head),
         )
+
+
+def _weigh(head: RequestHead) -> int:
+    texts = len(head.target) + sum(len(name) + len(value) for name, value in head.raw_headers)
+    return _ROUTE_WEIGHT_BYTES + _HEADER_WEIGHT_BYTES * len(head.raw_headers) + _COPIES * texts

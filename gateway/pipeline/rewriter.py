@@ -10,11 +10,11 @@ from gateway.conversations.turn import Turn
 from gateway.core.compaction.plan import Plan
 from gateway.core.history.pivot import Mark, Pivot
 from gateway.core.history.view import View
-from gateway.lru import Lru
+from gateway.lru import ENTRY_WEIGHT_BYTES, Lru
 from gateway.wire.edits import Edit, apply_edits, make_output_edit, make_usage_edit, make_view_edits
 from gateway.wire.wire_format import WireFormat
 
-_WEIGHT_BYTES = 300
+_WEIGHT_BYTES = ENTRY_WEIGHT_BYTES + 300
 
 # Identifies a shortened message, or the messages of a pivot.
 RenderedKey = tuple[bytes, int | None, str] | tuple[str, float, str]

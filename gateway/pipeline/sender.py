@@ -18,7 +18,7 @@ from gateway.headers import (
     X_GATEWAY_TOKENS,
     X_GATEWAY_WARNING,
 )
-from gateway.lru import Lru
+from gateway.lru import ENTRY_WEIGHT_BYTES, Lru, weigh_texts
 from gateway.pipeline.exchange import Exchange, Outcome
 from gateway.pipeline.relay import Relay
 from gateway.pipeline.rewriter import Rewriter
@@ -29,7 +29,7 @@ from gateway.upstream.refusal_probe import HeldResponse, ProbeMode
 from gateway.wire.response.facts import is_window_exceeded
 
 _REFUSERS_BYTES: Final = 1 << 18
-_REFUSER_WEIGHT_BYTES: Final = 256
+_REFUSER_WEIGHT_BYTES: Final = ENTRY_WEIGHT_BYTES + 100
 # Tokenizers differ by a factor of 1.7: a request of half the soft threshold may already be refused.
 _NEAR: Final = 0.5
 
@@ -81,7 +81,7 @@ class Sender:
         forwarded = await self._relay.forward(exchange, client)
         if forwarded.refused_usage_option:
             self._refusers.put(
-                (turn.upstream.name, turn.model), True, _REFUSER_WEIGHT_BYTES + len(turn.model)
+                (turn.upstream.name, turn.model), True, _REFUSER_WEIGHT_BYTES + weigh_texts(turn.model)
             )
         return forwarded.held
 

@@ -20,7 +20,7 @@ from gateway.core.policy import Policy
 from gateway.downstream.request import ReceivedBody
 from gateway.limits.book import LimitsBook, ServedModel
 from gateway.limits.discovery import Discovery
-from gateway.lru import Lru
+from gateway.lru import ENTRY_WEIGHT_BYTES, Lru, weigh_texts
 from gateway.pipeline.admission import Route
 from gateway.pipeline.commands import find_command
 from gateway.state import State
@@ -32,9 +32,9 @@ _ID_DIGITS: Final = 16
 _GROWTH_STEP_TOKENS: Final = 64
 # A few thousand entries each.
 _THRESHOLDS_BYTES: Final = 1 << 21
-_THRESHOLDS_WEIGHT_BYTES: Final = 500
+_THRESHOLDS_WEIGHT_BYTES: Final = ENTRY_WEIGHT_BYTES + 600
 _SETTINGS_BYTES: Final = 1 << 21
-_SETTING_WEIGHT_BYTES: Final = 700
+_SETTING_WEIGHT_BYTES: Final = ENTRY_WEIGHT_BYTES + 900
 
 
 class _Setting(msgspec.Struct, frozen=True):
@@ -159,6 +159,7 @@ class TurnBuilder:
             upstream=route.upstream,
             upstream_head=route.head,
             raw_headers=route.raw_headers,
+            head_bytes=route.weight_bytes,
             raw_body=raw_body,
             received=received,
             policy=policy,
@@ -204,7 +205,8 @@ class TurnBuilder:
                 scope=fingerprint_scope(upstream, model, [system, *leading], tools),
                 served=ServedModel(received.owner, upstream, model, is_long),
             )
-            self._settings.put(key, setting, _SETTING_WEIGHT_BYTES + 80 * len(leading) + len(model))
+            weight = _SETTING_WEIGHT_BYTES + 80 * len(leading) + weigh_texts(model)
+            self._settings.put(key, setting, weight)
         return setting
 
     def _choose_thresholds(

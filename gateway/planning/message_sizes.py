@@ -16,7 +16,7 @@ from gateway.core.history.transcript import TranscriptEntry, list_entries
 from gateway.core.history.view import CLEARED_TOKENS, FRAME_TOKENS, Size
 from gateway.core.policy import Estimator
 from gateway.core.sizing.estimate import Sizes
-from gateway.lru import Lru
+from gateway.lru import ENTRY_WEIGHT_BYTES, Lru
 from gateway.wire.body import parse_value
 from gateway.wire.canonical import flatten_content
 
@@ -25,7 +25,7 @@ _INLINE_BYTES: Final = 8 * 1024
 # A call costs its name, brackets and a frame for its result: about 10 tokens at OpenAI, and 60 to 90 for
 # Claude in the recorded sessions.
 _CALL_TOKENS: Final = 30
-_WEIGHT_BYTES: Final = 200
+_WEIGHT_BYTES: Final = ENTRY_WEIGHT_BYTES + 250
 
 TextCounter = Callable[[str], int]
 

@@ -9,6 +9,9 @@ from prometheus_client import CollectorRegistry, Counter
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
 
 CONTENT_TYPE: Final = CONTENT_TYPE_PLAIN_0_0_4
+# A reason may hold the status that an upstream chose. Each value of a label is kept for good.
+_MAX_RESULTS: Final = 64
+_OTHER: Final = "other"
 
 
 class Metrics:
@@ -16,6 +19,7 @@ class Metrics:
 
     def __init__(self) -> None:
         self._registry = CollectorRegistry()
+        self._results: set[str] = set()
         self._compactions = Counter(
             "gateway_compactions",
             "Summaries and digests. result: done, or the reason of the failure.",
@@ -39,7 +43,7 @@ class Metrics:
 
     def count_compaction(self, kind: str, failure: str | None) -> None:
         """kind: summary or digest. failure: one of a few short reasons, or None."""
-        self._compactions.labels(kind, failure or "done").inc()
+        self._compactions.labels(kind, self._limit_result(failure or "done")).inc()
 
     def count_refusal(self, kind: str, *, is_retried: bool) -> None:
         """kind: tokens, bytes or images."""
@@ -50,6 +54,12 @@ class Metrics:
 
     def count_truncation(self) -> None:
         self._truncations.inc()
+
+    def _limit_result(self, result: str) -> str:
+        if result not in self._results and len(self._results) >= _MAX_RESULTS:
+            return _OTHER
+        self._results.add(result)
+        return result
 
     def render(self) -> bytes:
         """In Prometheus' text format."""

@@ -19,7 +19,7 @@ from gateway.conversations.recognizer import Received
 from gateway.conversations.turn import Turn
 from gateway.core.compaction.cut import Cut
 from gateway.core.history.pivot import Batch, Pivot, is_on_chain
-from gateway.lru import Lru
+from gateway.lru import ENTRY_WEIGHT_BYTES, Lru
 from gateway.reporting.work_queue import WorkQueue
 from gateway.store import Store, StoreError
 
@@ -33,7 +33,7 @@ _WAITING_BYTES: Final = 64 << 20
 _SLICE_BYTES: Final = 1 << 20
 _SLICE_MESSAGES: Final = 128
 _KEPT_BYTES: Final = 1 << 18
-_KEPT_WEIGHT_BYTES: Final = 400
+_KEPT_WEIGHT_BYTES: Final = ENTRY_WEIGHT_BYTES + 350
 _DAY_SECONDS: Final = 86_400
 
 
@@ -137,7 +137,7 @@ class OriginalsArchive:
             return False
         seconds = self._keep_seconds if policy.days is None else policy.days * _DAY_SECONDS
         job = _Job(turn.received, turn.conversation_id, kind, positions, seconds)
-        if self._queue.put(job, len(turn.received.body.data)):
+        if self._queue.put(job, turn.weight_bytes):
             return True
         self._warn("too much is waiting to be archived")
         return False

@@ -6,12 +6,12 @@ from typing import Final
 
 from gateway.core.limits.learned import Learned
 from gateway.core.sizing.estimate import Calibration, Meter
-from gateway.lru import Lru
+from gateway.lru import ENTRY_WEIGHT_BYTES, Lru, weigh_texts
 from gateway.state.record_cache import RecordCache, Storage
 
 # Room for some thousand keys.
 _KEYS_BYTES: Final = 1 << 20
-_KEY_WEIGHT_BYTES: Final = 400
+_KEY_WEIGHT_BYTES: Final = ENTRY_WEIGHT_BYTES + 350
 
 
 class Calibrations:
@@ -57,7 +57,7 @@ class Calibrations:
         key = self._keys.get(names)
         if key is None:
             key = _make_key(names)
-            self._keys.put(names, key, _KEY_WEIGHT_BYTES + sum(map(len, names)))
+            self._keys.put(names, key, _KEY_WEIGHT_BYTES + weigh_texts(*names))
         return key
 
 

@@ -9,12 +9,14 @@ from typing import Final
 
 from gateway.core.history.conversation import Conversation
 from gateway.core.history.head import Head, is_worth_saving
-from gateway.lru import Lru
+from gateway.lru import ENTRY_WEIGHT_BYTES, Lru
 from gateway.state.record_cache import RecordStore, Storage
 
 # Heads are written a moment later, only the newest of each conversation: a lost one costs an estimate.
 _LINGER_SECONDS: Final = 2.0
-_HEAD_WEIGHT_BYTES: Final = 900
+_HEAD_WEIGHT_BYTES: Final = ENTRY_WEIGHT_BYTES + 950
+# The name of a batch of marks: 64 hexadecimal digits.
+_KEY_WEIGHT_BYTES: Final = 130
 # A side call and the main call may end at one chain; more than this many scopes there are noise.
 _MAX_SCOPES: Final = 4
 
@@ -86,7 +88,7 @@ class Heads:
             elif head.followed_by is None:
                 head.followed_by = other.followed_by
         heads = (head, *others[: _MAX_SCOPES - 1])
-        self._held.put(head.key, heads, _HEAD_WEIGHT_BYTES * len(heads))
+        self._held.put(head.key, heads, sum(map(_weigh, heads)))
 
     def save(self, head: Head) -> None:
         """In memory at once; in the store a moment later, if no newer head of its branch comes first."""
@@ -95,7 +97,7 @@ class Heads:
         self.hold(head)
         branch = head.conversation, head.scope
         self._unwritten[branch] = head
-        self._written.put(branch, (head, self._storage.clock()), _HEAD_WEIGHT_BYTES)
+        self._written.put(branch, (head, self._storage.clock()), _weigh(head))
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(_LINGER_SECONDS, self.flush)
 
@@ -112,6 +114,10 @@ class Heads:
         for head in self._unwritten.values():
             self._records.save(head.owner, head.key, head)
         self._unwritten.clear()
+
+
+def _weigh(head: Head) -> int:
+    return _HEAD_WEIGHT_BYTES + _KEY_WEIGHT_BYTES * len(head.batches)
 
 
 def _choose(heads: Sequence[Head], scope: str) -> Head:

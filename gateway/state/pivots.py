@@ -8,12 +8,12 @@ from gateway.core.history.cleared_results import ResultHashesRecord
 from gateway.core.history.conversation import Conversation
 from gateway.core.history.head import Head
 from gateway.core.history.pivot import Batch, Pivot, is_on_chain
-from gateway.lru import Lru
+from gateway.lru import ENTRY_WEIGHT_BYTES, Lru, weigh_texts
 from gateway.state.heads import Heads
 from gateway.state.record_cache import RECORD_WEIGHT_BYTES, RecordCache, RecordStore, Storage
 
 _SEARCHED_BYTES: Final = 1 << 20
-_SEARCHED_WEIGHT_BYTES: Final = 200
+_SEARCHED_WEIGHT_BYTES: Final = ENTRY_WEIGHT_BYTES + 300
 
 
 class Pivots:
@@ -135,8 +135,8 @@ def _content(pivot: Pivot) -> tuple[str, int, float, str]:
 
 
 def _weigh_pivot(pivot: Pivot) -> int:
-    return RECORD_WEIGHT_BYTES + 4 * len(pivot.summary)
+    return RECORD_WEIGHT_BYTES + weigh_texts(pivot.summary, pivot.question, pivot.resume)
 
 
 def _weigh_batch(batch: Batch) -> int:
-    return RECORD_WEIGHT_BYTES + 64 * len(batch.marks)
+    return RECORD_WEIGHT_BYTES + 96 * len(batch.marks) + weigh_texts(batch.placeholder)

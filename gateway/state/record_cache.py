@@ -9,12 +9,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, Generic, NamedTuple
 
-from gateway.lru import Lru
+from gateway.lru import ENTRY_WEIGHT_BYTES, Lru
 from gateway.state.records import R, parse_record, render_record
 from gateway.store import Store
 
 # What a record takes in memory beside its texts.
-RECORD_WEIGHT_BYTES: Final = 700
+RECORD_WEIGHT_BYTES: Final = ENTRY_WEIGHT_BYTES + 600
 # A record in use is written again once a day, or it would expire.
 _REFRESH_SECONDS: Final = 86_400.0
 

@@ -3,13 +3,13 @@
 from typing import Final
 
 from gateway.core.compaction.manual import Compacted
-from gateway.lru import Lru
+from gateway.lru import ENTRY_WEIGHT_BYTES, Lru, weigh_texts
 from gateway.state.heads import Heads
 from gateway.state.record_cache import RecordStore, Storage
 from gateway.state.records import Marker
 
 _WAITING_BYTES: Final = 1 << 20
-_MARKER_WEIGHT_BYTES: Final = 200
+_MARKER_WEIGHT_BYTES: Final = ENTRY_WEIGHT_BYTES + 600
 
 
 class Tasks:
@@ -55,5 +55,5 @@ class Tasks:
         self._commands.save(owner, key, outcome)
 
     def _wait(self, marker: Marker) -> None:
-        weight_bytes = _MARKER_WEIGHT_BYTES + 4 * len(marker.instructions)
+        weight_bytes = _MARKER_WEIGHT_BYTES + weigh_texts(marker.instructions)
         self.waiting.put(marker.key, marker, weight_bytes)

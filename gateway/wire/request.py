@@ -6,12 +6,17 @@ Knows JSON and byte offsets. The wire formats know what the fields mean.
 import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Final
 
 import msgspec
 
 from gateway.core.errors import Unreadable
 from gateway.core.history.shared_list import SharedList
 from gateway.wire.body import JSON_ERRORS, Fields, Slice, split_fields, split_items
+
+# Clients choose the name of a model, and much is kept under it. The longest ones in use, paths of files and
+# resource names of clouds, have some 200 characters.
+_LONGEST_MODEL_NAME: Final = 1_024
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -125,8 +130,11 @@ class EnvelopeFields:
     def make_common_envelope(self, *output_keys: str) -> Envelope:
         """The fields that all formats share. output_keys: the first one with a number limits the reply."""
         key = next((key for key in output_keys if self.parse_count(key) is not None), "")
+        model = self.parse_text("model")
+        if len(model) > _LONGEST_MODEL_NAME:
+            raise Unreadable("the name of the model is too long")
         return Envelope(
-            model=self.parse_text("model"),
+            model=model,
             is_streaming=self.parse("stream") is True,
             requested_tokens=self.parse_count(key) if key else None,
             requested_key=key,

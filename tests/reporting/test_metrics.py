@@ -26,6 +26,15 @@ def test_everything_is_counted_under_its_name_and_labels() -> None:
     }
 
 
+def test_an_upstream_that_invents_statuses_makes_no_label_for_each() -> None:
+    metrics = Metrics()
+    for status in range(200):
+        metrics.count_compaction("summary", f"status {status}")
+    samples = read_samples(metrics)
+    assert len(samples) < 80
+    assert samples['gateway_compactions_total{kind="summary",result="other"}'] == 200 - 64
+
+
 def test_two_gateways_in_one_process_count_apart() -> None:
     one, other = Metrics(), Metrics()
     one.count_pruning()

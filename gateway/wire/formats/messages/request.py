@@ -22,6 +22,8 @@ from gateway.wire.request import Envelope, EnvelopeFields, RequestBody, split_re
 _BILLING: Final = "x-anthropic-billing-header:"
 # Some upstreams serve only clients that identify themselves in short blocks before the system prompt.
 _LONGEST_IDENTITY_CHARS: Final = 200
+# Clients send one or two. They are kept with the conversation, so their number is bounded.
+_MOST_IDENTITY_BLOCKS: Final = 8
 # "budget_tokens must be less than max_tokens": the rest of max_tokens is for the text of the reply.
 _MIN_TEXT_TOKENS: Final = 1_024
 _ROLES: Final[dict[str, Role]] = {"user": "user", "assistant": "assistant", "system": "system"}
@@ -171,8 +173,8 @@ def _hash_system(texts: list[str], others: list[JsonFields]) -> bytes:
 
 
 def _find_identity_blocks(texts: list[str]) -> tuple[str, ...]:
-    """The short blocks before the first long one; none if there is no long one."""
-    is_short = [len(text) <= _LONGEST_IDENTITY_CHARS for text in texts]
+    """The short blocks before the first long one; none if there is no long one near the beginning."""
+    is_short = [len(text) <= _LONGEST_IDENTITY_CHARS for text in texts[: _MOST_IDENTITY_BLOCKS + 1]]
     return tuple(texts[: is_short.index(False)]) if False in is_short else ()
 
 

@@ -1,0 +1,173 @@
+"""What strangers send takes no more memory than the settings say, whatever it consists of.
+
+Each cache is filled several times over with what a client may choose: ids, names, models, tenants, labels.
+"""
+
+import json
+from collections.abc import Callable, Mapping
+from itertools import count
+
+import pytest
+
+from gateway.conversations.recognizer import Recognizer
+from gateway.conversations.registry import Registry
+from gateway.conversations.stored_responses import StoredResponses
+from gateway.core.errors import Unreadable
+from gateway.core.sizing.estimate import Meter
+from gateway.pipeline.admission import Admission
+from gateway.state.calibrations import Calibrations
+from gateway.state.heads import Heads
+from gateway.store.memory import MemoryStore
+from gateway.tenants import Tenancy, Tenant
+from gateway.upstream.target import Upstreams
+from gateway.wire.formats.chat import CHAT
+from gateway.wire.formats.messages import MESSAGES
+from gateway.wire.formats.responses import RESPONSES
+from gateway.wire.formats.responses.history import STORED_HISTORY
+from gateway.wire.sse import SseEvent
+from gateway.wire.wire_format import WireFormat
+from tests.builders.chat import make_turn, read, render
+from tests.builders.pipeline import SETTINGS, load_text, make_request_head
+from tests.builders.state import make_head, make_storage
+from tests.hostile.growth import measure_growth
+
+_MIB = 1 << 20
+# Of what is counted, for what Python's own tables take while they grow.
+_SLACK = 1.5
+# Characters beyond ASCII take up to four bytes in memory.
+_WIDE = "\U0001f600"
+
+
+def _render_calls(number: int, name: str, per_body: int) -> bytes:
+    calls = [
+        {"id": f"{number}.{call}{name}", "type": "function", "function": {"name": name, "arguments": "{}"}}
+        for call in range(per_body)
+    ]
+    answers = [{"role": "tool", "tool_call_id": each["id"], "content": "x"} for each in calls]
+    messages = [
+        {"role": "user", "content": f"{number}"},
+        {"role": "assistant", "tool_calls": calls},
+        *answers,
+    ]
+    return json.dumps({"model": "m", "messages": messages}).encode()
+
+
+@pytest.mark.parametrize(
+    ("name", "per_body"), [("a" * 200_000, 1), (_WIDE * 50_000, 1), ("a", 100)], ids=["long", "wide", "many"]
+)
+def test_facts_weigh_the_ids_and_names_of_tool_calls(name: str, per_body: int) -> None:
+    recognizer = Recognizer(_MIB, _MIB, 1_000)
+
+    def send() -> None:
+        for number in range(30 if per_body == 1 else 100):
+            recognizer.recognize("t", CHAT, _render_calls(number, name, per_body))
+
+    # The same facts may belong to a body, too.
+    assert measure_growth(send) < _SLACK * 2 * _MIB
+    assert recognizer.facts_bytes + recognizer.bodies_bytes <= 2 * _MIB
+
+
+@pytest.mark.parametrize("wire_format", [CHAT, MESSAGES, RESPONSES], ids=lambda each: each.name)
+def test_a_model_name_longer_than_any_model_has_makes_a_body_unreadable(wire_format: WireFormat) -> None:
+    for size in (1_024, 1_025):
+        body = json.dumps({"model": "m" * size, "messages": [], "input": []}).encode()
+        if size == 1_024:
+            wire_format.parse_body(body)
+            continue
+        with pytest.raises(Unreadable):
+            wire_format.parse_body(body)
+
+
+def test_a_system_prompt_of_many_short_blocks_is_not_kept_as_texts() -> None:
+    system = [{"type": "text", "text": f"{number}" * 30} for number in range(5_000)]
+    system.append({"type": "text", "text": "long " * 100})
+    body = json.dumps({"model": "m", "max_tokens": 1, "system": system, "messages": []}).encode()
+    assert MESSAGES.parse_body(body).envelope.identity_blocks == ()
+
+
+def test_the_list_of_conversations_weighs_names_that_clients_choose() -> None:
+    registry, received = Registry(_MIB, 2), read(render([{"role": "user", "content": "Fix it."}]))
+
+    def send() -> None:
+        for number in range(6_000):
+            turn = make_turn(
+                received,
+                conversation_id=f"{number:016}",
+                tenant=Tenant(f"tenant:{number:064}", None, "default"),
+                session=f"{number}" + _WIDE * 100,
+            )
+            registry.record(turn, make_head(received.conversation, conversation=f"{number:016}"))
+
+    # Two MiB of records, and two turns.
+    assert measure_growth(send) < _SLACK * 2.2 * _MIB
+
+
+@pytest.mark.parametrize(
+    ("headers", "size"), [(3, 60_000), (200, 4), (20, 100)], ids=["long", "many", "usual"]
+)
+def test_routes_weigh_every_header_in_all_its_forms(headers: int, size: int) -> None:
+    settings = load_text(SETTINGS)
+    admission = Admission(Tenancy(settings), Upstreams(settings))
+
+    def send() -> None:
+        for number in range(400):
+            more = [(f"x-{number}-{header}", "v" * size) for header in range(headers)]
+            head = admission.admit(make_request_head(more=more)).head
+            assert head.lines and head.without_encoding.asking_for_identity.lines
+
+    assert measure_growth(send) < _SLACK * 2 * _MIB
+
+
+def test_heads_of_made_up_tenants_stay_within_their_bytes() -> None:
+    heads = Heads(make_storage(MemoryStore(), max_bytes=_MIB))
+    conversation = read(render([{"role": "user", "content": "Fix it."}])).conversation
+
+    def send() -> None:
+        for number in range(5_000):
+            keys = {
+                name: f"{name}{number:064}" for name in ("owner", "key", "tools", "pivot", "conversation")
+            }
+            batches = tuple(f"{number}{batch:064}" for batch in range(number % 10))
+            heads.hold(make_head(conversation, scope=f"{number:064}", batches=batches, **keys))
+
+    assert measure_growth(send) < _SLACK * _MIB
+    assert heads.size_bytes <= _MIB
+
+
+@pytest.mark.parametrize("name", ["", "m" * 200, _WIDE * 200], ids=["short", "long", "wide"])
+def test_keys_of_made_up_models_stay_within_their_bytes(name: str) -> None:
+    calibrations = Calibrations(make_storage(MemoryStore(), max_bytes=_MIB))
+    numbers = count()
+
+    def send() -> None:
+        for _ in range(6_000):
+            meter = Meter("default", f"{next(numbers)}{name}", "tiktoken")
+            calibrations.find(f"key:{next(numbers):064}", meter)
+
+    assert measure_growth(send) < _SLACK * _MIB
+
+
+def _answer(
+    stored: StoredResponses, recognizer: Recognizer, body: bytes, response: Mapping[str, object]
+) -> None:
+    received = recognizer.recognize("t", RESPONSES, body)
+    _, on_event = stored.write_out(received, STORED_HISTORY, "u")
+    if on_event is not None:
+        on_event(SseEvent("", json.dumps(response).encode()))
+
+
+@pytest.mark.parametrize(
+    "make_id",
+    [lambda number: f"{number}" + "i" * 100_000, lambda number: f"{number}" + _WIDE * 20_000, str],
+    ids=["long", "wide", "short"],
+)
+def test_named_responses_weigh_their_names(make_id: Callable[[int], str]) -> None:
+    stored, recognizer = StoredResponses(Recognizer(1, 1, 1), 3 * _MIB), Recognizer(1, 1, 1)
+
+    def send() -> None:
+        for number in range(200 if len(make_id(0)) > 1 else 3_000):
+            item = {"type": "message", "id": f"i{make_id(number)}", "role": "assistant", "content": "x"}
+            response = {"object": "response", "id": make_id(number), "status": "completed", "output": [item]}
+            _answer(stored, recognizer, b'{"model":"m","input":"x"}', response)
+
+    assert measure_growth(send) < _SLACK * 3 * _MIB
