@@ -16,9 +16,11 @@ from typing import Any, TypeVar
 from bench.estimates import print_estimates
 from bench.facts import print_facts
 from bench.growth import print_growth
+from bench.heavy import HEAVY_MODELS
 from bench.hostile import print_hostile
 from bench.hostile_cases import CASES
 from bench.memory import print_memory, read_memory_row
+from bench.paced import print_streams
 from bench.report import written_to_report
 from bench.speed import print_speed
 from bench.sse import print_sse
@@ -39,11 +41,28 @@ class Effort:
     few_requests: int
     many_requests: int
     patience_seconds: float
+    stream_seconds: float
     cases: tuple[str, ...] = tuple(CASES)
 
 
-_FULL = Effort(scale=0.5, rounds=6, events=800, few_requests=2_000, many_requests=20_000, patience_seconds=60)
-_QUICK = Effort(scale=0.1, rounds=1, events=200, few_requests=400, many_requests=2_000, patience_seconds=10)
+_FULL = Effort(
+    scale=0.5,
+    rounds=6,
+    events=800,
+    few_requests=2_000,
+    many_requests=20_000,
+    patience_seconds=60,
+    stream_seconds=20,
+)
+_QUICK = Effort(
+    scale=0.1,
+    rounds=1,
+    events=200,
+    few_requests=400,
+    many_requests=2_000,
+    patience_seconds=10,
+    stream_seconds=6,
+)
 
 
 def main() -> int:
@@ -99,6 +118,15 @@ def _compared() -> Iterator[tuple[Subject, Subject]]:
         yield bare, gateway
 
 
+def _run_streams(effort: Effort) -> None:
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        running_stub() as stub,
+        running_gateway(stub, Path(folder), models=HEAVY_MODELS) as gateway,
+    ):
+        _run(print_streams(gateway, stub, seconds=effort.stream_seconds))
+
+
 def _run_memory(effort: Effort) -> None:
     """Two rows: with the default caches, and with caches so small that only a leak can make memory grow."""
     rows = []
@@ -140,6 +168,7 @@ _PARTS = {
     "speed": _run_speed,
     "sse": _run_sse,
     "growth": _run_growth,
+    "streams": _run_streams,
     "memory": _run_memory,
     "hostile": _run_hostile,
     "facts": _run_facts,

@@ -142,7 +142,7 @@ async def _run_side_by_side(case: Case, subjects: Sequence[Subject]) -> list[Rou
         for subject in subjects if case.primed else ():
             await send_turns(subject.port, wave, range(case.primed), case.connections)
             await asyncio.sleep(case.calm_seconds)
-            await _wait_for_calm(subject)
+            await wait_for_calm(subject)
         for at, subject in enumerate(subjects):
             before = subject.read_cpu_seconds()
             loads[at].append(await send_turns(subject.port, wave, _measured(case), case.connections))
@@ -154,7 +154,7 @@ async def _run_side_by_side(case: Case, subjects: Sequence[Subject]) -> list[Rou
     return [Round(_sum_up(own), seconds) for own, seconds in zip(loads, cpu_seconds, strict=True)]
 
 
-async def _wait_for_calm(subject: Subject) -> None:
+async def wait_for_calm(subject: Subject) -> None:
     """Waits for the work that priming has started, such as two hundred summaries. It is not measured."""
     for _ in range(_MAX_CALM_STEPS):
         before = subject.read_cpu_seconds()

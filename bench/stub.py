@@ -1,12 +1,14 @@
 """The upstream of the bench: fixed responses at the lowest cost that a Python server can have.
 
 It counts the bytes of a body without keeping them, four to a token. It has three responses: one JSON value;
-a stream of `x-bench-events` deltas, each written apart, a millisecond after the one before; and a short
-summary if the end of the body asks for one. Run as `python -m bench.stub PORT`.
+a stream of `x-bench-events` deltas, each written apart, a millisecond or `x-bench-pace-ms` after the one
+before; and a short summary if the end of the body asks for one. A paced delta says when it was due, on the
+clock that all processes of the machine share. Run as `python -m bench.stub PORT`.
 """
 
 import asyncio
 import sys
+import time
 from typing import Final, cast
 
 # Options, and the instruction of a summary call, come after the messages or at their end.
@@ -37,6 +39,7 @@ class StubProtocol(asyncio.Protocol):
         self._size = 0
         self._left = -1  # bytes of body to come; -1: the head is not complete
         self._events = 0
+        self._pace_seconds = 0.0  # 0: one delta a millisecond after the other
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # uvloop's transports do not inherit from asyncio's.
@@ -64,6 +67,7 @@ class StubProtocol(asyncio.Protocol):
     def _read_head(self, head: bytes) -> None:
         self._size = self._left = int(_read_field(head, b"\r\ncontent-length:") or 0)
         self._events = int(_read_field(head, b"\r\nx-bench-events:") or 0)
+        self._pace_seconds = int(_read_field(head, b"\r\nx-bench-pace-ms:") or 0) / 1_000
         self._tail = b""
 
     def _answer(self) -> None:
@@ -72,6 +76,9 @@ class StubProtocol(asyncio.Protocol):
         if _SUMMARY_SIGN in self._tail:
             text = _CHUNK % (b'{"content":"%s"}' % _SUMMARY, b"null", b"")
             self._transport.write(_STREAM_HEAD + _chunked(text + self._render_end(has_usage)))
+        elif self._pace_seconds:
+            self._transport.write(_STREAM_HEAD)
+            self._send_paced(time.monotonic(), self._events, self._render_end(has_usage))
         elif self._events:
             self._transport.write(_STREAM_HEAD)
             nothing = b',"usage":null' if has_usage else b""
@@ -89,6 +96,18 @@ class StubProtocol(asyncio.Protocol):
         self._transport.write(event)
         loop = asyncio.get_running_loop()
         loop.call_later(_EVENT_SPACING_SECONDS, self._send_events, count - 1, event, end)
+
+    def _send_paced(self, due: float, count: int, end: bytes) -> None:
+        """due: when this delta should leave. The next one is due a pace later, however late this one is."""
+        if self._transport is None:
+            return
+        if not count:
+            self._transport.write(_chunked(end))
+            return
+        content = b'{"content":"due=%d;"}' % int(due * 1_000_000)
+        self._transport.write(_chunked(_CHUNK % (content, b"null", b"")))
+        due += self._pace_seconds
+        asyncio.get_running_loop().call_at(due, self._send_paced, due, count - 1, end)
 
     def _render_plain(self) -> bytes:
         body = (

@@ -30,6 +30,7 @@ models:
   - {{match: "bench-small", context: 8000}}
   - {{match: "bench-medium", context: 24000}}
   - {{match: "bench-large", context: 96000}}
+{models}
 {more}
 """
 
@@ -80,11 +81,11 @@ def running_bare(stub: Subject) -> Iterator[Subject]:
 
 
 @contextmanager
-def running_gateway(stub: Subject, folder: Path, more: str = "") -> Iterator[Subject]:
-    """more: further settings as YAML. Its store is in `folder`."""
+def running_gateway(stub: Subject, folder: Path, more: str = "", *, models: str = "") -> Iterator[Subject]:
+    """more: further settings as YAML; models: further items of `models`. Its store is in `folder`."""
     port = _find_port()
     settings = folder / "gateway.yaml"
-    settings.write_text(_SETTINGS.format(folder=folder, port=stub.port, more=more))
+    settings.write_text(_SETTINGS.format(folder=folder, port=stub.port, more=more, models=models))
     arguments = ["-m", "gateway", "serve", "--config", str(settings), "--port", str(port)]
     with _running("gateway", port, arguments, cpus=_subject_cpus()) as subject:
         yield subject

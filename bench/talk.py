@@ -117,8 +117,8 @@ def _add_turn(parts: list[str], size: int, has_tools: bool) -> int:
         identity = f"call_{_random.getrandbits(48):012x}"
         path = json.dumps({"path": f"src/{identity}.py"})
         call = {"id": identity, "type": "function", "function": {"name": "tool_1", "arguments": path}}
-        reply = {"role": "assistant", "content": _text(120), "tool_calls": [call]}
-        result = {"role": "tool", "tool_call_id": identity, "content": _text(max(20, size - 430))}
+        reply = {"role": "assistant", "content": make_text(120), "tool_calls": [call]}
+        result = {"role": "tool", "tool_call_id": identity, "content": make_text(max(20, size - 430))}
         added = [json.dumps(reply), json.dumps(result)]
     text = "," + ",".join(added)
     parts.append(text)
@@ -126,10 +126,10 @@ def _add_turn(parts: list[str], size: int, has_tools: bool) -> int:
 
 
 def _render(role: str, size: int) -> str:
-    return json.dumps({"role": role, "content": _text(size)})
+    return json.dumps({"role": role, "content": make_text(size)})
 
 
-def _text(size: int) -> str:
+def make_text(size: int) -> str:
     start = _random.randrange(len(_POOL) - min(size, len(_POOL) - 1))
     return (
         (_POOL[start:] + _POOL * (size // len(_POOL) + 1))[:size]
