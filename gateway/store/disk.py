@@ -12,7 +12,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeVar
 
-from gateway.store.errors import StoreError, Unusable
+from gateway.store.errors import StoreError, Unusable, describe_refusal
 from gateway.store.pending import Op, Pending
 from gateway.store.reader import Reader
 from gateway.store.record import check_key
@@ -44,6 +44,7 @@ class DiskStore:
         """max_bytes: on disk; what was written longest ago is dropped first. None: records leave when they
         expire.
         """
+        self._directory = directory
         self._clock = clock
         self._pending = Pending(max_queued_bytes)
         self._writer = Writer(
@@ -60,10 +61,15 @@ class DiskStore:
         self._has_warned = False
 
     async def open(self) -> None:
-        """To be called once. It never fails: a damaged directory is moved away, and without any directory
-        records are kept in memory.
+        """To be called once. A damaged store of ours is moved away. Raises StoreError, with words for the
+        operator, if the directory is not ours or cannot be written. Once it is open, a disk that fails costs
+        no more than the records: they are kept in memory.
         """
-        await asyncio.get_running_loop().run_in_executor(self._executor, self._writer.start)
+        try:
+            await asyncio.get_running_loop().run_in_executor(self._executor, self._writer.start)
+        except StoreError as error:
+            self._executor.shutdown(wait=False)
+            raise type(error)(describe_refusal(self._directory, error)) from error
         self._has_opened = True
 
     async def close(self) -> None:
@@ -130,5 +136,8 @@ class DiskStore:
 
 
 def choose_directory(path: Path) -> Path:
-    """`~` and `$VAR` are expanded as diskcache would, so that both mean the same directory."""
-    return Path(os.path.expandvars(path.expanduser())).absolute()
+    """`~` and `$VAR` are expanded as diskcache would, so that both mean the same directory.
+
+    A link is followed once, here: whatever it leads to later, the store stays where it is.
+    """
+    return Path(os.path.realpath(os.path.expandvars(path.expanduser())))

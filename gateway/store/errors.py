@@ -2,13 +2,18 @@
 
 StoreError
 ├── Damaged    the directory or its database is damaged: the writer moves it out of the way
+├── Foreign    the directory belongs to somebody else: nothing in it may be touched
 ├── Locked     another process is writing: try again later
 └── Unusable   cannot be written: full, read-only, closed
 """
 
+import errno
+import os
+import shlex
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import diskcache
 
@@ -18,6 +23,9 @@ class StoreError(Exception):
 
 
 class Damaged(StoreError): ...
+
+
+class Foreign(StoreError): ...
 
 
 class Locked(StoreError): ...
@@ -71,3 +79,27 @@ def _find_root(error: BaseException) -> BaseException:
     while isinstance(error.__context__, (sqlite3.Error, OSError)):
         error = error.__context__
     return error
+
+
+def describe_refusal(directory: Path, error: StoreError) -> str:
+    """Why a store cannot be opened, and what to do about it, for the operator."""
+    if isinstance(error, Foreign):
+        fix = "name an empty or a new folder"
+        return f"store {directory} is not used: {error}; nothing in it was changed: {fix}"
+    root = _find_root(error.__cause__ or error)
+    reason = root.strerror if isinstance(root, OSError) else str(root)
+    other = 'name another folder (store: "disk:PATH")'
+    if _is_full(root):
+        return f"store {directory} cannot be written: {reason}; make room on this disk, or {other}"
+    user, path = os.geteuid(), shlex.quote(str(directory))
+    command = f"chown -R {user} {path}" if directory.exists() else f"mkdir -p {path} && chown {user} {path}"
+    return (
+        f"store {directory} cannot be used by user {user}: {reason}; make it a folder that this user can write "
+        f'({command}), {other}, or keep state only until the next restart (store: "memory:")'
+    )
+
+
+def _is_full(error: BaseException) -> bool:
+    if isinstance(error, OSError):
+        return error.errno in (errno.ENOSPC, errno.EDQUOT)
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_FULL

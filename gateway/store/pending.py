@@ -41,6 +41,8 @@ class Pending:
         self._lock = threading.Condition()
         self._queued: OrderedDict[str, Op] = OrderedDict()
         self._taken: dict[str, Op] = {}
+        # The keys of queued operations that somebody waits for.
+        self._awaited: set[str] = set()
         self._used_bytes = 0
         self._is_urgent = False
         self._is_stuck = False
@@ -103,6 +105,7 @@ class Pending:
                 taken_bytes += _cost_bytes(key, op)
             for key in self._taken:
                 del self._queued[key]
+            self._awaited.difference_update(self._taken)
             return dict(self._taken)
 
     def settle(self) -> None:
@@ -115,15 +118,24 @@ class Pending:
             _resolve(op.waiters, None)
 
     def return_taken(self, error: StoreError) -> None:
-        """The taken operations could not be committed: queues them again, and gives all waiters the error."""
+        """The taken operations could not be committed: queues them again, and gives all waiters the error.
+
+        Takes time for these and for the waiters alone: the event loop waits for the lock meanwhile, and a
+        disk that stays full is tried again and again.
+        """
         with self._lock:
-            older = [item for item in self._taken.items() if item[0] not in self._queued]
-            ops = [*self._taken.values(), *self._queued.values()]
-            waiters = [waiter for op in ops for waiter in op.waiters]
-            both = [*older, *self._queued.items()]
+            waiters = [waiter for op in self._taken.values() for waiter in op.waiters]
+            for key, op in reversed(self._taken.items()):
+                if key in self._queued:
+                    self._used_bytes -= _cost_bytes(key, op)
+                    continue
+                self._queued[key] = replace(op, waiters=()) if op.waiters else op
+                self._queued.move_to_end(key, last=False)
+            for key in self._awaited:
+                waiters += self._queued[key].waiters
+                self._queued[key] = replace(self._queued[key], waiters=())
+            self._awaited.clear()
             self._taken = {}
-            self._queued = OrderedDict((key, replace(op, waiters=())) for key, op in both)
-            self._used_bytes = sum(_cost_bytes(key, op) for key, op in both)
             self._is_stuck = True
         _resolve(waiters, error)
 
@@ -149,9 +161,12 @@ class Pending:
     def _add(self, key: str, op: Op) -> None:
         self._queued[key] = op
         self._used_bytes += _cost_bytes(key, op)
+        if op.waiters:
+            self._awaited.add(key)
 
     def _drop(self, key: str) -> Op | None:
         old = self._queued.pop(key, None)
+        self._awaited.discard(key)
         self._used_bytes -= _cost_bytes(key, old)
         return old
 

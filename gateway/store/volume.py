@@ -19,12 +19,13 @@ import diskcache
 from diskcache.core import DBNAME, MODE_BINARY, MODE_RAW, UNKNOWN
 
 from gateway.store.errors import Damaged, mapped_errors
+from gateway.store.ownership import DAMAGED_PREFIX, SIZE_LIMIT, claim, find_own, has_foreign
 from gateway.store.pending import Op
 from gateway.store.record import render_record
 
 _SETTINGS = {
     "eviction_policy": "none",  # records leave when they expire
-    "size_limit": 1 << 60,
+    "size_limit": SIZE_LIMIT,
     "cull_limit": 0,  # expire_some and trim_some remove records, not every write
     "statistics": 0,
     "tag_index": 0,
@@ -187,14 +188,12 @@ def open_volume(directory: Path, *, lock_seconds: float, max_bytes: int | None =
     """lock_seconds: how long a write waits for another process. max_bytes: None if records leave only when
     they expire.
 
-    Raises Damaged, Locked, or Unusable (cannot be created or written).
+    Raises Damaged, Foreign, Locked, or Unusable (cannot be created or written).
     """
     with mapped_errors():
-        _check_files(directory)
-        if not directory.exists():
-            directory.parent.mkdir(parents=True, exist_ok=True)
-            directory.mkdir(mode=0o700, exist_ok=True)
-            _sync_directory(directory.parent)
+        claim(directory)
+        if not (directory / DBNAME).is_file():
+            raise Damaged("the database is not a file")
         settings = _SETTINGS if max_bytes is None else {**_SETTINGS, **_BOUNDED}
         cache = _open_cache(directory, lock_seconds, settings)
     return Volume(directory, cache, max_bytes)
@@ -202,18 +201,19 @@ def open_volume(directory: Path, *, lock_seconds: float, max_bytes: int | None =
 
 def quarantine(directory: Path) -> Path:
     """Renames a damaged directory and returns its new place. If it cannot be renamed (it is a mount point, or
-    its parent belongs to another user), its content moves into a subdirectory. Nothing is deleted.
+    its parent belongs to another user), or holds other things too, our own files move into a subdirectory.
+    Nothing is deleted.
     """
     stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
     with mapped_errors():
-        try:
-            place = _choose_free(directory.with_name(f"{directory.name}.damaged-{stamp}"))
-            directory.rename(place)
-        except OSError:
-            place = _choose_free(directory / f"damaged-{stamp}")
-            place.mkdir(mode=0o700)
-            for entry in [entry for entry in directory.iterdir() if not entry.name.startswith("damaged-")]:
-                entry.rename(place / entry.name)
+        if not has_foreign(directory):
+            with suppress(OSError):
+                place = _choose_free(directory.with_name(f"{directory.name}.damaged-{stamp}"))
+                return directory.rename(place)
+        place = _choose_free(directory / f"{DAMAGED_PREFIX}{stamp}")
+        place.mkdir(mode=0o700)
+        for path in find_own(directory):
+            path.rename(place / path.name)
     return place
 
 
@@ -234,17 +234,6 @@ def only_process(directory: Path) -> Iterator[None]:
             os.close(descriptor)  # releases the lock
 
 
-def _check_files(directory: Path) -> None:
-    """Raises Damaged if something is there that is not a readable store."""
-    if not directory.exists() and not directory.is_symlink():
-        return
-    if not (directory.is_dir() and os.access(directory, os.R_OK | os.X_OK)):
-        raise Damaged("not a directory that can be read")
-    database = directory / DBNAME
-    if database.exists() and not (database.is_file() and os.access(database, os.R_OK)):
-        raise Damaged("the database is not a file that can be read")
-
-
 def _open_cache(directory: Path, lock_seconds: float, settings: Mapping[str, object]) -> diskcache.Cache:
     """diskcache makes an attribute of every setting that it finds; unknown ones would replace its methods."""
     try:
@@ -254,14 +243,6 @@ def _open_cache(directory: Path, lock_seconds: float, settings: Mapping[str, obj
     if {name for name in vars(cache) if not name.startswith("_")} - _SETTING_NAMES:
         raise Damaged("the database has other settings")
     return cache
-
-
-def _sync_directory(directory: Path) -> None:
-    descriptor = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _read_identity(database: Path) -> tuple[int, int] | None:

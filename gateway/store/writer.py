@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from gateway.store.errors import Damaged, Locked, StoreError, Unusable
+from gateway.store.ownership import ShareLock
 from gateway.store.pending import Op, Pending
 from gateway.store.volume import Volume, only_process, open_volume, quarantine
 
@@ -53,15 +54,22 @@ class Writer:
         self._has_grown = True
         self._suspect: Volume | None = None
         self._error: StoreError | None = None
+        # Why the volume could not be opened at the start.
+        self._refusal: StoreError | None = None
+        self._share_lock = ShareLock(directory)
         self._expire_at = 0.0
         self._quarantines = 0
         self._is_ready = threading.Event()
         self._thread = threading.Thread(target=self._run, name="store-writer", daemon=True)
 
     def start(self) -> None:
-        """Returns once the volume is open, or cannot be opened."""
+        """Returns once the volume is open. Raises StoreError if it cannot be opened now and at this place; a
+        volume that another process locks is opened later.
+        """
         self._thread.start()
         self._is_ready.wait()
+        if self._refusal is not None:
+            raise self._refusal
 
     def join(self) -> None:
         self._thread.join()
@@ -73,15 +81,25 @@ class Writer:
 
     def _run(self) -> None:
         try:
-            self._check_volume()
+            self._begin()
             self._is_ready.set()
-            self._work()
+            if self._refusal is None:
+                self._work()
         finally:
             self._is_ready.set()
             self._drop_volume()
+            self._share_lock.release()
             lost = self._pending.end()
             if lost:
                 _log.error("store %s: %d operations could not be written", self._directory, lost)
+
+    def _begin(self) -> None:
+        try:
+            self._open()
+        except Locked as error:
+            self._note_trouble(error)
+        except StoreError as error:
+            self._refusal = error
 
     def _work(self) -> None:
         pause_seconds = self._linger_seconds
@@ -173,6 +191,12 @@ class Writer:
                 self.volume = self._open_volume()
             except Damaged as error:
                 self.volume = self._open_afresh(None, error)
+            if not self._share_lock.take():
+                _log.warning(
+                    "store %s is also used by another gateway: give each a folder of its own (store: "
+                    '"disk:PATH"), or both summarize the same conversations',
+                    self._directory,
+                )
         return self.volume
 
     def _open_volume(self) -> Volume:
@@ -212,7 +236,11 @@ class Writer:
     def _note_trouble(self, error: StoreError) -> None:
         """Logged once, until the store can be written again."""
         if self._error is None and isinstance(error, Locked):
-            _log.warning("store %s is locked by another process: writes wait in memory", self._directory)
+            _log.warning(
+                "store %s is locked by another process: writes wait in memory; give each gateway a folder of "
+                'its own (store: "disk:PATH")',
+                self._directory,
+            )
         elif self._error is None:
             _log.error("store %s cannot be written (%s): records are kept in memory", self._directory, error)
         self._error = error

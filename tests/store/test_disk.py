@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import shutil
 import signal
 import subprocess
 import sys
@@ -44,20 +45,21 @@ def run_until_killed(directory: Path, round_: int, seconds: float) -> set[str]:
     return {first.strip(), *rest.split()}
 
 
-async def test_without_a_disk_records_are_kept_in_memory_and_one_line_is_logged(
+async def test_without_its_disk_records_are_kept_in_memory_and_one_line_is_logged(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    blocker = tmp_path / "file"
-    blocker.write_text("in the way")
-    directory = blocker / "store"
+    directory = tmp_path / "store"
     async with opened(directory) as store:
+        shutil.rmtree(directory)
+        directory.write_text("in the way")
         store.write("head:1", b"1", keep_seconds=60)
         for _ in range(3):
             with pytest.raises(StoreError):
                 await store.write_durably("pivot:1", b"1", keep_seconds=60)
         assert await store.read("head:1") == b"1"
         assert len([record for record in caplog.records if record.levelno == logging.ERROR]) == 1
-        blocker.unlink()
+        assert directory.read_text() == "in the way"
+        directory.unlink()
         await store.write_durably("pivot:2", b"2", keep_seconds=60)
     async with opened(directory) as store:
         assert await store.read("head:1") == b"1"

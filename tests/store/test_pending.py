@@ -4,6 +4,7 @@ import pytest
 
 from gateway.store.errors import StoreError, Unusable
 from gateway.store.pending import Op, Pending
+from tests.hostile.steps import count_steps
 
 ALL = {"max_ops": 512, "max_bytes": 1 << 20}
 
@@ -106,3 +107,23 @@ def test_a_cancelled_waiter_is_left_alone() -> None:
     pending.take(**ALL)
     pending.settle()
     assert waiter.cancelled()
+
+
+@pytest.mark.parametrize("in_front", [False, True])
+def test_a_disk_that_stays_full_costs_no_more_time_the_more_is_waiting(in_front: bool) -> None:
+    steps = [_count_steps_of_a_failure(queued, in_front=in_front) for queued in (100, 3_000)]
+    assert steps[1] <= steps[0] * 1.1
+
+
+def _count_steps_of_a_failure(queued: int, *, in_front: bool) -> int:
+    pending, waiter = Pending(10 << 20), Future[None]()
+    keys = [f"head:{number}" for number in range(queued)]
+    for key in (["pivot:1", *keys] if in_front else [*keys, "pivot:1"]):
+        pending.put(key, Op(b"1", 1.0, (waiter,) if key == "pivot:1" else ()))
+    pending.take(max_ops=50, max_bytes=1 << 20)
+    steps = count_steps(lambda: pending.return_taken(Unusable("full")))
+    assert isinstance(waiter.exception(0), StoreError)
+    assert list(pending.take(max_ops=queued + 1, max_bytes=10 << 20))[-1] == (
+        keys[-1] if in_front else "pivot:1"
+    )
+    return steps

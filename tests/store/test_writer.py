@@ -36,12 +36,7 @@ def make_database_a_directory(directory: Path) -> None:
     (directory / "cache.db").mkdir()
 
 
-def make_it_a_file(directory: Path) -> None:
-    shutil.rmtree(directory)
-    directory.write_text("a file")
-
-
-DAMAGES = [write_garbage, truncate, change_schema, change_settings, make_database_a_directory, make_it_a_file]
+DAMAGES = [write_garbage, truncate, change_schema, change_settings, make_database_a_directory]
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
