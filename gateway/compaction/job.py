@@ -28,6 +28,7 @@ from gateway.store import StoreError
 _BREAKERS_BYTES: Final = 1 << 18
 _BREAKER_WEIGHT_BYTES: Final = ENTRY_WEIGHT_BYTES + 300
 PAUSED: Final = Rejected("paused", is_summarizer_fault=False)
+_NOT_STORED: Final = Rejected("store", is_summarizer_fault=False)
 
 
 class CompactionJob:
@@ -110,14 +111,15 @@ class CompactionJob:
         try:
             await self._state.pivots.save(pivot)
         except StoreError:
-            return Rejected("store", is_summarizer_fault=False)
+            return _NOT_STORED
         await cleared_results.record(self._state, turn, pivot)
         return pivot
 
     def _update_breaker(self, turn: Turn, outcome: Pivot | Rejected) -> None:
         if isinstance(outcome, Pivot):
             self._set_breaker(turn, Breaker())
-        elif outcome.is_summarizer_fault:
+        elif outcome.is_summarizer_fault or outcome is _NOT_STORED:
+            # A summary that cannot be stored is thrown away, though it was paid for.
             self._set_breaker(turn, self._breaker(turn).with_failure(self._clock()))
 
     def _breaker(self, turn: Turn) -> Breaker:

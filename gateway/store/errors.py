@@ -94,7 +94,7 @@ def describe_refusal(directory: Path, error: StoreError) -> str:
     user, path = os.geteuid(), shlex.quote(str(directory))
     command = f"chown -R {user} {path}" if directory.exists() else f"mkdir -p {path} && chown {user} {path}"
     return (
-        f"store {directory} cannot be used by user {user}: {reason}; make it a folder that this user can write "
+        f"store {directory} cannot be used by user {user}: {reason}; let this user write there "
         f'({command}), {other}, or keep state only until the next restart (store: "memory:")'
     )
 

@@ -58,7 +58,8 @@ def claim(directory: Path) -> None:
             directory.mkdir(mode=_DIRECTORY_MODE)
             _sync(directory.parent)
         names = set()
-    elif MARK_NAME not in names:
+    _refuse_links(directory, names)
+    if names and MARK_NAME not in names:
         _refuse_unmarked(directory, names)
     _mark(directory)
     _make_private(directory, names)
@@ -131,6 +132,13 @@ def _is_known(path: Path) -> bool:
     return name in (MARK_NAME, _INNER_NAME) or name.startswith(DAMAGED_PREFIX) or _holds_records(path)
 
 
+def _refuse_links(directory: Path, names: set[str]) -> None:
+    """A link in place of one of our files could lead out of the directory."""
+    for name in sorted(names & {MARK_NAME, *_DATABASE_NAMES}):
+        if (directory / name).is_symlink():
+            raise Foreign(f"its file {name!r} is a symbolic link")
+
+
 def _refuse_unmarked(directory: Path, names: set[str]) -> None:
     """Only an empty directory, or the store of an earlier version with nothing beside it, is ours."""
     foreign = sorted(name for name in names if not _is_known(directory / name))
@@ -199,18 +207,12 @@ def _make_private(directory: Path, names: set[str]) -> None:
 
 
 def _make_file_private(path: Path) -> None:
-    """Raises Foreign for a link: it could lead out of the directory."""
     try:
         status = path.lstat()
     except FileNotFoundError:
         return  # sqlite removes log and index when the last connection closes.
-    if stat.S_ISLNK(status.st_mode):
-        raise Foreign(f"its file {path.name!r} is a symbolic link")
-    if (
-        status.st_uid == os.geteuid()
-        and stat.S_ISREG(status.st_mode)
-        and stat.S_IMODE(status.st_mode) != _FILE_MODE
-    ):
+    is_own_file = stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid()
+    if is_own_file and stat.S_IMODE(status.st_mode) != _FILE_MODE:
         path.chmod(_FILE_MODE)
 
 

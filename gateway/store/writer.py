@@ -22,6 +22,8 @@ _BATCH_OPS = 512
 _BATCH_BYTES = 8 << 20
 # While the disk cannot be written, it is tried again this often, and with every durable write.
 _RETRY_SECONDS = 5.0
+# The log names trouble with the disk this often at most.
+_QUIET_SECONDS = 600.0
 _EXPIRE_EVERY_SECONDS = 60.0
 # A pause between two pieces of a long expiry lets durable writes and other processes get their turn.
 _EXPIRE_PAUSE_SECONDS = 0.05
@@ -54,6 +56,8 @@ class Writer:
         self._has_grown = True
         self._suspect: Volume | None = None
         self._error: StoreError | None = None
+        self._quiet_until = 0.0
+        self._is_recovery_news = False
         # Why the volume could not be opened at the start.
         self._refusal: StoreError | None = None
         self._share_lock = ShareLock(directory)
@@ -234,18 +238,29 @@ class Writer:
             volume.close()
 
     def _note_trouble(self, error: StoreError) -> None:
-        """Logged once, until the store can be written again."""
-        if self._error is None and isinstance(error, Locked):
-            _log.warning(
-                "store %s is locked by another process: writes wait in memory; give each gateway a folder of "
-                'its own (store: "disk:PATH")',
-                self._directory,
-            )
-        elif self._error is None:
-            _log.error("store %s cannot be written (%s): records are kept in memory", self._directory, error)
+        """Logged once, until the store can be written again; and not each time if that comes and goes, as on
+        a full disk that still has room for small records.
+        """
+        now = self._clock()
+        if self._error is None and now >= self._quiet_until:
+            self._quiet_until = now + _QUIET_SECONDS
+            self._is_recovery_news = True
+            _log_trouble(self._directory, error)
         self._error = error
 
     def _note_recovery(self) -> None:
-        if self._error is not None:
+        if self._error is not None and self._is_recovery_news:
+            self._is_recovery_news = False
             _log.info("store %s can be written again", self._directory)
         self._error = None
+
+
+def _log_trouble(directory: Path, error: StoreError) -> None:
+    if isinstance(error, Locked):
+        _log.warning(
+            "store %s is locked by another process: writes wait in memory; give each gateway a folder of "
+            'its own (store: "disk:PATH")',
+            directory,
+        )
+    else:
+        _log.error("store %s cannot be written (%s): records are kept in memory", directory, error)

@@ -72,6 +72,15 @@ async def test_a_pivot_that_cannot_be_stored_is_not_used() -> None:
     assert (result.pivot, result.failure) == (None, "store")
 
 
+async def test_summaries_pause_while_they_cannot_be_stored_because_each_is_paid_for() -> None:
+    store = FullStore()
+    await store.open()
+    async with compaction_parts(say("It works now."), store=store) as parts:
+        results = [await parts.job.compact(_TURN, _SITUATION, _CUT, _REQUEST) for _ in range(5)]
+        assert [result.failure for result in results] == ["store"] * 3 + ["paused"] * 2
+        assert len(parts.model.requests) == 3
+
+
 @pytest.mark.parametrize("method", ["digest", "drop"])
 async def test_other_methods_make_a_digest_without_a_call(method: Method) -> None:
     policy = replace(SUMMARIZING, summary=Summary(method=method))

@@ -118,7 +118,7 @@ def test_a_disk_that_stays_full_costs_no_more_time_the_more_is_waiting(in_front:
 def _count_steps_of_a_failure(queued: int, *, in_front: bool) -> int:
     pending, waiter = Pending(10 << 20), Future[None]()
     keys = [f"head:{number}" for number in range(queued)]
-    for key in (["pivot:1", *keys] if in_front else [*keys, "pivot:1"]):
+    for key in ["pivot:1", *keys] if in_front else [*keys, "pivot:1"]:
         pending.put(key, Op(b"1", 1.0, (waiter,) if key == "pivot:1" else ()))
     pending.take(max_ops=50, max_bytes=1 << 20)
     steps = count_steps(lambda: pending.return_taken(Unusable("full")))

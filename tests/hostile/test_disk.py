@@ -1,0 +1,121 @@
+"""The user's disk: what is not ours stays as it is, and a disk that fails costs nobody an answer."""
+
+import asyncio
+import os
+import resource
+import shutil
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.hostile.process import linux_only, running_process
+from tests.toy.agent import Shape, make_session
+from tests.toy.gateway import make_settings
+from tests.toy.running import Pace, run_session
+from tests.toy.upstream import ToyUpstream
+
+_REPOSITORY = Path(__file__).resolve().parents[2]
+SHAPE = Shape(max_tokens=1_000)
+# Root may write everywhere, unless it gives up that right.
+_AS_OTHERS = (
+    ("setpriv", "--bounding-set=-dac_override,-dac_read_search", "--inh-caps=-all")
+    if os.geteuid() == 0
+    else ()
+)
+
+
+def serve_in_vain(store: str, cwd: Path, before: tuple[str, ...] = ()) -> str:
+    """The last line of a gateway that must not start."""
+    config = cwd.parent / "gateway.yaml"
+    config.write_text(f'store: "{store}"\nadmin: {{port: 0}}\n')
+    command = [*before, sys.executable, "-m", "gateway", "serve", "--port", "0", "--config", str(config)]
+    environment = os.environ | {"PYTHONPATH": str(_REPOSITORY)}
+    done = subprocess.run(
+        command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=50, check=False
+    )
+    assert done.returncode == 1 and "Traceback" not in done.stderr, done.stderr
+    return done.stderr.splitlines()[-1]
+
+
+def describe(folder: Path) -> dict[str, tuple[int, int, bytes]]:
+    return {
+        str(path): (path.stat().st_mode, path.stat().st_ino, path.read_bytes() if path.is_file() else b"")
+        for path in [folder, *sorted(folder.rglob("*"))]
+    }
+
+
+def test_a_folder_of_somebodys_files_is_refused_and_stays_as_it_is(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    (home / "thesis").mkdir(parents=True)
+    (home / "thesis" / "chapter.txt").write_text("precious")
+    (home / "cache.db").write_bytes(b"not a database")
+    before = describe(home)
+    line = serve_in_vain("disk:.", home)
+    assert str(home) in line and "'thesis'" in line and "nothing in it was changed" in line
+    assert describe(home) == before
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["gateway.yaml", "home"]
+
+
+def test_an_existing_file_is_refused_and_stays_as_it_is(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    home.mkdir()
+    (home / "state").write_text("precious")
+    before = describe(home)
+    assert str(home / "state") in serve_in_vain("disk:state", home)
+    assert describe(home) == before
+
+
+@pytest.mark.skipif(
+    bool(_AS_OTHERS) and shutil.which("setpriv") is None, reason="root may write everywhere, without setpriv"
+)
+@pytest.mark.parametrize("store", ["disk:.", "disk:state"])
+def test_a_folder_that_is_not_writable_is_an_error_at_start(tmp_path: Path, store: str) -> None:
+    mount = tmp_path / "mount"
+    mount.mkdir(mode=0o500)
+    line = serve_in_vain(store, mount, _AS_OTHERS)
+    mount.chmod(0o700)
+    assert f"cannot be used by user {os.geteuid()}: Permission denied" in line
+    assert str(mount) in line and "chown" in line and "memory:" in line
+    assert list(mount.iterdir()) == []
+
+
+@linux_only
+async def test_a_disk_that_fills_up_later_costs_no_answer_and_two_lines(tmp_path: Path) -> None:
+    session = make_session(40, 11, "one_user", 700)
+    async with ToyUpstream(window=16_000, bias=1.1) as toy:
+        settings = make_settings(toy, store=f"disk:{tmp_path / 'state'}")
+        async with running_process(settings, tmp_path) as gateway:
+            first = await run_session(session, gateway.base_url, toy, SHAPE, Pace(last=5))
+            # The log of the process is a file, too: it stays far below this.
+            _limit_files(gateway.pid, 1 << 16)
+            rest = await run_session(session, gateway.base_url, toy, SHAPE, Pace(first=5, last=40))
+            assert first.failed == rest.failed == []
+            assert gateway.log.count("ERROR gateway.store") == 2, gateway.log
+            _limit_files(gateway.pid, resource.RLIM_INFINITY)
+            assert await gateway.stop() == 0
+            assert "operations could not be written" not in gateway.log
+
+
+def _limit_files(pid: int, size: int) -> None:
+    resource.prlimit(pid, resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
+
+
+async def test_state_and_originals_are_private(tmp_path: Path) -> None:
+    state = tmp_path / "state"
+    state.mkdir(mode=0o755)
+    async with ToyUpstream(window=16_000, bias=1.1) as toy:
+        settings = make_settings(toy, store=f"disk:{state}")
+        async with running_process(settings, tmp_path) as gateway:
+            run = await run_session(make_session(20, 3), gateway.base_url, toy, SHAPE)
+            assert run.failed == []
+            await asyncio.to_thread(_check_private, state)
+
+
+def _check_private(state: Path) -> None:
+    found = {path: stat.S_IMODE(path.stat().st_mode) for path in [state, *state.rglob("*")]}
+    assert {mode for path, mode in found.items() if path.is_dir()} == {0o700}
+    assert {mode for path, mode in found.items() if path.is_file()} == {0o600}
+    assert len(found) > 6
