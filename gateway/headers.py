@@ -1,7 +1,8 @@
 """The heads of requests to upstreams and of responses to clients: which headers pass, and their bytes.
 
-End-to-end headers pass unchanged. Hop-by-hop headers and `x-gateway-*` headers do not pass, and no
-credential of the caller does if the upstream has a key of its own. Knows nothing of bodies.
+End-to-end headers pass unchanged. Hop-by-hop headers and `x-gateway-*` headers do not pass. If the upstream
+has a key of its own, nothing passes that says who the caller is: no credential in any form, no choice of an
+account, no cookie. Knows nothing of bodies.
 
 Heads are rendered here because aiohttp writes text only: RFC 9110 §5.5 allows bytes in a value that are not
 valid text, and they must pass unchanged, too.
@@ -11,12 +12,14 @@ import re
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Final
+from urllib.parse import SplitResult, unquote_plus, urlsplit
 
+import msgspec
 from aiohttp import hdrs
-from multidict import CIMultiDict
+from multidict import CIMultiDict, CIMultiDictProxy
 from yarl import URL
 
-from gateway.settings import UpstreamSettings
+from gateway.settings import UpstreamSettings, is_loopback
 from gateway.wire.formats.registry import guess_format
 
 # Every header of the gateway's own stands here, except the label `x-gateway-session`, which
@@ -44,7 +47,26 @@ _HOP_BY_HOP: Final = frozenset(
 )
 # The gateway writes its own for the connection to the upstream.
 _NOT_FORWARDED: Final = _HOP_BY_HOP | {b"host", b"content-length", b"expect"}
-_CREDENTIALS: Final = frozenset({b"authorization", b"x-api-key", b"api-key"})
+# Every form in which an API takes a credential: OpenAI and most others, Anthropic, Azure OpenAI, Google,
+# Azure API Management, Cloudflare AI Gateway. Google and Azure API Management take it in the query, too.
+_CREDENTIAL_HEADERS: Final = (
+    *("authorization", "x-api-key", "api-key", "x-goog-api-key"),
+    *("ocp-apim-subscription-key", "cf-aig-authorization"),
+)
+_CREDENTIAL_PARAMETERS: Final = ("key", "subscription-key")
+# The first forms were known before the others. A caller who uses these alone keeps the tenant id, under which
+# there is state on disk.
+_PLAIN_FORMS: Final = 4
+# With one credential these choose whose data a request is about.
+_ACCOUNT_HEADERS: Final = (
+    *("openai-organization", "openai-project", "x-goog-user-project", "chatgpt-account-id"),
+)
+_COOKIE_HEADERS: Final = ("cookie", "cookie2")
+# These are the caller's, and never sent beside a key of the upstream.
+_CALLERS: Final = frozenset(
+    name.encode() for name in (*_CREDENTIAL_HEADERS, *_ACCOUNT_HEADERS, *_COOKIE_HEADERS)
+)
+_SET_COOKIES: Final = frozenset({b"set-cookie", b"set-cookie2"})
 # A value with one of these could end its line and begin another header (RFC 9110 §5.5).
 _CONTROL: Final = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 _CONTROL_AS_SPACE: Final = bytes(0x20 if _CONTROL.match(chr(byte)) else byte for byte in range(256))
@@ -52,6 +74,95 @@ _CONTROL_AS_SPACE: Final = bytes(0x20 if _CONTROL.match(chr(byte)) else byte for
 RawHeaders = Sequence[tuple[bytes, bytes]]
 # A header's name in lower case, and its whole line with the line's end.
 Field = tuple[bytes, bytes]
+
+
+class Identity(msgspec.Struct, frozen=True):
+    """Who a caller says it is."""
+
+    # The credentials in the forms that a caller usually has one of, in the order of the list.
+    plain: tuple[str, ...] = ()
+    # `form:value` of everything else that tells callers apart.
+    further: tuple[str, ...] = ()
+    # Every credential, in whatever form.
+    credentials: tuple[str, ...] = ()
+
+
+def read_identity(headers: CIMultiDictProxy[str], target: str) -> Identity:
+    """target: path and query of the request.
+
+    A cookie counts only where there is no credential: cookies of load balancers change with every response,
+    and each change would begin a new tenant.
+    """
+    plain: list[str] = []
+    named: list[tuple[str, str]] = []
+    for index, name in enumerate(_CREDENTIAL_HEADERS):
+        values = headers.getall(name, ())
+        if name.endswith("authorization"):
+            values = [_strip_scheme(value) for value in values]
+        if index < _PLAIN_FORMS:
+            plain += filter(None, values)
+        else:
+            named += [(name, value) for value in values if value]
+    named += [pair for pair in _split_query(target) if pair[1] and pair[0] in _CREDENTIAL_PARAMETERS]
+    credentials = (*plain, *[value for _, value in named])
+    others = _ACCOUNT_HEADERS if credentials else (*_ACCOUNT_HEADERS, *_COOKIE_HEADERS)
+    named += [(name, value) for name in others for value in headers.getall(name, ()) if value]
+    return Identity(tuple(plain), tuple([f"{name}:{value}" for name, value in named]), credentials)
+
+
+def without_credential(target: str) -> str:
+    """Path and query without the parameters that hold a credential; every other byte stays."""
+    path, mark, query = target.partition("?")
+    if not mark:
+        return target
+    fields = query.split("&")
+    kept = [field for field in fields if _unquote(field.partition("=")[0]) not in _CREDENTIAL_PARAMETERS]
+    if len(kept) == len(fields):
+        return target
+    return f"{path}?{'&'.join(kept)}" if kept else path
+
+
+def _split_query(target: str) -> list[tuple[str, str]]:
+    query = target.partition("?")[2]
+    fields = (field.partition("=") for field in query.split("&")) if query else ()
+    return [(_unquote(name), _unquote(value)) for name, _, value in fields]
+
+
+def _unquote(text: str) -> str:
+    """Different bytes stay different, valid text or not."""
+    return unquote_plus(text, errors="surrogateescape")
+
+
+def _strip_scheme(value: str) -> str:
+    """The token of `Bearer TOKEN`; any other value as it is."""
+    scheme, _, token = value.partition(" ")
+    return token.strip() if scheme.lower() == "bearer" else value
+
+
+# A page in a browser can send requests to a loopback address, under a host name of its own if it controls the
+# DNS. Its browser tells the truth about `Host` and `Origin`.
+
+
+def names_loopback(headers: CIMultiDictProxy[str], allowed: Sequence[str] = ()) -> bool:
+    """Whether `Host` is a loopback name, or one of `allowed`."""
+    host = _split_url(f"//{headers.get(hdrs.HOST, '')}").hostname or ""
+    return is_loopback(host) or host in map(str.lower, allowed)
+
+
+def has_same_origin(headers: CIMultiDictProxy[str], allowed: Sequence[str] = ()) -> bool:
+    """Whether the request comes from no web page, from one of the same address, or from one of `allowed`."""
+    origin = headers.get(hdrs.ORIGIN)
+    if origin is None or origin in allowed:
+        return True
+    return _split_url(origin).netloc == headers.get(hdrs.HOST)
+
+
+def _split_url(url: str) -> SplitResult:
+    """Empty parts for a text that is not a URL."""
+    try:
+        return urlsplit(url)
+    except ValueError:
+        return urlsplit("")
 
 
 class ResponseHead:
@@ -95,6 +206,11 @@ def make_response_head(status: int, reason: str, raw: RawHeaders) -> ResponseHea
         if (lower := name.lower()) not in dropped and not lower.startswith(_GATEWAY_PREFIX)
     ]
     return ResponseHead(status, reason, fields)
+
+
+def without_cookies(raw: RawHeaders) -> RawHeaders:
+    """A response's headers without the cookies that it sets."""
+    return [pair for pair in raw if pair[0].lower() not in _SET_COOKIES]
 
 
 def make_fields(headers: Mapping[str, str]) -> list[Field]:
@@ -155,7 +271,7 @@ def make_upstream_headers(raw: RawHeaders, upstream: UpstreamSettings, path: str
     key = upstream.api_key
     dropped = _NOT_FORWARDED | _find_connection_options(raw)
     if key is not None:
-        dropped |= _CREDENTIALS
+        dropped |= _CALLERS
     headers = CIMultiDict(
         (name.decode("utf-8", "surrogateescape"), value.decode("utf-8", "surrogateescape"))
         for name, value in raw

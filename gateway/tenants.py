@@ -10,6 +10,7 @@ from multidict import CIMultiDictProxy
 
 from gateway.core.errors import RequestRefused
 from gateway.core.policy import Policy
+from gateway.headers import Identity, read_identity
 from gateway.lru import ENTRY_WEIGHT_BYTES, Lru, weigh_texts
 from gateway.settings import Settings
 
@@ -49,21 +50,24 @@ class Tenancy:
         }
         self._is_closed = bool(settings.tenants)
 
-    def identify(self, headers: CIMultiDictProxy[str]) -> Tenant:
-        """Raises RequestRefused (401) for an unknown key if tenants are configured.
+    def identify(self, headers: CIMultiDictProxy[str], target: str = "") -> Tenant:
+        """Raises RequestRefused (401) if tenants are configured and not exactly one of them has a key of this
+        request. target: path and query, which may hold a key, too.
 
-        Without configured tenants each key is its own tenant; callers without a key share one tenant.
+        Without configured tenants every credential in every form, and the account it is used for, make the
+        tenant; callers who send none of them share one.
         """
-        credentials = read_credentials(headers)
-        configured = self._by_fingerprint.get(_fingerprint(credentials[0])) if credentials else None
-        if configured is not None:
-            return configured
-        if self._is_closed:
+        identity = read_identity(headers, target)
+        if not self._is_closed:
+            return Tenant(f"{_KEY}{_fingerprint(_join(identity))}", None, "default")
+        # Some clients insist on a key of their own in one form and send the configured one in another.
+        found = {self._by_fingerprint.get(_fingerprint(key)) for key in identity.credentials} - {None}
+        tenant = found.pop() if found else None
+        if tenant is None or found:
             raise RequestRefused(
                 401, "Incorrect API key provided.", kind="invalid_request_error", code="invalid_api_key"
             )
-        # All credentials count: two callers that share only one of several keys stay apart.
-        return Tenant(f"{_KEY}{_fingerprint(_SEPARATOR.join(credentials))}", None, "default")
+        return tenant
 
 
 class Policies:
@@ -87,14 +91,11 @@ class Policies:
         return policy
 
 
-def read_credentials(headers: CIMultiDictProxy[str]) -> list[str]:
-    """The caller's keys from every header in which an API takes one. The first identifies the caller."""
-    bearer = headers.get("Authorization", "")
-    scheme, _, token = bearer.partition(" ")
-    found = [token.strip() if scheme.lower() == "bearer" else bearer]
-    found += [headers.get(name, "") for name in ("x-api-key", "api-key", "x-goog-api-key")]
-    return [credential for credential in found if credential]
-
-
 def _fingerprint(credential: str) -> str:
     return hashlib.sha256(credential.encode("utf-8", "surrogateescape")).hexdigest()
+
+
+def _join(identity: Identity) -> str:
+    """Different for different identities. A value of a header has no NUL, and none here is empty."""
+    further = ("", *identity.further) if identity.further else ()
+    return _SEPARATOR.join((*identity.plain, *further))

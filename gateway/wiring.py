@@ -30,6 +30,7 @@ from gateway.limits.model_table import ModelTable
 from gateway.pipeline.admission import Admission
 from gateway.pipeline.commands import Commands
 from gateway.pipeline.count_tokens import CountTokens
+from gateway.pipeline.name_guard import NameGuard
 from gateway.pipeline.overflow_retry import OverflowRetry
 from gateway.pipeline.planning_step import PlanningStep
 from gateway.pipeline.proxy import Proxy
@@ -238,7 +239,8 @@ def build_pipeline(
     )
     proxy = Proxy(
         settings=settings,
-        admission=Admission(Tenancy(settings), Upstreams(settings)),
+        admission=Admission(settings, Tenancy(settings), Upstreams(settings)),
+        names=NameGuard(foundation.state.owned_names, foundation.lanes),
         turns=turns,
         commands=Commands(settings, compaction.manual),
         count_tokens=CountTokens(turns, planner, rewriter, relay),

@@ -5,7 +5,7 @@ import re
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from multidict import CIMultiDict
+from multidict import CIMultiDict, CIMultiDictProxy
 from pydantic import SecretStr
 from yarl import URL
 
@@ -13,9 +13,14 @@ from gateway.headers import (
     CONTENT_LENGTH,
     ResponseHead,
     UpstreamHead,
+    has_same_origin,
     make_fields,
     make_response_head,
     make_upstream_headers,
+    names_loopback,
+    read_identity,
+    without_cookies,
+    without_credential,
 )
 from gateway.settings import UpstreamSettings
 from tests.builders.upstream import make_upstream
@@ -73,7 +78,22 @@ def test_order_case_and_repetition_are_kept(headers: list[tuple[str, str]]) -> N
     assert to_client(raw(*headers)) == headers
 
 
-CALLER = raw(("Authorization", "Bearer caller"), ("X-Api-Key", "caller"), ("api-key", "caller"), ("X-A", "1"))
+CALLER = raw(
+    ("Authorization", "Bearer caller"),
+    ("authorization", "bearer other"),
+    ("X-Api-Key", "caller"),
+    ("api-key", "caller"),
+    ("X-Goog-Api-Key", "caller"),
+    ("Ocp-Apim-Subscription-Key", "caller"),
+    ("CF-AIG-Authorization", "Bearer caller"),
+    ("Cookie", "a=1"),
+    ("cookie", "b=1"),
+    ("OpenAI-Organization", "org-1"),
+    ("openai-project", "proj-1"),
+    ("X-Goog-User-Project", "p"),
+    ("ChatGPT-Account-Id", "a"),
+    ("X-A", "1"),
+)
 
 
 def test_without_a_key_of_the_upstream_the_callers_credentials_pass() -> None:
@@ -91,6 +111,87 @@ def test_without_a_key_of_the_upstream_the_callers_credentials_pass() -> None:
 def test_a_key_of_the_upstream_replaces_every_credential(path: str, credential: tuple[str, str]) -> None:
     upstream = make_upstream(api_key=SecretStr("sk-own"))
     assert to_upstream(CALLER, upstream, path) == [("X-A", "1"), credential]
+
+
+@pytest.mark.parametrize(
+    ("target", "expected"),
+    [
+        ("/v1/models?key=k", "/v1/models"),
+        ("/v1/models?", "/v1/models?"),
+        ("/v1/models?a=%2f&key=k&&b", "/v1/models?a=%2f&&b"),
+        ("/v1/models?key=k&key=l&x=key", "/v1/models?x=key"),
+        ("/v1/models?%6Bey=k&Key=1", "/v1/models?Key=1"),
+        ("/v1/models?subscription-key=k&", "/v1/models?"),
+        ("/v1/key?keys=1", "/v1/key?keys=1"),
+    ],
+)
+def test_a_credential_leaves_the_query_and_every_other_byte_stays(target: str, expected: str) -> None:
+    assert without_credential(target) == expected
+
+
+def received(*pairs: tuple[str, str]) -> CIMultiDictProxy[str]:
+    return CIMultiDictProxy(CIMultiDict(pairs))
+
+
+def test_credentials_are_read_from_every_form_in_order() -> None:
+    pairs = [(name.decode(), value.decode()) for name, value in CALLER]
+    identity = read_identity(received(*pairs), "/?key=q")
+    assert identity.plain == ("caller", "other", "caller", "caller", "caller")
+    assert identity.credentials == (*identity.plain, "caller", "caller", "q")
+    assert identity.further == (
+        *("ocp-apim-subscription-key:caller", "cf-aig-authorization:caller", "key:q"),
+        *("openai-organization:org-1", "openai-project:proj-1"),
+        *("x-goog-user-project:p", "chatgpt-account-id:a"),
+    )
+
+
+@pytest.mark.parametrize(
+    ("value", "credentials"),
+    [("bearer  k ", ("k",)), ("Basic k", ("Basic k",)), ("k", ("k",)), ("Bearer", ()), ("", ())],
+)
+def test_a_credential_is_read_without_its_scheme(value: str, credentials: tuple[str, ...]) -> None:
+    assert read_identity(received(("authorization", value)), "/").credentials == credentials
+
+
+@pytest.mark.parametrize(
+    ("host", "expected"),
+    [
+        ("127.0.0.1:8080", True),
+        ("localhost", True),
+        ("[::1]:8080", True),
+        ("Host.Docker.Internal:8080", True),
+        ("evil.test:8080", False),
+        ("[", False),
+    ],
+)
+def test_a_loopback_host_is_recognized(host: str, expected: bool) -> None:
+    assert names_loopback(received(("Host", host)), ["host.docker.internal"]) is expected
+
+
+def test_a_request_without_a_host_names_no_loopback_host() -> None:
+    assert not names_loopback(received())
+
+
+@pytest.mark.parametrize(
+    ("origin", "expected"),
+    [
+        ("http://127.0.0.1:8080", True),
+        ("https://chat.test", True),
+        ("http://chat.test", False),
+        ("http://127.0.0.1:3000", False),
+        ("null", False),
+        ("", False),
+    ],
+)
+def test_a_request_of_another_web_page_is_recognized(origin: str, expected: bool) -> None:
+    headers = received(("Host", "127.0.0.1:8080"), ("Origin", origin))
+    assert has_same_origin(headers, ["https://chat.test"]) is expected
+    assert has_same_origin(received(("Host", "127.0.0.1:8080")))
+
+
+def test_a_response_may_lose_its_cookies() -> None:
+    headers = raw(("Set-Cookie", "a=1"), ("X-A", "1"), ("set-cookie", "b=2"))
+    assert list(without_cookies(headers)) == raw(("X-A", "1"))
 
 
 @given(st.sampled_from([200, 404, 499]), st.text(max_size=5), _headers)

@@ -1,5 +1,6 @@
 """A credential in, a tenant out; a tenant and a model in, a policy out."""
 
+import hashlib
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ from multidict import CIMultiDict, CIMultiDictProxy
 
 from gateway.core.errors import RequestRefused
 from gateway.settings import Settings, SettingsError, load_settings
-from gateway.tenants import Policies, Tenancy, Tenant, read_credentials
+from gateway.tenants import Policies, Tenancy, Tenant
 
 OPEN = load_settings(None, {})
 TENANTS = """
@@ -37,27 +38,6 @@ def headers(*pairs: tuple[str, str]) -> CIMultiDictProxy[str]:
 
 def bearer(key: str) -> CIMultiDictProxy[str]:
     return headers(("Authorization", f"Bearer {key}"))
-
-
-FORMS = [
-    (("Authorization", "Bearer k"), "k"),
-    (("authorization", "bearer  k "), "k"),
-    (("X-API-Key", "k"), "k"),
-    (("api-key", "k"), "k"),
-    (("Authorization", "Basic k"), "Basic k"),
-    (("Authorization", "k"), "k"),
-    (("Authorization", "Bearer"), ""),
-    (("Cookie", "k"), ""),
-]
-
-
-@pytest.mark.parametrize(("pair", "expected"), FORMS, ids=str)
-def test_a_credential_is_read_from_any_header_an_api_uses(pair: tuple[str, str], expected: str) -> None:
-    assert read_credentials(headers(pair)) == ([expected] if expected else [])
-
-
-def test_authorization_counts_before_the_others() -> None:
-    assert read_credentials(headers(("x-api-key", "x"), ("Authorization", "Bearer a"))) == ["a", "x"]
 
 
 def test_operators_see_the_name_of_a_tenant_or_the_beginning_of_a_hash(closed: Settings) -> None:
@@ -98,6 +78,75 @@ def test_without_tenants_each_key_is_its_own_tenant_and_only_its_hash_is_kept(
     assert (one == other) == (first == second)
     assert one == Tenancy(OPEN).identify(bearer(first))
     assert len(first) < 8 or first not in one.id
+
+
+KEY_FORMS = [
+    ((("Authorization", "Bearer sk-a"),), "/"),
+    ((("x-api-key", "sk-a"),), "/"),
+    ((("API-Key", "sk-a"),), "/"),
+    ((("x-goog-api-key", "sk-a"),), "/"),
+    ((("Ocp-Apim-Subscription-Key", "sk-a"),), "/"),
+    ((("cf-aig-authorization", "bearer sk-a"),), "/"),
+    ((), "/v1/models?key=sk-a"),
+    ((("Authorization", "Bearer none"), ("x-goog-api-key", "sk-a")), "/"),
+    ((("Authorization", "Bearer none"), ("Authorization", "Bearer sk-a")), "/"),
+    ((("Authorization", "Bearer sk-a"), ("x-api-key", "sk-a2")), "/?key=none"),
+]
+
+
+@pytest.mark.parametrize(("pairs", "target"), KEY_FORMS, ids=str)
+def test_a_configured_key_is_found_in_every_form(
+    closed: Settings, pairs: tuple[tuple[str, str], ...], target: str
+) -> None:
+    assert Tenancy(closed).identify(headers(*pairs), target).id == "tenant:a"
+
+
+def test_keys_of_two_tenants_in_one_request_are_refused(closed: Settings) -> None:
+    with pytest.raises(RequestRefused) as refused:
+        Tenancy(closed).identify(headers(("Authorization", "Bearer sk-a"), ("x-api-key", "sk-b")))
+    assert refused.value.status == 401
+
+
+def test_a_caller_with_usual_keys_alone_keeps_the_id_under_which_its_state_lies() -> None:
+    tenancy = Tenancy(OPEN)
+    pairs = [("Authorization", "Bearer a"), ("x-api-key", "b"), ("api-key", "c"), ("x-goog-api-key", "d")]
+    for end in range(len(pairs) + 1):
+        joined = "\0".join(value.split()[-1] for _, value in pairs[:end])
+        expected = f"key:{hashlib.sha256(joined.encode()).hexdigest()}"
+        assert tenancy.identify(headers(*pairs[:end])).id == expected
+
+
+DIFFERENCES = [
+    ((("x-goog-api-key", "1"),), ""),
+    ((("ocp-apim-subscription-key", "1"),), ""),
+    ((("ocp-apim-subscription-key", "2"),), ""),
+    ((("cf-aig-authorization", "Bearer 1"),), ""),
+    ((("openai-organization", "1"),), ""),
+    ((("OpenAI-Project", "1"),), ""),
+    ((("OpenAI-Project", "1"), ("openai-organization", "1")), ""),
+    ((("x-goog-user-project", "1"),), ""),
+    ((("chatgpt-account-id", "1"),), ""),
+    ((), "/v1/models?key=1"),
+    ((), "/v1/models?a=b&key=%2f"),
+    ((), "/v1/models?subscription-key=1"),
+    ((("Authorization", "Bearer other"),), ""),
+    ((), ""),
+]
+
+
+@pytest.mark.parametrize("known", [(), (("Authorization", "Bearer k"),)])
+def test_callers_who_differ_in_any_form_are_different_tenants(known: tuple[tuple[str, str], ...]) -> None:
+    tenancy = Tenancy(OPEN)
+    found = {tenancy.identify(headers(*known, *pairs), target).id for pairs, target in DIFFERENCES}
+    assert len(found) == len(DIFFERENCES)
+
+
+def test_a_cookie_counts_only_where_there_is_no_credential() -> None:
+    """Cookies of load balancers change with every response."""
+    tenancy = Tenancy(OPEN)
+    key, cookies = ("x-api-key", "k"), [("Cookie", "session=1"), ("Cookie", "session=2")]
+    assert len({tenancy.identify(headers(cookie)) for cookie in cookies}) == 2
+    assert len({tenancy.identify(headers(key, cookie)) for cookie in cookies}) == 1
 
 
 def test_callers_without_a_key_share_one_tenant() -> None:

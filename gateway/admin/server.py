@@ -8,12 +8,12 @@ import hmac
 import logging
 from collections.abc import Awaitable, Callable
 from typing import Final
-from urllib.parse import SplitResult, urlsplit
 
 from aiohttp import web
 
 from gateway.admin.pages import AdminPages
 from gateway.downstream.library_log import make_library_log
+from gateway.headers import has_same_origin, names_loopback
 from gateway.settings import Admin, is_loopback
 
 log = logging.getLogger("gateway.admin")
@@ -58,7 +58,7 @@ class AdminServer:
 
     @web.middleware
     async def _guard(self, request: web.Request, handler: Page) -> web.StreamResponse:
-        if not (self._has_own_host(request) and _has_same_origin(request)):
+        if not (self._has_own_host(request) and has_same_origin(request.headers)):
             return web.json_response({"error": "wrong host or origin"}, status=403)
         if not self._has_token(request):
             headers = {"WWW-Authenticate": "Bearer"}
@@ -72,7 +72,7 @@ class AdminServer:
         """On a loopback address only loopback names are allowed; elsewhere the token is the protection."""
         if not is_loopback(self._settings.host):
             return True
-        return is_loopback(_split(f"//{request.headers.get('Host', '')}").hostname or "")
+        return names_loopback(request.headers)
 
     def _has_token(self, request: web.Request) -> bool:
         if self._settings.token is None:
@@ -81,16 +81,3 @@ class AdminServer:
         wanted = self._settings.token.get_secret_value().encode()
         given = token.strip().encode("utf-8", "surrogateescape")
         return scheme.lower() == "bearer" and hmac.compare_digest(given, wanted)
-
-
-def _has_same_origin(request: web.Request) -> bool:
-    origin = request.headers.get("Origin")
-    return origin is None or _split(origin).netloc == request.headers.get("Host")
-
-
-def _split(url: str) -> SplitResult:
-    """Empty parts for a text that is not a URL."""
-    try:
-        return urlsplit(url)
-    except ValueError:
-        return urlsplit("")

@@ -12,10 +12,19 @@ from gateway.core.errors import RequestRefused
 from gateway.core.history.purpose import find_label, is_agent
 from gateway.core.limits.model_limits import BETA_HEADER
 from gateway.downstream.request import HeadKey, RequestHead
-from gateway.headers import X_GATEWAY_BYPASS, RawHeaders, UpstreamHead, make_upstream_headers
+from gateway.headers import (
+    X_GATEWAY_BYPASS,
+    RawHeaders,
+    UpstreamHead,
+    has_same_origin,
+    make_upstream_headers,
+    names_loopback,
+    without_credential,
+)
 from gateway.lru import Lru
-from gateway.settings import UpstreamSettings
+from gateway.settings import Settings, UpstreamSettings, is_loopback
 from gateway.tenants import Tenancy, Tenant
+from gateway.upstream.allow_list import find_stored_response, is_allowed, may_name_responses
 from gateway.upstream.client import OutgoingBody, UpstreamCall
 from gateway.upstream.target import Upstreams, make_target, make_url
 from gateway.wire.formats.registry import find_counted_format, find_format
@@ -28,6 +37,14 @@ _ROUTE_WEIGHT_BYTES: Final = 3_000
 # as text and as bytes.
 _COPIES: Final = 5
 _HEADER_WEIGHT_BYTES: Final = 550
+_NOT_ALLOWED: Final = (
+    "This path is not open to callers, because the upstream's key belongs to the gateway. "
+    "`allow` in the upstream's settings can open it."
+)
+_FOREIGN_PAGE: Final = (
+    "Requests to this address must name it as a loopback host, and must not come from another web page. "
+    "`listen.hosts` and `listen.origins` in the settings can allow others."
+)
 
 
 class Route(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,6 +68,10 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
     is_count: bool
     # What it takes in memory.
     weight_bytes: int
+    # The stored response that the path names, and whether the body may name some, where only the tenant who
+    # made them may use them.
+    stored_response: str | None
+    may_name: bool
 
     def with_body(self, body: OutgoingBody, length: int | None = None) -> UpstreamCall:
         """length: of a streamed body, if the client sent it."""
@@ -61,14 +82,18 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Admission:
-    def __init__(self, tenancy: Tenancy, upstreams: Upstreams) -> None:
+    def __init__(self, settings: Settings, tenancy: Tenancy, upstreams: Upstreams) -> None:
         self._tenancy = tenancy
         self._upstreams = upstreams
+        self._listen = settings.listen
+        # Without tenants, whoever reaches a loopback address may use an upstream's key: web pages, too, whose
+        # requests the browser sends from there.
+        self._guards_pages = not settings.tenants and is_loopback(settings.listen.host)
         self._routes: Lru[HeadKey, Route] = Lru(_ROUTES_BYTES)
 
     def admit(self, head: RequestHead) -> Route:
         """Raises RequestRefused: 401 for an unknown key, 400 for a path that leaves the upstream's base URL,
-        426 for a WebSocket.
+        403 for a path or a web page that must not use the upstream's key, 426 for a WebSocket.
         """
         key = head.head_key
         route = self._routes.get(key)
@@ -81,19 +106,16 @@ class Admission:
         path, headers = head.target, head.headers
         if headers.get(hdrs.UPGRADE, "").lower() == "websocket":
             raise RequestRefused(426, "WebSocket is not supported; use HTTP.")
-        tenant = self._tenancy.identify(headers)
+        tenant = self._tenancy.identify(headers, path)
         upstream = self._upstreams.choose(tenant, path)
+        if upstream.api_key is not None:
+            self._check_use_of_key(head, upstream)
         is_understood = head.method == hdrs.METH_POST and headers.get(X_GATEWAY_BYPASS) != "1"
         counted = find_counted_format(path) if is_understood else None
         return Route(
             tenant=tenant,
             upstream=upstream,
-            head=UpstreamHead(
-                head.method,
-                make_url(upstream, path),
-                make_target(upstream, path),
-                make_upstream_headers(head.raw_headers, upstream, path),
-            ),
+            head=_make_upstream_head(head, upstream),
             raw_headers=head.raw_headers,
             format=counted or (find_format(path) if is_understood else None),
             session=find_label(headers.items()),
@@ -101,7 +123,30 @@ class Admission:
             has_betas=BETA_HEADER in headers,
             is_count=counted is not None,
             weight_bytes=_weigh(head),
+            stored_response=find_stored_response(upstream, head.method, path),
+            may_name=may_name_responses(upstream, head.method, path),
         )
+
+    def _check_use_of_key(self, head: RequestHead, upstream: UpstreamSettings) -> None:
+        """Whether this request may use a key that is not its own. Raises RequestRefused."""
+        if self._guards_pages and not (
+            names_loopback(head.headers, self._listen.hosts)
+            and has_same_origin(head.headers, self._listen.origins)
+        ):
+            raise RequestRefused(403, _FOREIGN_PAGE, kind="permission_error", code="foreign_origin")
+        if not is_allowed(upstream, head.method, head.target):
+            raise RequestRefused(403, _NOT_ALLOWED, kind="permission_error", code="path_not_allowed")
+
+
+def _make_upstream_head(head: RequestHead, upstream: UpstreamSettings) -> UpstreamHead:
+    """What goes upstream. Beside a key of the upstream no credential stays, not in the query either."""
+    path = head.target if upstream.api_key is None else without_credential(head.target)
+    return UpstreamHead(
+        head.method,
+        make_url(upstream, path),
+        make_target(upstream, path),
+        make_upstream_headers(head.raw_headers, upstream, path),
+    )
 
 
 def _weigh(head: RequestHead) -> int:

@@ -12,10 +12,10 @@ from gateway.core.errors import RequestRefused, UpstreamFailed, UpstreamStalled
 from gateway.downstream.request import Request, read_body, stream_body
 from gateway.downstream.responder import Responder
 from gateway.downstream.response import Response, send_local_response
-from gateway.pipeline.admission import Admission
+from gateway.pipeline.admission import Admission, Route
 from gateway.pipeline.commands import Commands
 from gateway.pipeline.count_tokens import CountTokens
-from gateway.pipeline.exchange import Exchange
+from gateway.pipeline.name_guard import NameGuard
 from gateway.pipeline.overflow_retry import OverflowRetry
 from gateway.pipeline.planning_step import PlanningStep, WaitBudget
 from gateway.pipeline.relay import Relay
@@ -32,6 +32,7 @@ log = logging.getLogger("gateway.proxy")
 class Proxy:
     settings: Settings
     admission: Admission
+    names: NameGuard
     turns: TurnBuilder
     commands: Commands
     count_tokens: CountTokens
@@ -63,17 +64,20 @@ class Proxy:
 
     async def _serve(self, request: Request, client: Responder) -> None:
         route = self.admission.admit(request.head)
-        if route.format is None:
-            await self._forward(route.with_body(stream_body(request), request.length), client)
+        await self.names.check_path(route)
+        if route.format is None and not route.may_name:
+            await self._forward(route, route.with_body(stream_body(request), request.length), client)
             return
         body = await read_body(request, self.settings.listen.max_body_bytes)
+        await self.names.check_body(route, body)
         if route.is_count:
             await self.count_tokens.run(route, body, client)
             return
-        turn = await self.turns.build(route, body)
-        if turn is None:
-            await self._forward(route.with_body(body.raw), client)
+        turn = await self.turns.build(route, body) if route.format is not None else None
+        if route.format is None or turn is None:
+            await self._forward(route, route.with_body(body.raw), client)
             return
+        turn = self.names.watch(route, turn)
         client.set_format(route.format, is_streaming=turn.received.body.envelope.is_streaming)
         if turn.command is not None:
             await self.commands.run(turn, turn.command, client)
@@ -84,9 +88,9 @@ class Proxy:
         if refusal is not None:
             await self.overflow_retry.run(turn, plan, refusal, budget, client)
 
-    async def _forward(self, call: UpstreamCall, client: Responder) -> None:
+    async def _forward(self, route: Route, call: UpstreamCall, client: Responder) -> None:
         """Relays a request as it came: one that the gateway does not understand, or is told to bypass."""
-        await self.relay.forward(Exchange(call=call), client)
+        await self.relay.forward(self.names.make_exchange(route, call), client)
 
 
 async def _refuse(request: Request, client: Responder, error: RequestRefused) -> Response | None:

@@ -29,6 +29,8 @@ class UpstreamSettings:
     base_url: str
     # None forwards the caller's credential.
     api_key: SecretStr | None
+    # Paths that callers may use with this key besides those that run a model.
+    allow: tuple[str, ...]
     formats: frozenset[FormatName]
     include_usage: bool
     discover: bool

@@ -116,6 +116,7 @@ def _make_upstream(name: str, section: UpstreamSection) -> UpstreamSettings:
         name=name,
         base_url=section.base_url,
         api_key=section.api_key,
+        allow=tuple(section.allow),
         formats=frozenset(section.formats),
         include_usage=section.include_usage,
         discover=section.discover,

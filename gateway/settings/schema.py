@@ -20,6 +20,7 @@ WIRE_FORMATS: tuple[FormatName, ...] = ("chat", "responses", "messages")
 
 MEBIBYTE = 1 << 20
 
+_ALLOWED = re.compile(r"(?:[A-Z]+ )?[^\s?#]+")
 _STORE = re.compile(r"disk:.+|memory:|redis://[^\s/?#]+(/\d+)?")
 
 
@@ -65,6 +66,12 @@ def _check_store(url: str) -> str:
     return url
 
 
+def _check_allowed(entry: str) -> str:
+    if not _ALLOWED.fullmatch(entry):
+        raise ValueError("must be PATH or METHOD PATH, such as files or 'GET batches/*'")
+    return entry
+
+
 def _check_host(host: str) -> str:
     if not host or any(character.isspace() or character in "/[]@" for character in host):
         raise ValueError("must be an address or a host name, without brackets or a port")
@@ -86,6 +93,14 @@ class Listen(Section):
     port: Port = Field(default=8080, description="Data port; 0 chooses a free one.")
     max_body_bytes: PositiveInt = Field(
         default=64 * MEBIBYTE, description="Larger requests are refused with 413."
+    )
+    hosts: list[NonEmpty] = Field(
+        default_factory=list,
+        description="On loopback with an api_key and no tenants: further host names in URLs of clients.",
+    )
+    origins: list[NonEmpty] = Field(
+        default_factory=list,
+        description="There, too: origins of web pages that may send requests, such as https://chat.example.",
     )
 
 
@@ -176,6 +191,10 @@ class UpstreamSection(Section):
     )
     api_key: Secret | None = Field(
         default=None, description="Replaces the caller's credential; null: the caller's is forwarded."
+    )
+    allow: list[Annotated[str, AfterValidator(_check_allowed)]] = Field(
+        default_factory=list,
+        description="With api_key: further paths for callers, besides those that run a model; * opens all.",
     )
     formats: list[FormatName] = Field(
         default=list(WIRE_FORMATS),

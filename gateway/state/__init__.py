@@ -1,16 +1,17 @@
-"""What is known about conversations, in four repositories. Knows no wire format.
+"""What is known about conversations, in five repositories. Knows no wire format.
 
-Records are held in memory, decoded, in front of a store. The compaction package writes them, with three
-exceptions: `planning.learning` saves calibrations, the limits book learned limits, and
-`conversations.cleared_results` the hashes of results and pivots that it finds again. Keys are chains, which
-begin with the tenant, or hashes of the tenant and more; the owner inside each record is checked when it is
-read.
+Records are held in memory, decoded, in front of a store. The compaction package writes them, with four
+exceptions: `planning.learning` saves calibrations, the limits book learned limits, `pipeline.name_guard`
+names that an upstream gave, and `conversations.cleared_results` the hashes of results and pivots that it
+finds again. Keys are chains, which begin with the tenant, or hashes of the tenant and more; the owner inside
+each record is checked when it is read.
 """
 
 from dataclasses import dataclass
 
 from gateway.state.calibrations import Calibrations
 from gateway.state.heads import Heads
+from gateway.state.owned_names import OwnedNames
 from gateway.state.pivots import Pivots
 from gateway.state.record_cache import Storage
 from gateway.state.tasks import Tasks
@@ -22,6 +23,7 @@ class State:
     pivots: Pivots
     tasks: Tasks
     calibrations: Calibrations
+    owned_names: OwnedNames
 
 
 def make_state(storage: Storage) -> State:
@@ -31,4 +33,5 @@ def make_state(storage: Storage) -> State:
         pivots=Pivots(storage, heads),
         tasks=Tasks(storage, heads),
         calibrations=Calibrations(storage),
+        owned_names=OwnedNames(storage),
     )

@@ -40,9 +40,17 @@ class Marker:
     instructions: str = ""
 
 
+@dataclass(frozen=True, kw_only=True)
+class OwnedName:
+    """A response, or an item of one, that the upstream stores for this tenant. key: a hash of its name."""
+
+    owner: str
+    key: str
+
+
 _adapters: Final[dict[type, TypeAdapter[Any]]] = {
     kind: TypeAdapter(kind)
-    for kind in (Head, Pivot, Batch, ResultHashesRecord, Marker, Calibration, Learned, Compacted)
+    for kind in (Head, Pivot, Batch, ResultHashesRecord, Marker, Calibration, Learned, Compacted, OwnedName)
 }
 _envelope_decoder: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 

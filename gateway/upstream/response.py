@@ -14,6 +14,7 @@ from aiohttp.connector import Connection
 from aiohttp.http_parser import RawResponseMessage
 
 from gateway.core.errors import UpstreamFailed
+from gateway.headers import RawHeaders, without_cookies
 from gateway.upstream.idle_timeout import IdleTimeout
 
 # Errors of aiohttp and the system if the upstream or the network fails, and a cancelled wait.
@@ -36,13 +37,17 @@ class UpstreamResponse:
         self.status = message.code
         self.reason = message.reason
         self.headers = message.headers
-        self.raw_headers = message.raw_headers
+        self.raw_headers: RawHeaders = message.raw_headers
         self.encoding = message.headers.get(hdrs.CONTENT_ENCODING, "")
         self._content = content
         self._connection: Connection | None = connection
         self._upload = upload
         self._idle = idle
         content.on_eof(self._release)
+
+    def drop_cookies(self) -> None:
+        """The response sets no cookie any more."""
+        self.raw_headers = without_cookies(self.raw_headers)
 
     @property
     def is_read(self) -> bool:

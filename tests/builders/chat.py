@@ -232,6 +232,7 @@ def make_turn(received: Received, **fields: Any) -> Turn:
         name="toy",
         base_url="http://127.0.0.1:1",
         api_key=None,
+        allow=(),
         formats=frozenset({"chat"}),
         include_usage=True,
         discover=False,

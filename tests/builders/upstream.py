@@ -21,6 +21,7 @@ def make_upstream(base_url: str = "https://api.test/v1", **changes: Any) -> Upst
     fields: dict[str, Any] = {
         "name": "default",
         "api_key": None,
+        "allow": (),
         "formats": frozenset(WIRE_FORMATS),
         "include_usage": True,
         "discover": False,

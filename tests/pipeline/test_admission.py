@@ -14,7 +14,7 @@ _TENANTS = SETTINGS + "tenants: [{name: a, keys: [sk-a]}]\n"
 
 def make_admission(text: str = SETTINGS) -> Admission:
     settings = load_text(text)
-    return Admission(Tenancy(settings), Upstreams(settings))
+    return Admission(settings, Tenancy(settings), Upstreams(settings))
 
 
 def test_the_path_tells_the_format() -> None:
@@ -66,6 +66,48 @@ def test_a_path_that_leaves_the_base_url_is_refused(path: str) -> None:
     with pytest.raises(RequestRefused) as refused:
         make_admission().admit(make_request_head(path))
     assert refused.value.status == 400
+
+
+_KEYED = SETTINGS.replace("discover: false", 'discover: false, api_key: "sk-own"')
+_HOST = ("Host", "localhost:8080")
+
+
+def refuse(text: str, path: str, *more: tuple[str, str], method: str = "POST") -> tuple[int, str | None]:
+    with pytest.raises(RequestRefused) as refused:
+        make_admission(text).admit(make_request_head(path, more, method=method))
+    return refused.value.status, refused.value.code
+
+
+def test_with_a_key_of_the_upstream_only_model_endpoints_are_open() -> None:
+    assert refuse(_KEYED, "/v1/files", _HOST, method="GET") == (403, "path_not_allowed")
+    allowed = _KEYED.replace("api_key", "allow: [files], api_key")
+    assert make_admission(allowed).admit(make_request_head("/v1/files", [_HOST])).format is None
+    assert make_admission().admit(make_request_head("/v1/files")).format is None
+
+
+def test_with_a_key_of_the_upstream_on_loopback_host_and_origin_are_checked() -> None:
+    path, origin = "/v1/chat/completions", ("Origin", "http://evil.test")
+    assert refuse(_KEYED, path, ("Host", "evil.test")) == (403, "foreign_origin")
+    assert refuse(_KEYED, path, _HOST, origin) == (403, "foreign_origin")
+    named = "listen: {hosts: [evil.test], origins: ['http://evil.test']}\n"
+    for text in (_KEYED + "tenants: [{name: a, keys: [sk-toy]}]\n", _KEYED + named, SETTINGS):
+        assert make_admission(text).admit(make_request_head(path, [("Host", "evil.test"), origin]))
+
+
+def test_a_credential_in_the_query_stays_only_where_the_upstream_has_no_key() -> None:
+    head = make_request_head("/v1/models?key=k&a=%20", [_HOST], method="GET")
+    assert make_admission(_KEYED).admit(head).head.target == "/v1/models?a=%20"
+    assert make_admission().admit(head).head.target == "/v1/models?key=k&a=%20"
+
+
+def test_names_of_stored_responses_are_noticed_where_the_upstream_has_a_key() -> None:
+    paths = ("/v1/responses", "/v1/responses/resp_1", "/v1/chat/completions")
+    for text, expected in (
+        (_KEYED, [(None, True), ("resp_1", False), (None, False)]),
+        (SETTINGS, [(None, False)] * 3),
+    ):
+        routes = [make_admission(text).admit(make_request_head(path, [_HOST])) for path in paths]
+        assert [(route.stored_response, route.may_name) for route in routes] == expected
 
 
 def test_a_websocket_is_refused() -> None:

@@ -1,0 +1,97 @@
+"""Refuses names of stored responses that another tenant made, where one key of an upstream serves them all.
+
+Only what was made through this gateway is known. Anything else that such a request names is refused, unless
+`allow` of the upstream opens it (docs/configuration.md).
+"""
+
+from functools import partial
+from typing import Final
+
+from aiohttp import hdrs
+from msgspec.structs import replace
+
+from gateway.bounds.lanes import Lanes
+from gateway.conversations.turn import OnEvent, Turn
+from gateway.core.errors import RequestRefused, Unreadable
+from gateway.downstream.request import ReceivedBody
+from gateway.pipeline.admission import Route
+from gateway.pipeline.exchange import Exchange, Outcome
+from gateway.state.owned_names import OwnedNames
+from gateway.upstream.allow_list import is_granted
+from gateway.upstream.client import UpstreamCall
+from gateway.wire.formats.responses.names import find_given_names, find_used_names
+from gateway.wire.sse import SseEvent
+
+# Larger bodies are read in a thread.
+_INLINE_BYTES: Final = 64 * 1024
+_NOT_YOURS: Final = (
+    "No response, conversation or item with this id was made through the gateway with these credentials. "
+    "(This upstream's key is shared; `allow` in its settings can open stored responses to all callers.)"
+)
+
+
+class NameGuard:
+    def __init__(self, owned: OwnedNames, lanes: Lanes) -> None:
+        self._owned = owned
+        self._lanes = lanes
+
+    async def check_path(self, route: Route) -> None:
+        """Raises RequestRefused (404) if the path is about a response that this tenant did not make."""
+        name = route.stored_response
+        if name is not None and not await self._owns(route, name):
+            raise RequestRefused(404, _NOT_YOURS, code="response_not_found")
+
+    async def check_body(self, route: Route, body: ReceivedBody) -> None:
+        """Raises RequestRefused (400) if the body names what this tenant did not make, or may do so."""
+        if not route.may_name:
+            return
+        try:
+            paths = await self._find_paths(route, body)
+        except Unreadable:
+            raise RequestRefused(
+                400, "The gateway cannot read which stored responses this request names."
+            ) from None
+        for path in paths:
+            if is_granted(route.upstream, hdrs.METH_GET, path):
+                continue
+            if not await self._owns(route, path.partition("/")[2]):
+                raise RequestRefused(400, _NOT_YOURS, code="previous_response_not_found")
+
+    def watch(self, route: Route, turn: Turn) -> Turn:
+        """The turn; the names in its response will belong to its tenant."""
+        if not route.may_name:
+            return turn
+        record = partial(self._record, route)
+        return replace(turn, on_event=record if turn.on_event is None else _chain(record, turn.on_event))
+
+    def make_exchange(self, route: Route, call: UpstreamCall) -> Exchange:
+        """For a request that is relayed as it came."""
+        if not route.may_name:
+            return Exchange(call=call)
+        return Exchange(call=call, on_outcome=_ignore, on_event=partial(self._record, route))
+
+    async def _find_paths(self, route: Route, body: ReceivedBody) -> set[str]:
+        encoding = route.head.headers.get(hdrs.CONTENT_ENCODING, "")
+        if body.plain is body.raw and encoding not in ("", "identity"):
+            raise Unreadable("the content encoding is unknown")
+        if len(body.plain) < _INLINE_BYTES:
+            return find_used_names(body.plain)
+        return await self._lanes.run(route.tenant.id, len(body.plain), find_used_names, body.plain)
+
+    async def _owns(self, route: Route, name: str) -> bool:
+        return await self._owned.owns(route.tenant.id, route.upstream.name, name)
+
+    def _record(self, route: Route, event: SseEvent) -> None:
+        self._owned.record(route.tenant.id, route.upstream.name, find_given_names(event))
+
+
+def _chain(first: OnEvent, second: OnEvent) -> OnEvent:
+    def both(event: SseEvent) -> None:
+        first(event)
+        second(event)
+
+    return both
+
+
+def _ignore(_: Outcome) -> None:
+    """Only the events of such a response are read."""
