@@ -107,7 +107,7 @@ def test_the_list_of_conversations_weighs_names_that_clients_choose() -> None:
 )
 def test_routes_weigh_every_header_in_all_its_forms(headers: int, size: int) -> None:
     settings = load_text(SETTINGS)
-    admission = Admission(Tenancy(settings), Upstreams(settings))
+    admission = Admission(settings, Tenancy(settings), Upstreams(settings))
 
     def send() -> None:
         for number in range(400):
