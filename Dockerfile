@@ -1,9 +1,11 @@
 # NOT BUILT, NOT RUN: no container engine was at hand where this file was written. The same install commands,
-# without a container, are what `make run` does.
+# without a container, are what `make run` does; the other lines are checked by tests/settings/test_shipped_files.py.
 #
 #   docker build -t gateway .
-#   docker run -p 8080:8080 -v gateway-data:/var/lib/gateway gateway
+#   docker run -p 127.0.0.1:8080:8080 -v gateway-data:/var/lib/gateway gateway
 #   docker run … -v ./gateway.yaml:/etc/gateway.yaml:ro gateway --config /etc/gateway.yaml
+#   docker run … -p 127.0.0.1:8081:8081 -e GATEWAY_ADMIN_HOST=0.0.0.0 -e GATEWAY_ADMIN_TOKEN=… gateway
+#   docker run … -v ./state:/var/lib/gateway gateway       # after: mkdir state && sudo chown 10001 state
 
 FROM python:3.11-slim
 
@@ -20,15 +22,19 @@ COPY config ./config
 COPY gateway ./gateway
 RUN pip install --no-cache-dir --no-deps --no-build-isolation .
 
-RUN useradd --system --home-dir /var/lib/gateway --create-home gateway
-USER gateway
+# The user is a number, so that a cluster can see that it is not root. A new volume takes the folder's owner.
+RUN install --directory --owner=10001 --group=10001 --mode=0700 /var/lib/gateway
+USER 10001:10001
 # The default store, `disk:.gateway`, is relative: so it lands in the volume.
 WORKDIR /var/lib/gateway
 VOLUME /var/lib/gateway
-EXPOSE 8080
+EXPOSE 8080 8081
 
-HEALTHCHECK --interval=10s --timeout=3s --start-period=10s \
-    CMD ["python", "-c", "import urllib.request; urllib.request.urlopen('http://127.0.0.1:8080/healthz', timeout=2)"]
+# It asks at the port that process 1 was started with, whether by an option or by its settings file.
+HEALTHCHECK --interval=30s --timeout=5s --start-period=10s \
+    CMD ["gateway", "health", "--of-process", "1"]
 
+# Without a shell, so that the gateway is process 1 and gets the signal of `docker stop` itself.
+STOPSIGNAL SIGTERM
 # An argument given later wins, so all of these can be overridden on the command line.
 ENTRYPOINT ["gateway", "serve", "--host", "0.0.0.0"]

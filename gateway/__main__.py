@@ -1,6 +1,5 @@
-"""The command line: `gateway serve` and `gateway check`."""
+"""The command line: `gateway serve`, `gateway check` and `gateway health`."""
 
-import argparse
 import asyncio
 import gc
 import logging
@@ -10,21 +9,24 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from gateway import __version__
-from gateway.app import start_gateway
-from gateway.settings import Settings, SettingsError, load_settings, render_summary
-from gateway.store import StoreError, open_store
-
-_DESCRIPTION = "A proxy for LLM APIs that compacts conversations before their context window is full."
+from gateway.command_line.health import find_ill_health
+from gateway.command_line.options import load_chosen_settings, parse_arguments
+from gateway.settings import (
+    Places,
+    Settings,
+    SettingsError,
+    load_settings,
+    render_start_screen,
+    render_summary,
+)
+from gateway.store import StoreError, find_directory, open_store
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The exit status: 0 for success, 1 if the gateway cannot serve, 2 for wrong usage or settings."""
-    options = _parse_arguments(arguments)
-    logging.basicConfig(
-        level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s", stream=sys.stderr
-    )
-    logging.getLogger("httpx2").setLevel(logging.WARNING)
+    """The exit status: 0 for success, 1 if the gateway cannot serve or is not well, 2 for wrong usage or
+    settings.
+    """
+    options = parse_arguments(arguments)
     if options.command == "serve" and options.workers != 1:
         print(
             "gateway: several --workers need a shared store, which this version does not have",
@@ -34,14 +36,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         if options.command == "check":
             return _check(Path(options.file))
-        settings = load_settings(
-            Path(options.config) if options.config else None,
-            os.environ,
-            upstream=options.upstream,
-            host=options.host,
-            port=options.port,
-        )
-        print(render_summary(settings), file=sys.stderr)
+        if options.command == "health":
+            return _report(find_ill_health(options, os.environ))
+        settings = load_chosen_settings(options, os.environ)
+        _set_up_logging(options.log_level)
         return _run(settings)
     except SettingsError as error:
         print(error, file=sys.stderr)
@@ -51,31 +49,35 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
 
 
-def _parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="gateway", description=_DESCRIPTION)
-    parser.add_argument("--version", action="version", version=__version__)
-    commands = parser.add_subparsers(dest="command", required=True)
-    serve = commands.add_parser("serve", help="run the gateway")
-    serve.add_argument("--config", metavar="FILE", help="settings file (YAML); optional")
-    serve.add_argument(
-        "--upstream", metavar="URL", help="base URL of the model API; replaces the upstreams of the file"
+def _set_up_logging(level: str) -> None:
+    """For the gateway's own loggers: at `debug`, libraries log headers, and so keys."""
+    logging.basicConfig(
+        level=max(logging.INFO, logging.getLevelNamesMapping()[level.upper()]),
+        format="%(asctime)s %(levelname)s %(name)s %(message)s",
+        stream=sys.stderr,
     )
-    serve.add_argument("--host", metavar="HOST", help="address to listen on; default: 127.0.0.1")
-    serve.add_argument("--port", metavar="N", type=int, help="port to listen on; default: 8080")
-    serve.add_argument(
-        "--workers", metavar="N", type=int, default=1, help="number of processes; this version supports 1"
-    )
-    check = commands.add_parser("check", help="check a settings file and print a summary")
-    check.add_argument("file", metavar="FILE", help="settings file (YAML)")
-    return parser.parse_args(arguments)
+    logging.getLogger("gateway").setLevel(level.upper())
+    logging.getLogger("httpx2").setLevel(logging.WARNING)
+
+
+def _report(ill_health: str | None) -> int:
+    if ill_health is not None:
+        print(f"gateway: {ill_health}", file=sys.stderr)
+    return 0 if ill_health is None else 1
 
 
 def _check(path: Path) -> int:
     settings = load_settings(path, os.environ)
     # `serve` would refuse a valid store URL of a kind that this build does not support.
     open_store(settings.store)
+    _warn(settings)
     print(render_summary(settings))
     return 0
+
+
+def _warn(settings: Settings) -> None:
+    for problem in settings.warnings:
+        print(f"warning: {problem}", file=sys.stderr)
 
 
 def _run(settings: Settings) -> int:
@@ -94,7 +96,13 @@ async def _serve(settings: Settings) -> None:
     loop = asyncio.get_running_loop()
     for signal_number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(signal_number, stopping.set)
+    # Not imported for the other commands: a health check runs every few seconds.
+    from gateway.app import start_gateway
+
+    _warn(settings)
     gateway = await start_gateway(settings)
+    places = Places(gateway.port, gateway.admin_port, gateway.windows, find_directory(settings.store))
+    print(render_start_screen(settings, places), file=sys.stderr)
     _tune_garbage_collector()
     try:
         await stopping.wait()

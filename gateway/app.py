@@ -10,6 +10,7 @@ from contextlib import AsyncExitStack
 
 from gateway import __version__
 from gateway.core.errors import RequestRefused
+from gateway.downstream.bind_errors import describe_bind_error
 from gateway.downstream.request import Request
 from gateway.downstream.response import Response, send_local_response
 from gateway.downstream.server import Server
@@ -40,6 +41,11 @@ class Gateway:
     def admin_port(self) -> int:
         """0 if the admin port is not served."""
         return self._parts.admin.port
+
+    @property
+    def windows(self) -> int:
+        """How many models have a window in the bundled table."""
+        return self._parts.table.size
 
     @property
     def bus(self) -> Bus:
@@ -91,7 +97,10 @@ class Gateway:
         exits.push_async_callback(self._parts.admin.close)
         exits.push_async_callback(self._server.close)
         exits.push_async_callback(self._server.drain, self._settings.drain_seconds)
-        await self._server.open(listen.host, listen.port)
+        try:
+            await self._server.open(listen.host, listen.port)
+        except OSError as error:
+            raise OSError(describe_bind_error(listen.host, listen.port, error, "--port")) from error
         await asyncio.to_thread(self._refuse_itself)
         await self._parts.admin.open()
         log.info("listening on http://%s:%d", listen.host, self.port)

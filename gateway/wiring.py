@@ -80,6 +80,7 @@ class Foundation:
 
 @dataclass(frozen=True, kw_only=True)
 class LimitParts:
+    table: ModelTable
     book: LimitsBook
     discovery: Discovery
 
@@ -113,6 +114,7 @@ class Parts:
     planning: Planning
     hooks: Hooks
     client: httpx.AsyncClient
+    table: ModelTable
     discovery: Discovery
     compactor: Compactor
     pipeline: Pipeline
@@ -134,6 +136,7 @@ def build(settings: Settings) -> Parts:
         planning=planning,
         hooks=hooks,
         client=client,
+        table=limits.table,
         discovery=limits.discovery,
         compactor=compaction.compactor,
         pipeline=build_pipeline(settings, relay, foundation, limits, planning, compaction),
@@ -165,8 +168,9 @@ def build_foundation(settings: Settings) -> Foundation:
 
 
 def build_limits(settings: Settings, foundation: Foundation, client: httpx.AsyncClient) -> LimitParts:
-    book = LimitsBook(settings, ModelLists(), ModelTable.load(), foundation.state.calibrations)
-    return LimitParts(book=book, discovery=Discovery(book, client))
+    table = ModelTable.load()
+    book = LimitsBook(settings, ModelLists(), table, foundation.state.calibrations)
+    return LimitParts(table=table, book=book, discovery=Discovery(book, client))
 
 
 def build_planning(foundation: Foundation, limits: LimitParts) -> Planning:

@@ -12,6 +12,7 @@ from typing import Final
 from aiohttp import web
 
 from gateway.admin.pages import AdminPages
+from gateway.downstream.bind_errors import describe_bind_error
 from gateway.downstream.library_log import make_library_log
 from gateway.headers import has_same_origin, names_loopback
 from gateway.settings import Admin, is_loopback
@@ -48,7 +49,8 @@ class AdminServer:
         try:
             await web.TCPSite(self._runner, self._settings.host, self._settings.port).start()
         except OSError as error:
-            log.warning("admin port not opened: %s", error.strerror or type(error).__name__)
+            reason = describe_bind_error(self._settings.host, self._settings.port, error, "--admin-port")
+            log.warning("admin port not opened: %s", reason)
             return
         self.port = self._runner.addresses[0][1]
 

@@ -42,6 +42,11 @@ class ModelTable:
         """About 10 ms."""
         return cls(parse_table(files("gateway").joinpath("data/model_limits.json").read_bytes()))
 
+    @property
+    def size(self) -> int:
+        """How many models it has."""
+        return len(self._rows)
+
     def find(self, model: str) -> Limits | None:
         """None for a model that is not in the table."""
         return self._find_cached(model) if len(model) <= _LONGEST_NAME else None

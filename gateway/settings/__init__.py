@@ -20,7 +20,7 @@ from gateway.settings.schema import (
     ModelRule,
     Retention,
 )
-from gateway.settings.summary import render_summary
+from gateway.settings.summary import Places, render_start_screen, render_summary
 
 __all__ = [
     "Admin",
@@ -32,6 +32,7 @@ __all__ = [
     "Keepalive",
     "Listen",
     "ModelRule",
+    "Places",
     "Problem",
     "Retention",
     "Settings",
@@ -40,5 +41,6 @@ __all__ = [
     "UpstreamSettings",
     "is_loopback",
     "load_settings",
+    "render_start_screen",
     "render_summary",
 ]

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pydantic import SecretStr
 
 from gateway.core.policy import Policy
+from gateway.settings.errors import Problem
 from gateway.settings.schema import (
     Admin,
     Bounds,
@@ -72,3 +73,5 @@ class Settings:
     policies: Mapping[str, Policy]
     # If empty, every caller key is a tenant of its own.
     tenants: tuple[TenantSettings, ...]
+    # What is allowed, but hardly meant.
+    warnings: tuple[Problem, ...] = ()

@@ -1,7 +1,8 @@
 """Loads the settings from a file, the environment and the command line.
 
-The command line takes precedence over the file, the file over built-in values. `GATEWAY_UPSTREAM` is used if
-the file has no `upstreams`. `OPENAI_BASE_URL` is ignored: clients use it to point at the gateway.
+The command line takes precedence over the file, the file over built-in values. `GATEWAY_UPSTREAM`,
+`GATEWAY_ADMIN_HOST` and `GATEWAY_ADMIN_TOKEN` are used if the file does not name these. `OPENAI_BASE_URL` is
+ignored: clients use it to point at the gateway.
 """
 
 from collections.abc import Mapping
@@ -32,13 +33,21 @@ def load_settings(
     upstream: str | None = None,
     host: str | None = None,
     port: int | None = None,
+    admin_port: int | None = None,
 ) -> Settings:
     """Raises SettingsError with all problems found.
 
     `upstream` replaces all upstreams of the file, because their keys are not meant for another address.
     """
     document = load_document(path, env) if path else Document({}, {(): "built-in settings"})
-    document = _with_address(document, host, port)
+    for location, value, option in (
+        (("listen", "host"), host, "--host"),
+        (("listen", "port"), port, "--port"),
+        (("admin", "port"), admin_port, "--admin-port"),
+    ):
+        if value is not None:
+            document = document.with_value(location, value, option)
+    document = _with_admin(document, env)
     document = _with_upstreams(document, env.get("GATEWAY_UPSTREAM"), upstream)
     file = parse_file_settings(document)
     policies, problems = _make_policies(file, document)
@@ -48,11 +57,13 @@ def load_settings(
     return _make_settings(file, {name: _with_switches(policy, env) for name, policy in policies.items()})
 
 
-def _with_address(document: Document, host: str | None, port: int | None) -> Document:
-    if host is not None:
-        document = document.with_value(("listen", "host"), host, "--host")
-    if port is not None:
-        document = document.with_value(("listen", "port"), port, "--port")
+def _with_admin(document: Document, env: Mapping[str, str]) -> Document:
+    """What a container needs to show its admin port. A token on the command line would be seen by `ps`."""
+    section = document.values.get("admin")
+    configured = section if isinstance(section, dict) else {}
+    for key, name in (("host", "GATEWAY_ADMIN_HOST"), ("token", "GATEWAY_ADMIN_TOKEN")):
+        if env.get(name) and configured.get(key) in (None, ""):
+            document = document.with_value(("admin", key), env[name], f"${name}")
     return document
 
 

@@ -11,7 +11,7 @@ from gateway.store.disk import DiskStore, choose_directory
 from gateway.store.errors import StoreError
 from gateway.store.memory import MemoryStore
 
-__all__ = ["Store", "StoreError", "open_bounded_store", "open_store"]
+__all__ = ["Store", "StoreError", "find_directory", "open_bounded_store", "open_store"]
 
 # Without a disk, records that may be lost must not take much memory either.
 _MAX_IN_MEMORY_BYTES = 32 << 20
@@ -48,20 +48,20 @@ class Store(Protocol):
 
 def open_store(url: str) -> Store:
     """`disk:PATH` or `memory:`, not opened yet. Raises StoreError for any other form."""
-    directory = _read_directory(url)
+    directory = find_directory(url)
     return MemoryStore() if directory is None else DiskStore(directory)
 
 
 def open_bounded_store(url: str, name: str, max_bytes: int) -> Store:
     """Another store in the same place, for records that may be lost: beyond max_bytes the oldest go."""
-    directory = _read_directory(url)
+    directory = find_directory(url)
     if directory is None:
         return MemoryStore(max_bytes=min(max_bytes, _MAX_IN_MEMORY_BYTES))
     return DiskStore(directory / name, max_bytes=max_bytes)
 
 
-def _read_directory(url: str) -> Path | None:
-    """None for a store in memory."""
+def find_directory(url: str) -> Path | None:
+    """Where a store keeps its files; None for a store in memory. Raises StoreError."""
     scheme, _, rest = url.partition(":")
     if scheme == "memory" and not rest:
         return None

@@ -140,4 +140,4 @@ def choose_directory(path: Path) -> Path:
 
     A link is followed once, here: whatever it leads to later, the store stays where it is.
     """
-    return Path(os.path.realpath(os.path.expandvars(path.expanduser())))
+    return Path(os.path.realpath(os.path.expandvars(os.path.expanduser(path))))

@@ -102,7 +102,7 @@ async def test_an_admin_port_that_is_taken_does_not_stop_the_gateway(
         async with running_gateway(make_settings(toy, more=more)) as gateway:
             assert gateway.admin_port == 0
             assert (await read(gateway.port, path="/healthz"))[0] == 200
-    assert "admin port not opened: " in caplog.text and "address already in use" in caplog.text
+    assert "admin port not opened: " in caplog.text and "--admin-port N" in caplog.text
 
 
 @pytest.mark.parametrize(

@@ -90,9 +90,23 @@ def test_the_command_line_takes_precedence_over_the_file(tmp_path: Path) -> None
     assert (listen.host, listen.port, listen.max_body_bytes) == ("127.0.0.2", 0, 9)
 
 
+def test_the_admin_port_is_chosen_by_option_and_environment(tmp_path: Path) -> None:
+    env = {"GATEWAY_ADMIN_HOST": "0.0.0.0", "GATEWAY_ADMIN_TOKEN": "from-env"}
+    admin = load_settings(None, env, admin_port=9).admin
+    assert (admin.host, admin.port) == ("0.0.0.0", 9)
+    assert admin.token is not None and admin.token.get_secret_value() == "from-env"
+    configured = load_text(tmp_path, "admin: {host: 127.0.0.9, token: of-file}\n", env).admin
+    assert configured.host == "127.0.0.9"
+    assert configured.token is not None and configured.token.get_secret_value() == "of-file"
+    with pytest.raises(SettingsError, match=r"admin\.token: is required"):
+        load_settings(None, {"GATEWAY_ADMIN_HOST": "0.0.0.0"})
+
+
 def test_a_problem_of_the_command_line_is_reported_as_such(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match=r"^--port: .*65535"):
         load_settings(None, {}, port=70_000)
+    with pytest.raises(SettingsError, match=r"^--admin-port: .*0"):
+        load_settings(None, {}, admin_port=-1)
     with pytest.raises(SettingsError, match=r"^--upstream: .*http://"):
         load_settings(None, {}, upstream="x")
     with pytest.raises(SettingsError, match=r"^\$GATEWAY_UPSTREAM: .*points at the gateway itself"):

@@ -1,7 +1,11 @@
-"""The examples and prompts under `config`."""
+"""The examples and prompts under `config`, and the recipe of the container."""
+
+import json
+from pathlib import Path
 
 import pytest
 
+from gateway.command_line.options import load_chosen_settings, parse_arguments
 from gateway.settings import load_settings, render_summary
 from gateway.settings.presets import find_config_folder
 from tests.shared_data import SHARED, requires_shared
@@ -43,3 +47,43 @@ def test_the_prompts_of_004_ask_for_what_it_lists() -> None:
     points = [line for line in system.splitlines() if line.startswith("- ")]
     assert len(points) == 4
     assert all(point in document for point in points)
+
+
+def _read_dockerfile() -> dict[str, list[str]]:
+    """What stands behind each instruction, in the order of the file."""
+    text = (Path(__file__).resolve().parents[2] / "Dockerfile").read_text("utf-8")
+    lines = [line for line in text.splitlines() if line.strip() and not line.startswith("#")]
+    found: dict[str, list[str]] = {}
+    for instruction in "\n".join(lines).replace("\\\n", " ").splitlines():
+        name, _, rest = instruction.partition(" ")
+        found.setdefault(name, []).append(" ".join(rest.split()))
+    return found
+
+
+def test_the_container_gets_its_signals_and_does_not_run_as_root() -> None:
+    dockerfile = _read_dockerfile()
+    # In exec form, because a shell as process 1 would keep the signal for itself.
+    (entrypoint,) = dockerfile["ENTRYPOINT"]
+    program, *words = json.loads(entrypoint)
+    settings = load_chosen_settings(parse_arguments(words), {})
+    assert (program, settings.listen.host) == ("gateway", "0.0.0.0")
+    assert dockerfile["STOPSIGNAL"] == ["SIGTERM"]
+    (user,) = dockerfile["USER"]
+    assert all(part.isdigit() and int(part) > 0 for part in user.split(":"))
+    # The volume belongs to that user, and the default store lies in it.
+    owner, group = user.split(":")
+    assert any(f"--owner={owner} --group={group}" in run for run in dockerfile["RUN"])
+    assert dockerfile["VOLUME"] == [dockerfile["WORKDIR"][-1]]
+    assert dockerfile["EXPOSE"] == [f"{settings.listen.port} {settings.admin.port}"]
+
+
+def test_the_health_check_of_the_container_follows_the_options_of_process_1() -> None:
+    (check,) = _read_dockerfile()["HEALTHCHECK"]
+    program, *words = json.loads(check.partition("CMD ")[2])
+    options = parse_arguments(words)
+    assert (program, options.command, options.of_process) == ("gateway", "health", 1)
+
+
+def test_the_admin_port_of_a_container_is_reachable_when_asked_for() -> None:
+    env = {"GATEWAY_ADMIN_HOST": "0.0.0.0", "GATEWAY_ADMIN_TOKEN": "secret"}
+    assert load_settings(None, env).admin.host == "0.0.0.0"
