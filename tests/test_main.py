@@ -69,7 +69,7 @@ async def _read_port(process: asyncio.subprocess.Process) -> int:
 
 async def wait_until_draining(client: aiohttp.ClientSession, port: int) -> None:
     status = 200
-    async with asyncio.timeout(2):
+    async with asyncio.timeout(30):
         while status != 503:
             async with client.get(f"http://127.0.0.1:{port}/readyz") as ready:
                 status = ready.status
@@ -119,7 +119,7 @@ async def test_sigterm_drains_open_streams_and_readyz_reports_it(tmp_path: Path)
             await wait_until_draining(client, served.port)
             rest = await answer.content.read()
         assert (first + rest).endswith(b"data: [DONE]\n\n")
-        assert await asyncio.wait_for(served.process.wait(), 10) == 0
+        assert await asyncio.wait_for(served.process.wait(), 30) == 0
 
 
 async def test_a_killed_gateway_continues_with_its_stored_pivot(tmp_path: Path) -> None:
@@ -160,7 +160,7 @@ async def test_a_killed_gateway_resumes_a_due_summary_at_the_next_request(tmp_pa
         toy.summary_delivery = toy.summary_delivery.__class__()
         async with serving("--config", str(config), cwd=tmp_path) as served:
             again = await run_session(session, served.base_url, toy, SHAPE, Pace(first=turn - 1, last=turn))
-            await wait_until(lambda: len(toy.summaries) > 1, 5)
+            await wait_until(lambda: len(toy.summaries) > 1)
         assert again.failed == []
 
 

@@ -39,7 +39,7 @@ async def send(port: int, *pieces: bytes) -> bytes:
     for piece in pieces:
         writer.write(piece)
         await asyncio.sleep(0.02)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         while b"HTTP/1.1 200 OK" not in received:
             received += await reader.readuntil(b"\r\n\r\n")
     writer.close()

@@ -17,29 +17,42 @@ from tests.builders.downstream import open_line, render_get, settle
 
 PAUSE_SECONDS = 0.02
 KEEPALIVE = Keepalive(after_seconds=PAUSE_SECONDS, every_seconds=PAUSE_SECONDS)
+RARE = Keepalive(after_seconds=3_600, every_seconds=3_600)
 OVERLOADED = b'{"error": {"message": "busy", "type": "server_error"}}'
 
 
-def make_responder(request: Request, wire_format: WireFormat, *, is_streaming: bool) -> Responder:
-    responder = Responder(request, KEEPALIVE)
+def make_responder(
+    request: Request, wire_format: WireFormat, *, is_streaming: bool, keepalive: Keepalive = KEEPALIVE
+) -> Responder:
+    responder = Responder(request, keepalive)
     responder.set_format(wire_format, is_streaming=is_streaming)
     return responder
 
 
-async def wait(work: "asyncio.Future[None]", max_seconds: float = math.inf) -> tuple[bool, bytes, bool]:
-    """What `wait_for` returns, what was sent meanwhile, and whether that committed the response."""
+async def wait(
+    work: "asyncio.Future[None]", max_seconds: float = math.inf, keepalives: int = 0
+) -> tuple[bool, bytes, bool]:
+    """What `wait_for` returns, what was sent meanwhile, and whether that committed the response.
+
+    The work is done after so many keep-alives; without any, none is due before the test ends.
+    """
     found: list[tuple[bool, bool]] = []
 
     async def respond(request: Request) -> Response | None:
-        responder = make_responder(request, CHAT, is_streaming=True)
+        responder = make_responder(
+            request, CHAT, is_streaming=True, keepalive=KEEPALIVE if keepalives else RARE
+        )
         found.append((await responder.wait_for(work, {"X-Own": "1"}, max_seconds), responder.is_committed))
         return responder.response
 
     async with open_line(respond) as line:
         await line.send(render_get())
-        async with asyncio.timeout(5):
-            while not found:
-                await asyncio.sleep(PAUSE_SECONDS / 10)
+        while keepalives and line.written.count(CHAT.keepalive) < keepalives:
+            await asyncio.sleep(PAUSE_SECONDS / 10)
+        if keepalives:
+            work.set_result(None)
+        while not found:
+            await asyncio.sleep(PAUSE_SECONDS / 10)
         (is_done, is_committed), *_ = found
         return is_done, line.written, is_committed
 
@@ -52,8 +65,7 @@ async def test_nothing_is_sent_before_the_first_keep_alive_is_due() -> None:
 
 async def test_keep_alives_follow_one_another_until_the_work_is_done() -> None:
     work = asyncio.get_running_loop().create_future()
-    asyncio.get_running_loop().call_later(5 * PAUSE_SECONDS, work.set_result, None)
-    is_done, written, is_committed = await wait(work)
+    is_done, written, is_committed = await wait(work, keepalives=2)
     assert is_done and is_committed
     head, _, body = written.partition(b"\r\n\r\n")
     assert head.startswith(b"HTTP/1.1 200 OK\r\n")
@@ -70,7 +82,6 @@ async def test_the_wait_ends_after_its_most_seconds_and_leaves_the_work_alone() 
 
 async def test_a_client_that_does_not_stream_is_kept_waiting_with_spaces() -> None:
     work = asyncio.get_running_loop().create_future()
-    asyncio.get_running_loop().call_later(3 * PAUSE_SECONDS, work.set_result, None)
 
     async def respond(request: Request) -> Response | None:
         responder = make_responder(request, CHAT, is_streaming=False)
@@ -80,7 +91,9 @@ async def test_a_client_that_does_not_stream_is_kept_waiting_with_spaces() -> No
 
     async with open_line(respond) as line:
         await line.send(render_get())
-        await work
+        while not line.written.endswith(b"1\r\n \r\n"):
+            await asyncio.sleep(PAUSE_SECONDS / 10)
+        work.set_result(None)
         await settle()
         head, _, body = line.written.partition(b"\r\n\r\n")
     assert b"Content-Type: application/json" in head
@@ -112,8 +125,10 @@ async def test_a_reply_of_the_gateway_has_the_type_that_the_client_expects(
 async def test_the_head_of_the_upstream_comes_too_late_after_a_keep_alive() -> None:
     async def respond(request: Request) -> Response | None:
         responder = make_responder(request, CHAT, is_streaming=True)
-        never: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        await responder.wait_for(never, {}, 1.5 * PAUSE_SECONDS)
+        # On a busy machine a wait may end before the keep-alive is due.
+        while not responder.is_committed:
+            never: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            await responder.wait_for(never, {}, 1.5 * PAUSE_SECONDS)
         responder.begin(make_response_head(201, "Created", []))
         await responder.finish(b"data: {}\n\n")
         is_over.set()
@@ -122,7 +137,7 @@ async def test_the_head_of_the_upstream_comes_too_late_after_a_keep_alive() -> N
     is_over = asyncio.Event()
     async with open_line(respond) as line:
         await line.send(render_get())
-        await asyncio.wait_for(is_over.wait(), 5)
+        await asyncio.wait_for(is_over.wait(), 30)
         assert line.written.startswith(b"HTTP/1.1 200 OK\r\n")
         assert b"201" not in line.written
         assert line.written.endswith(b"data: {}\n\n\r\n0\r\n\r\n")

@@ -135,7 +135,7 @@ async def test_drain_waits_until_the_client_keeps_up() -> None:
         await line.send(render_get())
         assert not drained.is_set()
         line.connection.resume_writing()
-        await asyncio.wait_for(drained.wait(), 1)
+        await asyncio.wait_for(drained.wait(), 30)
 
 
 async def test_writing_to_a_client_that_has_gone_raises() -> None:

@@ -177,7 +177,7 @@ async def test_above_the_configured_size_the_oldest_originals_are_deleted_first(
             identities += [(await play(gateway, toy, session)).conversation for session in sessions[1:]]
             await gateway.settle()
             database = tmp_path / "state" / "originals" / "cache.db"
-            await wait_until(lambda: count_bytes(database) <= max_bytes, 5)
+            await wait_until(lambda: count_bytes(database) <= max_bytes)
             assert await read_lists(gateway, identities[0]) == []
             newest = await read_lists(gateway, identities[-1])
             each = newest[-1]["messages"][-1]

@@ -64,7 +64,7 @@ class Setting:
 
     async def settle(self) -> None:
         """Until every request has its response, or has failed."""
-        await wait_until(lambda: not self.discovery.is_asking, 5.0)
+        await wait_until(lambda: not self.discovery.is_asking)
 
     @property
     def asked(self) -> list[Seen]:

@@ -43,7 +43,7 @@ class RunningGateway:
 
     async def settle(self) -> None:
         """Returns once no compaction is under way and everything about the finished ones is written."""
-        await wait_until(lambda: self.app.is_idle, seconds=20)
+        await wait_until(lambda: self.app.is_idle)
         await self.parts.foundation.log_writer.finish()
         await self.parts.foundation.archive.finish()
 

@@ -161,8 +161,11 @@ async def ask(client: aiohttp.ClientSession, url: str, body: bytes) -> Answer:
     )
 
 
-async def wait_until(condition: Callable[[], bool], seconds: float = 2.0) -> None:
-    """Returns once the condition holds; raises TimeoutError if it does not within the time."""
+async def wait_until(condition: Callable[[], bool], seconds: float = 30.0) -> None:
+    """Returns once the condition holds; raises TimeoutError if it does not within the time.
+
+    The time is for a machine that is busy with other things; only what fails waits for all of it.
+    """
     async with asyncio.timeout(seconds):
         while not condition():
             await asyncio.sleep(0.005)

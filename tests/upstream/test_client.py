@@ -125,9 +125,19 @@ async def test_an_idle_connection_on_which_the_upstream_spoke_is_not_used_again(
     raw: RawUpstream, requester: Requester
 ) -> None:
     """Servers may send 408 before they close an idle connection."""
-    raw.script = writing(render_answer(b"mine"), render_answer(b"", line="HTTP/1.1 408 Request Timeout"))
+    has_spoken = asyncio.Event()
+
+    async def answer_and_speak(_: Received, writer: asyncio.StreamWriter) -> None:
+        has_spoken.clear()
+        writer.write(render_answer(b"mine"))
+        await asyncio.sleep(0.01)
+        writer.write(render_answer(b"", line="HTTP/1.1 408 Request Timeout"))
+        has_spoken.set()
+
+    raw.script = answer_and_speak
     assert await read(await requester.request()) == b"mine"
-    await asyncio.sleep(0.05)
+    await has_spoken.wait()
+    await asyncio.sleep(0.01)
     assert await read(await requester.request()) == b"mine"
     assert raw.connections == 2
 

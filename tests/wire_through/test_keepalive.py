@@ -21,7 +21,8 @@ from tests.wire_through.wiring import JSON_HEADERS
 WINDOW = 8_000
 TURN = 10
 COMMENT = b": keep-alive\n\n"
-SLOW = Delivery(before_headers_seconds=0.5)
+# So much longer than the keep-alives are apart that a busy machine sends several, too.
+SLOW = Delivery(before_headers_seconds=1.0)
 
 
 @dataclass(frozen=True)
@@ -75,7 +76,7 @@ def without_number(body: bytes) -> bytes:
 async def test_a_stream_waits_with_comments(room: Room) -> None:
     got = await room.ask(stream=True)
     comments = got.body.count(COMMENT)
-    assert 2 <= comments <= 5
+    assert comments >= 2
     assert got.body.startswith(COMMENT * comments + b"data: ")
     assert without_number(got.body[len(COMMENT) * comments :]) == await directly(room, stream=True)
     assert (got.head.line, got.is_whole) == (b"HTTP/1.1 200 OK", True)
@@ -177,7 +178,7 @@ async def test_a_client_that_hangs_up_still_gets_its_summary_next_time(room: Roo
     async with connecting(room.port) as connection:
         await connection.send(room.request(stream=stream))
         await wait_until(lambda: len(room.toy.summaries) == 1)
-    await wait_until(lambda: room.toy.summaries[0].finished, 3)
+    await wait_until(lambda: room.toy.summaries[0].finished)
     assert room.toy.chats == []
     await asyncio.sleep(0.05)
     got = await room.ask(stream=stream)

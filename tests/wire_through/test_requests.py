@@ -253,7 +253,7 @@ async def test_a_client_may_ask_before_it_sends(wire: Wire, path: str) -> None:
     head, _, body = request.partition(b"\r\n\r\n")
     async with wire.connecting() as connection:
         await connection.send(head + b"\r\n\r\n")
-        line = await asyncio.wait_for(connection.reader.readuntil(b"\r\n\r\n"), 1)
+        line = await asyncio.wait_for(connection.reader.readuntil(b"\r\n\r\n"), 30)
         assert line == b"HTTP/1.1 100 Continue\r\n\r\n"
         await connection.send(body)
         got = await connection.receive()
