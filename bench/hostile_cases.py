@@ -393,7 +393,7 @@ CASES: Final[dict[str, Case]] = {
     "references": Case("an item of 200 KB, named 7,000 times", _attack_with_references),
     "model-names": Case("450 models with names of 2 MB", _attack_with_model_names),
     "heads": Case("8 heads that never end", _attack_with_heads),
-    "hang-ups": Case("100 clients that hang up on 8 MB", _attack_by_hanging_up),
+    "hang-ups": Case("100 clients that hang up on 8 MB", _attack_by_hanging_up, context=10_000_000),
     "non-readers": Case("100 clients that do not read 8 MB", _attack_by_not_reading),
     "summaries": Case("60 summaries at once", _attack_with_summaries, context=40_000),
 }

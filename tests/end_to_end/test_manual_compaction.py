@@ -1,5 +1,6 @@
 """A compaction asked for through the admin port runs at once, or at the conversation's next request."""
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -140,10 +141,12 @@ async def test_a_second_one_is_refused_while_the_first_runs_and_requests_go_on()
     session = make_session(16, 3)
     async with ToyUpstream() as toy, running_gateway(make_settings(toy, more=ADMIN)) as gateway:
         before = await play(gateway, toy, session, 0, 12)
-        toy.summary_delivery = Delivery(before_headers_seconds=0.5)
+        ready = asyncio.Event()
+        toy.summary_delivery = Delivery(after=ready)
         assert (await ask_to_compact(gateway, before.conversation))[0] == 202
         assert (await ask_to_compact(gateway, before.conversation))[0] == 409
         meanwhile = await play(gateway, toy, session, 12, 14)
+        ready.set()
         await gateway.settle()
         after = await play(gateway, toy, session, 14, 16)
     assert meanwhile.plans == ["passthrough"] * 2

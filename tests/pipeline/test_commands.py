@@ -4,7 +4,7 @@ import asyncio
 import dataclasses
 import itertools
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -71,13 +71,17 @@ async def wait_for_compaction(heard: Subscription) -> None:
 
 
 async def say(
-    gateway: RunningGateway, session: Session, shape: Shape | None = None, key: str = _KEY
+    gateway: RunningGateway,
+    session: Session,
+    shape: Shape | None = None,
+    key: str = _KEY,
+    on_head: Callable[[], None] = lambda: None,
 ) -> Answer:
     """The request after the report."""
     headers = {"Authorization": f"Bearer {key}", "Content-Type": "application/json"}
     async with aiohttp.ClientSession(headers=headers) as client:
         body = session.request(_REPORT + 1, shape or Shape())
-        return await ask(client, f"{gateway.base_url}/chat/completions", body)
+        return await ask(client, f"{gateway.base_url}/chat/completions", body, on_head)
 
 
 def read_text(answer: Answer) -> str:
@@ -202,12 +206,14 @@ async def test_a_retry_waits_for_the_summary_under_way_and_another_command_is_to
     other = with_command(session, {"role": "user", "content": "/compact Keep names."})
     async with ToyUpstream() as toy, running_gateway(make_settings(toy, more=_ON)) as gateway:
         await play(gateway, toy, session, 0, _REPORT + 1)
-        toy.summary_delivery = Delivery(before_headers_seconds=0.4)
+        ready = asyncio.Event()
+        toy.summary_delivery = Delivery(after=ready)
         first = asyncio.create_task(say(gateway, with_command(session)))
         await wait_until(lambda: len(toy.summaries) == 1)
         refused = await say(gateway, other)
-        again = await say(gateway, with_command(session))
-        assert read_text(again) == read_text(await first)
+        again = asyncio.create_task(say(gateway, with_command(session)))
+        asyncio.get_running_loop().call_later(0.2, ready.set)
+        assert read_text(await again) == read_text(await first)
     assert "under way" in read_text(refused) and len(toy.summaries) == 1
 
 
@@ -336,7 +342,7 @@ async def test_a_client_that_waits_gets_keep_alives_and_then_the_response(stream
     more = _ON + "keepalive: {after_seconds: 0.1, every_seconds: 0.1}\n"
     async with ToyUpstream() as toy, running_gateway(make_settings(toy, more=more)) as gateway:
         await play(gateway, toy, session, 0, _REPORT + 1)
-        toy.summary_delivery = Delivery(before_headers_seconds=0.5)
+        toy.summary_delivery = Delivery(before_headers_seconds=1.0)
         answer = await say(gateway, with_command(session), Shape(stream=stream))
     assert answer.body.startswith(b": keep-alive\n\n" if stream else b" ")
     assert read_text(answer).startswith("Compacted: ")
@@ -347,9 +353,11 @@ async def test_a_client_that_would_wait_too_long_is_told_that_the_compaction_goe
     more = "policies: {default: {commands: true, summary: {deadline_seconds: 0.2}}}\n"
     async with ToyUpstream() as toy, running_gateway(make_settings(toy, more=more)) as gateway:
         await play(gateway, toy, session, 0, _REPORT + 1)
-        toy.summary_delivery = Delivery(before_headers_seconds=0.6)
+        ready = asyncio.Event()
+        toy.summary_delivery = Delivery(after=ready)
         with gateway.bus.subscribe() as heard:
             told = read_text(await say(gateway, with_command(session)))
+            ready.set()
             await wait_for_compaction(heard)
         after = await play(gateway, toy, with_pair(session, told), _REPORT + 2, _REPORT + 4)
     assert "under way" in told and plans_of(after) == ["pivot"] * 2
@@ -359,12 +367,15 @@ async def test_a_command_waits_for_an_automatic_compaction_and_then_makes_its_ow
     """It may have a resume text in it, and not these instructions."""
     session = make_talk()
     more = "policies: {default: {commands: true, compaction: {prune: false}}}\n"
+    more += "keepalive: {after_seconds: 0.01}\n"
+    command: Message = {"role": "user", "content": "/compact Keep names."}
     async with ToyUpstream(window=13_000) as toy, running_gateway(make_settings(toy, more=more)) as gateway:
-        toy.summary_delivery = Delivery(before_headers_seconds=0.4)
+        ready = asyncio.Event()
+        toy.summary_delivery = Delivery(after=ready)
         await play(gateway, toy, session, 0, _REPORT + 1)
         await wait_until(lambda: len(toy.summaries) == 1)
-        command: Message = {"role": "user", "content": "/compact Keep names."}
-        told = read_text(await say(gateway, with_command(session, command)))
+        # A keep-alive says that the command waits.
+        told = read_text(await say(gateway, with_command(session, command), on_head=ready.set))
         after = await play(gateway, toy, with_pair(session, told, command), _REPORT + 2, _REPORT + 3)
     _, second = toy.summaries
     assert b"Keep names." in second.body and b"<earlier-summary>" not in second.body

@@ -375,7 +375,7 @@ async def test_an_opening_larger_than_the_window_is_cut_in_the_middle(is_known: 
 @pytest.mark.parametrize("stream", [True, False], ids=["streamed", "whole"])
 async def test_the_client_is_kept_alive_from_the_first_chunk_to_the_last(stream: bool) -> None:
     toy = ToyUpstream(window=WINDOW)
-    toy.summary_delivery = Delivery(before_headers_seconds=0.25)
+    toy.summary_delivery = Delivery(before_headers_seconds=0.5)
     session = load_session(18 * 5, "one_user")
     more = "keepalive: {after_seconds: 0.1, every_seconds: 0.1}\n"
     toy.reply = lambda _: Reply(text="Noted.")
@@ -388,7 +388,7 @@ async def test_the_client_is_kept_alive_from_the_first_chunk_to_the_last(stream:
         answer = await ask(client, url, session.request(len(session), replace(SHAPE, stream=stream)))
     assert answer.is_whole
     alive = answer.body.count(b": keep-alive") if stream else len(answer.body) - len(answer.body.lstrip())
-    # Each summary takes a quarter of a second, and so does each wait for two keep-alives.
+    # Each summary takes the time of five keep-alives, of which a busy machine may send two.
     assert alive >= 2 * len(toy.summaries) - 2
 
 

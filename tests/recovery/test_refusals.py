@@ -255,7 +255,7 @@ async def test_a_window_smaller_than_configured_is_found_out() -> None:
 
 async def test_the_client_is_kept_alive_while_the_retry_is_prepared() -> None:
     toy = ToyUpstream(window=WINDOW)
-    toy.summary_delivery = Delivery(before_headers_seconds=0.6)
+    toy.summary_delivery = Delivery(before_headers_seconds=1.0)
     more = "keepalive: {after_seconds: 0.1, every_seconds: 0.1}\n"
     async with toy:
         answer = await ask_late(toy, make_settings(toy, more), Shape(max_tokens=2_000, stream=True))
@@ -275,7 +275,7 @@ FINAL = {
 @pytest.mark.parametrize("refusal", FINAL.values(), ids=FINAL)
 async def test_after_a_keep_alive_a_final_refusal_is_an_error_event(refusal: RawAnswer) -> None:
     toy = ToyUpstream(window=WINDOW)
-    toy.summary_delivery = Delivery(before_headers_seconds=0.4)
+    toy.summary_delivery = Delivery(before_headers_seconds=1.0)
     refused_by(toy, refusal)
     more = "keepalive: {after_seconds: 0.1, every_seconds: 0.1}\n"
     async with toy:

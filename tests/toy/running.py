@@ -139,11 +139,17 @@ def _always(reply: Reply) -> Callable[[Request], Reply]:
     return lambda _: reply
 
 
-async def ask(client: aiohttp.ClientSession, url: str, body: bytes) -> Answer:
-    """One exchange in the format of the URL; a broken-off answer is an Answer too."""
+async def ask(
+    client: aiohttp.ClientSession, url: str, body: bytes, on_head: Callable[[], None] = lambda: None
+) -> Answer:
+    """One exchange in the format of the URL; a broken-off answer is an Answer too.
+
+    on_head: called once the head of the answer is there.
+    """
     started, chunks, broken = time.monotonic(), bytearray(), None
     # Not as plain bytes: aiohttp warns of those above 1 MiB.
     async with client.post(url, data=io.BytesIO(body)) as response:
+        on_head()
         try:
             async for chunk in response.content.iter_any():
                 chunks += chunk

@@ -22,7 +22,7 @@ WINDOW = 8_000
 TURN = 10
 SHAPE = Shape(dialect=Messages(), max_tokens=1_000)
 SESSION = make_session(TURN + 1, 7)
-SLOW = Delivery(before_headers_seconds=0.5)
+SLOW = Delivery(before_headers_seconds=1.0)
 BETA = "context-1m-2025-08-07"
 
 
@@ -59,7 +59,7 @@ async def test_a_stream_waits_with_pings_and_then_has_its_answer() -> None:
         room.toy.summary_delivery = SLOW
         answer = await room.ask(stream=True)
     pings = answer.body.count(MESSAGES.keepalive)
-    assert 2 <= pings <= 5
+    assert pings >= 2
     assert answer.body.startswith(MESSAGES.keepalive * pings + b"event: message_start\n")
     assert answer.is_whole
 

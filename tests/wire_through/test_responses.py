@@ -111,7 +111,7 @@ class Room:
 @asynccontextmanager
 async def opening_room() -> AsyncIterator[Room]:
     async with ToyUpstream(window=WINDOW) as toy:
-        toy.summary_delivery = Delivery(before_headers_seconds=0.5)
+        toy.summary_delivery = Delivery(before_headers_seconds=1.0)
         toy.reply = lambda _: Reply(text="This is the answer.")
         yaml = (
             f'store: "memory:"\nupstreams:\n  default: {{base_url: "{toy.base_url}", discover: false}}\n'

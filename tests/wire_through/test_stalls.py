@@ -24,6 +24,9 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 PATHS = ["/v1/chat/completions", "/v1/other"]
 IDLE_SECONDS = 0.4
+# Where an exchange with pauses has to outlast this, so that a pause of the machine is not taken for one.
+LONG_IDLE_SECONDS = 2.0
+PAUSES = 9
 # Without an idle timeout these waits would never end. The machine may be busy, so this is generous.
 PATIENCE_SECONDS = 60.0
 
@@ -38,6 +41,12 @@ async def hung_up(wire: Wire) -> None:
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def module_wire() -> AsyncIterator[Wire]:
     async with opening_wire(f"idle_seconds: {IDLE_SECONDS}") as wire:
+        yield wire
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def patient_wire() -> AsyncIterator[Wire]:
+    async with opening_wire(f"idle_seconds: {LONG_IDLE_SECONDS}") as wire:
         yield wire
 
 
@@ -96,23 +105,25 @@ async def test_a_response_that_is_not_http_ends_in_an_error_of_the_gateway(
     assert json.loads(got.body)["error"]["type"] == "upstream_error"
 
 
-async def test_a_slow_response_is_not_a_silent_one(wire: Wire) -> None:
+async def test_a_slow_response_is_not_a_silent_one(patient_wire: Wire) -> None:
     async def trickle(_: Received, writer: asyncio.StreamWriter) -> None:
-        for piece in render_chunks([b": ping\n\n"] * 8):
+        for piece in render_chunks([b": ping\n\n"] * PAUSES):
             writer.write(piece)
-            await asyncio.sleep(IDLE_SECONDS / 4)
+            await asyncio.sleep(LONG_IDLE_SECONDS / (PAUSES - 1))
 
-    wire.upstream.script = trickle
-    got = await wire.chat(STREAMED)
-    assert (got.body, got.is_whole) == (b": ping\n\n" * 8, True)
+    patient_wire.upstream.script = trickle
+    got = await patient_wire.chat(STREAMED)
+    assert (got.body, got.is_whole) == (b": ping\n\n" * PAUSES, True)
 
 
-async def test_a_slow_sender_is_not_a_silent_upstream(wire: Wire) -> None:
+async def test_a_slow_sender_is_not_a_silent_upstream(patient_wire: Wire) -> None:
     """An upload may take longer than the idle timeout of the upstream."""
-    async with wire.connecting() as connection:
-        await connection.send(b"POST /v1/files HTTP/1.1\r\nHost: a\r\nContent-Length: 8\r\n\r\n")
-        for _ in range(8):
-            await asyncio.sleep(IDLE_SECONDS / 4)
+    patient_wire.upstream.script = writing(render_answer())
+    async with patient_wire.connecting() as connection:
+        head = f"POST /v1/files HTTP/1.1\r\nHost: a\r\nContent-Length: {PAUSES}\r\n\r\n"
+        await connection.send(head.encode())
+        for _ in range(PAUSES):
+            await asyncio.sleep(LONG_IDLE_SECONDS / (PAUSES - 1))
             await connection.send(b"x")
         got = await connection.receive()
     assert got.status == 200
