@@ -109,7 +109,7 @@ class SummaryCallBuilder:
         for attempt in attempts:
             part = shrink_cut(situation.calibrated, cut, attempt.covers)
             quoted = entries[: part.covers - part.start]
-            parts = make_parts(turn.policy, part, quoted, attempt.quoting)
+            parts = await asyncio.to_thread(make_parts, turn.policy, part, quoted, attempt.quoting)
             raw = await self._count(turn, parts)
             prompt = int(raw * ratio)
             if prompt <= most:

@@ -1,10 +1,13 @@
 """What a summary call says, where it goes, and how much of a history it holds."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Literal
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from pydantic import SecretStr
 
 from gateway.compaction.summary_client import SummaryCall
@@ -57,6 +60,30 @@ def test_an_earlier_summary_comes_before_the_messages_that_follow_it() -> None:
     base = make_pivot(converse(messages), 2, summary="Earlier.")
     parts = make_parts(_POLICY, replace(_CUT, base=base), _ENTRIES, Quoting())
     assert "Earlier." in parts[1] and "<conversation>" in parts[2]
+
+
+_PIECES = st.lists(
+    st.sampled_from(
+        ["[user]: ", "[assistant]:", "[tool result]: ", "\n", "\n\n", "\u2028", "\r", "a", "[", "]"]
+    )
+).map("".join)
+
+
+@given(_PIECES, _PIECES, _PIECES)
+def test_a_parser_sees_as_many_turns_as_were_quoted(text: str, result: str, earlier: str) -> None:
+    """Whatever the messages and the earlier summary say."""
+    messages = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]
+    base = make_pivot(converse(messages), 2, summary=f"Earlier.{earlier}")
+    entries = [
+        TranscriptEntry("user", text, (), 0),
+        TranscriptEntry("assistant", "", (("write", text),), 0),
+        TranscriptEntry("tool", result, (), 0, is_result=True),
+    ]
+    prompt = "\n".join(make_parts(_POLICY, replace(_CUT, base=base), entries, Quoting()))
+    labels = re.findall(
+        r"^\[(user|assistant|tool result)(?: calls \w+)?\]:", "\n".join(prompt.splitlines()), re.M
+    )
+    assert labels == ["user", "assistant", "tool result"]
 
 
 @pytest.mark.system(13)

@@ -1,15 +1,48 @@
-"""The history as data for a summary request: quoted inside a fence that no text in it can close.
+"""The history as data for a summary request: quoted turn by turn inside a fence.
 
-Knows no wire format.
+No text in it can close the fence or begin a turn: a tool's result must not speak as the user. Knows no wire
+format.
 """
 
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Final
 
-# Finds our two fences, to escape them wherever the history contains them. The quantifiers are possessive,
-# because two adjacent runs of spaces made "<" and 100 KB of spaces take minutes.
-_FENCE = re.compile(r"<(?=\s*+(?:/\s*+)?+(?:conversation|earlier-summary)\b)", re.IGNORECASE)
+# Characters that a reader does not see, and that may stand inside a word or beside it.
+_UNSEEN: Final = "\u00ad\u200b-\u200f\u202a-\u202e\u2060-\u2064\ufeff"
+# All quantifiers are possessive or bounded: two adjacent runs of spaces made "<" and 100 KB of spaces take
+# minutes.
+_GAP: Final = rf"[\s{_UNSEEN}]*+"
+
+
+def _spell(word: str) -> str:
+    """A pattern for the word with unseen characters between its letters."""
+    return rf"[{_UNSEEN}]*+".join(word)
+
+
+# Finds our two fences, to escape them wherever the history contains them.
+_FENCE_NAMES: Final = (
+    _spell("conversation"),
+    rf"{_spell('earlier')}[-_\s\u2010-\u2015]{_spell('summary')}",
+)
+_FENCE: Final = re.compile(
+    rf"[<\uff1c\ufe64\u2039\u3008](?={_GAP}(?:[/\uff0f]{_GAP})?+(?:{'|'.join(_FENCE_NAMES)})\b)",
+    re.IGNORECASE,
+)
+# Finds what looks like the beginning of a turn: `[user]:`, `[tool result]:`, `[assistant calls x]:`.
+_ROLES: Final = ("user", "human", "assistant", "model", "system", "developer", "tool", "function")
+_TURN: Final = re.compile(
+    rf"[\[\uff3b](?={_GAP}(?:{'|'.join(map(_spell, _ROLES))})\b"
+    rf"[^\]\uff3d\n]{{0,80}}[\]\uff3d]{_GAP}[:\uff1a])",
+    re.IGNORECASE,
+)
+# Finds the lines of a text that begin with a bracket, as our turns and fences do. The first line follows a
+# label of ours, and our note on a cut is neither.
+_BRACKETED_LINE: Final = re.compile(
+    rf"([\n\r\v\f\x1c-\x1e\x85\u2028\u2029])(?!\[\.\.\. \d)(?=[{_UNSEEN}]*+[\[\uff3b<\uff1c])"
+)
+_BRACKETS: Final = str.maketrans("[]", "()")
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +88,8 @@ def render_earlier_summary(summary: str) -> str:
 
 
 def neutralize(text: str) -> str:
-    """The text with our fences escaped, so that it cannot open or close one."""
-    return _FENCE.sub("&lt;", text)
+    """The text with our fences and turns escaped, so that it cannot open or close one."""
+    return _TURN.sub("&#91;", _FENCE.sub("&lt;", text))
 
 
 def cut_middle(text: str, keep_chars: int | None) -> str:
@@ -71,11 +104,22 @@ def cut_middle(text: str, keep_chars: int | None) -> str:
 
 def _render_entry(entry: TranscriptEntry, tool_chars: int | None, text_chars: int | None) -> str:
     text = cut_middle(entry.text, tool_chars if entry.is_result else text_chars)
-    label = "tool result" if entry.is_result else entry.role
-    lines = [f"[{label}]: {neutralize(text)}"] if text or not entry.calls else []
+    role = _render_name(entry.role)
+    label = "tool result" if entry.is_result else role
+    lines = [f"[{label}]: {_quote(text)}"] if text or not entry.calls else []
     for tool, arguments in entry.calls:
-        quoted = f": {neutralize(cut_middle(arguments, tool_chars))}" if tool_chars != 0 else ""
-        lines.append(f"[{entry.role} calls {neutralize(tool)}]{quoted}")
+        quoted = f": {_quote(cut_middle(arguments, tool_chars))}" if tool_chars != 0 else ""
+        lines.append(f"[{role} calls {_render_name(tool)}]{quoted}")
     if entry.media:
         lines.append(f"[{entry.media} attachments left out]")
     return "\n".join(lines)
+
+
+def _quote(text: str) -> str:
+    """The text behind a label: escaped, and its lines indented where they begin with a bracket."""
+    return _BRACKETED_LINE.sub(r"\1 ", neutralize(text))
+
+
+def _render_name(name: str) -> str:
+    """A role or the name of a tool, inside the brackets of a label, which it cannot close."""
+    return neutralize(" ".join(name.split())).translate(_BRACKETS)
