@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from statistics import median, quantiles
 
 from bench.table import print_table, render_target
+from gateway.bounds.lanes import Lanes
 from gateway.core.policy import Estimator
 from gateway.planning.message_sizes import Sizer, TextCounter
 from gateway.planning.tokenizer import Tokenizer, count_by_length
@@ -57,11 +58,12 @@ async def print_estimates() -> None:
 async def _read_groups() -> list[Group]:
     """Recorded sessions lack the system prompt and the tools; complete bodies have both."""
     counts: dict[Estimator, TextCounter] = {"tiktoken": Tokenizer().count, "chars": count_by_length}
-    sizer = Sizer(counts, _SIZES_BYTES)
+    lanes = Lanes()
+    sizer = Sizer(counts, _SIZES_BYTES, lanes)
     try:
         steps = {estimator: await _read_increments(sizer, estimator) for estimator in counts}
     finally:
-        sizer.close()
+        lanes.close()
     names = {False: "recorded sessions", True: "complete bodies"}
     groups = [
         Group(name, *[_pick(steps[estimator], "is_complete", is_complete) for estimator in counts])

@@ -72,7 +72,6 @@ class Gateway:
     async def _open_storage(self, exits: AsyncExitStack) -> None:
         parts, foundation = self._parts, self._parts.foundation
         exits.callback(foundation.lanes.close)
-        exits.callback(parts.planning.sizer.close)
         exits.push_async_callback(foundation.originals_store.close)
         exits.push_async_callback(foundation.archive.finish)
         exits.push_async_callback(foundation.store.close)

@@ -180,7 +180,7 @@ def build_planning(foundation: Foundation, limits: LimitParts) -> Planning:
         "chars": count_by_length,
         "chars-up": count_by_length_up,
     }
-    sizer = Sizer(counters, _SIZES_BYTES)
+    sizer = Sizer(counters, _SIZES_BYTES, foundation.lanes)
     return Planning(
         tokenizer=tokenizer,
         sizer=sizer,

@@ -1,13 +1,14 @@
 """Runs heavy work in threads, so that the event loop stays free for other requests.
 
 Each thread has a largest size of work, so that small work never waits behind a body of 40 MB. Among work of
-one size the owners take turns. Knows nothing of what it runs. A function given to it must not touch what the
-event loop uses.
+one size the owners take turns. Long work is given as steps, and others' work runs between them. Knows
+nothing of what it runs. A function given to it must not touch what the event loop uses.
 """
 
 import asyncio
+import time
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -26,6 +27,12 @@ _SIZES_BYTES: Final = (256 * 1024, 4 * 1024 * 1024, inf)
 # Far above what one tenant's agents send at a time, and far below what fills the memory.
 _MAX_WAITING: Final = 1_000
 _RETRY_SECONDS: Final = 1
+# Steps of one owner run for so long before it is another's turn. Much less, and the way through the event
+# loop costs more than the work.
+_TURN_SECONDS: Final = 0.05
+
+# Work that pauses wherever it may be interrupted, and returns its result at the end.
+Steps = Generator[None, None, T]
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -116,6 +123,12 @@ class Lanes:
         finally:
             queue.drop(job)
 
+    async def run_steps(self, owner: str, size_bytes: int, steps: Steps[T]) -> T:
+        """The same for work that others' work may interrupt. A cancelled caller's work ends at a pause."""
+        while not (done := await self.run(owner, size_bytes, _take_steps, steps)):
+            pass
+        return done[0]
+
     def close(self) -> None:
         """Gives up what has not begun."""
         for lane in self._lanes:
@@ -144,3 +157,24 @@ class Lanes:
             else:
                 result.set_exception(error)
         self._start_waiting()
+
+
+def take_all_steps(steps: Steps[T]) -> T:
+    """The result of work that need not be interrupted."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            result: T = end.value
+            return result
+
+
+def _take_steps(steps: Steps[T]) -> tuple[T] | tuple[()]:
+    """The result, or nothing if the turn ended first."""
+    end_of_turn = time.monotonic() + _TURN_SECONDS
+    while time.monotonic() < end_of_turn:
+        try:
+            next(steps)
+        except StopIteration as end:
+            return (end.value,)
+    return ()

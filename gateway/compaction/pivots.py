@@ -45,7 +45,7 @@ class PivotMaker:
         max_chars = int(cut.cap_tokens * _CHARS_PER_TOKEN)
         for _ in range(_TRIES):
             text = await asyncio.to_thread(make_digest, entries, earlier, max_chars)
-            raw_tokens = await self._sizer.count(text, turn.policy.estimator)
+            raw_tokens = await self._sizer.count(turn.owner, text, turn.policy.estimator)
             tokens = int(raw_tokens * situation.calibrated.ratio)
             if tokens <= cut.cap_tokens:
                 break
@@ -55,7 +55,7 @@ class PivotMaker:
     async def make_note(self, turn: Turn, situation: Situation, cut: Cut) -> Pivot:
         """A pivot that drops the old turns; one line of the policy says that something is missing."""
         note = turn.policy.prompts.dropped
-        text = Accepted(note, await self._sizer.count(note, turn.policy.estimator))
+        text = Accepted(note, await self._sizer.count(turn.owner, note, turn.policy.estimator))
         return await self._make(turn, situation, cut, text, is_digest=True)
 
     async def _make(
@@ -75,7 +75,7 @@ class PivotMaker:
             question=question,
             resume=prompts.resume,
             tokens=_INSERTED_TOKENS
-            + sum([await self._sizer.count(part, turn.policy.estimator) for part in inserted]),
+            + sum([await self._sizer.count(turn.owner, part, turn.policy.estimator) for part in inserted]),
             opening_chars=cut.opening_chars,
             opening_tokens=sum(shown_tokens(size, mark) for size in situation.sizes.messages[:opening_end]),
             saved_tokens=max(0, cut.replaced_tokens - text.tokens)

@@ -152,7 +152,7 @@ class Summarizer:
     async def _judge(
         self, turn: Turn, situation: Situation, candidate: Candidate, fitted: FittedCall
     ) -> Accepted | Rejected:
-        raw = await self._sizer.count(strip_thinking(candidate.text), turn.policy.estimator)
+        raw = await self._sizer.count(turn.owner, strip_thinking(candidate.text), turn.policy.estimator)
         bounds = SummaryBounds(
             replaced_tokens=fitted.cut.replaced_tokens,
             cap_tokens=fitted.cut.cap_tokens,
@@ -173,6 +173,6 @@ class Summarizer:
         if not missing:
             return accepted
         listed = with_fact_list(accepted.summary, missing)
-        raw = await self._sizer.count(listed, turn.policy.estimator)
+        raw = await self._sizer.count(turn.owner, listed, turn.policy.estimator)
         tokens = int(raw * situation.calibrated.ratio)
         return Accepted(listed, tokens) if tokens <= cut.replaced_tokens * SMALLER_SHARE else accepted

@@ -141,7 +141,7 @@ class SummaryCallBuilder:
 
     async def _count(self, turn: Turn, parts: tuple[str, ...]) -> int:
         estimator = turn.policy.estimator
-        return _FRAME_TOKENS + sum([await self._sizer.count(text, estimator) for text in parts])
+        return _FRAME_TOKENS + sum([await self._sizer.count(turn.owner, text, estimator) for text in parts])
 
     async def _load_limits(self, turn: Turn, model: ServedModel) -> Limits:
         """The long window counts only if the client's own headers ask for it."""

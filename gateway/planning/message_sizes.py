@@ -4,28 +4,41 @@ Far below the thresholds no plan needs these counts.
 """
 
 import asyncio
-from collections.abc import Callable, Collection, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
+from itertools import chain
+from math import ceil
 from typing import Final, NamedTuple
 
 import msgspec
 
+from gateway.bounds.lanes import Lanes, Steps, take_all_steps
 from gateway.conversations.recognizer import Received
 from gateway.core.history.transcript import TranscriptEntry, list_entries
 from gateway.core.history.view import CLEARED_TOKENS, FRAME_TOKENS, Size
 from gateway.core.policy import Estimator
 from gateway.core.sizing.estimate import Sizes
-from gateway.lru import ENTRY_WEIGHT_BYTES, Lru
+from gateway.lru import Lru
 from gateway.wire.body import parse_value
 from gateway.wire.canonical import flatten_content
 
 # Counting more than this takes milliseconds, which would hold up other requests on the event loop.
 _INLINE_BYTES: Final = 8 * 1024
+# Looking up so many messages takes a few milliseconds. Then other requests have their turn.
+_GROUP_MESSAGES: Final = 1_000
+# A text is counted in pieces, and other work may run between them: the tokenizer takes 2 ms for a piece of
+# prose, and 40 ms for one of the worst kind. A multiple of four, so that counts by length are the same.
+_PIECE_CHARACTERS: Final = 65_536
+# Of a longer text so many pieces are counted, evenly spread, and stand for the rest. They are a million
+# tokens of prose, which fill the largest windows.
+_MAX_PIECES: Final = 64
+# A message with more values than this is counted as JSON. The parser makes a Python object for each, up to
+# 100 ms for these, while no other thread can run.
+_MAX_VALUES: Final = 200_000
 # A call costs its name, brackets and a frame for its result: about 10 tokens at OpenAI, and 60 to 90 for
 # Claude in the recorded sessions.
 _CALL_TOKENS: Final = 30
-_WEIGHT_BYTES: Final = ENTRY_WEIGHT_BYTES + 250
+_WEIGHT_BYTES: Final = 200
 
 TextCounter = Callable[[str], int]
 
@@ -35,50 +48,67 @@ class _Part(NamedTuple):
 
     key: bytes
     raw: bytes
-    measure: Callable[[TextCounter, bytes], Size]
+    measure: Callable[[TextCounter, bytes], Steps[Size]]
 
 
 class Sizer:
     """counters: count the raw tokens of a text by each estimator; called from a thread, too."""
 
-    def __init__(self, counters: Mapping[Estimator, TextCounter], max_bytes: int) -> None:
+    def __init__(self, counters: Mapping[Estimator, TextCounter], max_bytes: int, lanes: Lanes) -> None:
         self._counters = counters
         self._known: Lru[tuple[Estimator, bytes], Size] = Lru(max_bytes)
-        self._threads = ThreadPoolExecutor(max_workers=1, thread_name_prefix="count")
-
-    def close(self) -> None:
-        self._threads.shutdown(cancel_futures=True)
+        self._lanes = lanes
 
     async def measure(self, received: Received, estimator: Estimator) -> Sizes:
         """Sizes of the messages one by one, and of the leading block and the tools together."""
         conversation = received.conversation
-        envelope = received.body.envelope
         keys = [message.key for message in (*conversation.leading, *conversation.messages)]
-        keys += filter(None, (envelope.tools, envelope.system))
-        # Known sizes are taken out first: while the rest is counted, other requests may evict them.
-        known = {key: self._known.get((estimator, key)) for key in keys}
-        sizes = {key: size for key, size in known.items() if size is not None}
-        sizes |= await self._count_parts(_list_unknown(received, sizes), estimator)
-        counted = [sizes[key] for key in keys]
-        start = len(conversation.leading)
-        end = start + len(conversation.messages)
-        environment = sum(size.tokens for size in counted[:start] + counted[end:])
-        return Sizes(messages=counted[start:end], environment=environment)
+        sizes: list[Size] = []
+        for start in range(0, len(keys), _GROUP_MESSAGES):
+            if start:
+                await asyncio.sleep(0)
+            group = keys[start : start + _GROUP_MESSAGES]
+            known = self._find_known(estimator, group)
+            unknown = {key: start + at for at, key in enumerate(group) if key not in known}
+            if unknown:
+                parts = [_read_message(received, key, index) for key, index in unknown.items()]
+                known |= await self._count_parts(received.owner, parts, estimator)
+            sizes += [known[key] for key in group]
+        begin = len(conversation.leading)
+        environment = sum(size.tokens for size in sizes[:begin])
+        environment += await self._measure_environment(received, estimator)
+        return Sizes(messages=sizes[begin:], environment=environment)
 
-    async def count(self, text: str, estimator: Estimator) -> int:
-        """Raw tokens of one text."""
-        counter = self._counters[estimator]
+    async def count(self, owner: str, text: str, estimator: Estimator) -> int:
+        """Raw tokens of one text of this tenant."""
+        steps = _count(self._counters[estimator], text)
         if len(text) < _INLINE_BYTES:
-            return counter(text)
-        return await asyncio.get_running_loop().run_in_executor(self._threads, counter, text)
+            return take_all_steps(steps)
+        return await self._lanes.run_steps(owner, len(text), steps)
 
-    async def _count_parts(self, parts: Sequence[_Part], estimator: Estimator) -> dict[bytes, Size]:
-        counter = self._counters[estimator]
-        if sum(len(part.raw) for part in parts) < _INLINE_BYTES:
-            sizes = _measure_parts(counter, parts)
+    async def _measure_environment(self, received: Received, estimator: Estimator) -> int:
+        """Tokens of the tools and of a system prompt that is not a message."""
+        parts = _read_environment(received)
+        sizes = self._find_known(estimator, [part.key for part in parts])
+        unknown = [part for part in parts if part.key not in sizes]
+        if unknown:
+            sizes |= await self._count_parts(received.owner, unknown, estimator)
+        return sum(size.tokens for size in sizes.values())
+
+    def _find_known(self, estimator: Estimator, keys: Iterable[bytes]) -> dict[bytes, Size]:
+        """Taken out of the cache at once: while the rest is counted, other requests may evict them."""
+        found = {key: self._known.get((estimator, key)) for key in keys}
+        return {key: size for key, size in found.items() if size is not None}
+
+    async def _count_parts(
+        self, owner: str, parts: Sequence[_Part], estimator: Estimator
+    ) -> dict[bytes, Size]:
+        size_bytes = sum(len(part.raw) for part in parts)
+        steps = _measure_parts(self._counters[estimator], parts)
+        if size_bytes < _INLINE_BYTES:
+            sizes = take_all_steps(steps)
         else:
-            loop = asyncio.get_running_loop()
-            sizes = await loop.run_in_executor(self._threads, _measure_parts, counter, parts)
+            sizes = await self._lanes.run_steps(owner, size_bytes, steps)
         for key, size in sizes.items():
             self._known.put((estimator, key), size, _WEIGHT_BYTES)
         return sizes
@@ -86,14 +116,18 @@ class Sizer:
 
 def measure_message(
     parse_entry: Callable[[bytes], TranscriptEntry], counter: TextCounter, raw: bytes
-) -> Size:
+) -> Steps[Size]:
     """The size of one message: its words, its frame, and flat figures for what is not text.
 
     If it has tool results, marks can clear only those: other texts are kept, and a placeholder for each
     result but one, which `shown_tokens` counts.
     """
+    if _has_many_values(raw):
+        return (yield from _measure_json(counter, raw))
     entries = list_entries((parse_entry(raw),))
-    tokens = [_count_entry(counter, entry) for entry in entries]
+    tokens: list[int] = []
+    for entry in entries:
+        tokens += ((yield from _count_entry(counter, entry)),)
     results = [len(entry.text) for entry in entries if entry.is_result]
     kept = CLEARED_TOKENS * max(0, len(results) - 1)
     if results:
@@ -103,42 +137,71 @@ def measure_message(
     return Size(total, max(results, default=len(entries[0].text)), media, min(kept, total))
 
 
-def _list_unknown(received: Received, known: Collection[bytes]) -> list[_Part]:
-    """Of everything that the model reads, what is not known by its key."""
-    body, conversation, envelope = received.body, received.conversation, received.body.envelope
-    measure = partial(measure_message, received.format.parse_entry)
-    parts = [
-        _Part(message.key, body.raw(index), measure)
-        for index, message in enumerate((*conversation.leading, *conversation.messages))
-        if message.key not in known
-    ]
-    if envelope.tools and envelope.tools not in known:
-        parts.append(_Part(envelope.tools, body.field(envelope.tools_slice), _measure_tools))
-    if envelope.system and envelope.system not in known:
+def _read_message(received: Received, key: bytes, index: int) -> _Part:
+    """index: among the leading messages and those of the conversation together."""
+    return _Part(key, received.body.raw(index), partial(measure_message, received.format.parse_entry))
+
+
+def _read_environment(received: Received) -> list[_Part]:
+    body, envelope = received.body, received.body.envelope
+    parts = []
+    if envelope.tools:
+        parts.append(_Part(envelope.tools, body.field(envelope.tools_slice), _measure_json))
+    if envelope.system:
         parts.append(_Part(envelope.system, body.field(envelope.system_slice), _measure_system))
     return parts
 
 
-def _measure_parts(counter: TextCounter, parts: Sequence[_Part]) -> dict[bytes, Size]:
-    return {part.key: part.measure(counter, part.raw) for part in parts}
+def _measure_parts(counter: TextCounter, parts: Sequence[_Part]) -> Steps[dict[bytes, Size]]:
+    sizes = {}
+    for part in parts:
+        sizes[part.key] = yield from part.measure(counter, part.raw)
+        yield
+    return sizes
 
 
-def _measure_tools(counter: TextCounter, raw: bytes) -> Size:
+def _measure_json(counter: TextCounter, raw: bytes) -> Steps[Size]:
     text = raw.decode("utf-8", "replace")
-    return Size(counter(text), len(text))
+    tokens = yield from _count(counter, text)
+    return Size(tokens, len(text))
 
 
-def _measure_system(counter: TextCounter, raw: bytes) -> Size:
+def _measure_system(counter: TextCounter, raw: bytes) -> Steps[Size]:
     """A system prompt was not parsed before; one that cannot be parsed is counted as JSON."""
     try:
-        text = "\n".join(flatten_content(parse_value(raw)).texts)
+        text = "\n".join(flatten_content(parse_value(raw)).texts) if not _has_many_values(raw) else None
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        text = None
+    if text is None:
         text = raw.decode("utf-8", "replace")
-    return Size(FRAME_TOKENS + counter(text), len(text))
+    tokens = yield from _count(counter, text)
+    return Size(FRAME_TOKENS + tokens, len(text))
 
 
-def _count_entry(counter: TextCounter, entry: TranscriptEntry) -> int:
-    tokens = counter(entry.text) + entry.media_tokens
-    if entry.hidden:
-        tokens += counter(entry.hidden)
-    return tokens + sum(_CALL_TOKENS + counter(tool) + counter(arguments) for tool, arguments in entry.calls)
+def _has_many_values(raw: bytes) -> bool:
+    """By the signs before values, those inside texts included: only megabytes of text have so many."""
+    if len(raw) < _MAX_VALUES:
+        return False
+    return raw.count(b",") + raw.count(b"[") + raw.count(b"{") > _MAX_VALUES
+
+
+def _count_entry(counter: TextCounter, entry: TranscriptEntry) -> Steps[int]:
+    tokens = entry.media_tokens
+    for text in (entry.text, entry.hidden, *chain.from_iterable(entry.calls)):
+        if text:
+            tokens += yield from _count(counter, text)
+    return tokens + _CALL_TOKENS * len(entry.calls)
+
+
+def _count(counter: TextCounter, text: str) -> Steps[int]:
+    """Raw tokens of a text. The same text always has the same count."""
+    if len(text) <= _PIECE_CHARACTERS:
+        return counter(text)
+    starts = range(0, len(text), _PIECE_CHARACTERS)
+    tokens = counted = 0
+    for start in starts[:: ceil(len(starts) / _MAX_PIECES)]:
+        piece = text[start : start + _PIECE_CHARACTERS]
+        tokens += counter(piece)
+        counted += len(piece)
+        yield
+    return tokens * len(text) // counted

@@ -2,11 +2,12 @@
 
 import asyncio
 import threading
+import time
 from collections.abc import AsyncIterator
 
 import pytest
 
-from gateway.bounds.lanes import Lanes
+from gateway.bounds.lanes import Lanes, Steps, take_all_steps
 from gateway.core.errors import RequestRefused
 
 _SMALL = 1_000
@@ -141,6 +142,60 @@ async def test_one_owner_that_brings_too_much_is_refused_and_others_are_not(
     assert (refused.value.status, refused.value.retry_after_seconds) == (503, 1)
     assert await other == 2
     assert await asyncio.gather(*waiting) == [1] * 1_000
+
+
+async def test_steps_give_their_result(lanes: Lanes) -> None:
+    def add_up() -> Steps[int]:
+        total = 0
+        for number in range(10):
+            total += number
+            yield
+        return total
+
+    assert await lanes.run_steps("tenant", 1, add_up()) == 45
+    assert take_all_steps(add_up()) == 45
+
+
+async def test_an_exception_of_a_step_reaches_its_caller(lanes: Lanes) -> None:
+    def fail() -> Steps[None]:
+        yield
+        raise ValueError("in the second step")
+
+    with pytest.raises(ValueError, match="in the second step"):
+        await lanes.run_steps("tenant", 1, fail())
+
+
+def _run_until(is_over: threading.Event) -> Steps[str]:
+    """Much more than one turn of steps."""
+    while not is_over.is_set():
+        time.sleep(0.001)
+        yield
+    return "done"
+
+
+@pytest.mark.parametrize("owner", ["first", "second"])
+async def test_work_of_one_size_goes_on_between_the_steps_of_another(
+    lanes: Lanes, gates: list[GatedWork], owner: str
+) -> None:
+    is_over = threading.Event()
+    # Only the largest thread is free.
+    gates[0].may_end.set()
+    long = asyncio.create_task(lanes.run_steps("first", _HUGE, _run_until(is_over)))
+    assert await lanes.run(owner, _HUGE, int, "7") == 7
+    assert not long.done()
+    is_over.set()
+    assert await long == "done"
+
+
+async def test_steps_of_a_caller_that_is_cancelled_end_at_a_pause(
+    lanes: Lanes, gates: list[GatedWork]
+) -> None:
+    gates[0].may_end.set()
+    long = asyncio.create_task(lanes.run_steps("first", _HUGE, _run_until(threading.Event())))
+    await asyncio.sleep(0)
+    long.cancel()
+    # Without an end of the steps, the thread would never be free again.
+    assert await lanes.run("first", _HUGE, int, "7") == 7
 
 
 async def test_closing_gives_up_what_waits_and_lets_end_what_runs() -> None:

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import httpx2 as httpx
 
+from gateway.bounds.lanes import Lanes
 from gateway.compaction.compactor import Compactor
 from gateway.compaction.job import CompactionJob
 from gateway.compaction.manual import ManualCompaction
@@ -127,7 +128,8 @@ async def compaction_parts(
     store = store if store is not None else await make_store()
     state = make_state(store)
     reporter = Reporter(Metrics(), bus, CompactionLogWriter(store, 60), OriginalsArchive(store, 60))
-    sizer = Sizer(dict.fromkeys(("tiktoken", "chars", "chars-up"), count_by_length), 1 << 20)
+    lanes = Lanes()
+    sizer = Sizer(dict.fromkeys(("tiktoken", "chars", "chars-up"), count_by_length), 1 << 20, lanes)
     settings = replace(load_settings(None, {}), upstreams=dict(upstreams or {}))
     limits = LimitsBook(settings, ModelLists(), ModelTable({}), state.calibrations, clock)
     planner = Planner(state, sizer)
@@ -159,7 +161,7 @@ async def compaction_parts(
             model=model,
         )
         await compactor.close()
-        sizer.close()
+        lanes.close()
 
 
 def talk(turns: int, chars: int = 4_000) -> list[JSON]:

@@ -137,7 +137,7 @@ async def running_pipeline(text: str = SETTINGS) -> AsyncIterator[Pipeline]:
         await foundation.log_writer.finish()
         await foundation.archive.finish()
         await client.aclose()
-        planning.sizer.close()
+        foundation.lanes.close()
 
 
 def load_text(text: str) -> Settings:

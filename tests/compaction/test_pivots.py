@@ -55,7 +55,7 @@ async def test_a_digest_stays_within_its_cap_and_is_the_same_each_time() -> None
         cut = make_cut(7, cap_tokens=200)
         first = await parts.pivots.make_digest(turn, situation, cut)
         again = await parts.pivots.make_digest(turn, situation, cut)
-        tokens = await parts.sizer.count(first.summary, "chars")
+        tokens = await parts.sizer.count(first.owner, first.summary, "chars")
     assert first == again
     assert first.is_digest and 0 < tokens <= 200
 
@@ -65,7 +65,7 @@ async def test_a_digest_is_shorter_for_a_model_that_counts_more_tokens() -> None
     tripled = replace(situation, known=replace(situation.known, calibration=Calibration(3.0, 1)))
     async with compaction_parts() as parts:
         pivot = await parts.pivots.make_digest(turn_of(_RECEIVED), tripled, make_cut(7, cap_tokens=300))
-        tokens = await parts.sizer.count(pivot.summary, "chars")
+        tokens = await parts.sizer.count(pivot.owner, pivot.summary, "chars")
     assert 0 < 3 * tokens <= 300
 
 

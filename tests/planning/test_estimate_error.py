@@ -5,6 +5,7 @@ from statistics import median
 
 import pytest
 
+from gateway.bounds.lanes import Lanes
 from gateway.planning.message_sizes import Sizer
 from gateway.planning.tokenizer import Tokenizer, count_by_length
 from tests.shared_data import requires_shared
@@ -19,9 +20,9 @@ from tests.toy.increments import (
 
 @pytest.fixture
 async def sizer() -> AsyncIterator[Sizer]:
-    made = Sizer({"tiktoken": Tokenizer().count, "chars": count_by_length}, 1 << 26)
-    yield made
-    made.close()
+    lanes = Lanes()
+    yield Sizer({"tiktoken": Tokenizer().count, "chars": count_by_length}, 1 << 26, lanes)
+    lanes.close()
 
 
 async def test_steps_of_generated_sessions_are_estimated_well(sizer: Sizer) -> None:

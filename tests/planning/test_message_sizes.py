@@ -1,10 +1,13 @@
-from collections.abc import AsyncIterator
+import threading
+from collections.abc import AsyncIterator, Callable
 
 import pytest
 
+from gateway.bounds.lanes import Lanes, take_all_steps
 from gateway.conversations.recognizer import Recognizer
+from gateway.core.history.transcript import TranscriptEntry
 from gateway.core.history.view import CLEARED_TOKENS, Size
-from gateway.planning.message_sizes import Sizer, measure_message
+from gateway.planning.message_sizes import Sizer, TextCounter, measure_message
 from gateway.planning.tokenizer import count_by_length
 from gateway.wire.formats.chat.text import parse_entry
 from gateway.wire.formats.messages import MESSAGES
@@ -18,11 +21,15 @@ _MESSAGES: list[JSON] = [
 _BIG: list[JSON] = [*_MESSAGES, {"role": "user", "content": "z" * 40_000}]
 
 
+def _measure(parse: Callable[[bytes], TranscriptEntry], raw: bytes, count: TextCounter = len) -> Size:
+    return take_all_steps(measure_message(parse, count, raw))
+
+
 @pytest.fixture
 async def sizer() -> AsyncIterator[Sizer]:
-    made = Sizer({"tiktoken": len, "chars": count_by_length}, 1 << 20)
-    yield made
-    made.close()
+    lanes = Lanes()
+    yield Sizer({"tiktoken": len, "chars": count_by_length}, 1 << 20, lanes)
+    lanes.close()
 
 
 async def test_each_estimator_has_its_own_counts_of_the_same_messages(sizer: Sizer) -> None:
@@ -38,7 +45,7 @@ async def test_each_estimator_has_its_own_counts_of_the_same_messages(sizer: Siz
 async def test_large_bodies_are_counted_in_a_thread_with_the_same_result(sizer: Sizer) -> None:
     sizes = await sizer.measure(read(render(_BIG)), "chars")
     assert [size.tokens for size in sizes.messages] == [14, 10_004]
-    assert await sizer.count("z" * 40_000, "chars") == 10_000
+    assert await sizer.count("t", "z" * 40_000, "chars") == 10_000
 
 
 async def test_instructions_that_cannot_be_parsed_are_counted_as_json(sizer: Sizer) -> None:
@@ -53,26 +60,100 @@ def test_a_picture_costs_the_same_whatever_its_bytes(length: int) -> None:
     url = "data:image/png;base64," + "A" * length
     parts = [{"type": "text", "text": "Look."}, {"type": "image_url", "image_url": {"url": url}}]
     raw = render_message({"role": "user", "content": parts})
-    assert measure_message(parse_entry, len, raw).tokens == 4 + len("Look.") + 1_000
+    assert _measure(parse_entry, raw).tokens == 4 + len("Look.") + 1_000
 
 
 def test_a_call_counts_its_name_its_arguments_and_a_frame() -> None:
     call = {"id": "1", "type": "function", "function": {"name": "look", "arguments": "{}"}}
     raw = render_message({"role": "assistant", "content": None, "tool_calls": [call, call]})
-    assert measure_message(parse_entry, len, raw).tokens == 4 + 2 * (30 + len("look") + len("{}"))
+    assert _measure(parse_entry, raw).tokens == 4 + 2 * (30 + len("look") + len("{}"))
 
 
 def test_beside_results_other_texts_are_kept_and_placeholders_are_counted() -> None:
     results = [{"type": "tool_result", "tool_use_id": str(at), "content": "x" * 100 * at} for at in (1, 2)]
     beside = {"type": "text", "text": "Stop."}
     raw = render_message({"role": "user", "content": [*results, beside]})
-    size = measure_message(MESSAGES.parse_entry, len, raw)
+    size = _measure(MESSAGES.parse_entry, raw)
     assert size == Size(4 + 300 + len("Stop."), 200, 0, CLEARED_TOKENS + len("Stop."))
-    alone = measure_message(MESSAGES.parse_entry, len, render_message({"role": "user", "content": [beside]}))
+    alone = _measure(MESSAGES.parse_entry, render_message({"role": "user", "content": [beside]}))
     assert (alone.chars, alone.kept) == (len("Stop."), 0)
 
 
 def test_reasoning_is_counted_although_it_is_never_quoted() -> None:
     said = {"role": "assistant", "content": "Done.", "reasoning_content": "I think. " * 10}
     raw = render_message(said)
-    assert measure_message(parse_entry, len, raw).tokens == 4 + len("Done.") + len("I think. " * 10)
+    assert _measure(parse_entry, raw).tokens == 4 + len("Done.") + len("I think. " * 10)
+
+
+class RecordingCounter:
+    """Counts a character as a token, and remembers what it was asked, and in which thread."""
+
+    def __init__(self) -> None:
+        self.lengths: list[int] = []
+        # By the length of the text.
+        self.threads: dict[int, set[int]] = {}
+
+    def count(self, text: str) -> int:
+        self.lengths.append(len(text))
+        self.threads.setdefault(len(text), set()).add(threading.get_ident())
+        return len(text)
+
+
+@pytest.mark.parametrize("length", [65_536, 65_537, 1_000_000, 4_194_304])
+def test_a_text_that_fits_a_window_is_counted_whole_in_pieces(length: int) -> None:
+    counter = RecordingCounter()
+    raw = render_message({"role": "user", "content": "z" * length})
+    assert _measure(parse_entry, raw, counter.count).tokens == 4 + length
+    assert sum(counter.lengths) == length
+    assert max(counter.lengths) <= 65_536
+
+
+@pytest.mark.parametrize("length", [4_194_305, 10_000_001, 30_000_000])
+def test_of_a_longer_text_a_bounded_part_stands_for_the_rest(length: int) -> None:
+    counter = RecordingCounter()
+    raw = render_message({"role": "user", "content": "z" * length})
+    assert _measure(parse_entry, raw, counter.count).tokens == 4 + length
+    assert sum(counter.lengths) <= 64 * 65_536
+    assert max(counter.lengths) <= 65_536
+
+
+def test_counts_by_length_do_not_depend_on_pieces() -> None:
+    text = "z" * 1_000_003
+    raw = render_message({"role": "user", "content": text})
+    assert _measure(parse_entry, raw, count_by_length).tokens == 4 + count_by_length(text)
+
+
+def test_a_message_of_too_many_values_is_counted_as_json_and_never_parsed() -> None:
+    def refuse(raw: bytes) -> TranscriptEntry:
+        raise AssertionError(len(raw))
+
+    raw = b'{"role":"user","content":[' + b",".join([b"{}"] * 200_001) + b"]}"
+    assert _measure(refuse, raw) == Size(len(raw), len(raw))
+
+
+async def test_instructions_of_too_many_values_are_counted_as_json(sizer: Sizer) -> None:
+    instructions = b"[" + b",".join([b"{}"] * 200_001) + b"]"
+    body = b'{"input":"x","instructions":%b}' % instructions
+    received = Recognizer(1 << 24, 1 << 24, 8).recognize("t", RESPONSES, body)
+    sizes = await sizer.measure(received, "tiktoken")
+    assert sizes.environment == 4 + len(instructions)
+
+
+async def test_no_message_of_a_large_body_is_counted_on_the_event_loop() -> None:
+    lanes, counter = Lanes(), RecordingCounter()
+    sizer = Sizer({"tiktoken": counter.count}, 1 << 20, lanes)
+    received = read(render([{"role": "user", "content": f"{at:04}" + "z" * 100} for at in range(2_500)]))
+    sizes = await sizer.measure(received, "tiktoken")
+    lanes.close()
+    assert [size.tokens for size in sizes.messages] == [4 + 104] * 2_500
+    assert threading.get_ident() not in counter.threads[104]
+
+
+async def test_a_message_that_stands_twice_is_counted_once() -> None:
+    lanes, counter = Lanes(), RecordingCounter()
+    sizer = Sizer({"tiktoken": counter.count}, 1 << 20, lanes)
+    received = read(render([{"role": "user", "content": "z" * 100}] * 2_500))
+    sizes = await sizer.measure(received, "tiktoken")
+    lanes.close()
+    assert len(sizes.messages) == 2_500
+    assert counter.lengths.count(100) == 1
