@@ -8,18 +8,29 @@ import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, Final
 
+from gateway.bounds.descriptors import raise_limit
 from gateway.command_line.health import find_ill_health
 from gateway.command_line.options import load_chosen_settings, parse_arguments
 from gateway.settings import (
     Places,
     Settings,
     SettingsError,
+    describe_exposure,
     load_settings,
     render_start_screen,
     render_summary,
 )
 from gateway.store import StoreError, find_directory, open_store
+
+if TYPE_CHECKING:
+    from gateway.app import Gateway
+
+log = logging.getLogger("gateway")
+
+# Time to write what is queued after a second signal.
+_HURRY_SECONDS: Final = 0.7
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -40,6 +51,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return _report(find_ill_health(options, os.environ))
         settings = load_chosen_settings(options, os.environ)
         _set_up_logging(options.log_level)
+        exposure = describe_exposure(settings)
+        if exposure is not None:
+            log.warning("%s", exposure)
+        raise_limit()
         return _run(settings)
     except SettingsError as error:
         print(error, file=sys.stderr)
@@ -91,11 +106,11 @@ def _run(settings: Settings) -> int:
 
 
 async def _serve(settings: Settings) -> None:
-    """Runs until SIGTERM or SIGINT, then lets open requests finish."""
-    stopping = asyncio.Event()
+    """Runs until SIGTERM or SIGINT, then lets open requests finish. A second signal ends the program."""
+    signals: asyncio.Queue[None] = asyncio.Queue()
     loop = asyncio.get_running_loop()
     for signal_number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(signal_number, stopping.set)
+        loop.add_signal_handler(signal_number, signals.put_nowait, None)
     # Not imported for the other commands: a health check runs every few seconds.
     from gateway.app import start_gateway
 
@@ -105,10 +120,22 @@ async def _serve(settings: Settings) -> None:
     print(render_start_screen(settings, places), file=sys.stderr)
     _tune_garbage_collector()
     try:
-        await stopping.wait()
-        logging.getLogger("gateway").info("draining")
+        await signals.get()
+        log.info("draining")
+        hurrying = loop.create_task(_hurry(signals, gateway))
     finally:
         await gateway.stop()
+    hurrying.cancel()
+
+
+async def _hurry(signals: "asyncio.Queue[None]", gateway: "Gateway") -> None:
+    """After one more signal, what is queued is still written, but not for longer than a moment."""
+    await signals.get()
+    log.warning("stopping at once")
+    # The system ends the process even if the event loop is busy.
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    signal.setitimer(signal.ITIMER_REAL, _HURRY_SECONDS)
+    gateway.stop_draining()
 
 
 def _tune_garbage_collector() -> None:

@@ -9,13 +9,15 @@ import logging
 from contextlib import AsyncExitStack
 
 from gateway import __version__
+from gateway.bounds.descriptors import count_descriptors, find_fence, find_most_connections
 from gateway.core.errors import RequestRefused
 from gateway.downstream.bind_errors import describe_bind_error
+from gateway.downstream.gate import PortBounds
 from gateway.downstream.request import Request
 from gateway.downstream.response import Response, send_local_response
 from gateway.downstream.server import Server
 from gateway.reporting.events import Bus
-from gateway.settings import Settings
+from gateway.settings import Bounds, Settings
 from gateway.upstream.loop_guard import leads_to_itself
 from gateway.wire.formats.registry import render_error
 from gateway.wiring import Parts, build
@@ -29,7 +31,7 @@ class Gateway:
     def __init__(self, settings: Settings, parts: Parts) -> None:
         self._settings = settings
         self._parts = parts
-        self._server = Server(self._respond)
+        self._server = Server(self._respond, _make_bounds(settings.bounds))
         self._exits = AsyncExitStack()
 
     @property
@@ -68,6 +70,10 @@ class Gateway:
     async def stop(self) -> None:
         """Drains open requests, then writes what is queued, and closes everything."""
         await self._exits.aclose()
+
+    def stop_draining(self) -> None:
+        """`stop` no longer waits for open requests."""
+        self._server.stop_draining()
 
     async def _open_storage(self, exits: AsyncExitStack) -> None:
         parts, foundation = self._parts, self._parts.foundation
@@ -130,6 +136,21 @@ async def start_gateway(settings: Settings) -> Gateway:
     gateway = Gateway(settings, build(settings))
     await gateway.start()
     return gateway
+
+
+def _make_bounds(bounds: Bounds) -> PortBounds:
+    descriptors = count_descriptors()
+    most = find_most_connections(descriptors)
+    if most < bounds.connections:
+        log.info("at most %d connections: ulimit -n is %d", most, descriptors)
+    return PortBounds(
+        connections=min(bounds.connections, most),
+        connections_per_address=bounds.connections_per_address,
+        descriptors=find_fence(descriptors),
+        head_bytes=bounds.head_bytes,
+        head_seconds=bounds.head_seconds,
+        stall_seconds=bounds.stall_seconds,
+    )
 
 
 async def _cancel(task: asyncio.Task[None]) -> None:

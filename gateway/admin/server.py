@@ -4,22 +4,32 @@ A page in the operator's browser can send requests to a loopback address, under 
 controls the DNS. So `Host` and `Origin` are checked, and the token if one is set.
 """
 
+import asyncio
 import hmac
 import logging
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Final
 
 from aiohttp import web
 
 from gateway.admin.pages import AdminPages
 from gateway.downstream.bind_errors import describe_bind_error
-from gateway.downstream.library_log import make_library_log
+from gateway.downstream.connection import ClientConnection
+from gateway.downstream.gate import Gate, PortBounds
 from gateway.headers import has_same_origin, names_loopback
 from gateway.settings import Admin, is_loopback
 
 log = logging.getLogger("gateway.admin")
 
 _CLOSE_SECONDS: Final = 0.1
+# Operators' programs send small requests on a few connections.
+_BOUNDS: Final = PortBounds(
+    connections=64, connections_per_address=64, head_bytes=1 << 15, head_seconds=10.0, stall_seconds=60.0
+)
+_MAX_BODY_BYTES: Final = 1 << 16
+# Container platforms ask for it, and have no token.
+_HEALTH: Final = "/healthz"
 
 Page = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -27,42 +37,58 @@ Page = Callable[[web.Request], Awaitable[web.StreamResponse]]
 class AdminServer:
     """port: the one it listens on, 0 while it does not."""
 
-    def __init__(self, settings: Admin, pages: AdminPages) -> None:
+    def __init__(self, settings: Admin, pages: AdminPages, bounds: PortBounds = _BOUNDS) -> None:
         self._settings = settings
         self._pages = pages
+        self._gate = Gate(bounds)
         self._runner: web.AppRunner | None = None
+        self._listener: asyncio.Server | None = None
         self.port = 0
 
     async def open(self) -> None:
         """Logs a port that is taken and serves without one: traffic matters more than metrics."""
-        application = web.Application(middlewares=[self._guard])
-        application.add_routes(self._pages.routes())
+        application = web.Application(middlewares=[self._serve], client_max_size=_MAX_BODY_BYTES)
+        application.add_routes([*self._pages.routes(), web.get(_HEALTH, _show_health)])
         self._runner = web.AppRunner(
-            application,
-            handle_signals=False,
-            shutdown_timeout=_CLOSE_SECONDS,
-            handler_cancellation=True,
-            access_log=None,
-            logger=make_library_log(),
+            application, handle_signals=False, shutdown_timeout=_CLOSE_SECONDS, handler_cancellation=True
         )
         await self._runner.setup()
+        server = self._runner.server
+        assert server is not None
+        loop, settings = asyncio.get_running_loop(), self._settings
+        make_connection = partial(ClientConnection, server, self._gate)
         try:
-            await web.TCPSite(self._runner, self._settings.host, self._settings.port).start()
+            self._listener = await loop.create_server(make_connection, settings.host, settings.port)
         except OSError as error:
             reason = describe_bind_error(self._settings.host, self._settings.port, error, "--admin-port")
             log.warning("admin port not opened: %s", reason)
             return
-        self.port = self._runner.addresses[0][1]
+        self._gate.open()
+        self.port = self._listener.sockets[0].getsockname()[1]
 
     async def close(self) -> None:
+        if self._listener is not None:
+            self._listener.close()
+        await self._gate.close()
         if self._runner is not None:
             await self._runner.cleanup()
 
     @web.middleware
+    async def _serve(self, request: web.Request, handler: Page) -> web.StreamResponse:
+        """Tells the connection what of its bytes is a body."""
+        connection = request.protocol
+        assert isinstance(connection, ClientConnection)
+        content = request.content if request.body_exists else None
+        connection.begin(content, request.content_length, lambda _: connection.force_close())
+        try:
+            return await self._guard(request, handler)
+        finally:
+            connection.end(is_last=False)
+
     async def _guard(self, request: web.Request, handler: Page) -> web.StreamResponse:
         if not (self._has_own_host(request) and has_same_origin(request.headers)):
             return web.json_response({"error": "wrong host or origin"}, status=403)
-        if not self._has_token(request):
+        if request.path != _HEALTH and not self._has_token(request):
             headers = {"WWW-Authenticate": "Bearer"}
             return web.json_response({"error": "token required"}, status=401, headers=headers)
         try:
@@ -83,3 +109,7 @@ class AdminServer:
         wanted = self._settings.token.get_secret_value().encode()
         given = token.strip().encode("utf-8", "surrogateescape")
         return scheme.lower() == "bearer" and hmac.compare_digest(given, wanted)
+
+
+async def _show_health(_: web.Request) -> web.Response:
+    return web.json_response({"status": "ok"})

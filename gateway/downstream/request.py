@@ -48,10 +48,10 @@ class Request:
 
     content: the body, None if there is none. is_late: the gateway was already shutting down when it came.
     is_last: the connection closes behind the response. is_lost: the end of the body cannot be found.
+    is_answered: its response has begun.
     """
 
-    def __init__(self, http: web.BaseRequest, *, is_late: bool, chunk_seconds: float) -> None:
-        """chunk_seconds: how long the sender of a chunked body may pause."""
+    def __init__(self, http: web.BaseRequest, *, is_late: bool) -> None:
         self.head = RequestHead(http.method, http.raw_path, http.headers, http.raw_headers)
         self.version: HttpVersion = http.version
         self.content: StreamReader | None = http.content if http.body_exists else None
@@ -60,7 +60,7 @@ class Request:
         self.length = int(length) if length and not self.is_lost else None
         self.is_late = is_late
         self.is_last = is_late or self.is_lost or self._offers_protocol() or not http.keep_alive
-        self.chunk_seconds = chunk_seconds
+        self.is_answered = False
         self.transport = http.transport
         self.writer = http.writer
 
@@ -74,6 +74,14 @@ class Request:
         if not upgrade or self.length:
             return self.head.method == hdrs.METH_CONNECT
         return self.content is not None or upgrade == "websocket"
+
+    def lose(self, error: RequestRefused) -> None:
+        """The rest of the body will not come: its reader gets the error, unless the response has begun."""
+        if self.is_answered:
+            return
+        self.is_lost = self.is_last = True
+        if self.content is not None:
+            self.content.set_exception(error)
 
     def break_off(self, *, is_flushed: bool = False) -> None:
         """Ends the connection so that the client cannot take the response for a whole one.
@@ -100,7 +108,8 @@ class ReceivedBody(msgspec.Struct, frozen=True):
 
 
 async def read_body(request: Request, max_bytes: int) -> ReceivedBody:
-    """Raises RequestRefused: 413 for a body that is too large, 400 for one that stops coming.
+    """Raises RequestRefused: 413 for a body that is too large, 408 or 400 for one whose rest does
+    not come or is malformed.
 
     If the encoding cannot be undone, the body stays as it came; it is then relayed as unreadable.
     """
@@ -128,7 +137,7 @@ def stream_body(request: Request) -> bytes | AsyncIterator[bytes] | None:
     if hdrs.EXPECT in request.head.headers:
         _invite_body(request)
     if request.length is None:
-        return _iterate_chunks(request, content)
+        return content.iter_any()
     return content.read_nowait() if content.is_eof() else content.iter_any()
 
 
@@ -144,29 +153,12 @@ async def _read_bounded(request: Request, max_bytes: int) -> bytes:
         return await content.read()
     pieces = []
     size = 0
-    async for piece in _iterate_chunks(request, content):
+    async for piece in content.iter_any():
         size += len(piece)
         if size > max_bytes:
             raise _too_large(max_bytes)
         pieces.append(piece)
     return b"".join(pieces)
-
-
-async def _iterate_chunks(request: Request, content: StreamReader) -> AsyncIterator[bytes]:
-    """Gives up if nothing comes for `chunk_seconds`.
-
-    The library's parser does not tell the reader when it gives up on a malformed chunk (aiohttp 3.14).
-    """
-    while not content.at_eof():
-        try:
-            async with asyncio.timeout(request.chunk_seconds):
-                piece = await content.readany()
-        except TimeoutError:
-            request.is_lost = request.is_last = True
-            raise RequestRefused(
-                400, "The rest of the chunked request body did not arrive in time."
-            ) from None
-        yield piece
 
 
 def _invite_body(request: Request) -> None:

@@ -50,6 +50,7 @@ class Response:
 
     def __init__(self, head: ResponseHead, request: Request) -> None:
         """Nothing is sent yet."""
+        self._request = request
         self._transport = request.transport
         self._writer = request.writer
         self._is_bodiless = _is_bodiless(request.head.method, head.status)
@@ -103,6 +104,7 @@ class Response:
             raise ConnectionResetError("the client has gone")
         if self._head:
             data, self._head = self._head + data, b""
+            self._request.is_answered = True
         transport.write(data)
         return transport.get_write_buffer_size()
 

@@ -20,7 +20,7 @@ from gateway.settings.schema import (
     ModelRule,
     Retention,
 )
-from gateway.settings.summary import Places, render_start_screen, render_summary
+from gateway.settings.summary import Places, describe_exposure, render_start_screen, render_summary
 
 __all__ = [
     "Admin",
@@ -39,6 +39,7 @@ __all__ = [
     "SettingsError",
     "TenantSettings",
     "UpstreamSettings",
+    "describe_exposure",
     "is_loopback",
     "load_settings",
     "render_start_screen",

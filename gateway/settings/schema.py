@@ -176,6 +176,24 @@ class Bounds(Section):
         default=256 * MEBIBYTE,
         description="Memory for all request bodies under way; beyond it requests wait, then get 503.",
     )
+    connections: PositiveInt = Field(
+        default=4_096,
+        description="Open connections, at most half of the file descriptors; beyond it new ones get 503.",
+    )
+    connections_per_address: PositiveInt = Field(
+        default=1_024,
+        description="Open connections from one address; raise it behind a load balancer that needs more.",
+    )
+    head_bytes: Annotated[int, Field(ge=1 << 13)] = Field(
+        default=256 << 10, description="Largest head of a request; a larger one gets 431."
+    )
+    head_seconds: PositiveFloat = Field(
+        default=30, description="Time for the head of a request from its first byte on, then 408."
+    )
+    stall_seconds: PositiveFloat = Field(
+        default=60,
+        description="Longest pause of a client that sends a body or reads a response; then it is cut off.",
+    )
 
 
 class Keepalive(Section):
@@ -283,7 +301,8 @@ class FileSettings(Section):
         description="Whether responses have x-gateway-* headers (conversation, plan, tokens, warning).",
     )
     drain_seconds: Annotated[float, Field(ge=0)] = Field(
-        default=30, description="Time for open requests to finish at shutdown."
+        default=8,
+        description="Time for open requests to finish at shutdown; containers are killed after 10 s.",
     )
     keepalive: Keepalive = Field(
         default_factory=Keepalive, description="Keep-alives to clients that wait for a compaction."

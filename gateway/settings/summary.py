@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from gateway.core.policy import Policy
+from gateway.settings.crosscheck import is_loopback
 from gateway.settings.effective import Settings, UpstreamSettings
 
 # A listener on all addresses is reached on this machine at its loopback address.
@@ -36,6 +37,20 @@ def render_summary(settings: Settings) -> str:
         ("tenants", _describe_tenants(settings)),
     ]
     return "\n".join(f"{name:9} {text}" for name, text in lines)
+
+
+def describe_exposure(settings: Settings) -> str | None:
+    """What it means that others can reach the data port and need no key; None if they cannot, or need one."""
+    listen = settings.listen
+    if settings.tenants or is_loopback(listen.host):
+        return None
+    owners = [upstream.name for upstream in settings.upstreams.values() if upstream.api_key]
+    spent = f", and is served with the api_key of {', '.join(owners)}" if owners else ""
+    return (
+        f"port {listen.port} on {listen.host} is open to everybody who can reach it: no `tenants` are set, "
+        f"so a caller needs no key of yours. Each made-up key is a tenant of its own, and is read and "
+        f"planned for{spent}. Set `tenants`, or listen on 127.0.0.1, or let only your clients reach the port"
+    )
 
 
 def render_start_screen(settings: Settings, places: Places) -> str:

@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 
 from aiohttp import web
 
+from gateway.downstream.gate import PortBounds
 from gateway.downstream.request import Request
 from gateway.downstream.response import Response
 from gateway.downstream.server import Server
@@ -38,6 +39,9 @@ class Line(asyncio.Transport):
         self.written += data
         self.responses += bytes(data).startswith(b"HTTP/1.1 200 OK")
 
+    def write_eof(self) -> None:
+        """The gateway writes no more."""
+
     def get_write_buffer_size(self) -> int:
         return self.unsent_bytes
 
@@ -46,6 +50,9 @@ class Line(asyncio.Transport):
 
     def resume_reading(self) -> None:
         self.is_paused = False
+
+    def is_reading(self) -> bool:
+        return not self.is_paused
 
     def is_closing(self) -> bool:
         return self.is_closed
@@ -62,7 +69,7 @@ class Line(asyncio.Transport):
 
 @asynccontextmanager
 async def open_line(handler: Handler) -> AsyncIterator[Line]:
-    line = Line(Server(handler).make_connection())
+    line = Line(Server(handler, PortBounds()).make_connection())
     await settle()
     try:
         yield line

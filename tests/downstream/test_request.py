@@ -10,6 +10,7 @@ import pytest
 from multidict import CIMultiDict, CIMultiDictProxy
 
 from gateway.core.errors import RequestRefused
+from gateway.downstream.gate import PortBounds
 from gateway.downstream.request import ReceivedBody, Request, RequestHead, read_body, stream_body
 from gateway.downstream.response import Response, send_local_response
 from gateway.downstream.server import Server
@@ -24,7 +25,7 @@ async def serving(read: Callable[[Request], Awaitable[object]]) -> AsyncIterator
         await read(request)
         return send_local_response(request, 200, b"{}")
 
-    server = Server(respond)
+    server = Server(respond, PortBounds())
     await server.open("127.0.0.1", 0)
     try:
         yield server.port
