@@ -6,6 +6,7 @@ from collections.abc import Sequence
 import pytest
 from aiohttp import StreamReader
 from aiohttp.base_protocol import BaseProtocol
+from aiohttp.http_exceptions import HttpProcessingError
 from aiohttp.http_parser import HttpRequestParser
 from hypothesis import given
 from hypothesis import strategies as st
@@ -41,7 +42,7 @@ async def is_whole_for_the_library(body: bytes) -> bool:
         for data in (HEAD, body):
             messages, _, _ = parser.feed_data(data)
             content += [payload for _, payload in messages]
-    except Exception:  # The library's errors have no common class of their own.
+    except HttpProcessingError:
         return False
     return content[0].is_eof()
 

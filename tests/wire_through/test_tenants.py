@@ -215,7 +215,7 @@ async def test_no_path_leads_out_of_base_url(wire: Wire, target: str, method: st
 @pytest.mark.parametrize("request_line", ["CONNECT evil.test:443", "OPTIONS *"])
 async def test_other_forms_of_a_target_are_refused(wire: Wire, request_line: str) -> None:
     got = await wire.ask(f"{request_line} HTTP/1.1\r\nHost: evil.test\r\n\r\n".encode())
-    assert 400 <= got.status < 500
+    assert got.status in (400, 501)
     assert wire.upstream.received == []
 
 
