@@ -25,8 +25,9 @@ class Heads:
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
         self._records = RecordStore(Head, "head", storage)
-        # By chain: one head for each scope that ended there, the newest first.
-        self._held: Lru[str, tuple[Head, ...]] = Lru(storage.max_bytes)
+        # By chain: one head for each scope that ended there, the newest first. Keys are those of the chain
+        # itself, because a search looks up the whole of it.
+        self._held: Lru[bytes, tuple[Head, ...]] = Lru(storage.max_bytes)
         self._unwritten: dict[tuple[str, str], Head] = {}
         # The newest head of each branch that the store has, or will have in a moment, and since when.
         self._written: Lru[tuple[str, str], tuple[Head, float]] = Lru(storage.max_bytes)
@@ -41,7 +42,7 @@ class Heads:
         scope, else the newest.
         """
         for key in reversed(conversation.chain):
-            heads = self._held.get(key.hex())
+            heads = self._held.get(key)
             if heads is not None:
                 return _choose(heads, scope)
         return None
@@ -50,7 +51,7 @@ class Heads:
         """The same after looking in the store, for what another process has seen, or this one before a
         restart.
         """
-        keys = [key.hex() for key in reversed(conversation.chain[1:])]
+        keys = (key.hex() for key in conversation.chain[:0:-1])
         found = await self._records.load_first(owner, keys)
         if found is not None:
             self.hold(found[1])
@@ -58,7 +59,7 @@ class Heads:
 
     def find_past(self, conversation: Conversation, scope: str) -> list[Head]:
         """All heads of this scope on the chain that have a usage and are in memory, the oldest first."""
-        found = (self._held.get(key.hex()) for key in conversation.chain)
+        found = map(self._held.get, conversation.chain)
         return [
             head for heads in found if heads for head in heads if head.scope == scope and head.prompt_tokens
         ]
@@ -81,14 +82,14 @@ class Heads:
         if not head.length:
             # Every conversation begins with the empty chain: this would be a head of all of them.
             return
-        others = []
-        for other in self._held.get(head.key) or ():
+        key, others = bytes.fromhex(head.key), []
+        for other in self._held.get(key) or ():
             if other.scope != head.scope:
                 others.append(other)
             elif head.followed_by is None:
                 head.followed_by = other.followed_by
         heads = (head, *others[: _MAX_SCOPES - 1])
-        self._held.put(head.key, heads, sum(map(_weigh, heads)))
+        self._held.put(key, heads, sum(map(_weigh, heads)))
 
     def save(self, head: Head) -> None:
         """In memory at once; in the store a moment later, if no newer head of its branch comes first."""
@@ -103,7 +104,7 @@ class Heads:
 
     def save_held(self, key: str) -> None:
         """Saves what memory has at this chain."""
-        for head in self._held.get(key) or ():
+        for head in self._held.get(bytes.fromhex(key)) or ():
             self.save(head)
 
     def flush(self) -> None:

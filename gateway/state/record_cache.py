@@ -5,8 +5,9 @@ absent.
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from itertools import islice
 from typing import Final, Generic, NamedTuple
 
 from gateway.lru import ENTRY_WEIGHT_BYTES, Lru
@@ -15,6 +16,9 @@ from gateway.store import Store
 
 # What a record takes in memory beside its texts.
 RECORD_WEIGHT_BYTES: Final = ENTRY_WEIGHT_BYTES + 600
+# The store looks up so many keys at a time, in a few milliseconds. A conversation of 100,000 messages has as
+# many keys, and looking all of them up at once would keep other conversations from the store for seconds.
+_LOOKUP_KEYS: Final = 500
 # A record in use is written again once a day, or it would expire.
 _REFRESH_SECONDS: Final = 86_400.0
 
@@ -49,15 +53,17 @@ class RecordStore(Generic[R]):
         data = await self._storage.store.read(self._name(key))
         return self._parse(owner, key, data) if data is not None else None
 
-    async def load_first(self, owner: str, keys: Sequence[str]) -> tuple[str, R] | None:
+    async def load_first(self, owner: str, keys: Iterable[str]) -> tuple[str, R] | None:
         """The first key that exists, and its record."""
-        names = {self._name(key): key for key in keys}
-        found = await self._storage.store.read_first(list(names)) if names else None
-        if found is None:
-            return None
-        key = names[found[0]]
-        record = self._parse(owner, key, found[1])
-        return (key, record) if record is not None else None
+        left = iter(keys)
+        while some := list(islice(left, _LOOKUP_KEYS)):
+            names = {self._name(key): key for key in some}
+            found = await self._storage.store.read_first(list(names))
+            if found is not None:
+                key = names[found[0]]
+                record = self._parse(owner, key, found[1])
+                return (key, record) if record is not None else None
+        return None
 
     def save(self, owner: str, key: str, record: R) -> None:
         """Queued for the store, which writes it a moment later."""
@@ -125,7 +131,7 @@ class RecordCache(Generic[R]):
             return known
         return self._hold_loaded(key, await self._records.load(owner, key))
 
-    async def load_first(self, owner: str, keys: Sequence[str]) -> None:
+    async def load_first(self, owner: str, keys: Iterable[str]) -> None:
         """Brings the record of the first key that the store has into memory."""
         found = await self._records.load_first(owner, keys)
         if found is not None:

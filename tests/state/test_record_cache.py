@@ -1,3 +1,5 @@
+from collections.abc import Sequence
+
 import pytest
 
 from gateway.core.history.pivot import Pivot
@@ -52,6 +54,29 @@ async def test_the_first_key_that_the_store_has_is_loaded() -> None:
     await cache.load_first("t", ["00"])
     assert cache.list_all() == []
     await cache.load_first("t", ["00", _KEY])
+    assert cache.list_all() == [_PIVOT]
+
+
+class NotingStore(MemoryStore):
+    """Notes how many keys it is asked for at a time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked: list[int] = []
+
+    async def read_first(self, keys: Sequence[str]) -> tuple[str, bytes] | None:
+        self.asked.append(len(keys))
+        return await super().read_first(keys)
+
+
+async def test_a_long_list_of_keys_is_looked_up_in_parts_so_that_others_have_their_turn() -> None:
+    store = NotingStore()
+    await store.open()
+    make_cache(store).save("t", _KEY, _PIVOT)
+    cache = make_cache(store)
+    await cache.load_first("t", (f"{at:064x}" for at in range(1_200)))
+    assert (store.asked, cache.list_all()) == ([500, 500, 200], [])
+    await cache.load_first("t", [*(f"{at:064x}" for at in range(700)), _KEY, "00"])
     assert cache.list_all() == [_PIVOT]
 
 
