@@ -7,6 +7,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Final
@@ -21,6 +22,7 @@ from gateway.core.refusal.overflow import Overflow, parse_overflow
 from gateway.limits.book import ServedModel
 from gateway.lru import ENTRY_WEIGHT_BYTES, Lru, weigh_texts
 from gateway.upstream.internal_client import CALL_ERRORS, make_internal_headers
+from gateway.wire.content_encoding import DecodeError, decode_body
 from gateway.wire.response.refusal import MODEL_ERROR_STATUSES, is_model_unknown, parse_refusal
 from gateway.wire.response.summary_reply import SummaryReader
 from gateway.wire.wire_format import SummaryRequest, WireFormat
@@ -87,9 +89,13 @@ class SummaryClient:
         try:
             if response.status_code != 200:
                 raise await _read_failure(response, call.request.model)
-            reader = SummaryReader(call.format.find_reply_part, response.headers.get("content-type", ""), "")
-            async for chunk in response.aiter_bytes():
+            reader = SummaryReader(call.format.find_reply_part, *_describe(response))
+            # Not decoded by the library, which has no bound for what a few bytes decode to.
+            async for chunk in response.aiter_raw():
                 reader.feed(chunk)
+                while reader.is_behind:
+                    reader.catch_up()
+                    await asyncio.sleep(0)
                 if reader.is_over:
                     break
         finally:
@@ -104,6 +110,12 @@ class SummaryClient:
         return SummaryReply(candidate, read.usage.prompt_tokens if read.usage is not None else None)
 
 
+def _describe(response: httpx.Response) -> tuple[str, str]:
+    """Content type and content encoding."""
+    headers = response.headers
+    return headers.get("content-type", ""), headers.get("content-encoding", "")
+
+
 async def _read_failure(response: httpx.Response, model: str) -> UpstreamFailed:
     """Reasons hold only the status, because an error's text may quote the conversation."""
     status = response.status_code
@@ -111,10 +123,12 @@ async def _read_failure(response: httpx.Response, model: str) -> UpstreamFailed:
     if status not in MODEL_ERROR_STATUSES and status not in _MAY_BE_TOO_LONG:
         return UpstreamFailed(reason)
     body = b""
-    async for chunk in response.aiter_bytes():
+    async for chunk in response.aiter_raw():
         body += chunk
         if len(body) > _MAX_ERROR_BYTES:
             break
+    with suppress(DecodeError):
+        body = decode_body(body, _describe(response)[1], _MAX_ERROR_BYTES)
     if is_model_unknown(status, body, model):
         return ModelUnknown(reason)
     if status not in _MAY_BE_TOO_LONG:

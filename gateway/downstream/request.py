@@ -19,8 +19,6 @@ _CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 _LENGTH: Final = b"content-length"
 # A petabyte, less one byte. The library's parser takes some larger numbers for "no body".
 _MAX_LENGTH_DIGITS: Final = 15
-# Larger bodies are decoded in a thread.
-_INLINE_BYTES: Final = 64 * 1024
 # SO_LINGER on, with no time to linger: closing sends a RST.
 _RESET: Final = struct.pack("ii", 1, 0)
 
@@ -118,8 +116,7 @@ async def read_body(request: Request, max_bytes: int) -> ReceivedBody:
     if not encoding or encoding == "identity":
         return ReceivedBody(raw, raw)
     try:
-        if len(raw) < _INLINE_BYTES:
-            return ReceivedBody(raw, decode_body(raw, encoding, max_bytes))
+        # In a thread, however small: a hundred bytes may decode to many megabytes.
         return ReceivedBody(raw, await asyncio.to_thread(decode_body, raw, encoding, max_bytes))
     except DecodeError:
         return ReceivedBody(raw, raw)

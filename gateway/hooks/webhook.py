@@ -20,6 +20,7 @@ from gateway.headers import X_GATEWAY_SIGNATURE, X_GATEWAY_TIMESTAMP
 from gateway.hooks import HookReply, PreCompact, SessionStart
 from gateway.settings import HookTarget
 from gateway.upstream.internal_client import CALL_ERRORS
+from gateway.wire.content_encoding import decode_body
 
 _MAX_RESPONSE_BYTES: Final = 1 << 16
 
@@ -58,7 +59,8 @@ class Webhook:
             ):
                 if not 200 <= response.status_code < 300:
                     raise HookFailed(f"status {response.status_code}")
-                return await _read_bounded(response)
+                body = await _read_bounded(response)
+                return decode_body(body, response.headers.get("content-encoding", ""), _MAX_RESPONSE_BYTES)
         except CALL_ERRORS as error:
             # Only the type is kept, because the message may quote the URL.
             raise HookFailed(type(error).__name__) from error
@@ -75,7 +77,8 @@ class Webhook:
 
 async def _read_bounded(response: httpx.Response) -> bytes:
     body = b""
-    async for chunk in response.aiter_bytes():
+    # Not decoded by the library, which has no bound for what a few bytes decode to.
+    async for chunk in response.aiter_raw():
         body += chunk
         if len(body) > _MAX_RESPONSE_BYTES:
             raise HookFailed("response too long")

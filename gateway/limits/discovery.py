@@ -15,6 +15,7 @@ from typing import Final
 import httpx2 as httpx
 
 from gateway.core.errors import UpstreamFailed
+from gateway.core.limits.model_limits import Limits
 from gateway.headers import RawHeaders, make_upstream_headers
 from gateway.limits.book import LimitsBook
 from gateway.limits.model_lists import choose_viewer
@@ -94,21 +95,19 @@ class Discovery:
         key = (request.viewer, request.upstream)
         try:
             async with asyncio.timeout(_TIMEOUT_SECONDS):
-                body = await self._load(request)
+                listed = await self._load(request)
         except (UpstreamFailed, *CALL_ERRORS) as error:
             # The library's own message is not logged, because it may quote headers or the address.
             reason = str(error) if isinstance(error, UpstreamFailed) else type(error).__name__
             log.debug("upstream %s gave no model list: %s", request.upstream, reason)
             self._limits.keep_no_list(*key)
             return
-        # 30 microseconds a model is too long for the event loop.
-        listed = await asyncio.to_thread(parse_model_list, body)
         self._set_next(key, _REFRESH_SECONDS)
         if self._limits.keep_list(*key, listed) and listed:
             log.info("limits of %d models found at upstream %s", len(listed), request.upstream)
 
-    async def _load(self, request: _ListRequest) -> bytes:
-        """The plain body of a 200. Raises UpstreamFailed and CALL_ERRORS."""
+    async def _load(self, request: _ListRequest) -> dict[str, Limits]:
+        """The list of a 200. Raises UpstreamFailed and CALL_ERRORS."""
         built = self._client.build_request(
             "GET", request.url, headers=list(request.headers), timeout=_TIMEOUT_SECONDS
         )
@@ -124,7 +123,9 @@ class Discovery:
                     raise UpstreamFailed("larger than a model list")
         finally:
             await response.aclose()
-        return decode_body(bytes(data), response.headers.get("content-encoding", ""), MAX_BYTES)
+        encoding = response.headers.get("content-encoding", "")
+        # A few bytes may decode to megabytes, and 30 microseconds a model is too long for the event loop.
+        return await asyncio.to_thread(_parse, bytes(data), encoding)
 
     def _set_next(self, key: tuple[str, str], pause_seconds: float) -> None:
         self._next_seconds.put(key, self._clock() + pause_seconds, _TIME_WEIGHT_BYTES)
@@ -133,6 +134,10 @@ class Discovery:
         self._tasks.discard(task)
         if not task.cancelled() and task.exception() is not None:
             log.error("discovery failed: %s", type(task.exception()).__name__)
+
+
+def _parse(data: bytes, encoding: str) -> dict[str, Limits]:
+    return parse_model_list(decode_body(data, encoding, MAX_BYTES))
 
 
 def _make_request(key: tuple[str, str], upstream: UpstreamSettings, received: RawHeaders) -> _ListRequest:

@@ -4,6 +4,9 @@ The bytes change in two cases only: if the usage chunk that the gateway asked fo
 keep-alive has been sent already, so that the headers no longer can name a content encoding.
 """
 
+import asyncio
+from typing import Final
+
 from aiohttp import hdrs
 
 from gateway.core.errors import UpstreamFailed
@@ -15,6 +18,9 @@ from gateway.upstream.response import UpstreamResponse
 from gateway.wire.content_encoding import DecodeError, Decoder, make_decoder
 from gateway.wire.response.reader import ResponseReader
 from gateway.wire.response.usage_chunk import UsageChunkFilter
+
+# After so many steps of decoding, a MB at most, other requests have their turn.
+_STEPS_AT_ONCE: Final = 16
 
 
 class ResponseStream:
@@ -66,37 +72,60 @@ class ResponseStream:
         while piece or (piece := await response.read_piece()):
             if self._reader is not None:
                 self._reader.feed(piece)
+                await self._catch_up(self._reader)
             if self._is_edited:
-                piece = self._edit(piece)
+                piece = await self._edit(piece)
             if response.is_read:
                 break
             if not piece:
                 client.flush()
-            elif client.send(piece):
-                # While the client does not read, silence is not the upstream's fault.
-                self._idle.pause()
-                await client.drain()
-                self._idle.reset()
+            else:
+                await self._send(piece)
             piece = b""
         if self._is_edited:
             piece = self._edit_last(piece)
         self._idle.pause()
         await client.finish(piece)
+        if self._reader is not None:
+            self._reader.flush()
+            await self._catch_up(self._reader)
 
-    def _edit(self, piece: bytes) -> bytes:
-        plain = self._decoder.feed(piece) if self._decoder is not None else piece
-        return self._filter.feed(plain) if self._filter is not None else plain
+    async def _send(self, piece: bytes) -> None:
+        """Waits while the client does not keep up. Silence is not the upstream's fault then."""
+        if self._client.send(piece):
+            self._idle.pause()
+            await self._client.drain()
+            self._idle.reset()
+
+    async def _catch_up(self, reader: ResponseReader) -> None:
+        """Lets other requests in between where a few bytes decode to many."""
+        while reader.is_behind:
+            reader.catch_up()
+            await asyncio.sleep(0)
+
+    async def _edit(self, piece: bytes) -> bytes:
+        """The piece as it is sent. A compressed one may be large: all but the last of it is sent here."""
+        if self._decoder is None:
+            return self._filter.feed(piece) if self._filter is not None else piece
+        edited = b""
+        for step, plain in enumerate(self._decoder.feed(piece), 1):
+            if edited and plain:
+                await self._send(edited)
+            if step % _STEPS_AT_ONCE == 0:
+                await asyncio.sleep(0)
+            if plain:
+                edited = self._filter.feed(plain) if self._filter is not None else plain
+        return edited
 
     def _edit_last(self, piece: bytes) -> bytes:
         """Raises DecodeError if the response ends too early; then everything decoded has been sent."""
         try:
-            rest = self._decoder.finish() if self._decoder is not None else b""
+            if self._decoder is not None:
+                self._decoder.finish()
         except DecodeError:
             self._client.send(piece)
             raise
-        if self._filter is None:
-            return piece + rest
-        return piece + self._filter.feed(rest) + self._filter.finish()
+        return piece + self._filter.finish() if self._filter is not None else piece
 
     def _make_decoder(self, has_usage_chunk: bool) -> Decoder | None:
         encoding, is_committed = self._response.encoding, self._client.is_committed

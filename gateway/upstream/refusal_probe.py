@@ -86,14 +86,22 @@ async def _read_error(response: UpstreamResponse, pieces: list[bytes]) -> Refusa
 
 
 async def _probe_start(response: UpstreamResponse, pieces: list[bytes]) -> Overflow | None:
-    decoder = make_decoder(response.encoding, max_feed_bytes=_MAX_PLAIN_BYTES)
+    decoder = make_decoder(response.encoding)
     if decoder is None:
         return None
     start = StreamStart()
     verdict: Verdict = PENDING
+    size = sum(map(len, pieces))
     while verdict is PENDING and (piece := await response.read_piece()):
         pieces.append(piece)
-        verdict = start.feed(decoder.feed(piece))
+        size += len(piece)
+        for plain in decoder.feed(piece):
+            verdict = start.feed(plain)
+            if verdict is not PENDING or decoder.work_bytes > _MAX_PLAIN_BYTES:
+                break
+        if max(size, decoder.work_bytes) > _MAX_PLAIN_BYTES:
+            # Bytes that decode to nothing, or to far too much.
+            return None
     if verdict is PENDING:
         verdict = start.finish()
     overflow = parse_overflow(verdict.refusal) if isinstance(verdict, Refused) else None

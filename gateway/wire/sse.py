@@ -8,6 +8,8 @@ from typing import NamedTuple
 
 # No response of a model is this long. It bounds the memory that a stream without blank lines can fill.
 MAX_EVENT_BYTES = 16 * 1024 * 1024
+# An event has one line, or a few. A server that sends no blank lines makes one event of its whole stream.
+MAX_LINES = 10_000
 DEFAULT_NAME = "message"
 _BOM = b"\xef\xbb\xbf"
 
@@ -24,11 +26,16 @@ class BlockSplitter:
 
     def __init__(self, max_event_bytes: int = MAX_EVENT_BYTES) -> None:
         self._max_event_bytes = max_event_bytes
-        self._pending: list[bytes] = []  # the block that is not complete yet
+        # The block that is not complete yet. Not a list: a stream may come in pieces of two bytes.
+        self._pending = bytearray()
         self._pending_bytes = 0
         self._last = b""  # its last byte
         self._start: bytes | None = b""  # None once a BOM was looked for
         self._ended_in_cr = False
+
+    @property
+    def held_bytes(self) -> int:
+        return len(self._pending)
 
     def feed(self, chunk: bytes) -> list[bytes]:
         """The blocks that this chunk completes, without those above the bound."""
@@ -64,7 +71,7 @@ class BlockSplitter:
             self._keep_more(chunk)
             return []
         first_too_long = self._is_too_long()
-        *blocks, rest = b"".join((*self._pending, chunk)).split(b"\n\n")
+        *blocks, rest = (bytes(self._pending) + chunk).split(b"\n\n")
         self._keep(rest)
         if first_too_long:
             del blocks[0]
@@ -79,12 +86,12 @@ class BlockSplitter:
     def _keep_more(self, chunk: bytes) -> None:
         if not chunk:
             return
-        self._pending.append(chunk)
+        self._pending += chunk
         self._pending_bytes += len(chunk)
         self._last = chunk[-1:]
         if self._is_too_long():
             # The block is too long already. Its last byte is kept to recognize the blank line.
-            self._pending = [self._last]
+            self._pending = bytearray(self._last)
 
     def _is_too_long(self) -> bool:
         """A last line end may be the first half of the blank line, which is not part of the block."""
@@ -98,11 +105,15 @@ def render_event(event: SseEvent) -> bytes:
 
 
 def parse_event(block: bytes) -> SseEvent | None:
-    """The event of one block; None if the block has no data, for instance only comments."""
+    """The event of one block; None if the block has no data, for instance only comments.
+
+    Of too many lines the last ones count: the end of a stream says most.
+    """
     if block.startswith(b"data: ") and b"\n" not in block:
         return SseEvent(DEFAULT_NAME, block[6:])
     name, data = b"", []
-    for line in block.split(b"\n"):
+    lines = block.rsplit(b"\n", MAX_LINES)
+    for line in lines[-MAX_LINES:]:
         field, _, value = line.partition(b":")
         if field == b"data":
             data.append(value.removeprefix(b" "))

@@ -89,8 +89,11 @@ class ToyModel:
         if isinstance(reply, Exception):
             raise reply
         if isinstance(reply.body, bytes):
-            return httpx.Response(reply.status, content=reply.body)
-        return httpx.Response(reply.status, json=reply.body)
+            return httpx.Response(reply.status, stream=httpx.ByteStream(reply.body))
+        headers = {"Content-Type": "application/json"}
+        return httpx.Response(
+            reply.status, headers=headers, stream=httpx.ByteStream(json.dumps(reply.body).encode())
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,3 +16,16 @@ def measure_growth(work: Callable[[], object]) -> int:
         return tracemalloc.get_traced_memory()[0] - before
     finally:
         tracemalloc.stop()
+
+
+def measure_peak(work: Callable[[], object]) -> int:
+    """The most bytes in use at a time during the work, beyond those in use before."""
+    gc.collect()
+    tracemalloc.start()
+    try:
+        before = tracemalloc.get_traced_memory()[0]
+        tracemalloc.reset_peak()
+        work()
+        return tracemalloc.get_traced_memory()[1] - before
+    finally:
+        tracemalloc.stop()

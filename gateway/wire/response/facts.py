@@ -4,6 +4,7 @@ Reads every shape that upstreams send (docs/design.md, Usage): OpenAI's Chat Com
 Responses, Anthropic's Messages, llama.cpp. Knows nothing of transport or of the reply's text.
 """
 
+from contextlib import suppress
 from typing import Final
 
 import msgspec
@@ -28,6 +29,35 @@ _WINDOW_EXCEEDED: Final = frozenset(
     {"model_context_window_exceeded", "context_window_exceeded", "context_length_exceeded"}
 )
 _decode = msgspec.json.Decoder().decode
+# JSON takes up to thirty times its bytes as Python objects. Of what is larger only fields with facts are
+# parsed, and those with the text of the reply are left out.
+_LARGE_BYTES: Final = 1 << 20
+_LARGE_FIELD_BYTES: Final = 1 << 16
+_NESTED: Final = ("response", "message")
+_ABSENT: Final = msgspec.Raw()
+
+
+class _Sparse(msgspec.Struct):
+    """The fields of any document that may hold facts."""
+
+    type: msgspec.Raw = _ABSENT
+    object: msgspec.Raw = _ABSENT
+    usage: msgspec.Raw = _ABSENT
+    error: msgspec.Raw = _ABSENT
+    timings: msgspec.Raw = _ABSENT
+    x_groq: msgspec.Raw = _ABSENT
+    status: msgspec.Raw = _ABSENT
+    stop_reason: msgspec.Raw = _ABSENT
+    finish_reason: msgspec.Raw = _ABSENT
+    incomplete_details: msgspec.Raw = _ABSENT
+    response: msgspec.Raw = _ABSENT
+    message: msgspec.Raw = _ABSENT
+    choices: msgspec.Raw = _ABSENT
+
+
+_decode_sparse = msgspec.json.Decoder(_Sparse).decode
+# Requests for several choices do not have large responses; more of them are not looked at.
+_decode_choice = msgspec.json.Decoder(tuple[msgspec.Raw]).decode
 
 
 class ResponseFacts:
@@ -153,9 +183,29 @@ def has_error(document: JsonObject) -> bool:
 def parse_documents(data: bytes) -> list[JsonObject] | None:
     """None if it is not JSON. msgspec also refuses NaN, lone surrogates and what is nested too deeply."""
     try:
-        value = _decode(data)
+        value = _decode(data) if len(data) <= _LARGE_BYTES else _parse_large(data)
     except (ValueError, RecursionError):
         return None
     if isinstance(value, dict):
         return [value]
     return [document for document in value if isinstance(document, dict)] if isinstance(value, list) else []
+
+
+def _parse_large(data: bytes | msgspec.Raw) -> dict[str, object]:
+    """An object with only its fields that may hold facts. Raises ValueError and RecursionError."""
+    sparse = _decode_sparse(data)
+    found: dict[str, object] = {}
+    for name in sparse.__struct_fields__:
+        raw: msgspec.Raw = getattr(sparse, name)
+        if not len(raw):
+            continue
+        if len(raw) <= _LARGE_FIELD_BYTES:
+            found[name] = _decode(raw)
+        elif name in _NESTED:
+            found[name] = _parse_large(raw)
+        elif name == "choices":
+            with suppress(ValueError):
+                found[name] = [_parse_large(_decode_choice(raw)[0])]
+        elif name == "error":
+            found[name] = True
+    return found

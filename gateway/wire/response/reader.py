@@ -13,6 +13,8 @@ from gateway.wire.sse import SseEvent
 
 # Parsing in batches costs a third of parsing at every read, and the facts are needed only at the end.
 BATCH_BYTES = 64 * 1024
+# Of a response whose client hangs up, at most this many steps are still decoded, because nothing waits then.
+_LAST_STEPS = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,16 +43,48 @@ class ResponseReader:
         self._pending: list[bytes] = []
         self._pending_bytes = 0
 
+    @property
+    def is_behind(self) -> bool:
+        """Many bytes are read in steps: while this is true, call `catch_up` before the next `feed`.
+
+        Each step is short, so that the caller can let others in between.
+        """
+        return self._events.is_behind
+
+    @property
+    def held_bytes(self) -> int:
+        """What it takes in memory."""
+        return self._pending_bytes + self._events.held_bytes
+
     def feed(self, chunk: bytes) -> None:
         """Called for every read."""
         self._pending.append(chunk)
         self._pending_bytes += len(chunk)
-        if self._pending_bytes >= BATCH_BYTES:
+        if self._pending_bytes >= BATCH_BYTES and not self.is_behind:
             self._note_pending()
+
+    def catch_up(self) -> None:
+        """Takes one step."""
+        self._note(self._events.catch_up())
+
+    def flush(self) -> None:
+        """After the last chunk, if there is time to catch up before `finish`."""
+        if not self.is_behind:
+            self._note_pending()
+
+    def give_up(self) -> None:
+        """Reads no more; `finish` then tells what was found so far."""
+        self._pending.clear()
+        self._pending_bytes = 0
+        self._events.give_up()
 
     def finish(self) -> Reading:
         """After the last chunk, also of a response that broke off."""
-        self._note_pending()
+        self.flush()
+        for _ in range(_LAST_STEPS):
+            self.catch_up()
+        if self.is_behind:
+            self.give_up()
         self._note(self._events.finish())
         facts = self._facts
         return Reading(facts.usage, facts.finish_reason, facts.has_error, is_complete(self._events, facts))

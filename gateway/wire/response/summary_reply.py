@@ -46,11 +46,22 @@ class SummaryReader:
         """The text is longer than any summary: the rest of the response cannot make it usable."""
         return self._room < 0
 
+    @property
+    def is_behind(self) -> bool:
+        """Many bytes are read in steps: while this is true, call `catch_up` before anything else."""
+        return self._events.is_behind
+
     def feed(self, chunk: bytes) -> None:
         self._note(self._events.feed(chunk))
 
+    def catch_up(self) -> None:
+        """Takes one step."""
+        self._note(self._events.catch_up())
+
     def finish(self) -> SummaryResponse:
         """After the last chunk. Never raises."""
+        while self.is_behind:
+            self.catch_up()
         self._note(self._events.finish())
         return SummaryResponse(
             text="".join(self._texts),

@@ -14,7 +14,12 @@ _EVENTS = [SseEvent("message", b'{"id":"1"}'), SseEvent("end", b"2")]
 
 def parse(*chunks: bytes, content_type: str = "", encoding: str = "") -> list[SseEvent]:
     events = ResponseEvents(content_type, encoding)
-    return [event for chunk in chunks for event in events.feed(chunk)] + events.finish()
+    found = []
+    for chunk in chunks:
+        found += events.feed(chunk)
+        while events.is_behind:
+            found += events.catch_up()
+    return found + events.finish()
 
 
 @pytest.mark.parametrize("content_type", ["application/json", "text/event-stream", ""])

@@ -31,6 +31,11 @@ def _read(chunks: Iterable[bytes], content_type: str = SSE, encoding: str = "") 
     reader = ResponseReader(content_type, encoding)
     for chunk in chunks:
         reader.feed(chunk)
+        while reader.is_behind:
+            reader.catch_up()
+    reader.flush()
+    while reader.is_behind:
+        reader.catch_up()
     return reader.finish()
 
 
@@ -199,6 +204,8 @@ def test_a_long_stream_is_not_kept_in_memory() -> None:
     tracemalloc.start()
     for _ in range(1_000):
         reader.feed(bytes(bytearray(events)))  # a new object each time, as from a socket
+        while reader.is_behind:
+            reader.catch_up()
     kept_bytes, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert kept_bytes < 3 * BATCH_BYTES < 1_000 * len(events)

@@ -13,6 +13,8 @@ def _read(*chunks: bytes, content_type: str = "text/event-stream") -> SummaryRes
     reader = SummaryReader(find_reply_part, content_type, "")
     for chunk in chunks:
         reader.feed(chunk)
+        while reader.is_behind:
+            reader.catch_up()
     return reader.finish()
 
 

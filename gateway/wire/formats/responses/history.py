@@ -30,7 +30,7 @@ class _Item(msgspec.Struct, gc=False):
 class _Response(msgspec.Struct, gc=False):
     id: str
     status: str | None = None
-    output: list[msgspec.Raw] = []
+    output: msgspec.Raw = msgspec.Raw(b"[]")
 
 
 class _Event(msgspec.Struct, gc=False):
@@ -43,6 +43,7 @@ class _Event(msgspec.Struct, gc=False):
 
 _decode_event = msgspec.json.Decoder(_Event).decode
 _decode_response = msgspec.json.Decoder(_Response).decode
+_decode_items = msgspec.json.Decoder(list[msgspec.Raw]).decode
 _decode_item = msgspec.json.Decoder(_Item).decode
 
 
@@ -152,7 +153,8 @@ class ItemCollector:
         response = _find_final_response(parsed, event.data)
         if response is None:
             return None
-        items = self._items or [bytes(item) for item in response.output]
+        # Not parsed where the items came one by one: it repeats them.
+        items = self._items or [bytes(item) for item in _decode_items(response.output)]
         names = [_decode_item(item).id for item in items]
         self._items = []
         return StoredResponse(response.id, tuple(items), tuple(names))
