@@ -35,6 +35,7 @@ from gateway.pipeline.overflow_retry import OverflowRetry
 from gateway.pipeline.planning_step import PlanningStep
 from gateway.pipeline.proxy import Proxy
 from gateway.pipeline.relay import Relay
+from gateway.pipeline.request_log import RequestLog
 from gateway.pipeline.rewriter import Rewriter
 from gateway.pipeline.sender import Sender
 from gateway.pipeline.turns import TurnBuilder
@@ -252,6 +253,7 @@ def build_pipeline(
         sender=sender,
         overflow_retry=OverflowRetry(planning_step, sender, learner, foundation.reporter),
         relay=relay,
+        log=RequestLog(limits.book),
     )
     return Pipeline(relay=relay, proxy=proxy)
 

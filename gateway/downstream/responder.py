@@ -29,6 +29,7 @@ class Responder:
     """response: None until its head is known.
 
     is_committed: a keep-alive has been sent, so status and headers are the gateway's; the body may follow.
+    note: what was done to the request, for the log; without content.
     """
 
     def __init__(self, request: Request, keepalive: Keepalive) -> None:
@@ -38,6 +39,7 @@ class Responder:
         self._is_streaming = False
         self.response: Response | None = None
         self.is_committed = False
+        self.note = "relayed"
 
     def set_format(self, wire_format: WireFormat, *, is_streaming: bool) -> None:
         """Both are known once the body has been read."""

@@ -45,7 +45,8 @@ class Written(web.StreamResponse):
 class Response:
     """The head leaves with the first piece of the body, or by `flush`.
 
-    keeps_alive: the connection may carry another request behind it. is_whole: its end has been sent.
+    status: of the head. keeps_alive: the connection may carry another request behind it. is_whole: its end
+    has been sent.
     """
 
     def __init__(self, head: ResponseHead, request: Request) -> None:
@@ -55,6 +56,7 @@ class Response:
         self._writer = request.writer
         self._is_bodiless = _is_bodiless(request.head.method, head.status)
         self._is_chunked = False
+        self.status = head.status
         self.keeps_alive = not request.is_last
         self.is_whole = False
         if head.status == _NO_CONTENT:

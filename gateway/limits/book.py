@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Final, NamedTuple
 
 from gateway.core.limits.learned import Learned
-from gateway.core.limits.model_limits import Limits, Sources, choose_limits
+from gateway.core.limits.model_limits import Limits, Sources, choose_limits, name_window_source
 from gateway.limits.model_lists import ModelLists, choose_viewer
 from gateway.limits.model_table import ModelTable
 from gateway.lru import ENTRY_WEIGHT_BYTES, Lru, weigh_texts
@@ -28,6 +28,10 @@ _FRESH_SECONDS: Final = 300.0
 # Clients choose the name, and it is kept. No model has a longer one.
 _LONGEST_NAME: Final = 256
 # What is learned with the long window requested does not hold for requests without it.
+# Far more models than a gateway is used with. Beyond that somebody makes them up.
+_MOST_LINES: Final = 500
+# Before a model in what has been logged, for the other line.
+_NEAR_RULE: Final = "near rule\0"
 _LONG_WINDOW_SUFFIX: Final = "\0long window"
 
 
@@ -53,6 +57,7 @@ class LimitsBook:
         calibrations: Calibrations,
         clock: Callable[[], float] = time.time,
     ) -> None:
+        self._all_rules = settings.models
         self._rules = [rule for rule in settings.models if rule.is_about_limits]
         self._upstreams = settings.upstreams
         self._lists = lists
@@ -63,6 +68,7 @@ class LimitsBook:
         self._known: Lru[ServedModel, tuple[Limits, float]] = Lru(_KNOWN_BYTES)
         # Models without known limits that the log has named.
         self._logged: Lru[tuple[str, str], None] = Lru(_KNOWN_BYTES)
+        self._lines = 0
 
     def find(self, served: ServedModel) -> Limits | None:
         """In memory alone; None if it is time to ask the sources, for the first time or again."""
@@ -82,6 +88,7 @@ class LimitsBook:
             return self._find_configured(served.upstream, "")
         await self._calibrations.load_learned(served.owner, served.upstream, served.learned_name)
         # There is no await from here on, so limits learned meanwhile are not overwritten.
+        self._log_near_rule(served)
         limits = choose_limits(self._gather(served))
         weight = _KNOWN_WEIGHT_BYTES + weigh_texts(served.model)
         self._known.put(served, (limits, self._clock() + _FRESH_SECONDS), weight)
@@ -92,6 +99,12 @@ class LimitsBook:
     def is_configured(self, upstream: str, model: str) -> bool:
         """Whether the settings name the window, so that the upstream need not be asked."""
         return bool(self._find_configured(upstream, model).context)
+
+    def name_source(self, served: ServedModel) -> str:
+        """Where the window of a model comes from that was loaded before, in a word for operators."""
+        if len(served.model) > _LONGEST_NAME:
+            return "configured"
+        return name_window_source(self._gather(served))
 
     def learn(self, served: ServedModel, limits: Limits) -> None:
         """What the numbers in an overflow error prove: for this tenant, the smallest of them, for a week."""
@@ -152,15 +165,38 @@ class LimitsBook:
         settings = self._upstreams.get(served.upstream)
         return choose_viewer(settings, served.owner) if settings is not None else served.owner
 
+    def _log_near_rule(self, served: ServedModel) -> None:
+        """Once for each model that no rule fits, if one nearly does: that is hardly meant."""
+        upstream, model = served.upstream, served.model
+        if any(rule.applies_to(model, upstream) for rule in self._all_rules):
+            return
+        near = next((rule for rule in self._all_rules if rule.nearly_applies_to(model, upstream)), None)
+        if near is not None and self._is_news((upstream, f"{_NEAR_RULE}{model}")):
+            log.warning(
+                "the rule with match %r does not apply to model %.100r: case counts, and a dot is a dot",
+                near.match,
+                model,
+            )
+
     def _log_unknown(self, served: ServedModel) -> None:
         """Once for each model, and not while the upstream may still name its limits."""
-        settings, key = self._upstreams.get(served.upstream), (served.upstream, served.model)
+        settings = self._upstreams.get(served.upstream)
         has_asked = self._lists.has(self._choose_viewer(served), served.upstream)
         is_waiting = settings is not None and settings.discover and not has_asked
-        if key in self._logged or is_waiting:
+        if is_waiting or not self._is_news((served.upstream, served.model)):
             return
-        self._logged.put(key, None, _KNOWN_WEIGHT_BYTES + weigh_texts(served.model))
         # Clients choose the name, so it is quoted and cut.
         log.warning(
-            "no limits known for model %.100r at upstream %s: not compacted", served.model, served.upstream
+            "no limits known for model %.100r at upstream %s: not compacted before its first refusal; name "
+            "its window in the settings (models: [{match: …, context: …}])",
+            served.model,
+            served.upstream,
         )
+
+    def _is_news(self, key: tuple[str, str]) -> bool:
+        """Once for each key; and clients could name ever more models, so only so many of them."""
+        if key in self._logged or self._lines >= _MOST_LINES:
+            return False
+        self._lines += 1
+        self._logged.put(key, None, _KNOWN_WEIGHT_BYTES + weigh_texts(*key))
+        return True

@@ -19,6 +19,7 @@ from gateway.pipeline.name_guard import NameGuard
 from gateway.pipeline.overflow_retry import OverflowRetry
 from gateway.pipeline.planning_step import PlanningStep, WaitBudget
 from gateway.pipeline.relay import Relay
+from gateway.pipeline.request_log import RequestLog
 from gateway.pipeline.sender import Sender
 from gateway.pipeline.turns import TurnBuilder
 from gateway.settings import Settings
@@ -40,10 +41,15 @@ class Proxy:
     sender: Sender
     overflow_retry: OverflowRetry
     relay: Relay
+    log: RequestLog
 
     async def respond(self, request: Request) -> Response | None:
         """Responds to any request of the data port. Raises only ConnectionError, if the client hung up."""
         client = Responder(request, self.settings.keepalive)
+        with self.log.noted(request.head, client):
+            return await self._respond(request, client)
+
+    async def _respond(self, request: Request, client: Responder) -> Response | None:
         try:
             await self._serve(request, client)
         except RequestRefused as error:
@@ -65,6 +71,8 @@ class Proxy:
     async def _serve(self, request: Request, client: Responder) -> None:
         route = self.admission.admit(request.head)
         await self.names.check_path(route)
+        if route.format is None:
+            self.log.note_relayed(request.head)
         if route.format is None and not route.may_name:
             await self._forward(route, route.with_body(stream_body(request), request.length), client)
             return
@@ -78,6 +86,7 @@ class Proxy:
             await self._forward(route, route.with_body(body.raw), client)
             return
         turn = self.names.watch(route, turn)
+        self.log.note_turn(turn)
         client.set_format(route.format, is_streaming=turn.received.body.envelope.is_streaming)
         if turn.command is not None:
             await self.commands.run(turn, turn.command, client)
@@ -103,7 +112,8 @@ async def _refuse(request: Request, client: Responder, error: RequestRefused) ->
         headers: dict[str, str] = {}
         if error.retry_after_seconds is not None:
             headers[hdrs.RETRY_AFTER] = str(error.retry_after_seconds)
-        return send_local_response(request, error.status, body, headers)
+        client.response = send_local_response(request, error.status, body, headers)
+        return client.response
     if client.is_committed:
         await client.fail(body, error.status)
     else:

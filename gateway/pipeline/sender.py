@@ -70,6 +70,9 @@ class Sender:
             asking = self._rewriter.rewrite_with_usage(turn, plan)
             head = turn.upstream_head.without_encoding.asking_for_identity
             call = UpstreamCall(turn.upstream, head, asking)
+        client.note = (
+            f"{_name_plan(plan)} received={plan.received} sent={plan.sent} bytes={len(turn.raw_body)}"
+        )
         exchange = Exchange(
             call=call,
             headers=self._make_headers(turn, plan),

@@ -15,7 +15,15 @@ DEFAULT_POLICY = "default"
 
 def find_conflicts(settings: FileSettings, document: Document) -> list[Problem]:
     """`settings` must include the built-in upstreams if the file has none."""
-    checks = (_unknown_names, _duplicate_tenants, _duplicate_keys, _open_relay, _open_admin, _own_address)
+    checks = (
+        _unknown_names,
+        _impossible_limits,
+        _duplicate_tenants,
+        _duplicate_keys,
+        _open_relay,
+        _open_admin,
+        _own_address,
+    )
     return [
         Problem(document.find_origin(location), f"{render_location(location)}: {text}")
         for check in checks
@@ -57,6 +65,14 @@ def _unknown_name(location: Location, name: str | None, known: Collection[str]) 
         )
 
 
+def _impossible_limits(settings: FileSettings) -> Iterator[_Finding]:
+    for index, rule in enumerate(settings.models):
+        for key, tokens in (("input", rule.input), ("output", rule.output)):
+            if tokens and rule.context and tokens > rule.context:
+                text = "is larger than context, which holds prompt and reply together"
+                yield ("models", index, key), text
+
+
 def _duplicate_tenants(settings: FileSettings) -> Iterator[_Finding]:
     first: dict[str, int] = {}
     for index, tenant in enumerate(settings.tenants):
@@ -94,13 +110,18 @@ def _open_admin(settings: FileSettings) -> Iterator[_Finding]:
 
 def _own_address(settings: FileSettings) -> Iterator[_Finding]:
     for name, upstream in settings.upstreams.items():
-        if _points_at(upstream.base_url, settings.listen):
+        if points_at(upstream.base_url, settings.listen):
             yield ("upstreams", name, "base_url"), "points at the gateway itself"
 
 
-def _points_at(base_url: str, listen: Listen) -> bool:
-    parts = urlsplit(base_url)
-    port = parts.port or (443 if parts.scheme == "https" else 80)
+def points_at(base_url: str, listen: Listen) -> bool:
+    """False for a text that is not a URL."""
+    try:
+        parts = urlsplit(base_url)
+        port = parts.port
+    except ValueError:
+        return False
+    port = port or (443 if parts.scheme == "https" else 80)
     host = (parts.hostname or "").lower()
     if port != listen.port:
         return False

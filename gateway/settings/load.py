@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from gateway.core.policy import Policy
+from gateway.settings.advice import find_warnings
 from gateway.settings.crosscheck import DEFAULT_POLICY, find_conflicts
 from gateway.settings.document import Document, load_document
 from gateway.settings.effective import Settings, TenantSettings, UpstreamSettings
@@ -54,7 +55,10 @@ def load_settings(
     problems += find_conflicts(file, document)
     if problems:
         raise SettingsError(problems)
-    return _make_settings(file, {name: _with_switches(policy, env) for name, policy in policies.items()})
+    settings = _make_settings(file, {name: _with_switches(policy, env) for name, policy in policies.items()})
+    is_built_in = document.values["upstreams"] == BUILT_IN_UPSTREAMS
+    warnings = find_warnings(file, document, env, names_upstream=not is_built_in)
+    return replace(settings, warnings=warnings)
 
 
 def _with_admin(document: Document, env: Mapping[str, str]) -> Document:

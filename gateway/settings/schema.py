@@ -21,6 +21,17 @@ WIRE_FORMATS: tuple[FormatName, ...] = ("chat", "responses", "messages")
 MEBIBYTE = 1 << 20
 
 _ALLOWED = re.compile(r"(?:[A-Z]+ )?[^\s?#]+")
+# No model for conversations has less; a smaller number is one of thousands.
+_SMALLEST_WINDOW_TOKENS = 1_000
+# What people copy from an example of a request.
+_ENDPOINT_ENDINGS = ("/chat/completions", "/completions", "/responses", "/messages", "/models", "/embeddings")
+# No name of a model has any of these. (A dot before a star may be meant: `gpt-4.*`.)
+_REGULAR_EXPRESSION = re.compile(r"^\^|\$$|^\.[*+]|\.\+|[\\|(){}]")
+# As fnmatch reads it: a `]` right behind the bracket belongs to the class.
+_CHARACTER_CLASS = re.compile(r"\[!?+\]?+[^\]]*\]")
+# How fnmatch writes a class without characters.
+_FITS_NOTHING = "(?!)"
+
 _STORE = re.compile(r"disk:.+|memory:|redis://[^\s/?#]+(/\d+)?")
 
 
@@ -40,6 +51,33 @@ def _check_url(url: str) -> str:
     if "?" in url or "#" in url:
         raise ValueError("must not contain a query or fragment")
     return url.rstrip("/")
+
+
+def _check_base_url(url: str) -> str:
+    """The base of an API, to which the gateway adds the path of each request."""
+    url = _check_url(url)
+    for ending in _ENDPOINT_ENDINGS:
+        if url.endswith(ending):
+            raise ValueError(f"must end before {ending}: write {url.removesuffix(ending)}")
+    return url
+
+
+def _check_pattern(pattern: str) -> str:
+    """A pattern that matches no model is refused, and so is a regular expression."""
+    if _REGULAR_EXPRESSION.search(pattern):
+        raise ValueError("is not a regular expression: it has *, ? and [abc] only, and fits the whole name")
+    rest = _CHARACTER_CLASS.sub("", pattern)
+    if "[" in rest:
+        raise ValueError("has a '[' without its ']', so it fits no model")
+    if any(_FITS_NOTHING in fnmatch.translate(found) for found in _CHARACTER_CLASS.findall(pattern)):
+        raise ValueError("has a range that ends before it begins, so it fits no model")
+    return pattern
+
+
+def _check_window(tokens: int) -> int:
+    if 0 < tokens < _SMALLEST_WINDOW_TOKENS:
+        raise ValueError("is a number of tokens, so 128K is written 128000; no model has fewer than 1000")
+    return tokens
 
 
 def _check_hook_url(url: str) -> str:
@@ -82,6 +120,7 @@ Host = Annotated[str, AfterValidator(_check_host)]
 Port = Annotated[int, Field(ge=0, le=65_535)]
 Secret = Annotated[SecretStr, AfterValidator(_check_secret)]
 NonEmpty = Annotated[str, Field(min_length=1)]
+Window = Annotated[int, Field(ge=0), AfterValidator(_check_window)]
 PositiveInt = Annotated[int, Field(gt=0)]
 PositiveFloat = Annotated[float, Field(gt=0)]
 
@@ -204,7 +243,7 @@ class Keepalive(Section):
 
 
 class UpstreamSection(Section):
-    base_url: Annotated[str, AfterValidator(_check_url)] = Field(
+    base_url: Annotated[str, AfterValidator(_check_base_url)] = Field(
         description="Requests go to base_url + the path without a leading /v1."
     )
     api_key: Secret | None = Field(
@@ -242,14 +281,16 @@ class UpstreamSection(Section):
 class ModelRule(Section):
     """Limits or a policy of the models that match a pattern. The first match wins for each of the two."""
 
-    match: NonEmpty = Field(description="Pattern for model names with *, ? and [abc]; case-sensitive.")
+    match: Annotated[NonEmpty, AfterValidator(_check_pattern)] = Field(
+        description="Pattern for model names with *, ? and [abc]; case-sensitive."
+    )
     upstream: NonEmpty | None = Field(
         default=None, description="Applies at this upstream only; null: at every one."
     )
-    context: Annotated[int, Field(ge=0)] | None = Field(
+    context: Window | None = Field(
         default=None, description="Tokens of prompt and reply together; null or 0: not set."
     )
-    input: Annotated[int, Field(ge=0)] | None = Field(
+    input: Window | None = Field(
         default=None,
         description="Tokens of the prompt, if the model limits it separately; null or 0: not set.",
     )
@@ -268,6 +309,11 @@ class ModelRule(Section):
 
     def applies_to(self, model: str, upstream: str) -> bool:
         return self.upstream in (None, upstream) and fnmatch.fnmatchcase(model, self.match)
+
+    def nearly_applies_to(self, model: str, upstream: str) -> bool:
+        """Whether it would apply if case did not matter, and if `.*` meant what it does elsewhere."""
+        pattern = self.match.replace(".*", "*").casefold()
+        return self.upstream in (None, upstream) and fnmatch.fnmatchcase(model.casefold(), pattern)
 
     @property
     def limits(self) -> Limits:

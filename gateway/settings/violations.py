@@ -17,6 +17,8 @@ from gateway.settings.section import find_element, find_section
 # About one or two wrong letters in a key of usual length.
 _TYPO_SIMILARITY = 0.75
 
+_TOKEN_COUNTS = ("context", "input", "output")
+
 _WORDS = {
     "missing": "is required",
     "model_type": "must be a section of keys",
@@ -47,6 +49,8 @@ def _make_problem(detail: ErrorDetails, document: Document) -> Problem:
         text = _unknown_key(location)
     else:
         words = _WORDS.get(detail["type"]) or _plain(detail["msg"])
+        if detail["type"] == "int_type" and location[-1] in _TOKEN_COUNTS:
+            words += " of tokens: 128K is written 128000"
         text = f"{render_location(location)}: {words}" if location else words
     return Problem(document.find_origin(location), text)
 

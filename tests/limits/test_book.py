@@ -201,3 +201,36 @@ async def test_whether_the_window_is_configured() -> None:
     assert not book.is_configured("quiet", "here")
     assert not book.is_configured("up", "output-only")
     assert not book.is_configured("up", "other")
+
+
+async def test_a_rule_that_fits_but_for_its_case_is_named_once(caplog: pytest.LogCaptureFixture) -> None:
+    rules = (ModelRule(match="qwen*", context=50_000), ModelRule(match="gpt.*", context=50_000))
+    book = await make_book(settings=replace(SETTINGS, models=rules))
+    for model in ("Qwen3", "Qwen3", "gpt-x", "qwen2", "other"):
+        for owner in ("a", "b"):
+            await book.load(ServedModel(owner, "quiet", model))
+    named = [record.getMessage() for record in caplog.records if "the rule with match" in record.getMessage()]
+    assert len(named) == 2
+    assert "'qwen*'" in named[0] and "'Qwen3'" in named[0] and "case counts" in named[0]
+    assert "'gpt.*'" in named[1] and "'gpt-x'" in named[1]
+
+
+async def test_made_up_models_do_not_fill_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    book = await make_book()
+    for number in range(600):
+        await book.load(ServedModel("t", "quiet", f"made-up-{number}"))
+    assert len(caplog.records) == 500
+
+
+async def test_the_source_of_a_window_is_named() -> None:
+    book = await make_book()
+    book.keep_list("t", "up", {"listed": Limits(context=9_000)})
+    book.learn(ServedModel("t", "up", "proven"), Limits(context=8_000))
+    sources = {
+        model: book.name_source(ServedModel("t", "up", model))
+        for model in ("set-1", "listed", "proven", "known", "unknown")
+    }
+    assert list(sources.values()) == ["configured", "upstream", "learned", "table", "unknown"]
+    assert (
+        book.name_source(ServedModel("t", "up", "claude-sonnet-4-5", has_long_window=True)) == "beta header"
+    )

@@ -96,6 +96,23 @@ def choose_limits(sources: Sources) -> Limits:
     return sources.configured.with_defaults(known.with_caps(sources.suspected))
 
 
+def name_window_source(sources: Sources) -> str:
+    """Where the window comes from, in a word for operators; `unknown` if there is none."""
+    chosen = choose_limits(sources)
+    window = chosen.context or chosen.input
+    if not window:
+        return "unknown"
+    named = (
+        ("configured", sources.configured),
+        ("upstream", sources.listed),
+        ("learned", sources.proven),
+        ("guessed", sources.suspected),
+        ("table", sources.table),
+    )
+    found = (name for name, limits in named if window in (limits.context, limits.input))
+    return next(found, "beta header")
+
+
 def _with_long_window(limits: Limits) -> Limits:
     return replace(limits, context=max(_LONG_WINDOW_TOKENS, limits.context or 0), input=None)
 

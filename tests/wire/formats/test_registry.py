@@ -12,6 +12,7 @@ from gateway.wire.formats.registry import (
     find_format,
     guess_format,
     render_error,
+    without_version,
 )
 from gateway.wire.wire_format import WireFormat, parse_split_fingerprint
 
@@ -25,8 +26,14 @@ _PATHS = [
     ("/v1/responses/resp_1", None),
     ("/v1/messages?beta=true", "messages"),
     ("/v1/messages/count_tokens", None),
-    ("/v1/chat/completions/", None),
-    ("/v1/v1/chat/completions", None),
+    ("/v1/chat/completions/", "chat"),
+    ("/v1/v1/chat/completions", "chat"),
+    ("//chat/completions?x=1", "chat"),
+    ("/v1//chat//completions", "chat"),
+    ("//v1/v1//messages", "messages"),
+    ("/v1/v1", None),
+    ("/v1x/chat/completions", None),
+    ("/x/v1/chat/completions", None),
     ("/v2/chat/completions", None),
     ("/v1", None),
     ("/", None),
@@ -38,6 +45,27 @@ _PATHS = [
 def test_a_format_is_found_by_its_path(path: str, expected: str | None) -> None:
     wire_format = find_format(path)
     assert wire_format is FORMATS.get(expected or "")
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        ("/v1/chat/completions", "/chat/completions"),
+        ("//v1//v1/chat/completions/?a=//b/v1/", "/chat/completions?a=//b/v1/"),
+        ("/v1/v1/models", "/models"),
+        ("/v1//files/x//y/", "/files/x//y/"),
+        ("/files//v1/x", "/files//v1/x"),
+        ("/proxy/http://x/v1/y", "/proxy/http://x/v1/y"),
+        ("/v1/v10/x", "/v10/x"),
+        ("/v1/", "/"),
+        ("/v1?a", "?a"),
+        ("//", "/"),
+        ("", ""),
+    ],
+)
+def test_slashes_and_versions_too_many_are_dropped(path: str, expected: str) -> None:
+    assert without_version(path) == expected
+    assert without_version(expected) == expected
 
 
 @pytest.mark.parametrize("wire_format", FORMATS.values(), ids=FORMATS)

@@ -1,0 +1,70 @@
+"""Finds what the settings allow and hardly anybody means. It is said at the start and by `gateway check`."""
+
+import fnmatch
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from gateway.settings.crosscheck import points_at
+from gateway.settings.document import Document
+from gateway.settings.errors import Problem
+from gateway.settings.schema import FileSettings, ModelRule
+from gateway.settings.violations import find_nearest
+
+_VARIABLES: Final = (
+    *("GATEWAY_UPSTREAM", "GATEWAY_ADMIN_HOST", "GATEWAY_ADMIN_TOKEN"),
+    *("GATEWAY_DISABLE_AUTOCOMPACT", "GATEWAY_DISABLE_PRUNE"),
+)
+# About two wrong letters. A cluster sets others, such as GATEWAY_SERVICE_HOST, for a service of that name.
+_TYPO_SIMILARITY: Final = 0.85
+_CLIENTS_VARIABLES: Final = ("OPENAI_BASE_URL", "OPENAI_API_BASE", "ANTHROPIC_BASE_URL")
+
+
+def find_warnings(
+    settings: FileSettings, document: Document, env: Mapping[str, str], *, names_upstream: bool
+) -> tuple[Problem, ...]:
+    """names_upstream: whether anything but the built-in upstreams is configured."""
+    found = [*_unused_rules(settings, document), *_unread_variables(env)]
+    if not names_upstream:
+        found += _clients_variables(settings, env)
+    return tuple(found)
+
+
+def _unused_rules(settings: FileSettings, document: Document) -> Iterator[Problem]:
+    """Rules whose limits and policy can never count, because earlier rules fit all that they fit."""
+    rules = settings.models
+    for index, rule in enumerate(rules):
+        earlier = [number for number in range(index) if _covers(rules[number], rule)]
+        first_limits = next((number for number in earlier if rules[number].is_about_limits), None)
+        first_policy = next((number for number in earlier if rules[number].policy is not None), None)
+        needed = [first_limits] * rule.is_about_limits + [first_policy] * (rule.policy is not None)
+        if None not in needed:
+            text = f"models[{index}] is never used: models[{needed[0]}] fits the same models and comes first"
+            yield Problem(document.find_origin(("models", index, "match")), text)
+
+
+def _covers(earlier: ModelRule, later: ModelRule) -> bool:
+    """Whether each model that fits the later rule is known to fit the earlier one.
+
+    A star fits any text, so the later pattern itself can stand for what it fits; other wildcards cannot.
+    """
+    if earlier.upstream not in (None, later.upstream):
+        return False
+    if earlier.match == later.match:
+        return True
+    return not set("?[") & set(earlier.match) and fnmatch.fnmatchcase(later.match, earlier.match)
+
+
+def _unread_variables(env: Mapping[str, str]) -> Iterator[Problem]:
+    for name in sorted(env):
+        if name.startswith("GATEWAY") and name not in _VARIABLES:
+            meant = find_nearest(name, _VARIABLES, similarity=_TYPO_SIMILARITY)
+            if meant:
+                yield Problem(f"${name}", f"is not read; the nearest variable that is, is {meant}")
+
+
+def _clients_variables(settings: FileSettings, env: Mapping[str, str]) -> Iterator[Problem]:
+    """Those that name another server than this gateway, and so were perhaps meant for it."""
+    for name in _CLIENTS_VARIABLES:
+        if env.get(name) and not points_at(env[name], settings.listen):
+            text = "is not read: it is for clients; name an upstream with --upstream or GATEWAY_UPSTREAM"
+            yield Problem(f"${name}", text)
