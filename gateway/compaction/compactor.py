@@ -9,7 +9,7 @@ import logging
 import time
 from collections.abc import Coroutine
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from gateway.compaction.job import CompactionJob
 from gateway.conversations.turn import Turn
@@ -26,8 +26,12 @@ from gateway.planning.planner import Planner
 from gateway.reporting.reporter import Reporter
 from gateway.state import State
 from gateway.state.records import Marker
+from gateway.store import StoreError
 
 log = logging.getLogger("gateway.compactor")
+
+# A durable write takes some milliseconds. A client must not wait for a store that another process locks.
+_SECURE_SECONDS: Final = 1.0
 
 T = TypeVar("T")
 
@@ -67,6 +71,28 @@ class Compactor:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     # Responses
+
+    async def secure(self, turn: Turn, plan: Plan) -> None:
+        """Before a request is sent: what is new in its prefix is in the store when this returns.
+
+        If the process is killed right after the response, the next request goes on with the same prefix. A
+        store that is stuck does not hold the request back for long.
+        """
+        if plan.pivot is None and not plan.batches:
+            return
+        pivot, batches = _name_prefix(plan)
+        if not self._state.heads.is_durable(turn.conversation_id, pivot, batches):
+            head = _make_head(turn, plan, None)
+            await asyncio.wait((self.spawn(self._save_prefix(plan, head)),), timeout=_SECURE_SECONDS)
+
+    async def _save_prefix(self, plan: Plan, head: Head) -> None:
+        try:
+            if plan.new_batch is not None:
+                await self._state.pivots.save_batch_durably(plan.new_batch)
+            await self._state.heads.save_durably(head)
+        except StoreError:
+            # The store has logged it. The head is saved again with the response, as soon as that is possible.
+            return
 
     def record_response(self, turn: Turn, plan: Plan, usage: Usage | None) -> Head:
         """Records a complete response; prepares a compaction in the background if the window is filling."""
@@ -217,6 +243,7 @@ def make_marker(owner: str, key: str, length: int, instructions: str | None) -> 
 def _make_head(turn: Turn, plan: Plan, usage: Usage | None) -> Head:
     conversation = turn.received.conversation
     total = usage.total if usage is not None else 0
+    pivot, batches = _name_prefix(plan)
     return Head(
         owner=turn.owner,
         key=conversation.key.hex(),
@@ -226,8 +253,13 @@ def _make_head(turn: Turn, plan: Plan, usage: Usage | None) -> Head:
         prompt_tokens=usage.prompt_tokens if usage is not None else 0,
         output_tokens=usage.output_tokens if usage is not None else 0,
         growth_tokens=smooth_growth(turn.own_head, total) if usage is not None else turn.growth,
-        pivot=plan.pivot.key if plan.pivot else None,
-        batches=tuple([batch.key for batch in plan.batches]),
+        pivot=pivot,
+        batches=batches,
         conversation=turn.conversation_id,
         parent=turn.parent_id,
     )
+
+
+def _name_prefix(plan: Plan) -> tuple[str | None, tuple[str, ...]]:
+    """The keys of the pivot and of the batches that a request is sent with."""
+    return plan.pivot.key if plan.pivot else None, tuple([batch.key for batch in plan.batches])

@@ -60,6 +60,7 @@ class Sender:
 
         probe: how much of the response is held back to find that out; None leaves it to the plan.
         """
+        await self._compactor.secure(turn, plan)
         rewritten = self._rewriter.rewrite(turn, plan)
         call = UpstreamCall(turn.upstream, turn.upstream_head, turn.raw_body)
         if rewritten.is_changed:

@@ -19,6 +19,8 @@ _HEAD_WEIGHT_BYTES: Final = ENTRY_WEIGHT_BYTES + 950
 _KEY_WEIGHT_BYTES: Final = 130
 # A side call and the main call may end at one chain; more than this many scopes there are noise.
 _MAX_SCOPES: Final = 4
+# A pivot's key, and the keys of batches.
+_Names = tuple[str | None, tuple[str, ...]]
 
 
 class Heads:
@@ -31,6 +33,8 @@ class Heads:
         self._unwritten: dict[tuple[str, str], Head] = {}
         # The newest head of each branch that the store has, or will have in a moment, and since when.
         self._written: Lru[tuple[str, str], tuple[Head, float]] = Lru(storage.max_bytes)
+        # What the newest durable head of each branch names: its pivot and its batches.
+        self._durable: Lru[str, _Names] = Lru(storage.max_bytes)
         self._timer: asyncio.TimerHandle | None = None
 
     @property
@@ -55,6 +59,7 @@ class Heads:
         found = await self._records.load_first(owner, keys)
         if found is not None:
             self.hold(found[1])
+            self._note_durable(found[1])
         return self.find(conversation, scope)
 
     def find_past(self, conversation: Conversation, scope: str) -> list[Head]:
@@ -101,6 +106,24 @@ class Heads:
         self._written.put(branch, (head, self._storage.clock()), _weigh(head))
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(_LINGER_SECONDS, self.flush)
+
+    def is_durable(self, conversation_id: str, pivot: str | None, batches: tuple[str, ...]) -> bool:
+        """Whether a head of this branch names these in the store, where no sudden end can lose it."""
+        return self._durable.get(conversation_id) == (pivot, batches)
+
+    async def save_durably(self, head: Head) -> None:
+        """In the store when this returns, and not in memory. Raises StoreError."""
+        await self._records.save_durably(head.owner, head.key, head)
+        self._note_durable(head)
+        branch = head.conversation, head.scope
+        waiting = self._unwritten.get(branch)
+        if waiting is not None and waiting.key == head.key:
+            # It was made before this one, and would take its place.
+            del self._unwritten[branch]
+
+    def _note_durable(self, head: Head) -> None:
+        weight_bytes = _HEAD_WEIGHT_BYTES + 100 * len(head.batches)
+        self._durable.put(head.conversation, (head.pivot, head.batches), weight_bytes)
 
     def save_held(self, key: str) -> None:
         """Saves what memory has at this chain."""

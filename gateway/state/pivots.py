@@ -120,6 +120,10 @@ class Pivots:
             batches.append(batch)
         return batches
 
+    async def save_batch_durably(self, batch: Batch) -> None:
+        """Durable when this returns. Raises StoreError."""
+        await self._batches.save_durably(batch.owner, batch.key, batch)
+
     def save_batch(self, batch: Batch) -> None:
         self._batches.save(batch.owner, batch.key, batch)
 

@@ -107,6 +107,38 @@ async def test_a_new_batch_is_stored_and_reported() -> None:
     assert isinstance(pruned, Pruned) and pruned.marks == 1
 
 
+async def test_what_is_new_in_a_prefix_is_in_the_store_before_the_request_is_sent() -> None:
+    batch = make_batch(_SHORT.conversation, [Mark(2)])
+    plan = replace(make_plan(make_pivot(_SHORT.conversation, 3), [batch]), new_batch=batch)
+    store = await make_store()
+    async with compaction_parts(store=store) as parts:
+        await parts.compactor.secure(turn_of(_SHORT), make_plan())
+        assert await store.scan("") == []
+        await parts.compactor.secure(turn_of(_SHORT), plan)
+    async with compaction_parts(store=store) as parts:
+        head = await parts.state.heads.load("t", _SHORT.conversation, "scope")
+        assert head is not None and plan.pivot is not None
+        assert (head.pivot, head.batches) == (plan.pivot.key, (batch.key,))
+        assert await parts.state.pivots.load_batches("t", [batch.key]) == [batch]
+
+
+async def test_a_prefix_that_is_in_the_store_is_not_written_for_each_request() -> None:
+    plan = make_plan(make_pivot(_SHORT.conversation, 3))
+    store = await make_store()
+    async with compaction_parts(store=store) as parts:
+        await parts.compactor.secure(turn_of(_SHORT), plan)
+        await parts.compactor.secure(turn_of(receive(4)), plan)
+        assert await parts.state.heads.load(
+            "t", receive(4).conversation, "scope"
+        ) == await parts.state.heads.load("t", _SHORT.conversation, "scope")
+
+
+async def test_a_store_that_cannot_be_written_holds_no_request_back() -> None:
+    async with compaction_parts() as parts:
+        await parts.store.close()
+        await parts.compactor.secure(turn_of(_SHORT), make_plan(make_pivot(_SHORT.conversation, 3)))
+
+
 # Compactions after an answer
 
 

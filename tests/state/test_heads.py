@@ -206,3 +206,27 @@ async def test_heads_stay_within_their_bound() -> None:
         heads.save(make_head(conversation, conversation=str(number)))
     assert heads.find(conversation, "s") is not None
     assert heads.size_bytes <= 5_000
+
+
+async def test_a_durable_head_is_in_the_store_at_once_and_names_what_no_death_can_lose() -> None:
+    store = await make_store()
+    heads = make_state(store).heads
+    head = make_head(talk(3), pivot="aa", batches=("bb",))
+    assert not heads.is_durable("c", "aa", ("bb",))
+    await heads.save_durably(head)
+    assert heads.is_durable("c", "aa", ("bb",))
+    assert not heads.is_durable("c", "aa", ()) and not heads.is_durable("d", "aa", ("bb",))
+    # Another process finds it, and knows that it is durable.
+    after = make_state(store).heads
+    assert await after.load("t", talk(5), "s") == head
+    assert after.is_durable("c", "aa", ("bb",))
+
+
+async def test_a_head_that_lingers_does_not_take_the_place_of_a_durable_one() -> None:
+    store = await make_store()
+    heads = make_state(store).heads
+    heads.save(make_head(talk(3)))
+    await heads.save_durably(make_head(talk(3), pivot="aa"))
+    heads.flush()
+    found = await make_state(store).heads.load("t", talk(3), "s")
+    assert found is not None and found.pivot == "aa"
