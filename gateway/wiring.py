@@ -129,7 +129,7 @@ def build(settings: Settings) -> Parts:
     limits = build_limits(settings, foundation, client)
     planning = build_planning(foundation, limits)
     hooks = build_hooks(settings, client)
-    summarizer = build_summarizer(settings, limits, planning, hooks, client)
+    summarizer = build_summarizer(settings, foundation, limits, planning, hooks, client)
     compaction = build_compaction(foundation, planning, summarizer)
     relay = Relay(settings)
     return Parts(
@@ -206,17 +206,22 @@ def build_hooks(settings: Settings, client: httpx.AsyncClient) -> Hooks:
 
 
 def build_summarizer(
-    settings: Settings, limits: LimitParts, planning: Planning, hooks: Hooks, client: httpx.AsyncClient
+    settings: Settings,
+    foundation: Foundation,
+    limits: LimitParts,
+    planning: Planning,
+    hooks: Hooks,
+    client: httpx.AsyncClient,
 ) -> Summarizer:
-    models = SummaryModels()
-    builder = SummaryCallBuilder(Upstreams(settings), limits.book, planning.sizer, models)
-    pivots = PivotMaker(planning.sizer)
+    models, lanes = SummaryModels(), foundation.lanes
+    builder = SummaryCallBuilder(Upstreams(settings), limits.book, planning.sizer, models, lanes)
+    pivots = PivotMaker(planning.sizer, lanes)
     return Summarizer(SummaryClient(client), builder, models, planning.sizer, pivots, hooks)
 
 
 def build_compaction(foundation: Foundation, planning: Planning, summarizer: Summarizer) -> Compaction:
     state, reporter, planner = foundation.state, foundation.reporter, planning.planner
-    job = CompactionJob(state, summarizer, PivotMaker(planning.sizer), reporter)
+    job = CompactionJob(state, summarizer, PivotMaker(planning.sizer, foundation.lanes), reporter)
     compactor = Compactor(state, planner, planning.learner, job, reporter)
     manual = ManualCompaction(state, planner, compactor, reporter)
     return Compaction(job=job, compactor=compactor, manual=manual)

@@ -3,19 +3,21 @@
 Stores nothing.
 """
 
-import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
+from gateway.bounds.lanes import Lanes
 from gateway.compaction.summary_prompt import read_entries
 from gateway.conversations.turn import Turn
 from gateway.core.compaction.cut import Cut
 from gateway.core.compaction.situation import Situation
 from gateway.core.compaction.summary import Accepted
+from gateway.core.digest.fact_list import find_missing_facts
 from gateway.core.digest.render import make_digest
 from gateway.core.history.conversation import find_replaceable_start
 from gateway.core.history.pivot import Mark, Pivot
+from gateway.core.history.transcript import TranscriptEntry
 from gateway.core.history.view import shown_tokens
 from gateway.planning.message_sizes import Sizer
 
@@ -30,8 +32,9 @@ _SHRINK: Final = 0.95
 class PivotMaker:
     """clock: wall-clock seconds."""
 
-    def __init__(self, sizer: Sizer, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, sizer: Sizer, lanes: Lanes, clock: Callable[[], float] = time.time) -> None:
         self._sizer = sizer
+        self._lanes = lanes
         self._clock = clock
 
     async def make_summary(self, turn: Turn, situation: Situation, cut: Cut, text: Accepted) -> Pivot:
@@ -40,17 +43,28 @@ class PivotMaker:
 
     async def make_digest(self, turn: Turn, situation: Situation, cut: Cut) -> Pivot:
         """A pivot made without a model. Never fails; the same history gives the same digest."""
-        entries = await asyncio.to_thread(read_entries, turn, cut)
+        size_bytes = len(turn.received.body.data)
+        entries = await self._lanes.run_steps(turn.owner, size_bytes, read_entries(turn, cut))
         earlier = cut.base.summary if cut.base is not None else None
         max_chars = int(cut.cap_tokens * _CHARS_PER_TOKEN)
         for _ in range(_TRIES):
-            text = await asyncio.to_thread(make_digest, entries, earlier, max_chars)
+            text = await self._lanes.run(turn.owner, size_bytes, make_digest, entries, earlier, max_chars)
             raw_tokens = await self._sizer.count(turn.owner, text, turn.policy.estimator)
             tokens = int(raw_tokens * situation.calibrated.ratio)
             if tokens <= cut.cap_tokens:
                 break
             max_chars = int(min(len(text), max_chars) * cut.cap_tokens / tokens * _SHRINK)
         return await self._make(turn, situation, cut, Accepted(text, tokens), is_digest=True)
+
+    async def find_missing_facts(
+        self, turn: Turn, cut: Cut, entries: Sequence[TranscriptEntry], summary: str, max_chars: int
+    ) -> tuple[str, ...]:
+        """Lines with the names and numbers that a summary of these entries should have mentioned."""
+        earlier = cut.base.summary if cut.base is not None else None
+        size_bytes = len(turn.received.body.data)
+        return await self._lanes.run(
+            turn.owner, size_bytes, find_missing_facts, entries, earlier, summary, max_chars
+        )
 
     async def make_note(self, turn: Turn, situation: Situation, cut: Cut) -> Pivot:
         """A pivot that drops the old turns; one line of the policy says that something is missing."""

@@ -3,7 +3,6 @@
 Stores nothing.
 """
 
-import asyncio
 from dataclasses import dataclass
 from typing import Final
 
@@ -22,7 +21,7 @@ from gateway.core.compaction.summary import (
     judge_summary,
     strip_thinking,
 )
-from gateway.core.digest.fact_list import find_missing_facts, with_fact_list
+from gateway.core.digest.fact_list import with_fact_list
 from gateway.core.errors import ModelUnknown, UpstreamFailed
 from gateway.core.history.pivot import Pivot
 from gateway.core.refusal.overflow import Overflow
@@ -165,10 +164,9 @@ class Summarizer:
     ) -> Accepted:
         """The summary with the names and numbers that it should have mentioned, listed below it."""
         cut = fitted.cut
-        earlier = cut.base.summary if cut.base is not None else None
         max_chars = int(_LIST_SHARE * cut.cap_tokens * _LIST_CHARS_PER_TOKEN)
-        missing = await asyncio.to_thread(
-            find_missing_facts, fitted.entries, earlier, accepted.summary, max_chars
+        missing = await self._pivots.find_missing_facts(
+            turn, cut, fitted.entries, accepted.summary, max_chars
         )
         if not missing:
             return accepted

@@ -3,11 +3,11 @@
 It goes to the conversation's upstream and model unless the policy names others.
 """
 
-import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+from gateway.bounds.lanes import Lanes, Steps
 from gateway.compaction.summary_client import SummaryCall, SummaryModels
 from gateway.conversations.turn import Turn
 from gateway.core.compaction.chunks import (
@@ -74,11 +74,14 @@ class CallBudget:
 
 
 class SummaryCallBuilder:
-    def __init__(self, upstreams: Upstreams, limits: LimitsBook, sizer: Sizer, models: SummaryModels) -> None:
+    def __init__(
+        self, upstreams: Upstreams, limits: LimitsBook, sizer: Sizer, models: SummaryModels, lanes: Lanes
+    ) -> None:
         self._upstreams = upstreams
         self._limits = limits
         self._sizer = sizer
         self._models = models
+        self._lanes = lanes
         # True tokens per raw token in earlier calls. Used for the size of the next call only.
         self._ratios: Lru[ServedModel, float] = Lru(_RATIOS_BYTES)
 
@@ -101,15 +104,20 @@ class SummaryCallBuilder:
         limits = await self._load_limits(turn, model)
         window = (limits.context or NO_LIMIT) - cut.cap_tokens
         most = min(window, limits.input or NO_LIMIT, budget.max_tokens)
-        entries = await asyncio.to_thread(read_entries, turn, cut)
+        size_bytes = len(turn.received.body.data)
+        entries = await self._lanes.run_steps(turn.owner, size_bytes, read_entries(turn, cut))
         sizes = situation.sizes.messages[cut.start : cut.covers]
         history = ReplacedHistory(situation.conversation, cut, entries, sizes)
         frame = await self._count(turn, make_parts(turn.policy, cut, (), Quoting()))
-        attempts = await asyncio.to_thread(_list_attempts, history, most / ratio - frame, budget.calls)
+        attempts = await self._lanes.run(
+            turn.owner, size_bytes, _list_attempts, history, most / ratio - frame, budget.calls
+        )
         for attempt in attempts:
             part = shrink_cut(situation.calibrated, cut, attempt.covers)
             quoted = entries[: part.covers - part.start]
-            parts = await asyncio.to_thread(make_parts, turn.policy, part, quoted, attempt.quoting)
+            parts = await self._lanes.run(
+                turn.owner, size_bytes, make_parts, turn.policy, part, quoted, attempt.quoting
+            )
             raw = await self._count(turn, parts)
             prompt = int(raw * ratio)
             if prompt <= most:
@@ -197,13 +205,13 @@ def make_parts(
     return tuple(part for part in (*parts, instruction) if part.strip())
 
 
-def read_entries(turn: Turn, cut: Cut) -> list[TranscriptEntry]:
-    """What the messages of a cut say, as the client sent them, without marks.
-
-    Parses each of them, so call it in a thread.
-    """
-    parse_entry = turn.received.format.parse_entry
-    return [parse_entry(turn.received.raw(position)) for position in range(cut.start, cut.covers)]
+def read_entries(turn: Turn, cut: Cut) -> Steps[list[TranscriptEntry]]:
+    """What the messages of a cut say, as the client sent them, without marks. Parses each of them."""
+    entries = []
+    for position in range(cut.start, cut.covers):
+        entries.append(turn.received.format.parse_entry(turn.received.raw(position)))
+        yield
+    return entries
 
 
 def _smaller(first: int | None, second: int | None) -> int | None:

@@ -138,8 +138,8 @@ async def compaction_parts(
     planner = Planner(state, sizer)
     learner = Learner(state.calibrations, sizer, limits, reporter)
     models = SummaryModels(clock)
-    builder = SummaryCallBuilder(Upstreams(settings), limits, sizer, models)
-    pivots = PivotMaker(sizer, clock)
+    builder = SummaryCallBuilder(Upstreams(settings), limits, sizer, models, lanes)
+    pivots = PivotMaker(sizer, lanes, clock)
     async with httpx.AsyncClient(transport=httpx.MockTransport(model)) as http:
         client = SummaryClient(http)
         summarizer = Summarizer(client, builder, models, sizer, pivots, Hooks(hooks, ()))

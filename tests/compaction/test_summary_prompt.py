@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import SecretStr
 
+from gateway.bounds.lanes import take_all_steps
 from gateway.compaction.summary_client import SummaryCall
 from gateway.compaction.summary_prompt import CallBudget, FittedCall, make_parts, read_entries
 from gateway.conversations.turn import Turn
@@ -108,7 +109,7 @@ def test_a_policy_may_cut_every_message_for_the_summarizer() -> None:
 
 def test_entries_are_what_the_client_sent() -> None:
     received = receive(3, chars=40)
-    entries = read_entries(turn_of(received), make_cut(3))
+    entries = take_all_steps(read_entries(turn_of(received), make_cut(3)))
     assert [entry.role for entry in entries] == ["assistant", "user"]
     assert entries[0].text == "Step 0 is done."
 
