@@ -185,7 +185,7 @@ def build_planning(foundation: Foundation, limits: LimitParts) -> Planning:
     return Planning(
         tokenizer=tokenizer,
         sizer=sizer,
-        planner=Planner(foundation.state, sizer),
+        planner=Planner(foundation.state, sizer, foundation.lanes),
         learner=Learner(foundation.state.calibrations, sizer, limits.book, foundation.reporter),
     )
 

@@ -189,7 +189,7 @@ class Compactor:
         answered = situation
         if plan is not None:
             answered = replace(situation, sticky=plan.pivot, batches=plan.batches)
-        cut = decide_after(answered, total_tokens)
+        cut = await self._planner.choose(decide_after, answered, total_tokens)
         if cut is None or self._find_on_chain(turn) is not None:
             return
         marker = save_marker(self._state, turn, None)

@@ -109,7 +109,7 @@ class ManualCompaction:
             instructions=instructions,
         )
         situation = await self._gather_when_free(turn)
-        whole = choose_manual_cut(situation)
+        whole = await self._planner.choose(choose_manual_cut, situation)
         if whole is None:
             self._reporter.note_nothing_to_compact(turn, request)
             return NothingToCompact()

@@ -10,7 +10,7 @@ from gateway.compaction.compactor import Compactor
 from gateway.compaction.job import CompactionJob
 from gateway.compaction.manual import ManualCompaction
 from gateway.conversations.turn import Turn
-from gateway.core.compaction.plan import CompactFirst, DigestFirst, Plan, decide
+from gateway.core.compaction.plan import CompactFirst, Decision, DigestFirst, Plan, decide
 from gateway.core.compaction.request import CompactionRequest, CompactionResult
 from gateway.core.compaction.situation import Situation
 from gateway.core.policy import Summary
@@ -94,10 +94,10 @@ class PlanningStep:
         if not self._job.may_start(turn):
             budget.end()
         while True:
-            gathering = asyncio.ensure_future(self._gather(turn, budget, may_digest=digests_left > 0))
-            await client.wait_for(gathering, headers)
-            situation = gathering.result()
-            match decide(situation):
+            deciding = asyncio.ensure_future(self._decide(turn, budget, may_digest=digests_left > 0))
+            await client.wait_for(deciding, headers)
+            situation, decision = deciding.result()
+            match decision:
                 case Plan() as plan:
                     return plan
                 case CompactFirst(cut=cut):
@@ -116,11 +116,14 @@ class PlanningStep:
         await client.wait_for(counting, self._make_headers(turn))
         return replace(plan, sent=counting.result())
 
-    async def _gather(self, turn: Turn, budget: WaitBudget, *, may_digest: bool) -> Situation:
+    async def _decide(
+        self, turn: Turn, budget: WaitBudget, *, may_digest: bool
+    ) -> tuple[Situation, Decision]:
         may_compact = budget.calls_left > 0
         situation = await self._planner.gather(turn, may_compact=may_compact, may_digest=may_digest)
         is_preparing = self._compactor.is_preparing(turn)
-        return replace(situation, is_preparing=is_preparing, has_compacted=budget.has_compacted)
+        situation = replace(situation, is_preparing=is_preparing, has_compacted=budget.has_compacted)
+        return situation, await self._planner.choose(decide, situation)
 
     def _make_headers(self, turn: Turn) -> dict[str, str]:
         return {X_GATEWAY_CONVERSATION: turn.conversation_id} if self._shows_headers else {}

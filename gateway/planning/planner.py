@@ -4,10 +4,11 @@ Far below the thresholds no message is tokenized: no tokenizer makes more tokens
 counted everything up to the last response.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Concatenate, Final, ParamSpec, TypeVar
 
+from gateway.bounds.lanes import Lanes
 from gateway.conversations.turn import Turn
 from gateway.core.compaction.clamp import choose_output
 from gateway.core.compaction.plan import Plan
@@ -24,6 +25,13 @@ from gateway.state import State
 
 # A token takes about this many bytes of JSON.
 _ROUGH_BYTES_PER_TOKEN: Final = 3.5
+# A decision takes 1 to 3 µs for each message.
+_INLINE_MESSAGES: Final = 3_000
+# Few messages of a long conversation are smaller.
+_LEAST_MESSAGE_BYTES: Final = 100
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,9 +48,10 @@ _NOTHING: Final = Active(None, (), is_complete=True)
 
 
 class Planner:
-    def __init__(self, state: State, sizer: Sizer) -> None:
+    def __init__(self, state: State, sizer: Sizer, lanes: Lanes) -> None:
         self._state = state
         self._sizer = sizer
+        self._lanes = lanes
 
     async def plan_unmeasured(self, turn: Turn) -> Plan | None:
         """The plan for a request that is certainly below its thresholds; None if it has to be measured."""
@@ -104,6 +113,20 @@ class Planner:
             may_digest=may_digest and turn.policy.auto,
             in_tokens=in_tokens if measured is not in_tokens else None,
         )
+
+    async def choose(
+        self,
+        decide: Callable[Concatenate[Situation, P], T],
+        situation: Situation,
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> T:
+        """What a decision makes of this situation. For a long conversation it is made in a thread."""
+        messages = len(situation.conversation.messages)
+        if messages <= _INLINE_MESSAGES:
+            return decide(situation, *args, **kwargs)
+        size_bytes = messages * _LEAST_MESSAGE_BYTES
+        return await self._lanes.run(situation.owner, size_bytes, decide, situation, *args, **kwargs)
 
     def _find_known(self, turn: Turn, active: Active, calibration: Calibration) -> Known:
         if turn.own_head is None or not active.is_complete:

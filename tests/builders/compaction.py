@@ -135,7 +135,7 @@ async def compaction_parts(
     sizer = Sizer(dict.fromkeys(("tiktoken", "chars", "chars-up"), count_by_length), 1 << 20, lanes)
     settings = replace(load_settings(None, {}), upstreams=dict(upstreams or {}))
     limits = LimitsBook(settings, ModelLists(), ModelTable({}), state.calibrations, clock)
-    planner = Planner(state, sizer)
+    planner = Planner(state, sizer, lanes)
     learner = Learner(state.calibrations, sizer, limits, reporter)
     models = SummaryModels(clock)
     builder = SummaryCallBuilder(Upstreams(settings), limits, sizer, models, lanes)

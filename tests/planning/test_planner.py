@@ -1,5 +1,6 @@
 """What is planned without counting, and what a decision is given."""
 
+import threading
 from dataclasses import replace
 from typing import Any
 
@@ -8,6 +9,7 @@ from msgspec import structs
 
 from gateway.conversations.recognizer import Received
 from gateway.conversations.turn import Turn
+from gateway.core.compaction.situation import Situation
 from gateway.core.history.pivot import Mark
 from gateway.core.history.view import View
 from gateway.core.limits.model_limits import Limits
@@ -215,3 +217,20 @@ async def test_a_compaction_is_prepared_above_the_soft_threshold_alone() -> None
         assert [planner.is_past_soft(turn, tokens) for tokens in (soft, soft + 1)] == [False, True]
         assert not planner.is_past_soft(unlimited, 10**6)
         assert not planner.is_past_soft(summarizing, 10**6)
+
+
+# Decisions
+
+
+def _note_thread(situation: Situation, more: int) -> tuple[int, int]:
+    return threading.get_ident(), len(situation.conversation.messages) + more
+
+
+async def test_a_decision_about_a_long_conversation_is_made_in_a_thread() -> None:
+    async with compaction_parts() as parts:
+        turns = [turn_of(received) for received in (_SHORT, receive(2_000, chars=1))]
+        short, long = [await parts.gather(turn) for turn in turns]
+        assert await parts.planner.choose(_note_thread, short, 1) == (threading.get_ident(), 8)
+        thread, messages = await parts.planner.choose(_note_thread, long, 1)
+    assert thread != threading.get_ident()
+    assert messages == 4_002
