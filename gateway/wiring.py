@@ -16,6 +16,7 @@ from gateway.compaction.pivots import PivotMaker
 from gateway.compaction.summarizer import Summarizer
 from gateway.compaction.summary_client import SummaryClient, SummaryModels
 from gateway.compaction.summary_prompt import SummaryCallBuilder
+from gateway.conversations.body_reader import BodyReader
 from gateway.conversations.recognizer import Recognizer
 from gateway.conversations.registry import Registry
 from gateway.conversations.stored_responses import StoredResponses
@@ -55,6 +56,7 @@ from gateway.store import Store, open_bounded_store, open_store
 from gateway.tenants import Policies, Tenancy
 from gateway.upstream.internal_client import open_client
 from gateway.upstream.target import Upstreams
+from gateway.wire.structure import BodyBounds
 
 # Counts of forty thousand messages: all that hundreds of conversations near their thresholds hold.
 _SIZES_BYTES = 16 << 20
@@ -236,11 +238,14 @@ def build_pipeline(
     compaction: Compaction,
 ) -> Pipeline:
     cache, planner, compactor = settings.cache, planning.planner, compaction.compactor
-    recognizer = Recognizer(cache.bodies_bytes, cache.facts_bytes, cache.bodies)
-    stored = StoredResponses(recognizer, cache.named_bytes)
-    turns = TurnBuilder(
-        Policies(settings), recognizer, stored, limits.book, limits.discovery, foundation.state
+    bounds = settings.bounds
+    read_at_most = BodyBounds(
+        messages=bounds.messages, fields=bounds.fields, values=bounds.values, depth=bounds.depth
     )
+    recognizer = Recognizer(cache.bodies_bytes, cache.facts_bytes, cache.bodies, read_at_most)
+    stored = StoredResponses(recognizer, cache.named_bytes)
+    reader = BodyReader(recognizer, stored, foundation.lanes)
+    turns = TurnBuilder(Policies(settings), reader, limits.book, limits.discovery, foundation.state)
     rewriter = Rewriter(cache.facts_bytes)
     learner = planning.learner
     sender = Sender(settings, rewriter, relay, compactor, foundation.registry, learner)

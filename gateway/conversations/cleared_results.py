@@ -11,6 +11,7 @@ import logging
 from functools import lru_cache
 from typing import Final
 
+from gateway.bounds.lanes import Lanes
 from gateway.conversations.recognizer import Received
 from gateway.conversations.turn import Turn
 from gateway.core.history.cleared_results import (
@@ -35,13 +36,15 @@ from gateway.wire.wire_format import parse_split_fingerprint
 
 log = logging.getLogger("gateway.compactor")
 
+# Larger bodies are searched in a thread.
+_INLINE_BYTES: Final = 64 * 1024
 # Records that were found and do not fit. After so many this is another conversation.
 _MAX_TRIES: Final = 4
 
 
 async def record(state: State, turn: Turn, pivot: Pivot) -> None:
     """Keeps the hashes of what a new pivot covers. Losing them costs one more summary."""
-    split = await _split_messages(turn.received, pivot.covers)
+    split = await asyncio.to_thread(_split_messages, turn.received, pivot.covers)
     hashes = make_result_hashes(pivot, turn.conversation_id, split) if split is not None else None
     if split is None or hashes is None:
         return
@@ -53,21 +56,24 @@ async def record(state: State, turn: Turn, pivot: Pivot) -> None:
 
 
 async def find(
-    state: State, received: Received, scope: str, head: Head | None, placeholder: str
+    state: State, lanes: Lanes, received: Received, scope: str, head: Head | None, placeholder: str
 ) -> Head | None:
     """A head with the pivot that was made before the results were cleared; None if there is none.
 
     head: the nearest known one. placeholder: the policy's own, which a client may use, too.
     """
-    if not any(spelling in received.body.data for spelling in _spell(placeholder)):
+    data, cleared = received.body.data, find_placeholders(placeholder)
+    if len(data) < _INLINE_BYTES:
+        is_spelled = _holds_placeholder(data, placeholder)
+    else:
+        is_spelled = await lanes.run(received.owner, len(data), _holds_placeholder, data, placeholder)
+    if not is_spelled:
         return None
-    conversation = received.conversation
-    cleared = find_placeholders(placeholder)
-    split = await _split_messages(received, find_open_group(conversation))
+    split, frames = await lanes.run(received.owner, len(data), _split_and_chain, received)
     if split is None or not has_cleared(split, cleared):
         return None
     nearest = head.length if head is not None else 0
-    keys = [key.hex() for key in reversed(chain_frames(conversation, split)[nearest + 1 :])]
+    keys = [key.hex() for key in reversed(frames[nearest + 1 :])]
     for _ in range(_MAX_TRIES):
         known = await state.pivots.load_result_hashes(received.owner, keys)
         if known is None or known.key not in keys:
@@ -124,23 +130,28 @@ async def _adopt(
     return state.heads.find(conversation, scope)
 
 
-async def _split_messages(received: Received, end: int) -> list[SplitFingerprint] | None:
+def _split_and_chain(received: Received) -> tuple[list[SplitFingerprint] | None, list[bytes]]:
+    """Of everything before the open group, with the chain without results."""
+    split = _split_messages(received, find_open_group(received.conversation))
+    return split, chain_frames(received.conversation, split) if split is not None else []
+
+
+def _split_messages(received: Received, end: int) -> list[SplitFingerprint] | None:
     """The fingerprints of the messages before `end`, each without its tool results, and of those results.
 
-    None if a message cannot be split. Works in a thread, because results may be large.
+    None if a message cannot be split. Called from a thread, because results may be large.
     """
-    messages = received.conversation.messages[:end]
+    fingerprints: list[SplitFingerprint] = []
+    for position, message in enumerate(received.conversation.messages[:end]):
+        fingerprint = parse_split_fingerprint(received.format, message, received.raw(position))
+        if fingerprint is None:
+            return None
+        fingerprints.append(fingerprint)
+    return fingerprints
 
-    def split() -> list[SplitFingerprint] | None:
-        fingerprints: list[SplitFingerprint] = []
-        for position, message in enumerate(messages):
-            fingerprint = parse_split_fingerprint(received.format, message, received.raw(position))
-            if fingerprint is None:
-                return None
-            fingerprints.append(fingerprint)
-        return fingerprints
 
-    return await asyncio.to_thread(split)
+def _holds_placeholder(data: bytes, placeholder: str) -> bool:
+    return any(spelling in data for spelling in _spell(placeholder))
 
 
 @lru_cache(maxsize=64)

@@ -1,20 +1,25 @@
 """Finds the conversation that a body belongs to, and reads no message twice.
 
 Keeps the newest body of each branch with the facts of its messages, bounded in bytes. Decides nothing: a body
-that is not recognized is split and read as a whole.
+that is not recognized is split and read as a whole. Reading touches nothing that is kept, so that much new
+material is read in a thread.
 """
 
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 
-from gateway.core.errors import Unreadable
+from gateway.bounds.lanes import Lanes
+from gateway.core.errors import BeyondBounds, Unreadable
 from gateway.core.history.conversation import Conversation, begin_conversation, with_messages
 from gateway.core.history.message import Message
 from gateway.core.history.shared_list import SharedList
-from gateway.lru import ENTRY_WEIGHT_BYTES, Lru, weigh_texts
-from gateway.wire.request import RequestBody, message_key, parse_continuation
+from gateway.lru import Lru, weigh_texts
+from gateway.wire.body import Slice
+from gateway.wire.request import RequestBody, find_added, message_key, parse_continuation
+from gateway.wire.structure import UNBOUNDED, BodyBounds, check_depth
 from gateway.wire.wire_format import WireFormat
 
 # Bodies are found again by the 64 bytes before a power of two. Bodies that begin alike agree in all of them.
@@ -25,6 +30,11 @@ _MAX_CANDIDATES: Final = 16
 # A place, a chain link, and the facts of a message; a call or a result beside its texts.
 _MESSAGE_WEIGHT_BYTES: Final = 520
 _CALL_WEIGHT_BYTES: Final = 90
+
+# Less new material is read at once: a way through a thread takes longer, as long as it holds no more values
+# than these.
+_INLINE_BYTES: Final = 64 * 1024
+_INLINE_VALUES: Final = 4_000
 
 # Tenant, format, the power of two, and the bytes before it.
 Anchor = tuple[str, str, int, bytes]
@@ -64,11 +74,20 @@ class _Match(NamedTuple):
 
 
 class Recognizer:
-    def __init__(self, bodies_bytes: int, facts_bytes: int, max_bodies: int) -> None:
+    def __init__(
+        self,
+        bodies_bytes: int,
+        facts_bytes: int,
+        max_bodies: int,
+        bounds: BodyBounds = UNBOUNDED,
+    ) -> None:
+        """bounds: of the bodies that are read at all."""
         self._bodies: Lru[int, _Kept] = Lru(bodies_bytes, max_bodies)
         # For bodies that begin differently each time (a clock in the system prompt). Those match no kept body
         # and are read as a whole.
         self._facts: Lru[bytes, Message] = Lru(facts_bytes)
+        self._most_facts = facts_bytes // _MESSAGE_WEIGHT_BYTES
+        self._bounds = bounds
         # The numbers of the kept bodies with each anchor.
         self._anchors: dict[Anchor, list[int]] = {}
         self._next_number = 0
@@ -86,16 +105,39 @@ class Recognizer:
         return self._facts.size_bytes
 
     def recognize(self, owner: str, wire_format: WireFormat, data: bytes) -> Received:
-        """Raises Unreadable for a body that is not of the format."""
+        """Raises Unreadable for a body that is not of the format, BeyondBounds for one that is too much."""
         match = self._find(owner, wire_format.name, data)
+        return self._finish(match, _read(owner, wire_format, data, match, self._facts.get, self._bounds))
+
+    async def recognize_in(self, lanes: Lanes, owner: str, wire_format: WireFormat, data: bytes) -> Received:
+        """The same. Reads in a thread if there is much to read."""
+        match = self._find(owner, wire_format.name, data)
+        added = _find_new(match, data)
+        size_bytes = added.end - added.start
+        if size_bytes < _INLINE_BYTES and data.count(b",", added.start, added.end) < _INLINE_VALUES:
+            return self._finish(match, _read(owner, wire_format, data, match, self._facts.get, self._bounds))
+        # The event loop changes neither of these meanwhile.
+        facts = {message.key: message for message in self._facts.values()} if match is None else {}
+        apart = _detach(match) if match is not None else None
+        received = await lanes.run(
+            owner, size_bytes, _read, owner, wire_format, data, apart, facts.get, self._bounds
+        )
+        return self._finish(match, received)
+
+    def _finish(self, match: _Match | None, received: Received) -> Received:
+        """Keeps what was read."""
         if match is None:
-            received = self._read_whole(owner, wire_format, data)
+            # Only the last ones would stay.
+            for message in received.conversation.messages[-self._most_facts :]:
+                self._facts.put(message.key, message, _weigh([message]))
             if not received.body.envelope.is_partial:
                 self._keep(received)
             return received
         before, anchor = match.kept
-        received = _read_rest(before, match.shared, data)
-        if not _continues(received.conversation.chain, before.conversation.chain):
+        if self._bodies.peek(match.number) is not match.kept:
+            # While this one was read, another request took the place of the body before it.
+            self._keep(received)
+        elif not _continues(received.conversation.chain, before.conversation.chain):
             # This is another branch, so both are kept. Clients move cache marks, which alone makes no branch.
             self._keep(received)
         elif _find_anchor(received) == anchor:
@@ -104,14 +146,6 @@ class Recognizer:
             self._forget(match.number)
             self._keep(received)
         return received
-
-    def _read_whole(self, owner: str, wire_format: WireFormat, data: bytes) -> Received:
-        body = wire_format.parse_body(data)
-        messages = _read_messages(owner, wire_format, body, 0, self._facts.get)
-        for message in messages:
-            self._facts.put(message.key, message, ENTRY_WEIGHT_BYTES + _weigh([message]))
-        conversation = with_messages(begin_conversation(owner, wire_format.name), 0, messages)
-        return Received(owner, wire_format, body, conversation, _weigh(messages))
 
     def _find(self, owner: str, format_name: str, data: bytes) -> _Match | None:
         """The kept body that shares most messages with this one, as far as its anchors tell."""
@@ -186,7 +220,9 @@ def _count_shared(before: RequestBody, data: bytes) -> int:
     low, high = 0, max(most - 3, 0)
     while low < high:
         middle = (low + high + 1) // 2
-        if _begins_alike(before.data, data, places[middle - 1].end):
+        # What is known to be equal is not compared again: a body may have 40 MB and thousands of messages.
+        start = places[low - 1].end if low else 0
+        if data.startswith(before.data[start : places[middle - 1].end], start):
             low = middle
         else:
             high = middle - 1
@@ -200,12 +236,50 @@ def _begins_alike(before: bytes, data: bytes, size: int) -> bool:
     return data.removeprefix(memoryview(before)[:size]) is not data
 
 
-def _read_rest(before: Received, shared: int, data: bytes) -> Received:
+def _find_new(match: _Match | None, data: bytes) -> Slice:
+    """What has to be read of a body."""
+    whole = Slice(0, len(data))
+    if match is None:
+        return whole
+    return find_added(match.kept.received.body, match.shared, data) or whole
+
+
+def _detach(match: _Match) -> _Match:
+    """The same on lists of its own."""
+    received = match.kept.received
+    body, old = received.body, received.conversation
+    conversation = Conversation(
+        old.leading, old.messages.detach(), old.chain.detach(), old.opening_end, old.spans
+    )
+    apart = replace(received, body=replace(body, places=body.places.detach()), conversation=conversation)
+    return match._replace(kept=match.kept._replace(received=apart))
+
+
+def _read(
+    owner: str,
+    wire_format: WireFormat,
+    data: bytes,
+    match: _Match | None,
+    find: FindMessage,
+    bounds: BodyBounds,
+) -> Received:
+    """find: may know a message of a body that is read as a whole."""
+    if match is not None:
+        return _read_rest(match.kept.received, match.shared, data, bounds)
+    body = wire_format.parse_body(data, bounds)
+    messages = _read_messages(owner, wire_format, body, 0, find, bounds)
+    conversation = with_messages(begin_conversation(owner, wire_format.name), 0, messages)
+    return Received(owner, wire_format, body, conversation, _weigh(messages))
+
+
+def _read_rest(before: Received, shared: int, data: bytes, bounds: BodyBounds) -> Received:
     """Takes over the shared messages. Each message behind them is looked up among those before, or read."""
     try:
-        body = parse_continuation(before.body, shared, data)
+        body = parse_continuation(before.body, shared, data, bounds)
+    except BeyondBounds:
+        raise
     except Unreadable:
-        body = before.format.parse_body(data)
+        body = before.format.parse_body(data, bounds)
         # What follows may be a part of the last message that is shared.
         shared -= shared > len(body.places) or body.places[shared - 1] != before.body.places[shared - 1]
     old = before.conversation
@@ -215,14 +289,14 @@ def _read_rest(before: Received, shared: int, data: bytes) -> Received:
     if rest:
         find = {message.key: message for message in rest}.get
         weight -= _weigh(rest)
-    added = _read_messages(before.owner, before.format, body, shared, find)
+    added = _read_messages(before.owner, before.format, body, shared, find, bounds)
     return Received(
         before.owner, before.format, body, with_messages(old, kept, added), weight + _weigh(added)
     )
 
 
 def _read_messages(
-    owner: str, wire_format: WireFormat, body: RequestBody, start: int, find: FindMessage
+    owner: str, wire_format: WireFormat, body: RequestBody, start: int, find: FindMessage, bounds: BodyBounds
 ) -> list[Message]:
     """The messages from a position on. find: may know one of them by its key."""
     data, parse = body.data, wire_format.parse_message
@@ -230,7 +304,11 @@ def _read_messages(
     for place in body.places[start:]:
         raw = data[place.start : place.end]
         key = message_key(raw, salt)
-        messages.append(find(key) or parse(raw, key))
+        message = find(key)
+        if message is None:
+            check_depth(raw, bounds)
+            message = parse(raw, key)
+        messages.append(message)
     return messages
 
 

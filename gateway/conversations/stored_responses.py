@@ -10,6 +10,7 @@ from typing import Final
 
 import msgspec
 
+from gateway.bounds.lanes import Lanes
 from gateway.conversations.recognizer import Received, Recognizer
 from gateway.lru import ENTRY_WEIGHT_BYTES, Lru, weigh_texts
 from gateway.wire.sse import SseEvent
@@ -54,12 +55,13 @@ class StoredResponses:
         self._large_responses: Lru[_Name, _Link] = Lru(part)
         self._items: Lru[_Name, bytes] = Lru(part)
 
-    def write_out(
-        self, received: Received, history: StoredHistory, upstream: str
+    async def write_out(
+        self, received: Received, history: StoredHistory, upstream: str, lanes: Lanes
     ) -> tuple[Received, Callable[[SseEvent], None] | None]:
         """The request with its names replaced by what they name, or as it came if one is unknown.
 
-        Also returns the function to call with each event of the response, if a later request may name it.
+        Raises BeyondBounds if that is more than the gateway reads. Also returns the function to call with
+        each event of the response, if a later request may name it.
         """
         named = _Named(self, received.owner, upstream, history)
         link = _Link(None, received.body.data)
@@ -67,7 +69,9 @@ class StoredResponses:
             expanded = history.expand(received.body.data, named)
             if expanded is None:
                 return received, None
-            received = self._recognizer.recognize(received.owner, received.format, expanded.data)
+            received = await self._recognizer.recognize_in(
+                lanes, received.owner, received.format, expanded.data
+            )
             link = _Link(expanded.previous, expanded.own)
         if not received.body.envelope.is_kept:
             return received, None

@@ -4,6 +4,7 @@ GatewayError
 ├── HookFailed          a hook failed; it is ignored
 ├── RequestRefused      the client sent a request that must not be forwarded (refused in its own wire format)
 ├── Unreadable          the bytes are not understood, so they pass through unchanged
+│   └── BeyondBounds        to understand them would cost too much
 └── UpstreamFailed      the upstream did not respond (a response, whatever its status, is never an error)
     ├── UpstreamStalled     it was silent for too long
     └── ModelUnknown        it does not have the model that a request of our own named
@@ -41,6 +42,10 @@ class RequestRefused(GatewayError):
 
 class Unreadable(GatewayError):
     """The body does not have the wire format of its path."""
+
+
+class BeyondBounds(Unreadable):
+    """The body holds more than the gateway reads. The message says what, and can be shown."""
 
 
 class UpstreamFailed(GatewayError):

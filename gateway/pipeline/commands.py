@@ -20,6 +20,8 @@ from gateway.wire.wire_format import LocalResponse
 _ID_DIGITS: Final = 24
 # Every message with a "/compact" contains these bytes, however a client writes it as JSON.
 _TRACE: Final = b"compact"
+# A command with its longest instructions and all reminders that a client may add is far shorter.
+_LONGEST_BYTES: Final = 1 << 20
 
 
 class Commands:
@@ -54,6 +56,6 @@ def find_command(received: Received) -> str | None:
     if envelope.is_partial or envelope.is_kept or not (messages and may_be_command(messages[-1])):
         return None
     raw = received.raw(len(messages) - 1)
-    if _TRACE not in raw:
+    if len(raw) > _LONGEST_BYTES or _TRACE not in raw:
         return None
     return parse_compact(without_ephemeral_blocks(received.format.parse_entry(raw).text))

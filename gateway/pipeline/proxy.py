@@ -4,14 +4,19 @@ Awaits only what the client is waiting for. Decides nothing.
 """
 
 import logging
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final
 
 from aiohttp import hdrs
+from msgspec.structs import replace
 
-from gateway.core.errors import RequestRefused, UpstreamFailed, UpstreamStalled
-from gateway.downstream.request import Request, read_body, stream_body
+from gateway.core.errors import BeyondBounds, RequestRefused, UpstreamFailed, UpstreamStalled
+from gateway.downstream.request import ReceivedBody, Request, read_body, stream_body
 from gateway.downstream.responder import Responder
 from gateway.downstream.response import Response, send_local_response
+from gateway.headers import X_GATEWAY_WARNING
 from gateway.pipeline.admission import Admission, Route
 from gateway.pipeline.commands import Commands
 from gateway.pipeline.count_tokens import CountTokens
@@ -27,6 +32,8 @@ from gateway.upstream.client import UpstreamCall
 from gateway.wire.formats.registry import render_error
 
 log = logging.getLogger("gateway.proxy")
+
+_NO_HEADERS: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -78,6 +85,15 @@ class Proxy:
             return
         body = await read_body(request, self.settings.listen.max_body_bytes)
         await self.names.check_body(route, body)
+        try:
+            await self._serve_body(route, body, client)
+        except BeyondBounds as error:
+            log.warning("a request passes unread: %s", error)
+            headers = {X_GATEWAY_WARNING: f"not read: {error}"} if self.settings.response_headers else {}
+            await self._forward(route, route.with_body(body.raw), client, headers)
+
+    async def _serve_body(self, route: Route, body: ReceivedBody, client: Responder) -> None:
+        """Raises BeyondBounds, before anything was sent, for a body that holds more than is read."""
         if route.is_count:
             await self.count_tokens.run(route, body, client)
             return
@@ -97,9 +113,15 @@ class Proxy:
         if refusal is not None:
             await self.overflow_retry.run(turn, plan, refusal, budget, client)
 
-    async def _forward(self, route: Route, call: UpstreamCall, client: Responder) -> None:
-        """Relays a request as it came: one that the gateway does not understand, or is told to bypass."""
-        await self.relay.forward(self.names.make_exchange(route, call), client)
+    async def _forward(
+        self, route: Route, call: UpstreamCall, client: Responder, headers: Mapping[str, str] = _NO_HEADERS
+    ) -> None:
+        """Relays a request as it came: one that the gateway does not understand, or is told to bypass.
+
+        headers: added to the response.
+        """
+        exchange = replace(self.names.make_exchange(route, call), headers=dict(headers))
+        await self.relay.forward(exchange, client)
 
 
 async def _refuse(request: Request, client: Responder, error: RequestRefused) -> Response | None:

@@ -7,10 +7,10 @@ from typing import Final
 import msgspec
 
 from gateway.conversations import cleared_results
-from gateway.conversations.recognizer import Received, Recognizer
-from gateway.conversations.stored_responses import StoredResponses
+from gateway.conversations.body_reader import BodyReader
+from gateway.conversations.recognizer import Received
 from gateway.conversations.turn import OnEvent, Turn
-from gateway.core.errors import Unreadable
+from gateway.core.errors import BeyondBounds, Unreadable
 from gateway.core.history.conversation import Conversation, count_replies
 from gateway.core.history.head import Head, fingerprint_scope
 from gateway.core.history.purpose import LEADING_BYTES, NEWEST_BYTES, Purpose, find_purpose
@@ -70,15 +70,13 @@ class TurnBuilder:
     def __init__(
         self,
         policies: Policies,
-        recognizer: Recognizer,
-        stored: StoredResponses,
+        reader: BodyReader,
         limits: LimitsBook,
         discovery: Discovery,
         state: State,
     ) -> None:
         self._policies = policies
-        self._recognizer = recognizer
-        self._stored = stored
+        self._reader = reader
         self._limits = limits
         self._discovery = discovery
         self._state = state
@@ -86,7 +84,10 @@ class TurnBuilder:
         self._settings: Lru[tuple[str | bytes | bool, ...], _Setting] = Lru(_SETTINGS_BYTES)
 
     async def build(self, route: Route, body: ReceivedBody) -> Turn | None:
-        """None if the body is not of the format, or if a part of its history is stored upstream."""
+        """None if the body is not of the format, or if a part of its history is stored upstream.
+
+        Raises BeyondBounds for a body that holds more than is read.
+        """
         recognized = await self._recognize(route, body.plain)
         if recognized is None:
             return None
@@ -106,8 +107,14 @@ class TurnBuilder:
         return await self._make_turn(route, body.raw, recognized, branch)
 
     async def _recognize(self, route: Route, data: bytes) -> _Recognized | None:
+        if route.format is None:
+            return None
         try:
-            received, on_event = self._read(route, data)
+            received, on_event = await self._reader.read(
+                route.tenant.id, route.format, data, route.upstream.name
+            )
+        except BeyondBounds:
+            raise
         except Unreadable:
             return None
         if received.body.envelope.is_partial:
@@ -120,19 +127,6 @@ class TurnBuilder:
             head = await self._search_head(received, setting.scope, head, placeholder)
         return _Recognized(received, on_event, setting, head)
 
-    def _read(self, route: Route, data: bytes) -> tuple[Received, OnEvent | None]:
-        """Recognizes a body, with the responses that it names written out. Raises Unreadable.
-
-        Only some formats let a request name earlier responses instead of repeating them.
-        """
-        wire_format = route.format
-        if wire_format is None:
-            raise Unreadable("the path has no wire format")
-        received = self._recognizer.recognize(route.tenant.id, wire_format, data)
-        if wire_format.stored_history is None:
-            return received, None
-        return self._stored.write_out(received, wire_format.stored_history, route.upstream.name)
-
     async def _search_head(
         self, received: Received, scope: str, head: Head | None, placeholder: str
     ) -> Head | None:
@@ -142,7 +136,9 @@ class TurnBuilder:
         if head is not None:
             await self._state.tasks.load_marker(received.owner, head.key)
         if _lacks_replies(conversation, head):
-            head = await cleared_results.find(self._state, received, scope, head, placeholder) or head
+            lanes = self._reader.lanes
+            found = await cleared_results.find(self._state, lanes, received, scope, head, placeholder)
+            head = found or head
         return head
 
     async def _make_turn(

@@ -232,6 +232,17 @@ class Bounds(Section):
     stall_seconds: PositiveFloat = Field(
         default=60,
         description="Longest pause of a client that sends a body or reads a response; then it is cut off.",
+    messages: PositiveInt = Field(
+        default=20_000, description="Messages or input items; a request with more passes unread."
+    )
+    fields: PositiveInt = Field(
+        default=1_000, description="Fields beside the messages; a request with more passes unread."
+    )
+    values: PositiveInt = Field(
+        default=250_000, description="JSON values new in a request; one with more passes unread."
+    )
+    depth: Annotated[int, Field(gt=0, le=500)] = Field(
+        default=200, description="Nesting inside a message; a request with more passes unread."
     )
 
 

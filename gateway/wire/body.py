@@ -11,21 +11,23 @@ from typing import Any, Final
 
 import msgspec
 
-from gateway.core.errors import Unreadable
+from gateway.core.errors import BeyondBounds, Unreadable
+from gateway.wire.structure import UNBOUNDED, BodyBounds, check_values
 
 # A JSON object as Python values.
 JsonFields = dict[str, Any]
 # What msgspec raises for bytes that it cannot decode.
 JSON_ERRORS: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
-_SEPARATORS: Final = b" \t\r\n,"
 _SPACES: Final = b" \t\r\n"
-_KEY: Final = re.compile(rb'\s*"((?:[^"\\]|\\.)*)"\s*:\s*')
-# After an even number of backslashes: a whole pair, which stays, or one half.
-_SURROGATES: Final = re.compile(
-    rb"(?<!\\)((?:\\\\)*)"
-    rb"(\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|\\u[dD]([89a-fA-F])[0-9a-fA-F]{2})"
-)
+# The quantifiers are possessive: going back never helps, and would remember each character.
+_SEPARATORS: Final = re.compile(rb"[ \t\r\n,]*+")
+_KEY: Final = re.compile(rb'\s*+"((?:[^"\\]++|\\.)*+)"\s*+:\s*+', re.DOTALL)
+# Escapes of surrogates, as many as follow each other.
+_SURROGATES: Final = re.compile(rb"\\u[dD][89a-fA-F][0-9a-fA-F]{2}(?:\\u[dD][89a-fA-F][0-9a-fA-F]{2})*+")
+_PAIRS: Final = re.compile(rb"(?:\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})++")
+_ESCAPE_BYTES: Final = 6
+_BACKSLASH: Final = b"\\"[0]
 _HALVES: Final = b"89abcdef"
 _fields_decoder: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _items_decoder: Final = msgspec.json.Decoder(list[msgspec.Raw])
@@ -50,29 +52,33 @@ class Fields:
     items: list[Slice]
 
 
-def split_fields(data: bytes, array_key: str) -> Fields:
+def split_fields(data: bytes, array_key: str, bounds: BodyBounds = UNBOUNDED) -> Fields:
     """Raises Unreadable for anything but one object without repeated keys whose `array_key` is an array."""
-    data, decoded = _decode_fields(data, array_key)
+    data, decoded = _decode_fields(data, array_key, bounds)
     try:
         raws = _items_decoder.decode(decoded[array_key])
     except JSON_ERRORS as error:
         raise Unreadable("no array of messages") from error
+    _check_messages(len(raws), bounds)
     places = _find_places(data, decoded)
     items = _place_items(data, places[array_key].start + 1, raws)
     return _make_fields(decoded, places, items, array_key)
 
 
-def split_fields_or_text(data: bytes, key: str) -> Fields:
+def split_fields_or_text(data: bytes, key: str, bounds: BodyBounds = UNBOUNDED) -> Fields:
     """As `split_fields`, but the value may also be a string, which is then the only item."""
-    data, decoded = _decode_fields(data, key)
+    data, decoded = _decode_fields(data, key, bounds)
     if bytes(memoryview(decoded[key])[:1]) != b'"':
-        return split_fields(data, key)
+        return split_fields(data, key, bounds)
     places = _find_places(data, decoded)
     return _make_fields(decoded, places, [places[key]], key)
 
 
-def split_items(data: bytes, start: int, end: int) -> list[Slice]:
-    """The items in `data[start:end]`, the rest of an array after one of its items. Raises Unreadable."""
+def split_items(
+    data: bytes, start: int, end: int, before: int = 0, bounds: BodyBounds = UNBOUNDED
+) -> list[Slice]:
+    """The items in `data[start:end]`, the rest of an array after `before` items. Raises Unreadable."""
+    check_values(data, bounds, start, end)
     inside = data[start:end].lstrip(_SPACES)
     if not inside:
         return []
@@ -88,6 +94,7 @@ def split_items(data: bytes, start: int, end: int) -> list[Slice]:
         raise Unreadable("not a continuation of an array") from error
     if not raws:
         raise Unreadable("no item after a comma")
+    _check_messages(before + len(raws), bounds)
     return _place_items(data, start, raws)
 
 
@@ -122,19 +129,42 @@ def mend_surrogates(data: bytes) -> bytes:
     """
     if b"\\ud" not in data and b"\\uD" not in data:
         return data
-    mended = _SURROGATES.sub(_mend, data)
-    return data if mended == data else mended
+    pieces: list[bytes] = []
+    at = 0
+    for run in _SURROGATES.finditer(data):
+        start = run.start()
+        if _count_backslashes(data, start) % 2:
+            # The first backslash is text, escaped by the one before it.
+            start += _ESCAPE_BYTES
+        while start < run.end():
+            pairs = _PAIRS.match(data, start, run.end())
+            if pairs is not None:
+                start = pairs.end()
+                continue
+            half = _HALVES.index(data[start + 3 : start + 4].lower())
+            pieces += [data[at:start], b"\\ue%d" % half]
+            # Its last two digits stay.
+            at = start + 4
+            start += _ESCAPE_BYTES
+    return b"".join([*pieces, data[at:]]) if pieces else data
 
 
-def _mend(found: re.Match[bytes]) -> bytes:
-    before, escape, half = found.groups()
-    if half is None:
-        return found[0]
-    return b"%s\\ue%d%s" % (before, _HALVES.index(half.lower()), escape[4:])
+def _count_backslashes(data: bytes, end: int) -> int:
+    """The number of backslashes in front of a position."""
+    start = end
+    while start > 0 and data[start - 1] == _BACKSLASH:
+        start -= 1
+    return end - start
 
 
-def _decode_fields(data: bytes, key: str) -> tuple[bytes, dict[str, msgspec.Raw]]:
+def _check_messages(count: int, bounds: BodyBounds) -> None:
+    if count > bounds.messages:
+        raise BeyondBounds(f"more than {bounds.messages} messages")
+
+
+def _decode_fields(data: bytes, key: str, bounds: BodyBounds) -> tuple[bytes, dict[str, msgspec.Raw]]:
     """The data in a form that can be decoded, and its raw values."""
+    check_values(data, bounds)
     try:
         try:
             decoded = _fields_decoder.decode(data)
@@ -145,6 +175,8 @@ def _decode_fields(data: bytes, key: str) -> tuple[bytes, dict[str, msgspec.Raw]
         raise Unreadable("not a JSON object") from error
     if key not in decoded:
         raise Unreadable(f"no {key}")
+    if len(decoded) > bounds.fields:
+        raise BeyondBounds(f"more than {bounds.fields} fields")
     return data, decoded
 
 
@@ -158,12 +190,16 @@ def _place_items(data: bytes, at: int, raws: list[msgspec.Raw]) -> list[Slice]:
     """msgspec gives raw values without offsets. Between two of them there are only separators."""
     places = []
     for raw in raws:
-        while data[at] in _SEPARATORS:
-            at += 1
+        at = _skip_separators(data, at)
         end = at + len(raw)
         places.append(Slice(at, end))
         at = end
     return places
+
+
+def _skip_separators(data: bytes, at: int) -> int:
+    match = _SEPARATORS.match(data, at)
+    return match.end() if match is not None else at
 
 
 def _find_places(data: bytes, decoded: dict[str, msgspec.Raw]) -> dict[str, Slice]:
@@ -181,9 +217,7 @@ def _find_places(data: bytes, decoded: dict[str, msgspec.Raw]) -> dict[str, Slic
         if not data.startswith(raw, match.end()):
             raise Unreadable("repeated keys")
         places[key] = Slice(match.end(), match.end() + len(raw))
-        at = places[key].end
-        while data[at] in _SEPARATORS:
-            at += 1
+        at = _skip_separators(data, places[key].end)
     if data[at : at + 1] != b"}":
         raise Unreadable("repeated keys")
     return places

@@ -7,16 +7,20 @@ Real clients add, move or drop some fields between two requests of one conversat
 import hashlib
 import re
 from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
 from typing import Final, NamedTuple, cast
 
 import msgspec
 
 from gateway.core.errors import Unreadable
+from gateway.wire.structure import UNBOUNDED, check_values
 
 # Clients insert, move and strip blocks with exactly these tags.
 _EPHEMERAL = re.compile(
     r"<(system-reminder|system_reminder|environment_details|environment_context|info-msg)>"
 )
+# The values of such a text are not counted with those of the body. A call with a million of them is no call.
+_ARGUMENTS: Final = replace(UNBOUNDED, values=1_000_000)
 # A field with one of these values is the same as no field.
 EMPTY: Final[tuple[object, ...]] = (None, "", [], {})
 _IGNORED_PART_KEYS = frozenset({"cache_control", "annotations", "id", "status", "logprobs"})
@@ -54,10 +58,12 @@ def list_extra_fields(message: Mapping[str, object], ignored: Collection[str]) -
 def canonical_arguments(arguments: object) -> bytes:
     """Arguments of a tool call: a JSON text, in which clients may change spaces, or a value.
 
-    A text that is not JSON is used as it is.
+    A text that is not JSON is used as it is. Raises BeyondBounds for a text with very many values.
     """
     if not isinstance(arguments, str):
         return canonical_json(arguments)
+    if arguments.count(",") > _ARGUMENTS.values:
+        check_values(arguments.encode("utf-8", "surrogatepass"), _ARGUMENTS)
     try:
         return canonical_json(msgspec.json.decode(arguments))
     except (msgspec.MsgspecError, UnicodeEncodeError, RecursionError):

@@ -6,13 +6,14 @@ Knows JSON and byte offsets. The wire formats know what the fields mean.
 import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Protocol
 
 import msgspec
 
 from gateway.core.errors import Unreadable
 from gateway.core.history.shared_list import SharedList
 from gateway.wire.body import JSON_ERRORS, Fields, Slice, split_fields, split_items
+from gateway.wire.structure import UNBOUNDED, BodyBounds
 
 # Clients choose the name of a model, and much is kept under it. The longest ones in use, paths of files and
 # resource names of clouds, have some 200 characters.
@@ -87,6 +88,12 @@ class RequestBody(msgspec.Struct, frozen=True):
         return self.data[place.start : place.end]
 
 
+class SplitBody(Protocol):
+    """`split_fields`, or what a format has in its place."""
+
+    def __call__(self, data: bytes, array_key: str, /, bounds: BodyBounds) -> Fields: ...
+
+
 class EnvelopeFields:
     """The fields of one body, for a wire format to make the envelope. Raises Unreadable for invalid JSON."""
 
@@ -149,33 +156,45 @@ def split_request(
     array_key: str,
     make_envelope: Callable[[EnvelopeFields], Envelope],
     joins: Joins = never_joins,
-    split_body: Callable[[bytes, str], Fields] = split_fields,
+    split_body: SplitBody = split_fields,
+    bounds: BodyBounds = UNBOUNDED,
 ) -> RequestBody:
     """Splits a whole body. Raises Unreadable."""
-    split = split_body(data, array_key)
+    split = split_body(data, array_key, bounds=bounds)
     array = split.places[array_key]
     fields = EnvelopeFields(split.values, split.places, array, len(data))
     places = SharedList(_join(data, split.items, joins))
     return RequestBody(data, make_envelope(fields), places, array.end - 1, joins)
 
 
-def parse_continuation(before: RequestBody, keep: int, data: bytes) -> RequestBody:
+def find_added(before: RequestBody, keep: int, data: bytes) -> Slice | None:
+    """Where a body holds more than the first `keep` messages of `before`, which it begins with byte for byte.
+
+    None if the rest of its envelope is different.
+    """
+    shared_end = before.places[keep - 1].end
+    tail = before.data[before.inside_end :]
+    inside_end = len(data) - len(tail)
+    return Slice(shared_end, inside_end) if data.endswith(tail) and inside_end >= shared_end else None
+
+
+def parse_continuation(
+    before: RequestBody, keep: int, data: bytes, bounds: BodyBounds = UNBOUNDED
+) -> RequestBody:
     """Splits a body that begins with the same bytes as `before`, up to the end of its message `keep - 1`.
 
     Parses only the new messages. Raises Unreadable if the rest of the envelope is different, or if the new
     bytes do not continue the array: then the whole body has to be split.
     """
-    shared_end = before.places[keep - 1].end
-    tail = before.data[before.inside_end :]
-    if not data.endswith(tail) or len(data) - len(tail) < shared_end:
+    place = find_added(before, keep, data)
+    if place is None:
         raise Unreadable("another envelope")
-    inside_end = len(data) - len(tail)
-    added, joins = split_items(data, shared_end, inside_end), before.joins
+    added, joins = split_items(data, place.start, place.end, keep, bounds), before.joins
     if joins is not never_joins:
         added = _join(data, added, joins)
         if added and joins(before.raw(keep - 1), data[added[0].start : added[0].end]):
             raise Unreadable("the last message has more parts now")
-    return RequestBody(data, before.envelope, before.places.grow(keep, added), inside_end, joins)
+    return RequestBody(data, before.envelope, before.places.grow(keep, added), place.end, joins)
 
 
 def _join(data: bytes, items: list[Slice], joins: Joins) -> list[Slice]:

@@ -16,6 +16,7 @@ from gateway.wire.body import JSON_ERRORS
 from gateway.wire.canonical import canonical_part, flatten_content
 from gateway.wire.request import RequestBody
 from gateway.wire.sse import SseEvent
+from gateway.wire.structure import BodyBounds
 
 # Models that reason count their thinking against the limit: room beyond the summary itself.
 THINKING_ALLOWANCE_TOKENS: Final = 8_192
@@ -135,8 +136,8 @@ class WireFormat:
     name: str
     # Where its requests are posted.
     path: str
-    # Splits a body. Raises Unreadable.
-    parse_body: Callable[[bytes], RequestBody]
+    # Splits a body. Raises Unreadable, and BeyondBounds for one that holds too much.
+    parse_body: Callable[[bytes, BodyBounds], RequestBody]
     # The facts of one slice; the second argument is the slice's `message_key`. Raises Unreadable.
     parse_message: Callable[[bytes, bytes], Message]
     # The texts of a slice that `parse_message` has accepted.

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gateway.bounds.lanes import Lanes
 from gateway.conversations import cleared_results
 from gateway.conversations.recognizer import Received
 from gateway.core.history.cleared_results import PLACEHOLDERS
@@ -86,7 +87,7 @@ def make_head(received: Received, pivot: Pivot, conversation: str) -> Head:
 async def ask(state: State, messages: list[JSON], tenant: str = "t") -> Head | None:
     received = receive(messages, tenant)
     nearest = state.heads.find(received.conversation, "s")
-    return await cleared_results.find(state, received, "s", nearest, _OWN)
+    return await cleared_results.find(state, Lanes(), received, "s", nearest, _OWN)
 
 
 def is_active(state: State, messages: list[JSON], head: Head | None, pivot: Pivot) -> bool:
@@ -196,7 +197,7 @@ async def test_a_head_that_is_nearer_is_left_alone() -> None:
     received = receive(cleared)
     nearer = make_head(received, make_pivot(received.conversation, 3), "c")
     longer = receive([*cleared, *step(5, "six"), *step(6, "seven")])
-    assert await cleared_results.find(state, longer, "s", nearer, _OWN) is None
+    assert await cleared_results.find(state, Lanes(), longer, "s", nearer, _OWN) is None
 
 
 async def test_nothing_is_found_without_the_record_or_the_pivot() -> None:

@@ -1,18 +1,24 @@
 """Whatever was read before, a body gives the conversation that it gives when it is read alone."""
 
+import asyncio
 import json
+import threading
 import tracemalloc
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gateway.bounds.lanes import Lanes
 from gateway.conversations.recognizer import Received, Recognizer
-from gateway.core.errors import Unreadable
+from gateway.core.errors import BeyondBounds, Unreadable
+from gateway.core.history.message import Message
 from gateway.wire.formats.chat import CHAT
 from gateway.wire.formats.messages import MESSAGES
 from gateway.wire.formats.responses import RESPONSES
+from gateway.wire.structure import UNBOUNDED
 from tests.builders import messages as messages_conversations
 from tests.builders import responses
 from tests.builders.chat import JSON, bodies, conversations, frames, read, render, render_message, texts
@@ -319,3 +325,77 @@ def test_a_client_that_drops_reasoning_stays_in_its_conversation(items: list[dic
     bare = [render_message(item) for item in plain]
     whole = responses.read(responses.render_body(sent)).conversation
     assert responses.read(responses.render_body(bare)).conversation.chain == whole.chain
+
+
+# So much is read in a thread.
+_MUCH: JSON = {"role": "user", "content": "long " * 15_000}
+
+
+@examples(20, exhaustive=200)
+@given(conversations(max_turns=3), st.data())
+def test_what_is_read_in_a_thread_is_what_is_read_at_once(messages: list[JSON], data: st.DataObject) -> None:
+    async def read_all() -> None:
+        recognizer, lanes = make_recognizer(), Lanes()
+        talk = [_MUCH, *messages]
+        for number in range(4):
+            body = render(talk)
+            assert_same(await recognizer.recognize_in(lanes, "t", CHAT, body), body)
+            more = {**_MUCH, "content": f"{number} {_MUCH['content']}"} if number % 2 else _REPLY
+            talk = [*changed(data, talk), more]
+        lanes.close()
+
+    asyncio.run(read_all())
+
+
+async def test_requests_that_are_read_at_the_same_time_do_not_mix() -> None:
+    recognizer, lanes = make_recognizer(), Lanes()
+    start = [_LONG, _REPLY]
+    first = recognizer.recognize("t", CHAT, render(start))
+    bodies = [render([*start, {**_MUCH, "content": f"{number} {_MUCH['content']}"}]) for number in range(6)]
+    read_at_once = [recognizer.recognize_in(lanes, "t", CHAT, body) for body in (*bodies, bodies[0])]
+    for found, body in zip(await asyncio.gather(*read_at_once), (*bodies, bodies[0]), strict=True):
+        assert_same(found, body)
+    assert_same(first, render(start))
+    for body in bodies:
+        assert_same(await recognizer.recognize_in(lanes, "t", CHAT, body), body)
+    lanes.close()
+
+
+async def test_only_much_new_material_is_read_in_a_thread() -> None:
+    names: list[str] = []
+
+    def parse(raw: bytes, key: bytes) -> Message:
+        names.append(threading.current_thread().name)
+        return CHAT.parse_message(raw, key)
+
+    wire_format = replace(CHAT, parse_message=parse)
+    recognizer, lanes = make_recognizer(), Lanes()
+    main = threading.current_thread().name
+    for talk, is_apart in (
+        ([_LONG], False),
+        ([_LONG, _MUCH], True),
+        ([_LONG, _MUCH, _REPLY], False),
+        # Little, but of many values.
+        ([_LONG, _MUCH, _REPLY, *[{"role": "user"}] * 4_001], True),
+    ):
+        names.clear()
+        await recognizer.recognize_in(lanes, "t", wire_format, render(talk))
+        assert {name != main for name in names} == {is_apart}
+    lanes.close()
+
+
+async def test_a_body_beyond_its_bounds_is_not_read_and_not_kept() -> None:
+    bounds = replace(UNBOUNDED, messages=3)
+    recognizer, lanes = Recognizer(1 << 20, 1 << 20, 8, bounds), Lanes()
+    recognizer.recognize("t", CHAT, render([_LONG, _REPLY, _LONG]))
+    for body in (render([_LONG, _REPLY, _LONG, _REPLY]), render([_REPLY, _LONG] * 2)):
+        with pytest.raises(BeyondBounds, match="more than 3 messages"):
+            recognizer.recognize("t", CHAT, body)
+        with pytest.raises(BeyondBounds):
+            await recognizer.recognize_in(lanes, "t", CHAT, body)
+    assert recognizer.kept_bodies == 1
+    deep = Recognizer(1 << 20, 1 << 20, 8, replace(UNBOUNDED, depth=9))
+    nested = b'{"messages":[{"role":"user","content":' + b"[" * 10 + b"]" * 10 + b"}]}"
+    with pytest.raises(BeyondBounds, match="nested"):
+        deep.recognize("t", CHAT, nested)
+    lanes.close()

@@ -1,6 +1,8 @@
+import asyncio
 import json
 from dataclasses import replace
 
+from gateway.bounds.lanes import Lanes
 from gateway.conversations.recognizer import Received, Recognizer
 from gateway.conversations.stored_responses import StoredResponses
 from gateway.conversations.turn import OnEvent
@@ -24,7 +26,7 @@ def understand(
     memory: StoredResponses, body: bytes, tenant: str = "t", upstream: str = "u"
 ) -> tuple[Received, OnEvent | None]:
     received = make_recognizer().recognize(tenant, RESPONSES, body)
-    return memory.write_out(received, STORED_HISTORY, upstream)
+    return asyncio.run(memory.write_out(received, STORED_HISTORY, upstream, Lanes()))
 
 
 def write_out(memory: StoredResponses, body: bytes, tenant: str = "t", upstream: str = "u") -> bytes:
@@ -137,5 +139,6 @@ def test_an_opaque_item_is_not_a_name_and_is_not_written_out() -> None:
     opaque = b'{"input":[{"type":"compaction","encrypted_content":"x"}]}'
     named = b'{"input":[{"type":"item_reference","id":"rs_1"}]}'
     for body in (opaque, named):
-        make_memory(1 << 20).write_out(make_recognizer().recognize("t", RESPONSES, body), history, "u")
+        received = make_recognizer().recognize("t", RESPONSES, body)
+        asyncio.run(make_memory(1 << 20).write_out(received, history, "u", Lanes()))
     assert expanded == [named]

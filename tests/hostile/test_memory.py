@@ -3,12 +3,14 @@
 Each cache is filled several times over with what a client may choose: ids, names, models, tenants, labels.
 """
 
+import asyncio
 import json
 from collections.abc import Callable, Mapping
 from itertools import count
 
 import pytest
 
+from gateway.bounds.lanes import Lanes
 from gateway.conversations.recognizer import Recognizer
 from gateway.conversations.registry import Registry
 from gateway.conversations.stored_responses import StoredResponses
@@ -25,6 +27,7 @@ from gateway.wire.formats.messages import MESSAGES
 from gateway.wire.formats.responses import RESPONSES
 from gateway.wire.formats.responses.history import STORED_HISTORY
 from gateway.wire.sse import SseEvent
+from gateway.wire.structure import UNBOUNDED
 from gateway.wire.wire_format import WireFormat
 from tests.builders.chat import make_turn, read, render
 from tests.builders.pipeline import SETTINGS, load_text, make_request_head
@@ -72,17 +75,17 @@ def test_a_model_name_longer_than_any_model_has_makes_a_body_unreadable(wire_for
     for size in (1_024, 1_025):
         body = json.dumps({"model": "m" * size, "messages": [], "input": []}).encode()
         if size == 1_024:
-            wire_format.parse_body(body)
+            wire_format.parse_body(body, UNBOUNDED)
             continue
         with pytest.raises(Unreadable):
-            wire_format.parse_body(body)
+            wire_format.parse_body(body, UNBOUNDED)
 
 
 def test_a_system_prompt_of_many_short_blocks_is_not_kept_as_texts() -> None:
     system = [{"type": "text", "text": f"{number}" * 30} for number in range(5_000)]
     system.append({"type": "text", "text": "long " * 100})
     body = json.dumps({"model": "m", "max_tokens": 1, "system": system, "messages": []}).encode()
-    assert MESSAGES.parse_body(body).envelope.identity_blocks == ()
+    assert MESSAGES.parse_body(body, UNBOUNDED).envelope.identity_blocks == ()
 
 
 def test_the_list_of_conversations_weighs_names_that_clients_choose() -> None:
@@ -151,7 +154,7 @@ def _answer(
     stored: StoredResponses, recognizer: Recognizer, body: bytes, response: Mapping[str, object]
 ) -> None:
     received = recognizer.recognize("t", RESPONSES, body)
-    _, on_event = stored.write_out(received, STORED_HISTORY, "u")
+    _, on_event = asyncio.run(stored.write_out(received, STORED_HISTORY, "u", Lanes()))
     if on_event is not None:
         on_event(SseEvent("", json.dumps(response).encode()))
 

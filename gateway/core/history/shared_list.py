@@ -29,6 +29,10 @@ class SharedList(Sequence[T], Generic[T]):
         items.extend(added)
         return SharedList(items)
 
+    def detach(self) -> "SharedList[T]":
+        """The same items on a list of its own, which a thread may grow while others grow this one."""
+        return SharedList(self._items[: self._length])
+
     def continues(self, other: "SharedList[T]") -> bool:
         """Whether it is the same list and at least as long, which needs no comparison of items."""
         return self._items is other._items and self._length >= other._length

@@ -20,6 +20,7 @@ from gateway.wire.canonical import (
     without_ephemeral_blocks,
 )
 from gateway.wire.request import Envelope, EnvelopeFields, RequestBody, split_request
+from gateway.wire.structure import UNBOUNDED, BodyBounds
 
 _ROLES: Final[dict[str, Role]] = {
     "system": "system",
@@ -40,9 +41,9 @@ _IGNORED_KEYS: Final = frozenset(
 )
 
 
-def parse_body(data: bytes) -> RequestBody:
+def parse_body(data: bytes, bounds: BodyBounds = UNBOUNDED) -> RequestBody:
     """Splits a whole body. Raises Unreadable."""
-    return split_request(data, "messages", _make_envelope)
+    return split_request(data, "messages", _make_envelope, bounds=bounds)
 
 
 class _FoundCall(NamedTuple):

@@ -17,6 +17,7 @@ from gateway.wire.canonical import (
     without_ephemeral_blocks,
 )
 from gateway.wire.request import Envelope, EnvelopeFields, RequestBody, split_request
+from gateway.wire.structure import UNBOUNDED, BodyBounds
 
 # Claude Code puts a block of this kind into its system prompt. It holds a hash of the body itself.
 _BILLING: Final = "x-anthropic-billing-header:"
@@ -38,9 +39,9 @@ _IGNORED_KEYS: Final = frozenset(
 _TEXT_LIKE: Final = frozenset({"server_tool_use", "mcp_tool_use", "search_result", "compaction"})
 
 
-def parse_body(data: bytes) -> RequestBody:
+def parse_body(data: bytes, bounds: BodyBounds = UNBOUNDED) -> RequestBody:
     """Splits a whole body. Raises Unreadable."""
-    return split_request(data, "messages", _make_envelope)
+    return split_request(data, "messages", _make_envelope, bounds=bounds)
 
 
 def parse_message(raw: bytes, key: bytes) -> Message:

@@ -29,6 +29,7 @@ from gateway.wire.formats.responses.items import (
     role_of,
 )
 from gateway.wire.request import Envelope, EnvelopeFields, RequestBody, split_request
+from gateway.wire.structure import UNBOUNDED, BodyBounds
 
 # Not part of the canonical form as fields: clients add and drop them, or they are read by name.
 _IGNORED_KEYS: Final = frozenset(
@@ -39,9 +40,9 @@ _IDENTIFIED: Final = ("item_reference", "mcp_approval_request")
 _IMAGES: Final = ("image_generation_call",)
 
 
-def parse_body(data: bytes) -> RequestBody:
+def parse_body(data: bytes, bounds: BodyBounds = UNBOUNDED) -> RequestBody:
     """Splits a whole body. Raises Unreadable."""
-    return split_request(data, "input", _make_envelope, joins, split_fields_or_text)
+    return split_request(data, "input", _make_envelope, joins, split_fields_or_text, bounds)
 
 
 def parse_message(raw: bytes, key: bytes) -> Message:

@@ -1,0 +1,30 @@
+"""Reads a body as a request: recognizes its conversation, and writes out the responses that it names.
+
+Much new material is read in a thread.
+"""
+
+from gateway.bounds.lanes import Lanes
+from gateway.conversations.recognizer import Received, Recognizer
+from gateway.conversations.stored_responses import StoredResponses
+from gateway.conversations.turn import OnEvent
+from gateway.wire.wire_format import WireFormat
+
+
+class BodyReader:
+    def __init__(self, recognizer: Recognizer, stored: StoredResponses, lanes: Lanes) -> None:
+        self._recognizer = recognizer
+        self._stored = stored
+        self.lanes = lanes
+
+    async def read(
+        self, owner: str, wire_format: WireFormat, data: bytes, upstream: str
+    ) -> tuple[Received, OnEvent | None]:
+        """Raises Unreadable, and BeyondBounds for a body that holds more than is read.
+
+        Also returns the function to call with each event of the response; None if nothing may name it later.
+        Only some formats let a request name earlier responses instead of repeating them.
+        """
+        received = await self._recognizer.recognize_in(self.lanes, owner, wire_format, data)
+        if wire_format.stored_history is None:
+            return received, None
+        return await self._stored.write_out(received, wire_format.stored_history, upstream, self.lanes)
