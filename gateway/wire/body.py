@@ -27,7 +27,8 @@ _KEY: Final = re.compile(rb'\s*+"((?:[^"\\]++|\\.)*+)"\s*+:\s*+', re.DOTALL)
 _SURROGATES: Final = re.compile(rb"\\u[dD][89a-fA-F][0-9a-fA-F]{2}(?:\\u[dD][89a-fA-F][0-9a-fA-F]{2})*+")
 _PAIRS: Final = re.compile(rb"(?:\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})++")
 _ESCAPE_BYTES: Final = 6
-_BACKSLASH: Final = b"\\"[0]
+# A client that cuts a text inside an emoji does so once or twice in a message.
+_MOST_HALVES: Final = 10_000
 _HALVES: Final = b"89abcdef"
 _fields_decoder: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _items_decoder: Final = msgspec.json.Decoder(list[msgspec.Raw])
@@ -119,18 +120,19 @@ def parse_object_with_role(raw: bytes) -> JsonFields:
 
 def parse_raw_fields(raw: bytes) -> dict[str, msgspec.Raw]:
     """The fields of an object with raw values. Raises MsgspecError, UnicodeDecodeError or RecursionError."""
+    # Not only after an error: the decoder does not look into raw values.
     return _fields_decoder.decode(mend_surrogates(raw))
 
 
 def mend_surrogates(data: bytes) -> bytes:
     """Replaces each half of a surrogate pair by its own private-use character (U+E000 to U+E7FF).
 
-    Returns the same object if there is none.
+    Returns the same object if there is none. Raises BeyondBounds for a text that has thousands of them.
     """
     if b"\\ud" not in data and b"\\uD" not in data:
         return data
-    pieces: list[bytes] = []
-    at = 0
+    mended = bytearray(data)
+    halves = 0
     for run in _SURROGATES.finditer(data):
         start = run.start()
         if _count_backslashes(data, start) % 2:
@@ -141,20 +143,25 @@ def mend_surrogates(data: bytes) -> bytes:
             if pairs is not None:
                 start = pairs.end()
                 continue
-            half = _HALVES.index(data[start + 3 : start + 4].lower())
-            pieces += [data[at:start], b"\\ue%d" % half]
-            # Its last two digits stay.
-            at = start + 4
+            # The last two digits of the four stay.
+            mended[start : start + 4] = b"\\ue%d" % _HALVES.index(data[start + 3 : start + 4].lower())
             start += _ESCAPE_BYTES
-    return b"".join([*pieces, data[at:]]) if pieces else data
+            halves += 1
+            if halves > _MOST_HALVES:
+                raise BeyondBounds(f"more than {_MOST_HALVES} halves of surrogate pairs")
+    return bytes(mended) if halves else data
 
 
 def _count_backslashes(data: bytes, end: int) -> int:
     """The number of backslashes in front of a position."""
-    start = end
-    while start > 0 and data[start - 1] == _BACKSLASH:
-        start -= 1
-    return end - start
+    size = 64
+    while True:
+        before = data[max(0, end - size) : end]
+        count = len(before) - len(before.rstrip(b"\\"))
+        if count < size:
+            return count
+        # A message may consist of backslashes.
+        size *= 8
 
 
 def _check_messages(count: int, bounds: BodyBounds) -> None:

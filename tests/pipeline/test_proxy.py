@@ -122,3 +122,21 @@ async def test_an_error_inside_the_gateway_is_a_response_too(caplog: pytest.LogC
         written = await ask(pipeline, render_post(render()))
     assert written.startswith(b"HTTP/1.1 500") and b"ours" not in written
     assert "request failed inside the gateway" in caplog.text
+
+
+@pytest.mark.parametrize("shows_headers", [True, False])
+async def test_a_body_beyond_a_bound_passes_unread_with_a_warning(
+    caplog: pytest.LogCaptureFixture, *, shows_headers: bool
+) -> None:
+    bounds = f"bounds: {{messages: 2}}\nresponse_headers: {str(shows_headers).lower()}\n"
+    body = render([{"role": "user", "content": "secret"}] * 3)
+    async with running_pipeline(SETTINGS + bounds) as pipeline:
+        for path in ("/v1/chat/completions", "/v1/messages", "/v1/messages/count_tokens"):
+            written = await ask(pipeline, render_post(body, path))
+            warning = b"x-gateway-warning: not read: more than 2 messages"
+            assert (warning in written) == shows_headers
+            assert (b"x-gateway-" in written) == shows_headers
+        assert pipeline.sent == [body] * 3
+        assert pipeline.registry.list(None, 10) == []
+    lines = [record.getMessage() for record in caplog.records if record.name == "gateway.proxy"]
+    assert lines == ["a request passes unread: more than 2 messages"] * 3

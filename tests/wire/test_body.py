@@ -1,16 +1,18 @@
 import base64
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.core.errors import Unreadable
+from gateway.core.errors import BeyondBounds, Unreadable
 from gateway.wire.body import mend_surrogates, split_fields, split_items
 from gateway.wire.formats.chat.request import parse_body, parse_message
 from gateway.wire.formats.chat.text import parse_entry
 from gateway.wire.request import message_key, parse_continuation
+from gateway.wire.structure import UNBOUNDED
 from tests.shared_data import SHARED, requires_shared
 
 _PIECES = st.sampled_from(["\ud83d", "\ude00", "\U0001f600", "\\", '"', "u", "\\ud83d", "\n", "x"])
@@ -186,3 +188,58 @@ def test_only_valid_json_is_accepted() -> None:
             assert case["expect"] != "accept", case["name"]
         else:
             assert case["expect"] != "reject" or fields.items == [], case["name"]
+
+
+@pytest.mark.parametrize("text", ["\\" * 3_000_000, "x" * 3_000_000, "\n" * 3_000_000, "é" * 500_000])
+def test_one_half_in_a_long_text_is_mended_without_a_look_at_each_character(text: str) -> None:
+    raw = json.dumps(text + "\ud800").encode()
+    assert mend_surrogates(raw) == raw[:-7] + rb'\ue000"'
+
+
+def test_thousands_of_halves_are_not_mended() -> None:
+    raw = json.dumps("\ud800x" * 20_000).encode()
+    with pytest.raises(BeyondBounds):
+        mend_surrogates(raw)
+    pairs = json.dumps("\U0001f600x" * 20_000).encode()
+    assert mend_surrogates(pairs) is pairs
+
+
+def test_long_runs_of_separators_and_escapes_are_skipped_at_once() -> None:
+    spaces = b" " * 3_000_000
+    body = (
+        b"{"
+        + spaces
+        + b'"a\\\\":1,'
+        + spaces
+        + b'"messages":['
+        + spaces
+        + b"1"
+        + spaces
+        + b",2]"
+        + spaces
+        + b"}"
+    )
+    fields = split_fields(body, "messages")
+    assert [body[item.start : item.end] for item in fields.items] == [b"1", b"2"]
+    escaped = b'{"' + b"\\\\" * 3_000_000 + b'":1,"messages":[]}'
+    assert len(split_fields(escaped, "messages").places) == 2
+
+
+@pytest.mark.parametrize(
+    ("body", "bounds"),
+    [
+        (b'{"messages":[1,2,3]}', {"messages": 2}),
+        (b'{"a":1,"b":2,"messages":[]}', {"fields": 2}),
+        (b'{"messages":[[1,2,3]]}', {"values": 1}),
+    ],
+)
+def test_a_body_beyond_its_bounds_is_not_split(body: bytes, bounds: dict[str, int]) -> None:
+    split_fields(body, "messages", replace(UNBOUNDED, **{key: value + 1 for key, value in bounds.items()}))
+    with pytest.raises(BeyondBounds):
+        split_fields(body, "messages", replace(UNBOUNDED, **bounds))
+
+
+def test_items_count_with_those_before_them() -> None:
+    split_items(b"1,2,3", 1, 5, 1, replace(UNBOUNDED, messages=3))
+    with pytest.raises(BeyondBounds):
+        split_items(b"1,2,3", 1, 5, 1, replace(UNBOUNDED, messages=2))
