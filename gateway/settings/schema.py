@@ -232,6 +232,7 @@ class Bounds(Section):
     stall_seconds: PositiveFloat = Field(
         default=60,
         description="Longest pause of a client that sends a body or reads a response; then it is cut off.",
+    )
     messages: PositiveInt = Field(
         default=20_000, description="Messages or input items; a request with more passes unread."
     )
