@@ -31,6 +31,7 @@ from gateway.limits.model_table import ModelTable
 from gateway.pipeline.admission import Admission
 from gateway.pipeline.commands import Commands
 from gateway.pipeline.count_tokens import CountTokens
+from gateway.pipeline.fair_rewriter import FairRewriter
 from gateway.pipeline.name_guard import NameGuard
 from gateway.pipeline.overflow_retry import OverflowRetry
 from gateway.pipeline.planning_step import PlanningStep
@@ -246,7 +247,7 @@ def build_pipeline(
     stored = StoredResponses(recognizer, cache.named_bytes)
     reader = BodyReader(recognizer, stored, foundation.lanes)
     turns = TurnBuilder(Policies(settings), reader, limits.book, limits.discovery, foundation.state)
-    rewriter = Rewriter(cache.facts_bytes)
+    rewriter = FairRewriter(Rewriter(cache.facts_bytes), foundation.lanes)
     learner = planning.learner
     sender = Sender(settings, rewriter, relay, compactor, foundation.registry, learner)
     planning_step = PlanningStep(

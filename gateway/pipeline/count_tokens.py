@@ -9,14 +9,14 @@ from gateway.downstream.request import ReceivedBody
 from gateway.downstream.responder import Responder
 from gateway.pipeline.admission import Route
 from gateway.pipeline.exchange import Exchange
+from gateway.pipeline.fair_rewriter import FairRewriter
 from gateway.pipeline.relay import Relay
-from gateway.pipeline.rewriter import Rewriter
 from gateway.pipeline.turns import TurnBuilder
 from gateway.planning.planner import Planner
 
 
 class CountTokens:
-    def __init__(self, turns: TurnBuilder, planner: Planner, rewriter: Rewriter, relay: Relay) -> None:
+    def __init__(self, turns: TurnBuilder, planner: Planner, rewriter: FairRewriter, relay: Relay) -> None:
         self._turns = turns
         self._planner = planner
         self._rewriter = rewriter
@@ -30,7 +30,7 @@ class CountTokens:
             active = await self._planner.load_active(turn)
             batches = tuple(active.batches)
             plan = Plan(pivot=active.pivot, batches=batches, new_batch=None, received=0, sent=0, output=None)
-            rewritten = self._rewriter.rewrite(turn, plan)
+            rewritten = await self._rewriter.rewrite(turn, plan)
             if rewritten.is_changed:
                 call = call.with_body(rewritten.data)
         await self._relay.forward(Exchange(call=call), client)

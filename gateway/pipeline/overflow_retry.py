@@ -40,14 +40,14 @@ class OverflowRetry:
         plan = await self._planning.with_counted_size(turn, plan, client)
         overflow = refusal.overflow
         for attempt in range(_MAX_RETRIES):
-            sent_bytes = self._sender.count_bytes(turn, plan)
+            sent_bytes = await self._sender.count_bytes(turn, plan)
             is_first = attempt == 0
             learned = await self._learner.learn_from_refusal(
                 turn, plan, overflow, sent_bytes, is_first=is_first
             )
             smaller = await self._planning.plan_measured(learned, budget, client)
             budget.end()
-            is_smaller = self._is_smaller(turn, plan, smaller)
+            is_smaller = await self._is_smaller(turn, plan, smaller)
             self._reporter.note_refusal(turn, plan, overflow, is_retried=is_smaller)
             if not is_smaller:
                 return False
@@ -58,9 +58,9 @@ class OverflowRetry:
             overflow = held.overflow
         return False
 
-    def _is_smaller(self, turn: Turn, refused: Plan, plan: Plan) -> bool:
+    async def _is_smaller(self, turn: Turn, refused: Plan, plan: Plan) -> bool:
         """Strictly, in bytes, for estimates may have changed; or equal with a shorter reply asked for."""
-        return self._measure(turn, plan) < self._measure(turn, refused)
+        return await self._measure(turn, plan) < await self._measure(turn, refused)
 
-    def _measure(self, turn: Turn, plan: Plan) -> tuple[int, int]:
-        return self._sender.count_bytes(turn, plan), plan.output or turn.requested_tokens or 0
+    async def _measure(self, turn: Turn, plan: Plan) -> tuple[int, int]:
+        return await self._sender.count_bytes(turn, plan), plan.output or turn.requested_tokens or 0

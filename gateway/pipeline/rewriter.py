@@ -1,9 +1,12 @@
 """Carries out a plan on a body: collects the edits and applies them all at once.
 
-Rendered messages are kept, so that a shortened message is parsed once in its life.
+Rendered messages are kept, so that a shortened message is parsed once in its life. May be used from several
+threads.
 """
 
+from collections.abc import Callable
 from functools import partial
+from threading import Lock
 from typing import NamedTuple
 
 from gateway.conversations.turn import Turn
@@ -30,6 +33,7 @@ class Rewritten(NamedTuple):
 class Rewriter:
     def __init__(self, max_bytes: int) -> None:
         self._rendered: Lru[RenderedKey, bytes] = Lru(max_bytes)
+        self._lock = Lock()
 
     def rewrite(self, turn: Turn, plan: Plan) -> Rewritten:
         edits = self._make_edits(turn, plan)
@@ -70,17 +74,21 @@ class Rewriter:
 
     def _render_pivot(self, wire_format: WireFormat, pivot: Pivot, next_role: str) -> bytes:
         key = (pivot.key, pivot.created_seconds, next_role)
-        found = self._rendered.get(key)
-        if found is None:
-            found = wire_format.render_summary(pivot, next_role)
-            self._rendered.put(key, found, len(found) + _WEIGHT_BYTES)
-        return found
+        return self._find_or_render(key, lambda: wire_format.render_summary(pivot, next_role))
 
     def _render_message(self, turn: Turn, mark: Mark, placeholder: str) -> bytes:
         message = turn.received.conversation.messages[mark.position]
         key = (message.key, mark.keep_chars, placeholder)
-        found = self._rendered.get(key)
+        received = turn.received
+        return self._find_or_render(
+            key, lambda: received.format.render_marked(received.raw(mark.position), mark, placeholder)
+        )
+
+    def _find_or_render(self, key: RenderedKey, render: Callable[[], bytes]) -> bytes:
+        with self._lock:
+            found = self._rendered.get(key)
         if found is None:
-            found = turn.received.format.render_marked(turn.received.raw(mark.position), mark, placeholder)
-            self._rendered.put(key, found, len(found) + _WEIGHT_BYTES)
+            found = render()
+            with self._lock:
+                self._rendered.put(key, found, len(found) + _WEIGHT_BYTES)
         return found

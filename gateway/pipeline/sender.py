@@ -20,8 +20,8 @@ from gateway.headers import (
 )
 from gateway.lru import ENTRY_WEIGHT_BYTES, Lru, weigh_texts
 from gateway.pipeline.exchange import Exchange, Outcome
+from gateway.pipeline.fair_rewriter import FairRewriter
 from gateway.pipeline.relay import Relay
-from gateway.pipeline.rewriter import Rewriter
 from gateway.planning.learning import Learner
 from gateway.settings import Settings
 from gateway.upstream.client import UpstreamCall
@@ -38,7 +38,7 @@ class Sender:
     def __init__(
         self,
         settings: Settings,
-        rewriter: Rewriter,
+        rewriter: FairRewriter,
         relay: Relay,
         compactor: Compactor,
         registry: Registry,
@@ -61,14 +61,14 @@ class Sender:
         probe: how much of the response is held back to find that out; None leaves it to the plan.
         """
         await self._compactor.secure(turn, plan)
-        rewritten = self._rewriter.rewrite(turn, plan)
+        rewritten = await self._rewriter.rewrite(turn, plan)
         call = UpstreamCall(turn.upstream, turn.upstream_head, turn.raw_body)
         if rewritten.is_changed:
             call = call.with_body(rewritten.data)
         without_usage = None
         if self._must_ask_for_usage(turn):
             without_usage = call
-            asking = self._rewriter.rewrite_with_usage(turn, plan)
+            asking = await self._rewriter.rewrite_with_usage(turn, plan)
             head = turn.upstream_head.without_encoding.asking_for_identity
             call = UpstreamCall(turn.upstream, head, asking)
         client.note = (
@@ -93,9 +93,9 @@ class Sender:
         """Relays a refusal as it came."""
         await self._relay.send_held(refusal, self._make_headers(turn, plan), client)
 
-    def count_bytes(self, turn: Turn, plan: Plan) -> int:
+    async def count_bytes(self, turn: Turn, plan: Plan) -> int:
         """Bytes of the body that a plan makes."""
-        return len(self._rewriter.rewrite(turn, plan).data)
+        return len((await self._rewriter.rewrite(turn, plan)).data)
 
     def _record_outcome(self, turn: Turn, plan: Plan, outcome: Outcome) -> None:
         """Records the response and learns from its usage, also if the client hung up. Never waits."""

@@ -1,0 +1,45 @@
+"""Carries out plans on bodies, those that shorten much of a history in a thread.
+
+A prune batch may mark ten thousand tool results, and each is parsed and rendered.
+"""
+
+from typing import Final
+
+from gateway.bounds.lanes import Lanes
+from gateway.conversations.turn import Turn
+from gateway.core.compaction.plan import Plan
+from gateway.pipeline.rewriter import Rewriter, Rewritten
+
+# Rendering so much takes a few milliseconds.
+_INLINE_BYTES: Final = 256 * 1024
+# A small message costs as much as one of this size.
+_LEAST_BYTES: Final = 1_000
+
+
+class FairRewriter:
+    def __init__(self, rewriter: Rewriter, lanes: Lanes) -> None:
+        self._rewriter = rewriter
+        self._lanes = lanes
+
+    async def rewrite(self, turn: Turn, plan: Plan) -> Rewritten:
+        """See Rewriter."""
+        size_bytes = _weigh(turn, plan)
+        if size_bytes < _INLINE_BYTES:
+            return self._rewriter.rewrite(turn, plan)
+        return await self._lanes.run(turn.owner, size_bytes, self._rewriter.rewrite, turn, plan)
+
+    async def rewrite_with_usage(self, turn: Turn, plan: Plan) -> bytes:
+        """See Rewriter."""
+        size_bytes = _weigh(turn, plan)
+        if size_bytes < _INLINE_BYTES:
+            return self._rewriter.rewrite_with_usage(turn, plan)
+        return await self._lanes.run(turn.owner, size_bytes, self._rewriter.rewrite_with_usage, turn, plan)
+
+
+def _weigh(turn: Turn, plan: Plan) -> int:
+    """What is rendered at most; shortened messages of earlier requests are usually kept."""
+    messages = turn.received.conversation.messages
+    positions = [mark.position for batch in plan.batches for mark in batch.marks]
+    if plan.pivot is not None and plan.pivot.opening_chars is not None:
+        positions += range(plan.pivot.opening_end)
+    return sum(messages[position].size_bytes + _LEAST_BYTES for position in positions)
