@@ -1,19 +1,29 @@
-"""Finds the end of a chunked request body, without decoding it.
+"""Finds the end of a chunked request body, without decoding it, and leaves out its trailers.
 
 The library's parser decodes the body, but tells its reader neither that a chunk is malformed nor how much of
 the bytes it was given belongs to the next request (aiohttp 3.14).
 """
 
 import re
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
 # RFC 9112 §7.1. Fifteen digits are more bytes than anybody sends, and fit into 64 bits.
 _SIZE_LINE: Final = re.compile(rb"([0-9A-Fa-f]{1,15})(?:;[^\r\n]*)?\r\n")
-_EMPTY_LINE: Final = b"\r\n"
+_BEGINNING_OF_SIZE_LINE: Final = re.compile(rb"[0-9A-Fa-f]{0,15}(?:(?<=.);[^\r\n]*)?(?:(?<=.)\r)?")
+_LINE_END: Final = b"\r\n"
 # Longer size lines with extensions, and longer trailers, have no use.
 _MAX_LINES_BYTES: Final = 1 << 14
 
 _Expected = Literal["size", "data", "data end", "trailers"]
+
+
+class Scanned(NamedTuple):
+    """data: the piece without trailers, for the library. end: the position behind the body's last byte in the
+    piece, None if the body goes on behind it.
+    """
+
+    data: bytes
+    end: int | None
 
 
 class ChunkScanner:
@@ -27,19 +37,13 @@ class ChunkScanner:
         self._line = b""
         self._trailer_bytes = 0
 
-    def find_end(self, piece: bytes) -> int | None:
-        """The position behind the body's last byte, None if the body goes on behind the piece.
-
-        Raises ValueError for a body that is malformed.
-        """
+    def scan(self, piece: bytes) -> Scanned:
+        """Raises ValueError for a body that is malformed."""
         at = 0
+        trailers_at = 0 if self._expected == "trailers" else len(piece)
         while at < len(piece):
             if self._expected == "data":
-                step = min(self._left, len(piece) - at)
-                self._left -= step
-                at += step
-                if not self._left:
-                    self._expected = "data end"
+                at = self._skip_data(piece, at)
                 continue
             end = piece.find(b"\n", at) + 1
             line = self._line + piece[at : end or len(piece)]
@@ -47,19 +51,28 @@ class ChunkScanner:
                 raise ValueError("a line between chunks is too long")
             if not end:
                 self._line = line
-                return None
+                self._check_beginning(line)
+                break
             self._line, at = b"", end
-            if self._is_last(line):
-                return at
-        return None
+            if self._expected == "trailers":
+                self._trailer_bytes += len(line)
+                if line == _LINE_END:
+                    return Scanned(piece[:trailers_at] + _LINE_END, at)
+            elif self._is_last_chunk(line):
+                self._expected, trailers_at = "trailers", at
+        return Scanned(piece[:trailers_at], None)
 
-    def _is_last(self, line: bytes) -> bool:
-        """Whether the body ends with this line."""
-        if self._expected == "trailers":
-            self._trailer_bytes += len(line)
-            return line == _EMPTY_LINE
+    def _skip_data(self, piece: bytes, at: int) -> int:
+        step = min(self._left, len(piece) - at)
+        self._left -= step
+        if not self._left:
+            self._expected = "data end"
+        return at + step
+
+    def _is_last_chunk(self, line: bytes) -> bool:
+        """Whether the line is the size of the last chunk, which has no data."""
         if self._expected == "data end":
-            if line != _EMPTY_LINE:
+            if line != _LINE_END:
                 raise ValueError("a chunk is longer than its size")
             self._expected = "size"
             return False
@@ -67,5 +80,12 @@ class ChunkScanner:
         if match is None:
             raise ValueError("a line is not the size of a chunk")
         self._left = int(match[1], 16)
-        self._expected = "data" if self._left else "trailers"
-        return False
+        self._expected = "data"
+        return not self._left
+
+    def _check_beginning(self, line: bytes) -> None:
+        """The library's parser looks at each byte, so this must, too."""
+        if self._expected == "data end" and not _LINE_END.startswith(line):
+            raise ValueError("a chunk is longer than its size")
+        if self._expected == "size" and not _BEGINNING_OF_SIZE_LINE.fullmatch(line):
+            raise ValueError("a line is not the size of a chunk")

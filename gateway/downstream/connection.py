@@ -46,7 +46,6 @@ _HTTP2: Final = b"PRI * HTTP/2"
 _LINGER_SECONDS: Final = 1.0
 _NOT_HTTP: Final = RequestRefused(400, "The request is not valid HTTP.")
 _MALFORMED_CHUNK: Final = "The chunked request body is malformed."
-_STALLED_BODY: Final = "The rest of the request body did not arrive in time."
 _CLOSED: Final = Written(keeps_alive=False)
 
 # head: no request is open · queued: its head is complete, its handler has not begun · body: it is being read
@@ -80,7 +79,7 @@ class ClientConnection(web.RequestHandler):
         self._left_bytes = 0
         self._chunks: ChunkScanner | None = None
         self._content: StreamReader | None = None
-        self._fail: Callable[[RequestRefused], None] = self._end_silently
+        self._fail: Callable[[RequestRefused], None] | None = None
         self._is_answered = False
         # When the client last sent something, and what it had not read when it last read something.
         self._heard_seconds = 0.0
@@ -107,7 +106,7 @@ class ClientConnection(web.RequestHandler):
             return
         self._gate.leave(self)
         self._count_pending(0)
-        self._held, self._line, self._content, self._fail = b"", None, None, self._end_silently
+        self._held, self._line, self._content, self._fail = b"", None, None, None
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -159,7 +158,7 @@ class ClientConnection(web.RequestHandler):
         if self._stage in ("head", "queued") and self._head_bytes and head_seconds > bounds.head_seconds:
             self._refuse(RequestRefused(408, "The request's head did not arrive in time."))
         elif self._is_missing_body and now_seconds - self._heard_seconds > bounds.stall_seconds:
-            self._fail(RequestRefused(408, _STALLED_BODY))
+            self._fail_body(408, "The rest of the request body did not arrive in time.")
         if self._line is None or not (unsent := self._line.get_write_buffer_size()):
             self._unread_bytes = 0
             return
@@ -188,6 +187,9 @@ class ClientConnection(web.RequestHandler):
         if status != 400:
             log.error("request failed inside the gateway", exc_info=exc)
             return _CLOSED
+        if exc is not None:
+            # Its frames refer to this connection, which would stay in memory.
+            exc.__traceback__ = None
         # The error's text is not logged: it quotes the line that could not be read, which may hold a key.
         log.info("%s on a connection", type(exc).__name__)
         if self.transport is not None and not self.transport.is_closing():
@@ -217,9 +219,11 @@ class ClientConnection(web.RequestHandler):
         transport.write_eof()
         asyncio.get_running_loop().call_later(_LINGER_SECONDS, _end_lingering, gate, transport)
 
-    def _end_silently(self, _: RequestRefused) -> None:
-        if self._line is not None:
-            self._line.abort()
+    def _fail_body(self, status: int, message: str) -> None:
+        """The rest of the body will not come."""
+        if self._fail is not None:
+            log.info("refused with %d on a connection", status)
+            self._fail(RequestRefused(status, message))
 
     # Bytes, in the order of a request
 
@@ -281,36 +285,41 @@ class ClientConnection(web.RequestHandler):
 
     def _take_body(self, data: bytes) -> bytes:
         """Returns what is behind the body."""
-        end: int | None
-        if self._chunks is None:
-            end = min(self._left_bytes, len(data))
-            self._left_bytes -= end
-            is_complete = not self._left_bytes
-        else:
-            try:
-                end = self._chunks.find_end(data)
-            except ValueError:
-                self._fail_body()
-                return b""
-            is_complete = end is not None
-        rest = data[end:] if end is not None else b""
-        super().data_received(data[:end] if rest else data)
-        if is_complete:
-            self._stage = "ahead"
-            if self._chunks is not None and self._is_missing_body:
-                # The library's parser has not found the end, and does not say why.
-                self._fail_body()
-            elif self._is_answered:
-                self._expect_head(is_released=False)
+        if self._chunks is not None:
+            return self._take_chunks(self._chunks, data)
+        taken, rest = data, b""
+        if len(data) > self._left_bytes:
+            taken, rest = data[: self._left_bytes], data[self._left_bytes :]
+        self._left_bytes -= len(taken)
+        super().data_received(taken)
+        if not self._left_bytes:
+            self._end_body()
         return rest
 
-    def _fail_body(self) -> None:
+    def _take_chunks(self, chunks: ChunkScanner, data: bytes) -> bytes:
+        try:
+            taken, end = chunks.scan(data)
+        except ValueError:
+            self._stage = "ahead"
+            self._fail_body(400, _MALFORMED_CHUNK)
+            return b""
+        if taken:
+            super().data_received(taken)
+        if end is None:
+            return b""
+        if self._is_missing_body:
+            # The library's parser has not found the end, and does not say why.
+            self._fail_body(400, _MALFORMED_CHUNK)
+        self._end_body()
+        return data[end:]
+
+    def _end_body(self) -> None:
         self._stage = "ahead"
-        log.info("malformed chunk on a connection")
-        self._fail(RequestRefused(400, _MALFORMED_CHUNK))
+        if self._is_answered:
+            self._expect_head(is_released=False)
 
     def _expect_head(self, *, is_released: bool = True) -> None:
-        self._stage, self._content, self._fail = "head", None, self._end_silently
+        self._stage, self._content, self._fail = "head", None, None
         self._head_bytes = 0
         self._gate.rest(self)
         if is_released:

@@ -145,6 +145,9 @@ class Gate:
         pause = min(_MAX_SECONDS_BETWEEN_SWEEPS, bounds.head_seconds / 4, bounds.stall_seconds / 4)
         while True:
             await asyncio.sleep(pause)
-            now = time.monotonic()
-            for connection in list(self._addresses):
-                connection.check(now)
+            self._check_all(time.monotonic())
+
+    def _check_all(self, now_seconds: float) -> None:
+        """In a function of its own, so that nothing refers to the last connection until the next time."""
+        for connection in list(self._addresses):
+            connection.check(now_seconds)

@@ -81,6 +81,12 @@ class Request:
         if self.content is not None:
             self.content.set_exception(error)
 
+    def forget_error(self) -> None:
+        """The handler has ended. An error of the body would keep its frames, and all they know, in memory."""
+        error = self.content.exception() if self.content is not None else None
+        if error is not None:
+            error.__traceback__ = None
+
     def break_off(self, *, is_flushed: bool = False) -> None:
         """Ends the connection so that the client cannot take the response for a whole one.
 

@@ -116,6 +116,7 @@ class Server:
             if response is None or not response.is_whole:
                 request.break_off()
             connection.end(is_last=is_last)
+            request.forget_error()
         if request.is_lost:
             connection.force_close()
         elif not http.content.is_eof():

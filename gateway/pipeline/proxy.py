@@ -62,7 +62,7 @@ class Proxy:
         except RequestRefused as error:
             return await _refuse(request, client, error)
         except UpstreamFailed as error:
-            log.warning("no response from upstream: %s", error)
+            log.warning("no response from upstream: %s", str(error))
             status = 504 if isinstance(error, UpstreamStalled) else 502
             refused = RequestRefused(status, f"No response from upstream ({error}).", kind="upstream_error")
             return await _refuse(request, client, refused)

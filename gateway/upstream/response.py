@@ -84,6 +84,10 @@ class UpstreamResponse:
 
     def close(self) -> None:
         """A task that waits for more gets an error. Does nothing once the body has come to its end."""
+        error = self._content.exception()
+        if error is not None:
+            # Its frames refer to the body that refers to it, so that all of them would stay in memory.
+            error.__traceback__ = None
         if self._connection is None:
             return
         if self._content.exception() is None:
@@ -114,8 +118,12 @@ class UpstreamResponse:
 def raise_translated(error: BaseException, idle: IdleTimeout) -> NoReturn:
     """Raises an error of the gateway's own for a foreign one. A cancelled handler stays cancelled."""
     stall = idle.find_stall(error)
-    if stall is not None:
-        raise stall from error
-    if isinstance(error, asyncio.CancelledError):
-        raise error
-    raise UpstreamFailed(f"{idle.upstream}: {type(error).__name__}") from error
+    try:
+        if stall is not None:
+            raise stall from error
+        if isinstance(error, asyncio.CancelledError):
+            raise error
+        raise UpstreamFailed(f"{idle.upstream}: {type(error).__name__}") from error
+    finally:
+        # An error refers to this frame, which must not refer to it: the request would stay in memory.
+        del error, stall

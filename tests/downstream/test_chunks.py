@@ -23,10 +23,22 @@ def find_end(pieces: Sequence[bytes]) -> int | None:
     """The position in all pieces together. Raises ValueError."""
     scanner, before = ChunkScanner(), 0
     for piece in pieces:
-        if (end := scanner.find_end(piece)) is not None:
-            return before + end
+        scanned = scanner.scan(piece)
+        if scanned.end is not None:
+            return before + scanned.end
         before += len(piece)
     return None
+
+
+def find_data(pieces: Sequence[bytes]) -> bytes:
+    """What the library gets."""
+    scanner, data = ChunkScanner(), b""
+    for piece in pieces:
+        scanned = scanner.scan(piece)
+        data += scanned.data
+        if scanned.end is not None:
+            break
+    return data
 
 
 def render(chunks: Sequence[bytes], extension: bytes, trailer: bytes) -> bytes:
@@ -56,7 +68,9 @@ async def test_the_end_is_found_in_any_pieces(
     cuts = sorted(data.draw(st.lists(st.integers(0, len(sent)), max_size=8)))
     pieces = [sent[start:end] for start, end in zip([0, *cuts], [*cuts, len(sent)], strict=True)]
     assert find_end(pieces) == len(body)
-    assert await is_whole_for_the_library(body)
+    given = find_data(pieces)
+    assert given == render(chunks, extension, b"")
+    assert await is_whole_for_the_library(given)
 
 
 @examples(100, exhaustive=1_000)
@@ -66,18 +80,33 @@ async def test_the_end_is_found_in_any_pieces(
         max_size=12,
     )
 )
-async def test_what_has_an_end_has_it_for_the_library_too_or_is_refused_by_it(parts: list[bytes]) -> None:
-    """The library may be stricter with trailers, and a body cut short never counts as whole."""
+async def test_what_ends_here_ends_for_the_library_and_what_does_not_does_not(parts: list[bytes]) -> None:
     body = b"".join(parts)
     try:
         end = find_end([body])
+        data = find_data([body])
     except ValueError:
         assert not await is_whole_for_the_library(body)
-        return
-    if end is None:
-        assert not await is_whole_for_the_library(body)
     else:
-        assert not await is_whole_for_the_library(body[: end - 1])
+        assert await is_whole_for_the_library(data) == (end is not None)
+
+
+@examples(100, exhaustive=1_000)
+@given(st.lists(st.sampled_from([b"0", b"5", b"g", b"\r", b"\n", b";a", b" ", b"he", b""]), max_size=8))
+async def test_the_library_never_sees_what_it_cannot_read(parts: list[bytes]) -> None:
+    """Each piece is refused as soon as its bytes are wrong, so that no error of the library is left over."""
+    scanner = ChunkScanner()
+    loop = asyncio.get_running_loop()
+    parser = HttpRequestParser(BaseProtocol(loop), loop, 1 << 20)
+    parser.feed_data(HEAD)
+    for part in parts:
+        try:
+            data, end = scanner.scan(part)
+        except ValueError:
+            return
+        parser.feed_data(data)
+        if end is not None:
+            return
 
 
 @pytest.mark.parametrize(

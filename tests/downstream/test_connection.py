@@ -224,13 +224,22 @@ async def test_a_body_may_stop_while_its_response_is_on_the_way() -> None:
         assert line.written.endswith(b"{}")
 
 
-@pytest.mark.parametrize("body", [b"x\r\n", b"5\r\nhelloo\r\n", b"0\r\nContent-Length: 3\r\n\r\n"])
+@pytest.mark.parametrize("body", [b"x", b"x\r\n", b"5\r\nhelloo", b"5\r\nhello\n", b"0 \r\n\r\n"])
 @pytest.mark.parametrize("is_together", [True, False])
 async def test_a_malformed_chunk_is_refused_at_once(body: bytes, is_together: bool) -> None:
     async with open_line() as line:
         for piece in (CHUNKED + body,) if is_together else (CHUNKED, body):
             await line.send(piece)
         assert statuses(line) == [400] and line.is_closed
+
+
+async def test_trailers_are_dropped() -> None:
+    body = b"1\r\nx\r\n0\r\nContent-Length: 3\r\nX-T: 1\r\n\r\n"
+    for cut in range(1, len(body)):
+        async with open_line() as line:
+            await line.send(CHUNKED + body[:cut])
+            await line.send(body[cut:] + render_get())
+            assert statuses(line) == [200, 200]
 
 
 class Unread:
