@@ -25,7 +25,7 @@ from gateway.lru import Lru
 from gateway.settings import Settings, UpstreamSettings, is_loopback
 from gateway.tenants import Tenancy, Tenant
 from gateway.upstream.allow_list import find_stored_response, is_allowed, may_name_responses
-from gateway.upstream.client import OutgoingBody, UpstreamCall
+from gateway.upstream.sending import OutgoingBody, UpstreamCall
 from gateway.upstream.target import Upstreams, make_target, make_url
 from gateway.wire.formats.registry import find_counted_format, find_format
 from gateway.wire.wire_format import WireFormat

@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 import msgspec
 
-from gateway.upstream.client import UpstreamCall
 from gateway.upstream.refusal_probe import HeldResponse, ProbeMode
+from gateway.upstream.sending import UpstreamCall
 from gateway.wire.response.reader import Reading
 from gateway.wire.sse import SseEvent
 

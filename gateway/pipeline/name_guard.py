@@ -18,7 +18,7 @@ from gateway.pipeline.admission import Route
 from gateway.pipeline.exchange import Exchange, Outcome
 from gateway.state.owned_names import OwnedNames
 from gateway.upstream.allow_list import is_granted
-from gateway.upstream.client import UpstreamCall
+from gateway.upstream.sending import UpstreamCall
 from gateway.wire.formats.responses.names import find_given_names, find_used_names
 from gateway.wire.sse import SseEvent
 

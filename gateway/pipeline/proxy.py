@@ -28,7 +28,7 @@ from gateway.pipeline.request_log import RequestLog
 from gateway.pipeline.sender import Sender
 from gateway.pipeline.turns import TurnBuilder
 from gateway.settings import Settings
-from gateway.upstream.client import UpstreamCall
+from gateway.upstream.sending import UpstreamCall
 from gateway.wire.formats.registry import render_error
 
 log = logging.getLogger("gateway.proxy")

@@ -13,11 +13,12 @@ from gateway.headers import CONTENT_LENGTH, X_GATEWAY_PLAN, make_response_head
 from gateway.pipeline.exchange import Exchange, Forwarded
 from gateway.pipeline.response_stream import ResponseStream
 from gateway.settings import Settings
-from gateway.upstream.client import UpstreamCall, UpstreamClient
+from gateway.upstream.client import UpstreamClient
 from gateway.upstream.idle_timeout import IdleSweeper, IdleTimeout
 from gateway.upstream.loop_guard import make_loop_error
 from gateway.upstream.refusal_probe import HeldResponse, must_probe, probe
 from gateway.upstream.response import UpstreamResponse
+from gateway.upstream.sending import UpstreamCall
 from gateway.wire.content_encoding import DecodeError, decode_body
 
 _MAX_ERROR_BYTES: Final = 1 << 16
@@ -46,8 +47,7 @@ class Relay:
         Raises UpstreamFailed if there is no response, RequestRefused if another gateway responded. Once
         something has been sent downstream, a failure breaks the response off instead.
         """
-        upstream = exchange.call.upstream
-        with self._idle.watch(upstream.name, upstream.idle_seconds) as idle:
+        with self._idle.watch(exchange.call.upstream) as idle:
             response = await self._request(exchange.call, idle)
             beginning = b""
             if exchange.without_usage is not None and response.status == 400:

@@ -5,6 +5,7 @@ keep-alive has been sent already, so that the headers no longer can name a conte
 """
 
 import asyncio
+import logging
 from typing import Final
 
 from aiohttp import hdrs
@@ -18,6 +19,8 @@ from gateway.upstream.response import UpstreamResponse
 from gateway.wire.content_encoding import DecodeError, Decoder, make_decoder
 from gateway.wire.response.reader import ResponseReader
 from gateway.wire.response.usage_chunk import UsageChunkFilter
+
+log = logging.getLogger("gateway.proxy")
 
 # After so many steps of decoding, a MB at most, other requests have their turn.
 _STEPS_AT_ONCE: Final = 16
@@ -57,7 +60,11 @@ class ResponseStream:
         try:
             self._client.begin(self._head)
             await self._pump(beginning)
-        except (UpstreamFailed, DecodeError):
+        except UpstreamFailed as error:
+            log.warning("response broken off: %s", error)
+            self._client.abort()
+        except DecodeError:
+            log.warning("response broken off: its content encoding is not valid")
             self._client.abort()
         finally:
             if self._on_outcome is not None and self._reader is not None:

@@ -24,8 +24,8 @@ from gateway.pipeline.fair_rewriter import FairRewriter
 from gateway.pipeline.relay import Relay
 from gateway.planning.learning import Learner
 from gateway.settings import Settings
-from gateway.upstream.client import UpstreamCall
 from gateway.upstream.refusal_probe import HeldResponse, ProbeMode
+from gateway.upstream.sending import UpstreamCall
 from gateway.wire.response.facts import is_window_exceeded
 
 _REFUSERS_BYTES: Final = 1 << 18

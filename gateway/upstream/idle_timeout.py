@@ -12,6 +12,8 @@ from contextlib import contextmanager, suppress
 from typing import Protocol
 
 from gateway.core.errors import UpstreamStalled
+from gateway.settings import UpstreamSettings
+from gateway.upstream.target import find_origin
 
 _MAX_SECONDS_BETWEEN_SWEEPS = 1.0
 
@@ -27,9 +29,9 @@ class IdleTimeout:
 
     __slots__ = ("_idle_seconds", "_is_stalled", "_response", "_seen_seconds", "_task", "upstream")
 
-    def __init__(self, upstream: str, idle_seconds: float, task: "asyncio.Task[None] | None") -> None:
+    def __init__(self, upstream: UpstreamSettings, task: "asyncio.Task[None] | None") -> None:
         self.upstream = upstream
-        self._idle_seconds = idle_seconds
+        self._idle_seconds = upstream.idle_seconds
         self._task = task
         self._response: Closable | None = None
         self._is_stalled = False
@@ -65,7 +67,8 @@ class IdleTimeout:
             return None
         if isinstance(error, asyncio.CancelledError) and self._task is not None:
             self._task.uncancel()
-        return UpstreamStalled(f"{self.upstream}: no sign of life for {self._idle_seconds:g} s")
+        origin = find_origin(self.upstream.base_url)
+        return UpstreamStalled(f"{self.upstream.name}: {origin} was silent for {self._idle_seconds:g} s")
 
     def close_response(self) -> None:
         """Closes the response, if any; one that was read to its end has released its connection already."""
@@ -91,9 +94,9 @@ class IdleSweeper:
                 await self._task
 
     @contextmanager
-    def watch(self, upstream: str, idle_seconds: float) -> Iterator[IdleTimeout]:
+    def watch(self, upstream: UpstreamSettings) -> Iterator[IdleTimeout]:
         """The timeout of an exchange in the current task. Closes the response in the end."""
-        timeout = IdleTimeout(upstream, idle_seconds, asyncio.current_task())
+        timeout = IdleTimeout(upstream, asyncio.current_task())
         self._timeouts.add(timeout)
         try:
             yield timeout

@@ -5,23 +5,16 @@ closes the connection, too.
 """
 
 import asyncio
-import ssl
-from typing import Final, NoReturn
 
 import aiohttp
 from aiohttp import StreamReader, hdrs
 from aiohttp.connector import Connection
 from aiohttp.http_parser import RawResponseMessage
 
-from gateway.core.errors import UpstreamFailed
 from gateway.headers import RawHeaders, without_cookies
+from gateway.upstream.connection_guard import ConnectionGuard
+from gateway.upstream.failures import FOREIGN_ERRORS, raise_translated
 from gateway.upstream.idle_timeout import IdleTimeout
-
-# Errors of aiohttp and the system if the upstream or the network fails, and a cancelled wait.
-FOREIGN_ERRORS: Final = (
-    *(TimeoutError, aiohttp.ClientError, OSError, ssl.SSLError, ValueError),
-    asyncio.CancelledError,
-)
 
 
 class UpstreamResponse:
@@ -30,6 +23,7 @@ class UpstreamResponse:
         message: RawResponseMessage,
         content: StreamReader,
         connection: Connection,
+        guard: ConnectionGuard,
         upload: "asyncio.Task[None] | None",
         idle: IdleTimeout,
     ) -> None:
@@ -41,6 +35,7 @@ class UpstreamResponse:
         self.encoding = message.headers.get(hdrs.CONTENT_ENCODING, "")
         self._content = content
         self._connection: Connection | None = connection
+        self._guard = guard
         self._upload = upload
         self._idle = idle
         content.on_eof(self._release)
@@ -52,7 +47,7 @@ class UpstreamResponse:
     @property
     def is_read(self) -> bool:
         """The body has come to its end, and all of it was read."""
-        return self._content.at_eof()
+        return self._content.at_eof() and self._content.exception() is None
 
     def read_available(self) -> bytes:
         """What has come of the body already. An error is left for the next `read_piece`."""
@@ -60,7 +55,7 @@ class UpstreamResponse:
 
     async def read_piece(self) -> bytes:
         """What has come of the body; waits for at least one byte. Empty at its end. Raises UpstreamFailed."""
-        if self._content.at_eof():
+        if self.is_read:
             return b""
         try:
             piece = await self._content.readany()
@@ -105,6 +100,7 @@ class UpstreamResponse:
             self._close_connection()
         else:
             self._connection = None
+            self._guard.end()
             connection.release()
 
     def _close_connection(self) -> None:
@@ -113,17 +109,3 @@ class UpstreamResponse:
         if self._connection is not None:
             self._connection.close()
             self._connection = None
-
-
-def raise_translated(error: BaseException, idle: IdleTimeout) -> NoReturn:
-    """Raises an error of the gateway's own for a foreign one. A cancelled handler stays cancelled."""
-    stall = idle.find_stall(error)
-    try:
-        if stall is not None:
-            raise stall from error
-        if isinstance(error, asyncio.CancelledError):
-            raise error
-        raise UpstreamFailed(f"{idle.upstream}: {type(error).__name__}") from error
-    finally:
-        # An error refers to this frame, which must not refer to it: the request would stay in memory.
-        del error, stall

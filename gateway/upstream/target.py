@@ -3,7 +3,7 @@
 The upstream comes from configuration only, never from the request.
 """
 
-from urllib.parse import unquote
+from urllib.parse import unquote, urlsplit
 
 from yarl import URL
 
@@ -45,6 +45,12 @@ def make_target(upstream: UpstreamSettings, path: str) -> str:
     origin_end = upstream.base_url.find("/", upstream.base_url.index("//") + 2)
     prefix = upstream.base_url[origin_end:] if origin_end >= 0 else ""
     return prefix + without_version(path) or "/"
+
+
+def find_origin(url: str) -> str:
+    """Scheme, host and port of a URL, for messages. User, password, path and query are left out."""
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
 
 
 def _has_dot_segments(path: str) -> bool:

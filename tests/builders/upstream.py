@@ -10,9 +10,10 @@ from multidict import CIMultiDict
 from gateway.headers import UpstreamHead
 from gateway.settings import UpstreamSettings
 from gateway.settings.schema import WIRE_FORMATS
-from gateway.upstream.client import OutgoingBody, UpstreamCall, UpstreamClient
+from gateway.upstream.client import UpstreamClient
 from gateway.upstream.idle_timeout import IdleTimeout
 from gateway.upstream.response import UpstreamResponse
+from gateway.upstream.sending import OutgoingBody, UpstreamCall
 from gateway.upstream.target import make_target, make_url
 
 
@@ -49,7 +50,7 @@ def make_call(
 
 def make_idle_timeout(upstream: UpstreamSettings) -> IdleTimeout:
     """No sweeper checks it: a test may call `check` with the time that it wants it to be."""
-    return IdleTimeout(upstream.name, upstream.idle_seconds, asyncio.current_task())
+    return IdleTimeout(upstream, asyncio.current_task())
 
 
 class Requester:
@@ -75,9 +76,9 @@ class Requester:
 
 
 @asynccontextmanager
-async def requesting(base_url: str) -> AsyncIterator[Requester]:
+async def requesting(base_url: str, head_start_seconds: float = 0.001) -> AsyncIterator[Requester]:
     upstream = make_upstream(base_url)
-    client = UpstreamClient([upstream])
+    client = UpstreamClient([upstream], head_start_seconds)
     await client.open()
     try:
         yield Requester(client, upstream)

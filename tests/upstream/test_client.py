@@ -149,7 +149,7 @@ async def test_only_an_idempotent_request_is_sent_again_if_its_idle_connection_b
     raw.script = in_turn(writing(render_answer()), writing(then="close"), writing(render_answer()))
     await read(await requester.request(method=method, body=None))
     if method == "POST":
-        with pytest.raises(UpstreamFailed, match="default: ServerDisconnectedError"):
+        with pytest.raises(UpstreamFailed, match="closed the connection before it answered"):
             await requester.request(method=method, body=None)
     else:
         assert (await requester.request(method=method, body=None)).status == 200
@@ -174,26 +174,28 @@ async def test_a_failed_upload_ends_the_wait_for_the_response(raw: RawUpstream, 
         yield b"half"
         raise ConnectionResetError("the client has gone")
 
-    with pytest.raises(UpstreamFailed, match="default: ClientConnectionError"):
+    with pytest.raises(UpstreamFailed, match="the request body could not be sent to http://127"):
         await requester.request(body=break_off())
 
 
 async def test_what_is_not_http_is_a_failed_upstream(raw: RawUpstream, requester: Requester) -> None:
     raw.script = writing(b"no HTTP at all\r\n\r\n")
-    with pytest.raises(UpstreamFailed, match="default: ClientPayloadError"):
+    with pytest.raises(UpstreamFailed, match="sent something that is not HTTP"):
         await requester.request()
 
 
 async def test_an_upstream_that_is_not_there_is_a_failed_upstream() -> None:
     async with requesting("http://127.0.0.1:1") as requester:
-        with pytest.raises(UpstreamFailed, match="default: ClientConnectorError"):
+        with pytest.raises(
+            UpstreamFailed, match=r"could not connect to http://127\.0\.0\.1:1: connection refused"
+        ):
             await requester.request(method="GET", body=None)
 
 
 async def test_control_characters_are_refused_before_anything_is_sent(
     raw: RawUpstream, requester: Requester
 ) -> None:
-    with pytest.raises(UpstreamFailed, match="default: ValueError"):
+    with pytest.raises(UpstreamFailed, match=r"no request to http://127\.0\.0\.1:[0-9]+ could be written"):
         await requester.request(headers=[("X-Bad", "a\nb")])
     assert raw.received == []
 
@@ -206,7 +208,7 @@ async def test_an_upstream_that_is_silent_for_too_long_is_a_stalled_one(
         await asyncio.Event().wait()
 
     raw.script = stall
-    with pytest.raises(UpstreamStalled, match="default: no sign of life"):
+    with pytest.raises(UpstreamStalled, match="was silent for 1 s"):
         await requester.request()
 
 

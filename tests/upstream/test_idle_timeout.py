@@ -8,6 +8,7 @@ import pytest
 
 from gateway.core.errors import UpstreamStalled
 from gateway.upstream.idle_timeout import IdleSweeper, IdleTimeout
+from tests.builders.upstream import make_upstream
 
 IDLE_SECONDS = 10.0
 
@@ -23,7 +24,7 @@ class Response:
 
 
 def make_timeout() -> IdleTimeout:
-    return IdleTimeout("toy", IDLE_SECONDS, asyncio.current_task())
+    return IdleTimeout(make_upstream(idle_seconds=IDLE_SECONDS), asyncio.current_task())
 
 
 def later(seconds: float = IDLE_SECONDS + 1) -> float:
@@ -41,7 +42,7 @@ async def wait_for_nothing(idle: IdleTimeout) -> None:
 async def test_a_task_that_waits_for_too_long_is_woken() -> None:
     idle = make_timeout()
     asyncio.get_running_loop().call_soon(idle.check, later())
-    with pytest.raises(UpstreamStalled, match="toy: no sign of life for 10 s"):
+    with pytest.raises(UpstreamStalled, match=r"default: https://api\.test was silent for 10 s"):
         await wait_for_nothing(idle)
 
 
@@ -120,7 +121,7 @@ async def test_the_sweeper_wakes_only_the_task_whose_upstream_is_silent_for_too_
     sweeper: IdleSweeper,
 ) -> None:
     async def work(idle_seconds: float) -> None:
-        with sweeper.watch("toy", idle_seconds) as idle:
+        with sweeper.watch(make_upstream(idle_seconds=idle_seconds)) as idle:
             await wait_for_nothing(idle)
 
     patient = asyncio.create_task(work(600))
@@ -134,7 +135,7 @@ async def test_a_response_is_closed_at_the_end_of_its_exchange_and_not_watched_a
     sweeper: IdleSweeper,
 ) -> None:
     response = Response()
-    with sweeper.watch("toy", 0.02) as idle:
+    with sweeper.watch(make_upstream(idle_seconds=0.02)) as idle:
         idle.expect_from(response)
     await asyncio.sleep(0.1)
     assert response.closed == 1

@@ -65,7 +65,7 @@ async def test_a_body_that_breaks_off_raises_and_keeps_what_was_read() -> None:
     raw = RawUpstream(writing(head + chunks[0], then="close"))
     async with responding(raw) as (_, response):
         pieces: list[bytes] = []
-        with pytest.raises(UpstreamFailed, match="default: ClientPayloadError"):
+        with pytest.raises(UpstreamFailed, match="broke off in the middle of its response"):
             await response.read_into(pieces, 1_000)
         assert pieces == [b"one"]
         assert response.read_available() == b""
@@ -95,7 +95,7 @@ async def test_closing_wakes_a_reader_and_closes_the_connection() -> None:
     raw = RawUpstream(writing(render_chunks([])[0], then="hang"))
     async with responding(raw) as (_, response):
         asyncio.get_running_loop().call_soon(response.close)
-        with pytest.raises(UpstreamFailed, match="default: ClientConnectionError"):
+        with pytest.raises(UpstreamFailed, match=r"the connection to http://127\.0\.0\.1:[0-9]+ failed"):
             await asyncio.wait_for(response.read_piece(), 30)
         async with asyncio.timeout(30):
             while raw.received[0].hung_up_at is None:
