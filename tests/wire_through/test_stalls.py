@@ -152,7 +152,10 @@ CALLERS = "sk-callers-secret"
     ("host", "reason"), [("127.0.0.1:1", "connection refused"), ("no-such-host.invalid", "name not found")]
 )
 async def test_an_absent_upstream_ends_in_502_with_its_address_and_no_secret(host: str, reason: str) -> None:
-    yaml = f'store: "memory:"\nupstreams:\n  default: {{base_url: "http://{host}/v1", api_key: "{SECRET}"}}\n'
+    yaml = (
+        f'store: "memory:"\nlisten: {{hosts: [gateway.test]}}\nupstreams:\n'
+        f'  default: {{base_url: "http://{host}/v1", api_key: "{SECRET}"}}\n'
+    )
     headers = [("Authorization", f"Bearer {CALLERS}")]
     async with running_gateway(yaml) as gateway:
         for path in ("/v1/chat/completions", "/v1/embeddings"):
