@@ -109,6 +109,7 @@ class Gateway:
         await asyncio.to_thread(self._refuse_itself)
         await self._parts.admin.open()
         log.info("listening on http://%s:%d", listen.host, self.port)
+        exits.push_async_callback(_cancel, asyncio.create_task(self._parts.start_check.run()))
 
     def _refuse_itself(self) -> None:
         for upstream in self._settings.upstreams.values():

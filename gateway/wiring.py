@@ -28,6 +28,7 @@ from gateway.limits.book import LimitsBook
 from gateway.limits.discovery import Discovery
 from gateway.limits.model_lists import ModelLists
 from gateway.limits.model_table import ModelTable
+from gateway.limits.start_check import StartCheck
 from gateway.pipeline.admission import Admission
 from gateway.pipeline.commands import Commands
 from gateway.pipeline.count_tokens import CountTokens
@@ -50,7 +51,7 @@ from gateway.reporting.events import Bus
 from gateway.reporting.metrics import Metrics
 from gateway.reporting.originals import OriginalsArchive
 from gateway.reporting.reporter import Reporter
-from gateway.settings import Settings
+from gateway.settings import BUILT_IN_UPSTREAMS, Settings
 from gateway.state import State, make_state
 from gateway.state.record_cache import Storage
 from gateway.store import Store, open_bounded_store, open_store
@@ -87,6 +88,7 @@ class LimitParts:
     table: ModelTable
     book: LimitsBook
     discovery: Discovery
+    start_check: StartCheck
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,6 +122,7 @@ class Parts:
     client: httpx.AsyncClient
     table: ModelTable
     discovery: Discovery
+    start_check: StartCheck
     compactor: Compactor
     pipeline: Pipeline
     admin: AdminServer
@@ -142,6 +145,7 @@ def build(settings: Settings) -> Parts:
         client=client,
         table=limits.table,
         discovery=limits.discovery,
+        start_check=limits.start_check,
         compactor=compaction.compactor,
         pipeline=build_pipeline(settings, relay, foundation, limits, planning, compaction),
         admin=build_admin(settings, foundation, compaction),
@@ -174,7 +178,12 @@ def build_foundation(settings: Settings) -> Foundation:
 def build_limits(settings: Settings, foundation: Foundation, client: httpx.AsyncClient) -> LimitParts:
     table = ModelTable.load()
     book = LimitsBook(settings, ModelLists(), table, foundation.state.calibrations)
-    return LimitParts(table=table, book=book, discovery=Discovery(book, client))
+    # The built-in addresses are right, and a start needs no network for them.
+    known = {section["base_url"] for section in BUILT_IN_UPSTREAMS.values()}
+    asked = [each for each in settings.upstreams.values() if each.discover and each.base_url not in known]
+    return LimitParts(
+        table=table, book=book, discovery=Discovery(book, client), start_check=StartCheck(asked, client)
+    )
 
 
 def build_planning(foundation: Foundation, limits: LimitParts) -> Planning:

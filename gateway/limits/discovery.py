@@ -21,6 +21,7 @@ from gateway.limits.book import LimitsBook
 from gateway.limits.model_lists import choose_viewer
 from gateway.lru import ENTRY_WEIGHT_BYTES, Lru
 from gateway.settings import UpstreamSettings
+from gateway.upstream.failures import describe_failure
 from gateway.upstream.internal_client import CALL_ERRORS, make_internal_headers
 from gateway.upstream.target import make_url
 from gateway.wire.content_encoding import decode_body
@@ -66,6 +67,8 @@ class Discovery:
         # When each (viewer, upstream) may be asked again, by the clock.
         self._next_seconds: Lru[tuple[str, str], float] = Lru(_TIMES_BYTES)
         self._tasks: set[asyncio.Task[None]] = set()
+        # What has been logged: names of upstreams, each with a status or one of few reasons.
+        self._failures: set[tuple[str, str]] = set()
 
     @property
     def is_asking(self) -> bool:
@@ -98,13 +101,25 @@ class Discovery:
                 listed = await self._load(request)
         except (UpstreamFailed, *CALL_ERRORS) as error:
             # The library's own message is not logged, because it may quote headers or the address.
-            reason = str(error) if isinstance(error, UpstreamFailed) else type(error).__name__
-            log.debug("upstream %s gave no model list: %s", request.upstream, reason)
+            is_ours = isinstance(error, UpstreamFailed)
+            reason = str(error) if is_ours else describe_failure(error, request.url)
+            self._log_failure(request.upstream, reason)
             self._limits.keep_no_list(*key)
             return
         self._set_next(key, _REFRESH_SECONDS)
-        if self._limits.keep_list(*key, listed) and listed:
+        if self._limits.keep_list(*key, listed):
             log.info("limits of %d models found at upstream %s", len(listed), request.upstream)
+
+    def _log_failure(self, upstream: str, reason: str) -> None:
+        """Once for each reason: each caller with a wrong key would have its own line otherwise."""
+        if (upstream, reason) not in self._failures:
+            self._failures.add((upstream, reason))
+            log.info(
+                "upstream %s gave no model list (%s): windows come from the models rules, its errors and the "
+                "bundled table",
+                upstream,
+                reason,
+            )
 
     async def _load(self, request: _ListRequest) -> dict[str, Limits]:
         """The list of a 200. Raises UpstreamFailed and CALL_ERRORS."""

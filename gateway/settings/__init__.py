@@ -7,7 +7,7 @@ The steps of a file: `document` (YAML with line numbers, references replaced) ->
 from gateway.settings.crosscheck import is_loopback
 from gateway.settings.effective import Settings, TenantSettings, UpstreamSettings
 from gateway.settings.errors import Problem, SettingsError
-from gateway.settings.load import load_settings
+from gateway.settings.load import BUILT_IN_UPSTREAMS, load_settings
 from gateway.settings.schema import (
     Admin,
     Bounds,
@@ -23,6 +23,7 @@ from gateway.settings.schema import (
 from gateway.settings.summary import Places, describe_exposure, render_start_screen, render_summary
 
 __all__ = [
+    "BUILT_IN_UPSTREAMS",
     "Admin",
     "Bounds",
     "Cache",

@@ -3,7 +3,7 @@
 No other module asks which format a request has: what differs between formats is in WireFormat.
 """
 
-import re
+from itertools import dropwhile
 from typing import Final
 
 from gateway.core.errors import RequestRefused
@@ -16,27 +16,28 @@ from gateway.wire.wire_format import WireFormat
 FORMATS: Final = {wire_format.name: wire_format for wire_format in (CHAT, RESPONSES, MESSAGES)}
 
 
-# Clients join a base URL and a path carelessly.
-_VERSIONS: Final = re.compile(r"(?:/+v1(?=[/?]|$))+")
 # Requests to these paths only count tokens.
 _COUNTS: Final = {"/messages/count_tokens": MESSAGES}
+_VERSION: Final = "v1"
 _BY_PATH: Final = {wire_format.path.removeprefix("/v1"): wire_format for wire_format in FORMATS.values()}
-_KNOWN_PATHS: Final = frozenset({*_BY_PATH, *_COUNTS, "/models"})
+# Paths that clients join with a base URL.
+_KNOWN_PATHS: Final = frozenset({*_BY_PATH, *_COUNTS, "/models", "/embeddings", "/completions"})
 
 
 def without_version(path: str) -> str:
     """Path and query after an optional leading /v1, as they go to the upstream.
 
-    Slashes and /v1 too many at the beginning are dropped, and everywhere in a path that we know: an upstream
-    would mostly refuse it, and a server that does not would answer a conversation that nobody follows.
+    In a path that we know, slashes and /v1 too many are dropped. Clients join URLs carelessly. An upstream
+    that does not mind would answer a conversation that nobody follows. Other paths stay as they came.
     """
-    versions = _VERSIONS.match(path)
-    rest = path[versions.end() :] if versions is not None else path
-    if rest.startswith("//"):
-        rest = "/" + rest.lstrip("/")
-    plain, mark, query = rest.partition("?")
-    tidy = "/" + "/".join(filter(None, plain.split("/")))
-    return tidy + mark + query if tidy in _KNOWN_PATHS else rest
+    plain, mark, query = path.partition("?")
+    segments = [segment for segment in plain.split("/") if segment]
+    known = "/" + "/".join(dropwhile(_VERSION.__eq__, segments))
+    if known in _KNOWN_PATHS:
+        return known + mark + query
+    if path.startswith("/v1/") or plain == "/v1":
+        return path[3:]
+    return path
 
 
 def find_format(path: str) -> WireFormat | None:

@@ -53,19 +53,20 @@ def test_a_format_is_found_by_its_path(path: str, expected: str | None) -> None:
         ("/v1/chat/completions", "/chat/completions"),
         ("//v1//v1/chat/completions/?a=//b/v1/", "/chat/completions?a=//b/v1/"),
         ("/v1/v1/models", "/models"),
-        ("/v1//files/x//y/", "/files/x//y/"),
-        ("/files//v1/x", "/files//v1/x"),
+        ("//embeddings", "/embeddings"),
+        ("/v1//files/x//y/", "//files/x//y/"),
+        ("//v1/x", "//v1/x"),
+        ("/v1/v1/x", "/v1/x"),
         ("/proxy/http://x/v1/y", "/proxy/http://x/v1/y"),
         ("/v1/v10/x", "/v10/x"),
         ("/v1/", "/"),
         ("/v1?a", "?a"),
-        ("//", "/"),
+        ("//", "//"),
         ("", ""),
     ],
 )
-def test_slashes_and_versions_too_many_are_dropped(path: str, expected: str) -> None:
+def test_slashes_and_versions_too_many_are_dropped_in_known_paths_only(path: str, expected: str) -> None:
     assert without_version(path) == expected
-    assert without_version(expected) == expected
 
 
 @pytest.mark.parametrize("wire_format", FORMATS.values(), ids=FORMATS)
