@@ -44,6 +44,7 @@ def _render_one(text: str) -> str:
 
 HEAVY_KINDS: Final[Mapping[str, HeavyKind]] = {
     "20 MB": HeavyKind("bench-vast", lambda: _render_turns(5_001, 4_000)),
+    "20,000 messages": HeavyKind("bench-near", lambda: _render_turns(19_997, 200)),
     "100,000 messages": HeavyKind("bench-near", lambda: _render_turns(100_001, 15)),
     "compactions": HeavyKind("bench-tight", lambda: _render_turns(401, 1_500)),
     "1 MB of blanks": HeavyKind("bench-tight", lambda: _render_one(" " * 1_000_000)),

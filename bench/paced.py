@@ -28,7 +28,7 @@ _PACE_MS: Final = 100
 _PATIENCE_SECONDS: Final = 60.0
 _P99_TARGET_MS: Final = 100.0
 _MAX_TARGET_MS: Final = 250.0
-_HONEST: Final = ("20 MB", "100,000 messages", "compactions", "1 MB of blanks")
+_HONEST: Final = ("20 MB", "20,000 messages", "compactions", "1 MB of blanks")
 _COLUMNS: Final = (
     *("beside", "answers", "straight p99 ms", "max", "gateway p50 ms", "p99", "target", "max", "target"),
     "lost",
