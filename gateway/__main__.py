@@ -1,7 +1,6 @@
 """The command line: `gateway serve`, `gateway check` and `gateway health`."""
 
 import asyncio
-import gc
 import logging
 import os
 import signal
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from gateway.bounds.descriptors import raise_limit
+from gateway.bounds.interpreter import collect_garbage, tune_interpreter
 from gateway.command_line.health import find_ill_health
 from gateway.command_line.options import load_chosen_settings, parse_arguments
 from gateway.settings import (
@@ -118,7 +118,8 @@ async def _serve(settings: Settings) -> None:
     gateway = await start_gateway(settings)
     places = Places(gateway.port, gateway.admin_port, gateway.windows, find_directory(settings.store))
     print(render_start_screen(settings, places), file=sys.stderr)
-    _tune_garbage_collector()
+    tune_interpreter()
+    collecting = loop.create_task(collect_garbage())
     try:
         await signals.get()
         log.info("draining")
@@ -126,6 +127,7 @@ async def _serve(settings: Settings) -> None:
     finally:
         await gateway.stop()
     hurrying.cancel()
+    collecting.cancel()
 
 
 async def _hurry(signals: "asyncio.Queue[None]", gateway: "Gateway") -> None:
@@ -136,15 +138,6 @@ async def _hurry(signals: "asyncio.Queue[None]", gateway: "Gateway") -> None:
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     signal.setitimer(signal.ITIMER_REAL, _HURRY_SECONDS)
     gateway.stop_draining()
-
-
-def _tune_garbage_collector() -> None:
-    """Caches hold some hundred thousand long-lived objects. With the default thresholds, scanning them again
-    and again takes a tenth of the time (DECISIONS.md, app).
-    """
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(10_000, 20, 100)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """A client that hangs up leaves nothing in memory, wherever its request was.
 
 Without the collector only objects without references go. It looks rarely at a process that holds a hundred
-thousand objects (`__main__`), so what waits for it can be a gigabyte.
+thousand objects (`bounds/interpreter.py`), so what waits for it can be a gigabyte.
 """
 
 import asyncio
