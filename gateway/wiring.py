@@ -234,7 +234,7 @@ def build_summarizer(
 def build_compaction(foundation: Foundation, planning: Planning, summarizer: Summarizer) -> Compaction:
     state, reporter, planner = foundation.state, foundation.reporter, planning.planner
     job = CompactionJob(state, summarizer, PivotMaker(planning.sizer, foundation.lanes), reporter)
-    compactor = Compactor(state, planner, planning.learner, job, reporter)
+    compactor = Compactor(state, planner, planning.learner, job, reporter, foundation.budget)
     manual = ManualCompaction(state, planner, compactor, reporter)
     return Compaction(job=job, compactor=compactor, manual=manual)
 
@@ -264,6 +264,8 @@ def build_pipeline(
     )
     proxy = Proxy(
         settings=settings,
+        memory=foundation.budget,
+        lanes=foundation.lanes,
         admission=Admission(settings, Tenancy(settings), Upstreams(settings)),
         names=NameGuard(foundation.state.owned_names, foundation.lanes),
         turns=turns,

@@ -1,31 +1,150 @@
 """The memory that all bodies under way may take together, in this process.
 
-A request whose body does not fit waits for a while, and is then refused with 503 and `Retry-After`.
+Small bodies are counted and never wait. A large one that does not fit waits for a while, and is then refused
+with 503 and `Retry-After`. Whoever waits is served by what its tenant holds already, then first come first
+served. A request alone may take more than the whole budget, and one that holds a part of its body may go
+beyond it, one at a time: otherwise requests that hold half of their bodies would wait for one another.
 """
 
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Final, Self
 
 from gateway.core.errors import RequestRefused
 
+# Most requests are smaller, and a thousand of them at a time take no more than the largest body.
+SMALL_BYTES: Final = 64 * 1024
+# A large request is read and sent in a few seconds. Clients try a 503 again, and do not wait for a minute.
+_WAIT_SECONDS: Final = 10.0
 _RETRY_SECONDS: Final = 1
 
 
+@dataclass(frozen=True, eq=False, slots=True)
+class _Waiter:
+    share: "Share"
+    size_bytes: int
+    granted: "asyncio.Future[None]"
+
+
 class MemoryBudget:
-    def __init__(self, max_bytes: int) -> None:
+    def __init__(self, max_bytes: int, wait_seconds: float = _WAIT_SECONDS) -> None:
         self.max_bytes = max_bytes
         self.used_bytes = 0
+        self._wait_seconds = wait_seconds
+        # By the id of the tenant.
+        self._owned_bytes: Counter[str] = Counter()
+        # The shares that are not small.
+        self._large: set[Share] = set()
+        # In the order of their arrival.
+        self._waiters: list[_Waiter] = []
+        # The one share that may go beyond the budget.
+        self._beyond: Share | None = None
 
-    def open(self) -> "Share":
-        """A share of nothing yet, for one request. Use it as a context manager."""
-        return Share(self)
+    def open(self, owner: str = "") -> "Share":
+        """A share of nothing yet, for one request or one background task. Use it as a context manager.
+
+        owner: the id of the tenant.
+        """
+        return Share(self, owner)
+
+    async def grow(self, share: "Share", size_bytes: int) -> None:
+        """See Share."""
+        if self._may_take_now(share, size_bytes):
+            self.take(share, size_bytes)
+            return
+        waiter = _Waiter(share, size_bytes, asyncio.get_running_loop().create_future())
+        self._waiters.append(waiter)
+        try:
+            async with asyncio.timeout(self._wait_seconds):
+                await waiter.granted
+        except TimeoutError:
+            if not waiter.granted.done() or waiter.granted.cancelled():
+                raise _refuse() from None
+        except asyncio.CancelledError:
+            if waiter.granted.done() and not waiter.granted.cancelled():
+                self.release(share, size_bytes)
+            raise
+        finally:
+            if waiter in self._waiters:
+                self._waiters.remove(waiter)
+                self._serve_waiters()
+
+    def try_grow(self, share: "Share", size_bytes: int) -> bool:
+        """See Share."""
+        has_room = not self._waiters and self._has_room(share, size_bytes)
+        if has_room:
+            self.take(share, size_bytes)
+        return has_room
+
+    def take(self, share: "Share", size_bytes: int) -> None:
+        """Counts so many bytes more, whether they fit or not."""
+        share.size_bytes += size_bytes
+        self.used_bytes += size_bytes
+        self._owned_bytes[share.owner] += size_bytes
+        if share.size_bytes > SMALL_BYTES:
+            self._large.add(share)
+
+    def release(self, share: "Share", size_bytes: int) -> None:
+        share.size_bytes -= size_bytes
+        self.used_bytes -= size_bytes
+        self._owned_bytes[share.owner] -= size_bytes
+        if not self._owned_bytes[share.owner]:
+            del self._owned_bytes[share.owner]
+        if share.size_bytes <= SMALL_BYTES:
+            self._large.discard(share)
+            if self._beyond is share:
+                self._beyond = None
+        if self._waiters:
+            self._serve_waiters()
+
+    def _may_take_now(self, share: "Share", size_bytes: int) -> bool:
+        if share.size_bytes + size_bytes <= SMALL_BYTES or share is self._beyond:
+            return True
+        if not self._waiters and self._has_room(share, size_bytes):
+            return True
+        if share in self._large and self._beyond is None:
+            self._beyond = share
+            return True
+        return False
+
+    def _has_room(self, share: "Share", size_bytes: int) -> bool:
+        is_alone = self._large <= {share}
+        return is_alone or self.used_bytes + size_bytes <= self.max_bytes
+
+    def _serve_waiters(self) -> None:
+        """The waiter whose tenant holds least comes first. A smaller one does not pass it, or it would never
+        be served.
+        """
+        while (waiter := self._choose_waiter()) is not None:
+            self._waiters.remove(waiter)
+            if not waiter.granted.done():
+                self.take(waiter.share, waiter.size_bytes)
+                waiter.granted.set_result(None)
+
+    def _choose_waiter(self) -> _Waiter | None:
+        if not self._waiters:
+            return None
+        # Of equal ones `min` takes the first.
+        waiter = min(self._waiters, key=lambda each: self._owned_bytes[each.share.owner])
+        if self._has_room(waiter.share, waiter.size_bytes):
+            return waiter
+        if self._beyond is None:
+            waiting = next((each for each in self._waiters if each.share in self._large), None)
+            self._beyond = waiting.share if waiting is not None else None
+            return waiting
+        return None
 
 
 class Share:
-    """What one request has taken of the budget."""
+    """What one request has taken of the budget. owner: the id of its tenant."""
 
-    def __init__(self, budget: MemoryBudget) -> None:
+    def __init__(self, budget: MemoryBudget, owner: str) -> None:
         self._budget = budget
+        self.owner = owner
         self.size_bytes = 0
 
     def __enter__(self) -> Self:
@@ -38,18 +157,34 @@ class Share:
 
     async def grow(self, size_bytes: int) -> None:
         """Takes so many bytes more. Raises RequestRefused (503) if they do not become free in time."""
-        budget = self._budget
-        if budget.used_bytes + size_bytes > budget.max_bytes:
-            raise RequestRefused(
-                503,
-                "The gateway has no memory left for this request; try again.",
-                kind="server_error",
-                retry_after_seconds=_RETRY_SECONDS,
-            )
-        budget.used_bytes += size_bytes
-        self.size_bytes += size_bytes
+        await self._budget.grow(self, size_bytes)
+
+    def try_grow(self, size_bytes: int) -> bool:
+        """The same without waiting. False if they are not free."""
+        return self._budget.try_grow(self, size_bytes)
+
+    def take(self, size_bytes: int) -> None:
+        """Takes them even if they are not free, for work that has to be done: others wait for longer then."""
+        self._budget.take(self, size_bytes)
 
     def shrink(self, size_bytes: int) -> None:
         """Gives so many bytes back."""
-        self._budget.used_bytes -= size_bytes
-        self.size_bytes -= size_bytes
+        self._budget.release(self, size_bytes)
+
+    @asynccontextmanager
+    async def lent(self, size_bytes: int) -> AsyncIterator[None]:
+        """So many bytes more for a while. Raises RequestRefused as `grow` does."""
+        await self.grow(size_bytes)
+        try:
+            yield
+        finally:
+            self.shrink(size_bytes)
+
+
+def _refuse() -> RequestRefused:
+    return RequestRefused(
+        503,
+        "The gateway has no memory left for this request; try again.",
+        kind="server_error",
+        retry_after_seconds=_RETRY_SECONDS,
+    )

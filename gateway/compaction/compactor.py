@@ -11,6 +11,7 @@ from collections.abc import Coroutine
 from dataclasses import dataclass, replace
 from typing import Any, Final, TypeVar
 
+from gateway.bounds.memory_budget import MemoryBudget, Share
 from gateway.compaction.job import CompactionJob
 from gateway.conversations.turn import Turn
 from gateway.core.compaction.cut import Cut
@@ -30,6 +31,9 @@ from gateway.store import StoreError
 
 log = logging.getLogger("gateway.compactor")
 
+# The turn, its messages as texts, and what a summarizer is sent.
+_HELD_COPIES = 3
+
 # A durable write takes some milliseconds. A client must not wait for a store that another process locks.
 _SECURE_SECONDS: Final = 1.0
 
@@ -48,13 +52,21 @@ class _RunningCompaction:
 
 class Compactor:
     def __init__(
-        self, state: State, planner: Planner, learner: Learner, job: CompactionJob, reporter: Reporter
+        self,
+        state: State,
+        planner: Planner,
+        learner: Learner,
+        job: CompactionJob,
+        reporter: Reporter,
+        memory: MemoryBudget,
     ) -> None:
+        """memory: of all bodies under way. Background tasks hold theirs beyond the response."""
         self._state = state
         self._planner = planner
         self._learner = learner
         self._job = job
         self._reporter = reporter
+        self._memory = memory
         self._running: dict[str, _RunningCompaction] = {}
         self._digesting: dict[str, asyncio.Task[bool]] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -107,8 +119,16 @@ class Compactor:
             self._learner.is_worth_counting(turn, plan, usage)
             or self._planner.is_past_soft(turn, head.total_tokens)
         ):
-            self.spawn(self._learn(turn, plan, usage))
+            self._start_learning(turn, plan, usage)
         return head
+
+    def _start_learning(self, turn: Turn, plan: Plan, usage: Usage) -> None:
+        """In the background. Left out while there is no memory for it: a later response teaches the same."""
+        share = self._memory.open(turn.owner)
+        if share.try_grow(_count_held(turn)):
+            self.spawn(self._learn(turn, plan, usage), share)
+        else:
+            log.debug("nothing is learned from a response: no memory left for its request")
 
     def _save_head(self, turn: Turn, head: Head) -> bool:
         """True if it is written to the store, too. Without it a conversation far below its thresholds, with
@@ -143,7 +163,7 @@ class Compactor:
         if running is not None:
             return running.task
         key = situation.conversation.chain[cut.covers].hex()
-        task = self.spawn(self._job.compact(turn, situation, cut, request))
+        task = self.spawn(self._job.compact(turn, situation, cut, request), self.hold(turn))
         self._running[key] = _RunningCompaction(turn.owner, key, cut.covers, task)
         task.add_done_callback(lambda _: self._running.pop(key, None))
         return task
@@ -153,7 +173,7 @@ class Compactor:
         key = situation.conversation.chain[cut.covers].hex()
         task = self._digesting.get(key)
         if task is None:
-            task = self._digesting[key] = self.spawn(self._job.digest(turn, situation, cut))
+            task = self._digesting[key] = self.spawn(self._job.digest(turn, situation, cut), self.hold(turn))
             task.add_done_callback(lambda _: self._digesting.pop(key, None))
         return task
 
@@ -177,7 +197,7 @@ class Compactor:
     def resume(self, turn: Turn) -> None:
         """Decides again about an automatic compaction that a stop of the gateway interrupted."""
         if turn.head is not None and turn.head.prompt_tokens:
-            self.spawn(self._compact_if_needed(turn, None, turn.head.total_tokens))
+            self.spawn(self._compact_if_needed(turn, None, turn.head.total_tokens), self.hold(turn))
 
     async def _compact_if_needed(self, turn: Turn, plan: Plan | None, total_tokens: int) -> None:
         """plan: what the answered request was sent with; None after a restart.
@@ -199,12 +219,23 @@ class Compactor:
 
     # Background tasks
 
-    def spawn(self, work: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":
-        """Runs work in a task that outlives its request. Errors are logged."""
+    def spawn(self, work: Coroutine[Any, Any, T], share: Share | None = None) -> "asyncio.Task[T]":
+        """Runs work in a task that outlives its request. Errors are logged.
+
+        share: of the memory; it is given back when the work is done.
+        """
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._finish)
+        if share is not None:
+            task.add_done_callback(lambda _: share.shrink(share.size_bytes))
         return task
+
+    def hold(self, turn: Turn) -> Share:
+        """A share for work that has to be done, whether there is room or not: others wait for longer then."""
+        share = self._memory.open(turn.owner)
+        share.take(_count_held(turn))
+        return share
 
     def _finish(self, task: "asyncio.Task[Any]") -> None:
         self._tasks.discard(task)
@@ -212,6 +243,10 @@ class Compactor:
             log.error(
                 "background task failed: %s", type(task.exception()).__name__, exc_info=task.exception()
             )
+
+
+def _count_held(turn: Turn) -> int:
+    return _HELD_COPIES * turn.weight_bytes
 
 
 def save_marker(state: State, turn: Turn, instructions: str | None) -> Marker:

@@ -54,7 +54,7 @@ class ManualCompaction:
         if running is not None:
             return running.task if turn.command is not None and running.key == key else None
         work = self._compact_conversation if turn.command is None else self._run_command
-        task = self._compactor.spawn(work(turn, instructions))
+        task = self._compactor.spawn(work(turn, instructions), self._compactor.hold(turn))
         self._running[turn.conversation_id] = _ManualRun(key, task)
         task.add_done_callback(lambda _: self._running.pop(turn.conversation_id, None))
         return task

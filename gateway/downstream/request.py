@@ -1,18 +1,19 @@
 """A client's request: its head, and its body, which is read whole or streamed through."""
 
-import asyncio
 import socket
 import struct
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from typing import Final
 
 import msgspec
 from aiohttp import HttpVersion, HttpVersion11, StreamReader, hdrs, web
 from multidict import CIMultiDictProxy
 
+from gateway.bounds.lanes import Lanes
+from gateway.bounds.memory_budget import Share
 from gateway.core.errors import RequestRefused
 from gateway.headers import RawHeaders
-from gateway.wire.content_encoding import DecodeError, decode_body
+from gateway.wire.content_encoding import STEP_BYTES, DecodeError, decode_in_steps, make_decoder
 
 _CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 # The one header that differs from turn to turn of a conversation.
@@ -21,6 +22,14 @@ _LENGTH: Final = b"content-length"
 _MAX_LENGTH_DIGITS: Final = 15
 # SO_LINGER on, with no time to linger: closing sends a RST.
 _RESET: Final = struct.pack("ii", 1, 0)
+
+# What is decoded at a time, before the memory for more is asked for; some steps give nothing.
+_DECODED_BYTES: Final = 1 << 22
+_DECODED_STEPS: Final = 1_000
+# Text is compressed to a tenth, and seldom to a hundredth. A body that decodes to more than a thousand times
+# its bytes is passed on as it came, unless it is small even so.
+_MAX_RATIO: Final = 1_000
+_ALWAYS_DECODED_BYTES: Final = 1 << 20
 
 # Method, target, and the headers in one piece: dozens of small ones would be compared one by one.
 HeadKey = tuple[str, str, bytes]
@@ -105,27 +114,61 @@ class Request:
 
 
 class ReceivedBody(msgspec.Struct, frozen=True):
-    """raw: as it came. plain: with its content encoding removed; the same object if it has none."""
+    """raw: as it came. plain: with its content encoding removed; the same object if it has none.
+
+    Both are counted in the share that they were read with.
+    """
 
     raw: bytes
     plain: bytes
 
 
-async def read_body(request: Request, max_bytes: int) -> ReceivedBody:
+async def read_body(request: Request, max_bytes: int, share: Share, lanes: Lanes) -> ReceivedBody:
     """Raises RequestRefused: 413 for a body that is too large, 408 or 400 for one whose rest does
-    not come or is malformed.
+    not come or is malformed, 503 if its share of the memory does not become free.
 
     If the encoding cannot be undone, the body stays as it came; it is then relayed as unreadable.
     """
-    raw = await _read_bounded(request, max_bytes)
+    raw = await _read_bounded(request, max_bytes, share)
     encoding = request.head.headers.get(hdrs.CONTENT_ENCODING, "")
     if not encoding or encoding == "identity":
         return ReceivedBody(raw, raw)
+    max_bytes = min(max_bytes, max(_ALWAYS_DECODED_BYTES, _MAX_RATIO * len(raw)))
+    before_bytes = share.size_bytes
     try:
-        # In a thread, however small: a hundred bytes may decode to many megabytes.
-        return ReceivedBody(raw, await asyncio.to_thread(decode_body, raw, encoding, max_bytes))
+        return ReceivedBody(raw, await _decode(raw, encoding, max_bytes, share, lanes))
     except DecodeError:
+        share.shrink(share.size_bytes - before_bytes)
         return ReceivedBody(raw, raw)
+
+
+async def _decode(raw: bytes, encoding: str, max_bytes: int, share: Share, lanes: Lanes) -> bytes:
+    """In a thread, however small the body is: a hundred bytes may decode to many megabytes."""
+    decoder = make_decoder(encoding)
+    if decoder is None:
+        raise DecodeError("unknown content encoding")
+    steps = decode_in_steps(decoder, raw, max_bytes)
+    pieces: list[bytes] = []
+    async with share.lent(decoder.window_bytes):
+        while True:
+            await share.grow(_DECODED_BYTES)
+            piece, is_last = await lanes.run(share.owner, len(raw), _take_steps, steps)
+            share.shrink(_DECODED_BYTES - len(piece))
+            pieces.append(piece)
+            if is_last:
+                return b"".join(pieces)
+
+
+def _take_steps(steps: Iterator[bytes]) -> tuple[bytes, bool]:
+    """At most `_DECODED_BYTES`, and whether they are the last. Raises DecodeError."""
+    pieces: list[bytes] = []
+    size = 0
+    for piece in steps:
+        pieces.append(piece)
+        size += len(piece)
+        if size > _DECODED_BYTES - STEP_BYTES or len(pieces) >= _DECODED_STEPS:
+            return b"".join(pieces), False
+    return b"".join(pieces), True
 
 
 def stream_body(request: Request) -> bytes | AsyncIterator[bytes] | None:
@@ -144,7 +187,7 @@ def stream_body(request: Request) -> bytes | AsyncIterator[bytes] | None:
     return content.read_nowait() if content.is_eof() else content.iter_any()
 
 
-async def _read_bounded(request: Request, max_bytes: int) -> bytes:
+async def _read_bounded(request: Request, max_bytes: int, share: Share) -> bytes:
     content, length = request.content, request.length
     if length is not None and length > max_bytes:
         raise _too_large(max_bytes)
@@ -152,16 +195,22 @@ async def _read_bounded(request: Request, max_bytes: int) -> bytes:
         return b""
     if hdrs.EXPECT in request.head.headers:
         _invite_body(request)
-    if length is not None:
-        return await content.read()
-    pieces = []
-    size = 0
-    async for piece in content.iter_any():
-        size += len(piece)
-        if size > max_bytes:
+    if content.is_eof():
+        # It has arrived whole, as small ones have.
+        body = content.read_nowait()
+        if len(body) > max_bytes:
             raise _too_large(max_bytes)
-        pieces.append(piece)
-    return b"".join(pieces)
+        await share.grow(len(body))
+        return body
+    # Not a list of pieces: a client may send two bytes at a time.
+    pieces = bytearray()
+    async for piece in content.iter_any():
+        if len(pieces) + len(piece) > max_bytes:
+            raise _too_large(max_bytes)
+        # Counted as it comes, so that announcing a body takes nothing. While this waits, nothing is read.
+        await share.grow(len(piece))
+        pieces += piece
+    return bytes(pieces)
 
 
 def _invite_body(request: Request) -> None:

@@ -12,6 +12,8 @@ from typing import Final
 from aiohttp import hdrs
 from msgspec.structs import replace
 
+from gateway.bounds.lanes import Lanes
+from gateway.bounds.memory_budget import MemoryBudget, Share
 from gateway.core.errors import BeyondBounds, RequestRefused, UpstreamFailed, UpstreamStalled
 from gateway.downstream.request import ReceivedBody, Request, read_body, stream_body
 from gateway.downstream.responder import Responder
@@ -33,12 +35,19 @@ from gateway.wire.formats.registry import render_error
 
 log = logging.getLogger("gateway.proxy")
 
+# Measured: reading a body takes up to five times its bytes while it goes on. Texts for the tokenizer, and
+# what a plan or a retry makes of the messages, take up to three.
+_READING_COPIES: Final = 5
+_PLANNING_COPIES: Final = 3
 _NO_HEADERS: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Proxy:
     settings: Settings
+    # Of all bodies under way.
+    memory: MemoryBudget
+    lanes: Lanes
     admission: Admission
     names: NameGuard
     turns: TurnBuilder
@@ -83,24 +92,35 @@ class Proxy:
         if route.format is None and not route.may_name:
             await self._forward(route, route.with_body(stream_body(request), request.length), client)
             return
-        body = await read_body(request, self.settings.listen.max_body_bytes)
-        await self.names.check_body(route, body)
-        try:
-            await self._serve_body(route, body, client)
-        except BeyondBounds as error:
-            log.warning("a request passes unread: %s", error)
-            headers = {X_GATEWAY_WARNING: f"not read: {error}"} if self.settings.response_headers else {}
-            await self._forward(route, route.with_body(body.raw), client, headers)
+        with self.memory.open(route.tenant.id) as share:
+            body = await read_body(request, self.settings.listen.max_body_bytes, share, self.lanes)
+            body_bytes = share.size_bytes
+            await self.names.check_body(route, body)
+            try:
+                await self._serve_body(route, body, share, client)
+            except BeyondBounds as error:
+                share.shrink(share.size_bytes - body_bytes)
+                log.warning("a request passes unread: %s", error)
+                headers = {X_GATEWAY_WARNING: f"not read: {error}"} if self.settings.response_headers else {}
+                await self._forward(route, route.with_body(body.raw), client, headers)
 
-    async def _serve_body(self, route: Route, body: ReceivedBody, client: Responder) -> None:
-        """Raises BeyondBounds, before anything was sent, for a body that holds more than is read."""
+    async def _serve_body(self, route: Route, body: ReceivedBody, share: Share, client: Responder) -> None:
+        """Raises BeyondBounds, before anything was sent, for a body that holds more than is read.
+
+        share: of the memory, with the body. It is given back with the response.
+        """
+        reading_bytes = _READING_COPIES * len(body.plain)
+        await share.grow(reading_bytes)
         if route.is_count:
             await self.count_tokens.run(route, body, client)
             return
         turn = await self.turns.build(route, body) if route.format is not None else None
+        share.shrink(reading_bytes)
         if route.format is None or turn is None:
             await self._forward(route, route.with_body(body.raw), client)
             return
+        # The facts of its messages, and responses that it names.
+        await share.grow(max(0, turn.weight_bytes - share.size_bytes))
         turn = self.names.watch(route, turn)
         self.log.note_turn(turn)
         client.set_format(route.format, is_streaming=turn.received.body.envelope.is_streaming)
@@ -108,9 +128,14 @@ class Proxy:
             await self.commands.run(turn, turn.command, client)
             return
         budget = WaitBudget(turn.policy.summary)
+        planning_bytes = _PLANNING_COPIES * len(turn.received.body.data)
+        await share.grow(planning_bytes)
         plan = await self.planning.plan(turn, budget, client)
+        share.shrink(planning_bytes)
+        await share.grow(self.sender.count_copied_bytes(turn, plan))
         refusal = await self.sender.send(turn, plan, client)
         if refusal is not None:
+            await share.grow(planning_bytes)
             await self.overflow_retry.run(turn, plan, refusal, budget, client)
 
     async def _forward(

@@ -93,6 +93,11 @@ class Sender:
         """Relays a refusal as it came."""
         await self._relay.send_held(refusal, self._make_headers(turn, plan), client)
 
+    def count_copied_bytes(self, turn: Turn, plan: Plan) -> int:
+        """The memory for the bodies that are made of the received one, which is often sent as it is."""
+        is_changed = plan.pivot is not None or bool(plan.batches) or plan.output is not None
+        return (is_changed + self._must_ask_for_usage(turn)) * len(turn.received.body.data)
+
     async def count_bytes(self, turn: Turn, plan: Plan) -> int:
         """Bytes of the body that a plan makes."""
         return len((await self._rewriter.rewrite(turn, plan)).data)

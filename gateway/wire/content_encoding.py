@@ -91,14 +91,14 @@ def decode_body(data: bytes, content_encoding: str, max_bytes: int) -> bytes:
 
     Raises DecodeError: unknown coding, broken data, or more than `max_bytes`.
     """
-    return b"".join(decode_in_steps(data, content_encoding, max_bytes))
-
-
-def decode_in_steps(data: bytes, content_encoding: str, max_bytes: int) -> Iterator[bytes]:
-    """The same in steps of at most `STEP_BYTES`, some of them empty."""
     decoder = make_decoder(content_encoding)
     if decoder is None:
         raise DecodeError(f"unknown content encoding {content_encoding[:80]!r}")
+    return b"".join(decode_in_steps(decoder, data, max_bytes))
+
+
+def decode_in_steps(decoder: Decoder, data: bytes, max_bytes: int) -> Iterator[bytes]:
+    """A whole body, in steps of at most `STEP_BYTES`, some of them empty. Raises DecodeError as above."""
     size = 0
     for piece in decoder.feed(data):
         size += len(piece)

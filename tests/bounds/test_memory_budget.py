@@ -1,9 +1,19 @@
 """All bodies under way share one budget."""
 
+import asyncio
+
 import pytest
 
-from gateway.bounds.memory_budget import MemoryBudget
+from gateway.bounds.memory_budget import SMALL_BYTES, MemoryBudget, Share
 from gateway.core.errors import RequestRefused
+
+_MAX = 10 * SMALL_BYTES
+
+
+async def until_waiting() -> None:
+    """Tasks that were just made come to their first wait."""
+    for _ in range(3):
+        await asyncio.sleep(0)
 
 
 async def test_a_share_goes_back_when_its_request_ends() -> None:
@@ -13,13 +23,132 @@ async def test_a_share_goes_back_when_its_request_ends() -> None:
         await share.grow(40)
         share.shrink(10)
         assert budget.used_bytes == 90
+        async with share.lent(5):
+            assert budget.used_bytes == 95
+        assert share.size_bytes == 90
     assert budget.used_bytes == 0
 
 
-async def test_what_does_not_fit_is_refused_with_a_time_to_try_again() -> None:
-    budget = MemoryBudget(100)
+async def test_what_does_not_fit_in_time_is_refused_with_a_time_to_try_again() -> None:
+    budget = MemoryBudget(_MAX, wait_seconds=0)
     with budget.open() as first, budget.open() as second:
-        await first.grow(60)
+        await first.grow(_MAX)
         with pytest.raises(RequestRefused) as refused:
-            await second.grow(41)
+            await second.grow(SMALL_BYTES + 1)
+        assert budget.used_bytes == _MAX
     assert (refused.value.status, refused.value.retry_after_seconds) == (503, 1)
+
+
+async def test_small_bodies_never_wait() -> None:
+    budget = MemoryBudget(_MAX, wait_seconds=0)
+    with budget.open() as first, budget.open() as second:
+        await first.grow(_MAX)
+        await second.grow(SMALL_BYTES)
+        assert budget.used_bytes == _MAX + SMALL_BYTES
+
+
+async def test_a_request_that_waits_goes_on_once_there_is_room() -> None:
+    budget = MemoryBudget(_MAX)
+    first, second = budget.open(), budget.open()
+    await first.grow(_MAX)
+    waiting = asyncio.create_task(second.grow(_MAX))
+    await until_waiting()
+    assert not waiting.done()
+    first.shrink(_MAX)
+    await waiting
+    assert (budget.used_bytes, second.size_bytes) == (_MAX, _MAX)
+
+
+async def test_a_body_larger_than_the_budget_passes_alone() -> None:
+    budget = MemoryBudget(_MAX, wait_seconds=0)
+    with budget.open() as small, budget.open() as large:
+        await small.grow(100)
+        await large.grow(3 * _MAX)
+        with budget.open() as other, pytest.raises(RequestRefused):
+            await other.grow(SMALL_BYTES + 1)
+
+
+async def test_requests_that_hold_half_of_their_bodies_do_not_wait_for_one_another() -> None:
+    budget = MemoryBudget(_MAX)
+    shares = [budget.open() for _ in range(4)]
+    for share in shares:
+        await share.grow(_MAX // 4)
+
+    async def take_rest(share: Share) -> None:
+        with share:
+            await share.grow(_MAX // 4)
+            await asyncio.sleep(0)
+
+    await asyncio.gather(*map(take_rest, shares))
+    assert budget.used_bytes == 0
+
+
+async def test_the_tenant_that_holds_least_is_served_first() -> None:
+    budget = MemoryBudget(_MAX)
+    order: list[str] = []
+    held = budget.open("greedy")
+    await held.grow(_MAX - SMALL_BYTES)
+    rest = budget.open("other")
+    await rest.grow(SMALL_BYTES)
+
+    async def ask(owner: str) -> None:
+        with budget.open(owner) as share:
+            await share.grow(_MAX // 2)
+            order.append(owner)
+            await asyncio.sleep(0)
+
+    asking = [asyncio.create_task(ask(owner)) for owner in ("greedy", "greedy", "modest")]
+    await until_waiting()
+    held.shrink(_MAX // 2 - SMALL_BYTES)
+    assert order == []
+    held.shrink(SMALL_BYTES)
+    await until_waiting()
+    assert order[0] == "modest"
+    held.shrink(held.size_bytes)
+    await asyncio.gather(*asking)
+    assert order == ["modest", "greedy", "greedy"]
+
+
+async def test_a_new_large_request_does_not_pass_those_that_wait() -> None:
+    budget = MemoryBudget(_MAX)
+    first = budget.open()
+    await first.grow(_MAX // 2)
+    waiting = asyncio.create_task(budget.open().grow(_MAX))
+    await until_waiting()
+    assert not budget.open().try_grow(SMALL_BYTES + 1)
+    first.shrink(first.size_bytes)
+    await waiting
+
+
+async def test_a_request_that_is_cancelled_while_it_waits_takes_nothing() -> None:
+    budget = MemoryBudget(_MAX)
+    first = budget.open()
+    await first.grow(_MAX)
+    waiting = asyncio.create_task(budget.open().grow(_MAX))
+    await until_waiting()
+    waiting.cancel()
+    await asyncio.gather(waiting, return_exceptions=True)
+    first.shrink(_MAX)
+    assert budget.used_bytes == 0
+
+
+async def test_a_request_that_is_cancelled_just_when_it_is_served_gives_everything_back() -> None:
+    budget = MemoryBudget(_MAX)
+    first = budget.open()
+    await first.grow(_MAX)
+    waiting = asyncio.create_task(budget.open().grow(_MAX))
+    await until_waiting()
+    first.shrink(_MAX)
+    waiting.cancel()
+    await asyncio.gather(waiting, return_exceptions=True)
+    assert budget.used_bytes == 0
+
+
+async def test_work_that_has_to_be_done_is_counted_even_without_room() -> None:
+    budget = MemoryBudget(_MAX, wait_seconds=0)
+    with budget.open() as first, budget.open() as second:
+        await first.grow(_MAX)
+        assert not second.try_grow(SMALL_BYTES + 1)
+        second.take(_MAX)
+        assert budget.used_bytes == 2 * _MAX
+    assert budget.used_bytes == 0

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import httpx2 as httpx
 
 from gateway.bounds.lanes import Lanes
+from gateway.bounds.memory_budget import MemoryBudget
 from gateway.compaction.compactor import Compactor
 from gateway.compaction.job import CompactionJob
 from gateway.compaction.manual import ManualCompaction
@@ -100,6 +101,7 @@ class ToyModel:
 class CompactionParts:
     store: MemoryStore
     state: State
+    memory: MemoryBudget
     clock: Clock
     bus: Bus
     limits: LimitsBook
@@ -131,7 +133,7 @@ async def compaction_parts(
     store = store if store is not None else await make_store()
     state = make_state(store)
     reporter = Reporter(Metrics(), bus, CompactionLogWriter(store, 60), OriginalsArchive(store, 60))
-    lanes = Lanes()
+    lanes, memory = Lanes(), MemoryBudget(1 << 30)
     sizer = Sizer(dict.fromkeys(("tiktoken", "chars", "chars-up"), count_by_length), 1 << 20, lanes)
     settings = replace(load_settings(None, {}), upstreams=dict(upstreams or {}))
     limits = LimitsBook(settings, ModelLists(), ModelTable({}), state.calibrations, clock)
@@ -144,10 +146,11 @@ async def compaction_parts(
         client = SummaryClient(http)
         summarizer = Summarizer(client, builder, models, sizer, pivots, Hooks(hooks, ()))
         job = CompactionJob(state, summarizer, pivots, reporter, clock)
-        compactor = Compactor(state, planner, learner, job, reporter)
+        compactor = Compactor(state, planner, learner, job, reporter, memory)
         yield CompactionParts(
             store=store,
             state=state,
+            memory=memory,
             clock=clock,
             bus=bus,
             limits=limits,

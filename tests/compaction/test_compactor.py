@@ -186,6 +186,29 @@ async def test_an_answer_calibrates_while_little_is_known() -> None:
         assert parts.state.calibrations.find("t", turn.meter).samples == 1
 
 
+async def test_an_answer_teaches_nothing_while_there_is_no_memory_for_its_request() -> None:
+    async with compaction_parts() as parts:
+        turn, others = turn_of(_SHORT), parts.memory.open()
+        others.take(parts.memory.max_bytes)
+        with parts.memory.open() as waiting:
+            waiting.take(1 << 20)
+            await observe(parts, turn, Usage(3_000, 10))
+        assert parts.state.calibrations.find("t", turn.meter).samples == 0
+        others.shrink(others.size_bytes)
+        await observe(parts, turn, Usage(3_000, 10))
+        assert parts.state.calibrations.find("t", turn.meter).samples == 1
+        assert parts.memory.used_bytes == 0
+
+
+async def test_a_compaction_is_counted_as_memory_until_it_is_done() -> None:
+    async with compaction_parts() as parts:
+        turn = turn_of(_RECEIVED)
+        parts.compactor.record_response(turn, make_plan(), _FULL)
+        assert parts.memory.used_bytes > turn.weight_bytes
+        await settle(parts)
+        assert parts.memory.used_bytes == 0
+
+
 async def test_after_a_truncated_prompt_the_head_has_no_usage() -> None:
     """Upstream counts as many tokens as before, although 1,000 were added."""
     longer = receive(3)

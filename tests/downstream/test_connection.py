@@ -8,6 +8,8 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from gateway.bounds.lanes import Lanes
+from gateway.bounds.memory_budget import MemoryBudget
 from gateway.core.errors import RequestRefused
 from gateway.downstream.connection import ClientConnection
 from gateway.downstream.gate import PortBounds
@@ -28,7 +30,7 @@ Handler = Callable[[Request], Awaitable[Response | None]]
 async def echo(request: Request) -> Response:
     """The size of the body, or the refusal of one that does not come."""
     try:
-        body = (await read_body(request, 1 << 20)).raw
+        body = (await read_body(request, 1 << 20, MemoryBudget(1 << 30).open(), Lanes())).raw
     except RequestRefused as error:
         return send_local_response(request, error.status, b"{}")
     return send_local_response(request, 200, b"%d" % len(body))

@@ -7,8 +7,11 @@ from contextlib import asynccontextmanager
 
 import brotli
 import pytest
+import zstandard
 from multidict import CIMultiDict, CIMultiDictProxy
 
+from gateway.bounds.lanes import Lanes
+from gateway.bounds.memory_budget import MemoryBudget
 from gateway.core.errors import RequestRefused
 from gateway.downstream.gate import PortBounds
 from gateway.downstream.request import ReceivedBody, Request, RequestHead, read_body, stream_body
@@ -54,7 +57,7 @@ async def read_all(*pieces: bytes) -> ReceivedBody | RequestRefused:
 
     async def read(request: Request) -> None:
         try:
-            found.append(await read_body(request, MAX_BYTES))
+            found.append(await read_body(request, MAX_BYTES, MemoryBudget(1 << 30).open(), Lanes()))
         except RequestRefused as error:
             found.append(error)
 
@@ -118,6 +121,26 @@ async def test_a_body_that_decodes_to_more_than_the_limit_stays_encoded() -> Non
     assert await read_all(request(bomb, "Content-Encoding: gzip")) == ReceivedBody(bomb, bomb)
 
 
+@pytest.mark.parametrize("coding", ["gzip", "br", "zstd", "br, br"])
+async def test_a_body_takes_its_share_of_the_memory_and_a_bomb_gives_it_back(coding: str) -> None:
+    pack = {"gzip": gzip.compress, "br": brotli.compress, "zstd": zstandard.compress}
+    memory, sizes = MemoryBudget(1 << 30), []
+
+    async def read(incoming: Request) -> None:
+        with memory.open() as share:
+            body = await read_body(incoming, 1 << 22, share, Lanes())
+            sizes.append(share.size_bytes - len(body.raw))
+
+    async with serving(read) as port:
+        for plain in (LARGE, bytes(1 << 23)):
+            packed = plain
+            for name in coding.split(", "):
+                packed = pack[name](packed)
+            await send(port, request(packed, f"Content-Encoding: {coding}"))
+    assert sizes == [len(LARGE), 0]
+    assert memory.used_bytes == 0
+
+
 @pytest.mark.parametrize("make", [request, chunked])
 async def test_a_body_over_the_limit_is_refused(make: Callable[[bytes], bytes]) -> None:
     refused = await read_all(make(b"x" * (MAX_BYTES + 1)))
@@ -130,7 +153,7 @@ async def test_a_client_that_expects_a_continue_gets_one() -> None:
     head, _, body = whole.partition(b"\r\n\r\n")
 
     async def read(incoming: Request) -> None:
-        assert (await read_body(incoming, MAX_BYTES)).raw == TEXT
+        assert (await read_body(incoming, MAX_BYTES, MemoryBudget(1 << 30).open(), Lanes())).raw == TEXT
 
     async with serving(read) as port:
         assert (await send(port, head + b"\r\n\r\n", body)).startswith(
@@ -142,7 +165,7 @@ async def test_a_client_that_expects_a_continue_gets_one() -> None:
 async def test_a_client_that_announces_too_large_a_body_gets_no_continue() -> None:
     async def read(incoming: Request) -> None:
         with pytest.raises(RequestRefused):
-            await read_body(incoming, MAX_BYTES)
+            await read_body(incoming, MAX_BYTES, MemoryBudget(1 << 30).open(), Lanes())
 
     head = request(b"x" * (MAX_BYTES + 1), "Expect: 100-continue").partition(b"\r\n\r\n")[0]
     async with serving(read) as port:

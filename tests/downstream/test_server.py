@@ -13,6 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gateway.bounds.lanes import Lanes
+from gateway.bounds.memory_budget import MemoryBudget
 from gateway.core.errors import RequestRefused
 from gateway.downstream.gate import PortBounds
 from gateway.downstream.request import Request, read_body, stream_body
@@ -43,7 +45,7 @@ class Recorder:
         await asyncio.sleep(0)
         body: bytes | None = None
         if line.target == "/whole":
-            body = (await read_body(request, MAX_BYTES)).raw
+            body = (await read_body(request, MAX_BYTES, MemoryBudget(1 << 30).open(), Lanes())).raw
         elif line.target == "/stream":
             stream = stream_body(request)
             body = stream if isinstance(stream, bytes | None) else b"".join([piece async for piece in stream])
@@ -318,7 +320,7 @@ async def test_a_client_that_hangs_up_during_an_upload_leaves_nothing_in_memory(
         begun.set()
         own = Held()
         held.append(weakref.ref(own))
-        await read_body(request, MAX_BYTES)
+        await read_body(request, MAX_BYTES, MemoryBudget(1 << 30).open(), Lanes())
         return None
 
     async with listening(respond) as server:

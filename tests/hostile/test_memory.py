@@ -6,6 +6,7 @@ Each cache is filled several times over with what a client may choose: ids, name
 import asyncio
 import json
 from collections.abc import Callable, Mapping
+from contextlib import AsyncExitStack
 from itertools import count
 
 import pytest
@@ -33,6 +34,11 @@ from tests.builders.chat import make_turn, read, render
 from tests.builders.pipeline import SETTINGS, load_text, make_request_head
 from tests.builders.state import make_head, make_storage
 from tests.hostile.growth import measure_growth
+from tests.toy.gateway import make_settings, running_gateway
+from tests.toy.running import wait_until
+from tests.toy.upstream import ToyUpstream
+from tests.wire_through.raw import ask, connecting, render_request
+from tests.wire_through.wiring import make_chat, render_chat
 
 _MIB = 1 << 20
 # Of what is counted, for what Python's own tables take while they grow.
@@ -127,9 +133,8 @@ def test_heads_of_made_up_tenants_stay_within_their_bytes() -> None:
 
     def send() -> None:
         for number in range(5_000):
-            keys = {
-                name: f"{name}{number:064}" for name in ("owner", "key", "tools", "pivot", "conversation")
-            }
+            names = ("owner", "key", "tools", "pivot", "conversation")
+            keys = {name: f"{at}{number:063x}" for at, name in enumerate(names)}
             batches = tuple(f"{number}{batch:064}" for batch in range(number % 10))
             heads.hold(make_head(conversation, scope=f"{number:064}", batches=batches, **keys))
 
@@ -174,3 +179,32 @@ def test_named_responses_weigh_their_names(make_id: Callable[[int], str]) -> Non
             _answer(stored, recognizer, b'{"model":"m","input":"x"}', response)
 
     assert measure_growth(send) < _SLACK * 3 * _MIB
+
+
+async def test_a_large_request_waits_for_memory_that_others_hold_and_small_ones_do_not() -> None:
+    large, small = make_chat(padding="x" * 200_000), make_chat()
+    async with ToyUpstream() as toy, running_gateway(make_settings(toy)) as gateway:
+        memory = gateway.parts.foundation.budget
+        others = memory.open("others")
+        others.take(memory.max_bytes)
+        waiting = asyncio.create_task(ask(gateway.port, render_chat(large)))
+        assert (await ask(gateway.port, render_chat(small))).status == 200
+        assert not waiting.done() and len(toy.requests) == 1
+        others.shrink(others.size_bytes)
+        assert (await waiting).status == 200
+        await gateway.settle()
+        assert memory.used_bytes == 0
+
+
+async def test_bodies_that_were_announced_and_do_not_come_take_no_memory() -> None:
+    head = render_request(headers=(("Authorization", "Bearer sk-x"),)).replace(
+        b"Content-Length: 0", b"Content-Length: 60000000"
+    )
+    async with ToyUpstream() as toy, running_gateway(make_settings(toy)) as gateway:
+        async with AsyncExitStack() as connections:
+            for _ in range(20):
+                connection = await connections.enter_async_context(connecting(gateway.port))
+                await connection.send(head + b"x" * 1_000)
+            assert (await ask(gateway.port, render_chat(make_chat()))).status == 200
+            assert gateway.parts.foundation.budget.used_bytes < 20 * 2_000
+        await wait_until(lambda: gateway.parts.foundation.budget.used_bytes == 0)
