@@ -1,0 +1,236 @@
+"""No body keeps others waiting: what is large is read in a thread, what is too much passes unread.
+
+The sizes are those that took from seconds to half an hour of the event loop. A test that fails here may
+simply not end.
+"""
+
+import json
+import sys
+import threading
+from collections.abc import AsyncIterator, Callable, Iterable
+from types import FrameType
+from typing import Any
+
+import pytest
+
+from tests.wire_through.raw import render_request
+from tests.wire_through.wiring import JSON_HEADERS, Wire, opening_wire
+
+_CHAT = "/v1/chat/completions"
+_RESPONSES = "/v1/responses"
+_MESSAGES = "/v1/messages"
+_COUNT = "/v1/messages/count_tokens"
+_LETTER = b'{"role":"user","content":"x"}'
+
+
+@pytest.fixture
+async def wire() -> AsyncIterator[Wire]:
+    """The window of every model is known, and nearly full with what the tests send."""
+    async with opening_wire(more='models: [{match: "*", context: 128000}]\n') as opened:
+        yield opened
+
+
+def join(parts: Iterable[bytes]) -> bytes:
+    return b",".join(parts)
+
+
+def make_chat(*messages: bytes) -> bytes:
+    return b'{"model":"m","max_tokens":9,"messages":[' + join(messages) + b"]}"
+
+
+def make_input(*items: bytes) -> bytes:
+    return b'{"model":"m","input":[' + join(items) + b"]}"
+
+
+def make_fields(count: int) -> bytes:
+    fields = join(b'"f%d":0' % number for number in range(count))
+    return b'{"model":"m",' + fields + b',"messages":[' + _LETTER + b"]}"
+
+
+def make_calls(count: int) -> bytes:
+    """Calls in one message of a chat."""
+    call = b'{"id":"c%d","type":"function","function":{"name":"f","arguments":"{}"}}'
+    calls = join(call % number for number in range(count))
+    return make_chat(_LETTER, b'{"role":"assistant","tool_calls":[' + calls + b"]}", _LETTER)
+
+
+def make_reversed_results(count: int) -> bytes:
+    """Calls in one message, another reply, and all results in one message, the last one first."""
+    call = b'{"type":"tool_use","id":"c%d","name":"f","input":{}}'
+    result = b'{"type":"tool_result","tool_use_id":"c%d","content":"x"}'
+    calls = join(call % number for number in range(count))
+    results = join(result % number for number in reversed(range(count)))
+    asked = b'{"role":"assistant","content":[' + calls + b"]}"
+    said = b'{"role":"assistant","content":"So."}'
+    return make_chat(_LETTER, asked, _LETTER, said, b'{"role":"user","content":[' + results + b"]}")
+
+
+def make_late_results(count: int) -> bytes:
+    """The result of each call comes after all calls."""
+    call = b'{"type":"function_call","call_id":"c%d","name":"f","arguments":"{}"}'
+    said = b'{"role":"user","content":"So?"}'
+    result = b'{"type":"function_call_output","call_id":"c%d","output":"x"}'
+    asked = (join((call % number, said)) for number in range(count))
+    return make_input(said, *asked, *(result % number for number in range(count)))
+
+
+def make_text(text: bytes) -> bytes:
+    return make_chat(b'{"role":"user","content":"' + text + b'"}')
+
+
+READ: dict[str, tuple[str, Callable[[], bytes]]] = {
+    "20,000 letters": (_CHAT, lambda: make_chat(*[_LETTER] * 20_000)),
+    "20,000 letters to count": (_COUNT, lambda: make_chat(*[_LETTER] * 20_000)),
+    "20,000 items": (_RESPONSES, lambda: make_input(*[_LETTER] * 20_000)),
+    "20,000 results without a call": (
+        _MESSAGES,
+        lambda: make_chat(
+            *[b'{"role":"user","content":[{"type":"tool_result","tool_use_id":"a","content":"x"}]}'] * 20_000
+        ),
+    ),
+    "20,000 thoughts": (
+        _RESPONSES,
+        lambda: make_input(*[b'{"type":"reasoning","id":"r","summary":[]}'] * 20_000),
+    ),
+    "reversed results": (_MESSAGES, lambda: make_reversed_results(16_000)),
+    "late results": (_RESPONSES, lambda: make_late_results(4_000)),
+    "calls in one message": (_CHAT, lambda: make_calls(50_000)),
+    "parts in one message": (
+        _CHAT,
+        lambda: make_chat(b'{"role":"user","content":[' + join([b"{}"] * 100_000) + b"]}"),
+    ),
+    "half of a surrogate pair": (_CHAT, lambda: make_text(b"x" * 20_000_000 + rb"\ud800")),
+    "backslashes": (_CHAT, lambda: make_text(b"\\\\" * 5_000_000 + rb"\ud800")),
+    "spaces": (_CHAT, lambda: b" " * 5_000_000 + make_chat(b" " * 5_000_000 + _LETTER + b" " * 5_000_000)),
+    "a key of backslashes": (_CHAT, lambda: b'{"' + b"\\\\" * 5_000_000 + b'":0,' + make_text(b"x")[1:]),
+    "opened reminders": (_CHAT, lambda: make_text(b"<system-reminder>" * 500_000)),
+    "reminders": (_CHAT, lambda: make_text(b"<system-reminder>x</system-reminder>" * 300_000)),
+    "brackets in a text": (_CHAT, lambda: make_text(b"[{,:" * 3_000_000)),
+    "one long argument": (
+        _CHAT,
+        lambda: make_chat(
+            json.dumps(
+                {
+                    "role": "assistant",
+                    "tool_calls": [
+                        {"id": "a", "function": {"name": "f", "arguments": "[" + "1," * 900_000 + "1]"}}
+                    ],
+                }
+            ).encode()
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", READ)
+async def test_what_is_large_is_read_in_good_time(wire: Wire, kind: str) -> None:
+    path, make_body = READ[kind]
+    body = make_body()
+    got = await wire.ask(render_request(path, body, JSON_HEADERS))
+    assert got.status == 200
+    assert not (got.own("warning") or "").startswith("not read")
+    # Some are compacted on their way.
+    assert wire.upstream.received[-1].body[:12] == body[:12]
+
+
+UNREAD: dict[str, tuple[str, Callable[[], bytes], str]] = {
+    "133,000 letters": (_CHAT, lambda: make_chat(*[_LETTER] * 133_000), "250000 values"),
+    "20,001 letters": (_CHAT, lambda: make_chat(*[_LETTER] * 20_001), "20000 messages"),
+    "400,000 letters": (_MESSAGES, lambda: make_chat(*[_LETTER] * 400_000), "250000 values"),
+    "400,000 letters to count": (_COUNT, lambda: make_chat(*[_LETTER] * 400_000), "250000 values"),
+    "3.5 million numbers": (_RESPONSES, lambda: make_input(*[b"1"] * 3_500_000), "250000 values"),
+    "3.5 million texts": (_RESPONSES, lambda: make_input(*[b'""'] * 3_500_000), "250000 values"),
+    "650,000 fields": (_CHAT, lambda: make_fields(650_000), "250000 values"),
+    "1,001 fields": (_CHAT, lambda: make_fields(1_001), "1000 fields"),
+    "a million parts": (
+        _CHAT,
+        lambda: make_chat(b'{"role":"user","content":[' + join([b"{}"] * 1_000_000) + b"]}"),
+        "250000 values",
+    ),
+    "a million keys in a message": (
+        _MESSAGES,
+        lambda: make_chat(b'{"role":"user",' + join(b'"f%d":0' % at for at in range(1_000_000)) + b"}"),
+        "250000 values",
+    ),
+    "a million blocks of a system prompt": (
+        _MESSAGES,
+        lambda: b'{"system":[' + join([b'{"type":"text"}'] * 1_000_000) + b"]," + make_text(b"x")[1:],
+        "250000 values",
+    ),
+    "deep nesting": (
+        _CHAT,
+        lambda: make_chat(b'{"role":"user","content":' + b"[" * 900 + b"]" * 900 + b"}"),
+        "nested more than 200 deep",
+    ),
+    "millions of halves": (_CHAT, lambda: make_text(rb"\ud800x" * 2_000_000), "10000 halves"),
+    "a million values in an argument": (
+        _CHAT,
+        lambda: make_chat(
+            json.dumps(
+                {
+                    "role": "assistant",
+                    "tool_calls": [
+                        {"id": "a", "function": {"name": "f", "arguments": "[" + "{}," * 5_000_000 + "1]"}}
+                    ],
+                }
+            ).encode()
+        ),
+        "1000000 values",
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", UNREAD)
+async def test_what_is_too_much_passes_unread_byte_for_byte(wire: Wire, kind: str) -> None:
+    path, make_body, bound = UNREAD[kind]
+    body = make_body()
+    got = await wire.ask(render_request(path, body, JSON_HEADERS))
+    assert got.status == 200
+    assert (got.own("warning") or "").startswith("not read: ")
+    assert bound in (got.own("warning") or "")
+    assert wire.upstream.received[-1].body == body
+
+
+@pytest.mark.parametrize(
+    "raw", [b"[" * 10_000_000, b'{"a":' * 3_000_000, b'"' * 10_000_000, b"9" * 20_000_000]
+)
+async def test_what_is_no_request_passes_in_good_time(wire: Wire, raw: bytes) -> None:
+    for body in (raw, make_chat(raw), b'{"model":"m","max_tokens":' + raw + b',"messages":[]}'):
+        got = await wire.ask(render_request(_CHAT, body, JSON_HEADERS))
+        assert got.status == 200
+        assert wire.upstream.received[-1].body == body
+
+
+async def _count_loop_lines(wire: Wire, path: str, bodies: Iterable[bytes]) -> list[int]:
+    """Lines of Python that the event loop's thread executes for each body, those of the test included."""
+    lines = 0
+
+    def trace(frame: FrameType, event: str, argument: Any) -> Any:
+        nonlocal lines
+        lines += event == "line"
+        return trace
+
+    assert threading.current_thread() is threading.main_thread()
+    counted = []
+    for body in bodies:
+        request, lines = render_request(path, body, JSON_HEADERS), 0
+        sys.settrace(trace)
+        try:
+            got = await wire.ask(request)
+        finally:
+            sys.settrace(None)
+        assert got.status == 200
+        counted.append(lines)
+    return counted
+
+
+@pytest.mark.parametrize("path", [_CHAT, _MESSAGES, _RESPONSES, _COUNT])
+async def test_reading_a_large_body_is_not_the_work_of_the_event_loop(wire: Wire, path: str) -> None:
+    """Each message takes dozens of lines to read, but hardly any of them on the event loop."""
+
+    def make(count: int) -> bytes:
+        texts = [b'{"role":"user","content":"%d of %d"}' % (number, count) for number in range(count)]
+        return make_input(*texts) if path == _RESPONSES else make_chat(*texts)
+
+    few, many = await _count_loop_lines(wire, path, [make(5_000), make(10_000)])
+    assert many - few < 15 * 5_000
