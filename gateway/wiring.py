@@ -253,7 +253,7 @@ def build_pipeline(
         messages=bounds.messages, fields=bounds.fields, values=bounds.values, depth=bounds.depth
     )
     recognizer = Recognizer(cache.bodies_bytes, cache.facts_bytes, cache.bodies, read_at_most)
-    stored = StoredResponses(recognizer, cache.named_bytes)
+    stored = StoredResponses(recognizer, cache.named_bytes, settings.listen.max_body_bytes)
     reader = BodyReader(recognizer, stored, foundation.lanes)
     turns = TurnBuilder(Policies(settings), reader, limits.book, limits.discovery, foundation.state)
     rewriter = FairRewriter(Rewriter(cache.facts_bytes), foundation.lanes)

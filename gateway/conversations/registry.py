@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Final
 
 import msgspec
+from msgspec.structs import replace
 
 from gateway.conversations.turn import Turn
 from gateway.core.history.head import Head
@@ -51,6 +52,9 @@ class Registry:
 
     def record(self, turn: Turn, head: Head) -> None:
         """Called after each response. The record for operators is made only when they look."""
+        if turn.on_event is not None:
+            # It holds what it has collected of the response.
+            turn = replace(turn, on_event=None)
         newest = _Newest(turn, head, self._clock())
         for gone in self._newest.put(turn.conversation_id, newest, turn.weight_bytes):
             record = _make_record(gone)

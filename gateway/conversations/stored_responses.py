@@ -24,8 +24,10 @@ _ITEM_WEIGHT_BYTES: Final = 50
 # one by one, so a third of the bytes is for them, a third for the others, and a third for single items.
 _LARGE_BYTES: Final = 1 << 17
 _PARTS: Final = 3
-# A longer chain of names is a circle.
+# No conversation has more.
 _MAX_RESPONSES: Final = 10_000
+# Each of them in a body may stand for a large item. It only decides which thread writes them out.
+_REFERENCE: Final = b"item_reference"
 
 
 class _Name(msgspec.Struct, frozen=True):
@@ -48,8 +50,10 @@ class _Link(msgspec.Struct, frozen=True):
 
 
 class StoredResponses:
-    def __init__(self, recognizer: Recognizer, max_bytes: int) -> None:
+    def __init__(self, recognizer: Recognizer, max_bytes: int, max_body_bytes: int) -> None:
+        """max_body_bytes: of a request with everything written out that it names."""
         self._recognizer = recognizer
+        self._max_body_bytes = max_body_bytes
         part = max_bytes // _PARTS
         self._responses: Lru[_Name, _Link] = Lru(part)
         self._large_responses: Lru[_Name, _Link] = Lru(part)
@@ -58,15 +62,19 @@ class StoredResponses:
     async def write_out(
         self, received: Received, history: StoredHistory, upstream: str, lanes: Lanes
     ) -> tuple[Received, Callable[[SseEvent], None] | None]:
-        """The request with its names replaced by what they name, or as it came if one is unknown.
+        """The request with its names replaced by what they name; as it came if one is unknown, or if all of
+        them together are larger than any body may be.
 
         Raises BeyondBounds if that is more than the gateway reads. Also returns the function to call with
         each event of the response, if a later request may name it.
         """
-        named = _Named(self, received.owner, upstream, history)
-        link = _Link(None, received.body.data)
+        data = received.body.data
+        named = _Named(self, received.owner, upstream, history, self._max_body_bytes - len(data))
+        link = _Link(None, data)
         if _names_something(received, history):
-            expanded = history.expand(received.body.data, named)
+            size_bytes = len(data) + _LARGE_BYTES * data.count(_REFERENCE)
+            expanded = await lanes.run(received.owner, size_bytes, history.expand, data, named)
+            named.note_uses()
             if expanded is None:
                 return received, None
             received = await self._recognizer.recognize_in(
@@ -77,20 +85,32 @@ class StoredResponses:
             return received, None
         return received, partial(named.record, link, history.collect().feed)
 
-    def find_response(self, name: _Name, history: StoredHistory) -> list[bytes] | None:
-        """Everything up to and with a response, as raw items."""
-        links: list[_Link] = []
+    def find_links(self, name: _Name, max_bytes: int) -> dict[_Name, _Link] | None:
+        """A response and those before it, the newest first; None if one is unknown, or for too many bytes.
+
+        Like `find_item`, it may be called in a thread: it changes nothing. `note_use` does.
+        """
+        links: dict[_Name, _Link] = {}
         at: _Name | None = name
         while at is not None:
-            link = self._responses.get(at) or self._large_responses.get(at)
-            if link is None or len(links) >= _MAX_RESPONSES:
+            link = self._responses.peek(at) or self._large_responses.peek(at)
+            if link is None or at in links:
+                # A name that comes again is a circle.
                 return None
-            links.append(link)
+            links[at] = link
+            max_bytes -= len(link.own) + sum(map(len, link.items))
+            if max_bytes < 0 or len(links) > _MAX_RESPONSES:
+                return None
             at = _Name(at.owner, at.upstream, link.previous) if link.previous is not None else None
-        return [item for link in reversed(links) for item in (*history.list_items(link.own), *link.items)]
+        return links
 
     def find_item(self, name: _Name) -> bytes | None:
-        return self._items.get(name)
+        return self._items.peek(name)
+
+    def note_use(self, name: _Name) -> None:
+        """What is used stays longer."""
+        for cache in (self._responses, self._large_responses, self._items):
+            cache.get(name)
 
     def save_response(self, name: _Name, link: _Link) -> None:
         weight = _WEIGHT_BYTES + weigh_texts(name.name, link.previous, link.own)
@@ -108,19 +128,41 @@ def _names_something(received: Received, history: StoredHistory) -> bool:
     return received.body.envelope.is_partial or any(history.may_be_name(received.raw(at)) for at in opaque)
 
 
-class _Named(msgspec.Struct, frozen=True):
-    """What one tenant may name at one upstream."""
+class _Named(msgspec.Struct):
+    """What one tenant may name at one upstream, in one request. What is too large counts as unknown."""
 
     stored: StoredResponses
     owner: str
     upstream: str
     history: StoredHistory
+    # So much may still be written out. Looked at before anything is copied: a reference of 40 bytes may
+    # stand for megabytes, again and again.
+    room_bytes: int
+    used: dict[_Name, None] = {}
 
     def find_response(self, name: str) -> list[bytes] | None:
-        return self.stored.find_response(self._name(name), self.history)
+        """Everything up to and with a response, as raw items."""
+        links = self.stored.find_links(self._name(name), self.room_bytes)
+        if links is None:
+            return None
+        self.used |= dict.fromkeys(links)
+        items: list[bytes] = []
+        for link in reversed(links.values()):
+            items += (*self.history.list_items(link.own), *link.items)
+        self.room_bytes -= sum(map(len, items))
+        return items
 
     def find_item(self, name: str) -> bytes | None:
-        return self.stored.find_item(self._name(name))
+        item = self.stored.find_item(self._name(name))
+        if item is None or len(item) > self.room_bytes:
+            return None
+        self.room_bytes -= len(item)
+        self.used[self._name(name)] = None
+        return item
+
+    def note_uses(self) -> None:
+        for name in self.used:
+            self.stored.note_use(name)
 
     def record(self, link: _Link, feed: Callable[[SseEvent], StoredResponse | None], event: SseEvent) -> None:
         """Keeps a response once its last event has come, and each of its items that has a name."""

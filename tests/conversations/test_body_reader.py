@@ -15,7 +15,7 @@ from gateway.wire.structure import UNBOUNDED, BodyBounds
 
 def make_reader(bounds: BodyBounds = UNBOUNDED) -> BodyReader:
     recognizer = Recognizer(1 << 20, 1 << 20, 8, bounds)
-    return BodyReader(recognizer, StoredResponses(recognizer, 1 << 20), Lanes())
+    return BodyReader(recognizer, StoredResponses(recognizer, 1 << 20, 1 << 20), Lanes())
 
 
 async def test_only_a_format_with_names_listens_to_its_responses() -> None:

@@ -14,8 +14,8 @@ from gateway.wire.wire_format import Expanded, StoredNames
 _FIRST = b'{"model":"m","input":"first"}'
 
 
-def make_memory(max_bytes: int) -> StoredResponses:
-    return StoredResponses(make_recognizer(), max_bytes)
+def make_memory(max_bytes: int, max_body_bytes: int = 1 << 20) -> StoredResponses:
+    return StoredResponses(make_recognizer(), max_bytes, max_body_bytes)
 
 
 def make_recognizer() -> Recognizer:

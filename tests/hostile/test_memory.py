@@ -12,7 +12,7 @@ from itertools import count
 import pytest
 
 from gateway.bounds.lanes import Lanes
-from gateway.conversations.recognizer import Recognizer
+from gateway.conversations.recognizer import Received, Recognizer
 from gateway.conversations.registry import Registry
 from gateway.conversations.stored_responses import StoredResponses
 from gateway.core.errors import Unreadable
@@ -33,7 +33,7 @@ from gateway.wire.wire_format import WireFormat
 from tests.builders.chat import make_turn, read, render
 from tests.builders.pipeline import SETTINGS, load_text, make_request_head
 from tests.builders.state import make_head, make_storage
-from tests.hostile.growth import measure_growth
+from tests.hostile.growth import measure_growth, measure_peak
 from tests.toy.gateway import make_settings, running_gateway
 from tests.toy.running import wait_until
 from tests.toy.upstream import ToyUpstream
@@ -170,7 +170,7 @@ def _answer(
     ids=["long", "wide", "short"],
 )
 def test_named_responses_weigh_their_names(make_id: Callable[[int], str]) -> None:
-    stored, recognizer = StoredResponses(Recognizer(1, 1, 1), 3 * _MIB), Recognizer(1, 1, 1)
+    stored, recognizer = StoredResponses(Recognizer(1, 1, 1), 3 * _MIB, _MIB), Recognizer(1, 1, 1)
 
     def send() -> None:
         for number in range(200 if len(make_id(0)) > 1 else 3_000):
@@ -208,3 +208,52 @@ async def test_bodies_that_were_announced_and_do_not_come_take_no_memory() -> No
             assert (await ask(gateway.port, render_chat(make_chat()))).status == 200
             assert gateway.parts.foundation.budget.used_bytes < 20 * 2_000
         await wait_until(lambda: gateway.parts.foundation.budget.used_bytes == 0)
+
+
+def test_references_that_stand_for_more_than_a_body_may_hold_are_not_written_out() -> None:
+    """60 KB of references to an item of 200 KB would be 300 MB."""
+    stored, recognizer = StoredResponses(Recognizer(1, 1, 1), 24 * _MIB, 4 * _MIB), Recognizer(1, 1, 1)
+    item = {"type": "message", "id": "i", "role": "assistant", "content": "x" * 200_000}
+    response = {"object": "response", "id": "r", "status": "completed", "output": [item]}
+    _answer(stored, recognizer, b'{"model":"m","input":"x"}', response)
+    for references, passes in ((10, False), (1_500, True)):
+        named = [{"type": "item_reference", "id": "i"}] * references
+        body = json.dumps({"model": "m", "input": named}).encode()
+        received = recognizer.recognize("t", RESPONSES, body)
+        found: list[bytes] = []
+
+        def write_out(received: Received = received, found: list[bytes] = found) -> None:
+            written, _ = asyncio.run(stored.write_out(received, STORED_HISTORY, "u", Lanes()))
+            found.append(written.body.data)
+
+        peak_bytes = measure_peak(write_out)
+        assert (found == [body]) == passes
+        if passes:
+            assert peak_bytes < 2 * _MIB
+
+
+def test_a_chain_of_responses_longer_than_a_body_may_be_is_not_written_out() -> None:
+    stored, recognizer = StoredResponses(Recognizer(1, 1, 1), 24 * _MIB, _MIB), Recognizer(1, 1, 1)
+    bodies = []
+    for number in range(30):
+        before = f',"previous_response_id":"r{number - 1}"' if number else ""
+        body = b'{"model":"m"%s,"input":"%s"}' % (before.encode(), b"x" * 40_000)
+        bodies.append(body)
+        _answer(stored, recognizer, body, {"object": "response", "id": f"r{number}", "status": "completed"})
+    sizes = []
+    for body in bodies:
+        received = recognizer.recognize("t", RESPONSES, body)
+        written, _ = asyncio.run(stored.write_out(received, STORED_HISTORY, "u", Lanes()))
+        sizes.append(len(written.body.data))
+    assert max(sizes) <= _MIB
+    assert sizes[20] > 800_000
+    # From then on a request passes as it came, and names what only the upstream has.
+    assert sizes[-1] == len(bodies[-1])
+
+
+def test_a_conversation_in_the_list_holds_nothing_of_its_response() -> None:
+    registry, received = Registry(_MIB, 2), read(render([{"role": "user", "content": "Fix it."}]))
+    turn = make_turn(received, conversation_id="c", on_event=lambda _: None)
+    registry.record(turn, make_head(received.conversation))
+    kept = registry.find_turn("c")
+    assert kept is not None and kept.on_event is None
