@@ -25,7 +25,7 @@ log = logging.getLogger("gateway.admin")
 _CLOSE_SECONDS: Final = 0.1
 # Operators' programs send small requests on a few connections.
 _BOUNDS: Final = PortBounds(
-    connections=64, connections_per_address=64, head_bytes=1 << 15, head_seconds=10.0, stall_seconds=60.0
+    connections=64, connections_per_address=128, head_bytes=1 << 15, head_seconds=10.0, stall_seconds=60.0
 )
 _MAX_BODY_BYTES: Final = 1 << 16
 # Container platforms ask for it, and have no token.

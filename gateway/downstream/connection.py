@@ -137,6 +137,7 @@ class ClientConnection(web.RequestHandler):
         if self._chunks is None and not self._left_bytes:
             self._stage = "ahead"
         self._head_bytes = 0
+        self._gate.wake(self)
         self._count_pending(0)
         self._release()
 
@@ -170,7 +171,7 @@ class ClientConnection(web.RequestHandler):
             self._line.abort()
 
     def give_way(self) -> None:
-        """Closes a connection that is not in use."""
+        """Closes a connection on which no request is open."""
         self._gate.leave(self)
         self.force_close()
 
@@ -257,7 +258,6 @@ class ClientConnection(web.RequestHandler):
             if data.startswith(_HTTP2):
                 self._refuse(_NOT_HTTP)
                 return b""
-            gate.wake(self)
             self._head_seconds, self._head_tail = time.monotonic(), b""
         elif gate.is_crowded:
             self._refuse(RequestRefused(503, "Too many unfinished requests; try again.", kind="server_error"))

@@ -48,7 +48,7 @@ class Watched(Protocol):
         """Ends the connection if its client has been silent, or has not read, for too long."""
 
     def give_way(self) -> None:
-        """Closes a connection that is not in use."""
+        """Closes the connection, on which no request is open."""
 
 
 class Gate:
@@ -113,11 +113,11 @@ class Gate:
             del self._counts[address]
 
     def rest(self, connection: Watched) -> None:
-        """The connection waits for its next request."""
+        """The connection waits for a request, or for the rest of its head."""
         self._idle[connection] = None
 
     def wake(self, connection: Watched) -> None:
-        """A request begins on it."""
+        """A request is open on it."""
         self._idle.pop(connection, None)
 
     def _find_reason(self, address: str, descriptor: int) -> str | None:
