@@ -61,7 +61,7 @@ class ResponseStream:
             self._client.begin(self._head)
             await self._pump(beginning)
         except UpstreamFailed as error:
-            log.warning("response broken off: %s", error)
+            log.warning("response broken off: %s", str(error))
             self._client.abort()
         except DecodeError:
             log.warning("response broken off: its content encoding is not valid")

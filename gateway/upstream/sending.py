@@ -5,7 +5,6 @@ Knows how much has left, so that a request is sent again only if the upstream ca
 
 import asyncio
 from collections.abc import AsyncIterator
-from functools import partial
 from typing import Final
 
 import aiohttp
@@ -97,7 +96,7 @@ class Sending:
             writer.enable_chunking()
         pieces = _split(body) if isinstance(body, bytes) else body
         task = loop.create_task(self._upload(writer, pieces, idle))
-        task.add_done_callback(partial(_end_upload, self._connection))
+        task.add_done_callback(self._end_upload)
         return task
 
     async def _upload(self, writer: StreamWriter, pieces: _Pieces, idle: IdleTimeout) -> None:
@@ -110,6 +109,23 @@ class Sending:
             await writer.write(piece)
             idle.reset()
         await writer.write_eof()
+
+    def _end_upload(self, task: "asyncio.Task[None]") -> None:
+        """A failed upload ends the wait for the response; after half a body the connection is of no use."""
+        # A failed task refers to its frames, and these to this object: the body would stay in memory.
+        self.upload = None
+        if task.cancelled():
+            self._connection.close()
+            return
+        error, protocol = task.exception(), self._connection.protocol
+        if error is None:
+            return
+        # The reader of the body, which its frames refer to, refers to the error.
+        error.__traceback__ = None
+        if protocol is not None:
+            # A client that has stopped sending is to be told so; nothing is wrong with the upstream.
+            failure = error if isinstance(error, RequestRefused) else UploadFailed()
+            protocol.set_exception(failure, error)
 
 
 def _find_transport(protocol: ResponseHandler) -> asyncio.Transport:
@@ -135,15 +151,3 @@ async def _split(body: bytes) -> AsyncIterator[memoryview]:
     view = memoryview(body)
     for start in range(0, len(body), _WRITE_BYTES):
         yield view[start : start + _WRITE_BYTES]
-
-
-def _end_upload(connection: Connection, task: "asyncio.Task[None]") -> None:
-    """A failed upload ends the wait for the response; after half a body the connection is of no use."""
-    if task.cancelled():
-        connection.close()
-        return
-    error, protocol = task.exception(), connection.protocol
-    if error is not None and protocol is not None:
-        # A client that has stopped sending is to be told so; nothing is wrong with the upstream.
-        failure = error if isinstance(error, RequestRefused) else UploadFailed()
-        protocol.set_exception(failure, error)
