@@ -9,6 +9,7 @@ from gateway.admin.pages import AdminPages, PageSources
 from gateway.admin.server import AdminServer
 from gateway.bounds.lanes import Lanes
 from gateway.bounds.memory_budget import MemoryBudget
+from gateway.bounds.slots import Slots
 from gateway.compaction.compactor import Compactor
 from gateway.compaction.job import CompactionJob
 from gateway.compaction.manual import ManualCompaction
@@ -71,6 +72,7 @@ class Foundation:
     """Bounds, stores, state and reporting, which all other packages use."""
 
     lanes: Lanes
+    slots: Slots
     budget: MemoryBudget
     store: Store
     originals_store: Store
@@ -162,6 +164,7 @@ def build_foundation(settings: Settings) -> Foundation:
     metrics, bus = Metrics(), Bus()
     return Foundation(
         lanes=Lanes(),
+        slots=Slots(settings.bounds.summaries, settings.bounds.summaries_per_tenant),
         budget=MemoryBudget(settings.bounds.bodies_bytes),
         store=store,
         originals_store=originals_store,
@@ -233,7 +236,9 @@ def build_summarizer(
 
 def build_compaction(foundation: Foundation, planning: Planning, summarizer: Summarizer) -> Compaction:
     state, reporter, planner = foundation.state, foundation.reporter, planning.planner
-    job = CompactionJob(state, summarizer, PivotMaker(planning.sizer, foundation.lanes), reporter)
+    job = CompactionJob(
+        state, summarizer, PivotMaker(planning.sizer, foundation.lanes), reporter, foundation.slots
+    )
     compactor = Compactor(state, planner, planning.learner, job, reporter, foundation.budget)
     manual = ManualCompaction(state, planner, compactor, reporter)
     return Compaction(job=job, compactor=compactor, manual=manual)

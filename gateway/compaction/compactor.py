@@ -8,10 +8,13 @@ import asyncio
 import logging
 import time
 from collections.abc import Coroutine
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Final, TypeVar
 
 from gateway.bounds.memory_budget import MemoryBudget, Share
+from gateway.bounds.slots import Place
 from gateway.compaction.job import CompactionJob
 from gateway.conversations.turn import Turn
 from gateway.core.compaction.cut import Cut
@@ -36,6 +39,8 @@ _HELD_COPIES = 3
 
 # A durable write takes some milliseconds. A client must not wait for a store that another process locks.
 _SECURE_SECONDS: Final = 1.0
+# The reason of compactions that no client waits for.
+_BACKGROUND: Final = "overflow"
 
 T = TypeVar("T")
 
@@ -47,6 +52,7 @@ class _RunningCompaction:
     owner: str
     key: str
     covers: int
+    place: Place
     task: "asyncio.Task[CompactionResult]"
 
 
@@ -158,15 +164,33 @@ class Compactor:
     def start(
         self, turn: Turn, situation: Situation, cut: Cut, request: CompactionRequest
     ) -> "asyncio.Task[CompactionResult]":
-        """Starts a compaction, or returns the one in progress: a chain has one at a time."""
+        """Starts a compaction, or returns the one in progress: a chain has one at a time.
+
+        If too many summaries are under way, it waits for its turn; one that a client waits for comes first.
+        """
+        is_awaited = request.reason != _BACKGROUND
         running = self._find_on_chain(turn)
         if running is not None:
+            if is_awaited:
+                running.place.hurry()
             return running.task
         key = situation.conversation.chain[cut.covers].hex()
-        task = self.spawn(self._job.compact(turn, situation, cut, request), self.hold(turn))
-        self._running[key] = _RunningCompaction(turn.owner, key, cut.covers, task)
+        place = self._job.slots.place(turn.owner, is_awaited=is_awaited)
+        task = self.spawn(self._compact_in_turn(place, turn, situation, cut, request))
+        self._running[key] = _RunningCompaction(turn.owner, key, cut.covers, place, task)
         task.add_done_callback(lambda _: self._running.pop(key, None))
         return task
+
+    async def _compact_in_turn(
+        self, place: Place, turn: Turn, situation: Situation, cut: Cut, request: CompactionRequest
+    ) -> CompactionResult:
+        """While it waits it holds its request only, and the copies of it from its turn on."""
+        with self._memory.open(turn.owner) as share:
+            share.take(turn.weight_bytes)
+            # Only calls of a model are counted.
+            async with place if turn.policy.summary.method == "model" else nullcontext():
+                share.take(_count_held(turn) - turn.weight_bytes)
+                return await self._job.compact(turn, situation, cut, request)
 
     def start_digest(self, turn: Turn, situation: Situation, cut: Cut) -> "asyncio.Task[bool]":
         """The task that digests this cut, new or in progress. It returns whether a pivot is ready."""
@@ -203,8 +227,12 @@ class Compactor:
         """plan: what the answered request was sent with; None after a restart.
 
         The marker is saved before the work begins (docs/sources.md, 000 section 4). If the task is cancelled
-        because the gateway stops, the marker stays.
+        because the gateway stops, the marker stays. The compaction is not waited for: it holds its own
+        memory.
         """
+        if self._job.slots.is_crowded(turn.owner):
+            # The next response decides again, and a request that cannot do without waits for its summary.
+            return
         situation = await self._planner.gather(turn, may_compact=self._job.may_start(turn))
         answered = situation
         if plan is not None:
@@ -213,9 +241,13 @@ class Compactor:
         if cut is None or self._find_on_chain(turn) is not None:
             return
         marker = save_marker(self._state, turn, None)
-        request = CompactionRequest(reason="overflow", calls=turn.policy.summary.max_calls)
-        await asyncio.wait((self.start(turn, situation, cut, request),))
-        self._state.tasks.drop_marker(marker.key)
+        request = CompactionRequest(reason=_BACKGROUND, calls=turn.policy.summary.max_calls)
+        task = self.start(turn, situation, cut, request)
+        task.add_done_callback(partial(self._drop_marker, marker.key))
+
+    def _drop_marker(self, key: str, task: "asyncio.Task[CompactionResult]") -> None:
+        if not task.cancelled():
+            self._state.tasks.drop_marker(key)
 
     # Background tasks
 

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
+from gateway.bounds.slots import Slots
 from gateway.compaction.pivots import PivotMaker
 from gateway.compaction.summarizer import Summarizer
 from gateway.conversations import cleared_results
@@ -32,7 +33,7 @@ _NOT_STORED: Final = Rejected("store", is_summarizer_fault=False)
 
 
 class CompactionJob:
-    """clock: seconds that never go back."""
+    """slots: for summaries that are made at the same time. clock: seconds that never go back."""
 
     def __init__(
         self,
@@ -40,8 +41,10 @@ class CompactionJob:
         summarizer: Summarizer,
         pivots: PivotMaker,
         reporter: Reporter,
+        slots: Slots,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        self.slots = slots
         self._state = state
         self._summarizer = summarizer
         self._pivots = pivots

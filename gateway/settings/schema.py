@@ -215,6 +215,12 @@ class Bounds(Section):
         default=256 * MEBIBYTE,
         description="Memory for all request bodies under way; beyond it requests wait, then get 503.",
     )
+    summaries: PositiveInt = Field(
+        default=16, description="Summaries made at once; others wait, those of waiting clients first."
+    )
+    summaries_per_tenant: PositiveInt = Field(
+        default=8, description="Summaries made at once for one tenant, or for one caller key."
+    )
     connections: PositiveInt = Field(
         default=4_096,
         description="Open connections, at most half of the file descriptors; beyond it new ones get 503.",

@@ -10,6 +10,7 @@ import httpx2 as httpx
 
 from gateway.bounds.lanes import Lanes
 from gateway.bounds.memory_budget import MemoryBudget
+from gateway.bounds.slots import Slots
 from gateway.compaction.compactor import Compactor
 from gateway.compaction.job import CompactionJob
 from gateway.compaction.manual import ManualCompaction
@@ -114,6 +115,7 @@ class CompactionParts:
     summarizer: Summarizer
     job: CompactionJob
     compactor: Compactor
+    slots: Slots
     manual: ManualCompaction
     model: ToyModel = field(default_factory=ToyModel)
 
@@ -127,13 +129,14 @@ async def compaction_parts(
     hooks: tuple[Hook, ...] = (),
     upstreams: Mapping[str, UpstreamSettings] | None = None,
     store: MemoryStore | None = None,
+    most_summaries: tuple[int, int] = (16, 8),
 ) -> AsyncIterator[CompactionParts]:
-    """replies: of the model."""
+    """replies: of the model. most_summaries: at once, in all and for one tenant."""
     model, clock, bus = ToyModel(*replies), Clock(), Bus()
     store = store if store is not None else await make_store()
     state = make_state(store)
     reporter = Reporter(Metrics(), bus, CompactionLogWriter(store, 60), OriginalsArchive(store, 60))
-    lanes, memory = Lanes(), MemoryBudget(1 << 30)
+    lanes, memory, slots = Lanes(), MemoryBudget(1 << 30), Slots(*most_summaries)
     sizer = Sizer(dict.fromkeys(("tiktoken", "chars", "chars-up"), count_by_length), 1 << 20, lanes)
     settings = replace(load_settings(None, {}), upstreams=dict(upstreams or {}))
     limits = LimitsBook(settings, ModelLists(), ModelTable({}), state.calibrations, clock)
@@ -145,7 +148,7 @@ async def compaction_parts(
     async with httpx.AsyncClient(transport=httpx.MockTransport(model)) as http:
         client = SummaryClient(http)
         summarizer = Summarizer(client, builder, models, sizer, pivots, Hooks(hooks, ()))
-        job = CompactionJob(state, summarizer, pivots, reporter, clock)
+        job = CompactionJob(state, summarizer, pivots, reporter, slots, clock)
         compactor = Compactor(state, planner, learner, job, reporter, memory)
         yield CompactionParts(
             store=store,
@@ -163,6 +166,7 @@ async def compaction_parts(
             summarizer=summarizer,
             job=job,
             compactor=compactor,
+            slots=slots,
             manual=ManualCompaction(state, planner, compactor, reporter),
             model=model,
         )

@@ -139,6 +139,38 @@ async def test_a_store_that_cannot_be_written_holds_no_request_back() -> None:
         await parts.compactor.secure(turn_of(_SHORT), make_plan(make_pivot(_SHORT.conversation, 3)))
 
 
+async def test_a_compaction_that_waits_for_its_turn_hurries_once_a_client_waits_for_it() -> None:
+    """The background may take one of two places here."""
+    others = [receive(14, chars) for chars in (4_000, 4_100, 4_200)]
+    turns = [turn_of(received) for received in others]
+    async with compaction_parts(most_summaries=(2, 2)) as parts:
+        async with parts.slots.place("other", is_awaited=True):
+            tasks = [
+                parts.compactor.start(turn, make_situation(received), make_cut(9), _REQUEST)
+                for turn, received in zip(turns, others, strict=True)
+            ]
+            await asyncio.sleep(0)
+            assert (parts.slots.taken, parts.slots.waiting) == (1, 3)
+            urgent = replace(_REQUEST, reason="hard line")
+            again = parts.compactor.start(turns[2], make_situation(others[2]), make_cut(9), urgent)
+            assert again is tasks[2]
+            assert (await tasks[2]).pivot is not None
+            assert not tasks[0].done() and not tasks[1].done()
+        assert all([(await task).pivot is not None for task in tasks])
+
+
+async def test_too_many_waiting_compactions_start_no_more_in_the_background() -> None:
+    async with compaction_parts(most_summaries=(1, 1)) as parts:
+        places = [parts.slots.place("t", is_awaited=False) for _ in range(5)]
+        waiting = [asyncio.create_task(parts.slots.enter(place)) for place in places]
+        await asyncio.sleep(0)
+        assert parts.slots.is_crowded("t")
+        await observe(parts, turn_of(_RECEIVED), _FULL)
+        assert pivots_of(parts, _RECEIVED) == [] and parts.model.calls == []
+        for task in waiting:
+            task.cancel()
+
+
 # Compactions after an answer
 
 

@@ -1,0 +1,165 @@
+"""Lets only so much work be under way at once, in all and for each owner; the rest waits for its turn.
+
+Work that somebody waits for goes before work in the background, and some places are kept for it. Among work
+of one kind the owners take turns. Knows nothing of what the work is.
+"""
+
+import asyncio
+from collections import Counter, OrderedDict
+from collections.abc import Collection
+from types import TracebackType
+from typing import Final, Self
+
+# Background work never takes more than this share of the places: all of them may be taken for a minute, and
+# somebody may come who waits.
+_BACKGROUND_SHARE: Final = 0.75
+# So many times as much may wait in the background as may be under way. What does not fit is not worth waiting
+# for: the next response of its conversation asks again.
+_WAITING_SHARE: Final = 4
+
+
+class Slots:
+    """Used on one event loop."""
+
+    def __init__(self, most: int, most_per_owner: int) -> None:
+        self._most = most
+        self._most_per_owner = most_per_owner
+        # How many places each owner has taken.
+        self._taken: Counter[str] = Counter()
+        self._awaited = _Queue()
+        self._background = _Queue()
+
+    @property
+    def taken(self) -> int:
+        return self._taken.total()
+
+    @property
+    def waiting(self) -> int:
+        return len(self._awaited) + len(self._background)
+
+    def is_crowded(self, owner: str) -> bool:
+        """Whether so much waits in the background that this owner should not add to it."""
+        waiting = self._background
+        return (
+            len(waiting) >= _WAITING_SHARE * self._most
+            or waiting.count(owner) >= _WAITING_SHARE * self._most_per_owner
+        )
+
+    def place(self, owner: str, *, is_awaited: bool) -> "Place":
+        """For one piece of work. is_awaited: whether somebody waits for it."""
+        return Place(self, owner, is_awaited=is_awaited)
+
+    async def enter(self, place: "Place") -> None:
+        """Waits for a free place."""
+        place.entry = asyncio.get_running_loop().create_future()
+        self._queue_of(place).put(place)
+        self._let_in()
+        try:
+            await place.entry
+        except asyncio.CancelledError:
+            self._queue_of(place).drop(place)
+            if not place.entry.cancelled():
+                self.leave(place)
+            raise
+
+    def leave(self, place: "Place") -> None:
+        self._taken[place.owner] -= 1
+        if not self._taken[place.owner]:
+            del self._taken[place.owner]
+        self._let_in()
+
+    def hurry(self, place: "Place") -> None:
+        """Somebody waits for it from now on."""
+        if not place.is_awaited:
+            is_waiting = self._background.drop(place)
+            place.is_awaited = True
+            if is_waiting:
+                self._awaited.put(place)
+                self._let_in()
+
+    def _queue_of(self, place: "Place") -> "_Queue":
+        return self._awaited if place.is_awaited else self._background
+
+    def _let_in(self) -> None:
+        self._take_from(self._awaited, self._most, self._most_per_owner)
+        self._take_from(
+            self._background,
+            max(1, int(self._most * _BACKGROUND_SHARE)),
+            max(1, int(self._most_per_owner * _BACKGROUND_SHARE)),
+        )
+
+    def _take_from(self, queue: "_Queue", most: int, most_per_owner: int) -> None:
+        while self.taken < most:
+            full = {owner for owner, taken in self._taken.items() if taken >= most_per_owner}
+            place = queue.take(full)
+            if place is None:
+                return
+            # A cancelled one has not left the queue yet.
+            if not place.entry.done():
+                self._taken[place.owner] += 1
+                place.entry.set_result(None)
+
+
+class Place:
+    """Is entered as a context: the work runs inside."""
+
+    # Done once the work may begin.
+    entry: asyncio.Future[None]
+
+    def __init__(self, slots: Slots, owner: str, *, is_awaited: bool) -> None:
+        self.owner = owner
+        self.is_awaited = is_awaited
+        self._slots = slots
+
+    def hurry(self) -> None:
+        """Somebody waits for the work from now on."""
+        self._slots.hurry(self)
+
+    async def __aenter__(self) -> Self:
+        await self._slots.enter(self)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._slots.leave(self)
+
+
+class _Queue:
+    """Places that wait, first come first served for each owner; owners take turns."""
+
+    def __init__(self) -> None:
+        # The owner whose turn is next comes first. A dictionary of places is a list that forgets any quickly.
+        self._owners: OrderedDict[str, dict[Place, None]] = OrderedDict()
+        self._size = 0
+
+    def __len__(self) -> int:
+        return self._size
+
+    def count(self, owner: str) -> int:
+        return len(self._owners.get(owner, ()))
+
+    def put(self, place: Place) -> None:
+        self._owners.setdefault(place.owner, {})[place] = None
+        self._size += 1
+
+    def take(self, excluded: Collection[str]) -> Place | None:
+        """The next one of an owner that is not excluded."""
+        owner = next((owner for owner in self._owners if owner not in excluded), None)
+        if owner is None:
+            return None
+        place = next(iter(self._owners[owner]))
+        self._owners.move_to_end(owner)
+        self.drop(place)
+        return place
+
+    def drop(self, place: Place) -> bool:
+        """Forgets a place. False if it does not wait here."""
+        places = self._owners.get(place.owner, {})
+        if place not in places:
+            return False
+        del places[place]
+        self._size -= 1
+        if not places:
+            del self._owners[place.owner]
+        return True
