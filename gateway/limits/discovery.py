@@ -155,12 +155,21 @@ def _parse(data: bytes, encoding: str) -> dict[str, Limits]:
     return parse_model_list(decode_body(data, encoding, MAX_BYTES))
 
 
-def _make_request(key: tuple[str, str], upstream: UpstreamSettings, received: RawHeaders) -> _ListRequest:
-    speaks_messages_only = upstream.formats == {"messages"}
+def make_list_headers(upstream: UpstreamSettings, received: RawHeaders) -> tuple[tuple[bytes, bytes], ...]:
+    """Those of a request for the list of models. received: of a client, used where we have no key."""
+    is_for_messages = _speaks_messages_only(upstream)
     sent = received if upstream.api_key is None else ()
-    headers = make_upstream_headers(sent, upstream, _MESSAGES_PATH if speaks_messages_only else _PATH)
+    headers = make_upstream_headers(sent, upstream, _MESSAGES_PATH if is_for_messages else _PATH)
     own = [*make_internal_headers(headers.items()), (b"Accept", b"application/json")]
-    if speaks_messages_only and "anthropic-version" not in headers:
+    if is_for_messages and "anthropic-version" not in headers:
         own.append(_MESSAGES_VERSION)
-    path = _PATH + _MESSAGES_QUERY if speaks_messages_only else _PATH
-    return _ListRequest(*key, str(make_url(upstream, path)), tuple(own))
+    return tuple(own)
+
+
+def _make_request(key: tuple[str, str], upstream: UpstreamSettings, received: RawHeaders) -> _ListRequest:
+    path = _PATH + _MESSAGES_QUERY if _speaks_messages_only(upstream) else _PATH
+    return _ListRequest(*key, str(make_url(upstream, path)), make_list_headers(upstream, received))
+
+
+def _speaks_messages_only(upstream: UpstreamSettings) -> bool:
+    return upstream.formats == {"messages"}

@@ -12,10 +12,10 @@ from typing import Final
 
 import httpx2 as httpx
 
-from gateway.headers import make_upstream_headers
+from gateway.limits.discovery import make_list_headers
 from gateway.settings import UpstreamSettings
 from gateway.upstream.failures import describe_failure
-from gateway.upstream.internal_client import CALL_ERRORS, make_internal_headers
+from gateway.upstream.internal_client import CALL_ERRORS
 from gateway.wire.model_list import MAX_BYTES, parse_model_list
 
 log = logging.getLogger("gateway.start")
@@ -27,7 +27,8 @@ _LIST: Final = "/models"
 # Without a key, or with a wrong one: but the API is there.
 _KEY_WANTED: Final = frozenset({401, 403})
 _REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
-_ASKING_FOR: Final = ((b"Accept", b"application/json"), (b"Accept-Encoding", b"identity"))
+# What a broken server compresses is not worth the work.
+_PLAIN: Final = (b"Accept-Encoding", b"identity")
 _SHOWN_CHARS: Final = 200
 
 
@@ -84,8 +85,7 @@ class StartCheck:
 
     async def _ask(self, upstream: UpstreamSettings, base_url: str) -> _ListResponse:
         """Raises CALL_ERRORS if there is no response."""
-        headers = make_upstream_headers((), upstream, _VERSION + _LIST)
-        own = [*make_internal_headers(headers.items()), *_ASKING_FOR]
+        own = [*make_list_headers(upstream, ()), _PLAIN]
         async with asyncio.timeout(_TIMEOUT_SECONDS):
             built = self._client.build_request("GET", base_url + _LIST, headers=own, timeout=_TIMEOUT_SECONDS)
             response = await self._client.send(built, stream=True)

@@ -62,7 +62,7 @@ def render_start_screen(settings: Settings, places: Places) -> str:
         *_list_what_it_does(settings),
         ("models", _describe_windows(settings, places.windows)),
         ("tenants", _describe_tenants(settings)),
-        ("state", f"{places.directory or 'in memory'}, kept for {settings.retention.days:g} days"),
+        ("state", _describe_state(settings, places.directory)),
     ]
     return "\n".join(
         ["The gateway is running. Ctrl-C ends it.", *(f"  {name:9} {text}" for name, text in lines)]
@@ -83,6 +83,12 @@ def _describe_windows(settings: Settings, known: int) -> str:
 
 def _describe_tenants(settings: Settings) -> str:
     return str(len(settings.tenants) or "none: each caller key is a tenant of its own")
+
+
+def _describe_state(settings: Settings, directory: Path | None) -> str:
+    if directory is None:
+        return "in memory, lost at the next restart"
+    return f"{directory}, kept for {settings.retention.days:g} days"
 
 
 def _describe_admin(settings: Settings, port: int) -> str:

@@ -92,10 +92,13 @@ def describe_refusal(directory: Path, error: StoreError) -> str:
     if _is_full(root):
         return f"store {directory} cannot be written: {reason}; make room on this disk, or {other}"
     user, path = os.geteuid(), shlex.quote(str(directory))
-    command = f"chown -R {user} {path}" if directory.exists() else f"mkdir -p {path} && chown {user} {path}"
+    # Not `Path.exists`, which raises for a folder that this user may not even look at.
+    is_there = os.path.exists(directory)
+    command = f"chown -R {user} {path}" if is_there else f"mkdir -p {path} && chown {user} {path}"
     return (
         f"store {directory} cannot be used by user {user}: {reason}; let this user write there "
-        f'({command}), {other}, or keep state only until the next restart (store: "memory:")'
+        f"({command}; for a container, chown the mounted folder on the host), {other}, or keep state only "
+        'until the next restart (store: "memory:")'
     )
 
 

@@ -92,6 +92,14 @@ class ShareLock:
             os.close(descriptor)
 
 
+def is_open_to_all(directory: Path) -> bool:
+    """Whether every user of this machine could put other files in the place of ours."""
+    try:
+        return bool(directory.stat().st_mode & stat.S_IWOTH)
+    except OSError:
+        return False
+
+
 def find_own(directory: Path) -> list[Path]:
     """What holds the records of the store itself: not its mark, and not the store inside it."""
     return [path for path in _list_paths(directory) if _holds_records(path)]

@@ -5,12 +5,13 @@ It alone replaces a damaged volume; the reader thread only reports one.
 """
 
 import logging
+import os
 import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from gateway.store.errors import Damaged, Locked, StoreError, Unusable
-from gateway.store.ownership import ShareLock
+from gateway.store.ownership import ShareLock, is_open_to_all
 from gateway.store.pending import Op, Pending
 from gateway.store.volume import Volume, only_process, open_volume, quarantine
 
@@ -100,6 +101,12 @@ class Writer:
     def _begin(self) -> None:
         try:
             self._open()
+            if is_open_to_all(self._directory):
+                _log.warning(
+                    "store %s belongs to another user and can be written by all: chown it to user %d",
+                    self._directory,
+                    os.geteuid(),
+                )
         except Locked as error:
             self._note_trouble(error)
         except StoreError as error:
@@ -192,7 +199,9 @@ class Writer:
     def _open(self) -> Volume:
         if self.volume is None:
             try:
-                self.volume = self._open_volume()
+                # Another process may be moving the directory away at this moment.
+                with only_process(self._directory):
+                    self.volume = self._open_volume()
             except Damaged as error:
                 self.volume = self._open_afresh(None, error)
             if not self._share_lock.take():

@@ -80,6 +80,20 @@ async def test_a_key_that_is_refused_is_named_and_not_shown(caplog: pytest.LogCa
     assert "sk-own" not in caplog.text
 
 
+async def test_an_upstream_for_messages_is_asked_in_anthropics_way() -> None:
+    async with ToyUpstream() as toy:
+        await check(
+            replace(
+                _UPSTREAM,
+                base_url=toy.base_url,
+                api_key=SecretStr("sk-own"),
+                formats=frozenset({"messages"}),
+            )
+        )
+        headers = dict(toy.requests[0].headers)
+    assert headers["anthropic-version"] and "sk-own" in headers.values()
+
+
 async def test_a_redirect_is_named_and_not_followed(caplog: pytest.LogCaptureFixture) -> None:
     place = "https://elsewhere.example/v1/models"
     redirect = RawAnswer(status=308, headers=(("Location", place),))

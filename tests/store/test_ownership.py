@@ -205,6 +205,22 @@ def test_a_crash_while_the_mark_was_written_is_repaired(tmp_path: Path, length: 
     assert mark.read_bytes() == whole
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder to another user")
+async def test_a_folder_of_another_user_keeps_its_mode_and_its_files_are_private(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As a volume of a container: of root or of a user of the host, and open to our group or to all."""
+    for name, mode, warnings in (("group", 0o2775, 0), ("all", 0o777, 1)):
+        directory = tmp_path / name
+        directory.mkdir()
+        os.chown(directory, 12_345, 12_345)
+        directory.chmod(mode)
+        await fill(directory, 1)
+        assert get_mode(directory) == mode
+        assert get_mode(directory / "cache.db") == 0o600
+        assert len(caplog.records) == warnings
+
+
 async def test_two_gateways_on_one_directory_are_told(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
