@@ -253,11 +253,8 @@ def build_pipeline(
     compaction: Compaction,
 ) -> Pipeline:
     cache, planner, compactor = settings.cache, planning.planner, compaction.compactor
-    bounds = settings.bounds
-    read_at_most = BodyBounds(
-        messages=bounds.messages, fields=bounds.fields, values=bounds.values, depth=bounds.depth
-    )
-    recognizer = Recognizer(cache.bodies_bytes, cache.facts_bytes, cache.bodies, read_at_most)
+    body_bounds = _make_body_bounds(settings)
+    recognizer = Recognizer(cache.bodies_bytes, cache.facts_bytes, cache.bodies, body_bounds)
     stored = StoredResponses(recognizer, cache.named_bytes, settings.listen.max_body_bytes)
     reader = BodyReader(recognizer, stored, foundation.lanes)
     turns = TurnBuilder(Policies(settings), reader, limits.book, limits.discovery, foundation.state)
@@ -272,7 +269,7 @@ def build_pipeline(
         memory=foundation.budget,
         lanes=foundation.lanes,
         admission=Admission(settings, Tenancy(settings), Upstreams(settings)),
-        names=NameGuard(foundation.state.owned_names, foundation.lanes),
+        names=NameGuard(foundation.state.owned_names, foundation.lanes, body_bounds),
         turns=turns,
         commands=Commands(settings, compaction.manual),
         count_tokens=CountTokens(turns, planner, rewriter, relay),
@@ -283,6 +280,13 @@ def build_pipeline(
         log=RequestLog(limits.book),
     )
     return Pipeline(relay=relay, proxy=proxy)
+
+
+def _make_body_bounds(settings: Settings) -> BodyBounds:
+    bounds = settings.bounds
+    return BodyBounds(
+        messages=bounds.messages, fields=bounds.fields, values=bounds.values, depth=bounds.depth
+    )
 
 
 def build_admin(settings: Settings, foundation: Foundation, compaction: Compaction) -> AdminServer:

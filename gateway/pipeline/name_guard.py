@@ -21,6 +21,7 @@ from gateway.upstream.allow_list import is_granted
 from gateway.upstream.sending import UpstreamCall
 from gateway.wire.formats.responses.names import find_given_names, find_used_names
 from gateway.wire.sse import SseEvent
+from gateway.wire.structure import BodyBounds
 
 # Larger bodies are read in a thread.
 _INLINE_BYTES: Final = 64 * 1024
@@ -31,7 +32,9 @@ _NOT_YOURS: Final = (
 
 
 class NameGuard:
-    def __init__(self, owned: OwnedNames, lanes: Lanes) -> None:
+    def __init__(self, owned: OwnedNames, lanes: Lanes, bounds: BodyBounds) -> None:
+        """bounds: a body beyond them is refused if it may name something."""
+        self._bounds = bounds
         self._owned = owned
         self._lanes = lanes
 
@@ -75,8 +78,9 @@ class NameGuard:
         if body.plain is body.raw and encoding not in ("", "identity"):
             raise Unreadable("the content encoding is unknown")
         if len(body.plain) < _INLINE_BYTES:
-            return find_used_names(body.plain)
-        return await self._lanes.run(route.tenant.id, len(body.plain), find_used_names, body.plain)
+            return find_used_names(body.plain, self._bounds)
+        size_bytes = len(body.plain)
+        return await self._lanes.run(route.tenant.id, size_bytes, find_used_names, body.plain, self._bounds)
 
     async def _owns(self, route: Route, name: str) -> bool:
         return await self._owned.owns(route.tenant.id, route.upstream.name, name)

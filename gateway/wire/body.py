@@ -20,6 +20,7 @@ JsonFields = dict[str, Any]
 JSON_ERRORS: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
 _SPACES: Final = b" \t\r\n"
+_SPACE: Final = re.compile(rb"[ \t\r\n]*+")
 # The quantifiers are possessive: going back never helps, and would remember each character.
 _SEPARATORS: Final = re.compile(rb"[ \t\r\n,]*+")
 _KEY: Final = re.compile(rb'\s*+"((?:[^"\\]++|\\.)*+)"\s*+:\s*+', re.DOTALL)
@@ -202,6 +203,12 @@ def _place_items(data: bytes, at: int, raws: list[msgspec.Raw]) -> list[Slice]:
         places.append(Slice(at, end))
         at = end
     return places
+
+
+def skip_spaces(data: bytes, at: int) -> int:
+    """The first position from here on without a space."""
+    match = _SPACE.match(data, at)
+    return match.end() if match is not None else at
 
 
 def _skip_separators(data: bytes, at: int) -> int:

@@ -14,6 +14,7 @@ from gateway.pipeline.name_guard import NameGuard
 from gateway.state.owned_names import OwnedNames
 from gateway.wire.response.reader import Reading
 from gateway.wire.sse import SseEvent
+from gateway.wire.structure import UNBOUNDED
 from tests.builders.pipeline import SETTINGS, Pipeline, make_request_head, running_pipeline
 from tests.builders.state import make_storage, make_store
 
@@ -31,7 +32,7 @@ async def pipeline() -> AsyncIterator[Pipeline]:
 
 @pytest.fixture
 async def guard() -> NameGuard:
-    return NameGuard(OwnedNames(make_storage(await make_store())), Lanes())
+    return NameGuard(OwnedNames(make_storage(await make_store())), Lanes(), UNBOUNDED)
 
 
 def admit(pipeline: Pipeline, key: str = "sk-a", path: str = PATH, method: str = "POST") -> Route:

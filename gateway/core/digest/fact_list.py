@@ -35,6 +35,9 @@ _READ_CHARS: Final = 20_000
 _MAX_TODO_CHARS: Final = 2_000
 # A longer list was not written by us.
 _MAX_LISTED: Final = 500
+# Ten times what the longest real session mentions. A history of nothing but paths has millions, and each one
+# costs microseconds.
+_MAX_TALLIED: Final = 10_000
 # Weights for open to-dos, facts of the newest part, facts of several messages, and facts of the earlier
 # summary. Unequal weights made no difference in `python -m bench facts`.
 _WEIGHTS: Final = (1, 1, 1, 1)
@@ -209,7 +212,15 @@ def _tally(entries: Sequence[TranscriptEntry]) -> dict[str, _Mention]:
             before = found.get(fact)
             is_said = not entry.is_result or (before is not None and before.is_said)
             found[fact] = _Mention(before.times + 1 if before else 1, position, is_said)
+        if len(found) > 2 * _MAX_TALLIED:
+            found = _forget_oldest(found)
     return found
+
+
+def _forget_oldest(mentions: dict[str, _Mention]) -> dict[str, _Mention]:
+    """What was mentioned several times, and last, stays."""
+    ranked = sorted(mentions, key=lambda fact: (mentions[fact].times > 1, mentions[fact].last))
+    return {fact: mentions[fact] for fact in ranked[-_MAX_TALLIED:]}
 
 
 def _find_newest_part(entries: Sequence[TranscriptEntry]) -> int:

@@ -232,3 +232,12 @@ def test_after_a_recorded_session_every_ranked_fact_is_mentioned_or_listed() -> 
         listed = with_fact_list("", find_missing_facts(entries, None, "", 1_000_000))
         counting = rank_facts(entries)
         assert [f for f in (*counting.todos, *counting.newest, *counting.repeated) if f not in listed] == []
+
+
+def test_of_very_many_facts_the_repeated_and_the_newest_are_remembered() -> None:
+    asked = [user(" ".join(f"src/f{part}_{number}.py" for number in range(1_000))) for part in range(45)]
+    again = user("src/f0_7.py and src/again.py")
+    ranked = rank_facts([again, again, *asked])
+    assert ranked.repeated == ["src/f0_7.py", "src/again.py"]
+    assert "src/f44_999.py" in ranked.newest
+    assert len(ranked.counts) <= 20_000

@@ -9,7 +9,7 @@ from typing import Final
 import msgspec
 
 from gateway.core.errors import Unreadable
-from gateway.wire.body import Fields, Slice, split_fields_or_text
+from gateway.wire.body import Fields, Slice, skip_spaces, split_fields_or_text
 from gateway.wire.edits import Edit, apply_edits
 from gateway.wire.formats.responses.items import kind_of, parse_items
 from gateway.wire.sse import SseEvent
@@ -119,9 +119,7 @@ def _remove_name(data: bytes, value: Slice) -> Edit:
     start = data.rindex(key, 0, value.start)
     if data[start + len(key) : value.start].strip(_SPACES) != b":":
         raise ValueError("the key of the previous response was not found before its value")
-    end = value.end
-    while data[end] in _SPACES:
-        end += 1
+    end = skip_spaces(data, value.end)
     if data[end : end + 1] == b",":
         return Edit(start, end + 1, b"")
     before = data[:start].rstrip(_SPACES)

@@ -13,6 +13,7 @@ import msgspec
 from gateway.core.errors import Unreadable
 from gateway.wire.body import JSON_ERRORS, mend_surrogates, split_fields_or_text
 from gateway.wire.sse import SseEvent
+from gateway.wire.structure import UNBOUNDED, BodyBounds
 
 _PREVIOUS: Final = "previous_response_id"
 _CONVERSATION: Final = "conversation"
@@ -55,22 +56,22 @@ _decode_items = msgspec.json.Decoder(list[_InputItem]).decode
 _decode_event = msgspec.json.Decoder(_NamingEvent).decode
 
 
-def find_used_names(body: bytes) -> set[str]:
+def find_used_names(body: bytes, bounds: BodyBounds = UNBOUNDED) -> set[str]:
     """Each stored thing that a request names, as its path: `responses/ID`, also for items, or
     `conversations/ID`.
 
-    Raises Unreadable for a body that may name one in a way that is not understood.
+    Raises Unreadable for a body that may name one in a way that is not understood, or beyond the bounds.
     """
     try:
-        return _find_used_names(body)
+        return _find_used_names(body, bounds)
     except (Unreadable, *JSON_ERRORS) as error:
         if _SUSPICIOUS.search(body) is None:
             return set()
         raise Unreadable("the body may name something stored") from error
 
 
-def _find_used_names(body: bytes) -> set[str]:
-    fields = split_fields_or_text(body, "input")
+def _find_used_names(body: bytes, bounds: BodyBounds) -> set[str]:
+    fields = split_fields_or_text(body, "input", bounds)
     responses: list[object] = []
     conversations: list[object] = []
     for key, raw in fields.values.items():

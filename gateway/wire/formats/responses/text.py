@@ -3,6 +3,7 @@
 Leaves out ids, flags and the bytes of attachments.
 """
 
+from collections.abc import Mapping
 from typing import Final
 
 import msgspec
@@ -67,10 +68,13 @@ def _find_content(item: Item) -> Content:
         return Content([], [])
     content = flatten_content(item.get("content"))
     output = flatten_content(item.get("output"))
-    shell = [part for part in output.others if "stdout" in part or "stderr" in part]
-    words = [word for part in shell for word in iter_words(part)]
-    others = [part for part in output.others if part not in shell]
+    words = [word for part in output.others if _is_of_shell(part) for word in iter_words(part)]
+    others = [part for part in output.others if not _is_of_shell(part)]
     return Content([*content.texts, *output.texts, *words], [*content.others, *others])
+
+
+def _is_of_shell(part: Mapping[str, object]) -> bool:
+    return "stdout" in part or "stderr" in part
 
 
 def _list_reasoning(thought: Item) -> list[str]:

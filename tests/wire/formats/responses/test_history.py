@@ -142,3 +142,11 @@ def test_a_whole_body_and_a_last_event_hold_all_items() -> None:
 )
 def test_nothing_is_collected_from_an_incomplete_response(one: SseEvent) -> None:
     assert ItemCollector().feed(one) is None
+
+
+def test_millions_of_spaces_behind_a_name_are_skipped_at_once() -> None:
+    body = b'{"previous_response_id":"resp_1"' + b" " * 5_000_000 + b',"input":"a"}'
+
+    expanded = expand(body, OneOfEach())
+    assert expanded is not None
+    assert expanded.data == b'{"input":[%s,%s,{"role":"user","content":"a"}]}' % (_ASKED, _SAID)

@@ -1,6 +1,7 @@
 """Names of stored things in requests and responses."""
 
 import json
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -9,6 +10,7 @@ from hypothesis import strategies as st
 from gateway.core.errors import Unreadable
 from gateway.wire.formats.responses.names import find_given_names, find_used_names
 from gateway.wire.sse import SseEvent
+from gateway.wire.structure import UNBOUNDED
 
 
 def body(**fields: object) -> bytes:
@@ -83,3 +85,11 @@ def test_an_event_names_the_response_and_its_items() -> None:
 @given(st.binary())
 def test_an_event_that_cannot_be_read_names_nothing(data: bytes) -> None:
     assert find_given_names(SseEvent("message", b"x" + data)) == set()
+
+
+def test_a_body_beyond_its_bounds_is_refused_only_if_it_may_hold_a_name() -> None:
+    bounds = replace(UNBOUNDED, messages=2)
+    many = b'{"input":[{"role":"user"},{"role":"user"},{"role":"user"}]}'
+    assert find_used_names(many, bounds) == set()
+    with pytest.raises(Unreadable):
+        find_used_names(many.replace(b"user", b"item_reference"), bounds)

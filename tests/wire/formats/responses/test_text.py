@@ -139,3 +139,12 @@ def test_only_outputs_are_split_off_from_recorded_requests() -> None:
             taken += len(split.contents)
             assert {**frame, "output": split.contents[0]} == item if split.contents else frame == item
     assert taken
+
+
+def test_many_parts_of_a_shell_beside_others_are_told_apart_one_by_one() -> None:
+    shell = [{"stdout": f"{number}", "stderr": ""} for number in range(20_000)]
+    others = [{"type": "input_image", "number": number} for number in range(20_000)]
+    item = {"type": "shell_call_output", "call_id": "a", "output": [*shell, *others]}
+    entry = parse_entry(json.dumps(item).encode())
+    assert entry.media == 20_000
+    assert entry.text.split() == [str(number) for number in range(20_000)]
