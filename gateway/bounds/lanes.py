@@ -122,6 +122,9 @@ class Lanes:
             return await result
         finally:
             queue.drop(job)
+            # An exception holds this frame. If the frame held the exception, too, the body would stay in
+            # memory until the collector comes, which may take a thousand requests.
+            del result, job
 
     async def run_steps(self, owner: str, size_bytes: int, steps: Steps[T]) -> T:
         """The same for work that others' work may interrupt. A cancelled caller's work ends at a pause."""

@@ -1,9 +1,12 @@
 """Heavy work leaves the event loop, and nobody's work waits long for another's."""
 
 import asyncio
+import gc
 import threading
 import time
+import weakref
 from collections.abc import AsyncIterator
+from contextlib import suppress
 
 import pytest
 
@@ -209,3 +212,24 @@ async def test_closing_gives_up_what_waits_and_lets_end_what_runs() -> None:
     gate.may_end.set()
     await running
     assert waiting.cancelled()
+
+
+async def test_work_that_failed_is_freed_without_the_collector() -> None:
+    class Body(bytearray):
+        """Bytes that can be watched."""
+
+    def fail(_: bytearray) -> None:
+        raise ValueError
+
+    lanes, body = Lanes(), Body(b"x")
+    is_freed = weakref.ref(body)
+    gc.disable()
+    try:
+        with suppress(ValueError):
+            await lanes.run("tenant", 1, fail, body)
+        del body
+        await asyncio.sleep(0)
+        assert is_freed() is None
+    finally:
+        gc.enable()
+        lanes.close()
