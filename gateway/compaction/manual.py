@@ -4,6 +4,7 @@ They ignore the thresholds and apply from the conversation's next request on.
 """
 
 import asyncio
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 import msgspec
@@ -25,6 +26,7 @@ from gateway.core.history.head import Head
 from gateway.planning.planner import Planner
 from gateway.reporting.reporter import Reporter
 from gateway.state import State
+from gateway.store import StoreError
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,9 +94,11 @@ class ManualCompaction:
             return done
         outcome = await self._compact_in_steps(turn, instructions, _make_place(turn))
         if isinstance(outcome, Compacted):
-            # The head is written first, so that an outcome in the store always has its pivot active.
+            # The head is written first, so that an outcome in the store always has its pivot active. Both are
+            # durable before the person is told.
             self._state.heads.flush()
-            self._state.tasks.save_command(turn.owner, key, outcome)
+            with suppress(StoreError):
+                await self._state.tasks.save_command(turn.owner, key, outcome)
         return outcome
 
     async def _compact_in_steps(self, turn: Turn, instructions: str, place: Head | None) -> ManualOutcome:

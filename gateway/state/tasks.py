@@ -51,8 +51,9 @@ class Tasks:
         """What the command did. key: the chain of the request that the command was."""
         return await self._commands.load(owner, key)
 
-    def save_command(self, owner: str, key: str, outcome: Compacted) -> None:
-        self._commands.save(owner, key, outcome)
+    async def save_command(self, owner: str, key: str, outcome: Compacted) -> None:
+        """Durable when this returns, and so is all that was saved before it. Raises StoreError."""
+        await self._commands.save_durably(owner, key, outcome)
 
     def _wait(self, marker: Marker) -> None:
         weight_bytes = _MARKER_WEIGHT_BYTES + weigh_texts(marker.instructions)

@@ -248,20 +248,23 @@ async def test_a_cookie_for_the_upstreams_key_reaches_no_tenant(keyed: Wire) -> 
         assert got.head.values("set-cookie") == got.head.values("set-cookie2") == []
 
 
-async def test_a_summary_call_carries_the_key_of_its_upstream_alone() -> None:
-    """Another upstream for summaries gets nothing of the caller."""
+@pytest.mark.parametrize("name", ["other", "null"])
+async def test_a_summary_call_carries_nothing_of_the_caller_beside_a_key(name: str) -> None:
+    """Neither to an upstream of its own, which has no key here, nor to that of the conversation."""
     async with RawUpstream() as other:
         more = (
             f'  other: {{base_url: "{other.base_url}", discover: false}}\n'
             'models: [{match: "m", context: 3000}]\n'
-            "policies: {default: {summary: {upstream: other}}}\n"
+            f"policies: {{default: {{summary: {{upstream: {name}}}}}}}\n"
         )
         async with opening_wire(f'api_key: "{OWN}"', more) as wire:
             messages = [{"role": ("user", "assistant")[at % 2], "content": "word " * 300} for at in range(11)]
             body = json.dumps({"model": "m", "messages": messages}).encode()
             headers = [("x-goog-api-key", "caller"), ("Authorization", "Bearer caller"), *COOKIES]
             await send(wire.port, "/v1/chat/completions?key=caller", headers, body)
-            assert other.received
-            for seen in other.received:
-                assert b"caller" not in seen.target + b"".join(b"".join(pair) for pair in seen.head.headers)
-                assert OWN.encode() not in b"".join(b"".join(pair) for pair in seen.head.headers)
+            calls = other.received if name == "other" else wire.upstream.received
+            assert any(b"<conversation>" in seen.body for seen in calls)
+            for seen in calls:
+                head = seen.target + b"".join(b"".join(pair) for pair in seen.head.headers)
+                assert b"caller" not in head
+                assert (OWN.encode() in head) is (name == "null")

@@ -123,3 +123,12 @@ async def test_a_compaction_by_hand_survives_the_death_after_its_first_use(
         assert (await talk.say()).header("x-gateway-plan") == "pivot"
         before, after = talk.toy.chats[-2:]
         assert shared_start(before.body, after.body) >= before.body.index(b'],"tools"')
+
+
+async def test_a_compaction_by_hand_survives_the_death_after_its_response(tmp_path: Path) -> None:
+    async with talking(tmp_path, 1.0, "commands: true") as talk:
+        for _ in range(8):
+            await talk.say()
+        assert (await talk.compact()).status == 200
+        await talk.die(0.0)
+        assert (await talk.say()).header("x-gateway-plan") == "pivot"

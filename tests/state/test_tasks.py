@@ -63,7 +63,7 @@ async def test_a_marker_that_is_left_waits_for_the_next_request_here_or_after_a_
 
 async def test_a_command_that_was_carried_out_is_known_after_a_restart_and_to_its_tenant_alone() -> None:
     store = await make_store()
-    make_state(store).tasks.save_command("t", "ab", Compacted(3, 2_000, 900))
+    await make_state(store).tasks.save_command("t", "ab", Compacted(3, 2_000, 900))
     again = make_state(store).tasks
     assert await again.load_command("t", "ab") == Compacted(3, 2_000, 900)
     assert await again.load_command("other", "ab") is None
