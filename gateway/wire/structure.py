@@ -10,9 +10,9 @@ from typing import Final
 
 from gateway.core.errors import BeyondBounds
 
-# All strings within the bound of values have fewer quotes, and all arrays and objects fewer brackets: a value
-# may be a key with an empty array or two.
-_MARKS_PER_VALUE: Final = 8
+# So many quotes, and so many brackets, are within the bound of values: two strings for each value, and one
+# array or object inside each other. They are bounded, too, as each string becomes an object here.
+_MARKS_PER_VALUE: Final = 4
 _NO_BRACKETS: Final = bytes(set(range(256)) - set(b"[]{}"))
 # By how much each byte changes the depth.
 _STEPS: Final = [(byte in b"[{") - (byte in b"]}") for byte in range(256)]
@@ -64,10 +64,9 @@ def _find_outline(raw: bytes, bounds: BodyBounds) -> bytes:
     """The text outside of strings."""
     # Without escapes a quote always begins or ends a string.
     plain = raw.replace(b"\\\\", b"").replace(b'\\"', b"")
-    pieces = plain.split(b'"', _MARKS_PER_VALUE * bounds.values)
-    if len(pieces) > _MARKS_PER_VALUE * bounds.values:
+    if plain.count(b'"') > _MARKS_PER_VALUE * bounds.values:
         raise _too_many(bounds)
-    return b"".join(pieces[::2])
+    return b"".join(plain.split(b'"')[::2])
 
 
 def _too_many(bounds: BodyBounds) -> BeyondBounds:

@@ -49,7 +49,7 @@ def test_values_are_counted_outside_of_strings(value: Any, most: int, ascii_only
     # A bound of many quotes, because an object of strings has four of them for each comma.
     assert is_beyond(check_values, text, make_bounds(values=most + 100)) == (count_commas(value) > most + 100)
     if is_beyond(check_values, text, make_bounds(values=most)):
-        assert count_commas(value) > most or text.count(b'"') > 8 * most
+        assert count_commas(value) > most or text.count(b'"') > 4 * most
     else:
         assert count_commas(value) <= most
 
@@ -87,9 +87,9 @@ def test_millions_of_values_are_found_out_without_an_object_for_each(piece: byte
         check_values(b"[" + piece * 3_000_000 + b"1]", make_bounds(values=200_000))
 
 
-def test_a_million_brackets_are_found_out() -> None:
+def test_hundreds_of_thousands_of_brackets_are_found_out() -> None:
     with pytest.raises(BeyondBounds, match="nested more than 100 deep"):
-        check_depth(b"[" * 1_000_000 + b"]" * 1_000_000, make_bounds(depth=100, values=250_000))
+        check_depth(b"[" * 400_000 + b"]" * 400_000, make_bounds(depth=100, values=250_000))
     check_depth(b"[" + b"[]" * 100_000 + b"]", make_bounds(depth=100, values=250_000))
 
 
