@@ -62,6 +62,8 @@ class Proxy:
     async def respond(self, request: Request) -> Response | None:
         """Responds to any request of the data port. Raises only ConnectionError, if the client hung up."""
         client = Responder(request, self.settings.keepalive)
+        if not self.log.is_verbose:
+            return await self._respond(request, client)
         with self.log.noted(request.head, client):
             return await self._respond(request, client)
 

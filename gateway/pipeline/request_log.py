@@ -39,6 +39,11 @@ class RequestLog:
         self._seen: Lru[str, None] = Lru(_SEEN_BYTES)
         self._endpoints: set[str] = set()
 
+    @property
+    def is_verbose(self) -> bool:
+        """Whether each request has a line."""
+        return log.isEnabledFor(logging.DEBUG)
+
     def note_turn(self, turn: Turn) -> None:
         """Names a conversation with its first request since the start."""
         if turn.conversation_id in self._seen or not log.isEnabledFor(logging.INFO):
@@ -73,10 +78,7 @@ class RequestLog:
 
     @contextmanager
     def noted(self, head: RequestHead, client: Responder) -> Iterator[None]:
-        """A line for the request once it is done, at `debug`."""
-        if not log.isEnabledFor(logging.DEBUG):
-            yield
-            return
+        """A line for the request once it is done."""
         started = self._clock()
         try:
             yield

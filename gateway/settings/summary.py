@@ -78,7 +78,10 @@ def _list_what_it_does(settings: Settings) -> Iterator[tuple[str, str]]:
 
 def _describe_windows(settings: Settings, known: int) -> str:
     rules = f"{len(settings.models)} rule{'' if len(settings.models) == 1 else 's'}"
-    return f"windows of {known:,} models are known, {rules} of yours; upstreams are asked for theirs"
+    asked = (
+        "; upstreams are asked for theirs" if any(up.discover for up in settings.upstreams.values()) else ""
+    )
+    return f"windows of {known:,} models are known, {rules} of yours{asked}"
 
 
 def _describe_tenants(settings: Settings) -> str:

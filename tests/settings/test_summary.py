@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from gateway.settings import Places, load_settings, render_start_screen, render_summary
-from tests.builders.settings import load_text
+from tests.builders.settings import PLAIN, load_text
 
 
 def test_the_summary_lists_what_would_run_without_secrets(tmp_path: Path) -> None:
@@ -51,3 +51,8 @@ def test_the_start_screen_shows_addresses_that_a_client_can_use(
     screen = render_start_screen(load_text(tmp_path, text), Places(1, 0, 3, None))
     assert f"base_url http://{shown}:1/v1" in screen
     assert "admin     not open" in screen and "in memory" in screen and "sk-secret" not in screen
+    assert "upstreams are asked for theirs" in screen
+    quiet = render_start_screen(
+        load_text(tmp_path, PLAIN.replace("}", ", discover: false}")), Places(1, 0, 3, None)
+    )
+    assert "are asked" not in quiet
