@@ -10,9 +10,10 @@ from gateway.wire.sse import BlockSplitter, SseEvent, parse_event
 
 # A body that is one JSON value and larger than this is not parsed.
 MAX_BODY_BYTES = 16 * 1024 * 1024
-# What decodes to more than this for each of its bytes, and to more than a whole body, is a bomb. Streams of
-# short events are compressed to a twentieth.
+# What decodes to more than this for each of its bytes, and to more than nearly every response, is a bomb.
+# Streams of short events are compressed to a twentieth.
 _MAX_RATIO = 50
+_FREE_WORK_BYTES = 4 * 1024 * 1024
 _BLANK = b" \t\r\n"
 _STREAM_STARTS = (b"data:", b"event:", b":", b"id:", b"retry:")
 # Of which one step is made, many of them empty.
@@ -76,7 +77,7 @@ class ResponseEvents:
         except DecodeError:
             self._steps = self._decoder = None
             return []
-        if self._decoder.work_bytes > MAX_BODY_BYTES + _MAX_RATIO * self._encoded_bytes:
+        if self._decoder.work_bytes > _FREE_WORK_BYTES + _MAX_RATIO * self._encoded_bytes:
             self.give_up()
             return []
         return self._feed_plain(b"".join(plain))

@@ -13,6 +13,8 @@ from gateway.wire.sse import SseEvent
 
 # Parsing in batches costs a third of parsing at every read, and the facts are needed only at the end.
 BATCH_BYTES = 64 * 1024
+# A stream of no known kind: no provider sends so many. Each takes longer than a usual event of its length.
+_MAX_UNKNOWN_EVENTS = 1_000
 # Of a response whose client hangs up, at most this many steps are still decoded, because nothing waits then.
 _LAST_STEPS = 16
 
@@ -40,6 +42,8 @@ class ResponseReader:
         self._events = ResponseEvents(content_type, content_encoding)
         self._facts = ResponseFacts()
         self._on_event = on_event
+        # Events in a row without a JSON object.
+        self._unknown = 0
         self._pending: list[bytes] = []
         self._pending_bytes = 0
 
@@ -97,7 +101,10 @@ class ResponseReader:
 
     def _note(self, events: list[SseEvent]) -> None:
         for event in events:
-            self._facts.note(event)
+            self._unknown = 0 if self._facts.note(event) else self._unknown + 1
+            if self._unknown > _MAX_UNKNOWN_EVENTS:
+                self.give_up()
+                return
             if self._on_event is not None:
                 self._on_event(event)
 

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from gateway.core.sizing.usage import Usage
 from gateway.wire.response.reader import BATCH_BYTES, Reading, ResponseReader
+from gateway.wire.sse import SseEvent
 from tests.shared_data import requires_shared
 from tests.wire.recorded import USAGE_FLAGS, cut, cut_anywhere, load_responses
 
@@ -268,3 +269,16 @@ def test_the_listener_gets_every_event_once(size: int) -> None:
             reader.feed(chunk)
         reader.finish()
     assert heard == [*(b'{"n":%d}' % number for number in range(5)), whole]
+
+
+@pytest.mark.parametrize("event", [b"data:\n\n", b"data: x\n\n", b"data: 1\n\n"])
+def test_a_stream_of_no_known_kind_is_not_read_to_its_end(event: bytes) -> None:
+    heard: list[SseEvent] = []
+    reader = ResponseReader(SSE, "", heard.append)
+    for _ in range(3):
+        reader.feed(event * 2_000)
+        reader.flush()
+        while reader.is_behind:
+            reader.catch_up()
+    assert len(heard) == 1_000
+    assert reader.finish().usage is None
