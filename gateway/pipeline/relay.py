@@ -3,6 +3,7 @@
 Knows HTTP, not conversations. A response is never an error, whatever its status; only a missing response is.
 """
 
+import asyncio
 from typing import Final
 
 from msgspec.structs import replace
@@ -28,6 +29,7 @@ _MAX_PLAIN_BYTES: Final = 1 << 20
 class Relay:
     def __init__(self, settings: Settings) -> None:
         upstreams = settings.upstreams.values()
+        self._decoding = asyncio.Lock()
         self._idle = IdleSweeper(min(upstream.idle_seconds for upstream in upstreams))
         self._upstream_client = UpstreamClient(upstreams)
         # A client must see a sign of life after this time, so no response is held back for longer.
@@ -99,7 +101,7 @@ class Relay:
             body = beginning or await response.read_bounded(_MAX_ERROR_BYTES)
             await client.fail(_decode_error(body, response.encoding), response.status)
             return None
-        await ResponseStream(exchange, response, client, idle).pass_on(beginning)
+        await ResponseStream(exchange, response, client, idle, self._decoding).pass_on(beginning)
         return None
 
 

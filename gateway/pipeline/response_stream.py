@@ -6,7 +6,6 @@ keep-alive has been sent already, so that the headers no longer can name a conte
 
 import asyncio
 import logging
-from typing import Final
 
 from aiohttp import hdrs
 
@@ -22,15 +21,21 @@ from gateway.wire.response.usage_chunk import UsageChunkFilter
 
 log = logging.getLogger("gateway.proxy")
 
-# After so many steps of decoding, a MB at most, other requests have their turn.
-_STEPS_AT_ONCE: Final = 16
-
 
 class ResponseStream:
     def __init__(
-        self, exchange: Exchange, response: UpstreamResponse, client: Responder, idle: IdleTimeout
+        self,
+        exchange: Exchange,
+        response: UpstreamResponse,
+        client: Responder,
+        idle: IdleTimeout,
+        decoding: asyncio.Lock,
     ) -> None:
-        """Raises UpstreamFailed if the response must be decoded and its encoding is unknown."""
+        """decoding: held for a step of decoding, so that twenty bombs at once are not one long step.
+
+        Raises UpstreamFailed if the response must be decoded and its encoding is unknown.
+        """
+        self._decoding = decoding
         self._response = response
         self._client = client
         self._idle = idle
@@ -107,22 +112,26 @@ class ResponseStream:
     async def _catch_up(self, reader: ResponseReader) -> None:
         """Lets other requests in between where a few bytes decode to many."""
         while reader.is_behind:
-            reader.catch_up()
-            await asyncio.sleep(0)
+            async with self._decoding:
+                reader.catch_up()
+                await asyncio.sleep(0)
 
     async def _edit(self, piece: bytes) -> bytes:
         """The piece as it is sent. A compressed one may be large: all but the last of it is sent here."""
         if self._decoder is None:
             return self._filter.feed(piece) if self._filter is not None else piece
         edited = b""
-        for step, plain in enumerate(self._decoder.feed(piece), 1):
+        steps = self._decoder.feed(piece)
+        while True:
+            async with self._decoding:
+                plain = next(steps, None)
+                await asyncio.sleep(0)
+            if plain is None:
+                return edited
             if edited and plain:
                 await self._send(edited)
-            if step % _STEPS_AT_ONCE == 0:
-                await asyncio.sleep(0)
             if plain:
                 edited = self._filter.feed(plain) if self._filter is not None else plain
-        return edited
 
     def _edit_last(self, piece: bytes) -> bytes:
         """Raises DecodeError if the response ends too early; then everything decoded has been sent."""

@@ -43,6 +43,11 @@ class Decoder:
         self._codings = codings
 
     @property
+    def is_identity(self) -> bool:
+        """The bytes stay as they are."""
+        return not self._codings
+
+    @property
     def work_bytes(self) -> int:
         """The output so far, of the coding that gave most: an inner one may give far more than the last.
 

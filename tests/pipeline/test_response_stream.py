@@ -1,5 +1,6 @@
 """How one response passes to the client: its bytes, its headers, its end, and what is read of it."""
 
+import asyncio
 import gzip
 from collections.abc import Sequence
 
@@ -41,7 +42,9 @@ async def pass_on(
             response = await requester.request()
             beginning = await response.read_bounded(beginning_bytes) if beginning_bytes else b""
             try:
-                await ResponseStream(exchange, response, client, requester.idle).pass_on(beginning)
+                await ResponseStream(exchange, response, client, requester.idle, asyncio.Lock()).pass_on(
+                    beginning
+                )
             finally:
                 response.close()
 

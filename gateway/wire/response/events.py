@@ -53,12 +53,14 @@ class ResponseEvents:
         return held + (self._decoder.held_bytes if self._decoder is not None else 0)
 
     def feed(self, chunk: bytes) -> list[SseEvent]:
-        """The events that come of the chunk, or of a first step of it."""
+        """The events that come of the chunk, or of a first step of it. Compressed, it comes to its first step
+        later: even that may take some 30 ms.
+        """
         if self._decoder is None:
             return []
         self._encoded_bytes += len(chunk)
         self._steps = self._decoder.feed(chunk)
-        return self.catch_up()
+        return self.catch_up() if self._decoder.is_identity else []
 
     def catch_up(self) -> list[SseEvent]:
         """The events of the next step."""
