@@ -18,7 +18,7 @@ from gateway.core.history.message import Message
 from gateway.core.history.shared_list import SharedList
 from gateway.lru import Lru, weigh_texts
 from gateway.wire.body import Slice
-from gateway.wire.request import RequestBody, find_added, message_key, parse_continuation
+from gateway.wire.request import RequestBody, find_added, message_key, parse_added
 from gateway.wire.structure import UNBOUNDED, BodyBounds, check_depth
 from gateway.wire.wire_format import WireFormat
 
@@ -73,6 +73,32 @@ class _Match(NamedTuple):
     shared: int
 
 
+class _New(NamedTuple):
+    """A body, and what has to be read of it."""
+
+    format: WireFormat
+    data: bytes
+    match: _Match | None
+    # Where the messages are that the match does not have; None if the body has to be read as a whole.
+    added: Slice | None
+
+    @property
+    def size_bytes(self) -> int:
+        return self.added.end - self.added.start if self.added is not None else len(self.data)
+
+    @property
+    def is_small(self) -> bool:
+        """Whether it is read at once."""
+        size = self.size_bytes
+        if size >= _INLINE_BYTES:
+            return False
+        # A value and its comma take two bytes.
+        if size <= 2 * _INLINE_VALUES:
+            return True
+        start = self.added.start if self.added is not None else 0
+        return self.data.count(b",", start, start + size) < _INLINE_VALUES
+
+
 class Recognizer:
     def __init__(
         self,
@@ -107,21 +133,19 @@ class Recognizer:
     def recognize(self, owner: str, wire_format: WireFormat, data: bytes) -> Received:
         """Raises Unreadable for a body that is not of the format, BeyondBounds for one that is too much."""
         match = self._find(owner, wire_format.name, data)
-        return self._finish(match, _read(owner, wire_format, data, match, self._facts.get, self._bounds))
+        what = _New(wire_format, data, match, _find_added(match, data))
+        return self._finish(match, _read(owner, what, self._facts.get, self._bounds))
 
     async def recognize_in(self, lanes: Lanes, owner: str, wire_format: WireFormat, data: bytes) -> Received:
         """The same. Reads in a thread if there is much to read."""
         match = self._find(owner, wire_format.name, data)
-        added = _find_new(match, data)
-        size_bytes = added.end - added.start
-        if size_bytes < _INLINE_BYTES and data.count(b",", added.start, added.end) < _INLINE_VALUES:
-            return self._finish(match, _read(owner, wire_format, data, match, self._facts.get, self._bounds))
+        what = _New(wire_format, data, match, _find_added(match, data))
+        if what.is_small:
+            return self._finish(match, _read(owner, what, self._facts.get, self._bounds))
         # The event loop changes neither of these meanwhile.
         facts = {message.key: message for message in self._facts.values()} if match is None else {}
-        apart = _detach(match) if match is not None else None
-        received = await lanes.run(
-            owner, size_bytes, _read, owner, wire_format, data, apart, facts.get, self._bounds
-        )
+        apart = what._replace(match=_detach(match) if match is not None else None)
+        received = await lanes.run(owner, what.size_bytes, _read, owner, apart, facts.get, self._bounds)
         return self._finish(match, received)
 
     def _finish(self, match: _Match | None, received: Received) -> Received:
@@ -236,12 +260,8 @@ def _begins_alike(before: bytes, data: bytes, size: int) -> bool:
     return data.removeprefix(memoryview(before)[:size]) is not data
 
 
-def _find_new(match: _Match | None, data: bytes) -> Slice:
-    """What has to be read of a body."""
-    whole = Slice(0, len(data))
-    if match is None:
-        return whole
-    return find_added(match.kept.received.body, match.shared, data) or whole
+def _find_added(match: _Match | None, data: bytes) -> Slice | None:
+    return find_added(match.kept.received.body, match.shared, data) if match is not None else None
 
 
 def _detach(match: _Match) -> _Match:
@@ -255,31 +275,22 @@ def _detach(match: _Match) -> _Match:
     return match._replace(kept=match.kept._replace(received=apart))
 
 
-def _read(
-    owner: str,
-    wire_format: WireFormat,
-    data: bytes,
-    match: _Match | None,
-    find: FindMessage,
-    bounds: BodyBounds,
-) -> Received:
+def _read(owner: str, what: _New, find: FindMessage, bounds: BodyBounds) -> Received:
     """find: may know a message of a body that is read as a whole."""
+    wire_format, data, match, _ = what
     if match is not None:
-        return _read_rest(match.kept.received, match.shared, data, bounds)
+        return _read_rest(match.kept.received, match.shared, what, bounds)
     body = wire_format.parse_body(data, bounds)
     messages = _read_messages(owner, wire_format, body, 0, find, bounds)
     conversation = with_messages(begin_conversation(owner, wire_format.name), 0, messages)
     return Received(owner, wire_format, body, conversation, _weigh(messages))
 
 
-def _read_rest(before: Received, shared: int, data: bytes, bounds: BodyBounds) -> Received:
+def _read_rest(before: Received, shared: int, what: _New, bounds: BodyBounds) -> Received:
     """Takes over the shared messages. Each message behind them is looked up among those before, or read."""
-    try:
-        body = parse_continuation(before.body, shared, data, bounds)
-    except BeyondBounds:
-        raise
-    except Unreadable:
-        body = before.format.parse_body(data, bounds)
+    body = _parse_added(before, shared, what, bounds)
+    if body is None:
+        body = before.format.parse_body(what.data, bounds)
         # What follows may be a part of the last message that is shared.
         shared -= shared > len(body.places) or body.places[shared - 1] != before.body.places[shared - 1]
     old = before.conversation
@@ -293,6 +304,18 @@ def _read_rest(before: Received, shared: int, data: bytes, bounds: BodyBounds) -
     return Received(
         before.owner, before.format, body, with_messages(old, kept, added), weight + _weigh(added)
     )
+
+
+def _parse_added(before: Received, shared: int, what: _New, bounds: BodyBounds) -> RequestBody | None:
+    """None if the whole body has to be split."""
+    if what.added is None:
+        return None
+    try:
+        return parse_added(before.body, shared, what.data, what.added, bounds)
+    except BeyondBounds:
+        raise
+    except Unreadable:
+        return None
 
 
 def _read_messages(

@@ -189,6 +189,11 @@ def parse_continuation(
     place = find_added(before, keep, data)
     if place is None:
         raise Unreadable("another envelope")
+    return parse_added(before, keep, data, place, bounds)
+
+
+def parse_added(before: RequestBody, keep: int, data: bytes, place: Slice, bounds: BodyBounds) -> RequestBody:
+    """The same, if it is known where the new messages are. See `find_added`."""
     added, joins = split_items(data, place.start, place.end, keep, bounds), before.joins
     if joins is not never_joins:
         added = _join(data, added, joins)
