@@ -61,8 +61,8 @@ class NameGuard:
                 raise RequestRefused(400, _NOT_YOURS, code="previous_response_not_found")
 
     def watch(self, route: Route, turn: Turn) -> Turn:
-        """The turn; the names in its response will belong to its tenant."""
-        if not route.may_name:
+        """The turn; the names in its response will belong to its tenant, if the upstream stores any."""
+        if not route.may_name or not turn.received.body.envelope.is_kept:
             return turn
         record = partial(self._record, route)
         return replace(turn, on_event=record if turn.on_event is None else _chain(record, turn.on_event))

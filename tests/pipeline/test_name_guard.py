@@ -98,6 +98,14 @@ async def test_a_turn_records_the_names_in_its_response(pipeline: Pipeline, guar
     await guard.check_body(route, body(previous_response_id="resp_1"))
 
 
+async def test_a_response_that_is_not_stored_has_no_names_to_record(
+    pipeline: Pipeline, guard: NameGuard
+) -> None:
+    route = admit(pipeline)
+    turn = await pipeline.proxy.turns.build(route, body(store=False))
+    assert turn is not None and guard.watch(route, turn) is turn
+
+
 async def test_what_the_settings_open_is_open_to_all(guard: NameGuard) -> None:
     async with running_pipeline(KEYED.replace("api_key", "allow: [responses], api_key")) as pipeline:
         await guard.check_body(admit(pipeline), body(previous_response_id="resp_1"))
