@@ -44,6 +44,8 @@ _END_OF_HEAD: Final = b"\r\n\r\n"
 # What an HTTP/2 client sends first. The library's parser would wait for more.
 _HTTP2: Final = b"PRI * HTTP/2"
 _LINGER_SECONDS: Final = 1.0
+# Behind a response that was sent early, the rest of the body may come for so long (the library's default).
+_REST_SECONDS: Final = 10.0
 _NOT_HTTP: Final = RequestRefused(400, "The request is not valid HTTP.")
 _MALFORMED_CHUNK: Final = "The chunked request body is malformed."
 _CLOSED: Final = Written(keeps_alive=False)
@@ -61,6 +63,7 @@ class ClientConnection(web.RequestHandler):
             server,
             loop=asyncio.get_running_loop(),
             keepalive_timeout=gate.bounds.idle_seconds,
+            lingering_time=min(_REST_SECONDS, gate.bounds.stall_seconds),
             logger=make_library_log(),
             **_OPTIONS,
         )

@@ -314,3 +314,15 @@ async def test_a_refused_connection_is_told_so_without_being_read() -> None:
     for line in (first, second):
         line.close()
     await settle()
+
+
+async def test_the_rest_of_a_body_behind_an_early_response_is_not_awaited_for_longer_than_a_pause() -> None:
+    async def refuse(request: Request) -> Response:
+        return send_local_response(request, 400, b"{}")
+
+    bounds = PortBounds(head_bytes=10_000, head_seconds=30, stall_seconds=0.05)
+    async with open_line(refuse, bounds) as line:
+        await line.send(HEAD + b"half")
+        while not line.is_closed:
+            await asyncio.sleep(0.01)
+    assert statuses(line) == [400]
