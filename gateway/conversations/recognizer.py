@@ -34,7 +34,7 @@ _CALL_WEIGHT_BYTES: Final = 90
 # Less new material is read at once: a way through a thread takes longer, as long as it holds no more values
 # than these.
 _INLINE_BYTES: Final = 64 * 1024
-_INLINE_VALUES: Final = 4_000
+_INLINE_VALUES: Final = 2_000
 
 # Tenant, format, the power of two, and the bytes before it.
 Anchor = tuple[str, str, int, bytes]
