@@ -21,6 +21,7 @@ from gateway.core.policy import Summary
 from gateway.core.refusal.overflow import Overflow, parse_overflow
 from gateway.limits.book import ServedModel
 from gateway.lru import ENTRY_WEIGHT_BYTES, Lru, weigh_texts
+from gateway.upstream.failures import describe_failure
 from gateway.upstream.internal_client import CALL_ERRORS, make_internal_headers
 from gateway.wire.content_encoding import DecodeError, decode_body
 from gateway.wire.response.refusal import MODEL_ERROR_STATUSES, is_model_unknown, parse_refusal
@@ -77,7 +78,7 @@ class SummaryClient:
             async with asyncio.timeout(call.timeout_seconds):
                 return await self._exchange(call, body)
         except CALL_ERRORS as error:
-            raise UpstreamFailed(type(error).__name__) from error
+            raise UpstreamFailed(describe_failure(error, call.url)) from error
 
     async def _exchange(self, call: SummaryCall, body: bytes) -> SummaryReply:
         headers = make_internal_headers(call.headers)

@@ -19,6 +19,7 @@ from gateway.core.errors import HookFailed
 from gateway.headers import X_GATEWAY_SIGNATURE, X_GATEWAY_TIMESTAMP
 from gateway.hooks import HookReply, PreCompact, SessionStart
 from gateway.settings import HookTarget
+from gateway.upstream.failures import describe_failure
 from gateway.upstream.internal_client import CALL_ERRORS
 from gateway.wire.content_encoding import decode_body
 
@@ -62,8 +63,7 @@ class Webhook:
                 body = await _read_bounded(response)
                 return decode_body(body, response.headers.get("content-encoding", ""), _MAX_RESPONSE_BYTES)
         except CALL_ERRORS as error:
-            # Only the type is kept, because the message may quote the URL.
-            raise HookFailed(type(error).__name__) from error
+            raise HookFailed(describe_failure(error, self._target.url)) from error
 
     def _sign(self, body: bytes) -> dict[str, str]:
         timestamp = str(int(self._clock()))

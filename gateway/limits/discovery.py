@@ -100,7 +100,6 @@ class Discovery:
             async with asyncio.timeout(_TIMEOUT_SECONDS):
                 listed = await self._load(request)
         except (UpstreamFailed, *CALL_ERRORS) as error:
-            # The library's own message is not logged, because it may quote headers or the address.
             is_ours = isinstance(error, UpstreamFailed)
             reason = str(error) if is_ours else describe_failure(error, request.url)
             self._log_failure(request.upstream, reason)

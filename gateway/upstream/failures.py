@@ -29,7 +29,6 @@ FOREIGN_ERRORS: Final = (
 _LATE: Final = (TimeoutError, asyncio.TimeoutError, httpx.TimeoutException)
 _CLOSED: Final = (ConnectionError, aiohttp.ClientOSError, aiohttp.ServerDisconnectedError)
 _NOT_CONNECTED: Final = (aiohttp.ClientConnectorError, httpx.ConnectError, httpx.ConnectTimeout)
-_NOT_HTTP: Final = (HttpProcessingError, httpx.RemoteProtocolError)
 # The first lines of HTTP/2 and of TLS, where HTTP/1.1 was expected, fail in the parser like any other text.
 _HTTP: Final = "sent something that is not HTTP/1.1"
 
@@ -40,6 +39,17 @@ class UploadFailed(aiohttp.ClientConnectionError):
 
 class BrokenResponse(ValueError):
     """What came must not be taken for a response. The text says why, as the end of a sentence."""
+
+
+_TEXTS: Final[tuple[tuple[tuple[type[BaseException], ...], str], ...]] = (
+    (_LATE, "{origin} did not answer in time"),
+    ((aiohttp.ClientPayloadError, httpx.ReadError), "{origin} broke off in the middle of its response"),
+    ((UploadFailed,), "the request body could not be sent to {origin}"),
+    (_CLOSED, "{origin} closed the connection before it answered"),
+    ((HttpProcessingError,), f"{{origin}} {_HTTP}"),
+    ((httpx.DecodingError,), "{origin} sent a body that cannot be decoded"),
+    ((httpx.InvalidURL, ValueError), "no request to {origin} could be written"),
+)
 
 
 def raise_translated(error: BaseException, idle: IdleTimeout) -> NoReturn:
@@ -63,40 +73,28 @@ def describe_failure(error: BaseException, url: str) -> str:
     While connecting, while waiting for the head, and within the body, for errors of both HTTP libraries.
     """
     origin = find_origin(url)
-    if isinstance(error, BrokenResponse):
-        return f"{origin} {error}"
     causes = list(_list_causes(error))
     if any(isinstance(cause, _NOT_CONNECTED) for cause in causes):
         return f"could not connect to {origin}: {_explain(causes)}"
-    if isinstance(error, _LATE):
-        return f"{origin} did not answer in time"
-    if _is_within_body(error):
-        return f"{origin} broke off in the middle of its response"
-    if isinstance(error, UploadFailed):
-        return f"the request body could not be sent to {origin}"
+    if isinstance(error, BrokenResponse):
+        return f"{origin} {error}"
+    if isinstance(error, httpx.RemoteProtocolError):
+        return f"{origin} {_describe_protocol_error(error)}"
     if any(isinstance(cause, LineTooLong) for cause in causes):
         return f"{origin} sent a head that is too large"
-    if _is_disconnect(error):
-        how = "reset" if any(_is_reset(cause) for cause in causes) else "closed"
-        return f"{origin} {how} the connection before it answered"
-    if isinstance(error, _NOT_HTTP):
-        return f"{origin} {_HTTP}"
-    if isinstance(error, httpx.InvalidURL | ValueError):
-        return f"no request to {origin} could be written"
+    if any(_is_reset(cause) for cause in causes) and isinstance(error, _CLOSED):
+        return f"{origin} reset the connection before it answered"
+    for kinds, text in _TEXTS:
+        if isinstance(error, kinds):
+            return text.format(origin=origin)
     return f"the connection to {origin} failed: {_explain(causes)}"
 
 
-def _is_within_body(error: BaseException) -> bool:
-    if isinstance(error, httpx.RemoteProtocolError):
-        return "peer closed" in str(error)
-    return isinstance(error, aiohttp.ClientPayloadError | httpx.ReadError)
-
-
-def _is_disconnect(error: BaseException) -> bool:
-    if isinstance(error, httpx.RemoteProtocolError):
-        # The library has one class for both; its two texts hold nothing of the response.
-        return "disconnected" in str(error)
-    return isinstance(error, _CLOSED)
+def _describe_protocol_error(error: httpx.RemoteProtocolError) -> str:
+    """The library has one class for three failures. Two of its texts are fixed, and quote nothing."""
+    if "disconnected" in str(error):
+        return "closed the connection before it answered"
+    return "broke off in the middle of its response" if "peer closed" in str(error) else _HTTP
 
 
 def _is_reset(error: BaseException) -> bool:

@@ -59,6 +59,7 @@ def test_a_connection_that_was_not_made_names_address_and_reason(cause: BaseExce
         ),
         (aiohttp.ClientPayloadError("secret"), f"{ORIGIN} broke off in the middle of its response"),
         (httpx.ReadError("secret"), f"{ORIGIN} broke off in the middle of its response"),
+        (httpx.DecodingError("secret"), f"{ORIGIN} sent a body that cannot be decoded"),
         (TimeoutError(), f"{ORIGIN} did not answer in time"),
         (httpx.ReadTimeout("secret"), f"{ORIGIN} did not answer in time"),
         (httpx.InvalidURL("secret"), f"no request to {ORIGIN} could be written"),
