@@ -72,6 +72,13 @@ class Responder:
         if self.response is None:
             self.response = Response(head, self._request)
 
+    def take_back(self) -> bool:
+        """Forgets a response of which nothing has been sent. False if something has."""
+        if self.response is None or self.response.has_left:
+            return False
+        self.response = None
+        return True
+
     def flush(self) -> None:
         """Sends the head now, for a client that need not wait for the body to see it."""
         self._begun.flush()

@@ -74,6 +74,11 @@ class Response:
             head.add(_KEEP_ALIVE)
         self._head = head.render(request.version)
 
+    @property
+    def has_left(self) -> bool:
+        """Something of it has been sent."""
+        return not self._head
+
     def flush(self) -> None:
         """Sends the head, if it has not left yet."""
         if self._head:

@@ -61,14 +61,20 @@ class ResponseStream:
         """beginning: what was read of the body already.
 
         Breaks the response off if the upstream fails: a client must never take half of it for the whole.
+        Raises UpstreamFailed if nothing of it has been sent yet.
         """
         try:
             self._client.begin(self._head)
             await self._pump(beginning)
         except UpstreamFailed as error:
+            if self._client.take_back():
+                raise
             log.warning("response broken off: %s", str(error))
             self._client.abort()
         except DecodeError:
+            if self._client.take_back():
+                name = self._idle.upstream.name
+                raise UpstreamFailed(f"{name}: the response's content encoding is not valid") from None
             log.warning("response broken off: its content encoding is not valid")
             self._client.abort()
         finally:

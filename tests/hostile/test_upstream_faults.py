@@ -51,7 +51,7 @@ class Setting:
     asks_for_usage: bool = True
     is_committed: bool = False
 
-    def render(self, number: int) -> bytes:
+    def render(self, number: int, tenant: str) -> bytes:
         fields: dict[str, Any] = {"user": f"fault-{number}"}
         if self.is_streaming:
             fields["stream"] = True
@@ -61,8 +61,7 @@ class Setting:
             fields["messages"] = make_long_history(number)
         body = make_chat(**fields) if self.method == "POST" else b""
         target = f"{self.target}?fault-{number}"
-        # Each request has a key of its own: three failed summaries of one would be the last ones asked for.
-        headers = [("Authorization", f"Bearer sk-{number}"), ("Content-Type", "application/json")]
+        headers = [("Authorization", f"Bearer sk-{tenant}"), ("Content-Type", "application/json")]
         request = render_request(target, body, headers, self.method)
         return request.replace(b"HTTP/1.1", b"HTTP/" + self.version, 1)
 
@@ -106,18 +105,23 @@ def name_value(value: Fault | Setting | str | int) -> str:
 
 
 class Room:
-    """A gateway, its upstream, and the upstream of its summaries, which fail once they may."""
+    """A gateway, its upstream, and the upstream of its summaries, which come once they may.
+
+    Of its two tenants, one does not wait for an upstream that is silent. Both share its connections.
+    """
 
     def __init__(self, upstream: RawUpstream, summarizer: RawUpstream, port: int) -> None:
         self.upstream = upstream
         self.summarizer = summarizer
         self.port = port
-        self._may_fail = asyncio.Event()
-        summarizer.script = self._fail_summary
+        self._may_come = asyncio.Event()
+        summarizer.script = self._summarize
 
-    async def _fail_summary(self, _: Received, writer: asyncio.StreamWriter) -> None:
-        await self._may_fail.wait()
-        writer.write(render_answer(b"{}", line="HTTP/1.1 500 Failed"))
+    async def _summarize(self, _: Received, writer: asyncio.StreamWriter) -> None:
+        await self._may_come.wait()
+        message = {"role": "assistant", "content": "Many words were said, about nothing at all."}
+        choice = {"index": 0, "message": message, "finish_reason": "stop"}
+        writer.write(render_answer(json.dumps({"choices": [choice]}).encode()))
 
     def set_fault(self, fault: Fault, pieces: int) -> None:
         """Requests for the fault get it; all others get what they name."""
@@ -134,14 +138,14 @@ class Room:
 
         self.upstream.script = respond
 
-    async def ask(self, setting: Setting, number: int) -> Got:
-        """Lets the summary fail when the keep-alive has come."""
-        self._may_fail.clear()
+    async def ask(self, setting: Setting, number: int, tenant: str) -> Got:
+        """Lets the summary come when the keep-alive has come."""
+        self._may_come.clear()
         async with connecting(self.port) as connection:
-            await connection.send(setting.render(number))
+            await connection.send(setting.render(number, tenant))
             if setting.is_committed:
                 await _wait_for_keep_alive(connection)
-            self._may_fail.set()
+            self._may_come.set()
             return await connection.receive(setting.method)
 
     async def hang_up(self) -> None:
@@ -152,7 +156,8 @@ class Room:
         """Any other request gets its own response."""
         body = make_chat(user=f"next-{number}")
         async with connecting(self.port) as connection:
-            got = await connection.ask(render_request("/v1/other", body))
+            key = ("Authorization", "Bearer sk-patient")
+            got = await connection.ask(render_request("/v1/other", body, [key]))
         assert (got.status, got.body, got.is_whole) == (200, body, True)
 
 
@@ -180,11 +185,15 @@ async def room() -> AsyncIterator[Room]:
     async with RawUpstream() as upstream, RawUpstream() as summarizer:
         yaml = (
             f'store: "memory:"\nupstreams:\n'
-            f'  default: {{base_url: "{upstream.base_url}", discover: false, idle_seconds: {IDLE_SECONDS}}}\n'
+            f'  patient: {{base_url: "{upstream.base_url}", discover: false}}\n'
+            f'  hasty: {{base_url: "{upstream.base_url}", discover: false, idle_seconds: {IDLE_SECONDS}}}\n'
             f'  other: {{base_url: "{summarizer.base_url}", discover: false}}\n'
             f'models:\n  - {{match: "m", context: 3000}}\n'
             f"keepalive: {{after_seconds: 0.01, every_seconds: 0.01}}\n"
             f"policies: {{default: {{summary: {{upstream: other}}}}}}\n"
+            f"tenants:\n"
+            f"  - {{name: patient, keys: [sk-patient], upstream: patient}}\n"
+            f"  - {{name: hasty, keys: [sk-hasty], upstream: hasty}}\n"
         )
         async with running_gateway(yaml) as gateway:
             yield Room(upstream, summarizer, gateway.port)
@@ -200,7 +209,7 @@ async def test_a_fault_is_seen_for_what_it_is_and_only_by_the_request_that_met_i
     tasks = asyncio.all_tasks()
     if connection == "used":
         await room.check_next(number)
-    got = await room.ask(setting, number)
+    got = await room.ask(setting, number, "hasty" if fault.ending == "hang" else "patient")
     assert find_sight(got, fault, setting) in list_sights(fault, setting)
     for _ in range(2):
         await room.check_next(number)
