@@ -15,6 +15,7 @@ from gateway.headers import CONTENT_ENCODING, CONTENT_LENGTH, make_response_head
 from gateway.pipeline.exchange import Exchange, Outcome
 from gateway.upstream.idle_timeout import IdleTimeout
 from gateway.upstream.response import UpstreamResponse
+from gateway.upstream.target import find_origin
 from gateway.wire.content_encoding import DecodeError, Decoder, make_decoder
 from gateway.wire.response.reader import ResponseReader
 from gateway.wire.response.usage_chunk import UsageChunkFilter
@@ -73,9 +74,12 @@ class ResponseStream:
             self._client.abort()
         except DecodeError:
             if self._client.take_back():
-                name = self._idle.upstream.name
-                raise UpstreamFailed(f"{name}: the response's content encoding is not valid") from None
-            log.warning("response broken off: its content encoding is not valid")
+                upstream = self._idle.upstream
+                origin = find_origin(upstream.base_url)
+                raise UpstreamFailed(
+                    f"{upstream.name}: {origin} sent a body that cannot be decoded"
+                ) from None
+            log.warning("response broken off: its body cannot be decoded")
             self._client.abort()
         finally:
             if self._on_outcome is not None and self._reader is not None:

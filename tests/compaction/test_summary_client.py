@@ -193,7 +193,7 @@ async def test_a_model_that_is_not_served_is_told_apart() -> None:
         await ask(ModelReply(404, body))
 
 
-async def test_a_connection_that_fails_is_named_by_its_error() -> None:
+async def test_a_connection_that_fails_is_named_by_its_address_and_reason() -> None:
     with pytest.raises(UpstreamFailed) as caught:
-        await ask(OSError("10.0.0.1 is gone"))
-    assert str(caught.value) == "OSError"
+        await ask(ConnectionResetError(104, "10.0.0.1 is gone"))
+    assert str(caught.value) == "http://up.example reset the connection before it answered"
