@@ -1,6 +1,7 @@
 """The command line: `python -m bench [--quick] [--write] [PART …]`, `--help` lists the parts.
 
-`python -m bench hostile --case NAME` attacks in one way only, and may be repeated.
+`python -m bench hostile --case NAME` attacks in one way only, and may be repeated. `python -m bench memory
+--hostile` shows the memory of a gateway that is attacked.
 """
 
 import argparse
@@ -19,6 +20,7 @@ from bench.growth import print_growth
 from bench.heavy import HEAVY_MODELS
 from bench.hostile import print_hostile
 from bench.hostile_cases import CASES
+from bench.hostile_memory import print_hostile_memory
 from bench.memory import print_memory, read_memory_row
 from bench.paced import print_streams
 from bench.report import written_to_report
@@ -43,6 +45,8 @@ class Effort:
     patience_seconds: float
     stream_seconds: float
     cases: tuple[str, ...] = tuple(CASES)
+    # Whether the part `memory` attacks.
+    is_hostile: bool = False
 
 
 _FULL = Effort(
@@ -73,6 +77,9 @@ def main() -> int:
     parser.add_argument(
         "--case", action="append", choices=CASES, metavar="NAME", help=f"of hostile: {', '.join(CASES)}"
     )
+    parser.add_argument(
+        "--hostile", action="store_true", help="memory: of a gateway that is attacked, and its bound"
+    )
     options = parser.parse_args()
     unknown = set(options.parts) - set(_PARTS)
     if unknown:
@@ -80,6 +87,8 @@ def main() -> int:
     if sys.platform != "linux":
         parser.error("reads /proc and pins processes: Linux only")
     effort = _QUICK if options.quick else _FULL
+    if options.hostile:
+        effort = replace(effort, is_hostile=True)
     if options.case:
         effort = replace(effort, cases=tuple(options.case))
     for part in options.parts or _PARTS:
@@ -129,6 +138,9 @@ def _run_streams(effort: Effort) -> None:
 
 def _run_memory(effort: Effort) -> None:
     """Two rows: with the default caches, and with caches so small that only a leak can make memory grow."""
+    if effort.is_hostile:
+        _run(print_hostile_memory(effort.patience_seconds))
+        return
     rows = []
     for caches, more in (("default", ""), ("4 MB", _SMALL_CACHES)):
         with (

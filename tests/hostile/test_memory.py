@@ -8,9 +8,12 @@ import json
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from itertools import count
+from pathlib import Path
 
+import brotli
 import pytest
 
+from bench.hostile_memory import count_bound
 from gateway.bounds.lanes import Lanes
 from gateway.conversations.recognizer import Received, Recognizer
 from gateway.conversations.registry import Registry
@@ -18,6 +21,7 @@ from gateway.conversations.stored_responses import StoredResponses
 from gateway.core.errors import Unreadable
 from gateway.core.sizing.estimate import Meter
 from gateway.pipeline.admission import Admission
+from gateway.settings import load_settings
 from gateway.state.calibrations import Calibrations
 from gateway.state.heads import Heads
 from gateway.store.memory import MemoryStore
@@ -34,11 +38,13 @@ from tests.builders.chat import make_turn, read, render
 from tests.builders.pipeline import SETTINGS, load_text, make_request_head
 from tests.builders.state import make_head, make_storage
 from tests.hostile.growth import measure_growth, measure_peak
+from tests.hostile.process import linux_only, running_process
 from tests.toy.gateway import make_settings, running_gateway
 from tests.toy.running import wait_until
 from tests.toy.upstream import ToyUpstream
-from tests.wire_through.raw import ask, connecting, render_request
-from tests.wire_through.wiring import make_chat, render_chat
+from tests.wire_through.raw import RawUpstream, ask, connecting, render_answer, render_request
+from tests.wire_through.raw import Received as RawReceived
+from tests.wire_through.wiring import JSON_HEADERS, make_chat, render_chat
 
 _MIB = 1 << 20
 # Of what is counted, for what Python's own tables take while they grow.
@@ -257,3 +263,36 @@ def test_a_conversation_in_the_list_holds_nothing_of_its_response() -> None:
     registry.record(turn, make_head(received.conversation))
     kept = registry.find_turn("c")
     assert kept is not None and kept.on_event is None
+
+
+_SMALL = """
+listen: {max_body_bytes: 4194304}
+bounds: {bodies_bytes: 16777216}
+cache: {bodies_bytes: 4194304, facts_bytes: 1048576, records_bytes: 1048576, named_bytes: 3145728}
+"""
+
+
+@linux_only
+async def test_a_process_stays_within_the_memory_that_its_settings_say(tmp_path: Path) -> None:
+    """Sixty bodies of 4 MB, each of which waits for its response; without a budget they take a gigabyte."""
+
+    async def answer_slowly(_: RawReceived, writer: asyncio.StreamWriter) -> None:
+        upstream.received.clear()
+        await asyncio.sleep(0.1)
+        writer.write(render_answer(b"{}"))
+
+    text, bomb = "word " * 780_000, brotli.compress(bytes(3 * _MIB), quality=5)
+    large = render_chat(make_chat(messages=[{"role": "user", "content": f"{text}\U0001f600"}]))
+    packed = render_request(body=bomb, headers=(*JSON_HEADERS, ("Content-Encoding", "br")))
+    async with RawUpstream(script=answer_slowly) as upstream:
+        settings = (
+            f'store: "memory:"\nupstreams:\n  default: {{base_url: "{upstream.base_url}", discover: false}}\n'
+        )
+        settings += 'models:\n  - {match: "m", context: 4000000}\n' + _SMALL
+        async with running_process(settings, tmp_path) as gateway:
+            got = await asyncio.gather(*[ask(gateway.port, each) for each in (large, packed) * 60])
+            peak_bytes = gateway.peak_rss_bytes
+        (tmp_path / "small.yaml").write_text(settings, "utf-8")
+    assert {each.status for each in got} <= {200, 503}
+    assert {each.head.values("retry-after")[0] for each in got if each.status == 503} <= {b"1"}
+    assert peak_bytes < count_bound(load_settings(tmp_path / "small.yaml", {}))
