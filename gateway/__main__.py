@@ -51,9 +51,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return _report(find_ill_health(options, os.environ))
         settings = load_chosen_settings(options, os.environ)
         _set_up_logging(options.log_level)
-        exposure = describe_exposure(settings)
-        if exposure is not None:
-            log.warning("%s", exposure)
         raise_limit()
         return _run(settings)
     except SettingsError as error:
@@ -93,6 +90,9 @@ def _check(path: Path) -> int:
 def _warn(settings: Settings) -> None:
     for problem in settings.warnings:
         print(f"warning: {problem}", file=sys.stderr)
+    exposure = describe_exposure(settings)
+    if exposure is not None:
+        print(f"warning: {exposure}", file=sys.stderr)
 
 
 def _run(settings: Settings) -> int:

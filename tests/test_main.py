@@ -122,6 +122,31 @@ async def test_sigterm_drains_open_streams_and_readyz_reports_it(tmp_path: Path)
         assert await asyncio.wait_for(served.process.wait(), 30) == 0
 
 
+@pytest.mark.parametrize("second", [signal.SIGTERM, signal.SIGINT])
+async def test_a_second_signal_ends_the_program_whatever_is_being_drained(
+    second: signal.Signals, tmp_path: Path
+) -> None:
+    async with ToyUpstream(window=128_000) as toy:
+        config = tmp_path / "gateway.yaml"
+        config.write_text(make_settings(toy, more="drain_seconds: 3600\n"))
+        toy.delivery = toy.delivery.__class__(before_headers_seconds=3600.0)
+        async with (
+            serving("--config", str(config), cwd=tmp_path) as served,
+            aiohttp.ClientSession() as client,
+        ):
+            body = {"model": "m", "messages": [{"role": "user", "content": "Hi."}]}
+            asking = asyncio.create_task(client.post(f"{served.base_url}/chat/completions", json=body))
+            await wait_until(lambda: len(toy.requests) == 1, 30)
+            served.process.send_signal(signal.SIGTERM)
+            await wait_until_draining(client, served.port)
+            assert served.process.returncode is None
+            served.process.send_signal(second)
+            # Without the second signal it would wait for an hour.
+            await served.process.wait()
+            with pytest.raises(aiohttp.ClientError):
+                await asking
+
+
 async def test_a_killed_gateway_continues_with_its_stored_pivot(tmp_path: Path) -> None:
     session = make_session(40, 11, "one_user", 700)
     async with ToyUpstream(window=16_000, bias=1.1) as toy:
@@ -196,6 +221,17 @@ async def test_a_gateway_in_front_of_itself_is_refused(tmp_path: Path) -> None:
     ):
         assert answer.status == 508
         assert "gateway itself" in json.loads(await answer.read())["error"]["message"]
+
+
+async def test_a_port_that_others_can_reach_is_announced_loudly(tmp_path: Path) -> None:
+    shown = run("check", os.devnull, cwd=tmp_path)
+    assert "open to everybody" not in shown.stderr
+    config = tmp_path / "gateway.yaml"
+    config.write_text("listen: {host: 0.0.0.0}\n")
+    shown = run("check", str(config), cwd=tmp_path)
+    assert "open to everybody who can reach it" in shown.stderr
+    config.write_text("listen: {host: 0.0.0.0}\ntenants: [{name: a, keys: [sk-a]}]\n")
+    assert "open to everybody" not in run("check", str(config), cwd=tmp_path).stderr
 
 
 def test_help_names_both_commands(tmp_path: Path) -> None:

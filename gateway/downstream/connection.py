@@ -27,7 +27,7 @@ from gateway.wire.formats.registry import render_error
 log = logging.getLogger("gateway.head_parser")
 
 # When this much of a body is unread, its sender has to wait.
-_READ_BYTES: Final = 1 << 18
+_READ_BYTES: Final = 1 << 16
 # Headers of agents carry turn metadata and cookies; 8,190 bytes (the library's default) is not enough.
 _HEADER_BYTES: Final = 1 << 16
 _MAX_HEADERS: Final = 256

@@ -101,8 +101,10 @@ class ResponseStream:
                 break
             if not piece:
                 client.flush()
-            else:
-                await self._send(piece)
+            elif client.send(piece):
+                # A response in chunks has made a copy.
+                piece = b""
+                await self._wait_for_client()
             piece = b""
         if self._is_edited:
             piece = self._edit_last(piece)
@@ -112,12 +114,13 @@ class ResponseStream:
             self._reader.flush()
             await self._catch_up(self._reader)
 
-    async def _send(self, piece: bytes) -> None:
-        """Waits while the client does not keep up. Silence is not the upstream's fault then."""
-        if self._client.send(piece):
-            self._idle.pause()
-            await self._client.drain()
-            self._idle.reset()
+    async def _wait_for_client(self) -> None:
+        """Waits until the client keeps up, and reads no further. Silence is not the upstream's fault then."""
+        self._idle.pause()
+        self._response.pause()
+        await self._client.drain()
+        self._response.resume()
+        self._idle.reset()
 
     async def _catch_up(self, reader: ResponseReader) -> None:
         """Lets other requests in between where a few bytes decode to many."""
@@ -138,8 +141,8 @@ class ResponseStream:
                 await asyncio.sleep(0)
             if plain is None:
                 return edited
-            if edited and plain:
-                await self._send(edited)
+            if edited and plain and self._client.send(edited):
+                await self._wait_for_client()
             if plain:
                 edited = self._filter.feed(plain) if self._filter is not None else plain
 

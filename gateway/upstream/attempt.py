@@ -15,7 +15,8 @@ from gateway.upstream.response import UpstreamResponse
 from gateway.upstream.response_rules import count_head_bytes, ends_with_connection, find_fault, is_interim
 from gateway.upstream.sending import Sending, UpstreamCall
 
-_READ_BYTES: Final = 1 << 18
+# The library reads ahead twice as much, and then up to 256 KB more, which the system gives at once.
+_READ_BYTES: Final = 1 << 14
 _HEADER_BYTES: Final = 1 << 16
 _MAX_HEADERS: Final = 256
 # Responses before the final one (1xx). Servers send one or two.

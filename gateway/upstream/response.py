@@ -77,6 +77,18 @@ class UpstreamResponse:
             pieces.append(piece)
             size += len(piece)
 
+    def pause(self) -> None:
+        """Reads no further for now, so that no more than what has been read is in memory."""
+        transport = self._connection.transport if self._connection is not None else None
+        if transport is not None and not transport.is_closing():
+            transport.pause_reading()
+
+    def resume(self) -> None:
+        """Reads on."""
+        transport = self._connection.transport if self._connection is not None else None
+        if transport is not None and not transport.is_closing():
+            transport.resume_reading()
+
     def close(self) -> None:
         """A task that waits for more gets an error. Does nothing once the body has come to its end."""
         error = self._content.exception()

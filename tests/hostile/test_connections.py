@@ -4,10 +4,12 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
 
 import aiohttp
 import pytest
 
+from tests.hostile.process import linux_only, running_process
 from tests.toy.gateway import RunningGateway, running_gateway
 from tests.toy.running import wait_until
 from tests.wire_through.raw import (
@@ -116,6 +118,28 @@ async def test_a_client_that_does_not_read_its_response_is_cut_off() -> None:
         upstream.script = writing(*render_chunks([b"data: " + b"x" * MEBIBYTE + b"\n\n"] * 200))
         await client.send(render_chat(STREAMED))
         await wait_until(lambda: bool(upstream.received and upstream.received[0].hung_up_at), LONG_SECONDS)
+
+
+@linux_only
+async def test_clients_that_do_not_read_cost_little_memory(tmp_path: Path) -> None:
+    """One of them took 2.3 MiB when both sides read ahead."""
+    count = 30
+    events = (b"data: " + b"x" * 500 + b"\n\n") * 40
+    async with RawUpstream() as upstream, AsyncExitStack() as exits:
+        upstream.script = writing(*render_chunks([events] * 3_000))
+        yaml = (
+            f'store: "memory:"\nupstreams:\n  default: {{base_url: "{upstream.base_url}", discover: false}}\n'
+        )
+        gateway = await exits.enter_async_context(running_process(yaml, tmp_path))
+        assert (await ask(gateway.port, render_request("/healthz", method="GET"))).status == 200
+        before = gateway.rss_bytes
+        for _ in range(count):
+            client = await exits.enter_async_context(connecting(gateway.port))
+            await client.send(render_chat(STREAMED))
+        await wait_until(lambda: len(upstream.received) == count, LONG_SECONDS)
+        # Long enough for most of what can come on the way; a slow machine only makes the test easier.
+        await asyncio.sleep(3)
+        assert gateway.peak_rss_bytes - before < count * MEBIBYTE
 
 
 async def test_a_client_that_waits_for_a_slow_upstream_is_not_cut_off() -> None:
