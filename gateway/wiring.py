@@ -139,7 +139,7 @@ def build(settings: Settings) -> Parts:
     hooks = build_hooks(settings, client)
     summarizer = build_summarizer(settings, foundation, limits, planning, hooks, client)
     compaction = build_compaction(foundation, planning, summarizer)
-    relay = Relay(settings)
+    relay = Relay(settings, foundation.budget)
     return Parts(
         foundation=foundation,
         planning=planning,

@@ -8,11 +8,12 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from gateway.bounds.memory_budget import MemoryBudget
 from gateway.core.refusal.overflow import Overflow
 from gateway.downstream.responder import Responder
 from gateway.headers import CONTENT_LENGTH, X_GATEWAY_PLAN, make_response_head
 from gateway.pipeline.exchange import Exchange, Forwarded
-from gateway.pipeline.response_stream import ResponseStream
+from gateway.pipeline.response_stream import ReadingBounds, ResponseStream
 from gateway.settings import Settings
 from gateway.upstream.client import UpstreamClient
 from gateway.upstream.idle_timeout import IdleSweeper, IdleTimeout
@@ -27,8 +28,9 @@ _MAX_PLAIN_BYTES: Final = 1 << 20
 
 
 class Relay:
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, memory: MemoryBudget) -> None:
         upstreams = settings.upstreams.values()
+        self._memory = memory
         self._decoding = asyncio.Lock()
         self._idle = IdleSweeper(min(upstream.idle_seconds for upstream in upstreams))
         self._upstream_client = UpstreamClient(upstreams)
@@ -101,7 +103,9 @@ class Relay:
             body = beginning or await response.read_bounded(_MAX_ERROR_BYTES)
             await client.fail(_decode_error(body, response.encoding), response.status)
             return None
-        await ResponseStream(exchange, response, client, idle, self._decoding).pass_on(beginning)
+        with self._memory.open() as share:
+            bounds = ReadingBounds(self._decoding, share)
+            await ResponseStream(exchange, response, client, idle, bounds).pass_on(beginning)
         return None
 
 

@@ -6,9 +6,11 @@ keep-alive has been sent already, so that the headers no longer can name a conte
 
 import asyncio
 import logging
+from typing import NamedTuple
 
 from aiohttp import hdrs
 
+from gateway.bounds.memory_budget import SMALL_BYTES, Share
 from gateway.core.errors import UpstreamFailed
 from gateway.downstream.responder import Responder
 from gateway.headers import CONTENT_ENCODING, CONTENT_LENGTH, make_response_head
@@ -23,6 +25,15 @@ from gateway.wire.response.usage_chunk import UsageChunkFilter
 log = logging.getLogger("gateway.proxy")
 
 
+class ReadingBounds(NamedTuple):
+    """What the copies of responses that are read may cost."""
+
+    # Held for a step of decoding, so that twenty bombs at once are not one long step.
+    decoding: asyncio.Lock
+    # Of the memory. A copy that finds no room in it is not read any further.
+    share: Share
+
+
 class ResponseStream:
     def __init__(
         self,
@@ -30,13 +41,10 @@ class ResponseStream:
         response: UpstreamResponse,
         client: Responder,
         idle: IdleTimeout,
-        decoding: asyncio.Lock,
+        bounds: ReadingBounds,
     ) -> None:
-        """decoding: held for a step of decoding, so that twenty bombs at once are not one long step.
-
-        Raises UpstreamFailed if the response must be decoded and its encoding is unknown.
-        """
-        self._decoding = decoding
+        """Raises UpstreamFailed if the response must be decoded and its encoding is unknown."""
+        self._decoding, self._share = bounds
         self._response = response
         self._client = client
         self._idle = idle
@@ -95,6 +103,7 @@ class ResponseStream:
             if self._reader is not None:
                 self._reader.feed(piece)
                 await self._catch_up(self._reader)
+                self._count(self._reader)
             if self._is_edited:
                 piece = await self._edit(piece)
             if response.is_read:
@@ -121,6 +130,17 @@ class ResponseStream:
         await self._client.drain()
         self._response.resume()
         self._idle.reset()
+
+    def _count(self, reader: ResponseReader) -> None:
+        """A response that is one JSON value, or one endless event, is held until its end."""
+        held_bytes = reader.held_bytes
+        if held_bytes <= SMALL_BYTES and not self._share.size_bytes:
+            return
+        grown_bytes = held_bytes - self._share.size_bytes
+        if grown_bytes < 0:
+            self._share.shrink(-grown_bytes)
+        elif not self._share.try_grow(grown_bytes):
+            reader.give_up()
 
     async def _catch_up(self, reader: ResponseReader) -> None:
         """Lets other requests in between where a few bytes decode to many."""

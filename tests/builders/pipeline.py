@@ -10,6 +10,7 @@ from pathlib import Path
 from multidict import CIMultiDict, CIMultiDictProxy
 
 from gateway import wiring
+from gateway.bounds.memory_budget import MemoryBudget
 from gateway.compaction.compactor import Compactor
 from gateway.conversations.registry import Registry
 from gateway.conversations.turn import Turn
@@ -57,7 +58,7 @@ class ToyRelay(Relay):
     """Plays a script in place of the upstreams, then replies. exchanges: what it was given to forward."""
 
     def __init__(self, settings: Settings) -> None:
-        super().__init__(settings)
+        super().__init__(settings, MemoryBudget(1 << 30))
         self.script: list[Reply | HeldResponse | Exception] = []
         self.exchanges: list[Exchange] = []
 

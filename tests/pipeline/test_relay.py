@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from gateway.bounds.memory_budget import MemoryBudget
 from gateway.core.errors import RequestRefused, UpstreamFailed, UpstreamStalled
 from gateway.pipeline.exchange import Exchange, Forwarded, Outcome
 from gateway.pipeline.relay import Relay
@@ -33,7 +34,7 @@ async def relaying(
             f'upstreams: {{default: {{base_url: "{raw.base_url}", idle_seconds: {idle_seconds}}}}}\n'
         )
         settings = load_settings(file, {})
-        relay = Relay(settings)
+        relay = Relay(settings, MemoryBudget(1 << 30))
         await relay.open()
         try:
             yield relay, settings.upstreams["default"], raw

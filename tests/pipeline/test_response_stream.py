@@ -6,10 +6,11 @@ from collections.abc import Sequence
 
 import pytest
 
+from gateway.bounds.memory_budget import MemoryBudget
 from gateway.core.errors import UpstreamFailed
 from gateway.downstream.responder import Responder
 from gateway.pipeline.exchange import Exchange, Outcome
-from gateway.pipeline.response_stream import ResponseStream
+from gateway.pipeline.response_stream import ReadingBounds, ResponseStream
 from tests.builders.exchanges import Sent, serve
 from tests.builders.upstream import make_call, requesting
 from tests.wire_through.raw import RawUpstream, Script, render_answer, render_chunks, writing
@@ -28,6 +29,7 @@ async def pass_on(
     is_committed: bool = False,
     outcomes: list[Outcome] | None = None,
     beginning_bytes: int = 0,
+    memory: MemoryBudget | None = None,
 ) -> Sent[None]:
     async with RawUpstream(script) as raw, requesting(raw.base_url) as requester:
         call = make_call(requester.upstream)
@@ -42,9 +44,9 @@ async def pass_on(
             response = await requester.request()
             beginning = await response.read_bounded(beginning_bytes) if beginning_bytes else b""
             try:
-                await ResponseStream(exchange, response, client, requester.idle, asyncio.Lock()).pass_on(
-                    beginning
-                )
+                bounds = ReadingBounds(asyncio.Lock(), (memory or MemoryBudget(1 << 30)).open())
+                stream = ResponseStream(exchange, response, client, requester.idle, bounds)
+                await stream.pass_on(beginning)
             finally:
                 response.close()
 
@@ -67,6 +69,19 @@ async def test_a_whole_response_keeps_its_length() -> None:
     sent = await pass_on(writing(render_answer(b'{"a": 1}')))
     assert b"Content-Length: 8" in sent.head.split(b"\r\n")
     assert sent.body == b'{"a": 1}'
+
+
+async def test_a_copy_that_finds_no_memory_is_not_read_and_the_response_passes() -> None:
+    body = b'{"choices":[],"usage":{"prompt_tokens":7,"completion_tokens":2},"x":"%s"}' % (b"x" * 400_000)
+    memory, outcomes = MemoryBudget(1 << 20), list[Outcome]()
+    others = memory.open()
+    others.take(1 << 20)
+    for is_free in (False, True):
+        if is_free:
+            others.shrink(others.size_bytes)
+        sent = await pass_on(writing(render_answer(body)), outcomes=outcomes, memory=memory)
+        assert (sent.body, sent.is_whole) == (body, True)
+    assert [outcome.reading.usage is not None for outcome in outcomes] == [False, True]
 
 
 async def test_what_was_read_already_is_passed_on_first() -> None:
