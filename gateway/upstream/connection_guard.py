@@ -19,7 +19,7 @@ from aiohttp.http_exceptions import LineTooLong
 # A whole head, as for requests. The library bounds lines and their number only, which is 16 MB together.
 MAX_HEAD_BYTES: Final = 1 << 18
 # Connections in steady use rest for less.
-_IDLE_SECONDS: Final = 0.002
+_IDLE_SECONDS: Final = 0.005
 
 
 class ConnectionGuard(asyncio.Protocol):
@@ -33,6 +33,8 @@ class ConnectionGuard(asyncio.Protocol):
         self._transport = transport
         self._protocol = protocol
         self._ssl: ssl.SSLObject | None = transport.get_extra_info("ssl_object")
+        self._poll = select.poll()
+        self._poll.register(transport.get_extra_info("socket").fileno(), select.POLLIN)
         self._is_idle = True
         # Of the response that is awaited; None while its body comes.
         self._head_bytes: int | None = None
@@ -70,12 +72,7 @@ class ConnectionGuard(asyncio.Protocol):
 
     def is_silent(self) -> bool:
         """Whether the connection is open and nothing waits to be read, asked of the system."""
-        descriptor = self._transport.get_extra_info("socket").fileno()
-        if self.is_over or descriptor < 0:
-            return False
-        poll = select.poll()
-        poll.register(descriptor, select.POLLIN)
-        return not poll.poll(0)
+        return not (self.is_over or self._transport.is_closing() or self._poll.poll(0))
 
     def was_idle(self) -> bool:
         """Whether the connection has rested for so long that the upstream may be closing it just now."""
