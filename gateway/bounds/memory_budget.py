@@ -7,10 +7,11 @@ beyond it, one at a time: otherwise requests that hold half of their bodies woul
 """
 
 import asyncio
-from collections import Counter
+from collections import Counter, defaultdict, deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from heapq import heapify, heappop, heapreplace
 from types import TracebackType
 from typing import Final, Self
 
@@ -39,8 +40,11 @@ class MemoryBudget:
         self._owned_bytes: Counter[str] = Counter()
         # The shares that are not small.
         self._large: set[Share] = set()
-        # In the order of their arrival.
-        self._waiters: list[_Waiter] = []
+        # In the order of their arrival. A dictionary of waiters is a list that forgets any quickly.
+        self._waiters: dict[_Waiter, None] = {}
+        # Whether they will be served in this round of the event loop. All that is given back in it is given
+        # out at once: with thousands of waiters, a look at each of them costs milliseconds.
+        self._will_serve = False
         # The one share that may go beyond the budget.
         self._beyond: Share | None = None
 
@@ -57,7 +61,7 @@ class MemoryBudget:
             self.take(share, size_bytes)
             return
         waiter = _Waiter(share, size_bytes, asyncio.get_running_loop().create_future())
-        self._waiters.append(waiter)
+        self._waiters[waiter] = None
         try:
             async with asyncio.timeout(self._wait_seconds):
                 await waiter.granted
@@ -70,8 +74,8 @@ class MemoryBudget:
             raise
         finally:
             if waiter in self._waiters:
-                self._waiters.remove(waiter)
-                self._serve_waiters()
+                del self._waiters[waiter]
+                self._serve_soon()
 
     def try_grow(self, share: "Share", size_bytes: int) -> bool:
         """See Share."""
@@ -98,8 +102,7 @@ class MemoryBudget:
             self._large.discard(share)
             if self._beyond is share:
                 self._beyond = None
-        if self._waiters:
-            self._serve_waiters()
+        self._serve_soon()
 
     def _may_take_now(self, share: "Share", size_bytes: int) -> bool:
         if share.size_bytes + size_bytes <= SMALL_BYTES or share is self._beyond:
@@ -115,28 +118,50 @@ class MemoryBudget:
         is_alone = self._large <= {share}
         return is_alone or self.used_bytes + size_bytes <= self.max_bytes
 
+    def _serve_soon(self) -> None:
+        if self._waiters and not self._will_serve:
+            self._will_serve = True
+            asyncio.get_running_loop().call_soon(self._serve_waiters)
+
     def _serve_waiters(self) -> None:
+        self._will_serve = False
+        self._serve_in_turn()
+        if self._beyond is None:
+            waiting = (each for each in self._waiters if each.share in self._large)
+            waiter = next((each for each in waiting if not each.granted.done()), None)
+            if waiter is not None:
+                self._beyond = waiter.share
+                self._serve(waiter)
+
+    def _serve_in_turn(self) -> None:
         """The waiter whose tenant holds least comes first. A smaller one does not pass it, or it would never
         be served.
         """
-        while (waiter := self._choose_waiter()) is not None:
-            self._waiters.remove(waiter)
-            if not waiter.granted.done():
-                self.take(waiter.share, waiter.size_bytes)
-                waiter.granted.set_result(None)
+        queues: dict[str, deque[tuple[int, _Waiter]]] = defaultdict(deque)
+        for order, waiter in enumerate(self._waiters):
+            queues[waiter.share.owner].append((order, waiter))
+        # What its tenant holds, when its next waiter came, and that tenant. Serving changes the first alone.
+        turns = [(self._owned_bytes[owner], queue[0][0], owner) for owner, queue in queues.items()]
+        heapify(turns)
+        while turns:
+            _, _, owner = turns[0]
+            queue = queues[owner]
+            _, waiter = queue[0]
+            if not waiter.granted.done() and not self._has_room(waiter.share, waiter.size_bytes):
+                return
+            self._serve(waiter)
+            queue.popleft()
+            if queue:
+                heapreplace(turns, (self._owned_bytes[owner], queue[0][0], owner))
+            else:
+                heappop(turns)
 
-    def _choose_waiter(self) -> _Waiter | None:
-        if not self._waiters:
-            return None
-        # Of equal ones `min` takes the first.
-        waiter = min(self._waiters, key=lambda each: self._owned_bytes[each.share.owner])
-        if self._has_room(waiter.share, waiter.size_bytes):
-            return waiter
-        if self._beyond is None:
-            waiting = next((each for each in self._waiters if each.share in self._large), None)
-            self._beyond = waiting.share if waiting is not None else None
-            return waiting
-        return None
+    def _serve(self, waiter: _Waiter) -> None:
+        del self._waiters[waiter]
+        # A cancelled one has not left yet.
+        if not waiter.granted.done():
+            self.take(waiter.share, waiter.size_bytes)
+            waiter.granted.set_result(None)
 
 
 class Share:

@@ -2,9 +2,9 @@
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final, TypeVar
 
 from gateway.compaction.compactor import Compactor
 from gateway.compaction.job import CompactionJob
@@ -19,6 +19,8 @@ from gateway.headers import X_GATEWAY_CONVERSATION
 from gateway.planning.planner import Planner
 from gateway.settings import Settings
 from gateway.state.tasks import Tasks
+
+T = TypeVar("T")
 
 # A second digest would only quote less of the same messages.
 _MAX_DIGESTS: Final = 1
@@ -94,9 +96,8 @@ class PlanningStep:
         if not self._job.may_start(turn):
             budget.end()
         while True:
-            deciding = asyncio.ensure_future(self._decide(turn, budget, may_digest=digests_left > 0))
-            await client.wait_for(deciding, headers)
-            situation, decision = deciding.result()
+            deciding = self._decide(turn, budget, may_digest=digests_left > 0)
+            situation, decision = await _wait_for(deciding, headers, client)
             match decision:
                 case Plan() as plan:
                     return plan
@@ -112,9 +113,8 @@ class PlanningStep:
 
     async def with_counted_size(self, turn: Turn, plan: Plan, client: Responder) -> Plan:
         """The same plan with its size counted; a plan made at once holds only a rough figure."""
-        counting = asyncio.ensure_future(self._planner.count_sent(turn, plan))
-        await client.wait_for(counting, self._make_headers(turn))
-        return replace(plan, sent=counting.result())
+        counting = self._planner.count_sent(turn, plan)
+        return replace(plan, sent=await _wait_for(counting, self._make_headers(turn), client))
 
     async def _decide(
         self, turn: Turn, budget: WaitBudget, *, may_digest: bool
@@ -127,3 +127,13 @@ class PlanningStep:
 
     def _make_headers(self, turn: Turn) -> dict[str, str]:
         return {X_GATEWAY_CONVERSATION: turn.conversation_id} if self._shows_headers else {}
+
+
+async def _wait_for(work: Coroutine[Any, Any, T], headers: dict[str, str], client: Responder) -> T:
+    """The result of work for this request alone: if the client hangs up, its body must not stay in memory."""
+    task = asyncio.ensure_future(work)
+    try:
+        await client.wait_for(task, headers)
+        return task.result()
+    finally:
+        task.cancel()

@@ -1,11 +1,13 @@
 """All bodies under way share one budget."""
 
 import asyncio
+from functools import partial
 
 import pytest
 
 from gateway.bounds.memory_budget import SMALL_BYTES, MemoryBudget, Share
 from gateway.core.errors import RequestRefused
+from tests.hostile.steps import count_steps
 
 _MAX = 10 * SMALL_BYTES
 
@@ -152,3 +154,23 @@ async def test_work_that_has_to_be_done_is_counted_even_without_room() -> None:
         second.take(_MAX)
         assert budget.used_bytes == 2 * _MAX
     assert budget.used_bytes == 0
+
+
+@pytest.mark.parametrize("owners", [1, 1_000], ids=["of one tenant", "of as many tenants"])
+@pytest.mark.parametrize("is_freed", [False, True], ids=["refused", "served"])
+def test_many_that_wait_are_looked_at_once(owners: int, *, is_freed: bool) -> None:
+    async def run(waiters: int) -> None:
+        budget = MemoryBudget(waiters * 2 * SMALL_BYTES, wait_seconds=60 if is_freed else 0)
+        first = budget.open()
+        await first.grow(budget.max_bytes)
+        shares = [budget.open(f"t{at % owners}") for at in range(waiters)]
+        waiting = [asyncio.create_task(share.grow(2 * SMALL_BYTES)) for share in shares]
+        await until_waiting()
+        if is_freed:
+            first.shrink(budget.max_bytes)
+        await asyncio.wait(waiting)
+        refused = [task for task in waiting if task.exception() is not None]
+        assert len(refused) == (0 if is_freed else waiters)
+
+    few, many = (count_steps(partial(asyncio.run, run(waiters))) for waiters in (50, 400))
+    assert many < 12 * few

@@ -128,3 +128,19 @@ async def test_a_measured_plan_has_the_size_that_was_counted() -> None:
         measured = await pipeline.proxy.planning.with_counted_size(turn, rough, client)
     assert measured.pivot is rough.pivot and measured.batches == rough.batches
     assert 0 < measured.sent != rough.sent
+
+
+async def test_planning_ends_when_the_client_hangs_up() -> None:
+    async with running_pipeline() as pipeline, responding(Keepalive(after_seconds=30)) as (client, _):
+        turn = await pipeline.build(make_talk(1, size=8_000_000))
+        before = asyncio.all_tasks()
+        planning = asyncio.create_task(
+            pipeline.proxy.planning.plan_measured(turn, WaitBudget(turn.policy.summary), client)
+        )
+        while len(asyncio.all_tasks() - before) < 2:
+            await asyncio.sleep(0)
+        planning.cancel()
+        await asyncio.wait((planning,))
+        # One round of the event loop, and what was under way for this request alone has ended.
+        await asyncio.sleep(0)
+        assert asyncio.all_tasks() == before

@@ -5,7 +5,6 @@ Pure: compares the numbers of one conversation and chooses.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Final
 
 from gateway.core.compaction.clamp import SMALLEST_REPLY_TOKENS, choose_output
@@ -23,6 +22,7 @@ from gateway.core.compaction.situation import Situation
 from gateway.core.history.conversation import find_open_group
 from gateway.core.history.pivot import Batch, Mark, Pivot
 from gateway.core.history.view import View, make_view
+from gateway.core.lazy import lazy
 from gateway.core.limits.thresholds import RequestSize, Thresholds, choose_thresholds
 from gateway.core.sizing.estimate import Estimate
 
@@ -168,7 +168,7 @@ class _Options:
         self.situation = situation
         self.thresholds = thresholds
 
-    @cached_property
+    @lazy
     def batches(self) -> Sequence[Batch]:
         """The active batches, and one more if it is worth it.
 
@@ -183,7 +183,7 @@ class _Options:
         current = situation.estimate(make_view(situation.sticky, situation.batches))
         return self.prune(current.tokens) or situation.batches
 
-    @cached_property
+    @lazy
     def active_tokens(self) -> int:
         return self.situation.estimate(make_view(self.situation.sticky, self.batches)).tokens
 
@@ -192,11 +192,11 @@ class _Options:
         """The eligible pivot that covers most."""
         return self.situation.pivots[-1] if self.situation.pivots else self.situation.sticky
 
-    @cached_property
+    @lazy
     def newest_estimate(self) -> Estimate:
         return self.situation.estimate(make_view(self.newest, self.batches))
 
-    @cached_property
+    @lazy
     def fits(self) -> bool:
         """Whether the window holds the array with its newest pivot, and a short reply."""
         estimate = self.newest_estimate
@@ -204,7 +204,7 @@ class _Options:
         unsure = estimate.unsure if self.situation.known.head is not None else 0
         return estimate.tokens + unsure + SMALLEST_REPLY_TOKENS <= self.thresholds.window
 
-    @cached_property
+    @lazy
     def worthwhile_cut(self) -> Cut | None:
         """The largest cut, if it frees enough. Less is enough if the window does not hold the array."""
         cut = self.choose_cut(self.newest, find_open_group(self.situation.conversation))

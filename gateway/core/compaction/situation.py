@@ -2,11 +2,11 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
 from gateway.core.history.conversation import Conversation
 from gateway.core.history.pivot import Batch, Pivot
 from gateway.core.history.view import View
+from gateway.core.lazy import lazy
 from gateway.core.limits.model_limits import Limits
 from gateway.core.policy import Policy
 from gateway.core.sizing.calibrated_sizes import CalibratedSizes, calibrate_sizes, estimate_view
@@ -47,7 +47,7 @@ class Situation:
     # Set if sizes and limits include bytes and pictures; the reply is clamped by these instead.
     in_tokens: MeasuredRequest | None = None
 
-    @cached_property
+    @lazy
     def calibrated(self) -> CalibratedSizes:
         """True tokens of each message, as well as they are known."""
         return calibrate_sizes(self.conversation, self.sizes, self.known)
