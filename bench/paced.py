@@ -132,7 +132,8 @@ async def _measure(gateway_port: int, stub_port: int, events: int) -> tuple[Late
         request = _HEAD % (number, events, _PACE_MS, len(body)) + body
         made = await loop.create_connection(_make_stream(request, events, lateness), "127.0.0.1", port)
         opened.append(made)
-    await asyncio.wait([stream.is_done for _, stream in opened], timeout=_PATIENCE_SECONDS)
+    lasting = events * _PACE_MS / 1_000
+    await asyncio.wait([stream.is_done for _, stream in opened], timeout=lasting + _PATIENCE_SECONDS)
     for transport, _ in opened:
         transport.close()
     return straight, through
