@@ -1,6 +1,6 @@
 """The values of one exchange with an upstream: the call, and how it ended."""
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 import msgspec
 
@@ -22,9 +22,9 @@ class Exchange(msgspec.Struct, frozen=True, kw_only=True):
     """A call and what to do with its response."""
 
     call: UpstreamCall
-    # The same call without the injected `include_usage`, if it was injected. The chunk that it adds is taken
-    # out of the response.
-    without_usage: UpstreamCall | None = None
+    # Makes the same call without the injected `include_usage`, if it was injected. Few upstreams refuse it.
+    # The chunk that it adds is taken out of the response.
+    make_without_usage: Callable[[], Awaitable[UpstreamCall]] | None = None
     # Added to the response.
     headers: dict[str, str] = {}
     # Which responses are held back until it is known whether they call the request too large.

@@ -54,11 +54,12 @@ class Relay:
         with self._idle.watch(exchange.call.upstream) as idle:
             response = await self._request(exchange.call, idle)
             beginning = b""
-            if exchange.without_usage is not None and response.status == 400:
+            if exchange.make_without_usage is not None and response.status == 400:
                 beginning = await response.read_bounded(_MAX_ERROR_BYTES)
                 if _names_usage_option(beginning):
                     idle.close_response()
-                    again = replace(exchange, call=exchange.without_usage, without_usage=None)
+                    call = await exchange.make_without_usage()
+                    again = replace(exchange, call=call, make_without_usage=None)
                     return await self._forward_again(again, client, idle)
             held = await self._pass_on(exchange, response, beginning, client, idle)
             return Forwarded(refused_usage_option=False, held=held)

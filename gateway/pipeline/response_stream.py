@@ -53,7 +53,7 @@ class ResponseStream:
         if exchange.on_outcome is not None:
             content_type = response.headers.get(hdrs.CONTENT_TYPE, "")
             self._reader = ResponseReader(content_type, response.encoding, exchange.on_event)
-        has_usage_chunk = exchange.without_usage is not None and _may_be_stream(response)
+        has_usage_chunk = exchange.make_without_usage is not None and _may_be_stream(response)
         self._decoder = self._make_decoder(has_usage_chunk)
         # A response in an unknown encoding cannot be edited and passes unchanged.
         is_readable = self._decoder is not None or not response.encoding

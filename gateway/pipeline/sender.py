@@ -61,16 +61,9 @@ class Sender:
         probe: how much of the response is held back to find that out; None leaves it to the plan.
         """
         await self._compactor.secure(turn, plan)
-        rewritten = await self._rewriter.rewrite(turn, plan)
-        call = UpstreamCall(turn.upstream, turn.upstream_head, turn.raw_body)
-        if rewritten.is_changed:
-            call = call.with_body(rewritten.data)
-        without_usage = None
-        if self._must_ask_for_usage(turn):
-            without_usage = call
-            asking = await self._rewriter.rewrite_with_usage(turn, plan)
-            head = turn.upstream_head.without_encoding.asking_for_identity
-            call = UpstreamCall(turn.upstream, head, asking)
+        asks_for_usage = self._must_ask_for_usage(turn)
+        make_call = partial(self._make_call, turn, plan)
+        call = await (self._make_asking_call(turn, plan) if asks_for_usage else make_call())
         client.note = (
             f"{_name_plan(plan)} received={plan.received} sent={plan.sent} bytes={len(turn.raw_body)}"
         )
@@ -78,7 +71,7 @@ class Sender:
             call=call,
             headers=self._make_headers(turn, plan),
             on_outcome=partial(self._record_outcome, turn, plan),
-            without_usage=without_usage,
+            make_without_usage=make_call if asks_for_usage else None,
             probe=probe or _choose_probe(turn, plan),
             on_event=turn.on_event,
         )
@@ -88,6 +81,16 @@ class Sender:
                 (turn.upstream.name, turn.model), True, _REFUSER_WEIGHT_BYTES + weigh_texts(turn.model)
             )
         return forwarded.held
+
+    async def _make_call(self, turn: Turn, plan: Plan) -> UpstreamCall:
+        call = UpstreamCall(turn.upstream, turn.upstream_head, turn.raw_body)
+        rewritten = await self._rewriter.rewrite(turn, plan)
+        return call.with_body(rewritten.data) if rewritten.is_changed else call
+
+    async def _make_asking_call(self, turn: Turn, plan: Plan) -> UpstreamCall:
+        """The same with a request for usage, and for a response that can be edited as it comes."""
+        head = turn.upstream_head.without_encoding.asking_for_identity
+        return UpstreamCall(turn.upstream, head, await self._rewriter.rewrite_with_usage(turn, plan))
 
     async def give_back(self, turn: Turn, plan: Plan, refusal: HeldResponse, client: Responder) -> None:
         """Relays a refusal as it came."""

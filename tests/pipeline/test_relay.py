@@ -12,6 +12,7 @@ from gateway.core.errors import RequestRefused, UpstreamFailed, UpstreamStalled
 from gateway.pipeline.exchange import Exchange, Forwarded, Outcome
 from gateway.pipeline.relay import Relay
 from gateway.settings import UpstreamSettings, load_settings
+from gateway.upstream.sending import UpstreamCall
 from tests.builders.exchanges import serve
 from tests.builders.upstream import make_call
 from tests.wire_through.raw import RawUpstream, Script, in_turn, render_answer, render_chunks, writing
@@ -22,6 +23,10 @@ TOO_LARGE = json.dumps(
     {"error": {"message": "This model's maximum context length is 8 tokens.", "type": "x", "code": "y"}}
 ).encode()
 DELTA = b'data: {"choices":[{"delta":{"content":"hi"}}]}\n\n'
+
+
+async def answer_with(call: UpstreamCall) -> UpstreamCall:
+    return call
 
 
 @asynccontextmanager
@@ -62,9 +67,9 @@ async def test_an_error_of_the_upstream_is_a_response_like_any_other(tmp_path: P
 async def test_a_refused_usage_option_is_left_out_and_the_refusal_is_reported(tmp_path: Path) -> None:
     script = in_turn(writing(OPTION_REFUSED), writing(*render_chunks([DELTA])))
     async with relaying(script, tmp_path) as (relay, upstream, raw):
-        exchange = Exchange(
-            call=make_call(upstream, body=b"asking"), without_usage=make_call(upstream, body=b"plain")
-        )
+        plain = make_call(upstream, body=b"plain")
+        asking = make_call(upstream, body=b"asking")
+        exchange = Exchange(call=asking, make_without_usage=lambda: answer_with(plain))
         sent = await serve(lambda client: relay.forward(exchange, client))
         assert [seen.body for seen in raw.received] == [b"asking", b"plain"]
     assert sent.result == Forwarded(refused_usage_option=True, held=None)
@@ -76,7 +81,7 @@ async def test_a_request_refused_without_the_option_too_says_nothing_about_the_o
 ) -> None:
     async with relaying(writing(OPTION_REFUSED), tmp_path) as (relay, upstream, raw):
         call = make_call(upstream, body=b"{}")
-        exchange = Exchange(call=call, without_usage=call)
+        exchange = Exchange(call=call, make_without_usage=lambda: answer_with(call))
         sent = await serve(lambda client: relay.forward(exchange, client))
         assert len(raw.received) == 2
     assert sent.result == Forwarded(refused_usage_option=False, held=None)
@@ -86,7 +91,7 @@ async def test_a_request_refused_without_the_option_too_says_nothing_about_the_o
 async def test_another_error_is_not_tried_again(tmp_path: Path) -> None:
     async with relaying(writing(render_answer(b"no", line=BAD)), tmp_path) as (relay, upstream, raw):
         call = make_call(upstream, body=b"{}")
-        exchange = Exchange(call=call, without_usage=call)
+        exchange = Exchange(call=call, make_without_usage=lambda: answer_with(call))
         sent = await serve(lambda client: relay.forward(exchange, client))
         assert len(raw.received) == 1
     assert sent.body == b"no"

@@ -11,6 +11,7 @@ from gateway.core.errors import UpstreamFailed
 from gateway.downstream.responder import Responder
 from gateway.pipeline.exchange import Exchange, Outcome
 from gateway.pipeline.response_stream import ReadingBounds, ResponseStream
+from gateway.upstream.sending import UpstreamCall
 from tests.builders.exchanges import Sent, serve
 from tests.builders.upstream import make_call, requesting
 from tests.wire_through.raw import RawUpstream, Script, render_answer, render_chunks, writing
@@ -20,6 +21,10 @@ USAGE = b'data: {"id":"c","choices":[],"usage":{"prompt_tokens":7,"completion_to
 DONE = b"data: [DONE]\n\n"
 EVENTS = DELTA + USAGE + DONE
 STREAM = ("Content-Type", "text/event-stream")
+
+
+async def answer_with(call: UpstreamCall) -> UpstreamCall:
+    return call
 
 
 async def pass_on(
@@ -37,7 +42,7 @@ async def pass_on(
             call=call,
             headers={"X-Own": "1"},
             on_outcome=outcomes.append if outcomes is not None else None,
-            without_usage=call if asked_for_usage else None,
+            make_without_usage=(lambda: answer_with(call)) if asked_for_usage else None,
         )
 
         async def work(client: Responder) -> None:

@@ -60,11 +60,12 @@ async def test_usage_is_asked_for_in_a_stream_whose_client_did_not() -> None:
         ):
             await send(pipeline, await pipeline.build(body))
         asked, plain, client_asked = pipeline.relay.exchanges
-    assert asked.without_usage is not None and asked.without_usage.body == render(stream=True)
+        assert asked.make_without_usage is not None
+        assert (await asked.make_without_usage()).body == render(stream=True)
     assert isinstance(asked.call.body, bytes)
     assert json.loads(asked.call.body)["stream_options"] == {"include_usage": True}
     assert asked.call.head.headers["Accept-Encoding"] == "identity"
-    assert plain.without_usage is None and client_asked.without_usage is None
+    assert plain.make_without_usage is None and client_asked.make_without_usage is None
 
 
 async def test_a_model_that_refuses_the_option_is_not_asked_again() -> None:
@@ -74,7 +75,7 @@ async def test_a_model_that_refuses_the_option_is_not_asked_again() -> None:
         for _ in range(2):
             await send(pipeline, turn)
         first, second = pipeline.relay.exchanges
-    assert first.without_usage is not None and second.without_usage is None
+    assert first.make_without_usage is not None and second.make_without_usage is None
 
 
 async def test_headers_of_the_response_tell_the_plan() -> None:

@@ -61,6 +61,22 @@ async def test_silence_before_the_response_ends_in_504(wire: Wire, path: str, bo
     await hung_up(wire)
 
 
+@pytest.mark.parametrize("piece", [b"x", b"\r\n", b"HTTP/1.1 103 Early Hints\r\n\r\n"])
+async def test_a_head_that_never_ends_is_as_good_as_silence(wire: Wire, piece: bytes) -> None:
+    """Only a whole head is a sign of life; otherwise a byte now and then would hold a request for ever."""
+
+    async def trickle(_: Received, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 200 OK\r\nX-A: " if piece == b"x" else b"")
+        while True:
+            writer.write(piece)
+            await asyncio.sleep(IDLE_SECONDS / 8)
+
+    wire.upstream.script = trickle
+    got = await asyncio.wait_for(wire.ask(render_request("/v1/other", WHOLE)), PATIENCE_SECONDS)
+    assert got.status == 504
+    assert "was silent for" in got.body.decode()
+
+
 @pytest.mark.parametrize("path", PATHS)
 async def test_silence_within_a_response_breaks_it_off(wire: Wire, path: str) -> None:
     for pieces in (render_chunks([b"data: {}\n\n"])[:-1], [render_answer(b"{}" * 9)[:-3]]):
