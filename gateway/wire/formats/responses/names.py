@@ -18,19 +18,13 @@ from gateway.wire.structure import UNBOUNDED, BodyBounds
 _PREVIOUS: Final = "previous_response_id"
 _CONVERSATION: Final = "conversation"
 _REFERENCE: Final = "item_reference"
-# A body without names holds none of this: the words, a letter of them written as an escape, or the NUL bytes
-# of another encoding than UTF-8. No serializer escapes ASCII letters.
+# A body without names holds none of this: the words, an id, a letter of them written as an escape, or the NUL
+# bytes of another encoding than UTF-8. No serializer escapes ASCII letters.
 _SUSPICIOUS: Final = re.compile(
-    rb"\0|previous_response_id|conversation|item_reference|\\u00(?:4[1-9a-f]|5[0-9af]|6|7[0-9a])",
+    rb"\0|previous_response_id|conversation|item_reference|\"id\"\s*+:|\\u00(?:4[1-9a-f]|5[0-9af]|6|7[0-9a])",
     re.IGNORECASE,
 )
 _NAMING_EVENTS: Final = ("response.created", "response.output_item.added", "response.output_item.done")
-
-
-class _InputItem(msgspec.Struct, gc=False):
-    type: object = None
-    role: object = None
-    id: object = None
 
 
 class _OutputItem(msgspec.Struct, gc=False):
@@ -52,7 +46,11 @@ class _NamingEvent(msgspec.Struct, gc=False):
     output: list[_OutputItem] = []
 
 
-_decode_items = msgspec.json.Decoder(list[_InputItem]).decode
+_decode_items = msgspec.json.Decoder(list[dict[str, msgspec.Raw]]).decode
+# Values that say nothing, without the spaces in them.
+_NOTHING: Final = frozenset({b"null", b"[]", b"{}", b'""'})
+# The fields of an item that only names what is stored.
+_NAMING_FIELDS: Final = frozenset({"id", "type", "status"})
 _decode_event = msgspec.json.Decoder(_NamingEvent).decode
 
 
@@ -84,7 +82,8 @@ def _find_used_names(body: bytes, bounds: BodyBounds) -> set[str]:
     place = fields.places["input"]
     array = body[place.start : place.end]
     if not array.startswith(b'"'):
-        responses += [item.id for item in _decode_items(mend_surrogates(array)) if _is_reference(item)]
+        references = filter(_is_reference, _decode_items(mend_surrogates(array)))
+        responses += [_parse_field(item, "id") for item in references]
     return {*_make_paths("responses", responses), *_make_paths("conversations", conversations)}
 
 
@@ -96,9 +95,24 @@ def _make_paths(kind: str, names: list[object]) -> Iterator[str]:
             yield f"{kind}/{name}"
 
 
-def _is_reference(item: _InputItem) -> bool:
-    """The type of a reference may be left out; nothing else has an id alone."""
-    return item.type == _REFERENCE or (item.type is None and item.role is None)
+def _is_reference(item: dict[str, msgspec.Raw]) -> bool:
+    """The type of a reference may be left out. Any other item that holds nothing but an id stands for what is
+    stored under it, too: an image, or what the model has thought.
+    """
+    if "id" not in item:
+        return False
+    kind = _parse_field(item, "type")
+    if kind == _REFERENCE or (kind is None and _parse_field(item, "role") is None):
+        return True
+    return all(key in _NAMING_FIELDS or _is_nothing(raw) for key, raw in item.items())
+
+
+def _is_nothing(raw: msgspec.Raw) -> bool:
+    return bytes(raw).translate(None, b" \t\r\n") in _NOTHING
+
+
+def _parse_field(item: dict[str, msgspec.Raw], key: str) -> object:
+    return msgspec.json.decode(item[key]) if key in item else None
 
 
 def find_given_names(event: SseEvent) -> set[str]:

@@ -30,6 +30,11 @@ READABLE = [
     ),
     (body(input=[{"type": "message", "role": "user", "id": "msg_1", "content": "item_reference"}]), set()),
     (body(input=[{"type": "function_call", "id": "fc_1", "call_id": "c"}, {"role": "user"}]), set()),
+    (body(input=[{"type": "image_generation_call", "id": "ig_1"}]), {"responses/ig_1"}),
+    (body(input=[{"type": "image_generation_call", "id": "ig_1", "result": "iVBORw0"}]), set()),
+    (body(input=[{"type": "reasoning", "id": "rs_1", "summary": [], "content": None}]), {"responses/rs_1"}),
+    (body(input=[{"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "x"}]), set()),
+    (body(input=[{"type": "message", "role": "assistant", "id": "msg_1", "content": []}]), set()),
     (rb'{"input":"x","previous\u005fresponse\u005fid":"r"}', {"responses/r"}),
     (rb'{"input":[{"type":"item\u005freference","id":"r"}]}', {"responses/r"}),
     (rb'{"input":[{"role":"user","content":"\ud83d"}],"previous_response_id":"r"}', {"responses/r"}),
@@ -42,6 +47,9 @@ def test_every_name_in_a_request_is_found(data: bytes, names: set[str]) -> None:
 
 
 UNREADABLE = [
+    b'{"input":"x","input":[{"id":"msg_1"}]}',
+    rb'{"input":"x","input":[{"\u0069d" : "msg_1"}]}',
+    b'{"input":[{"type":"image_generation_call","id":"ig_1"}],"a":NaN}',
     b'{"input":"x","previous_response_id":"r","previous_response_id":null}',
     b'{"previous_response_id":"r"}',
     b'{"input":"x","previous_response_id":7}',
