@@ -27,8 +27,8 @@ _SIZES_BYTES: Final = (256 * 1024, 4 * 1024 * 1024, inf)
 # Far above what one tenant's agents send at a time, and far below what fills the memory.
 _MAX_WAITING: Final = 1_000
 _RETRY_SECONDS: Final = 1
-# Steps of one owner run for so long before it is another's turn. Much less, and the way through the event
-# loop costs more than the work.
+# Steps of one owner run for so long before it is another's turn. With much less, the way through the event
+# loop would cost more than the work.
 _TURN_SECONDS: Final = 0.05
 
 # Work that pauses wherever it may be interrupted, and returns its result at the end.
@@ -48,7 +48,7 @@ class _WorkQueue:
     """Jobs that wait, first come first served for each owner; owners take turns."""
 
     def __init__(self) -> None:
-        # The owner whose turn is next comes first. A dictionary of jobs is a list that forgets any quickly.
+        # The owner whose turn is next comes first. Its jobs are in a dictionary, to drop any of them at once.
         self._owners: OrderedDict[str, dict[_Work, None]] = OrderedDict()
 
     def put(self, job: _Work) -> None:
@@ -152,7 +152,7 @@ class Lanes:
 
     def _finish(self, lane: _Lane, result: asyncio.Future[Any], done: asyncio.Future[Any]) -> None:
         lane.is_busy = False
-        # Cancelled is what a closed thread had not begun.
+        # A closed thread cancels what it had not begun.
         error = done.exception() if not done.cancelled() else asyncio.CancelledError()
         if not result.done():
             if error is None:

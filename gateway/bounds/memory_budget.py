@@ -1,9 +1,9 @@
 """The memory that all bodies under way may take together, in this process.
 
 Small bodies are counted and never wait. A large one that does not fit waits for a while, and is then refused
-with 503 and `Retry-After`. Whoever waits is served by what its tenant holds already, then first come first
-served. A request alone may take more than the whole budget, and one that holds a part of its body may go
-beyond it, one at a time: otherwise requests that hold half of their bodies would wait for one another.
+with 503 and `Retry-After`. Of those that wait, the one whose tenant holds least comes first, then the oldest.
+A request alone may take more than the whole budget. One that holds a part of its body may go beyond it, one
+at a time: otherwise requests that hold half of their bodies would wait for one another.
 """
 
 import asyncio

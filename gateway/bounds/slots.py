@@ -1,6 +1,6 @@
-"""Lets only so much work be under way at once, in all and for each owner; the rest waits for its turn.
+"""Limits how much work is under way at once, in all and for each owner; the rest waits for its turn.
 
-Work that somebody waits for goes before work in the background, and some places are kept for it. Among work
+Work that a client waits for goes before work in the background, and some places are kept for it. Among work
 of one kind the owners take turns. Knows nothing of what the work is.
 """
 
@@ -10,8 +10,8 @@ from collections.abc import Collection
 from types import TracebackType
 from typing import Final, Self
 
-# Background work never takes more than this share of the places: all of them may be taken for a minute, and
-# somebody may come who waits.
+# Background work never takes more than this share of the places, as it may hold them for a minute. The rest
+# is free for work that a client waits for.
 _BACKGROUND_SHARE: Final = 0.75
 # So many times as much may wait in the background as may be under way. What does not fit is not worth waiting
 # for: the next response of its conversation asks again.
@@ -46,7 +46,7 @@ class Slots:
         )
 
     def place(self, owner: str, *, is_awaited: bool) -> "Place":
-        """For one piece of work. is_awaited: whether somebody waits for it."""
+        """For one piece of work. is_awaited: whether a client waits for it."""
         return Place(self, owner, is_awaited=is_awaited)
 
     async def enter(self, place: "Place") -> None:
@@ -69,7 +69,7 @@ class Slots:
         self._let_in()
 
     def hurry(self, place: "Place") -> None:
-        """Somebody waits for it from now on."""
+        """A client waits for it from now on."""
         if not place.is_awaited:
             is_waiting = self._background.drop(place)
             place.is_awaited = True
@@ -112,7 +112,7 @@ class Place:
         self._slots = slots
 
     def hurry(self) -> None:
-        """Somebody waits for the work from now on."""
+        """A client waits for the work from now on."""
         self._slots.hurry(self)
 
     async def __aenter__(self) -> Self:
@@ -129,7 +129,7 @@ class _Queue:
     """Places that wait, first come first served for each owner; owners take turns."""
 
     def __init__(self) -> None:
-        # The owner whose turn is next comes first. A dictionary of places is a list that forgets any quickly.
+        # The owner whose turn is next comes first. Its places are in a dictionary, to drop any at once.
         self._owners: OrderedDict[str, dict[Place, None]] = OrderedDict()
         self._size = 0
 

@@ -45,7 +45,7 @@ def _ask(host: str, port: int) -> str | None:
 
 
 def choose_loopback(host: str) -> str:
-    """A server that listens on all addresses is asked on this machine's own."""
+    """For a server that listens on all addresses, this machine's loopback address."""
     try:
         address = ipaddress.ip_address(host)
     except ValueError:

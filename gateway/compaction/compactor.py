@@ -187,7 +187,7 @@ class Compactor:
         """While it waits it holds its request only, and the copies of it from its turn on."""
         with self._memory.open(turn.owner) as share:
             share.take(turn.weight_bytes)
-            # Only calls of a model are counted.
+            # Only summaries that call a model take a place.
             async with place if turn.policy.summary.method == "model" else nullcontext():
                 share.take(_count_held(turn) - turn.weight_bytes)
                 return await self._job.compact(turn, situation, cut, request)

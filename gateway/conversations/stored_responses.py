@@ -108,7 +108,7 @@ class StoredResponses:
         return self._items.peek(name)
 
     def note_use(self, name: _Name) -> None:
-        """What is used stays longer."""
+        """Keeps them longer, because they are in use."""
         for cache in (self._responses, self._large_responses, self._items):
             cache.get(name)
 

@@ -7,7 +7,7 @@ the bytes it was given belongs to the next request (aiohttp 3.14).
 import re
 from typing import Final, Literal, NamedTuple
 
-# RFC 9112 §7.1. Fifteen digits are more bytes than anybody sends, and fit into 64 bits.
+# RFC 9112 §7.1. Fifteen digits are more bytes than any client sends, and fit into 64 bits.
 _SIZE_LINE: Final = re.compile(rb"([0-9A-Fa-f]{1,15})(?:;[^\r\n]*)?\r\n")
 _BEGINNING_OF_SIZE_LINE: Final = re.compile(rb"[0-9A-Fa-f]{0,15}(?:(?<=.);[^\r\n]*)?(?:(?<=.)\r)?")
 _LINE_END: Final = b"\r\n"

@@ -28,7 +28,7 @@ _FRESH_SECONDS: Final = 300.0
 # Clients choose the name, and it is kept. No model has a longer one.
 _LONGEST_NAME: Final = 256
 # What is learned with the long window requested does not hold for requests without it.
-# Far more models than a gateway is used with. Beyond that somebody makes them up.
+# Far more models than a gateway is used with. Further names are most likely made up.
 _MOST_LINES: Final = 500
 # Before a model in what has been logged, for the other line.
 _NEAR_RULE: Final = "near rule\0"

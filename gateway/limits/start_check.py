@@ -43,7 +43,7 @@ class _ListResponse:
 
     @property
     def is_from_an_api(self) -> bool:
-        """A web page is not."""
+        """False for a web page."""
         return self.status in _KEY_WANTED or (self.status == 200 and "json" in self.content_type)
 
 
@@ -100,7 +100,7 @@ class StartCheck:
 
 
 async def _read(response: httpx.Response) -> bytes:
-    """Empty for what is no model list."""
+    """Empty unless it is a model list."""
     if response.status_code != 200 or response.headers.get("content-encoding"):
         return b""
     data = bytearray()

@@ -86,8 +86,8 @@ class Admission:
         self._tenancy = tenancy
         self._upstreams = upstreams
         self._listen = settings.listen
-        # Without tenants, whoever reaches a loopback address may use an upstream's key: web pages, too, whose
-        # requests the browser sends from there.
+        # Without tenants, every program that reaches a loopback address may use an upstream's key. Web pages
+        # reach it, too: the browser sends their requests from there.
         self._guards_pages = not settings.tenants and is_loopback(settings.listen.host)
         self._routes: Lru[HeadKey, Route] = Lru(_ROUTES_BYTES)
 

@@ -94,5 +94,5 @@ class RequestLog:
 
 
 def _quote(text: str) -> str:
-    """On one line, whatever a client sent."""
+    """A text that a client sent, without line ends or other control characters."""
     return ascii(text[:_SHOWN_CHARS])

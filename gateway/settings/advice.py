@@ -1,4 +1,4 @@
-"""Finds what the settings allow and hardly anybody means. It is said at the start and by `gateway check`."""
+"""Finds what the settings allow but is most likely a mistake. `serve` and `check` print it as warnings."""
 
 import fnmatch
 from collections.abc import Iterator, Mapping

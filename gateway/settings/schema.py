@@ -29,7 +29,7 @@ _ENDPOINT_ENDINGS = ("/chat/completions", "/completions", "/responses", "/messag
 _REGULAR_EXPRESSION = re.compile(r"^\^|\$$|^\.[*+]|\.\+|[\\|(){}]")
 # As fnmatch reads it: a `]` right behind the bracket belongs to the class.
 _CHARACTER_CLASS = re.compile(r"\[!?+\]?+[^\]]*\]")
-# How fnmatch writes a class without characters.
+# What fnmatch makes of a class without characters.
 _FITS_NOTHING = "(?!)"
 
 _STORE = re.compile(r"disk:.+|memory:|redis://[^\s/?#]+(/\d+)?")

@@ -2,7 +2,7 @@
 
 StoreError
 ├── Damaged    the directory or its database is damaged: the writer moves it out of the way
-├── Foreign    the directory belongs to somebody else: nothing in it may be touched
+├── Foreign    the directory is not the gateway's: nothing in it may be touched
 ├── Locked     another process is writing: try again later
 └── Unusable   cannot be written: full, read-only, closed
 """

@@ -32,7 +32,7 @@ _VALUES_NAME: Final = re.compile(r"[0-9a-f]{2}")
 DAMAGED_PREFIX: Final = "damaged-"
 # The store of the originals, inside that of the state.
 _INNER_NAME: Final = "originals"
-# An ext4 volume is born with this directory, so a fresh volume is not empty.
+# A new ext4 volume holds this directory, so it is not empty.
 _OF_THE_SYSTEM: Final = frozenset({"lost+found"})
 # Every version of the gateway opens diskcache with this bound, and no other program does. In a row of sqlite
 # the value of a key stands right behind it, so the bytes of the file show it without opening the database,
@@ -106,7 +106,7 @@ def find_own(directory: Path) -> list[Path]:
 
 
 def has_foreign(directory: Path) -> bool:
-    """Whether somebody keeps other things in a directory that is ours."""
+    """Whether a directory of ours also holds other things."""
     return any(not _is_known(path) for path in _list_paths(directory))
 
 

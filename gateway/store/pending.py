@@ -41,7 +41,7 @@ class Pending:
         self._lock = threading.Condition()
         self._queued: OrderedDict[str, Op] = OrderedDict()
         self._taken: dict[str, Op] = {}
-        # The keys of queued operations that somebody waits for.
+        # The keys of queued operations that a caller waits for.
         self._awaited: set[str] = set()
         self._used_bytes = 0
         self._is_urgent = False

@@ -65,7 +65,7 @@ _MODEL_ENDPOINTS: Final = (
     "POST api/show",
     "GET api/tags",
     "GET api/version",
-    # Claude Code and others ask whether anything is there.
+    # Claude Code and others check that a server is there.
     "GET ",
 )
 # A stored response by its name: GET, DELETE, and POST to cancel it.

@@ -79,7 +79,7 @@ class ConnectionGuard(asyncio.Protocol):
         return self.is_used and time.monotonic() - self._idle_since_seconds > _IDLE_SECONDS
 
     async def wait_for_sign(self, seconds: float) -> None:
-        """Waits until the upstream closes the connection or speaks, at most for so long."""
+        """Waits until the upstream closes the connection or sends something, at most for so long."""
         loop = asyncio.get_running_loop()
         waiter = self._waiter = loop.create_future()
         timer = loop.call_later(seconds, self._wake)

@@ -30,7 +30,7 @@ def find_fault(message: RawResponseMessage) -> str | None:
     """Why this is not a final response, as the end of a sentence; None if it is one.
 
     1. It is in another version of HTTP.
-    2. It switches protocols, which nobody asked for; or its status has no meaning.
+    2. It switches protocols, which was not asked for; or its status has no meaning.
     3. A header's name has a blank in it or behind it, so that recipients differ in what it means.
     4. Its length or transfer encoding does not say clearly where the body ends.
     """

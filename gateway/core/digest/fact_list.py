@@ -35,8 +35,8 @@ _READ_CHARS: Final = 20_000
 _MAX_TODO_CHARS: Final = 2_000
 # A longer list was not written by us.
 _MAX_LISTED: Final = 500
-# Ten times what the longest real session mentions. A history of nothing but paths has millions, and each one
-# costs microseconds.
+# Ten times what the longest real session mentions. A history of paths alone may hold millions, and each costs
+# some microseconds.
 _MAX_TALLIED: Final = 10_000
 # Weights for open to-dos, facts of the newest part, facts of several messages, and facts of the earlier
 # summary. Unequal weights made no difference in `python -m bench facts`.
@@ -218,7 +218,7 @@ def _tally(entries: Sequence[TranscriptEntry]) -> dict[str, _Mention]:
 
 
 def _forget_oldest(mentions: dict[str, _Mention]) -> dict[str, _Mention]:
-    """What was mentioned several times, and last, stays."""
+    """Drops facts that were mentioned once before others, and the oldest first."""
     ranked = sorted(mentions, key=lambda fact: (mentions[fact].times > 1, mentions[fact].last))
     return {fact: mentions[fact] for fact in ranked[-_MAX_TALLIED:]}
 

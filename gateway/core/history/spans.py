@@ -79,7 +79,7 @@ def find_spans(messages: Sequence[Message], start: int = 0) -> list[Span]:
 
 
 class _Finder:
-    """Is fed the messages in their order."""
+    """Takes the messages in their order."""
 
     def __init__(self, messages: Sequence[Message]) -> None:
         self._messages = messages

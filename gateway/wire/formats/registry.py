@@ -28,7 +28,8 @@ def without_version(path: str) -> str:
     """Path and query after an optional leading /v1, as they go to the upstream.
 
     In a path that we know, slashes and /v1 too many are dropped. Clients join URLs carelessly. An upstream
-    that does not mind would answer a conversation that nobody follows. Other paths stay as they came.
+    that does not mind would answer a conversation that the gateway does not follow. Other paths stay as they
+    came.
     """
     plain, mark, query = path.partition("?")
     segments = [segment for segment in plain.split("/") if segment]

@@ -16,7 +16,7 @@ _MAX_RATIO = 50
 _FREE_WORK_BYTES = 4 * 1024 * 1024
 _BLANK = b" \t\r\n"
 _STREAM_STARTS = (b"data:", b"event:", b":", b"id:", b"retry:")
-# Of which one step is made, many of them empty.
+# The steps of decoding that make one step of reading; many of them give nothing.
 _MAX_PIECES = 64
 _LONGEST_START = max(map(len, _STREAM_STARTS))
 
@@ -41,7 +41,7 @@ class ResponseEvents:
 
     @property
     def is_behind(self) -> bool:
-        """Not all that was fed has been decoded."""
+        """Whether a part of what was fed has not been decoded yet."""
         return self._steps is not None
 
     @property
