@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from gateway.bounds.allocator import return_freed_memory
 from gateway.bounds.descriptors import raise_limit
 from gateway.bounds.interpreter import collect_garbage, tune_interpreter
 from gateway.command_line.health import find_ill_health
@@ -96,6 +97,7 @@ def _warn(settings: Settings) -> None:
 
 
 def _run(settings: Settings) -> int:
+    return_freed_memory()
     try:
         import uvloop
     except ImportError:
