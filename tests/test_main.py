@@ -1,21 +1,15 @@
 """The command line in real processes with real signals."""
 
 import asyncio
-import contextlib
 import json
 import os
-import re
 import signal
-import subprocess
-import sys
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 import aiohttp
 import pytest
 
+from tests.hostile.process import run_command, serving
 from tests.toy.agent import Shape, make_session
 from tests.toy.gateway import make_settings
 from tests.toy.reply import Reply
@@ -23,48 +17,6 @@ from tests.toy.running import Pace, run_session, wait_until
 from tests.toy.upstream import ToyUpstream
 
 SHAPE = Shape(max_tokens=1_000)
-_REPOSITORY = str(Path(__file__).resolve().parent.parent)
-_LISTENING = re.compile(rb"listening on http://127\.0\.0\.1:(\d+)")
-
-
-@dataclass
-class Served:
-    process: asyncio.subprocess.Process
-    port: int
-
-    @property
-    def base_url(self) -> str:
-        return f"http://127.0.0.1:{self.port}/v1"
-
-
-@asynccontextmanager
-async def serving(*arguments: str, cwd: Path) -> AsyncIterator[Served]:
-    """`gateway serve` on a free port; killed at the end if it is still running."""
-    environment = {key: value for key, value in os.environ.items() if not key.startswith("GATEWAY_")}
-    environment["PYTHONPATH"] = _REPOSITORY
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "gateway", "serve", "--port", "0", *arguments),
-        cwd=cwd,
-        env=environment,
-        stderr=asyncio.subprocess.PIPE,
-    )
-    try:
-        yield Served(process, await _read_port(process))
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            process.kill()
-        assert process.stderr is not None
-        await process.stderr.read()
-        await process.wait()
-
-
-async def _read_port(process: asyncio.subprocess.Process) -> int:
-    assert process.stderr is not None
-    async with asyncio.timeout(20):
-        async for line in process.stderr:
-            if match := _LISTENING.search(line):
-                return int(match.group(1))
-    raise AssertionError("the gateway never listened")
 
 
 async def wait_until_draining(client: aiohttp.ClientSession, port: int) -> None:
@@ -75,18 +27,10 @@ async def wait_until_draining(client: aiohttp.ClientSession, port: int) -> None:
                 status = ready.status
 
 
-def run(*arguments: str, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
-    path = {"PYTHONPATH": _REPOSITORY, "PATH": os.environ["PATH"]}
-    command = [sys.executable, "-m", "gateway", *arguments]
-    return subprocess.run(
-        command, cwd=cwd, env=path | environment, capture_output=True, text=True, timeout=60, check=False
-    )
-
-
 async def test_without_a_file_it_serves_with_the_embedded_store(tmp_path: Path) -> None:
     async with (
         ToyUpstream(window=128_000) as toy,
-        serving("--upstream", toy.base_url, cwd=tmp_path) as served,
+        serving("--upstream", toy.base_url, folder=tmp_path) as served,
     ):
         toy.reply = lambda _: Reply(text="Hello.")
         async with aiohttp.ClientSession() as client:
@@ -105,7 +49,7 @@ async def test_without_a_file_it_serves_with_the_embedded_store(tmp_path: Path) 
 async def test_sigterm_drains_open_streams_and_readyz_reports_it(tmp_path: Path) -> None:
     async with (
         ToyUpstream(window=128_000) as toy,
-        serving("--upstream", toy.base_url, cwd=tmp_path) as served,
+        serving("--upstream", toy.base_url, folder=tmp_path) as served,
     ):
         toy.reply = lambda _: Reply(text="word " * 60, delta_chars=10)
         toy.delivery = toy.delivery.__class__(between_writes_seconds=0.03)
@@ -115,11 +59,11 @@ async def test_sigterm_drains_open_streams_and_readyz_reports_it(tmp_path: Path)
             client.post(f"{served.base_url}/chat/completions", json=body) as answer,
         ):
             first = await answer.content.readany()
-            served.process.send_signal(signal.SIGTERM)
+            served.send(signal.SIGTERM)
             await wait_until_draining(client, served.port)
             rest = await answer.content.read()
         assert (first + rest).endswith(b"data: [DONE]\n\n")
-        assert await asyncio.wait_for(served.process.wait(), 30) == 0
+        assert await served.wait() == 0
 
 
 @pytest.mark.parametrize("second", [signal.SIGTERM, signal.SIGINT])
@@ -131,18 +75,18 @@ async def test_a_second_signal_ends_the_program_whatever_is_being_drained(
         config.write_text(make_settings(toy, more="drain_seconds: 3600\n"))
         toy.delivery = toy.delivery.__class__(before_headers_seconds=3600.0)
         async with (
-            serving("--config", str(config), cwd=tmp_path) as served,
+            serving("--config", str(config), folder=tmp_path) as served,
             aiohttp.ClientSession() as client,
         ):
             body = {"model": "m", "messages": [{"role": "user", "content": "Hi."}]}
             asking = asyncio.create_task(client.post(f"{served.base_url}/chat/completions", json=body))
             await wait_until(lambda: len(toy.requests) == 1, 30)
-            served.process.send_signal(signal.SIGTERM)
+            served.send(signal.SIGTERM)
             await wait_until_draining(client, served.port)
-            assert served.process.returncode is None
-            served.process.send_signal(second)
+            assert served.is_running
+            served.send(second)
             # Without the second signal it would wait for an hour.
-            await served.process.wait()
+            await served.wait()
             with pytest.raises(aiohttp.ClientError):
                 await asking
 
@@ -152,14 +96,14 @@ async def test_a_killed_gateway_continues_with_its_stored_pivot(tmp_path: Path) 
     async with ToyUpstream(window=16_000, bias=1.1) as toy:
         config = tmp_path / "gateway.yaml"
         config.write_text(make_settings(toy, store=f"disk:{tmp_path / 'state'}"))
-        async with serving("--config", str(config), cwd=tmp_path) as served:
+        async with serving("--config", str(config), folder=tmp_path) as served:
             first = await run_session(session, served.base_url, toy, SHAPE, Pace(last=30))
             # Heads are written with a delay of two seconds; the pivot was durable before its first use.
             await asyncio.sleep(3)
-            served.process.kill()
+            await served.kill()
         assert first.failed == [] and toy.summaries
         made = len(toy.summaries)
-        async with serving("--config", str(config), cwd=tmp_path) as served:
+        async with serving("--config", str(config), folder=tmp_path) as served:
             again = await run_session(session, served.base_url, toy, SHAPE, Pace(first=30, last=31))
     before, after = first.outgoing[-1].request["messages"], again.outgoing[0].request["messages"]
     assert isinstance(before, list) and isinstance(after, list)
@@ -173,17 +117,17 @@ async def test_a_killed_gateway_resumes_a_due_summary_at_the_next_request(tmp_pa
         config = tmp_path / "gateway.yaml"
         config.write_text(make_settings(toy, store=f"disk:{tmp_path / 'state'}"))
         toy.summary_delivery = toy.summary_delivery.__class__(before_headers_seconds=30.0)
-        async with serving("--config", str(config), cwd=tmp_path) as served:
+        async with serving("--config", str(config), folder=tmp_path) as served:
             turn = 0
             while not toy.summaries and turn < 39:
                 await run_session(session, served.base_url, toy, SHAPE, Pace(first=turn, last=turn + 1))
                 await asyncio.sleep(0.05)
                 turn += 1
             await asyncio.sleep(3)
-            served.process.kill()
+            await served.kill()
         assert len(toy.summaries) == 1
         toy.summary_delivery = toy.summary_delivery.__class__()
-        async with serving("--config", str(config), cwd=tmp_path) as served:
+        async with serving("--config", str(config), folder=tmp_path) as served:
             again = await run_session(session, served.base_url, toy, SHAPE, Pace(first=turn - 1, last=turn))
             await wait_until(lambda: len(toy.summaries) > 1)
         assert again.failed == []
@@ -193,16 +137,16 @@ def test_check_prints_a_summary_or_the_problems_of_a_file(tmp_path: Path) -> Non
     good, bad = tmp_path / "good.yaml", tmp_path / "bad.yaml"
     good.write_text("listen: {port: 9000}\n")
     bad.write_text("listen: {prot: 9000}\n")
-    assert run("check", str(good), cwd=tmp_path).returncode == 0
-    refused = run("check", str(bad), cwd=tmp_path)
+    assert run_command("check", str(good), cwd=tmp_path).returncode == 0
+    refused = run_command("check", str(bad), cwd=tmp_path)
     assert refused.returncode == 2
     assert "bad.yaml:1" in refused.stderr and "port" in refused.stderr
 
 
 def test_wrong_usage_is_reported_in_one_line(tmp_path: Path) -> None:
-    workers = run("serve", "--workers", "4", cwd=tmp_path)
+    workers = run_command("serve", "--workers", "4", cwd=tmp_path)
     assert workers.returncode == 2 and "shared store" in workers.stderr
-    itself = run("serve", "--port", "18999", "--upstream", "http://127.0.0.1:18999/v1", cwd=tmp_path)
+    itself = run_command("serve", "--port", "18999", "--upstream", "http://127.0.0.1:18999/v1", cwd=tmp_path)
     assert itself.returncode != 0 and "itself" in itself.stderr
     assert "Traceback" not in workers.stderr + itself.stderr
 
@@ -214,8 +158,8 @@ async def test_a_gateway_in_front_of_itself_is_refused(tmp_path: Path) -> None:
     second.mkdir()
     async with (
         ToyUpstream(window=128_000) as toy,
-        serving("--upstream", toy.base_url, cwd=first) as inner,
-        serving("--upstream", inner.base_url, cwd=second) as outer,
+        serving("--upstream", toy.base_url, folder=first) as inner,
+        serving("--upstream", inner.base_url, folder=second) as outer,
         aiohttp.ClientSession() as client,
         client.post(f"{outer.base_url}/chat/completions", json=body) as answer,
     ):
@@ -224,22 +168,22 @@ async def test_a_gateway_in_front_of_itself_is_refused(tmp_path: Path) -> None:
 
 
 async def test_a_port_that_others_can_reach_is_announced_loudly(tmp_path: Path) -> None:
-    shown = run("check", os.devnull, cwd=tmp_path)
+    shown = run_command("check", os.devnull, cwd=tmp_path)
     assert "open to everybody" not in shown.stderr
     config = tmp_path / "gateway.yaml"
     config.write_text("listen: {host: 0.0.0.0}\n")
-    shown = run("check", str(config), cwd=tmp_path)
+    shown = run_command("check", str(config), cwd=tmp_path)
     assert "open to everybody who can reach it" in shown.stderr
     config.write_text("listen: {host: 0.0.0.0}\ntenants: [{name: a, keys: [sk-a]}]\n")
-    assert "open to everybody" not in run("check", str(config), cwd=tmp_path).stderr
+    assert "open to everybody" not in run_command("check", str(config), cwd=tmp_path).stderr
 
 
 def test_help_names_both_commands(tmp_path: Path) -> None:
-    shown = run("--help", cwd=tmp_path)
+    shown = run_command("--help", cwd=tmp_path)
     assert shown.returncode == 0 and "serve" in shown.stdout and "check" in shown.stdout
 
 
 @pytest.mark.parametrize("name", ["OPENAI_BASE_URL", "OPENAI_API_BASE"])
 def test_openai_base_url_is_ignored(name: str, tmp_path: Path) -> None:
-    shown = run("check", os.devnull, cwd=tmp_path, **{name: "http://127.0.0.1:1/v1"})
+    shown = run_command("check", os.devnull, cwd=tmp_path, **{name: "http://127.0.0.1:1/v1"})
     assert "127.0.0.1:1/" not in shown.stdout + shown.stderr

@@ -1,4 +1,4 @@
-"""Heavy work leaves the event loop, and nobody's work waits long for another's."""
+"""Heavy work leaves the event loop, and no tenant's work waits long for another's."""
 
 import asyncio
 import gc

@@ -77,7 +77,7 @@ async def test_owners_take_turns() -> None:
         assert workers.begun == ["a1", "a2", "b1", "c1", "a3", "b2"]
 
 
-async def test_what_somebody_waits_for_goes_first_and_finds_a_place_kept() -> None:
+async def test_what_a_client_waits_for_goes_first_and_finds_a_place_kept() -> None:
     async with working(4, 4) as workers:
         await workers.add("a1", "a2", "a3", "a4")
         assert workers.begun == ["a1", "a2", "a3"]
@@ -89,7 +89,7 @@ async def test_what_somebody_waits_for_goes_first_and_finds_a_place_kept() -> No
         assert workers.begun[5:] == ["a4"]
 
 
-async def test_work_in_the_background_moves_up_once_somebody_waits_for_it() -> None:
+async def test_work_in_the_background_moves_up_once_a_client_waits_for_it() -> None:
     async with working(4, 4) as workers:
         await workers.add("a1", "a2", "a3", "b1", "b2")
         workers.places["b2"].hurry()

@@ -1,4 +1,4 @@
-"""A real gateway as a child process, for what only that shows: its memory, and what `kill -9` leaves.
+"""The program as a child process, for what only that shows: its memory, its end, and what `kill -9` leaves.
 
     async with ToyUpstream(window=16_000) as toy:
         settings = make_settings(toy, store=f"disk:{tmp_path}/state")
@@ -16,9 +16,10 @@ import asyncio
 import os
 import re
 import signal
+import subprocess
 import sys
 from asyncio.subprocess import DEVNULL, Process
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -28,23 +29,23 @@ from bench.subject import read_peak_rss_bytes, read_rss_bytes
 from tests.toy.running import wait_until
 
 _REPOSITORY = Path(__file__).resolve().parents[2]
-_LISTENING = re.compile(r"listening on http://[^ ]+:(\d+)$", re.MULTILINE)
+# A line of the start screen, which is printed once the gateway listens.
+_CLIENTS = re.compile(r"base_url http://[^ ]+:(\d+)/v1")
 # Both are for a machine that is busy with other things; a gateway starts in about a second.
 _START_SECONDS = 50.0
 _STOP_SECONDS = 50.0
+_COMMAND = (sys.executable, "-m", "gateway")
 
 # For tests that read /proc.
 linux_only = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 
 
 class ProcessGateway:
-    """`gateway serve` with these settings. folder: its working directory, with settings and log."""
+    """`gateway serve` with these options, on a free port. folder: its working directory, with its log."""
 
-    def __init__(self, settings_yaml: str, folder: Path) -> None:
+    def __init__(self, options: Sequence[str], folder: Path) -> None:
         self._folder = folder
-        self._settings_yaml = (
-            settings_yaml if "admin:" in settings_yaml else f"{settings_yaml}\n{_FREE_ADMIN}"
-        )
+        self._options = options
         self._process: Process | None = None
         self.port = 0
 
@@ -59,7 +60,7 @@ class ProcessGateway:
 
     @property
     def log(self) -> str:
-        """All that was logged since the last start."""
+        """All that was printed since the last start."""
         return (self._folder / "gateway.log").read_text("utf-8", "replace")
 
     @property
@@ -76,16 +77,12 @@ class ProcessGateway:
         Path(f"/proc/{self.pid}/clear_refs").write_text("5")  # see proc(5)
 
     async def start(self) -> None:
-        """Returns once it listens. Raises AssertionError with the log if it ends before that."""
-        settings = self._folder / "gateway.yaml"
-        settings.write_text(self._settings_yaml, "utf-8")
-        environment = {key: value for key, value in os.environ.items() if not key.startswith("GATEWAY_")}
-        command = (sys.executable, "-m", "gateway", "serve", "--config", str(settings), "--port", "0")
+        """Returns once its start screen is there. Raises AssertionError with the log if it ends instead."""
         with (self._folder / "gateway.log").open("wb") as log:
             self._process = await asyncio.create_subprocess_exec(
-                *command,
+                *(*_COMMAND, "serve", "--port", "0", *self._options),
                 cwd=self._folder,
-                env=environment | {"PYTHONPATH": str(_REPOSITORY)},
+                env=_make_environment(),
                 stdout=DEVNULL,
                 stderr=log,
             )
@@ -105,15 +102,23 @@ class ProcessGateway:
         """kill -9: it writes nothing more."""
         await self._end(signal.SIGKILL)
 
-    async def _end(self, number: signal.Signals) -> int:
+    def send(self, number: signal.Signals) -> None:
         assert self._process is not None
-        if self.is_running:
-            self._process.send_signal(number)
+        self._process.send_signal(number)
+
+    async def wait(self) -> int:
+        """The status that it exits with."""
+        assert self._process is not None
         async with asyncio.timeout(_STOP_SECONDS):
             return await self._process.wait()
 
+    async def _end(self, number: signal.Signals) -> int:
+        if self.is_running:
+            self.send(number)
+        return await self.wait()
+
     def _find_port(self) -> int:
-        found = _LISTENING.search(self.log)
+        found = _CLIENTS.search(self.log)
         return int(found[1]) if found else 0
 
 
@@ -123,11 +128,42 @@ _FREE_ADMIN = "admin: {port: 0}\n"
 
 @asynccontextmanager
 async def running_process(settings_yaml: str, folder: Path) -> AsyncIterator[ProcessGateway]:
-    """Killed at the end if it still runs. Settings that say nothing of `admin` get a free port there."""
-    gateway = ProcessGateway(settings_yaml, folder)
+    """A gateway with these settings. Where they say nothing of `admin`, it gets a free port there."""
+    settings = folder / "gateway.yaml"
+    settings.write_text(
+        settings_yaml if "admin:" in settings_yaml else f"{settings_yaml}\n{_FREE_ADMIN}", "utf-8"
+    )
+    async with serving("--config", str(settings), folder=folder) as gateway:
+        yield gateway
+
+
+@asynccontextmanager
+async def serving(*options: str, folder: Path) -> AsyncIterator[ProcessGateway]:
+    """Killed at the end if it still runs."""
+    gateway = ProcessGateway(options, folder)
     try:
         await gateway.start()
         yield gateway
     finally:
         if gateway.is_running:
             await gateway.kill()
+
+
+def run_command(
+    *arguments: str, cwd: Path, before: Sequence[str] = (), **environment: str
+) -> subprocess.CompletedProcess[str]:
+    """A command that ends. before: what the program is started with, such as `setpriv`."""
+    return subprocess.run(
+        [*before, *_COMMAND, *arguments],
+        cwd=cwd,
+        env=_make_environment() | environment,
+        capture_output=True,
+        text=True,
+        timeout=50,
+        check=False,
+    )
+
+
+def _make_environment() -> dict[str, str]:
+    inherited = {key: value for key, value in os.environ.items() if not key.startswith("GATEWAY_")}
+    return inherited | {"PYTHONPATH": str(_REPOSITORY)}

@@ -156,7 +156,7 @@ async def test_others_are_answered_while_a_bomb_is_decoded_for_its_client() -> N
 
 
 @pytest.mark.parametrize("body", [WHOLE, STREAMED], ids=["whole", "stream"])
-async def test_a_bomb_that_nobody_has_to_decode_passes_as_it_came(body: bytes) -> None:
+async def test_a_bomb_that_need_not_be_decoded_passes_as_it_came(body: bytes) -> None:
     bomb = _pack_brotli(bytes(4 * _PLAIN_BYTES))
     headers = (("Content-Type", "application/json"), ("Content-Encoding", "br"))
     async with opening_wire() as wire:

@@ -1,23 +1,20 @@
-"""The user's disk: what is not ours stays as it is, and a disk that fails costs nobody an answer."""
+"""The user's disk: what is not ours stays as it is, and a disk that fails costs no client an answer."""
 
 import asyncio
 import os
 import resource
 import shutil
 import stat
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from tests.hostile.process import linux_only, running_process
+from tests.hostile.process import linux_only, run_command, running_process
 from tests.toy.agent import Shape, make_session
 from tests.toy.gateway import make_settings
 from tests.toy.running import Pace, run_session
 from tests.toy.upstream import ToyUpstream
 
-_REPOSITORY = Path(__file__).resolve().parents[2]
 SHAPE = Shape(max_tokens=1_000)
 # Root may write everywhere, unless it gives up that right.
 _AS_OTHERS = (
@@ -31,11 +28,7 @@ def serve_in_vain(store: str, cwd: Path, before: tuple[str, ...] = ()) -> str:
     """The last line of a gateway that must not start."""
     config = cwd.parent / "gateway.yaml"
     config.write_text(f'store: "{store}"\nadmin: {{port: 0}}\n')
-    command = [*before, sys.executable, "-m", "gateway", "serve", "--port", "0", "--config", str(config)]
-    environment = os.environ | {"PYTHONPATH": str(_REPOSITORY)}
-    done = subprocess.run(
-        command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=50, check=False
-    )
+    done = run_command("serve", "--port", "0", "--config", str(config), cwd=cwd, before=before)
     assert done.returncode == 1 and "Traceback" not in done.stderr, done.stderr
     return done.stderr.splitlines()[-1]
 
@@ -47,7 +40,7 @@ def describe(folder: Path) -> dict[str, tuple[int, int, bytes]]:
     }
 
 
-def test_a_folder_of_somebodys_files_is_refused_and_stays_as_it_is(tmp_path: Path) -> None:
+def test_a_folder_of_other_files_is_refused_and_stays_as_it_is(tmp_path: Path) -> None:
     home = tmp_path / "home"
     (home / "thesis").mkdir(parents=True)
     (home / "thesis" / "chapter.txt").write_text("precious")

@@ -64,12 +64,12 @@ async def note_order(wire: Wire, heavy: bytes, owner: str) -> list[str]:
     [("a", "modest"), ("a", "greedy"), (" ", "modest"), ("\u0301", "modest")],
     ids=["letter", "own", "blank", "accent"],
 )
-async def test_nobody_waits_for_one_long_text_to_be_counted(wire: Wire, unit: str, owner: str) -> None:
+async def test_no_tenant_waits_for_one_long_text_to_be_counted(wire: Wire, unit: str, owner: str) -> None:
     order = await note_order(wire, make_heavy(unit * 8_000_000), owner)
     assert order == ["light", "light", "light", "heavy"]
 
 
-async def test_nobody_waits_for_the_long_texts_of_many_made_up_keys(wire: Wire) -> None:
+async def test_no_tenant_waits_for_the_long_texts_of_many_made_up_keys(wire: Wire) -> None:
     heavy = make_heavy("a" * 8_000_000)
     others = [asyncio.create_task(wire.ask(render_from(f"made-up-{at}", heavy))) for at in range(3)]
     order = await note_order(wire, heavy, "modest")

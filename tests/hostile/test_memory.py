@@ -1,4 +1,4 @@
-"""What strangers send takes no more memory than the settings say, whatever it consists of.
+"""What clients without a valid key send takes no more memory than the settings say, whatever it consists of.
 
 Each cache is filled several times over with what a client may choose: ids, names, models, tenants, labels.
 """

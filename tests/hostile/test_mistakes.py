@@ -1,84 +1,26 @@
 """Mistakes of everyday: each has a message that names the fix, at the start where it can be known."""
 
-import asyncio
 import json
-import os
 import re
-import subprocess
-import sys
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 import aiohttp
 import pytest
 
+from tests.hostile.process import run_command, serving
 from tests.toy.delivery import RawAnswer
 from tests.toy.reply import Reply
 from tests.toy.running import wait_until
 from tests.toy.upstream import ToyUpstream
 
-_REPOSITORY = Path(__file__).resolve().parents[2]
-_CLIENTS = re.compile(r"base_url http://127\.0\.0\.1:(\d+)/v1")
 _BODY = {"model": "toy-model", "messages": [{"role": "user", "content": "hunter2"}]}
-
-
-def make_environment() -> dict[str, str]:
-    inherited = {key: value for key, value in os.environ.items() if not key.startswith("GATEWAY_")}
-    return inherited | {"PYTHONPATH": str(_REPOSITORY)}
 
 
 def fail(*arguments: str, cwd: Path) -> str:
     """What a command says that must not succeed."""
-    done = subprocess.run(
-        [sys.executable, "-m", "gateway", *arguments],
-        cwd=cwd,
-        env=make_environment(),
-        capture_output=True,
-        text=True,
-        timeout=50,
-        check=False,
-    )
+    done = run_command(*arguments, cwd=cwd)
     assert done.returncode in (1, 2) and "Traceback" not in done.stderr, done.stderr
     return done.stderr
-
-
-@dataclass
-class Started:
-    log_path: Path
-    process: asyncio.subprocess.Process
-
-    @property
-    def log(self) -> str:
-        return self.log_path.read_text("utf-8", "replace")
-
-    @property
-    def port(self) -> int:
-        found = _CLIENTS.search(self.log)
-        return int(found[1]) if found else 0
-
-
-@asynccontextmanager
-async def started(*arguments: str, cwd: Path) -> AsyncIterator[Started]:
-    """`gateway serve`, once its start screen is there."""
-    log_path = cwd / "gateway.log"
-    with log_path.open("wb") as log:
-        process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "gateway", "serve", "--port", "0", *arguments),
-            cwd=cwd,
-            env=make_environment(),
-            stderr=log,
-        )
-    gateway = Started(log_path, process)
-    try:
-        await wait_until(lambda: gateway.port > 0 or process.returncode is not None, 50)
-        assert process.returncode is None, gateway.log
-        yield gateway
-    finally:
-        if process.returncode is None:
-            process.kill()
-        await process.wait()
 
 
 async def post(port: int, path: str) -> tuple[int, dict[str, str]]:
@@ -96,7 +38,7 @@ async def post(port: int, path: str) -> tuple[int, dict[str, str]]:
 async def test_the_start_says_where_clients_operators_and_state_are(tmp_path: Path) -> None:
     async with (
         ToyUpstream() as toy,
-        started("--upstream", toy.base_url, "--admin-port", "0", cwd=tmp_path) as gateway,
+        serving("--upstream", toy.base_url, "--admin-port", "0", folder=tmp_path) as gateway,
     ):
         log = gateway.log
         assert re.search(r"admin +http://127\.0\.0\.1:\d+/api/conversations, /api/events, /metrics", log)
@@ -110,7 +52,7 @@ async def test_an_upstream_url_without_v1_is_named_with_the_right_one(tmp_path: 
             ("GET", "/models"): RawAnswer(status=404),
             ("GET", "/v1/models"): RawAnswer(pieces=(b'{"data": []}',)),
         }
-        async with started("--upstream", toy.root_url, "--admin-port", "0", cwd=tmp_path) as gateway:
+        async with serving("--upstream", toy.root_url, "--admin-port", "0", folder=tmp_path) as gateway:
             await wait_until(lambda: "WARNING gateway.start" in gateway.log, 20)
             assert f"write base_url: {toy.base_url}\n" in gateway.log
 
@@ -130,7 +72,7 @@ async def test_a_port_that_is_taken_names_the_option(tmp_path: Path) -> None:
         said = fail("serve", "--port", str(toy.port), cwd=tmp_path)
         assert f"port {toy.port} on 127.0.0.1 is in use" in said and "--port N" in said
         more = ("--upstream", toy.base_url, "--admin-port", str(toy.port))
-        async with started(*more, cwd=tmp_path) as gateway:
+        async with serving(*more, folder=tmp_path) as gateway:
             assert "admin     not open, see the log" in gateway.log and "--admin-port N" in gateway.log
             async with (
                 aiohttp.ClientSession() as client,
@@ -165,7 +107,7 @@ async def test_careless_paths_are_served_and_wrong_ones_have_a_line(tmp_path: Pa
             f'store: "memory:"\nadmin: {{port: 0}}\nupstreams: {{default: {{base_url: "{toy.base_url}"}}}}\n'
             "models: [{match: 'TOY-*', context: 16000}]\n"
         )
-        async with started("--config", str(config), "--log-level", "debug", cwd=tmp_path) as gateway:
+        async with serving("--config", str(config), "--log-level", "debug", folder=tmp_path) as gateway:
             for path in (
                 "//chat/completions",
                 "/v1//chat/completions/",

@@ -126,7 +126,7 @@ async def test_an_upstream_that_cannot_be_reached_is_named_and_the_others_are_as
     assert "Error" not in caplog.text
 
 
-async def test_a_silent_upstream_keeps_nobody_waiting(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_silent_upstream_does_not_keep_the_start_waiting(caplog: pytest.LogCaptureFixture) -> None:
     async with ToyUpstream() as toy:
         toy.raw_answers = {("GET", "/v1/models"): replace(_LIST, delivery=Delivery(never=True))}
         running = asyncio.create_task(check(replace(_UPSTREAM, base_url=toy.base_url)))
