@@ -140,7 +140,6 @@ class ClientConnection(web.RequestHandler):
         if self._chunks is None and not self._left_bytes:
             self._stage = "ahead"
         self._head_bytes = 0
-        self._gate.wake(self)
         self._count_pending(0)
         self._release()
 
@@ -276,6 +275,7 @@ class ClientConnection(web.RequestHandler):
             super().data_received(data)
             return b""
         self._stage = "queued"
+        gate.wake(self)
         super().data_received(data[:end])
         return data[end:]
 

@@ -117,7 +117,7 @@ class Gate:
         self._idle[connection] = None
 
     def wake(self, connection: Watched) -> None:
-        """A request is open on it."""
+        """It has a request, whose head is complete."""
         self._idle.pop(connection, None)
 
     def _find_reason(self, address: str, descriptor: int) -> str | None:

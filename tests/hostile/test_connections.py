@@ -83,6 +83,20 @@ async def test_unused_connections_make_room_for_new_ones() -> None:
         assert (await ask(gateway.port, render_chat(WHOLE))).status == 200
 
 
+async def test_a_flood_of_requests_is_answered_or_refused_and_fails_nowhere(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """A connection whose request has just come is in use, though its handler has not begun."""
+    async with opening("connections: 5") as (_, gateway), AsyncExitStack() as exits:
+        clients = [await exits.enter_async_context(connecting(gateway.port)) for _ in range(3)]
+        for client in clients:
+            client.writer.write(render_chat(WHOLE))
+        clients += [await exits.enter_async_context(connecting(gateway.port)) for _ in range(20)]
+        for client in clients[:3]:
+            assert (await receive(client)).status == 200
+    assert not any("failed inside" in message for message in caplog.messages)
+
+
 async def test_the_admin_port_has_a_health_page_without_a_token_and_bounds_of_its_own() -> None:
     async with opening("connections: 3") as (_, gateway), AsyncExitStack() as exits:
         port = gateway.admin_port
