@@ -7,7 +7,6 @@ nothing of what it runs. A function given to it must not touch what the event lo
 
 import asyncio
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Generator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from functools import partial
 from math import inf
 from typing import Any, Final, ParamSpec, TypeVar
 
+from gateway.bounds.fair_queue import FairQueue
 from gateway.core.errors import RequestRefused
 
 P = ParamSpec("P")
@@ -37,47 +37,10 @@ Steps = Generator[None, None, T]
 
 @dataclass(frozen=True, eq=False, slots=True)
 class _Work:
-    """owner: whose turn it takes. result: set on the event loop."""
+    """result: set on the event loop."""
 
-    owner: str
     call: Callable[[], Any]
     result: asyncio.Future[Any]
-
-
-class _WorkQueue:
-    """Jobs that wait, first come first served for each owner; owners take turns."""
-
-    def __init__(self) -> None:
-        # The owner whose turn is next comes first. Its jobs are in a dictionary, to drop any of them at once.
-        self._owners: OrderedDict[str, dict[_Work, None]] = OrderedDict()
-
-    def put(self, job: _Work) -> None:
-        """Raises RequestRefused (503) if too many jobs of its owner wait."""
-        jobs = self._owners.setdefault(job.owner, {})
-        if len(jobs) >= _MAX_WAITING:
-            raise RequestRefused(
-                503,
-                "Too many large requests wait to be read; try again.",
-                kind="server_error",
-                retry_after_seconds=_RETRY_SECONDS,
-            )
-        jobs[job] = None
-
-    def take(self) -> _Work | None:
-        if not self._owners:
-            return None
-        owner, jobs = next(iter(self._owners.items()))
-        job = next(iter(jobs))
-        self._owners.move_to_end(owner)
-        self.drop(job)
-        return job
-
-    def drop(self, job: _Work) -> None:
-        """Forgets a job, whether it waits or not."""
-        jobs = self._owners.get(job.owner, {})
-        jobs.pop(job, None)
-        if not jobs:
-            self._owners.pop(job.owner, None)
 
 
 class _Lane:
@@ -85,7 +48,7 @@ class _Lane:
 
     def __init__(self, number: int, max_bytes: float) -> None:
         self.max_bytes = max_bytes
-        self.waiting = _WorkQueue()
+        self.waiting: FairQueue[_Work] = FairQueue()
         self.is_busy = False
         self._thread = ThreadPoolExecutor(1, thread_name_prefix=f"lane-{number}")
 
@@ -114,14 +77,16 @@ class Lanes:
         owner: the id of the tenant whose work it is. size_bytes: of what the function works on.
         """
         result: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        job = _Work(owner, partial(function, *args, **kwargs), result)
+        job = _Work(partial(function, *args, **kwargs), result)
         queue = next(lane.waiting for lane in self._lanes if size_bytes <= lane.max_bytes)
-        queue.put(job)
+        if queue.count(owner) >= _MAX_WAITING:
+            raise _refuse()
+        queue.put(owner, job)
         self._start_waiting()
         try:
             return await result
         finally:
-            queue.drop(job)
+            queue.drop(owner, job)
             # An exception holds this frame. If the frame held the exception, too, the body would stay in
             # memory until the collector comes, which may take a thousand requests.
             del result, job
@@ -160,6 +125,15 @@ class Lanes:
             else:
                 result.set_exception(error)
         self._start_waiting()
+
+
+def _refuse() -> RequestRefused:
+    return RequestRefused(
+        503,
+        "Too many large requests wait to be read; try again.",
+        kind="server_error",
+        retry_after_seconds=_RETRY_SECONDS,
+    )
 
 
 def take_all_steps(steps: Steps[T]) -> T:

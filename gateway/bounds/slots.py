@@ -5,10 +5,11 @@ of one kind the owners take turns. Knows nothing of what the work is.
 """
 
 import asyncio
-from collections import Counter, OrderedDict
-from collections.abc import Collection
+from collections import Counter
 from types import TracebackType
 from typing import Final, Self
+
+from gateway.bounds.fair_queue import FairQueue
 
 # Background work never takes more than this share of the places, as it may hold them for a minute. The rest
 # is free for work that a client waits for.
@@ -26,8 +27,8 @@ class Slots:
         self._most_per_owner = most_per_owner
         # How many places each owner has taken.
         self._taken: Counter[str] = Counter()
-        self._awaited = _Queue()
-        self._background = _Queue()
+        self._awaited: FairQueue[Place] = FairQueue()
+        self._background: FairQueue[Place] = FairQueue()
 
     @property
     def taken(self) -> int:
@@ -52,12 +53,12 @@ class Slots:
     async def enter(self, place: "Place") -> None:
         """Waits for a free place."""
         place.entry = asyncio.get_running_loop().create_future()
-        self._queue_of(place).put(place)
+        self._queue_of(place).put(place.owner, place)
         self._let_in()
         try:
             await place.entry
         except asyncio.CancelledError:
-            self._queue_of(place).drop(place)
+            self._queue_of(place).drop(place.owner, place)
             if not place.entry.cancelled():
                 self.leave(place)
             raise
@@ -71,13 +72,13 @@ class Slots:
     def hurry(self, place: "Place") -> None:
         """A client waits for it from now on."""
         if not place.is_awaited:
-            is_waiting = self._background.drop(place)
+            is_waiting = self._background.drop(place.owner, place)
             place.is_awaited = True
             if is_waiting:
-                self._awaited.put(place)
+                self._awaited.put(place.owner, place)
                 self._let_in()
 
-    def _queue_of(self, place: "Place") -> "_Queue":
+    def _queue_of(self, place: "Place") -> "FairQueue[Place]":
         return self._awaited if place.is_awaited else self._background
 
     def _let_in(self) -> None:
@@ -88,7 +89,7 @@ class Slots:
             max(1, int(self._most_per_owner * _BACKGROUND_SHARE)),
         )
 
-    def _take_from(self, queue: "_Queue", most: int, most_per_owner: int) -> None:
+    def _take_from(self, queue: "FairQueue[Place]", most: int, most_per_owner: int) -> None:
         while self.taken < most:
             full = {owner for owner, taken in self._taken.items() if taken >= most_per_owner}
             place = queue.take(full)
@@ -123,43 +124,3 @@ class Place:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._slots.leave(self)
-
-
-class _Queue:
-    """Places that wait, first come first served for each owner; owners take turns."""
-
-    def __init__(self) -> None:
-        # The owner whose turn is next comes first. Its places are in a dictionary, to drop any at once.
-        self._owners: OrderedDict[str, dict[Place, None]] = OrderedDict()
-        self._size = 0
-
-    def __len__(self) -> int:
-        return self._size
-
-    def count(self, owner: str) -> int:
-        return len(self._owners.get(owner, ()))
-
-    def put(self, place: Place) -> None:
-        self._owners.setdefault(place.owner, {})[place] = None
-        self._size += 1
-
-    def take(self, excluded: Collection[str]) -> Place | None:
-        """The next one of an owner that is not excluded."""
-        owner = next((owner for owner in self._owners if owner not in excluded), None)
-        if owner is None:
-            return None
-        place = next(iter(self._owners[owner]))
-        self._owners.move_to_end(owner)
-        self.drop(place)
-        return place
-
-    def drop(self, place: Place) -> bool:
-        """Forgets a place. False if it does not wait here."""
-        places = self._owners.get(place.owner, {})
-        if place not in places:
-            return False
-        del places[place]
-        self._size -= 1
-        if not places:
-            del self._owners[place.owner]
-        return True
