@@ -17,8 +17,9 @@ _COLUMNS: Final = ("case", "longest ms", "p99 ms", "done s", "start MB", "peak M
 _LONGEST_MS: Final = 250.0
 _P99_MS: Final = 50.0
 _PEAK_MB: Final = 600.0
-# What follows an answer counts, too: usage is read, heads are written.
+# What follows an answer counts, too: usage is read, heads are written. And p99 is one of some seconds.
 _SETTLE_SECONDS: Final = 0.5
+_LEAST_SECONDS: Final = 5.0
 _SETTINGS: Final = """
 store: "memory:"
 drain_seconds: 1
@@ -63,7 +64,7 @@ async def _attack(case: Case, stage: Stage, patience_seconds: float) -> tuple[St
         except TimeoutError:
             answers = "gave up"
         seconds = clock() - started
-        await asyncio.sleep(_SETTLE_SECONDS)
+        await asyncio.sleep(max(_SETTLE_SECONDS, _LEAST_SECONDS - seconds))
     return meter.stall, seconds, answers
 
 
