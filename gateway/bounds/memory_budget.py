@@ -7,9 +7,10 @@ at a time: otherwise requests that hold half of their bodies would wait for one 
 """
 
 import asyncio
+import time
 from collections import Counter, defaultdict, deque
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from heapq import heapify, heappop, heapreplace
 from types import TracebackType
@@ -22,6 +23,10 @@ SMALL_BYTES: Final = 64 * 1024
 # A large request is read and sent in a few seconds. Clients try a 503 again, and do not wait for a minute.
 _WAIT_SECONDS: Final = 10.0
 _RETRY_SECONDS: Final = 1
+# While others wait for memory, a body that has been coming for longer is given up. Otherwise a few clients
+# that send a byte a minute, with any key, would keep everybody out.
+_UPLOAD_SECONDS: Final = 10.0
+_CHECK_SECONDS: Final = 1.0
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -31,8 +36,19 @@ class _Waiter:
     granted: "asyncio.Future[None]"
 
 
+@dataclass(frozen=True, slots=True)
+class _Upload:
+    begun_seconds: float
+    give_up: Callable[[], None]
+
+
 class MemoryBudget:
-    def __init__(self, max_bytes: int, wait_seconds: float = _WAIT_SECONDS) -> None:
+    def __init__(
+        self,
+        max_bytes: int,
+        wait_seconds: float = _WAIT_SECONDS,
+        upload_seconds: float = _UPLOAD_SECONDS,
+    ) -> None:
         self.max_bytes = max_bytes
         self.used_bytes = 0
         self._wait_seconds = wait_seconds
@@ -47,6 +63,10 @@ class MemoryBudget:
         self._will_serve = False
         # The one share that may go beyond the budget.
         self._beyond: Share | None = None
+        # Bodies that are coming, the oldest first.
+        self._upload_seconds = upload_seconds
+        self._uploads: dict[Share, _Upload] = {}
+        self._watch: asyncio.TimerHandle | None = None
 
     def open(self, owner: str = "") -> "Share":
         """A share of nothing yet, for one request or one background task. Use it as a context manager.
@@ -62,12 +82,13 @@ class MemoryBudget:
             return
         waiter = _Waiter(share, size_bytes, asyncio.get_running_loop().create_future())
         self._waiters[waiter] = None
+        self._watch_uploads()
         try:
             async with asyncio.timeout(self._wait_seconds):
                 await waiter.granted
         except TimeoutError:
             if not waiter.granted.done() or waiter.granted.cancelled():
-                raise _refuse() from None
+                raise make_refusal() from None
         except asyncio.CancelledError:
             if waiter.granted.done() and not waiter.granted.cancelled():
                 self.release(share, size_bytes)
@@ -117,6 +138,40 @@ class MemoryBudget:
     def _has_room(self, share: "Share", size_bytes: int) -> bool:
         is_alone = self._large <= {share}
         return is_alone or self.used_bytes + size_bytes <= self.max_bytes
+
+    @contextmanager
+    def receiving(self, share: "Share", give_up: Callable[[], None]) -> Iterator[None]:
+        """See Share."""
+        self._uploads[share] = _Upload(time.monotonic(), give_up)
+        try:
+            yield
+        finally:
+            self._uploads.pop(share, None)
+
+    def _watch_uploads(self) -> None:
+        if self._watch is None:
+            pause = min(_CHECK_SECONDS, self._upload_seconds)
+            self._watch = asyncio.get_running_loop().call_later(pause, self._end_uploads)
+
+    def _end_uploads(self) -> None:
+        """Gives up what has been coming for long, the oldest first, until there is room for all that wait.
+
+        A body whose rest waits for memory itself is not to blame.
+        """
+        self._watch = None
+        if not self._waiters:
+            return
+        missing = self.used_bytes - self.max_bytes + sum(waiter.size_bytes for waiter in self._waiters)
+        waiting = {waiter.share for waiter in self._waiters}
+        latest = time.monotonic() - self._upload_seconds
+        for share, upload in list(self._uploads.items()):
+            if missing <= 0 or upload.begun_seconds > latest:
+                break
+            if share in self._large and share not in waiting:
+                missing -= share.size_bytes
+                del self._uploads[share]
+                upload.give_up()
+        self._watch_uploads()
 
     def _serve_soon(self) -> None:
         if self._waiters and not self._will_serve:
@@ -188,6 +243,12 @@ class Share:
         """The same without waiting. False if they are not free."""
         return self._budget.try_grow(self, size_bytes)
 
+    @contextmanager
+    def receiving(self, give_up: Callable[[], None]) -> Iterator[None]:
+        """While a body comes. give_up: called if it has been coming for long, and others wait for memory."""
+        with self._budget.receiving(self, give_up):
+            yield
+
     def take(self, size_bytes: int) -> None:
         """Takes them even if they are not free, for work that has to be done: others wait for longer then."""
         self._budget.take(self, size_bytes)
@@ -206,7 +267,7 @@ class Share:
             self.shrink(size_bytes)
 
 
-def _refuse() -> RequestRefused:
+def make_refusal() -> RequestRefused:
     return RequestRefused(
         503,
         "The gateway has no memory left for this request; try again.",

@@ -10,7 +10,7 @@ from aiohttp import HttpVersion, HttpVersion11, StreamReader, hdrs, web
 from multidict import CIMultiDictProxy
 
 from gateway.bounds.lanes import Lanes
-from gateway.bounds.memory_budget import Share
+from gateway.bounds.memory_budget import Share, make_refusal
 from gateway.core.errors import RequestRefused
 from gateway.headers import RawHeaders
 from gateway.wire.content_encoding import STEP_BYTES, DecodeError, decode_in_steps, make_decoder
@@ -204,12 +204,13 @@ async def _read_bounded(request: Request, max_bytes: int, share: Share) -> bytes
         return body
     # Not a list of pieces: a client may send two bytes at a time.
     pieces = bytearray()
-    async for piece in content.iter_any():
-        if len(pieces) + len(piece) > max_bytes:
-            raise _too_large(max_bytes)
-        # Counted as it comes, so that announcing a body takes nothing. While this waits, nothing is read.
-        await share.grow(len(piece))
-        pieces += piece
+    with share.receiving(lambda: request.lose(make_refusal())):
+        async for piece in content.iter_any():
+            if len(pieces) + len(piece) > max_bytes:
+                raise _too_large(max_bytes)
+            # Counted as it comes, so that announcing a body takes nothing. While this waits, nothing is read.
+            await share.grow(len(piece))
+            pieces += piece
     return bytes(pieces)
 
 

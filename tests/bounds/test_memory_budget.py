@@ -174,3 +174,31 @@ def test_many_that_wait_are_looked_at_once(owners: int, *, is_freed: bool) -> No
 
     few, many = (count_steps(partial(asyncio.run, run(waiters))) for waiters in (50, 400))
     assert many < 12 * few
+
+
+async def test_bodies_that_come_slowly_are_given_up_for_those_that_wait() -> None:
+    budget = MemoryBudget(_MAX, upload_seconds=0)
+    slow, waiting = budget.open(), budget.open()
+    await slow.grow(_MAX)
+    with slow.receiving(lambda: slow.shrink(_MAX)):
+        await waiting.grow(_MAX)
+    assert (slow.size_bytes, waiting.size_bytes) == (0, _MAX)
+
+
+async def test_a_body_that_has_come_is_not_given_up() -> None:
+    budget = MemoryBudget(_MAX, wait_seconds=0.05, upload_seconds=0)
+    first, given_up = budget.open(), asyncio.Event()
+    with first.receiving(given_up.set):
+        await first.grow(_MAX)
+    with pytest.raises(RequestRefused):
+        await budget.open().grow(_MAX)
+    assert not given_up.is_set()
+
+
+async def test_a_body_that_has_just_begun_to_come_is_not_given_up() -> None:
+    budget = MemoryBudget(_MAX, wait_seconds=0.05)
+    first, given_up = budget.open(), asyncio.Event()
+    await first.grow(_MAX)
+    with first.receiving(given_up.set), pytest.raises(RequestRefused):
+        await budget.open().grow(_MAX)
+    assert not given_up.is_set()

@@ -222,3 +222,21 @@ def test_heads_that_differ_in_the_length_of_the_body_only_have_the_same_key() ->
 )
 def test_any_other_difference_of_heads_is_in_their_keys(other: RequestHead) -> None:
     assert other.head_key != make_head("POST", "/", *AGENT).head_key
+
+
+async def test_a_slow_body_is_given_up_for_others_that_wait_for_memory() -> None:
+    memory, refused = MemoryBudget(1 << 17, upload_seconds=0), []
+
+    async def read(incoming: Request) -> None:
+        with memory.open() as share, pytest.raises(RequestRefused) as error:
+            await read_body(incoming, MAX_BYTES, share, Lanes())
+        refused.append(error.value.status)
+
+    async with serving(read) as port:
+        _, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(request(bytes(150_000))[:-1])
+        while memory.used_bytes < 149_999:
+            await asyncio.sleep(0.001)
+        await memory.open().grow(1 << 17)
+        writer.close()
+    assert refused == [503]
