@@ -13,7 +13,7 @@ from gateway.upstream.failures import BrokenResponse
 from gateway.upstream.idle_timeout import IdleTimeout
 from gateway.upstream.response import UpstreamResponse
 from gateway.upstream.response_rules import count_head_bytes, ends_with_connection, find_fault, is_interim
-from gateway.upstream.sending import Sending, UpstreamCall
+from gateway.upstream.sending import HeadStart, Sending, UpstreamCall
 
 # The library reads ahead twice as much, and then up to 256 KB more, which the system gives at once.
 _READ_BYTES: Final = 1 << 14
@@ -35,12 +35,12 @@ class ExchangeAttempt:
         self._guard = guard
         self._sending = Sending(call, connection, guard)
 
-    async def run(self, idle: IdleTimeout, head_start_seconds: float) -> UpstreamResponse:
+    async def run(self, idle: IdleTimeout, head_start: HeadStart) -> UpstreamResponse:
         """Raises FOREIGN_ERRORS; then the connection is closed."""
         try:
             self._guard.begin()
             self._set_response_params()
-            await self._sending.start(self._protocol, idle, head_start_seconds)
+            await self._sending.start(self._protocol, idle, head_start)
             message, content = await self._read_final()
         except BaseException:
             # Part of a request or of a response may be on this connection; it must not be used again.

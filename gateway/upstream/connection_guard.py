@@ -18,8 +18,6 @@ from aiohttp.http_exceptions import LineTooLong
 
 # A whole head, as for requests. The library bounds lines and their number only, which is 16 MB together.
 MAX_HEAD_BYTES: Final = 1 << 18
-# Connections in steady use rest for less.
-_IDLE_SECONDS: Final = 0.005
 
 
 class ConnectionGuard(asyncio.Protocol):
@@ -74,9 +72,9 @@ class ConnectionGuard(asyncio.Protocol):
         """Whether the connection is open and nothing waits to be read, asked of the system."""
         return not (self.is_over or self._transport.is_closing() or self._poll.poll(0))
 
-    def was_idle(self) -> bool:
-        """Whether the connection has rested for so long that the upstream may be closing it just now."""
-        return self.is_used and time.monotonic() - self._idle_since_seconds > _IDLE_SECONDS
+    def has_rested(self, seconds: float) -> bool:
+        """Whether the connection has carried a request before, and none for so long."""
+        return self.is_used and time.monotonic() - self._idle_since_seconds > seconds
 
     async def wait_for_sign(self, seconds: float) -> None:
         """Waits until the upstream closes the connection or sends something, at most for so long."""

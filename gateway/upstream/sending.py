@@ -5,7 +5,7 @@ Knows how much has left, so that a request is sent again only if the upstream ca
 
 import asyncio
 from collections.abc import AsyncIterator
-from typing import Final
+from typing import Final, NamedTuple
 
 import aiohttp
 import msgspec
@@ -44,6 +44,15 @@ class UpstreamCall(msgspec.Struct, frozen=True):
         return UpstreamCall(self.upstream, self.head.without_encoding, body)
 
 
+class HeadStart(NamedTuple):
+    """The head of a request goes ahead of its body on a connection that the upstream may be closing."""
+
+    # How long such a connection has been idle, at least.
+    rest_seconds: float
+    # How long the body stays back.
+    seconds: float
+
+
 class Sending:
     """upload: the task that sends a large or streamed body, None if there is none.
 
@@ -60,7 +69,7 @@ class Sending:
         self.upload: asyncio.Task[None] | None = None
         self.may_repeat = True
 
-    async def start(self, protocol: ResponseHandler, idle: IdleTimeout, head_start_seconds: float) -> None:
+    async def start(self, protocol: ResponseHandler, idle: IdleTimeout, head_start: HeadStart) -> None:
         """Writes the head, and the body or the beginning of it. Raises ConnectionError."""
         call, guard = self._call, self._guard
         head, body = _render_head(call), call.body
@@ -69,10 +78,10 @@ class Sending:
             self.may_repeat = call.head.method in _IDEMPOTENT
             transport.write(head)
             return
-        if guard.was_idle():
+        if guard.has_rested(head_start.rest_seconds):
             transport.write(head)
             head = b""
-            await guard.wait_for_sign(head_start_seconds)
+            await guard.wait_for_sign(head_start.seconds)
             if guard.is_over and not guard.has_answered:
                 raise aiohttp.ServerDisconnectedError
             transport = _find_transport(protocol)

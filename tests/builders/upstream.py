@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, Final
 
 from multidict import CIMultiDict
 
@@ -13,8 +13,11 @@ from gateway.settings.schema import WIRE_FORMATS
 from gateway.upstream.client import UpstreamClient
 from gateway.upstream.idle_timeout import IdleTimeout
 from gateway.upstream.response import UpstreamResponse
-from gateway.upstream.sending import OutgoingBody, UpstreamCall
+from gateway.upstream.sending import HeadStart, OutgoingBody, UpstreamCall
 from gateway.upstream.target import make_target, make_url
+
+# As in the gateway, but after a shorter rest.
+_HEAD_START: Final = HeadStart(rest_seconds=0.005, seconds=0.001)
 
 
 def make_upstream(base_url: str = "https://api.test/v1", **changes: Any) -> UpstreamSettings:
@@ -76,9 +79,9 @@ class Requester:
 
 
 @asynccontextmanager
-async def requesting(base_url: str, head_start_seconds: float = 0.001) -> AsyncIterator[Requester]:
+async def requesting(base_url: str, head_start: HeadStart = _HEAD_START) -> AsyncIterator[Requester]:
     upstream = make_upstream(base_url)
-    client = UpstreamClient([upstream], head_start_seconds)
+    client = UpstreamClient([upstream], head_start)
     await client.open()
     try:
         yield Requester(client, upstream)

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from gateway.core.errors import UpstreamFailed
-from gateway.upstream.sending import OutgoingBody
+from gateway.upstream.sending import HeadStart, OutgoingBody
 from tests.builders.upstream import Requester, requesting
 from tests.wire_through.raw import (
     Ending,
@@ -20,7 +20,7 @@ from tests.wire_through.raw import (
 )
 
 # Longer than any test: on an idle connection a body stays back until the upstream has done something.
-HEAD_START_SECONDS = 1_000.0
+HEAD_START = HeadStart(rest_seconds=0.0, seconds=1_000.0)
 INTERIM = b"HTTP/1.1 103 Early Hints\r\n\r\n"
 
 
@@ -32,7 +32,7 @@ async def raw() -> AsyncIterator[RawUpstream]:
 
 @pytest.fixture
 async def requester(raw: RawUpstream) -> AsyncIterator[Requester]:
-    async with requesting(raw.base_url, HEAD_START_SECONDS) as requester:
+    async with requesting(raw.base_url, HEAD_START) as requester:
         yield requester
 
 

@@ -89,12 +89,12 @@ async def test_a_connection_has_one_guard_for_as_long_as_it_lives() -> None:
 async def test_a_connection_is_used_once_a_response_has_ended_on_it() -> None:
     async with connecting() as guarded:
         guard = guarded.guard
-        assert (guard.is_used, guard.was_idle()) == (False, False)
+        assert (guard.is_used, guard.has_rested(0.0)) == (False, False)
         _, content = await guarded.read(render_answer(b"{}"))
         assert (await content.read(), guard.has_answered) == (b"{}", True)
         guard.end()
         assert guard.is_used
-        await until(guard.was_idle)
+        await until(lambda: guard.has_rested(0.005))
         guard.begin()
         assert not guard.has_answered
 
