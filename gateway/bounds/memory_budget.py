@@ -8,7 +8,7 @@ at a time: otherwise requests that hold half of their bodies would wait for one 
 
 import asyncio
 import time
-from collections import Counter, defaultdict, deque
+from collections import defaultdict, deque
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
@@ -53,7 +53,7 @@ class MemoryBudget:
         self.used_bytes = 0
         self._wait_seconds = wait_seconds
         # By the id of the tenant.
-        self._owned_bytes: Counter[str] = Counter()
+        self._owned_bytes: dict[str, int] = {}
         # The shares that are not small.
         self._large: set[Share] = set()
         # In the order of their arrival. A dictionary of waiters is a list that forgets any quickly.
@@ -109,16 +109,16 @@ class MemoryBudget:
         """Counts so many bytes more, whether they fit or not."""
         share.size_bytes += size_bytes
         self.used_bytes += size_bytes
-        self._owned_bytes[share.owner] += size_bytes
+        self._owned_bytes[share.owner] = self._owned_bytes.get(share.owner, 0) + size_bytes
         if share.size_bytes > SMALL_BYTES:
             self._large.add(share)
 
     def release(self, share: "Share", size_bytes: int) -> None:
         share.size_bytes -= size_bytes
         self.used_bytes -= size_bytes
-        self._owned_bytes[share.owner] -= size_bytes
-        if not self._owned_bytes[share.owner]:
-            del self._owned_bytes[share.owner]
+        left_bytes = self._owned_bytes.pop(share.owner, 0) - size_bytes
+        if left_bytes:
+            self._owned_bytes[share.owner] = left_bytes
         if share.size_bytes <= SMALL_BYTES:
             self._large.discard(share)
             if self._beyond is share:
@@ -196,7 +196,8 @@ class MemoryBudget:
         for order, waiter in enumerate(self._waiters):
             queues[waiter.share.owner].append((order, waiter))
         # What its tenant holds, when its next waiter came, and that tenant. Serving changes the first alone.
-        turns = [(self._owned_bytes[owner], queue[0][0], owner) for owner, queue in queues.items()]
+        owned = self._owned_bytes
+        turns = [(owned.get(owner, 0), queue[0][0], owner) for owner, queue in queues.items()]
         heapify(turns)
         while turns:
             _, _, owner = turns[0]
@@ -207,7 +208,7 @@ class MemoryBudget:
             self._serve(waiter)
             queue.popleft()
             if queue:
-                heapreplace(turns, (self._owned_bytes[owner], queue[0][0], owner))
+                heapreplace(turns, (owned.get(owner, 0), queue[0][0], owner))
             else:
                 heappop(turns)
 
@@ -233,11 +234,22 @@ class Share:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.shrink(self.size_bytes)
+        if self.size_bytes:
+            self.shrink(self.size_bytes)
 
     async def grow(self, size_bytes: int) -> None:
         """Takes so many bytes more. Raises RequestRefused (503) if they do not become free in time."""
         await self._budget.grow(self, size_bytes)
+
+    async def fit(self, size_bytes: int) -> None:
+        """Takes more, or gives some back, to have so many bytes. Raises RequestRefused as `grow` does.
+
+        A small share keeps what it has: its next step would take it again.
+        """
+        if size_bytes > self.size_bytes:
+            await self.grow(size_bytes - self.size_bytes)
+        elif self.size_bytes > SMALL_BYTES:
+            self.shrink(self.size_bytes - size_bytes)
 
     def try_grow(self, size_bytes: int) -> bool:
         """The same without waiting. False if they are not free."""

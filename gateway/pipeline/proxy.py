@@ -101,7 +101,7 @@ class Proxy:
             try:
                 await self._serve_body(route, body, share, client)
             except BeyondBounds as error:
-                share.shrink(share.size_bytes - body_bytes)
+                await share.fit(body_bytes)
                 log.warning("a request passes unread: %s", error)
                 headers = {X_GATEWAY_WARNING: f"not read: {error}"} if self.settings.response_headers else {}
                 await self._forward(route, route.with_body(body.raw), client, headers)
@@ -111,18 +111,19 @@ class Proxy:
 
         share: of the memory, with the body. It is given back with the response.
         """
-        reading_bytes = _READING_COPIES * len(body.plain)
-        await share.grow(reading_bytes)
+        body_bytes = share.size_bytes
+        await share.fit(body_bytes + _READING_COPIES * len(body.plain))
         if route.is_count:
             await self.count_tokens.run(route, body, client)
             return
         turn = await self.turns.build(route, body) if route.format is not None else None
-        share.shrink(reading_bytes)
         if route.format is None or turn is None:
+            await share.fit(body_bytes)
             await self._forward(route, route.with_body(body.raw), client)
             return
-        # The facts of its messages, and responses that it names.
-        await share.grow(max(0, turn.weight_bytes - share.size_bytes))
+        # With the facts of its messages, and responses that it names.
+        held_bytes = max(body_bytes, turn.weight_bytes)
+        await share.fit(held_bytes)
         turn = self.names.watch(route, turn)
         self.log.note_turn(turn)
         client.set_format(route.format, is_streaming=turn.received.body.envelope.is_streaming)
@@ -131,13 +132,13 @@ class Proxy:
             return
         budget = WaitBudget(turn.policy.summary)
         planning_bytes = _PLANNING_COPIES * len(turn.received.body.data)
-        await share.grow(planning_bytes)
+        await share.fit(held_bytes + planning_bytes)
         plan = await self.planning.plan(turn, budget, client)
-        share.shrink(planning_bytes)
-        await share.grow(self.sender.count_copied_bytes(turn, plan))
+        sent_bytes = held_bytes + self.sender.count_copied_bytes(turn, plan)
+        await share.fit(sent_bytes)
         refusal = await self.sender.send(turn, plan, client)
         if refusal is not None:
-            await share.grow(planning_bytes)
+            await share.fit(sent_bytes + planning_bytes)
             await self.overflow_retry.run(turn, plan, refusal, budget, client)
 
     async def _forward(

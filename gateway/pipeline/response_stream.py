@@ -100,8 +100,7 @@ class ResponseStream:
         if not piece:
             client.flush()
         while piece or (piece := await response.read_piece()):
-            if self._reader is not None:
-                self._reader.feed(piece)
+            if self._reader is not None and self._reader.feed(piece):
                 await self._catch_up(self._reader)
                 self._count(self._reader)
             if self._is_edited:

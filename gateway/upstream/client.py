@@ -41,9 +41,7 @@ class _Destination(NamedTuple):
 
 
 class UpstreamClient:
-    def __init__(
-        self, upstreams: Iterable[UpstreamSettings], head_start: HeadStart = _HEAD_START
-    ) -> None:
+    def __init__(self, upstreams: Iterable[UpstreamSettings], head_start: HeadStart = _HEAD_START) -> None:
         self._upstreams = list(upstreams)
         self._head_start = head_start
         self._destinations: dict[str, _Destination] = {}

@@ -31,6 +31,17 @@ async def test_a_share_goes_back_when_its_request_ends() -> None:
     assert budget.used_bytes == 0
 
 
+async def test_a_share_is_fitted_to_what_a_step_takes_and_keeps_what_is_small() -> None:
+    budget = MemoryBudget(_MAX)
+    with budget.open() as share:
+        sizes = []
+        for size in (10, 5, 3 * SMALL_BYTES, 5):
+            await share.fit(size)
+            sizes.append(budget.used_bytes)
+    assert sizes == [10, 10, 3 * SMALL_BYTES, 5]
+    assert budget.used_bytes == 0
+
+
 async def test_what_does_not_fit_in_time_is_refused_with_a_time_to_try_again() -> None:
     budget = MemoryBudget(_MAX, wait_seconds=0)
     with budget.open() as first, budget.open() as second:

@@ -58,9 +58,12 @@ class ResponseEvents:
         """
         if self._decoder is None:
             return []
+        is_plain = self._decoder.is_identity
+        if is_plain and len(chunk) <= STEP_BYTES:
+            return self._feed_plain(chunk)
         self._encoded_bytes += len(chunk)
         self._steps = self._decoder.feed(chunk)
-        return self.catch_up() if self._decoder.is_identity else []
+        return self.catch_up() if is_plain else []
 
     def catch_up(self) -> list[SseEvent]:
         """The events of the next step."""

@@ -62,12 +62,14 @@ class ResponseReader:
         """What it takes in memory."""
         return self._pending_bytes + self._events.held_bytes
 
-    def feed(self, chunk: bytes) -> None:
-        """Called for every read."""
+    def feed(self, chunk: bytes) -> bool:
+        """Called for every read. True if it has filled a batch: only then it may be behind, or hold more."""
         self._pending.append(chunk)
         self._pending_bytes += len(chunk)
-        if self._pending_bytes >= BATCH_BYTES and not self.is_behind:
-            self._note_pending()
+        if self._pending_bytes < BATCH_BYTES or self.is_behind:
+            return False
+        self._note_pending()
+        return True
 
     def catch_up(self) -> None:
         """Takes one step."""
@@ -75,7 +77,7 @@ class ResponseReader:
 
     def flush(self) -> None:
         """After the last chunk, if there is time to catch up before `finish`."""
-        if not self.is_behind:
+        if self._pending and not self.is_behind:
             self._note_pending()
 
     def give_up(self) -> None:
@@ -87,10 +89,13 @@ class ResponseReader:
     def finish(self) -> Reading:
         """After the last chunk, also of a response that broke off."""
         self.flush()
-        for _ in range(_LAST_STEPS):
+        steps = 0
+        while self.is_behind:
+            if steps == _LAST_STEPS:
+                self.give_up()
+                break
             self.catch_up()
-        if self.is_behind:
-            self.give_up()
+            steps += 1
         self._note(self._events.finish())
         facts = self._facts
         return Reading(facts.usage, facts.finish_reason, facts.has_error, is_complete(self._events, facts))
