@@ -182,9 +182,9 @@ def stream_body(request: Request) -> bytes | AsyncIterator[bytes] | None:
         return None
     if hdrs.EXPECT in request.head.headers:
         _invite_body(request)
-    if request.length is None:
-        return content.iter_any()
-    return content.read_nowait() if content.is_eof() else content.iter_any()
+    if request.length is None or not content.is_eof():
+        return _read_pieces(content)
+    return content.read_nowait()
 
 
 async def _read_bounded(request: Request, max_bytes: int, share: Share) -> bytes:
@@ -205,13 +205,23 @@ async def _read_bounded(request: Request, max_bytes: int, share: Share) -> bytes
     # Not a list of pieces: a client may send two bytes at a time.
     pieces = bytearray()
     with share.receiving(lambda: request.lose(make_refusal())):
-        async for piece in content.iter_any():
+        async for piece in _read_pieces(content):
             if len(pieces) + len(piece) > max_bytes:
                 raise _too_large(max_bytes)
             # Counted as it comes, so that announcing a body takes nothing. While this waits, nothing is read.
             await share.grow(len(piece))
             pieces += piece
     return bytes(pieces)
+
+
+async def _read_pieces(content: StreamReader) -> AsyncIterator[bytes]:
+    """Raises ConnectionResetError if the client has gone."""
+    try:
+        async for piece in content.iter_any():
+            yield piece
+    except RuntimeError as error:
+        # The library raises it if the connection was lost before the reader asked for more (aiohttp 3.14).
+        raise ConnectionResetError("the client has gone") from error
 
 
 def _invite_body(request: Request) -> None:

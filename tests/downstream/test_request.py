@@ -8,6 +8,9 @@ from contextlib import asynccontextmanager
 import brotli
 import pytest
 import zstandard
+from aiohttp import StreamReader
+from aiohttp.base_protocol import BaseProtocol
+from aiohttp.test_utils import make_mocked_request
 from multidict import CIMultiDict, CIMultiDictProxy
 
 from gateway.bounds.lanes import Lanes
@@ -240,3 +243,12 @@ async def test_a_slow_body_is_given_up_for_others_that_wait_for_memory() -> None
         await memory.open().grow(1 << 17)
         writer.close()
     assert refused == [503]
+
+
+async def test_a_body_read_after_its_connection_was_lost_is_a_client_that_has_gone() -> None:
+    loop = asyncio.get_running_loop()
+    content = StreamReader(BaseProtocol(loop), 1 << 16, loop=loop)
+    http = make_mocked_request("POST", "/", {"Content-Length": "2"}, payload=content)
+    received = Request(http, is_late=False)
+    with pytest.raises(ConnectionResetError):
+        await read_body(received, MAX_BYTES, MemoryBudget(1 << 30).open(), Lanes())
