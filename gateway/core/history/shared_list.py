@@ -58,7 +58,8 @@ class SharedList(Sequence[T], Generic[T]):
         return islice(self._items, self._length)
 
     def __reversed__(self) -> Iterator[T]:
-        return islice(reversed(self._items), len(self._items) - self._length, None)
+        # By position: another thread may extend the list at any time.
+        return map(self._items.__getitem__, range(self._length - 1, -1, -1))
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Sequence) and self._items[: self._length] == list(other)

@@ -1,3 +1,5 @@
+from collections.abc import Iterator
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -39,6 +41,18 @@ def test_it_reads_like_a_list_after_others_were_grown_from_it(
             assert shared[start::step] == shown[start::step]
             assert shared[:start:step] == shown[:start:step]
     assert list(reversed(shared)) == shown[::-1]
+
+
+def test_it_reads_backwards_while_another_thread_extends_the_list() -> None:
+    class Extended(list[int]):
+        """Grows just when it is about to be read backwards."""
+
+        def __reversed__(self) -> Iterator[int]:
+            backwards = super().__reversed__()
+            self.append(0)
+            return backwards
+
+    assert list(reversed(SharedList(Extended([1, 2, 3])))) == [3, 2, 1]
 
 
 def test_it_continues_only_the_list_it_was_grown_from() -> None:
