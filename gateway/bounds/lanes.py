@@ -54,7 +54,7 @@ class _Lane:
 
     def start(self, call: Callable[[], Any]) -> Future[Any]:
         self.is_busy = True
-        return self._thread.submit(call)
+        return self._thread.submit(_call, call)
 
     def close(self) -> None:
         self._thread.shutdown(wait=False, cancel_futures=True)
@@ -134,6 +134,14 @@ def _refuse() -> RequestRefused:
         kind="server_error",
         retry_after_seconds=_RETRY_SECONDS,
     )
+
+
+def _call(call: Callable[[], Any]) -> Any:  # noqa: ANN401 - of any work
+    """Its result. A future does not take a StopIteration, and whoever waits for it would wait forever."""
+    try:
+        return call()
+    except StopIteration as error:
+        raise RuntimeError("work in a lane raised StopIteration") from error
 
 
 def take_all_steps(steps: Steps[T]) -> T:

@@ -147,6 +147,12 @@ async def test_one_owner_that_brings_too_much_is_refused_and_others_are_not(
     assert await asyncio.gather(*waiting) == [1] * 1_000
 
 
+async def test_work_that_ends_with_stop_iteration_fails_and_the_thread_goes_on(lanes: Lanes) -> None:
+    with pytest.raises(RuntimeError, match="StopIteration"):
+        await lanes.run("", _SMALL, next, iter(()))
+    assert await lanes.run("", _SMALL, abs, -1) == 1
+
+
 async def test_steps_give_their_result(lanes: Lanes) -> None:
     def add_up() -> Steps[int]:
         total = 0
