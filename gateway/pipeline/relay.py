@@ -58,7 +58,10 @@ class Relay:
                 beginning = await response.read_bounded(_MAX_ERROR_BYTES)
                 if _names_usage_option(beginning):
                     idle.close_response()
+                    # It may wait for others' work, which is no silence of the upstream.
+                    idle.pause()
                     call = await exchange.make_without_usage()
+                    idle.reset()
                     again = replace(exchange, call=call, make_without_usage=None)
                     return await self._forward_again(again, client, idle)
             held = await self._pass_on(exchange, response, beginning, client, idle)

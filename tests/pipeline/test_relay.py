@@ -14,6 +14,7 @@ from gateway.pipeline.relay import Relay
 from gateway.settings import UpstreamSettings, load_settings
 from gateway.upstream.sending import UpstreamCall
 from tests.builders.exchanges import serve
+from tests.builders.idle_clock import stop_idle_clock
 from tests.builders.upstream import make_call
 from tests.wire_through.raw import RawUpstream, Script, in_turn, render_answer, render_chunks, writing
 
@@ -73,6 +74,24 @@ async def test_a_refused_usage_option_is_left_out_and_the_refusal_is_reported(tm
         sent = await serve(lambda client: relay.forward(exchange, client))
         assert [seen.body for seen in raw.received] == [b"asking", b"plain"]
     assert sent.result == Forwarded(refused_usage_option=True, held=None)
+    assert sent.body == DELTA
+
+
+async def test_making_a_call_without_the_option_is_no_silence_of_the_upstream(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = stop_idle_clock(monkeypatch)
+    script = in_turn(writing(OPTION_REFUSED), writing(*render_chunks([DELTA])))
+    async with relaying(script, tmp_path, idle_seconds=0.2) as (relay, upstream, _):
+        call = make_call(upstream, body=b"{}")
+
+        async def make_late() -> UpstreamCall:
+            await clock.let_pass(60)
+            await clock.let_pass(60)
+            return call
+
+        exchange = Exchange(call=call, make_without_usage=make_late)
+        sent = await serve(lambda client: relay.forward(exchange, client))
     assert sent.body == DELTA
 
 
