@@ -44,10 +44,13 @@ class Plugin:
         await self._call(self._plugged.session_start, after)
 
     async def _call(self, function: Callable[[Any], Any], value: PreCompact | SessionStart) -> Any:  # noqa: ANN401 - a plugin may return anything
-        """In a thread, because a plain function may block."""
+        """A plain function in a thread, because it may block."""
         try:
             async with asyncio.timeout(self._timeout_seconds):
-                result = await asyncio.to_thread(function, value)
+                # Calling an async function runs nothing of it. In a thread, what it returns would be lost if
+                # the time ended just then.
+                is_async = inspect.iscoroutinefunction(function)
+                result = function(value) if is_async else await asyncio.to_thread(function, value)
                 return await result if inspect.isawaitable(result) else result
         except Exception as error:
             raise HookFailed(type(error).__name__) from error

@@ -67,8 +67,12 @@ def test_the_options_of_a_process_are_followed(tmp_path: Path) -> None:
     with responding(200) as port:
         (tmp_path / "gateway.yaml").write_text(f"listen: {{port: {port}}}\n")
         # An init with the gateway's command line behind its own, in a folder of its own.
-        words = ["-c", "input()", "--", "gateway", "serve", "--host", "0.0.0.0", "--config", "gateway.yaml"]
-        with subprocess.Popen([sys.executable, *words], cwd=tmp_path, stdin=subprocess.PIPE) as init:
+        code = "print(flush=True); input()"
+        words = ["-c", code, "--", "gateway", "serve", "--host", "0.0.0.0", "--config", "gateway.yaml"]
+        pipe = subprocess.PIPE
+        with subprocess.Popen([sys.executable, *words], cwd=tmp_path, stdin=pipe, stdout=pipe) as init:
+            # Until its line has come, its command line may be empty.
+            assert init.stdout is not None and init.stdout.readline()
             assert find_ill_health(parse("--of-process", str(init.pid)), {}) is None
             init.communicate(b"\n")
     assert "cannot be read" in (find_ill_health(parse("--of-process", str(init.pid)), {}) or "")

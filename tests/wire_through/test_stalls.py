@@ -8,11 +8,14 @@ from collections.abc import AsyncIterator
 import pytest
 import pytest_asyncio
 
+from tests.builders.idle_clock import stop_idle_clock
 from tests.toy.gateway import running_gateway
 from tests.wire_through.raw import (
     Ending,
     Received,
     ask,
+    read_body,
+    read_head,
     render_answer,
     render_chunks,
     render_request,
@@ -78,13 +81,21 @@ async def test_a_head_that_never_ends_is_as_good_as_silence(wire: Wire, piece: b
 
 
 @pytest.mark.parametrize("path", PATHS)
-async def test_silence_within_a_response_breaks_it_off(wire: Wire, path: str) -> None:
+async def test_silence_within_a_response_breaks_it_off(
+    wire: Wire, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = stop_idle_clock(monkeypatch)
     for pieces in (render_chunks([b"data: {}\n\n"])[:-1], [render_answer(b"{}" * 9)[:-3]]):
         wire.upstream.script = writing(*pieces, then="hang")
-        started = time.monotonic()
-        got = await wire.ask(render_request(path, STREAMED))
-        assert time.monotonic() - started < PATIENCE_SECONDS
-        assert (got.status, got.is_whole) == (200, False)
+        async with wire.connecting() as connection, asyncio.timeout(PATIENCE_SECONDS):
+            await connection.send(render_request(path, STREAMED))
+            head = await read_head(connection.reader)
+            assert head is not None and b" 200 " in head.line
+            reading = asyncio.ensure_future(read_body(connection.reader, head, is_request=False))
+            while not reading.done():
+                await clock.let_pass(2 * IDLE_SECONDS)
+            _, is_whole = reading.result()
+            assert not is_whole
     await hung_up(wire)
 
 
