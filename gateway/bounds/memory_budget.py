@@ -20,6 +20,8 @@ from gateway.core.errors import RequestRefused
 
 # Most requests are smaller, and a thousand of them at a time take no more than the largest body.
 SMALL_BYTES: Final = 64 * 1024
+# Every step of a request of 2 KB takes less.
+_LEAST_BYTES: Final = 16 * 1024
 # A large request is read and sent in a few seconds. Clients try a 503 again, and do not wait for a minute.
 _WAIT_SECONDS: Final = 10.0
 _RETRY_SECONDS: Final = 1
@@ -244,10 +246,10 @@ class Share:
     async def fit(self, size_bytes: int) -> None:
         """Takes more, or gives some back, to have so many bytes. Raises RequestRefused as `grow` does.
 
-        A small share keeps what it has: its next step would take it again.
+        A small share takes a little more than it needs, and keeps it: its next step would take it again.
         """
         if size_bytes > self.size_bytes:
-            await self.grow(size_bytes - self.size_bytes)
+            await self.grow(max(size_bytes, _LEAST_BYTES) - self.size_bytes)
         elif self.size_bytes > SMALL_BYTES:
             self.shrink(self.size_bytes - size_bytes)
 

@@ -38,6 +38,8 @@ class FairRewriter:
 
 def _weigh(turn: Turn, plan: Plan) -> int:
     """What is rendered at most; shortened messages of earlier requests are usually kept."""
+    if plan.pivot is None and not plan.batches:
+        return 0
     messages = turn.received.conversation.messages
     positions = [mark.position for batch in plan.batches for mark in batch.marks]
     if plan.pivot is not None and plan.pivot.opening_chars is not None:

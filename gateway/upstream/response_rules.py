@@ -5,6 +5,7 @@ client than for us.
 """
 
 import re
+from itertools import chain
 from typing import Final
 
 from aiohttp import EMPTY_PAYLOAD, HttpVersion10, HttpVersion11, StreamReader, hdrs
@@ -52,7 +53,8 @@ def ends_with_connection(message: RawResponseMessage, content: StreamReader) -> 
 
 def count_head_bytes(message: RawResponseMessage) -> int:
     """Bytes of the header lines."""
-    return sum(len(name) + len(value) + _LINE_BYTES for name, value in message.raw_headers)
+    lines = message.raw_headers
+    return sum(map(len, chain.from_iterable(lines))) + _LINE_BYTES * len(lines)
 
 
 def _find_framing_fault(message: RawResponseMessage) -> str | None:

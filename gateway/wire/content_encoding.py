@@ -82,7 +82,9 @@ class Decoder:
 
 
 def make_decoder(content_encoding: str) -> Decoder | None:
-    """content_encoding: the value of the header. None for an unknown coding."""
+    """content_encoding: the value of the header, mostly empty. None for an unknown coding."""
+    if not content_encoding:
+        return Decoder(())
     names = [name.strip().lower() for name in content_encoding.split(",")]
     names = [name for name in names if name not in ("", "identity")]
     if len(names) > MAX_CODINGS or not all(name in _CODINGS for name in names):

@@ -31,14 +31,14 @@ async def test_a_share_goes_back_when_its_request_ends() -> None:
     assert budget.used_bytes == 0
 
 
-async def test_a_share_is_fitted_to_what_a_step_takes_and_keeps_what_is_small() -> None:
+async def test_a_share_fits_what_a_step_takes_and_keeps_what_is_small() -> None:
     budget = MemoryBudget(_MAX)
     with budget.open() as share:
         sizes = []
-        for size in (10, 5, 3 * SMALL_BYTES, 5):
+        for size in (10, 1_000, 5, 3 * SMALL_BYTES, 5):
             await share.fit(size)
             sizes.append(budget.used_bytes)
-    assert sizes == [10, 10, 3 * SMALL_BYTES, 5]
+    assert sizes == [16_384, 16_384, 16_384, 3 * SMALL_BYTES, 5]
     assert budget.used_bytes == 0
 
 
