@@ -3,7 +3,8 @@
 Small bodies are counted and never wait. A large one that does not fit waits for a while, and is then refused
 with 503 and `Retry-After`. Of those that wait, the one whose tenant holds least comes first, then the oldest.
 A request alone may take more than the whole budget. One that holds a part of its body may go beyond it, one
-at a time: otherwise requests that hold half of their bodies would wait for one another.
+at a time: otherwise requests that hold half of their bodies would wait for one another. What it takes is
+not taken from modest requests, and they pass large ones that wait.
 """
 
 import asyncio
@@ -22,6 +23,9 @@ from gateway.core.errors import RequestRefused
 SMALL_BYTES: Final = 64 * 1024
 # Every step of a request of 2 KB takes less.
 _LEAST_BYTES: Final = 16 * 1024
+# Requests whose bodies are up to a sixth of this are nearly all. They wait only for others of their kind, and
+# for what large ones hold within the budget.
+_MODEST_BYTES: Final = 1 << 20
 # A large request is read and sent in a few seconds. Clients try a 503 again, and do not wait for a minute.
 _WAIT_SECONDS: Final = 10.0
 _RETRY_SECONDS: Final = 1
@@ -102,10 +106,10 @@ class MemoryBudget:
 
     def try_grow(self, share: "Share", size_bytes: int) -> bool:
         """See Share."""
-        has_room = not self._waiters and self._has_room(share, size_bytes)
-        if has_room:
+        may_take = self._is_its_turn(share, size_bytes) and self._has_room(share, size_bytes)
+        if may_take:
             self.take(share, size_bytes)
-        return has_room
+        return may_take
 
     def take(self, share: "Share", size_bytes: int) -> None:
         """Counts so many bytes more, whether they fit or not."""
@@ -114,6 +118,8 @@ class MemoryBudget:
         self._owned_bytes[share.owner] = self._owned_bytes.get(share.owner, 0) + size_bytes
         if share.size_bytes > SMALL_BYTES:
             self._large.add(share)
+        if share.size_bytes > self.max_bytes and self._beyond is None:
+            self._beyond = share
 
     def release(self, share: "Share", size_bytes: int) -> None:
         share.size_bytes -= size_bytes
@@ -123,23 +129,30 @@ class MemoryBudget:
             self._owned_bytes[share.owner] = left_bytes
         if share.size_bytes <= SMALL_BYTES:
             self._large.discard(share)
-            if self._beyond is share:
-                self._beyond = None
+        if self._beyond not in self._large or self.used_bytes <= self.max_bytes:
+            self._beyond = None
         self._serve_soon()
 
     def _may_take_now(self, share: "Share", size_bytes: int) -> bool:
         if share.size_bytes + size_bytes <= SMALL_BYTES or share is self._beyond:
             return True
-        if not self._waiters and self._has_room(share, size_bytes):
+        if self._is_its_turn(share, size_bytes) and self._has_room(share, size_bytes):
             return True
         if share in self._large and self._beyond is None:
             self._beyond = share
             return True
         return False
 
+    def _is_its_turn(self, share: "Share", size_bytes: int) -> bool:
+        """Whether it need not wait for those that wait. What has just come back is for them."""
+        return not self._waiters or (_is_modest(share, size_bytes) and not self._will_serve)
+
     def _has_room(self, share: "Share", size_bytes: int) -> bool:
         is_alone = self._large <= {share}
-        return is_alone or self.used_bytes + size_bytes <= self.max_bytes
+        used_bytes = self.used_bytes
+        if self._beyond is not None and self._beyond is not share and _is_modest(share, size_bytes):
+            used_bytes -= self._beyond.size_bytes
+        return is_alone or used_bytes + size_bytes <= self.max_bytes
 
     @contextmanager
     def receiving(self, share: "Share", give_up: Callable[[], None]) -> Iterator[None]:
@@ -191,8 +204,8 @@ class MemoryBudget:
                 self._serve(waiter)
 
     def _serve_in_turn(self) -> None:
-        """The waiter whose tenant holds least comes first. A smaller one does not pass it, or it would never
-        be served.
+        """The waiter whose tenant holds least comes first. Only modest ones pass it, which take little: with
+        larger ones it would never be served.
         """
         queues: dict[str, deque[tuple[int, _Waiter]]] = defaultdict(deque)
         for order, waiter in enumerate(self._waiters):
@@ -201,13 +214,19 @@ class MemoryBudget:
         owned = self._owned_bytes
         turns = [(owned.get(owner, 0), queue[0][0], owner) for owner, queue in queues.items()]
         heapify(turns)
+        is_held_up = False
         while turns:
             _, _, owner = turns[0]
             queue = queues[owner]
             _, waiter = queue[0]
-            if not waiter.granted.done() and not self._has_room(waiter.share, waiter.size_bytes):
+            is_modest = _is_modest(waiter.share, waiter.size_bytes)
+            may_pass = is_modest or not is_held_up
+            if waiter.granted.done() or (may_pass and self._has_room(waiter.share, waiter.size_bytes)):
+                self._serve(waiter)
+            elif is_modest:
                 return
-            self._serve(waiter)
+            else:
+                is_held_up = True
             queue.popleft()
             if queue:
                 heapreplace(turns, (owned.get(owner, 0), queue[0][0], owner))
@@ -253,8 +272,15 @@ class Share:
         elif self.size_bytes > SMALL_BYTES:
             self.shrink(self.size_bytes - size_bytes)
 
+    async def fit_work(self, size_bytes: int, body_bytes: int) -> None:
+        """The same for work on a body of `body_bytes`. For a small one it never waits, and it ends soon."""
+        if body_bytes <= SMALL_BYTES and size_bytes > self.size_bytes:
+            self.take(max(size_bytes, _LEAST_BYTES) - self.size_bytes)
+        else:
+            await self.fit(size_bytes)
+
     def try_grow(self, size_bytes: int) -> bool:
-        """The same without waiting. False if they are not free."""
+        """The same as `grow` without waiting. False if they are not free."""
         return self._budget.try_grow(self, size_bytes)
 
     @contextmanager
@@ -279,6 +305,11 @@ class Share:
             yield
         finally:
             self.shrink(size_bytes)
+
+
+def _is_modest(share: Share, size_bytes: int) -> bool:
+    """Whether a request takes little with so many bytes more."""
+    return share.size_bytes + size_bytes <= _MODEST_BYTES
 
 
 def make_refusal() -> RequestRefused:

@@ -112,7 +112,7 @@ class Proxy:
         share: of the memory, with the body. It is given back with the response.
         """
         body_bytes = share.size_bytes
-        await share.fit(body_bytes + _READING_COPIES * len(body.plain))
+        await share.fit_work(body_bytes + _READING_COPIES * len(body.plain), len(body.plain))
         if route.is_count:
             await self.count_tokens.run(route, body, client)
             return
@@ -131,14 +131,15 @@ class Proxy:
             await self.commands.run(turn, turn.command, client)
             return
         budget = WaitBudget(turn.policy.summary)
-        planning_bytes = _PLANNING_COPIES * len(turn.received.body.data)
-        await share.fit(held_bytes + planning_bytes)
+        read_bytes = len(turn.received.body.data)
+        planning_bytes = _PLANNING_COPIES * read_bytes
+        await share.fit_work(held_bytes + planning_bytes, read_bytes)
         plan = await self.planning.plan(turn, budget, client)
         sent_bytes = held_bytes + self.sender.count_copied_bytes(turn, plan)
         await share.fit(sent_bytes)
         refusal = await self.sender.send(turn, plan, client)
         if refusal is not None:
-            await share.fit(sent_bytes + planning_bytes)
+            await share.fit_work(sent_bytes + planning_bytes, read_bytes)
             await self.overflow_retry.run(turn, plan, refusal, budget, client)
 
     async def _forward(

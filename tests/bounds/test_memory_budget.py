@@ -9,7 +9,9 @@ from gateway.bounds.memory_budget import SMALL_BYTES, MemoryBudget, Share
 from gateway.core.errors import RequestRefused
 from tests.hostile.steps import count_steps
 
-_MAX = 10 * SMALL_BYTES
+_MAX = 100 * SMALL_BYTES
+# A request that takes so much passes no other that waits.
+_LARGE = 20 * SMALL_BYTES
 
 
 async def until_waiting() -> None:
@@ -78,7 +80,7 @@ async def test_a_body_larger_than_the_budget_passes_alone() -> None:
         await small.grow(100)
         await large.grow(3 * _MAX)
         with budget.open() as other, pytest.raises(RequestRefused):
-            await other.grow(SMALL_BYTES + 1)
+            await other.grow(_LARGE)
 
 
 async def test_requests_that_hold_half_of_their_bodies_do_not_wait_for_one_another() -> None:
@@ -128,9 +130,68 @@ async def test_a_new_large_request_does_not_pass_those_that_wait() -> None:
     await first.grow(_MAX // 2)
     waiting = asyncio.create_task(budget.open().grow(_MAX))
     await until_waiting()
-    assert not budget.open().try_grow(SMALL_BYTES + 1)
+    assert not budget.open().try_grow(_LARGE)
     first.shrink(first.size_bytes)
     await waiting
+
+
+async def test_modest_requests_pass_large_ones_that_wait() -> None:
+    budget = MemoryBudget(_MAX)
+    first, modest = budget.open(), budget.open()
+    await first.grow(_MAX - 4 * SMALL_BYTES)
+    large = asyncio.create_task(budget.open().grow(_MAX))
+    await until_waiting()
+    await modest.grow(2 * SMALL_BYTES)
+    waiting = asyncio.create_task(budget.open().grow(4 * SMALL_BYTES))
+    await until_waiting()
+    assert not waiting.done()
+    modest.shrink(2 * SMALL_BYTES)
+    await waiting
+    first.shrink(SMALL_BYTES)
+    await until_waiting()
+    assert not large.done()
+    large.cancel()
+    await asyncio.gather(large, return_exceptions=True)
+
+
+async def test_a_large_request_that_modest_ones_pass_is_refused_in_the_end() -> None:
+    budget = MemoryBudget(_MAX, wait_seconds=0)
+    for _ in range(20):
+        await budget.open().grow(2 * SMALL_BYTES)
+    with pytest.raises(RequestRefused):
+        await budget.open().grow(_MAX)
+
+
+async def test_what_one_takes_beyond_the_budget_is_not_taken_from_modest_ones() -> None:
+    budget = MemoryBudget(_MAX, wait_seconds=0)
+    with budget.open() as beyond, budget.open() as modest, budget.open() as large:
+        await beyond.grow(5 * _MAX)
+        await modest.grow(2 * SMALL_BYTES)
+        with pytest.raises(RequestRefused):
+            await large.grow(_LARGE)
+
+
+async def test_one_that_went_beyond_the_budget_leaves_its_place_once_all_fits_again() -> None:
+    budget = MemoryBudget(_MAX, wait_seconds=0)
+    with budget.open() as first, budget.open() as second:
+        await first.grow(_LARGE)
+        await second.grow(_LARGE)
+        await first.grow(2 * _MAX)
+        with pytest.raises(RequestRefused):
+            await second.grow(2 * _MAX)
+        first.shrink(2 * _MAX)
+        await second.grow(2 * _MAX)
+
+
+async def test_work_on_a_small_body_never_waits() -> None:
+    budget = MemoryBudget(_MAX, wait_seconds=0)
+    with budget.open() as first, budget.open() as small, budget.open() as other:
+        await first.grow(_MAX)
+        await small.fit_work(6 * SMALL_BYTES, SMALL_BYTES)
+        await small.fit(SMALL_BYTES)
+        assert small.size_bytes == SMALL_BYTES
+        with pytest.raises(RequestRefused):
+            await other.fit_work(6 * SMALL_BYTES, SMALL_BYTES + 1)
 
 
 async def test_a_request_that_is_cancelled_while_it_waits_takes_nothing() -> None:

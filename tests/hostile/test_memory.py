@@ -202,6 +202,30 @@ async def test_a_large_request_waits_for_memory_that_others_hold_and_small_ones_
         assert memory.used_bytes == 0
 
 
+async def test_modest_requests_pass_a_huge_one_that_waits_while_another_is_beyond_the_budget() -> None:
+    async with ToyUpstream() as toy, running_gateway(make_settings(toy)) as gateway:
+        memory = gateway.parts.foundation.budget
+        with memory.open("others") as beyond, memory.open("more") as huge:
+            beyond.take(2 * memory.max_bytes)
+            waiting = asyncio.create_task(huge.grow(memory.max_bytes))
+            for size in (20_000, 60_000, 150_000):
+                body = make_chat(padding="x" * size)
+                assert (await ask(gateway.port, render_chat(body))).status == 200
+            assert not waiting.done()
+            waiting.cancel()
+            await asyncio.gather(waiting, return_exceptions=True)
+
+
+async def test_bodies_of_middling_size_are_read_and_sent_while_others_hold_all_memory() -> None:
+    body = make_chat(padding="x" * 25_000)
+    async with ToyUpstream() as toy, running_gateway(make_settings(toy)) as gateway:
+        memory = gateway.parts.foundation.budget
+        with memory.open("others") as others:
+            others.take(memory.max_bytes)
+            assert (await ask(gateway.port, render_chat(body))).status == 200
+            assert others.size_bytes == memory.max_bytes
+
+
 async def test_bodies_that_were_announced_and_do_not_come_take_no_memory() -> None:
     head = render_request(headers=(("Authorization", "Bearer sk-x"),)).replace(
         b"Content-Length: 0", b"Content-Length: 60000000"
