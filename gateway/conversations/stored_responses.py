@@ -12,6 +12,7 @@ import msgspec
 
 from gateway.bounds.lanes import Lanes
 from gateway.conversations.recognizer import Received, Recognizer
+from gateway.core.errors import BeyondBounds
 from gateway.lru import ENTRY_WEIGHT_BYTES, Lru, weigh_texts
 from gateway.wire.sse import SseEvent
 from gateway.wire.wire_format import StoredHistory, StoredResponse
@@ -26,6 +27,7 @@ _LARGE_BYTES: Final = 1 << 17
 _PARTS: Final = 3
 # No conversation has more.
 _MAX_RESPONSES: Final = 10_000
+_TOO_LARGE: Final = "more than a body may hold, with what it names written out"
 # Each of them in a body may stand for a large item. It only decides which thread writes them out.
 _REFERENCE: Final = b"item_reference"
 
@@ -62,11 +64,10 @@ class StoredResponses:
     async def write_out(
         self, received: Received, history: StoredHistory, upstream: str, lanes: Lanes
     ) -> tuple[Received, Callable[[SseEvent], None] | None]:
-        """The request with its names replaced by what they name; as it came if one is unknown, or if all of
-        them together are larger than any body may be.
+        """The request with its names replaced by what they name; as it came if one is unknown.
 
-        Raises BeyondBounds if that is more than the gateway reads. Also returns the function to call with
-        each event of the response, if a later request may name it.
+        Raises BeyondBounds if that is larger than any body may be, or more than the gateway reads. Also
+        returns the function to call with each event of the response, if a later request may name it.
         """
         data = received.body.data
         named = _Named(self, received.owner, upstream, history, self._max_body_bytes - len(data))
@@ -86,9 +87,10 @@ class StoredResponses:
         return received, partial(named.record, link, history.collect().feed)
 
     def find_links(self, name: _Name, max_bytes: int) -> dict[_Name, _Link] | None:
-        """A response and those before it, the newest first; None if one is unknown, or for too many bytes.
+        """A response and those before it, the newest first; None if one is unknown.
 
-        Like `find_item`, it may be called in a thread: it changes nothing. `note_use` does.
+        Raises BeyondBounds for too many bytes. Like `find_item`, it may be called in a thread: it changes
+        nothing. `note_use` does.
         """
         links: dict[_Name, _Link] = {}
         at: _Name | None = name
@@ -100,7 +102,7 @@ class StoredResponses:
             links[at] = link
             max_bytes -= len(link.own) + sum(map(len, link.items))
             if max_bytes < 0 or len(links) > _MAX_RESPONSES:
-                return None
+                raise BeyondBounds(_TOO_LARGE)
             at = _Name(at.owner, at.upstream, link.previous) if link.previous is not None else None
         return links
 
@@ -129,7 +131,7 @@ def _names_something(received: Received, history: StoredHistory) -> bool:
 
 
 class _Named(msgspec.Struct):
-    """What one tenant may name at one upstream, in one request. What is too large counts as unknown."""
+    """What one tenant may name at one upstream, in one request. Raises BeyondBounds for what is too large."""
 
     stored: StoredResponses
     owner: str
@@ -154,8 +156,10 @@ class _Named(msgspec.Struct):
 
     def find_item(self, name: str) -> bytes | None:
         item = self.stored.find_item(self._name(name))
-        if item is None or len(item) > self.room_bytes:
+        if item is None:
             return None
+        if len(item) > self.room_bytes:
+            raise BeyondBounds(_TOO_LARGE)
         self.room_bytes -= len(item)
         self.used[self._name(name)] = None
         return item

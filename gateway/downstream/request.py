@@ -13,7 +13,13 @@ from gateway.bounds.lanes import Lanes
 from gateway.bounds.memory_budget import Share, make_refusal
 from gateway.core.errors import RequestRefused
 from gateway.headers import RawHeaders
-from gateway.wire.content_encoding import STEP_BYTES, DecodeError, decode_in_steps, make_decoder
+from gateway.wire.content_encoding import (
+    STEP_BYTES,
+    DecodedTooLarge,
+    DecodeError,
+    decode_in_steps,
+    make_decoder,
+)
 
 _CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 # The one header that differs from turn to turn of a conversation.
@@ -116,11 +122,13 @@ class Request:
 class ReceivedBody(msgspec.Struct, frozen=True):
     """raw: as it came. plain: with its content encoding removed; the same object if it has none.
 
-    Both are counted in the share that they were read with.
+    Both are counted in the share that they were read with. beyond: why a body that is too large when it is
+    decoded was not decoded; it can be shown.
     """
 
     raw: bytes
     plain: bytes
+    beyond: str | None = None
 
 
 async def read_body(request: Request, max_bytes: int, share: Share, lanes: Lanes) -> ReceivedBody:
@@ -137,9 +145,9 @@ async def read_body(request: Request, max_bytes: int, share: Share, lanes: Lanes
     before_bytes = share.size_bytes
     try:
         return ReceivedBody(raw, await _decode(raw, encoding, max_bytes, share, lanes))
-    except DecodeError:
+    except DecodeError as error:
         share.shrink(share.size_bytes - before_bytes)
-        return ReceivedBody(raw, raw)
+        return ReceivedBody(raw, raw, str(error) if isinstance(error, DecodedTooLarge) else None)
 
 
 async def _decode(raw: bytes, encoding: str, max_bytes: int, share: Share, lanes: Lanes) -> bytes:

@@ -111,6 +111,8 @@ class Proxy:
 
         share: of the memory, with the body. It is given back with the response.
         """
+        if body.beyond is not None:
+            raise BeyondBounds(body.beyond)
         body_bytes = share.size_bytes
         await share.fit_work(body_bytes + _READING_COPIES * len(body.plain), len(body.plain))
         if route.is_count:

@@ -36,6 +36,10 @@ class DecodeError(ValueError):
     """The bytes do not match the content coding, or decode to too many."""
 
 
+class DecodedTooLarge(DecodeError):
+    """They decode to too many. The message says so, and can be shown."""
+
+
 class Decoder:
     """Codings one after the other; without any, the bytes stay as they are."""
 
@@ -110,7 +114,7 @@ def decode_in_steps(decoder: Decoder, data: bytes, max_bytes: int) -> Iterator[b
     for piece in decoder.feed(data):
         size += len(piece)
         if size > max_bytes or decoder.work_bytes > max_bytes + _FREE_WORK_BYTES:
-            raise DecodeError(f"more than {max_bytes} bytes when decoded")
+            raise DecodedTooLarge(f"more than {max_bytes} bytes when decoded")
         yield piece
     decoder.finish()
 

@@ -78,7 +78,10 @@ class LocalResponse:
 
 
 class StoredNames(Protocol):
-    """What is stored under the names of one tenant."""
+    """What is stored under the names of one tenant; None if it is unknown.
+
+    Raises BeyondBounds if it is larger than any body may be.
+    """
 
     def find_response(self, name: str) -> list[bytes] | None:
         """The history up to this response, and the response, as raw items."""

@@ -2,10 +2,13 @@ import asyncio
 import json
 from dataclasses import replace
 
+import pytest
+
 from gateway.bounds.lanes import Lanes
 from gateway.conversations.recognizer import Received, Recognizer
 from gateway.conversations.stored_responses import StoredResponses
 from gateway.conversations.turn import OnEvent
+from gateway.core.errors import BeyondBounds
 from gateway.wire.formats.responses import RESPONSES
 from gateway.wire.formats.responses.history import STORED_HISTORY
 from gateway.wire.sse import SseEvent
@@ -142,3 +145,12 @@ def test_an_opaque_item_is_not_a_name_and_is_not_written_out() -> None:
         received = make_recognizer().recognize("t", RESPONSES, body)
         asyncio.run(make_memory(1 << 20).write_out(received, history, "u", Lanes()))
     assert expanded == [named]
+
+
+def test_a_request_that_names_more_than_a_body_may_hold_is_beyond_bounds() -> None:
+    memory = make_memory(1 << 20, max_body_bytes=2_000)
+    answer(memory, b'{"model":"m","input":"first"}', "resp_1", text="x" * 3_000)
+    reference = b'{"type":"item_reference","id":"msg_resp_1"}'
+    for fields in (b'"previous_response_id":"resp_1","input":"second"', b'"input":[%s]' % reference):
+        with pytest.raises(BeyondBounds, match="what it names"):
+            write_out(memory, b'{"model":"m",%s}' % fields)

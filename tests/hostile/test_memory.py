@@ -6,7 +6,7 @@ Each cache is filled several times over with what a client may choose: ids, name
 import asyncio
 import json
 from collections.abc import Callable, Mapping
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from itertools import count
 from pathlib import Path
 
@@ -18,7 +18,7 @@ from gateway.bounds.lanes import Lanes
 from gateway.conversations.recognizer import Received, Recognizer
 from gateway.conversations.registry import Registry
 from gateway.conversations.stored_responses import StoredResponses
-from gateway.core.errors import Unreadable
+from gateway.core.errors import BeyondBounds, Unreadable
 from gateway.core.sizing.estimate import Meter
 from gateway.pipeline.admission import Admission
 from gateway.settings import load_settings
@@ -253,11 +253,12 @@ def test_references_that_stand_for_more_than_a_body_may_hold_are_not_written_out
         found: list[bytes] = []
 
         def write_out(received: Received = received, found: list[bytes] = found) -> None:
-            written, _ = asyncio.run(stored.write_out(received, STORED_HISTORY, "u", Lanes()))
-            found.append(written.body.data)
+            with suppress(BeyondBounds):
+                written, _ = asyncio.run(stored.write_out(received, STORED_HISTORY, "u", Lanes()))
+                found.append(written.body.data)
 
         peak_bytes = measure_peak(write_out)
-        assert (found == [body]) == passes
+        assert (found == []) == passes
         if passes:
             assert peak_bytes < 2 * _MIB
 
@@ -269,16 +270,18 @@ def test_a_chain_of_responses_longer_than_a_body_may_be_is_not_written_out() -> 
         before = f',"previous_response_id":"r{number - 1}"' if number else ""
         body = b'{"model":"m"%s,"input":"%s"}' % (before.encode(), b"x" * 40_000)
         bodies.append(body)
-        _answer(stored, recognizer, body, {"object": "response", "id": f"r{number}", "status": "completed"})
+        with suppress(BeyondBounds):
+            response = {"object": "response", "id": f"r{number}", "status": "completed"}
+            _answer(stored, recognizer, body, response)
     sizes = []
     for body in bodies:
         received = recognizer.recognize("t", RESPONSES, body)
-        written, _ = asyncio.run(stored.write_out(received, STORED_HISTORY, "u", Lanes()))
-        sizes.append(len(written.body.data))
+        with suppress(BeyondBounds):
+            written, _ = asyncio.run(stored.write_out(received, STORED_HISTORY, "u", Lanes()))
+            sizes.append(len(written.body.data))
     assert max(sizes) <= _MIB
     assert sizes[20] > 800_000
-    # From then on a request passes as it came, and names what only the upstream has.
-    assert sizes[-1] == len(bodies[-1])
+    assert len(sizes) < len(bodies)
 
 
 def test_a_conversation_in_the_list_holds_nothing_of_its_response() -> None:

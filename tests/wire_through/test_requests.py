@@ -321,8 +321,11 @@ async def test_a_body_over_the_limit_is_refused_in_openais_shape() -> None:
         assert (await ask(wire.port, render_chat(WHOLE))).status == 200
 
 
-async def test_a_bomb_is_not_unpacked() -> None:
+async def test_a_bomb_is_not_unpacked(caplog: pytest.LogCaptureFixture) -> None:
     async with opening_wire(more="listen: {max_body_bytes: 100000}\n") as wire:
         body = gzip.compress(make_chat(messages=[{"role": "user", "content": "x" * 50_000_000}]))
         got = await ask(wire.port, render_request(CHAT, body, [("Content-Encoding", "gzip")]))
         assert (got.status, got.own("plan"), wire.upstream.received[0].body) == (200, None, body)
+    reason = "more than 100000 bytes when decoded"
+    assert got.own("warning") == f"not read: {reason}"
+    assert f"a request passes unread: {reason}" in caplog.text

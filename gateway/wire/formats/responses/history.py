@@ -8,7 +8,7 @@ from typing import Final
 
 import msgspec
 
-from gateway.core.errors import Unreadable
+from gateway.core.errors import BeyondBounds, Unreadable
 from gateway.wire.body import Fields, Slice, skip_spaces, split_fields_or_text
 from gateway.wire.edits import Edit, apply_edits
 from gateway.wire.formats.responses.items import kind_of, parse_items
@@ -48,9 +48,14 @@ _decode_item = msgspec.json.Decoder(_Item).decode
 
 
 def expand(data: bytes, names: StoredNames) -> Expanded | None:
-    """The body with every name replaced. None if a name is unknown, or if it names a `conversation`."""
+    """The body with every name replaced. None if a name is unknown, or if it names a `conversation`.
+
+    Raises BeyondBounds as the names do.
+    """
     try:
         return _expand(data, names)
+    except BeyondBounds:
+        raise
     except (Unreadable, ValueError, RecursionError):
         return None
 
