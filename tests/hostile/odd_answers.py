@@ -6,6 +6,8 @@ from typing import Final, Literal, TypeVar
 
 from hypothesis import strategies as st
 
+from tests.hostile.spoiling import pick, spoil
+
 T = TypeVar("T")
 # stay: the connection waits for its next request · close: FIN · reset: RST
 Ending = Literal["stay", "close", "reset"]
@@ -122,32 +124,19 @@ _BYTES: Final = (
 _ENDINGS: Final[tuple[Ending, ...]] = ("stay", "close", "reset")
 
 
-def _pick(draw: st.DrawFn, options: Sequence[T]) -> T:
-    return options[draw(st.integers(0, len(options) - 1))]
-
-
 @st.composite
 def odd_answers(draw: st.DrawFn) -> OddAnswer:
     sent = bytearray(_draw_answer(draw))
     if draw(st.integers(0, 7)) == 0:
         sent += _draw_answer(draw)
     for _ in range(max(0, draw(st.integers(-1, 2)))):
-        at = draw(st.integers(0, len(sent)))
-        match draw(st.integers(0, 3)):
-            case 0:
-                sent[at:at] = _pick(draw, _BYTES)
-            case 1:
-                del sent[at : at + _pick(draw, (1, 2, 30, 1 << 20))]
-            case 2:
-                sent[at:at] = sent[at : at + _pick(draw, (1, 20, 200))]
-            case _:
-                sent[at : at + 1] = bytes([draw(st.integers(0, 255))])
+        spoil(draw, sent, _BYTES)
     cuts = sorted(draw(st.lists(st.integers(0, len(sent)), max_size=3)))
-    return OddAnswer(bytes(sent), cuts, _pick(draw, _ENDINGS))
+    return OddAnswer(bytes(sent), cuts, pick(draw, _ENDINGS))
 
 
 def _draw_answer(draw: st.DrawFn) -> bytes:
-    body = _pick(draw, _BODIES)
+    body = pick(draw, _BODIES)
     lines = [b"X-Own: a"]
     match draw(st.integers(0, 3)):
         case 0:
@@ -162,6 +151,6 @@ def _draw_answer(draw: st.DrawFn) -> bytes:
         case _:
             lines.append(b"Content-Length: %d" % len(body))
     for _ in range(draw(st.integers(0, 2))):
-        lines.insert(draw(st.integers(0, len(lines))), _pick(draw, _LINES))
-    ending = _pick(draw, (b"\r\n",) * 8 + (b"\n",))
-    return b"".join([ending.join([_pick(draw, _STARTS), *lines]), ending * 2, body])
+        lines.insert(draw(st.integers(0, len(lines))), pick(draw, _LINES))
+    ending = pick(draw, (b"\r\n",) * 8 + (b"\n",))
+    return b"".join([ending.join([pick(draw, _STARTS), *lines]), ending * 2, body])

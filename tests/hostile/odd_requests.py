@@ -2,10 +2,12 @@
 
 import copy
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any, Final, TypeVar
 
 from hypothesis import strategies as st
+
+from tests.hostile.spoiling import pick, spoil
 
 T = TypeVar("T")
 # JSON as Python's values, except that bytes stand as they are.
@@ -112,20 +114,15 @@ _ODD_VALUES: Final[tuple[Json, ...]] = (
 _KEYS: Final = ("model", "messages", "input", "stream", "role", "content", "type", "id", "", "stream_options")
 
 
-def _pick(draw: st.DrawFn, options: Sequence[T]) -> T:
-    """Not `sampled_from`, which would show all options in every message."""
-    return options[draw(st.integers(0, len(options) - 1))]
-
-
 def _draw_body(draw: st.DrawFn, plain: Json) -> bytes:
     """The body with up to three parts of it replaced, repeated, added or removed."""
     value = copy.deepcopy(plain)
     for _ in range(draw(st.integers(0, 3))):
         slots = list(_find_slots(value))
-        change, container, at = _pick(draw, _CHANGES), *_pick(draw, slots)
+        change, container, at = pick(draw, _CHANGES), *pick(draw, slots)
         change(draw, container, at)
     body = dump(value)
-    return _pick(draw, _WRAPPINGS)(body)
+    return pick(draw, _WRAPPINGS)(body)
 
 
 _WRAPPINGS: Final[tuple[Callable[[bytes], bytes], ...]] = (
@@ -154,7 +151,7 @@ Change = Callable[[st.DrawFn, Json, int], None]
 
 
 def _replace(draw: st.DrawFn, container: Json, at: int) -> None:
-    odd = copy.deepcopy(_pick(draw, _ODD_VALUES))
+    odd = copy.deepcopy(pick(draw, _ODD_VALUES))
     if isinstance(container, Object):
         container[at] = [container[at][0], odd]
     else:
@@ -162,7 +159,7 @@ def _replace(draw: st.DrawFn, container: Json, at: int) -> None:
 
 
 def _repeat(draw: st.DrawFn, container: Json, at: int) -> None:
-    container[at:at] = [copy.deepcopy(container[at])] * _pick(draw, (1, 2, 300))
+    container[at:at] = [copy.deepcopy(container[at])] * pick(draw, (1, 2, 300))
 
 
 def _remove(_: st.DrawFn, container: Json, at: int) -> None:
@@ -170,9 +167,9 @@ def _remove(_: st.DrawFn, container: Json, at: int) -> None:
 
 
 def _add(draw: st.DrawFn, container: Json, at: int) -> None:
-    odd = copy.deepcopy(_pick(draw, _ODD_VALUES))
+    odd = copy.deepcopy(pick(draw, _ODD_VALUES))
     is_object = isinstance(container, Object)
-    container.insert(at, [_pick(draw, _KEYS), odd] if is_object else odd)
+    container.insert(at, [pick(draw, _KEYS), odd] if is_object else odd)
 
 
 def _swap(_: st.DrawFn, container: Json, at: int) -> None:
@@ -330,11 +327,11 @@ _ODD_BYTES: Final = (
 @st.composite
 def framed(draw: st.DrawFn, case: int) -> Odd:
     """A request whose framing is in order, with any body; it may come in chunks."""
-    path, plain = _pick(draw, _PLACES)
+    path, plain = pick(draw, _PLACES)
     body = _draw_body(draw, plain)
     lines = [b"POST %s HTTP/1.1" % path, *_HEAD, b"X-Case: %d;" % case]
-    lines += {_pick(draw, _FREE_LINES) for _ in range(draw(st.integers(0, 2)))}
-    size = _pick(draw, (0, 0, 1, 300))
+    lines += {pick(draw, _FREE_LINES) for _ in range(draw(st.integers(0, 2)))}
+    size = pick(draw, (0, 0, 1, 300))
     if size and len(body) < 300 * size:
         framing, sent = b"Transfer-Encoding: chunked", b"".join(_cut_into_chunks(body, size))
     else:
@@ -352,40 +349,29 @@ def _cut_into_chunks(body: bytes, size: int) -> Iterator[bytes]:
 @st.composite
 def misframed(draw: st.DrawFn, case: int) -> Odd:
     """Odd lines and chunks, bytes added, removed, repeated or changed, and requests behind one another."""
-    parts = [_draw_misshapen(draw, case) for _ in range(_pick(draw, (1, 1, 2)))]
+    parts = [_draw_misshapen(draw, case) for _ in range(pick(draw, (1, 1, 2)))]
     sent = bytearray(b"".join(parts))
     for _ in range(draw(st.integers(0, 2))):
-        at = draw(st.integers(0, len(sent)))
-        match draw(st.integers(0, 4)):
-            case 0:
-                sent[at:at] = _pick(draw, _ODD_BYTES)
-            case 1:
-                del sent[at : at + _pick(draw, (1, 2, 30, 1 << 20))]
-            case 2:
-                sent[at:at] = sent[at : at + _pick(draw, (1, 20, 200))]
-            case 3:
-                sent[at : at + 1] = bytes([draw(st.integers(0, 255))])
-            case _:
-                pass
+        spoil(draw, sent, _ODD_BYTES)
     return _draw_way(draw, bytes(sent), None)
 
 
 def _draw_misshapen(draw: st.DrawFn, case: int) -> bytes:
-    path, plain = _pick(draw, _PLACES)
-    start = _pick(draw, (b"POST %s HTTP/1.1" % path, *_ODD_STARTS))
+    path, plain = pick(draw, _PLACES)
+    start = pick(draw, (b"POST %s HTTP/1.1" % path, *_ODD_STARTS))
     lines = [*_HEAD, b"X-Case: %d;" % case]
     is_chunked = draw(st.booleans())
     if is_chunked:
         lines.append(b"Transfer-Encoding: chunked")
-        body = b"".join(_pick(draw, _ODD_CHUNKS) for _ in range(draw(st.integers(0, 3)))) + b"0\r\n\r\n"
+        body = b"".join(pick(draw, _ODD_CHUNKS) for _ in range(draw(st.integers(0, 3)))) + b"0\r\n\r\n"
     else:
         body = dump(plain)
         lines.append(b"Content-Length: %d" % len(body))
     for _ in range(draw(st.integers(0, 2))):
-        lines.insert(draw(st.integers(0, len(lines))), _pick(draw, _ODD_LINES))
+        lines.insert(draw(st.integers(0, len(lines))), pick(draw, _ODD_LINES))
     if draw(st.integers(0, 5)) == 0:
         del lines[draw(st.integers(0, len(lines) - 1))]
-    ending = _pick(draw, (b"\r\n",) * 6 + (b"\n", b"\r", b"\r\r\n"))
+    ending = pick(draw, (b"\r\n",) * 6 + (b"\n", b"\r", b"\r\r\n"))
     return b"".join([ending.join([start, *lines]), ending * 2, body])
 
 
