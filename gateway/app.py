@@ -10,16 +10,15 @@ from contextlib import AsyncExitStack
 
 from gateway import __version__
 from gateway.bounds.descriptors import count_descriptors, find_fence, find_most_connections
-from gateway.core.errors import RequestRefused
+from gateway.core.errors import Overloaded
 from gateway.downstream.bind_errors import describe_bind_error
 from gateway.downstream.gate import PortBounds
 from gateway.downstream.request import Request
-from gateway.downstream.response import Response, send_local_response
+from gateway.downstream.response import Response, send_local_response, send_refusal
 from gateway.downstream.server import Server
 from gateway.reporting.events import Bus
 from gateway.settings import Bounds, Settings
 from gateway.upstream.loop_guard import leads_to_itself
-from gateway.wire.formats.registry import render_error
 from gateway.wiring import Parts, build
 
 log = logging.getLogger("gateway.app")
@@ -127,8 +126,7 @@ class Gateway:
                 return _send_status(request, 503, status="draining")
             return _send_status(request, 200, status="ready")
         if request.is_late:
-            error = RequestRefused(503, "The gateway is shutting down; try again.", kind="server_error")
-            return send_local_response(request, error.status, render_error(path, error), {"Retry-After": "1"})
+            return send_refusal(request, Overloaded("The gateway is shutting down; try again."))
         return await self._parts.pipeline.proxy.respond(request)
 
 

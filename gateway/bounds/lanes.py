@@ -15,7 +15,7 @@ from math import inf
 from typing import Any, Final, ParamSpec, TypeVar
 
 from gateway.bounds.fair_queue import FairQueue
-from gateway.core.errors import RequestRefused
+from gateway.core.errors import Overloaded
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -26,7 +26,6 @@ T = TypeVar("T")
 _SIZES_BYTES: Final = (256 * 1024, 4 * 1024 * 1024, inf)
 # Far above what one tenant's agents send at a time, and far below what fills the memory.
 _MAX_WAITING: Final = 1_000
-_RETRY_SECONDS: Final = 1
 # Steps of one owner run for so long before it is another's turn. With much less, the way through the event
 # loop would cost more than the work.
 _TURN_SECONDS: Final = 0.05
@@ -80,7 +79,7 @@ class Lanes:
         job = _Work(partial(function, *args, **kwargs), result)
         queue = next(lane.waiting for lane in self._lanes if size_bytes <= lane.max_bytes)
         if queue.count(owner) >= _MAX_WAITING:
-            raise _refuse()
+            raise Overloaded("Too many large requests wait to be read; try again.")
         queue.put(owner, job)
         self._start_waiting()
         try:
@@ -127,17 +126,8 @@ class Lanes:
         self._start_waiting()
 
 
-def _refuse() -> RequestRefused:
-    return RequestRefused(
-        503,
-        "Too many large requests wait to be read; try again.",
-        kind="server_error",
-        retry_after_seconds=_RETRY_SECONDS,
-    )
-
-
 def _call(call: Callable[[], Any]) -> Any:  # noqa: ANN401 - of any work
-    """Its result. A future does not take a StopIteration, and whoever waits for it would wait forever."""
+    """Its result. A future does not take a StopIteration, so its caller would wait forever."""
     try:
         return call()
     except StopIteration as error:

@@ -11,13 +11,13 @@ import asyncio
 import time
 from collections import defaultdict, deque
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from heapq import heapify, heappop, heapreplace
 from types import TracebackType
 from typing import Final, Self
 
-from gateway.core.errors import RequestRefused
+from gateway.core.errors import Overloaded
 
 # Most requests are smaller, and a thousand of them at a time take no more than the largest body.
 SMALL_BYTES: Final = 64 * 1024
@@ -28,7 +28,6 @@ _LEAST_BYTES: Final = 16 * 1024
 _MODEST_BYTES: Final = 1 << 20
 # A large request is read and sent in a few seconds. Clients try a 503 again, and do not wait for a minute.
 _WAIT_SECONDS: Final = 10.0
-_RETRY_SECONDS: Final = 1
 # While others wait for memory, a body that has been coming for longer is given up. Otherwise a few clients
 # that send a byte a minute, with any key, would keep everybody out.
 _UPLOAD_SECONDS: Final = 10.0
@@ -283,11 +282,9 @@ class Share:
         """The same as `grow` without waiting. False if they are not free."""
         return self._budget.try_grow(self, size_bytes)
 
-    @contextmanager
-    def receiving(self, give_up: Callable[[], None]) -> Iterator[None]:
+    def receiving(self, give_up: Callable[[], None]) -> AbstractContextManager[None]:
         """While a body comes. give_up: called if it has been coming for long, and others wait for memory."""
-        with self._budget.receiving(self, give_up):
-            yield
+        return self._budget.receiving(self, give_up)
 
     def take(self, size_bytes: int) -> None:
         """Takes them even if they are not free, for work that has to be done: others wait for longer then."""
@@ -312,10 +309,5 @@ def _is_modest(share: Share, size_bytes: int) -> bool:
     return share.size_bytes + size_bytes <= _MODEST_BYTES
 
 
-def make_refusal() -> RequestRefused:
-    return RequestRefused(
-        503,
-        "The gateway has no memory left for this request; try again.",
-        kind="server_error",
-        retry_after_seconds=_RETRY_SECONDS,
-    )
+def make_refusal() -> Overloaded:
+    return Overloaded("The gateway has no memory left for this request; try again.")

@@ -3,12 +3,16 @@
 GatewayError
 ├── HookFailed          a hook failed; it is ignored
 ├── RequestRefused      the client sent a request that must not be forwarded (refused in its own wire format)
+│   └── Overloaded          nothing is wrong with it, but there is no room for it now
 ├── Unreadable          the bytes are not understood, so they pass through unchanged
 │   └── BeyondBounds        to understand them would cost too much
 └── UpstreamFailed      the upstream did not respond (a response, whatever its status, is never an error)
     ├── UpstreamStalled     it was silent for too long
     └── ModelUnknown        it does not have the model that a request of our own named
 """
+
+# Clients wait longer with each attempt of their own.
+_RETRY_SECONDS = 1
 
 
 class GatewayError(Exception):
@@ -38,6 +42,13 @@ class RequestRefused(GatewayError):
         self.kind = kind
         self.code = code
         self.retry_after_seconds = retry_after_seconds
+
+
+class Overloaded(RequestRefused):
+    """503 with `Retry-After`: the client should try again soon. The message says why."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(503, message, kind="server_error", retry_after_seconds=_RETRY_SECONDS)
 
 
 class Unreadable(GatewayError):

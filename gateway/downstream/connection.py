@@ -20,7 +20,7 @@ from gateway.core.errors import RequestRefused
 from gateway.downstream.chunks import ChunkScanner
 from gateway.downstream.gate import Gate
 from gateway.downstream.library_log import make_library_log
-from gateway.downstream.response import Written, make_local_head
+from gateway.downstream.response import Written, make_local_head, make_refusal_headers
 from gateway.wire.formats.registry import render_error
 
 # Operators know this name (docs/troubleshooting.md).
@@ -361,9 +361,7 @@ class ClientConnection(web.RequestHandler):
 
 def _render_refusal(error: RequestRefused) -> bytes:
     body = render_error("", error)
-    headers: dict[str, str] = {hdrs.CONNECTION: "close"}
-    if error.retry_after_seconds is not None:
-        headers[hdrs.RETRY_AFTER] = str(error.retry_after_seconds)
+    headers = {hdrs.CONNECTION: "close", **make_refusal_headers(error)}
     return make_local_head(error.status, len(body), headers).render(HttpVersion11) + body
 
 

@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from gateway.core.errors import RequestRefused
+from gateway.core.errors import Overloaded, RequestRefused
 
 # Operators know this name (docs/troubleshooting.md).
 log = logging.getLogger("gateway.connections")
@@ -92,12 +92,7 @@ class Gate:
         reason = self._find_reason(address, descriptor)
         if reason is not None:
             self._log_refusal(reason)
-            return RequestRefused(
-                503,
-                "The gateway has too many open connections; try again.",
-                kind="server_error",
-                retry_after_seconds=1,
-            )
+            return Overloaded("The gateway has too many open connections; try again.")
         self._addresses[connection] = address
         self._counts[address] = self._counts.get(address, 0) + 1
         return None

@@ -11,8 +11,10 @@ from typing import Final
 
 from aiohttp import HttpVersion10, HttpVersion11, hdrs, web
 
+from gateway.core.errors import RequestRefused
 from gateway.downstream.request import Request
 from gateway.headers import CONTENT_LENGTH, ResponseHead, make_fields
+from gateway.wire.formats.registry import render_error
 
 _NO_CONTENT: Final = 204
 _NOT_MODIFIED: Final = 304
@@ -128,6 +130,18 @@ def send_local_response(
     response = Response(make_local_head(status, len(body), headers or {}), request)
     response.finish(body)
     return response
+
+
+def send_refusal(request: Request, error: RequestRefused) -> Response:
+    """Writes the error in the client's wire format. Raises ConnectionError if the client has gone."""
+    body = render_error(request.head.target, error)
+    return send_local_response(request, error.status, body, make_refusal_headers(error))
+
+
+def make_refusal_headers(error: RequestRefused) -> dict[str, str]:
+    if error.retry_after_seconds is None:
+        return {}
+    return {hdrs.RETRY_AFTER: str(error.retry_after_seconds)}
 
 
 def make_local_head(status: int, length: int, headers: Mapping[str, str]) -> ResponseHead:

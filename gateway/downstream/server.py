@@ -17,8 +17,7 @@ from gateway.downstream.connection import ClientConnection
 from gateway.downstream.framing import find_refusal
 from gateway.downstream.gate import Gate, PortBounds
 from gateway.downstream.request import Request
-from gateway.downstream.response import Response, Written, send_local_response
-from gateway.wire.formats.registry import render_error
+from gateway.downstream.response import Response, Written, send_refusal
 
 # Operators know this name (docs/troubleshooting.md).
 log = logging.getLogger("gateway.head_parser")
@@ -143,4 +142,4 @@ def _refuse(request: Request, error: RequestRefused) -> Response:
     request.is_lost = request.is_last = True
     if request.version != HttpVersion10:
         request.version = HttpVersion11
-    return send_local_response(request, error.status, render_error(request.head.target, error))
+    return send_refusal(request, error)

@@ -3,12 +3,15 @@
 A prune batch may mark ten thousand tool results, and each is parsed and rendered.
 """
 
-from typing import Final
+from collections.abc import Callable
+from typing import Final, TypeVar
 
 from gateway.bounds.lanes import Lanes
 from gateway.conversations.turn import Turn
 from gateway.core.compaction.plan import Plan
 from gateway.pipeline.rewriter import Rewriter, Rewritten
+
+T = TypeVar("T")
 
 # Rendering so much takes a few milliseconds.
 _INLINE_BYTES: Final = 256 * 1024
@@ -23,17 +26,17 @@ class FairRewriter:
 
     async def rewrite(self, turn: Turn, plan: Plan) -> Rewritten:
         """See Rewriter."""
-        size_bytes = _weigh(turn, plan)
-        if size_bytes < _INLINE_BYTES:
-            return self._rewriter.rewrite(turn, plan)
-        return await self._lanes.run(turn.owner, size_bytes, self._rewriter.rewrite, turn, plan)
+        return await self._run(self._rewriter.rewrite, turn, plan)
 
     async def rewrite_with_usage(self, turn: Turn, plan: Plan) -> bytes:
         """See Rewriter."""
+        return await self._run(self._rewriter.rewrite_with_usage, turn, plan)
+
+    async def _run(self, rewrite: Callable[[Turn, Plan], T], turn: Turn, plan: Plan) -> T:
         size_bytes = _weigh(turn, plan)
         if size_bytes < _INLINE_BYTES:
-            return self._rewriter.rewrite_with_usage(turn, plan)
-        return await self._lanes.run(turn.owner, size_bytes, self._rewriter.rewrite_with_usage, turn, plan)
+            return rewrite(turn, plan)
+        return await self._lanes.run(turn.owner, size_bytes, rewrite, turn, plan)
 
 
 def _weigh(turn: Turn, plan: Plan) -> int:

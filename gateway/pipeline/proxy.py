@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
-from aiohttp import hdrs
 from msgspec.structs import replace
 
 from gateway.bounds.lanes import Lanes
@@ -17,7 +16,7 @@ from gateway.bounds.memory_budget import MemoryBudget, Share
 from gateway.core.errors import BeyondBounds, RequestRefused, UpstreamFailed, UpstreamStalled
 from gateway.downstream.request import ReceivedBody, Request, read_body, stream_body
 from gateway.downstream.responder import Responder
-from gateway.downstream.response import Response, send_local_response
+from gateway.downstream.response import Response, send_refusal
 from gateway.headers import X_GATEWAY_WARNING
 from gateway.pipeline.admission import Admission, Route
 from gateway.pipeline.commands import Commands
@@ -160,15 +159,10 @@ async def _refuse(request: Request, client: Responder, error: RequestRefused) ->
 
     After a keep-alive it is an event of the stream. Inside a response only the connection can be broken off.
     """
-    body = render_error(request.head.target, error)
     if client.response is None:
-        headers: dict[str, str] = {}
-        if error.retry_after_seconds is not None:
-            headers[hdrs.RETRY_AFTER] = str(error.retry_after_seconds)
-        client.response = send_local_response(request, error.status, body, headers)
-        return client.response
-    if client.is_committed:
-        await client.fail(body, error.status)
+        client.response = send_refusal(request, error)
+    elif client.is_committed:
+        await client.fail(render_error(request.head.target, error), error.status)
     else:
         client.abort()
     return client.response

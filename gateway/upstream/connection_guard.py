@@ -29,7 +29,7 @@ class ConnectionGuard(asyncio.Protocol):
 
     def __init__(self, transport: asyncio.Transport, protocol: ResponseHandler) -> None:
         self._transport = transport
-        self._protocol = protocol
+        self._library = protocol
         self._ssl: ssl.SSLObject | None = transport.get_extra_info("ssl_object")
         self._poll = select.poll()
         self._poll.register(transport.get_extra_info("socket").fileno(), select.POLLIN)
@@ -95,18 +95,18 @@ class ConnectionGuard(asyncio.Protocol):
         self.has_answered = True
         self._wake()
         # A message in the queue is a complete head, and what follows may be its body.
-        if self._head_bytes is not None and not len(self._protocol):
+        if self._head_bytes is not None and not len(self._library):
             if self._head_bytes > MAX_HEAD_BYTES:
-                self._protocol.set_exception(make_head_error())
+                self._library.set_exception(make_head_error())
                 self._transport.abort()
                 return
             self._head_bytes += len(data)
-        self._protocol.data_received(data)
+        self._library.data_received(data)
 
     def eof_received(self) -> None:
         self.is_over = True
         self._wake()
-        self._protocol.eof_received()
+        self._library.eof_received()
 
     def connection_lost(self, exc: BaseException | None) -> None:
         self.is_over = True
@@ -114,13 +114,13 @@ class ConnectionGuard(asyncio.Protocol):
         self._is_cut_off = exc is not None or not self._is_ssl_closed()
         if self._is_cut_off and self._unframed is not None:
             self._fail_body()
-        self._protocol.connection_lost(exc)
+        self._library.connection_lost(exc)
 
     def pause_writing(self) -> None:
-        self._protocol.pause_writing()
+        self._library.pause_writing()
 
     def resume_writing(self) -> None:
-        self._protocol.resume_writing()
+        self._library.resume_writing()
 
     def _wake(self) -> None:
         if self._waiter is not None and not self._waiter.done():

@@ -25,8 +25,6 @@ _SLICE_BYTES: Final = 16 * 1024
 # zstandard cannot bound its output. Four bytes of input may decode to 128 KB, so a slice to at most 2 MB,
 # which is given in steps.
 _ZSTD_SLICE_BYTES: Final = 64
-
-
 # To begin a member takes as long as decoding so many bytes. A body within its bound may have a thousand.
 _MEMBER_BYTES: Final = 1_024
 _FREE_WORK_BYTES: Final = 1 << 20
