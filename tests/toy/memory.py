@@ -1,4 +1,5 @@
-"""What OpenAI stores of Responses: each response with its history, and every item by its id.
+"""What OpenAI stores of Responses: each response with its history, and every item by its id. And what
+Anthropic holds of threads.
 
 The caller of `keep` has to check `store: false`.
 """
@@ -7,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
 from tests.toy.refusal import Refusal
+from tests.toy.threads import Threads
 
 Item = Mapping[str, object]
 Request = dict[str, object]
@@ -16,6 +18,7 @@ class Memory:
     """Grows with every answer kept; the items themselves are shared, not copied."""
 
     def __init__(self) -> None:
+        self.threads = Threads()
         self._histories: dict[str, tuple[object, ...]] = {}
         self._items: dict[str, Item] = {}
         self._reasons: dict[str, str] = {}  # id of an item -> id of the reasoning that led to it

@@ -14,6 +14,8 @@ from tests.toy.memory import Memory
 from tests.toy.refusal import Refusal
 from tests.toy.reply import Reply, read_events, read_object, read_reply, render_named
 from tests.toy.reply_messages import Block, Frame
+from tests.toy.threads import BETA as THREADS_BETA
+from tests.toy.threads import find_violation as find_thread_violation
 from tests.toy.validity import Rules
 from tests.toy.validity_messages import read_blocks
 
@@ -34,6 +36,7 @@ class Messages:
     """marks: `cache_control` on the system prompt and on the newest block, as Claude Code has it.
 
     plain: a text alone is a string instead of a block, so that it cannot have a mark.
+    threads: the upstream holds the history; each request brings only what is new.
     instructs: now and then a system message stands behind the user's, and how much to think is left to the
     model, as Claude Code does with models that it takes for the newest.
     """
@@ -41,15 +44,20 @@ class Messages:
     marks: bool = True
     plain: bool = False
     instructs: bool = False
+    threads: bool = False
     path: str = "/messages"
     output_key: str = "max_tokens"
 
     def headers(self, key: str) -> dict[str, str]:
-        beta = {_BETA: _INSTRUCTIONS_BETA} if self.instructs else {}
+        betas = [_INSTRUCTIONS_BETA] if self.instructs else []
+        betas += [THREADS_BETA] if self.threads else []
+        beta = {_BETA: ",".join(betas)} if betas else {}
         return {"x-api-key": key, _VERSION: "2023-06-01", **beta}
 
     def envelope(self, talk: Talk, fields: Mapping[str, object]) -> Request:
         """Thinking is requested if the session has it and the output has room for it."""
+        if self.threads and talk.response_id is not None:
+            talk = replace(talk, messages=talk.messages[talk.known :])
         leading = [block for message in talk.leading for block in _render_content(message.get("content"))]
         *earlier, newest = self._instruct(_merge(talk))
         messages = [*map(self._write, earlier), self._write(self._mark(newest))]
@@ -57,8 +65,18 @@ class Messages:
         given: Request = {"max_tokens": _DEFAULT_OUTPUT_TOKENS, **fields}
         tools = {"tools": [_flatten(tool) for tool in talk.tools]} if talk.tools else {}
         head = {"model": talk.model, **({"system": system} if system else {}), "messages": messages}
+        if self.threads and talk.response_id is not None:
+            head = {"model": talk.model, "messages": messages}
+            tools = {}
         thinking = {"thinking": {"type": "adaptive"}} if self.instructs else _think(talk, given)
-        return {**head, **tools, **thinking, **given}
+        return {**head, **tools, **thinking, **self._name_thread(talk), **given}
+
+    def _name_thread(self, talk: Talk) -> Request:
+        if not self.threads:
+            return {}
+        if talk.response_id is None:
+            return {"thread": {"type": "create"}}
+        return {"thread": {"type": "continue", "previous_message_id": talk.response_id}}
 
     def _instruct(self, merged: Iterator[Block]) -> Iterator[Block]:
         """Always at the same places of a history: it only grows."""
@@ -100,13 +118,17 @@ class Messages:
         return counting_messages.count_prompt(counter, request)
 
     def recall(self, request: Request, memory: Memory) -> Request | Refusal:
-        return request
+        return memory.threads.recall(request)
 
     def find_violation(self, request: object, headers: Mapping[str, str], rules: Rules) -> Refusal | None:
         if _VERSION not in headers:
             return Refusal(message=f"{_VERSION}: header is required")
-        may_instruct = rules.later_system or _INSTRUCTIONS_BETA in headers.get(_BETA, "")
-        violation = validity_messages.find_violation(request, replace(rules, later_system=may_instruct))
+        betas = headers.get(_BETA, "")
+        may_instruct = rules.later_system or _INSTRUCTIONS_BETA in betas
+        violation = find_thread_violation(request, betas)
+        violation = violation or validity_messages.find_violation(
+            request, replace(rules, later_system=may_instruct)
+        )
         return None if violation is None else Refusal(message=violation)
 
     def overflow(self, window: int, prompt_tokens: int, output_tokens: int) -> Refusal:
@@ -129,6 +151,7 @@ class Messages:
         is_thinking = isinstance(thinking, dict) and thinking.get("type") != "disabled"
         blocks = reply_messages.make_blocks(reply)
         shown = [block for block in blocks if is_thinking or block["type"] != "thinking"]
+        asked.memory.threads.keep(frame.message_id, asked.request, shown)
         if not asked.request.get("stream"):
             return RawAnswer(pieces=(reply_messages.render_json(reply, shown, frame),))
         events = reply_messages.render_events(reply, shown, frame)
@@ -141,7 +164,8 @@ class Messages:
         return kinds[-1:] == ["message_stop"] and "error" not in kinds
 
     def read_response_id(self, body: bytes) -> str | None:
-        return None
+        """None, too, for a reply that was cut: the agent's history holds all of it."""
+        return _read_message_id(body)
 
 
 MESSAGES = Messages()
@@ -213,7 +237,23 @@ def _think(talk: Talk, given: Request) -> Request:
 def _make_error(refusal: Refusal) -> Block:
     kind = _ERROR_KINDS.get(refusal.status, refusal.kind)
     error: Block = {"type": kind, "message": refusal.message}
+    if refusal.details is not None:
+        error["details"] = dict(refusal.details)
     return {"type": "error", "error": error, "request_id": "req_toy"}
+
+
+def _read_message_id(body: bytes) -> str | None:
+    whole = read_object(body)
+    events = [whole] if whole is not None else read_events(body)
+    if any(_find_stop(event) == "max_tokens" for event in events):
+        return None
+    message = events[0] if whole is not None else events[0].get("message")
+    return str(message["id"]) if isinstance(message, dict) else None
+
+
+def _find_stop(event: Mapping[str, object]) -> object:
+    delta = event.get("delta")
+    return delta.get("stop_reason") if isinstance(delta, dict) else event.get("stop_reason")
 
 
 def _make_frame(asked: Asked, reply: Reply) -> Frame:

@@ -17,6 +17,7 @@ from tests.toy.dialect import Dialect, Since
 from tests.toy.dialects import find_dialect
 from tests.toy.reply import Reply
 from tests.toy.summarising import find_facts
+from tests.toy.threads import find_thread_error
 from tests.toy.upstream import Request, Seen, ToyUpstream
 
 
@@ -62,6 +63,8 @@ class Run:
 
     answers: tuple[Answer, ...]
     seen: tuple[Seen, ...]
+    # Error codes for which a thread was begun anew.
+    replays: tuple[str, ...] = ()
 
     @property
     def statuses(self) -> list[int]:
@@ -115,18 +118,25 @@ async def run_session(
 ) -> Run:
     """Play the turns of the pace in order; the toy answers each with the scripted reply.
 
-    Requests of other conversations must not reach the toy meanwhile, or they get this session's replies.
+    A thread that is lost is begun anew with the whole history, as Anthropic's SDKs do. Requests of other
+    conversations must not reach the toy meanwhile, or they get this session's replies.
     """
-    before, answers, since = len(toy.requests), [], None
+    before, answers, since = len(toy.requests), list[Answer](), None
+    replays: list[str] = []
     dialect, turns = shape.dialect, range(len(session))[pace.first : pace.last]
     headers = {"Content-Type": "application/json", **dialect.headers(pace.key), **pace.headers}
     async with aiohttp.ClientSession(headers=headers, timeout=aiohttp.ClientTimeout(total=120)) as client:
         for turn in turns:
             toy.reply = _always(session.reply(turn))
             body = session.request(turn, shape, since)
-            answers.append(await ask(client, f"{base_url}{dialect.path}", body))
-            since = _continue(since, turn, answers[-1])
-    return Run(answers=tuple(answers), seen=tuple(toy.requests[before:]))
+            answer = await ask(client, f"{base_url}{dialect.path}", body)
+            code = find_thread_error(answer.body)
+            if code is not None:
+                replays.append(code)
+                answer = await ask(client, f"{base_url}{dialect.path}", session.request(turn, shape))
+            answers.append(answer)
+            since = _continue(since, turn, answer)
+    return Run(answers=tuple(answers), seen=tuple(toy.requests[before:]), replays=tuple(replays))
 
 
 def _continue(since: Since | None, turn: int, answer: Answer) -> Since | None:

@@ -150,6 +150,7 @@ class ToyUpstream:
             raise
         finally:
             seen.ended = time.monotonic()
+            self.memory.threads.settle(seen.request)
         seen.finished = True
         return response
 

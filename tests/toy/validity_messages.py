@@ -15,7 +15,7 @@ Block = Mapping[str, object]
 _FIELD_NAMES = """
     model messages max_tokens system tools tool_choice temperature top_p top_k stream stop_sequences metadata
     thinking service_tier container mcp_servers context_management betas output_config output_format
-    inference_geo speed cache_control
+    inference_geo speed cache_control thread
 """
 _FIELDS = frozenset(_FIELD_NAMES.split())
 _MAX_MARKS = 4
