@@ -1,7 +1,8 @@
 """What Anthropic holds of Messages threads: each response with its history, until it is continued.
 
-As the SDKs tell it (anthropic 2.12 for Python, @anthropic-ai/sdk 1.12 for npm: lib/threads). A response can be
-continued once. The system prompt and the tools belong to the thread, and a `continue` must not repeat them.
+As the SDKs tell it (anthropic 2.12 for Python, @anthropic-ai/sdk 1.12 for npm: lib/threads). A response can
+be continued once. The system prompt and the tools belong to the thread, and a `continue` must not repeat
+them.
 """
 
 from collections.abc import Mapping, Sequence
