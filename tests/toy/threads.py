@@ -69,7 +69,7 @@ class Threads:
             return _refuse_thread(
                 "thread_fingerprint_mismatch", f"`{_SAME}` differs from the one stored with the thread."
             )
-        kept = {field: held[field] for field in _CREATE_ONLY if field in held}
+        kept: Request = {field: held[field] for field in _CREATE_ONLY if field in held}
         return {**request, **kept, "messages": [*_read_messages(held), *_read_messages(request)]}
 
     def keep(self, message_id: str, request: Request, content: Sequence[Mapping[str, object]]) -> None:
