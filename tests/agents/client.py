@@ -1,13 +1,18 @@
 """A program under trial and how it is started. One instance per file in `clients`."""
 
 import os
+import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
 Api = Literal["chat", "responses", "messages"]
+# What a request holds: the whole history; only what is new, as the server holds the rest; or what the client
+# has not dropped.
+Sends = Literal["all", "new", "newest"]
 _REPOSITORY = Path(__file__).resolve().parents[2]
+_PROGRAMS = _REPOSITORY / "tests" / "agents" / "programs"
 # Where `make install-agents` puts everything; ignored by git.
 INSTALLED = _REPOSITORY / ".agents"
 MODEL = "toy-model"
@@ -60,6 +65,7 @@ class Client:
     has_tools: bool = True
     turns: int = 3
     last_command: str | None = None
+    sends: Sends = "all"
     model: str = MODEL
     missing: str | None = None
 
@@ -76,18 +82,40 @@ def python_program(venv: str, name: str = "python") -> Path:
     return INSTALLED / venv / "bin" / name
 
 
-def run_in_venv(venv: str, program: str, *arguments: str) -> Commands:
-    """A program of this repository around an SDK. It runs in the SDK's venv and imports nothing from here."""
-    path = _REPOSITORY / "tests" / "agents" / "programs" / program
-    start = (str(python_program(venv)), str(path), *arguments)
+def copy_program(program: str) -> Callable[[Place], None]:
+    """To a folder where Node finds the packages: it searches those above the program."""
+
+    def prepare(place: Place) -> None:
+        shutil.copy(_PROGRAMS / program, place.home)
+        (place.home / "node_modules").symlink_to(npm_program("."))
+
+    return prepare
+
+
+def run_in_node(program: str, *arguments: str) -> Commands:
+    """A program of this repository around an SDK from npm. `copy_program` prepares it."""
 
     def commands(place: Place, prompts: Sequence[str]) -> tuple[Command, ...]:
-        # The Anthropic SDK adds /v1 itself.
-        url = place.root_url if venv == "anthropic_sdk" else place.base_url
-        environment = {"GATEWAY_URL": url, "GATEWAY_KEY": KEY, "GATEWAY_MODEL": MODEL}
-        return (Command(arguments=(*start, *prompts), environment=environment),)
+        start = ("node", str(place.home / program), *arguments)
+        return (Command(arguments=(*start, *prompts), environment=_endpoint(place, program)),)
 
     return commands
+
+
+def run_in_venv(venv: str, program: str, *arguments: str) -> Commands:
+    """A program of this repository around an SDK. It runs in the SDK's venv and imports nothing from here."""
+    start = (str(python_program(venv)), str(_PROGRAMS / program), *arguments)
+
+    def commands(place: Place, prompts: Sequence[str]) -> tuple[Command, ...]:
+        return (Command(arguments=(*start, *prompts), environment=_endpoint(place, program)),)
+
+    return commands
+
+
+def _endpoint(place: Place, program: str) -> dict[str, str]:
+    # The Anthropic SDKs add /v1 themselves.
+    url = place.root_url if program.startswith("anthropic_") else place.base_url
+    return {"GATEWAY_URL": url, "GATEWAY_KEY": KEY, "GATEWAY_MODEL": MODEL}
 
 
 def bare_environment(place: Place) -> dict[str, str]:

@@ -46,6 +46,8 @@ class Errand:
         self.last_command = last_command
         self.rng = random.Random(7)
         self.task = make_fact(self.rng)
+        # All replies but titles, in order.
+        self.replies: list[Reply] = []
         self._step = 0
         self._turn = 0
 
@@ -76,6 +78,10 @@ class Errand:
     def reply(self, request: Request) -> Reply:
         if self.is_side_call(request):
             return _TITLE
+        self.replies.append(self._go_on(request))
+        return self.replies[-1]
+
+    def _go_on(self, request: Request) -> Reply:
         self._step += 1
         if self._step > self.size.steps:
             turn, self._turn, self._step = self._turn, self._turn + 1, 0

@@ -1,4 +1,7 @@
-"""Each program finishes a task of more than three windows without an error. `make test-agents`."""
+"""Each program finishes a task of more than three windows without an error, for few summaries (material.py).
+
+`make test-agents`
+"""
 
 import shutil
 from pathlib import Path
@@ -7,6 +10,7 @@ import pytest
 
 from tests.agents.client import Client
 from tests.agents.clients import CLIENTS
+from tests.agents.material import most_summaries
 from tests.agents.trial import Row, run_trial
 
 pytestmark = [pytest.mark.agents, pytest.mark.timeout(900)]
@@ -24,6 +28,7 @@ async def test_it_ends_a_task_of_three_windows(client: Client, tmp_path: Path, r
     assert row.floor_tokens * 2 <= client.window
     assert row.windows >= 3
     assert row.compactions >= 2
+    assert row.summary_calls <= most_summaries(row.fewest_summaries)
     assert row.client_compactions == 0
     assert row.refused == ()
     assert row.touched_side_calls == 0

@@ -17,8 +17,10 @@ import aiohttp
 
 from tests.agents.client import Client, Command, Place, bare_environment
 from tests.agents.errand import Errand, Request, Size
+from tests.agents.material import count_material, fewest_summaries, measure_material
 from tests.agents.tap import Tap, Tapped
 from tests.toy.dialects import find_dialect
+from tests.toy.economics import Sizes
 from tests.toy.gateway import RunningGateway, running_gateway
 from tests.toy.upstream import Seen, ToyUpstream
 
@@ -41,16 +43,13 @@ class Finished:
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """One run. floor and history are tokens of the first and the longest request, as the client sent them.
-
-    Each side call counts twice: it was repeated in the end.
-    """
+    """One run. Each side call counts twice: it was repeated in the end."""
 
     client: Client
     requests: int
     side_calls: int
-    floor_tokens: int
-    history_tokens: int
+    sizes: Sizes  # what the client brought (material.py)
+    summary_calls: int  # received by the upstream
     summaries: int
     digests: int
     prunings: int
@@ -63,8 +62,16 @@ class Row:
     seconds: float
 
     @property
+    def floor_tokens(self) -> int:
+        return self.sizes.floor_tokens
+
+    @property
     def windows(self) -> float:
-        return self.history_tokens / self.client.window
+        return count_material(self.sizes) / self.client.window
+
+    @property
+    def fewest_summaries(self) -> int:
+        return fewest_summaries(self.sizes, self.client.window)
 
     @property
     def compactions(self) -> int:
@@ -177,6 +184,9 @@ class _Account:
 
     def __init__(self, client: Client, toy: ToyUpstream, tap: Tap, errand: Errand) -> None:
         self.client, self.toy, self.errand = client, toy, errand
+        dialect = find_dialect(_ENDPOINTS[client.api])
+        assert dialect is not None
+        self.dialect = dialect
         self.asked = [tapped for tapped in tap.exchanges if self._is_asked(tapped)]
         self.bodies: list[Request] = [json.loads(tapped.body) for tapped in self.asked]
 
@@ -184,13 +194,12 @@ class _Account:
         return tapped.method == "POST" and tapped.path.partition("?")[0] == _ENDPOINTS[self.client.api]
 
     def row(self, counts: Mapping[str, int], finished: tuple[Finished, ...], seconds: float) -> Row:
-        sizes = [self._tokens(body) for body in self.bodies if not self.errand.is_side_call(body)] or [0]
         return Row(
             client=self.client,
             requests=len(self.asked),
             side_calls=len(self._side_calls()),
-            floor_tokens=sizes[0],
-            history_tokens=max(sizes),
+            sizes=self._material(),
+            summary_calls=len(self.toy.summaries),
             summaries=counts.get('gateway_compactions_total{kind="summary",result="done"}', 0),
             digests=counts.get('gateway_compactions_total{kind="digest",result="done"}', 0),
             prunings=counts.get("gateway_prunings_total{}", 0),
@@ -203,10 +212,13 @@ class _Account:
             seconds=seconds,
         )
 
-    def _tokens(self, body: Request) -> int:
-        dialect = find_dialect(_ENDPOINTS[self.client.api])
-        assert dialect is not None
-        return dialect.count(self.toy.counter, body)
+    @property
+    def _main(self) -> list[Request]:
+        return [body for body in self.bodies if not self.errand.is_side_call(body)]
+
+    def _material(self) -> Sizes:
+        held = self.errand.replies if self.client.sends == "new" else ()
+        return measure_material(self.dialect, self.toy.counter, self._main, held)
 
     def _side_calls(self) -> list[tuple[Tapped, Request]]:
         both = zip(self.asked, self.bodies, strict=True)
@@ -219,11 +231,11 @@ class _Account:
         )
 
     def _client_compactions(self) -> int:
-        """A history that became shorter, or a side call that carries one."""
-        lengths = [len(_messages(body)) for body in self.bodies if not self.errand.is_side_call(body)]
+        """A whole history that became shorter, or a side call that carries one."""
+        lengths = [len(_messages(body)) for body in self._main] if self.client.sends == "all" else []
         shrunk = sum(later < earlier for earlier, later in pairwise(lengths))
-        most = _HISTORY_SHARE * self.client.window
-        return shrunk + sum(self._tokens(body) > most for _, body in self._side_calls())
+        tokens = [self.dialect.count(self.toy.counter, body) for _, body in self._side_calls()]
+        return shrunk + sum(size > _HISTORY_SHARE * self.client.window for size in tokens)
 
     def _refused(self) -> list[str]:
         """Refusals: those of the strict upstream, then those that the client got."""

@@ -2,6 +2,7 @@
 
 from tests.agents.client import Client
 from tests.agents.clients import (
+    ai_sdk,
     aider,
     anthropic_sdk,
     claude_code,
@@ -23,6 +24,7 @@ CLIENTS: tuple[Client, ...] = (
     *openai_agents.CLIENTS,
     *langchain.CLIENTS,
     pydantic_ai.CLIENT,
+    *ai_sdk.CLIENTS,
     *openai_sdk.CLIENTS,
     codex.CLIENT,
     claude_code.CLIENT,
