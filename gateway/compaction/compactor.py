@@ -96,7 +96,7 @@ class Compactor:
         If the process is killed right after the response, the next request goes on with the same prefix. A
         store that is stuck does not hold the request back for long.
         """
-        if plan.pivot is None and not plan.batches:
+        if (plan.pivot is None and not plan.batches) or self._job.limiter.is_limited(turn):
             return
         pivot, batches = _name_prefix(plan)
         if not self._state.heads.is_durable(turn.conversation_id, pivot, batches):
@@ -107,6 +107,8 @@ class Compactor:
         try:
             if plan.new_batch is not None:
                 await self._state.pivots.save_batch_durably(plan.new_batch)
+            if plan.pivot is not None and plan.pivot.is_digest:
+                await self._state.pivots.save_held(plan.pivot)
             await self._state.heads.save_durably(head)
         except StoreError:
             # The store has logged it. The head is saved again with the response, as soon as that is possible.
@@ -115,6 +117,8 @@ class Compactor:
     def record_response(self, turn: Turn, plan: Plan, usage: Usage | None) -> Head:
         """Records a complete response; prepares a compaction in the background if the window is filling."""
         head = _make_head(turn, plan, usage)
+        needs_compaction = self._planner.is_past_soft(turn, max(plan.received, head.total_tokens))
+        self._job.limiter.note_response(turn, needs_compaction=needs_compaction)
         is_worth_saving = self._save_head(turn, head)
         if plan.new_batch is not None:
             self._state.pivots.save_batch(plan.new_batch)
@@ -138,9 +142,10 @@ class Compactor:
 
     def _save_head(self, turn: Turn, head: Head) -> bool:
         """True if it is written to the store, too. Without it a conversation far below its thresholds, with
-        no pivot and no batch, loses nothing.
+        no pivot and no batch, loses nothing. One that the limiter expects to end here is not written, either.
         """
         matters = turn.is_near(head.total_tokens) or head.pivot is not None or bool(head.batches)
+        matters = matters and not self._job.limiter.is_limited(turn)
         soft_tokens = turn.thresholds.soft if turn.thresholds is not None else 0
         is_worth_saving = matters and self._state.heads.is_worth_saving(head, soft_tokens)
         if is_worth_saving:
@@ -230,7 +235,7 @@ class Compactor:
         because the gateway stops, the marker stays. The compaction is not waited for: it holds its own
         memory.
         """
-        if self._job.slots.is_crowded(turn.owner):
+        if self._job.slots.is_crowded(turn.owner) or self._job.limiter.is_limited(turn):
             # The next response decides again, and a request that cannot do without waits for its summary.
             return
         situation = await self._planner.gather(turn, may_compact=self._job.may_start(turn))

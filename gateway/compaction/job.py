@@ -12,6 +12,7 @@ from typing import Final
 from gateway.bounds.slots import Slots
 from gateway.compaction.pivots import PivotMaker
 from gateway.compaction.summarizer import Summarizer
+from gateway.compaction.summary_limiter import SummaryLimiter
 from gateway.conversations import cleared_results
 from gateway.conversations.turn import Turn
 from gateway.core.compaction.breaker import Breaker
@@ -45,6 +46,7 @@ class CompactionJob:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.slots = slots
+        self.limiter = SummaryLimiter()
         self._state = state
         self._summarizer = summarizer
         self._pivots = pivots
@@ -56,6 +58,10 @@ class CompactionJob:
     def may_start(self, turn: Turn) -> bool:
         """False while this tenant's summarizer is paused. Always true for methods that make no call."""
         return turn.policy.summary.method != "model" or self._breaker(turn).allows(self._clock())
+
+    def count_calls(self, turn: Turn) -> int:
+        """The most summary calls that may be made while this request waits."""
+        return self.limiter.count_calls(turn) if self.may_start(turn) else 0
 
     async def compact(
         self, turn: Turn, situation: Situation, cut: Cut, request: CompactionRequest
@@ -79,7 +85,7 @@ class CompactionJob:
         return result
 
     async def digest(self, turn: Turn, situation: Situation, cut: Cut) -> bool:
-        """Stores a digest for the cut. True if a pivot is ready, which may be a summary that came first.
+        """Makes a digest for the cut. True if a pivot is ready, which may be a summary that came first.
 
         A digest never replaces a summary of the same messages.
         """
@@ -89,6 +95,11 @@ class CompactionJob:
         digest = await self._pivots.make_digest(turn, situation, cut)
         # Look again: a summary may have arrived meanwhile. From here to the write nothing is awaited.
         if self._has_summary(turn, cut):
+            return True
+        if self.limiter.is_limited(turn):
+            # The next request will hardly continue this one. If it does, the digest is written then.
+            self._state.pivots.hold(digest)
+            self._reporter.note_held_digest(turn, digest)
             return True
         pre_tokens = _count_before(situation, cut)
         result = CompactionResult(await self._save(turn, digest), 0, pre_tokens=pre_tokens)

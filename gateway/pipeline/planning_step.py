@@ -59,6 +59,10 @@ class WaitBudget:
         """No more summaries for this request."""
         self.calls_left = 0
 
+    def limit(self, calls: int) -> None:
+        """No more calls than so many."""
+        self.calls_left = min(self.calls_left, calls)
+
 
 class PlanningStep:
     def __init__(
@@ -93,8 +97,7 @@ class PlanningStep:
         digests_left = _MAX_DIGESTS
         headers = self._make_headers(turn)
         budget.start()
-        if not self._job.may_start(turn):
-            budget.end()
+        budget.limit(self._job.count_calls(turn))
         while True:
             deciding = self._decide(turn, budget, may_digest=digests_left > 0)
             situation, decision = await _wait_for(deciding, headers, client)

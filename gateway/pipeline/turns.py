@@ -55,6 +55,8 @@ class _Recognized(msgspec.Struct, frozen=True):
     setting: _Setting
     # The nearest known one.
     head: Head | None
+    # See Turn.
+    is_unrecognized: bool
 
 
 class _Branch(msgspec.Struct, frozen=True):
@@ -122,10 +124,12 @@ class TurnBuilder:
             return None
         setting, conversation = self._choose_setting(route, received), received.conversation
         head = self._state.heads.find(conversation, setting.scope)
-        if _lacks_replies(conversation, head):
+        is_unrecognized = _lacks_replies(conversation, head)
+        if is_unrecognized:
             placeholder = setting.policy.pruning.placeholder
             head = await self._search_head(received, setting.scope, head, placeholder)
-        return _Recognized(received, on_event, setting, head)
+            is_unrecognized = _lacks_replies(conversation, head)
+        return _Recognized(received, on_event, setting, head, is_unrecognized)
 
     async def _search_head(
         self, received: Received, scope: str, head: Head | None, placeholder: str
@@ -163,6 +167,7 @@ class TurnBuilder:
             thresholds=self._choose_thresholds(policy, limits, received, growth, branch.purpose),
             scope=setting.scope,
             head=head,
+            is_unrecognized=recognized.is_unrecognized,
             conversation_id=branch.conversation_id,
             parent_id=branch.parent_id,
             purpose=branch.purpose,

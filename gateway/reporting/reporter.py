@@ -70,6 +70,11 @@ class Reporter:
             self._publish_failed(turn, outcome.reason, request, result.pre_tokens)
         self._log_writer.note(turn, self._make_entry(cut, result, request, seconds))
 
+    def note_held_digest(self, turn: Turn, digest: Pivot) -> None:
+        """A digest for one request alone. There may be one for each, so nothing about it is stored."""
+        self._metrics.count_compaction(_kind(DIGEST), None)
+        _compactor.debug("digest covers=%d conversation=%s", digest.covers, turn.conversation_id)
+
     def note_nothing_to_compact(self, turn: Turn, request: CompactionRequest) -> None:
         """A person asked for a compaction, and there is nothing to compact."""
         self._metrics.count_compaction(_kind(request), NOTHING_TO_COMPACT)

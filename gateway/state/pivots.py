@@ -64,6 +64,14 @@ class Pivots:
         """Durable when this returns. Raises StoreError; the pivot must not be used then."""
         await self._pivots.save_durably(pivot.owner, pivot.key, pivot)
 
+    def hold(self, pivot: Pivot) -> None:
+        """In memory alone."""
+        self._pivots.hold(pivot.key, pivot)
+
+    async def save_held(self, pivot: Pivot) -> None:
+        """Durable when this returns, if it was in memory alone. Raises StoreError."""
+        await self._pivots.save_held_durably(pivot.owner, pivot.key, pivot)
+
     def refresh(self, pivot: Pivot | None, batches: Sequence[Batch]) -> None:
         """What is in use is written again once a day; what is not used for `retention` is dropped."""
         if pivot is not None:

@@ -151,6 +151,12 @@ class RecordCache(Generic[R]):
         await self._records.save_durably(owner, key, record)
         self._hold(key, record, self._storage.clock())
 
+    async def save_held_durably(self, owner: str, key: str, record: R) -> None:
+        """Durable when this returns, also if it was in memory alone. Raises StoreError."""
+        held = self._held.peek(key)
+        if held is None or held.written_seconds is None:
+            await self.save_durably(owner, key, record)
+
     def refresh(self, owner: str, key: str, record: R) -> None:
         """Writes a record that is in use again, once a day."""
         held = self._held.peek(key)

@@ -171,6 +171,27 @@ async def test_too_many_waiting_compactions_start_no_more_in_the_background() ->
             task.cancel()
 
 
+async def test_a_client_that_continues_nothing_leaves_nothing_in_the_store() -> None:
+    """Until one of its requests is continued after all."""
+    store = await make_store()
+    digest = make_pivot(_SHORT.conversation, 3, is_digest=True)
+    async with compaction_parts(store=store) as parts:
+        for at in range(3):
+            turn = turn_of(receive(14, 4_001 + at), is_unrecognized=True)
+            parts.job.limiter.note_response(turn, needs_compaction=True)
+        limited = turn_of(_SHORT, is_unrecognized=True)
+        parts.state.pivots.hold(digest)
+        await parts.compactor.secure(limited, make_plan(digest))
+        head = parts.compactor.record_response(limited, make_plan(digest), _FULL)
+        await settle(parts)
+        parts.state.heads.flush()
+        assert [key for key, _ in await store.scan("") if not key.startswith("calibration")] == []
+        await parts.compactor.secure(turn_of(receive(3), head=head), make_plan(digest))
+    async with compaction_parts(store=store) as parts:
+        assert await parts.state.pivots.load("t", digest.key) == digest
+        assert await parts.state.heads.load("t", receive(3).conversation, "scope") is not None
+
+
 # Compactions after an answer
 
 
@@ -249,6 +270,16 @@ async def test_after_a_truncated_prompt_the_head_has_no_usage() -> None:
         await observe(parts, turn, Usage(4_000, 10))
         head = parts.state.heads.find(longer.conversation, "scope")
     assert head is not None and head.prompt_tokens == 0
+
+
+async def test_nothing_is_prepared_for_a_client_that_continues_nothing() -> None:
+    async with compaction_parts() as parts:
+        for at in range(3):
+            turn = turn_of(receive(14, 4_001 + at), is_unrecognized=True)
+            await observe(parts, turn, _FULL)
+        assert len(parts.model.calls) == 2
+        await observe(parts, turn_of(_RECEIVED), _FULL)
+        assert len(parts.model.calls) == 3
 
 
 # Tasks

@@ -2,7 +2,9 @@ import asyncio
 from dataclasses import replace
 
 import pytest
+from msgspec import structs
 
+from gateway.conversations.turn import Turn
 from gateway.core.compaction.request import CompactionRequest
 from gateway.core.history.pivot import Pivot
 from gateway.core.policy import Method, Summary
@@ -173,6 +175,29 @@ async def test_a_digest_never_replaces_a_summary_that_arrives_while_it_is_made()
         await parts.state.pivots.save(make_summary())
         assert await digesting
         assert parts.state.pivots.find(_KEY) == make_summary()
+
+
+def limit(parts: CompactionParts) -> Turn:
+    """The turn as one of a client that continues none of its conversations."""
+    for number in range(3):
+        turn = turn_of(receive(3, 100 + number), is_unrecognized=True)
+        parts.job.limiter.note_response(turn, needs_compaction=True)
+    return structs.replace(_TURN, is_unrecognized=True)
+
+
+async def test_a_client_that_continues_nothing_makes_no_calls() -> None:
+    async with compaction_parts() as parts:
+        assert parts.job.count_calls(_TURN) == _TURN.policy.summary.max_calls
+        assert parts.job.count_calls(limit(parts)) == 0
+
+
+async def test_the_digest_of_such_a_client_is_held_in_memory_alone() -> None:
+    store = await make_store()
+    async with compaction_parts(store=store) as parts:
+        assert await parts.job.digest(limit(parts), _SITUATION, _CUT)
+        held = parts.state.pivots.find(_KEY)
+        assert held is not None and held.is_digest
+        assert await store.scan("") == []
 
 
 async def test_a_digest_that_cannot_be_stored_is_not_ready() -> None:

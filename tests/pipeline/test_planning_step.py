@@ -80,6 +80,14 @@ async def test_a_compaction_that_comes_in_with_the_deadline_is_not_counted_on() 
     assert (budget.calls_left, budget.has_compacted) == (0, False)
 
 
+def test_a_limit_leaves_no_more_calls_than_it_says() -> None:
+    budget = WaitBudget(_SUMMARY, Clock())
+    budget.limit(8)
+    assert budget.calls_left == 3
+    budget.limit(1)
+    assert budget.calls_left == 1
+
+
 def make_talk(turns: int, size: int = 400) -> bytes:
     messages: list[dict[str, Any]] = [{"role": "user", "content": "Fix the parser."}]
     for number in range(turns):

@@ -43,6 +43,15 @@ async def test_a_body_that_is_not_of_the_format_makes_no_turn() -> None:
             assert await pipeline.proxy.turns.build_for_count(route, received) is None
 
 
+async def test_a_history_with_replies_that_nothing_is_known_of_is_unrecognized() -> None:
+    async with running_pipeline() as pipeline:
+        assert not (await answer(pipeline, _QUESTION)).is_unrecognized
+        assert not (await answer(pipeline, go_on(_QUESTION))).is_unrecognized
+        changed = go_on(go_on(_QUESTION, "Changed."), "Again.")
+        assert (await answer(pipeline, changed)).is_unrecognized
+        assert not (await build(pipeline, go_on(changed))).is_unrecognized
+
+
 async def test_a_body_that_names_an_unknown_response_makes_no_turn() -> None:
     body = b'{"model":"toy","previous_response_id":"resp_1","input":"on"}'
     async with running_pipeline() as pipeline:

@@ -122,6 +122,17 @@ async def test_a_digest_is_told_as_a_digest() -> None:
     assert isinstance(compacted, SessionCompacted) and compacted.kind == entry.kind == "digest"
 
 
+async def test_a_digest_for_one_request_is_counted_and_nothing_about_it_is_stored(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level("INFO", "gateway.compactor")
+    async with reporting() as told:
+        told.reporter.note_held_digest(_TURN, replace(_PIVOT, is_digest=True))
+        assert told.counts('gateway_compactions_total{kind="digest",result="done"} 1.0')
+        assert await told.entries() == () and await told.archived() == []
+    assert caplog.records == []
+
+
 async def test_a_failed_compaction_is_told_with_its_reason_and_archives_nothing(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

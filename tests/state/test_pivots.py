@@ -24,6 +24,16 @@ async def test_a_saved_pivot_is_durable_and_every_longer_history_finds_it() -> N
     assert pivots.find(None) is None
 
 
+async def test_a_pivot_that_is_held_in_memory_is_found_and_written_when_it_has_to_be() -> None:
+    store = await make_store()
+    pivots, pivot = make_state(store).pivots, make_pivot(talk(2), 3)
+    pivots.hold(pivot)
+    assert await pivots.load_on_chain("t", talk(4), "b", None) == [pivot]
+    assert await store.scan("pivot:") == []
+    await pivots.save_held(pivot)
+    assert await make_state(store).pivots.load("t", pivot.key) == pivot
+
+
 async def test_a_pivot_that_cannot_be_made_durable_is_not_used() -> None:
     store = await make_store()
     await store.close()

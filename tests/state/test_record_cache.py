@@ -113,6 +113,18 @@ async def test_a_loaded_record_is_written_again_at_its_first_use() -> None:
     assert len(await store.scan("pivot:")) == 1
 
 
+async def test_a_record_that_is_held_in_memory_alone_is_made_durable_once() -> None:
+    store = await make_store()
+    cache = make_cache(store)
+    cache.hold(_KEY, _PIVOT)
+    assert cache.find(_KEY) == _PIVOT and await store.scan("pivot:") == []
+    await cache.save_held_durably("t", _KEY, _PIVOT)
+    assert len(await store.scan("pivot:")) == 1
+    store.delete(f"pivot:{_KEY}")
+    await cache.save_held_durably("t", _KEY, _PIVOT)
+    assert await store.scan("pivot:") == []
+
+
 async def test_memory_counts_what_it_had_to_drop() -> None:
     cache = make_cache(await make_store(), max_bytes=1_000)
     cache.hold("aa", _PIVOT)

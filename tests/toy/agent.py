@@ -7,7 +7,7 @@ so that usage and history agree.
 import json
 import random
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Literal
@@ -19,7 +19,10 @@ from tests.toy.material import KINDS, make_fact, make_prose, make_tool_text, mak
 from tests.toy.reply import Reply, read_reply
 
 Message = Mapping[str, object]
-Style = Literal["one_user", "many_users"]
+# one_user: tool calls after one task. many_users: the user speaks every seventh turn. talk: no tool calls.
+Style = Literal["one_user", "many_users", "talk"]
+# What a client sends of a history: the opening and all turns so far, without the leading block.
+Trim = Callable[[list[Message]], list[Message]]
 _TOOLS = ("read_file", "write_file", "search", "run_tests", "list_files", "git_diff", "fetch", "ask_index")
 _SYSTEM_TOKENS = 800
 _OPENING_TOKENS = 150
@@ -82,6 +85,8 @@ class Session:
     turns: tuple[Turn, ...]
     facts: tuple[Fact, ...] = ()
     model: str = "toy-model"
+    # None: the client sends its whole history.
+    trim: Trim | None = None
 
     def __len__(self) -> int:
         return len(self.turns)
@@ -90,9 +95,10 @@ class Session:
         return [*self.leading, *self.said(turn)]
 
     def said(self, turn: int) -> list[Message]:
-        """The opening and the turns before this one."""
+        """The opening and the turns before this one, as far as the client sends them."""
         history = [m for done in self.turns[:turn] for m in (done.assistant, *done.followers)]
-        return [*self.opening, *history]
+        whole = [*self.opening, *history]
+        return whole if self.trim is None else self.trim(whole)
 
     def envelope(self, turn: int, shape: Shape, since: Since | None = None) -> dict[str, object]:
         """since: history that the client need not send, if its dialect can refer to it."""
@@ -185,6 +191,8 @@ class _Writer:
         return token
 
     def turn(self, turn: int) -> Turn:
+        if self.style == "talk":
+            return self.user_turn(turn)
         if self.style == "many_users" and turn % _USER_TURN_EVERY == _USER_TURN_EVERY - 1:
             return self.user_turn(turn)
         return self.tool_turn(turn)
