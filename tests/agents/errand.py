@@ -72,8 +72,11 @@ class Errand:
             self._path(number).write_text(make_tool_text(rng, kind, self.size.file_tokens), "utf-8")
 
     def is_side_call(self, request: Request) -> bool:
-        """A title, a suggestion: a client with tools asks them without."""
-        return bool(self.size.steps) and not find_tools(request)
+        """A title, a suggestion: a client with tools asks them without.
+
+        A request that continues a thread leaves out the tools, which the server holds.
+        """
+        return bool(self.size.steps) and "thread" not in request and not find_tools(request)
 
     def reply(self, request: Request) -> Reply:
         if self.is_side_call(request):

@@ -38,6 +38,11 @@ def test_a_call_without_tools_is_a_side_call_and_does_not_count(tmp_path: Path) 
     assert _take_turn(errand) == _take_turn(quiet)
 
 
+def test_a_request_that_continues_a_thread_is_no_side_call(tmp_path: Path) -> None:
+    errand = Errand(tmp_path, _SIZE)
+    assert not errand.is_side_call({"messages": [], "thread": {"type": "continue"}})
+
+
 def test_a_client_without_tools_is_given_a_whole_file_each_turn(tmp_path: Path) -> None:
     errand = Errand(tmp_path, Size(turns=2, steps=0, file_tokens=100, reply_tokens=20))
     assert not errand.is_side_call({"messages": []})

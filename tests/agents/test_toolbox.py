@@ -39,6 +39,22 @@ def test_a_reader_gets_the_path_alone() -> None:
     assert json.loads(reader.read("call_1", "/notes/a.txt").arguments) == {"filePath": "/notes/a.txt"}
 
 
+_FILE = {"type": "object", "properties": {"path": {"type": "string"}}}
+
+
+@pytest.mark.parametrize(
+    ("name", "argument", "items", "value"),
+    [
+        ("read_files", "files", _FILE, [{"path": "/notes/a.txt"}]),
+        ("run_commands", "commands", {"type": "string"}, ["cat /notes/a.txt"]),
+    ],
+)
+def test_a_tool_that_takes_a_list_gets_one(name: str, argument: str, items: object, value: object) -> None:
+    schema = {"type": "object", "properties": {argument: {"type": "array", "items": items}}}
+    (tool,) = find_tools({"tools": [{"name": name, "input_schema": schema}]})
+    assert json.loads(tool.read("call_1", "/notes/a.txt").arguments) == {argument: value}
+
+
 @pytest.mark.parametrize(
     "tools",
     [None, [], [{"type": "web_search"}], [{"name": "write", "input_schema": _READER}], ["bash"]],

@@ -11,14 +11,17 @@ from tests.toy.reply import ToolCall
 
 Request = Mapping[str, object]
 Schema = Mapping[str, object]
-_COMMANDS = ("command", "cmd")
-_PATHS = ("file_path", "filePath", "path")
+_COMMANDS = ("command", "cmd", "commands")
+_PATHS = ("file_path", "filePath", "path", "files")
 _FILLERS: Mapping[object, object] = {"boolean": False, "integer": 1, "number": 1, "array": [], "object": {}}
 
 
 @dataclass(frozen=True)
 class Tool:
-    """One that can show a file: `argument` takes its path, or, for a shell, a command that prints it."""
+    """One that can show a file: `argument` takes its path, or, for a shell, a command that prints it.
+
+    It may take a list of them.
+    """
 
     name: str
     argument: str
@@ -32,13 +35,23 @@ class Tool:
         return self.run(call_id, f"cat {path}" if self.is_shell else path)
 
     def run(self, call_id: str, wish: str) -> ToolCall:
-        arguments = {**self._required(), self.argument: wish}
+        arguments = {**self._required(), self.argument: self._fit(wish)}
         return ToolCall(id=call_id, name=self.name, arguments=json.dumps(arguments))
+
+    def _fit(self, wish: str) -> object:
+        """The wish as the schema wants it: alone, in a list, or as the path of an object in a list."""
+        match _properties(self.schema)[self.argument]:
+            case {"type": "array", "items": {"type": "object"}}:
+                return [{"path": wish}]
+            case {"type": "array"}:
+                return [wish]
+            case _:
+                return wish
 
     def _required(self) -> dict[str, object]:
         """A harmless value for every other required field of the schema."""
-        properties, required = self.schema.get("properties"), self.schema.get("required")
-        if not isinstance(properties, dict) or not isinstance(required, list):
+        properties, required = _properties(self.schema), self.schema.get("required")
+        if not isinstance(required, list):
             return {}
         return {name: _FILLERS.get(properties.get(name, {}).get("type"), "Read notes") for name in required}
 
@@ -52,10 +65,8 @@ def _usable(request: Request) -> Iterator[Tool]:
     offered = request.get("tools")
     for tool in offered if isinstance(offered, list) else ():
         name, schema = _read_tool(tool)
-        properties = schema.get("properties")
-        known = properties if isinstance(properties, dict) else {}
         names = _COMMANDS + (_PATHS if "read" in name.lower() else ())
-        argument = next((candidate for candidate in names if candidate in known), None)
+        argument = next((candidate for candidate in names if candidate in _properties(schema)), None)
         if name and argument is not None:
             yield Tool(name, argument, schema)
 
@@ -72,3 +83,8 @@ def _read_tool(tool: object) -> tuple[str, Schema]:
             return name, schema
         case _:
             return "", {}
+
+
+def _properties(schema: Schema) -> dict[str, Schema]:
+    properties = schema.get("properties")
+    return properties if isinstance(properties, dict) else {}

@@ -19,6 +19,7 @@ from tests.agents.client import Client, Command, Place, bare_environment
 from tests.agents.errand import Errand, Request, Size
 from tests.agents.material import count_material, fewest_summaries, measure_material
 from tests.agents.tap import Tap, Tapped
+from tests.toy.counting import render_compact
 from tests.toy.dialects import find_dialect
 from tests.toy.economics import Sizes
 from tests.toy.gateway import RunningGateway, running_gateway
@@ -206,7 +207,7 @@ class _Account:
             client_compactions=self._client_compactions(),
             refused=tuple(self._refused()),
             touched_side_calls=self._touched_side_calls(),
-            task_is_known=bool(self._sent()) and self.errand.task.encode() in self._sent()[-1].body,
+            task_is_known=bool(self._sent()) and self.errand.task in render_compact(self._sent()[-1].whole),
             finished=finished,
             missing_words=self._missing_words(finished),
             seconds=seconds,

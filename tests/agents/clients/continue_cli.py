@@ -1,0 +1,54 @@
+"""Continue: `apiBase` in `config.yaml`. A `contextLength` far above the window, so that it never prunes."""
+
+from collections.abc import Sequence
+
+from tests.agents.client import KEY, MODEL, Client, Command, Place, npm_program
+
+_PROGRAM = npm_program(".bin/cn")
+_SETTINGS = """\
+name: Gateway
+version: 1.0.0
+schema: v1
+models:
+  - name: {model}
+    provider: openai
+    model: {model}
+    apiBase: {base_url}
+    apiKey: {key}
+    roles: [chat]
+    capabilities: [tool_use]
+    defaultCompletionOptions:
+      contextLength: 1000000
+      maxTokens: 4096
+"""
+
+
+def _settings(place: Place) -> str:
+    return str(place.home / ".continue" / "config.yaml")
+
+
+def _prepare(place: Place) -> None:
+    (place.home / ".continue").mkdir()
+    text = _SETTINGS.format(model=MODEL, base_url=place.base_url, key=KEY)
+    (place.home / ".continue" / "config.yaml").write_text(text, "utf-8")
+
+
+def _commands(place: Place, prompts: Sequence[str]) -> tuple[Command, ...]:
+    start = (str(_PROGRAM), "--config", _settings(place), "--auto")
+    environment = {"CONTINUE_TELEMETRY_ENABLED": "0"}
+    return tuple(
+        Command(arguments=(*start, *(("--resume",) if turn else ()), "-p", prompt), environment=environment)
+        for turn, prompt in enumerate(prompts)
+    )
+
+
+CLIENT = Client(
+    name="Continue",
+    package="@continuedev/cli",
+    version="1.5.47",
+    api="chat",
+    window=24_000,
+    program=_PROGRAM,
+    commands=_commands,
+    prepare=_prepare,
+)
