@@ -1,4 +1,5 @@
 # make run     start the gateway, e.g. make run ARGS="--upstream http://127.0.0.1:8000/v1"
+# make demo    show a compaction in some seconds, without a model and without a key
 # make test    the test suite, e.g. make test ARGS="tests/planning -x"
 # make test-exhaustive   full products of parameters where `make test` runs pairwise covers, and more examples
 # make check   format, lint, types, import rules; under a minute
@@ -17,11 +18,14 @@ SOURCES = gateway tests scripts $(wildcard bench)
 # Nothing is built with dependencies from the network: the lock files hold the build backend, too.
 INSTALL_SELF := $(PIP) install --no-deps --no-build-isolation --editable .
 
-.PHONY: run test test-exhaustive test-agents install-agents check bench count lock lock-agents clean
+.PHONY: run demo test test-exhaustive test-agents install-agents check bench count lock lock-agents clean
 .DELETE_ON_ERROR:
 
 run: .venv/runtime.stamp
 	@exec $(BIN)/gateway serve $(ARGS)
+
+demo: .venv/runtime.stamp
+	@$(BIN)/gateway demo
 
 # One process per core, at most four: each of them runs gateways of its own. A process that is done takes over
 # tests of another one.

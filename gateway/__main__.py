@@ -1,11 +1,13 @@
-"""The command line: `gateway serve`, `gateway check` and `gateway health`."""
+"""The command line: `gateway serve`, `demo`, `models`, `check` and `health`."""
 
+import argparse
 import asyncio
 import logging
 import os
 import signal
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -14,15 +16,7 @@ from gateway.bounds.descriptors import raise_limit
 from gateway.bounds.interpreter import collect_garbage, tune_interpreter
 from gateway.command_line.health import find_ill_health
 from gateway.command_line.options import load_chosen_settings, parse_arguments
-from gateway.settings import (
-    Places,
-    Settings,
-    SettingsError,
-    describe_exposure,
-    load_settings,
-    render_start_screen,
-    render_summary,
-)
+from gateway.settings import Settings, SettingsError, describe_exposure, load_settings, render_summary
 from gateway.store import StoreError, find_directory, open_store
 
 if TYPE_CHECKING:
@@ -35,8 +29,8 @@ _HURRY_SECONDS: Final = 0.7
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The exit status: 0 for success, 1 if the gateway cannot serve or is not well, 2 for wrong usage or
-    settings.
+    """The exit status: 0 for success; 1 if the gateway cannot serve or is not well, a model's window is
+    unknown, or the demo failed; 2 for wrong usage or settings.
     """
     options = parse_arguments(arguments)
     if options.command == "serve" and options.workers != 1:
@@ -46,20 +40,27 @@ def main(arguments: Sequence[str] | None = None) -> int:
         )
         return 2
     try:
-        if options.command == "check":
-            return _check(Path(options.file))
-        if options.command == "health":
-            return _report(find_ill_health(options, os.environ))
-        settings = load_chosen_settings(options, os.environ)
-        _set_up_logging(options.log_level)
-        raise_limit()
-        return _run(settings)
+        return _COMMANDS[options.command](options)
     except SettingsError as error:
         print(error, file=sys.stderr)
         return 2
     except (StoreError, OSError) as error:
         print(f"gateway: {error}", file=sys.stderr)
         return 1
+
+
+def _serve(options: argparse.Namespace) -> int:
+    settings = load_chosen_settings(options, os.environ)
+    _set_up_logging(options.log_level)
+    raise_limit()
+    return_freed_memory()
+    try:
+        import uvloop
+    except ImportError:
+        asyncio.run(_run(settings))
+    else:
+        uvloop.run(_run(settings))
+    return 0
 
 
 def _set_up_logging(level: str) -> None:
@@ -73,19 +74,47 @@ def _set_up_logging(level: str) -> None:
     logging.getLogger("httpx2").setLevel(logging.WARNING)
 
 
-def _report(ill_health: str | None) -> int:
-    if ill_health is not None:
-        print(f"gateway: {ill_health}", file=sys.stderr)
-    return 0 if ill_health is None else 1
+def _demo(_: argparse.Namespace) -> int:
+    from gateway.demo.play import run_demo
+
+    return 0 if asyncio.run(run_demo(partial(print, flush=True))) else 1
 
 
-def _check(path: Path) -> int:
-    settings = load_settings(path, os.environ)
+def _models(options: argparse.Namespace) -> int:
+    from gateway.command_line.model_report import describe_sources
+
+    settings = load_chosen_settings(options, os.environ)
+    if options.name is not None:
+        return _report_model(settings, options.name, asks=options.ask)
+    print(describe_sources(settings))
+    return 0
+
+
+def _report_model(settings: Settings, model: str, *, asks: bool) -> int:
+    from gateway.command_line.model_report import describe_model
+
+    # What the book logs about an unknown model is in the report; what an upstream has answered is not.
+    logging.basicConfig(level=logging.ERROR, format="%(message)s", stream=sys.stderr)
+    logging.getLogger("gateway.discovery").setLevel(logging.INFO)
+    report = asyncio.run(describe_model(settings, model, asks=asks))
+    print(report.text)
+    return 0 if report.is_known else 1
+
+
+def _check(options: argparse.Namespace) -> int:
+    settings = load_settings(Path(options.file), os.environ)
     # `serve` would refuse a valid store URL of a kind that this build does not support.
     open_store(settings.store)
     _warn(settings)
     print(render_summary(settings))
-    return 0
+    return _report_model(settings, options.model, asks=False) if options.model is not None else 0
+
+
+def _health(options: argparse.Namespace) -> int:
+    ill_health = find_ill_health(options, os.environ)
+    if ill_health is not None:
+        print(f"gateway: {ill_health}", file=sys.stderr)
+    return 0 if ill_health is None else 1
 
 
 def _warn(settings: Settings) -> None:
@@ -96,18 +125,7 @@ def _warn(settings: Settings) -> None:
         print(f"warning: {exposure}", file=sys.stderr)
 
 
-def _run(settings: Settings) -> int:
-    return_freed_memory()
-    try:
-        import uvloop
-    except ImportError:
-        asyncio.run(_serve(settings))
-    else:
-        uvloop.run(_serve(settings))
-    return 0
-
-
-async def _serve(settings: Settings) -> None:
+async def _run(settings: Settings) -> None:
     """Runs until SIGTERM or SIGINT, then lets open requests finish. A second signal ends the program."""
     signals: asyncio.Queue[None] = asyncio.Queue()
     loop = asyncio.get_running_loop()
@@ -115,10 +133,12 @@ async def _serve(settings: Settings) -> None:
         loop.add_signal_handler(signal_number, signals.put_nowait, None)
     # Not imported for the other commands: a health check runs every few seconds.
     from gateway.app import start_gateway
+    from gateway.command_line.start_screen import Places, render_start_screen
 
     _warn(settings)
     gateway = await start_gateway(settings)
-    places = Places(gateway.port, gateway.admin_port, gateway.windows, find_directory(settings.store))
+    directory = find_directory(settings.store)
+    places = Places(gateway.port, gateway.admin_port, gateway.windows, directory, _find_program())
     print(render_start_screen(settings, places), file=sys.stderr)
     tune_interpreter()
     collecting = loop.create_task(collect_garbage())
@@ -140,6 +160,21 @@ async def _hurry(signals: "asyncio.Queue[None]", gateway: "Gateway") -> None:
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     signal.setitimer(signal.ITIMER_REAL, _HURRY_SECONDS)
     gateway.stop_draining()
+
+
+def _find_program() -> str:
+    """How this program was called, as it can be typed in the same folder."""
+    path = Path(sys.argv[0])
+    return str(path) if path.name == "gateway" else "python -m gateway"
+
+
+_COMMANDS: Final = {
+    "serve": _serve,
+    "demo": _demo,
+    "models": _models,
+    "check": _check,
+    "health": _health,
+}
 
 
 if __name__ == "__main__":

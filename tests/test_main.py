@@ -187,3 +187,31 @@ def test_help_names_both_commands(tmp_path: Path) -> None:
 def test_openai_base_url_is_ignored(name: str, tmp_path: Path) -> None:
     shown = run_command("check", os.devnull, cwd=tmp_path, **{name: "http://127.0.0.1:1/v1"})
     assert "127.0.0.1:1/" not in shown.stdout + shown.stderr
+
+
+def test_models_and_check_say_with_their_status_whether_a_window_is_known(tmp_path: Path) -> None:
+    known = run_command("models", "gpt-4o", cwd=tmp_path)
+    assert (known.returncode, known.stderr) == (0, "") and "128,000" in known.stdout
+    unknown = run_command("models", "no-such-model", cwd=tmp_path)
+    assert (unknown.returncode, unknown.stderr) == (1, "") and "unknown" in unknown.stdout
+    assert run_command("models", cwd=tmp_path).returncode == 0
+    checked = run_command("check", os.devnull, "--model", "gpt-4o", cwd=tmp_path)
+    assert checked.returncode == 0 and "128,000" in checked.stdout
+    assert run_command("check", os.devnull, "--model", "no-such-model", cwd=tmp_path).returncode == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_demo_ends_well_whatever_the_environment_says(tmp_path: Path) -> None:
+    shown = run_command(
+        "demo", cwd=tmp_path, GATEWAY_DISABLE_AUTOCOMPACT="1", GATEWAY_UPSTREAM="http://x.test"
+    )
+    assert (shown.returncode, shown.stderr) == (0, "")
+    assert "INFO gateway.compactor compacted covers=" in shown.stdout
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_upstream_that_gets_what_it_does_not_know_is_announced(tmp_path: Path) -> None:
+    config = tmp_path / "gateway.yaml"
+    config.write_text("upstreams: {default: {base_url: 'https://api.openai.com/v1'}}\n")
+    shown = run_command("check", str(config), cwd=tmp_path)
+    assert shown.returncode == 0 and "formats: [chat, responses]" in shown.stderr

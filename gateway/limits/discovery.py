@@ -74,6 +74,10 @@ class Discovery:
     def is_asking(self) -> bool:
         return bool(self._tasks)
 
+    async def finish(self) -> None:
+        """Returns once the open requests have ended."""
+        await asyncio.gather(*self._tasks)
+
     async def close(self) -> None:
         """Cancels open requests."""
         for task in list(self._tasks):

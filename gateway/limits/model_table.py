@@ -47,12 +47,21 @@ class ModelTable:
         """How many models it has."""
         return len(self._rows)
 
+    @property
+    def rows(self) -> Mapping[str, Limits]:
+        return self._rows
+
     def find(self, model: str) -> Limits | None:
         """None for a model that is not in the table."""
         return self._find_cached(model) if len(model) <= _LONGEST_NAME else None
 
+    def find_name(self, model: str) -> str | None:
+        """The name by which the table has the model."""
+        return next((name for name in make_names(model) if name in self._rows), None)
+
     def _search(self, model: str) -> Limits | None:
-        return next((self._rows[name] for name in make_names(model) if name in self._rows), None)
+        name = self.find_name(model)
+        return self._rows[name] if name is not None else None
 
 
 def make_names(model: str) -> Iterator[str]:

@@ -31,6 +31,8 @@ _compactor: Final = logging.getLogger("gateway.compactor")
 _recovery: Final = logging.getLogger("gateway.recovery")
 # Dashboards and scripts know this text from metrics, events and the compaction log.
 NOTHING_TO_COMPACT: Final = "nothing to fold"
+# How the line about a compaction begins; the start screen shows it.
+COMPACTED: Final = "compacted covers=%d of=%d"
 # Clients choose the name of a model; this much of it is logged.
 _MODEL_CHARS: Final = 128
 
@@ -61,7 +63,7 @@ class Reporter:
         outcome = result.outcome
         if isinstance(outcome, Pivot):
             self._metrics.count_compaction(_kind(request), None)
-            _compactor.info("compacted covers=%d of=%d %s", outcome.covers, cut.covers, where)
+            _compactor.info(COMPACTED + " %s", outcome.covers, cut.covers, where)
             self._publish_compacted(turn, cut, outcome, request, result.pre_tokens)
             self._archive.keep_compacted(turn, cut, outcome)
         else:

@@ -20,7 +20,7 @@ from gateway.settings.schema import (
     ModelRule,
     Retention,
 )
-from gateway.settings.summary import Places, describe_exposure, render_start_screen, render_summary
+from gateway.settings.summary import describe_exposure, render_summary
 
 __all__ = [
     "BUILT_IN_UPSTREAMS",
@@ -33,7 +33,6 @@ __all__ = [
     "Keepalive",
     "Listen",
     "ModelRule",
-    "Places",
     "Problem",
     "Retention",
     "Settings",
@@ -43,6 +42,5 @@ __all__ = [
     "describe_exposure",
     "is_loopback",
     "load_settings",
-    "render_start_screen",
     "render_summary",
 ]

@@ -3,11 +3,12 @@
 import fnmatch
 from collections.abc import Iterator, Mapping
 from typing import Final
+from urllib.parse import urlsplit
 
 from gateway.settings.crosscheck import points_at
 from gateway.settings.document import Document
 from gateway.settings.errors import Problem
-from gateway.settings.schema import FileSettings, ModelRule
+from gateway.settings.schema import WIRE_FORMATS, FileSettings, FormatName, ModelRule
 from gateway.settings.violations import find_nearest
 
 _VARIABLES: Final = (
@@ -16,6 +17,20 @@ _VARIABLES: Final = (
 )
 # About two wrong letters. A cluster sets others, such as GATEWAY_SERVICE_HOST, for a service of that name.
 _TYPO_SIMILARITY: Final = 0.85
+# The wire formats of the two APIs that are built in.
+_SPOKEN: Final[Mapping[str, tuple[FormatName, ...]]] = {
+    "api.openai.com": ("chat", "responses"),
+    "api.anthropic.com": ("chat", "messages"),
+}
+_OTHERS: Final = {
+    "api.openai.com": 'anthropic: {base_url: "https://api.anthropic.com/v1", formats: [messages]}',
+    "api.anthropic.com": 'openai: {base_url: "https://api.openai.com/v1", formats: [chat, responses]}',
+}
+_REQUESTS: Final = {
+    "chat": "chat completions",
+    "responses": "responses, as Codex asks for them,",
+    "messages": "messages, as Claude Code and the Anthropic SDKs send them,",
+}
 _CLIENTS_VARIABLES: Final = ("OPENAI_BASE_URL", "OPENAI_API_BASE", "ANTHROPIC_BASE_URL")
 
 
@@ -23,7 +38,11 @@ def find_warnings(
     settings: FileSettings, document: Document, env: Mapping[str, str], *, names_upstream: bool
 ) -> tuple[Problem, ...]:
     """names_upstream: whether anything but the built-in upstreams is configured."""
-    found = [*_unused_rules(settings, document), *_unread_variables(env)]
+    found = [
+        *_unused_rules(settings, document),
+        *_misled_formats(settings, document),
+        *_unread_variables(env),
+    ]
     if not names_upstream:
         found += _clients_variables(settings, env)
     return tuple(found)
@@ -52,6 +71,23 @@ def _covers(earlier: ModelRule, later: ModelRule) -> bool:
     if earlier.match == later.match:
         return True
     return not set("?[") & set(earlier.match) and fnmatch.fnmatchcase(later.match, earlier.match)
+
+
+def _misled_formats(settings: FileSettings, document: Document) -> Iterator[Problem]:
+    """Wire formats that go to an API which does not have them: mostly, its `formats` are not written."""
+    for format_name in WIRE_FORMATS:
+        taking = ((name, each) for name, each in settings.upstreams.items() if format_name in each.formats)
+        name, section = next(taking, ("", None))
+        host = urlsplit(section.base_url).hostname if section is not None else None
+        if host is None or host not in _SPOKEN or format_name in _SPOKEN[host]:
+            continue
+        yield Problem(
+            document.find_origin(("upstreams", name, "base_url")),
+            f"upstreams.{name}: {_REQUESTS[format_name]} go to {host}, which does not know them. The "
+            f"upstreams of a file replace both built-in ones, and one without `formats` gets all formats. "
+            f"Write formats: [{', '.join(_SPOKEN[host])}] here, and name another upstream for the rest: "
+            f"{_OTHERS[host]}",
+        )
 
 
 def _unread_variables(env: Mapping[str, str]) -> Iterator[Problem]:

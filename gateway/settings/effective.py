@@ -75,3 +75,10 @@ class Settings:
     tenants: tuple[TenantSettings, ...]
     # What is allowed, but hardly meant.
     warnings: tuple[Problem, ...] = ()
+    # "FILE:LINE" of each rule in `models`.
+    model_origins: tuple[str, ...] = field(default=(), compare=False)
+
+    def choose_upstream(self, format_name: str | None) -> UpstreamSettings:
+        """The first that supports the wire format; the first of all for no format, or if none supports it."""
+        found = (each for each in self.upstreams.values() if format_name in (None, *each.formats))
+        return next(found, None) or next(iter(self.upstreams.values()))

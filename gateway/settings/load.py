@@ -56,9 +56,10 @@ def load_settings(
     if problems:
         raise SettingsError(problems)
     settings = _make_settings(file, {name: _with_switches(policy, env) for name, policy in policies.items()})
+    places = (document.find_origin(("models", index, "match")) for index in range(len(file.models)))
     is_built_in = document.values["upstreams"] == BUILT_IN_UPSTREAMS
     warnings = find_warnings(file, document, env, names_upstream=not is_built_in)
-    return replace(settings, warnings=warnings)
+    return replace(settings, warnings=warnings, model_origins=tuple(places))
 
 
 def _with_admin(document: Document, env: Mapping[str, str]) -> Document:

@@ -274,7 +274,7 @@ class UpstreamSection(Section):
     formats: list[FormatName] = Field(
         default=list(WIRE_FORMATS),
         min_length=1,
-        description="Wire formats that it supports: chat, responses, messages.",
+        description="Wire formats that go to it: chat, responses (Codex), messages (Claude Code).",
     )
     include_usage: bool = Field(
         default=True,

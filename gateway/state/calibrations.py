@@ -9,6 +9,7 @@ from gateway.core.sizing.estimate import Calibration, Meter
 from gateway.lru import ENTRY_WEIGHT_BYTES, Lru, weigh_texts
 from gateway.state.record_cache import RecordCache, Storage
 
+LEARNED_PREFIX: Final = "learned"
 # Room for some thousand keys.
 _KEYS_BYTES: Final = 1 << 20
 _KEY_WEIGHT_BYTES: Final = ENTRY_WEIGHT_BYTES + 350
@@ -17,7 +18,7 @@ _KEY_WEIGHT_BYTES: Final = ENTRY_WEIGHT_BYTES + 350
 class Calibrations:
     def __init__(self, storage: Storage) -> None:
         self._calibrations = RecordCache(Calibration, "calibration", storage)
-        self._learned = RecordCache(Learned, "learned", storage)
+        self._learned = RecordCache(Learned, LEARNED_PREFIX, storage)
         # Keys by the names that they stand for. Making a key takes longer than finding a record by it.
         self._keys: Lru[tuple[str, ...], str] = Lru(_KEYS_BYTES)
 

@@ -72,6 +72,14 @@ def parse_record(kind: type[R], owner: str, data: bytes) -> R | None:
     return record if getattr(record, "owner", owner) == owner and _has_hex_keys(record) else None
 
 
+def find_owner(data: bytes) -> str | None:
+    """The owner that a record names; None if it is damaged."""
+    try:
+        return msgspec.json.decode(msgspec.json.decode(data, type=dict[str, msgspec.Raw])["owner"], type=str)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, KeyError):
+        return None
+
+
 def _has_hex_keys(record: object) -> bool:
     """Whether all keys and hashes that it names are hexadecimal. They are decoded without another check."""
     named = [getattr(record, "key", None), getattr(record, "pivot", None), *getattr(record, "batches", ())]

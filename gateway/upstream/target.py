@@ -15,16 +15,13 @@ from gateway.wire.formats.registry import guess_format, without_version
 
 class Upstreams:
     def __init__(self, settings: Settings) -> None:
+        self._settings = settings
         self._by_name = settings.upstreams
 
     def choose(self, tenant: Tenant, path: str) -> UpstreamSettings:
         """The tenant's upstream, whatever the path; without one the first that serves the path's format."""
-        format_name = guess_format(path)
         named = self._by_name.get(tenant.upstream or "")
-        if named is not None:
-            return named
-        candidates = [up for up in self._by_name.values() if format_name is None or format_name in up.formats]
-        return candidates[0] if candidates else next(iter(self._by_name.values()))
+        return named if named is not None else self._settings.choose_upstream(guess_format(path))
 
     def find(self, name: str) -> UpstreamSettings | None:
         return self._by_name.get(name)

@@ -22,3 +22,33 @@ def test_the_log_level_is_one_of_four() -> None:
     assert parse_arguments(["serve", "--log-level", "debug"]).log_level == "debug"
     with pytest.raises(SystemExit):
         parse_arguments(["serve", "--log-level", "loud"])
+
+
+@pytest.mark.parametrize(("word", "nearest"), [("chek", "'check'"), ("model", "'models'"), ("run", None)])
+def test_an_unknown_command_is_answered_with_the_nearest(
+    word: str, nearest: str | None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as caught:
+        parse_arguments([word])
+    shown = capsys.readouterr().err
+    assert caught.value.code == 2 and f"there is no command '{word}'" in shown
+    assert (f"the nearest is {nearest}" in shown) if nearest else ("the nearest" not in shown)
+
+
+def test_without_a_command_the_help_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        parse_arguments([])
+    assert caught.value.code == 2
+    assert "gateway demo" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["serve", "demo", "models", "check", "health"])
+def test_the_help_of_each_command_fits_a_terminal_and_names_the_exit_status(
+    command: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    with pytest.raises(SystemExit) as caught:
+        parse_arguments([command, "--help"])
+    shown = capsys.readouterr().out
+    assert caught.value.code == 0 and "exit status: 0" in shown
+    assert max(map(len, shown.splitlines())) <= 80

@@ -81,3 +81,9 @@ def test_every_row_is_found_under_its_own_name_and_is_positive() -> None:
         assert limits is not None, name
         assert (limits.context, limits.input) == (row["context"], row["input"]), name
         assert limits.output is None or 0 < limits.output < row["context"], name
+
+
+def test_the_name_in_the_table_is_found_as_the_limits_are() -> None:
+    assert _TABLE.find_name("some-router/openai/gpt-4o") == "gpt-4o"
+    assert _TABLE.find_name("my-own-model") is None
+    assert len(_TABLE.rows) == _TABLE.size

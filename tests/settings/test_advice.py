@@ -61,3 +61,51 @@ def test_a_clients_variable_that_names_another_server_is_named() -> None:
     assert "--upstream" in str(warning) and "secret" not in str(warning)
     assert load_settings(None, {"OPENAI_BASE_URL": "http://localhost:8080/v1"}).warnings == ()
     assert load_settings(None, env, upstream="http://x.example/v1").warnings == ()
+
+
+OPENAI = "upstreams:\n  default:\n    base_url: https://api.openai.com/v1\n"
+ANTHROPIC = "upstreams:\n  default:\n    base_url: https://api.anthropic.com/v1\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "lost", "formats"),
+    [
+        (OPENAI, "messages, as Claude Code", "[chat, responses]"),
+        (ANTHROPIC, "responses, as Codex", "[chat, messages]"),
+        # The first upstream that takes a format gets it.
+        (
+            OPENAI + "  b: {base_url: 'https://api.anthropic.com/v1', formats: [messages]}\n",
+            "messages, as Claude Code",
+            "[chat, responses]",
+        ),
+    ],
+)
+def test_a_format_that_an_api_does_not_have_is_named(
+    tmp_path: Path, text: str, lost: str, formats: str
+) -> None:
+    (warning,) = map(str, load_text(tmp_path, text).warnings)
+    assert "f.yaml:3: upstreams.default: " in warning and lost in warning
+    assert f"Write formats: {formats} here" in warning
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        PLAIN,
+        OPENAI + "    formats: [chat, responses]\n",
+        OPENAI.replace("api.openai.com", "proxy.example"),
+        "upstreams:\n  b: {base_url: 'https://api.anthropic.com/v1', formats: [messages]}\n"
+        "  default: {base_url: 'https://api.openai.com/v1'}\n",
+    ],
+)
+def test_formats_that_arrive_where_they_are_known_are_not_named(tmp_path: Path, text: str) -> None:
+    assert load_text(tmp_path, text).warnings == ()
+
+
+def test_what_a_warning_says_to_write_is_valid(tmp_path: Path) -> None:
+    for text in (OPENAI, ANTHROPIC):
+        (warning,) = map(str, load_text(tmp_path, text).warnings)
+        formats = warning.split("Write ")[1].split(" here")[0]
+        other = warning.rsplit("for the rest: ", 1)[1]
+        assert load_text(tmp_path, f"{text}    {formats}\n  {other}\n").warnings == ()

@@ -12,7 +12,7 @@ from gateway.core.history.pivot import Batch, Mark, Pivot
 from gateway.core.limits.learned import Learned
 from gateway.core.limits.model_limits import Limits
 from gateway.core.sizing.estimate import Calibration
-from gateway.state.records import VERSION, Marker, parse_record, render_record
+from gateway.state.records import VERSION, Marker, find_owner, parse_record, render_record
 
 _HEAD = Head(
     owner="t",
@@ -229,3 +229,12 @@ def test_a_record_that_lost_its_end_or_a_byte_is_never_half_read(record: Any, da
 def test_a_record_of_one_kind_is_none_of_another(record: Any, kind: type) -> None:
     found = parse_record(kind, "t", render_record("t", record))
     assert (found is not None) == (kind is type(record))
+
+
+def test_the_owner_of_a_record_is_found_without_its_kind() -> None:
+    assert find_owner(render_record("tenant:a", _HEAD)) == "tenant:a"
+
+
+@pytest.mark.parametrize("data", [b"", b"[]", b"{}", b'{"owner": 1}', b"\xff", b'{"owner": "a'])
+def test_a_damaged_record_has_no_owner(data: bytes) -> None:
+    assert find_owner(data) is None

@@ -1,0 +1,244 @@
+"""`gateway models`: which window a model gets, from which source, and when it is compacted.
+
+The limits are those that a running gateway would use, by the same rules. What errors have taught it is read
+from its store; upstreams are asked only if that is wanted.
+"""
+
+import difflib
+import json
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from gateway.core.limits.model_limits import Limits
+from gateway.core.limits.thresholds import RequestSize, choose_thresholds
+from gateway.core.policy import Policy
+from gateway.limits.book import LimitsBook, ServedModel
+from gateway.limits.discovery import Discovery
+from gateway.limits.model_lists import ModelLists
+from gateway.limits.model_table import ModelTable
+from gateway.settings import ModelRule, Settings
+from gateway.state.calibrations import LEARNED_PREFIX, Calibrations
+from gateway.state.record_cache import Storage
+from gateway.state.records import find_owner
+from gateway.store import find_directory
+from gateway.store.memory import MemoryStore
+from gateway.store.snapshot import read_snapshot
+from gateway.tenants import Policies, Tenant
+from gateway.upstream.internal_client import open_client
+
+_SHOWN_FAMILIES: Final = 14
+_SHOWN_NEAREST: Final = 4
+_SIMILARITY: Final = 0.6
+_FAMILY: Final = re.compile("[a-z]+")
+# A caller of whom nothing is known.
+_NOBODY: Final = ""
+_SOURCES: Final = {
+    "upstream": "the upstream's own list of models",
+    "learned": "a number in an error of the upstream, less than a week old",
+    "guessed": "a request that was refused without a number, less than a day ago",
+    "unknown": "none",
+}
+_UNKNOWN: Final = """\
+  It counts as unlimited: nothing is compacted before the upstream refuses a
+  request as too long. The numbers in its error then teach the window."""
+_NOTE: Final = """\
+  The thresholds are those of a request that names no length of its reply. A
+  long reply lowers the hard one, and fast growth lowers the soft one."""
+
+
+@dataclass(frozen=True)
+class ModelReport:
+    """is_known: whether the window is known at every upstream."""
+
+    text: str
+    is_known: bool
+
+
+@dataclass(frozen=True)
+class _Knowledge:
+    settings: Settings
+    book: LimitsBook
+    table: ModelTable
+    # The tenants for whom the store has learned limits.
+    owners: Sequence[str]
+
+
+async def describe_model(settings: Settings, model: str, *, asks: bool = False) -> ModelReport:
+    """asks: whether the upstreams are asked for their lists, with their own keys or with none."""
+    known = await _gather(settings)
+    if asks:
+        await _ask(known, model)
+    # Upstreams of which the same is known are shown together.
+    places: dict[tuple[str, ...], list[str]] = {}
+    found = []
+    for upstream in settings.upstreams:
+        served = ServedModel(_NOBODY, upstream, model)
+        found.append(await known.book.load(served))
+        lines = [*_describe(known, served, found[-1]), *await _describe_tenants(known, served)]
+        places.setdefault(tuple(lines), []).append(upstream)
+    text = []
+    for lines_of_some, names in places.items():
+        text += [model if len(places) == 1 else f"{model} at {', '.join(names)}", *lines_of_some]
+    is_known = all(limits.context or limits.input for limits in found)
+    text += [_NOTE] if is_known else _list_advice(known, model, asks=asks)
+    return ModelReport("\n".join(text), is_known)
+
+
+def describe_sources(settings: Settings) -> str:
+    """Every source of windows, in the order in which they count, with what it holds."""
+    table = ModelTable.load()
+    rules = [
+        f"  {origin}  {rule.match!r}{f' at {rule.upstream}' if rule.upstream else ''}: {_show_rule(rule)}"
+        for origin, rule in zip(settings.model_origins, settings.models, strict=True)
+    ]
+    asked = [upstream.name for upstream in settings.upstreams.values() if upstream.discover]
+    return "\n".join(
+        [
+            f"settings   rules: {len(rules)}; the first that fits a name counts",
+            *rules,
+            f"upstreams  asked for their lists at the first request: {', '.join(asked) or 'none'}",
+            f"learned    from errors of upstreams, in {settings.store}: {len(_read_learned(settings))}",
+            f"table      names of models: {table.size:,}, by their first word:",
+            *_count_families(table),
+        ]
+    )
+
+
+async def _gather(settings: Settings) -> _Knowledge:
+    store = MemoryStore()
+    await store.open()
+    records = _read_learned(settings)
+    for key, data in records:
+        store.write(key, data, keep_seconds=settings.retention.seconds)
+    storage = Storage(
+        store=store, keep_seconds=settings.retention.seconds, max_bytes=settings.cache.records_bytes
+    )
+    table = ModelTable.load()
+    book = LimitsBook(settings, ModelLists(), table, Calibrations(storage))
+    owners = {owner for _, data in records if (owner := find_owner(data)) is not None}
+    return _Knowledge(settings, book, table, sorted(owners))
+
+
+def _read_learned(settings: Settings) -> list[tuple[str, bytes]]:
+    directory = find_directory(settings.store)
+    return read_snapshot(directory, f"{LEARNED_PREFIX}:") if directory is not None else []
+
+
+async def _ask(known: _Knowledge, model: str) -> None:
+    async with open_client() as client:
+        discovery = Discovery(known.book, client)
+        for upstream in known.settings.upstreams.values():
+            discovery.notice(_NOBODY, upstream, model, ())
+        await discovery.finish()
+
+
+def _describe(known: _Knowledge, served: ServedModel, limits: Limits) -> Iterator[str]:
+    yield f"  context  {_show_tokens(limits.context, ' of prompt and reply')}"
+    if limits.input:
+        yield f"  input    {_show_tokens(limits.input, ' of the prompt')}"
+    yield f"  output   {_show_tokens(limits.output)}"
+    yield f"  source   {_show_source(known, served)}"
+    for name, policy in _find_policies(known.settings, served):
+        thresholds = choose_thresholds(policy, limits, RequestSize())
+        yield f"  policy   {name}, preset {policy.name}{'' if policy.auto else ': no automatic compaction'}"
+        if thresholds is not None and policy.auto:
+            yield f"    soft   {thresholds.soft:,}: beyond it, a summary is prepared in the background"
+            yield f"    hard   {thresholds.hard:,}: beyond it, a request waits for the summary"
+            yield f"    target {thresholds.target:,}: the size aimed for after it"
+
+
+async def _describe_tenants(known: _Knowledge, served: ServedModel) -> list[str]:
+    """Errors teach the window for the tenant alone that got them."""
+    lines = []
+    for owner in known.owners:
+        own = served._replace(owner=owner)
+        limits = await known.book.load(own)
+        if known.book.name_source(own) in ("learned", "guessed"):
+            tenant = Tenant(owner, None, "").display_name
+            window = _show_tokens(limits.context or limits.input)
+            lines.append(f"  tenant   {tenant}: {window}, from {_show_source(known, own)}")
+    return lines
+
+
+def _find_policies(settings: Settings, served: ServedModel) -> list[tuple[str, Policy]]:
+    """Those of all tenants, unless a rule for the model names one."""
+    policies = Policies(settings)
+    names = {tenant.policy for tenant in settings.tenants} or {"default"}
+    tenants = [Tenant(_NOBODY, None, name) for name in sorted(names)]
+    chosen = [policies.choose(tenant, served.upstream, served.model) for tenant in tenants]
+    return [
+        (name, policy) for name, policy in settings.policies.items() if any(policy is each for each in chosen)
+    ]
+
+
+def _show_source(known: _Knowledge, served: ServedModel) -> str:
+    source, settings = known.book.name_source(served), known.settings
+    if source == "configured":
+        rules = zip(settings.model_origins, settings.models, strict=True)
+        fitting = (
+            f"{origin}, the rule with match {rule.match!r}"
+            for origin, rule in rules
+            if rule.is_about_limits and rule.applies_to(served.model, served.upstream)
+        )
+        # A name that is too long for any model is not looked up anywhere.
+        return next(fitting, _SOURCES["unknown"])
+    if source == "table":
+        return f"the bundled table, as {known.table.find_name(served.model)}"
+    return _SOURCES.get(source, source)
+
+
+def _list_advice(known: _Knowledge, model: str, *, asks: bool) -> Iterator[str]:
+    """For a model whose window is unknown."""
+    yield _UNKNOWN
+    settings = known.settings
+    near = next(
+        (
+            (origin, rule)
+            for origin, rule in zip(settings.model_origins, settings.models, strict=True)
+            for upstream in settings.upstreams
+            if rule.nearly_applies_to(model, upstream) and not rule.applies_to(model, upstream)
+        ),
+        None,
+    )
+    if near is not None:
+        origin, rule = near
+        yield f"  {origin}: match {rule.match!r} nearly fits; case counts, and a dot is a dot."
+    names = difflib.get_close_matches(model, known.table.rows, _SHOWN_NEAREST, _SIMILARITY)
+    if names:
+        yield "  The nearest names in the bundled table:"
+        for name in names:
+            yield f"    {name}: {_show_tokens(known.table.rows[name].context)}"
+    if not asks:
+        yield "  Perhaps the upstream names it: add --ask."
+    yield "  Or name it in the settings file, with the window of your server:"
+    yield "models:"
+    yield f"  - {{match: {json.dumps(model)}, context: 32768, output: 4096}}"
+
+
+def _show_tokens(tokens: int | None, of_what: str = "") -> str:
+    return f"{tokens:,} tokens{of_what}" if tokens else "unknown"
+
+
+def _show_rule(rule: ModelRule) -> str:
+    parts = [
+        f"{name} {value:,}"
+        for name, value in (("context", rule.context), ("input", rule.input), ("output", rule.output))
+        if value
+    ]
+    return ", ".join(parts + ([f"policy {rule.policy}"] if rule.policy else []))
+
+
+def _count_families(table: ModelTable) -> Iterator[str]:
+    families: dict[str, list[int]] = {}
+    for name, limits in table.rows.items():
+        found = _FAMILY.search(name.rpartition("/")[2].lower())
+        families.setdefault(found[0] if found else name, []).append(limits.context or limits.input or 0)
+    counted = Counter({family: len(windows) for family, windows in families.items()})
+    shown = counted.most_common(_SHOWN_FAMILIES)
+    for family, count in shown:
+        windows = families[family]
+        yield f"  {family:12}{count:6,}   windows of {min(windows):,} to {max(windows):,}"
+    yield f"  {'others':12}{counted.total() - sum(count for _, count in shown):6,}"

@@ -1,0 +1,110 @@
+"""Plays the demo: the agent through a gateway, then the same agent straight at the stand-in."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Final
+
+from gateway.app import Gateway, start_gateway
+from gateway.demo.agent import FILES, TurnReport, find_missing, play
+from gateway.demo.stand_in import WINDOW_TOKENS, StandIn
+from gateway.headers import X_GATEWAY_PLAN
+from gateway.settings import load_settings
+
+Write = Callable[[str], None]
+
+_BEGINNING: Final = f"""\
+An agent reads {FILES} files with the help of a model whose window holds {WINDOW_TOKENS:,} tokens.
+The model is a stand-in that understands nothing; the gateway between them is real.
+
+         agent sends       model gets
+turn  messages  tokens  messages  tokens  {X_GATEWAY_PLAN}"""
+_COMPACTOR: Final = "gateway.compactor"
+_PLANS_WITH_SUMMARY: Final = ("pivot", "pivot+pruned")
+# The tools of a real agent take longer than a compaction in the background. The demo's take no time, so it
+# looks this often whether the gateway is done.
+_LOOK_SECONDS: Final = 0.002
+
+
+async def run_demo(write: Write) -> bool:
+    """Writes what happens, line by line. False if something did not go as it should."""
+    async with StandIn() as model:
+        settings = load_settings(None, {}, upstream=model.base_url, port=0, admin_port=0)
+        gateway = await start_gateway(replace(settings, store="memory:"))
+        write(_BEGINNING)
+        try:
+            with _showing_log(write):
+                through = await _play_through(gateway, model, write)
+        finally:
+            await gateway.stop()
+        direct = [turn async for turn in play(model.base_url)]
+    for line in _compare(through, direct):
+        write(line)
+    problems = find_problems(through, direct)
+    for problem in problems:
+        write(f"The demo did not go as it should: {problem}")
+    return not problems
+
+
+async def _play_through(gateway: Gateway, model: StandIn, write: Write) -> list[TurnReport]:
+    turns: list[TurnReport] = []
+    async for turn in play(f"http://127.0.0.1:{gateway.port}/v1"):
+        turns.append(turn)
+        messages, tokens = model.last_prompt
+        plan = turn.headers.get(X_GATEWAY_PLAN, "") if turn.status == 200 else f"status {turn.status}"
+        sent = f"{len(turns):4}  {turn.messages:8}  {turn.tokens:6,}"
+        write(f"{sent}  {messages:8}  {tokens:6,}  {plan}")
+        while not gateway.is_idle:  # noqa: ASYNC110 - the gateway has no event for it, as nothing waits for it
+            await asyncio.sleep(_LOOK_SECONDS)
+    return turns
+
+
+def _compare(through: Sequence[TurnReport], direct: Sequence[TurnReport]) -> Iterator[str]:
+    found = FILES - len(find_missing(through[-1].text))
+    yield f"\nWith the gateway the agent got its answer in turn {len(through)}: {found} of {FILES} findings."
+    last = direct[-1]
+    if last.status == 200:
+        return
+    yield (
+        f"Without it, the same agent was refused in turn {len(direct)}, with {last.messages} messages and "
+        f"{last.tokens:,} tokens:"
+    )
+    yield f"  {last.status} {last.text}"
+
+
+def find_problems(through: Sequence[TurnReport], direct: Sequence[TurnReport]) -> list[str]:
+    """What differs from what the demo promises."""
+    plans = {turn.headers.get(X_GATEWAY_PLAN) for turn in through}
+    checks = (
+        (through[-1].status == 200, f"a request was refused: {through[-1].text}"),
+        (not plans.isdisjoint(_PLANS_WITH_SUMMARY), "no summary was used"),
+        (not find_missing(through[-1].text), "the answer lacks findings"),
+        (direct[-1].status == 400, "without the gateway nothing was refused"),
+    )
+    return [problem for is_good, problem in checks if not is_good]
+
+
+@contextmanager
+def _showing_log(write: Write) -> Iterator[None]:
+    """Writes what the gateway logs about compactions."""
+    logger, handler = logging.getLogger(_COMPACTOR), _Writing(write)
+    level = logger.level
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(level)
+
+
+class _Writing(logging.Handler):
+    def __init__(self, write: Write) -> None:
+        super().__init__()
+        self._write = write
+        self.setFormatter(logging.Formatter("      log: %(levelname)s %(name)s %(message)s"))
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._write(self.format(record))

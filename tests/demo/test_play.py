@@ -1,0 +1,44 @@
+"""The whole demo, and what it says if something goes wrong."""
+
+import logging
+import re
+from dataclasses import replace
+
+from gateway.demo.agent import FILES, TurnReport, read_file
+from gateway.demo.play import find_problems, run_demo
+
+ALL_FINDINGS = "".join(read_file(f"src/part_{number:02}.py") for number in range(1, FILES + 1))
+DONE = TurnReport(50, 10_000, 200, {"x-gateway-plan": "pivot"}, ALL_FINDINGS)
+REFUSED = TurnReport(42, 9_000, 400, {}, "maximum context length")
+
+
+async def test_the_demo_shows_a_compaction_and_what_happens_without_it() -> None:
+    lines: list[str] = []
+    level = logging.getLogger("gateway.compactor").level
+    assert await run_demo(lines.append)
+    text = "\n".join(lines)
+    turns = re.findall(r"^ +(\d+) +(\d+) +([\d,]+) +(\d+) +([\d,]+)  (\S+)$", text, re.MULTILINE)
+    assert [int(turn[0]) for turn in turns] == list(range(1, FILES + 2))
+    assert turns[0][5] == "passthrough" and turns[-1][5] in ("pivot", "pivot+pruned")
+    # The agent's history grows to the end, and the model gets less of it.
+    assert int(turns[-1][1]) == 2 + 2 * FILES > int(turns[-1][3])
+    assert re.search(r"log: INFO gateway\.compactor compacted covers=\d+ of=\d+ ", text)
+    assert f"{FILES} of {FILES} findings" in text
+    refusal = re.search(r"refused in turn (\d+)", text)
+    assert refusal is not None and int(refusal[1]) < len(turns)
+    assert "maximum context length is 8192 tokens" in lines[-1]
+    # Other users of the log in this process see what they saw before.
+    assert logging.getLogger("gateway.compactor").level == level
+    assert logging.getLogger("gateway.compactor").handlers == []
+
+
+def test_each_broken_promise_is_named() -> None:
+    assert find_problems([DONE], [REFUSED]) == []
+    cases = (
+        ([replace(DONE, status=400, text="too long")], [REFUSED], "refused: too long"),
+        ([replace(DONE, headers={"x-gateway-plan": "digest"})], [REFUSED], "no summary was used"),
+        ([replace(DONE, text="Finding 1")], [REFUSED], "the answer lacks findings"),
+        ([DONE], [DONE], "nothing was refused"),
+    )
+    for through, direct, expected in cases:
+        assert expected in "; ".join(find_problems(through, direct))
