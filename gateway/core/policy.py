@@ -64,6 +64,9 @@ class Trigger:
               soft = hard - min(max(growth_turns x growth, soft_minimum x window), soft_maximum x window)
     ratio:    hard = hard_ratio x window - reserve, soft = soft_ratio x window - reserve
     target = floor + target_ratio x (hard - floor), the size to aim for after a compaction
+
+    adaptive: room = hard - floor - fewest_turns x average turn; summary <= room / 2, and the rest of the room
+              limits the tail and hard - soft; target <= floor + room
     """
 
     formula: Annotated[
@@ -109,6 +112,10 @@ class Trigger:
     target_ratio: Annotated[
         Ratio, Doc("Size after a compaction, from the fixed parts (0) to the hard threshold (1).")
     ] = 0.5
+    fewest_turns: Annotated[
+        Count,
+        Doc("adaptive: average turns to fit between two compactions, if the window allows; 0: any number."),
+    ] = 6
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

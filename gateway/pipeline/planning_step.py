@@ -17,6 +17,7 @@ from gateway.core.policy import Summary
 from gateway.downstream.responder import Responder
 from gateway.headers import X_GATEWAY_CONVERSATION
 from gateway.planning.planner import Planner
+from gateway.reporting.window_warnings import WindowWarnings
 from gateway.settings import Settings
 from gateway.state.tasks import Tasks
 
@@ -80,13 +81,16 @@ class PlanningStep:
         self._job = job
         self._manual = manual
         self._tasks = tasks
+        self._warnings = WindowWarnings()
 
     async def plan(self, turn: Turn, budget: WaitBudget, client: Responder) -> Plan:
         """Plans at once if the request is far below its thresholds, otherwise by measured sizes."""
         if turn.head is not None and turn.head.key in self._tasks.waiting:
             self._manual.resume(turn)
         plan = await self._planner.plan_unmeasured(turn)
-        return plan if plan is not None else await self.plan_measured(turn, budget, client)
+        if plan is None:
+            return await self.plan_measured(turn, budget, client)
+        return self._warnings.recall(turn, plan)
 
     async def plan_measured(self, turn: Turn, budget: WaitBudget, client: Responder) -> Plan:
         """Plans after the compactions that the request needs.
@@ -103,7 +107,7 @@ class PlanningStep:
             situation, decision = await _wait_for(deciding, headers, client)
             match decision:
                 case Plan() as plan:
-                    return plan
+                    return self._warnings.note(turn, plan)
                 case CompactFirst(cut=cut):
                     request = CompactionRequest(reason="hard line", calls=budget.calls_left)
                     task = self._compactor.start(turn, situation, cut, request)

@@ -23,6 +23,7 @@ from gateway.core.history.conversation import find_open_group
 from gateway.core.history.pivot import Batch, Mark, Pivot
 from gateway.core.history.view import View, make_view
 from gateway.core.lazy import lazy
+from gateway.core.limits.small_windows import SmallWindow, find_small_window
 from gateway.core.limits.thresholds import RequestSize, Thresholds, choose_thresholds
 from gateway.core.sizing.estimate import Estimate
 
@@ -43,6 +44,8 @@ class Plan:
     output: int | None
     # Says what does not fit the window; None if all fits.
     warning: str | None = None
+    # Set if the conversation is compacted too often because its window is too small for it.
+    small_window: SmallWindow | None = None
 
     @property
     def view(self) -> View:
@@ -106,7 +109,7 @@ def decide_after(situation: Situation, total_tokens: int) -> Cut | None:
     if options.prune(total_tokens) is not None:
         return None
     lead = 0 if situation.policy.trigger.early else max(0, thresholds.hard - total_tokens)
-    cut = options.choose_cut(situation.sticky, options.answered_position, lead)
+    cut = options.choose_cut(situation.sticky, options.find_answered_position(lead), lead)
     if cut is None or not is_worthwhile(cut, WORTHWHILE_SHARE * thresholds.hard):
         return None
     return cut
@@ -211,15 +214,17 @@ class _Options:
         share = WORTHWHILE_SHARE if self.fits else NEEDED_SHARE
         return cut if cut is not None and is_worthwhile(cut, share * self.thresholds.hard) else None
 
-    @property
-    def answered_position(self) -> int:
-        """Where a tail begins after a response. Even the last group may be compacted if it is too large."""
+    def find_answered_position(self, lead: int) -> int:
+        """Where a tail begins after a response. Even the last group may be compacted if it is too large.
+
+        lead: tokens by which the conversation will still grow before the cut is applied.
+        """
         conversation, thresholds = self.situation.conversation, self.thresholds
         calibrated = self.situation.calibrated
         open_group = find_open_group(conversation)
         opening = min(_count_opening(self.situation), thresholds.opening)
         room = thresholds.target - int(calibrated.environment) - opening - thresholds.summary
-        fits = sum(calibrated.messages[open_group:]) <= max(room, thresholds.tail)
+        fits = sum(calibrated.messages[open_group:]) + lead <= max(room, thresholds.tail)
         return open_group if fits else len(conversation.messages)
 
     def choose_cut(self, base: Pivot | None, must_keep: int, lead: int = 0) -> Cut | None:
@@ -268,16 +273,27 @@ class _Options:
 
 
 def _choose_thresholds(situation: Situation) -> Thresholds | None:
-    """The thresholds of a request, with the floor that no compaction can remove."""
+    return choose_thresholds(situation.policy, situation.limits, _measure_request(situation))
+
+
+def _measure_request(situation: Situation) -> RequestSize:
+    """The size of a request, with the floor that no compaction can remove."""
     size = RequestSize(
         requested=situation.requested, growth=situation.growth, minimum_reply=situation.minimum_reply
     )
     thresholds = choose_thresholds(situation.policy, situation.limits, size)
     if thresholds is None:
-        return None
+        return size
     opening = min(_count_opening(situation), thresholds.opening) if situation.policy.keep.opening else 0
     floor = int(situation.calibrated.environment) + opening
-    return choose_thresholds(situation.policy, situation.limits, replace(size, floor=floor))
+    return replace(size, turn=situation.average_turn, floor=floor)
+
+
+def _find_small_window(situation: Situation) -> SmallWindow | None:
+    """None if the window is large enough for the conversation."""
+    opening = _count_opening(situation) if situation.policy.keep.opening else 0
+    whole_floor = int(situation.calibrated.environment) + opening
+    return find_small_window(situation.policy, situation.limits, _measure_request(situation), whole_floor)
 
 
 def _count_opening(situation: Situation) -> int:
@@ -303,6 +319,7 @@ def _make_plan(
         sent=estimate.tokens,
         output=_choose_output(situation, view, context),
         warning=None if fits else _describe_excess(situation, estimate, context),
+        small_window=_find_small_window(situation) if pivot is not None and situation.policy.auto else None,
     )
 
 

@@ -9,6 +9,7 @@ from gateway.core.history.view import View
 from gateway.core.lazy import lazy
 from gateway.core.limits.model_limits import Limits
 from gateway.core.policy import Policy
+from gateway.core.sizing.average_turn import average_turn
 from gateway.core.sizing.calibrated_sizes import CalibratedSizes, calibrate_sizes, estimate_view
 from gateway.core.sizing.estimate import Estimate, Known, Sizes
 from gateway.core.sizing.payload import MeasuredRequest
@@ -51,6 +52,11 @@ class Situation:
     def calibrated(self) -> CalibratedSizes:
         """True tokens of each message, as well as they are known."""
         return calibrate_sizes(self.conversation, self.sizes, self.known)
+
+    @lazy
+    def average_turn(self) -> float:
+        """Tokens that a turn adds; steadier than `growth`."""
+        return average_turn(self.conversation, self.calibrated.messages)
 
     def estimate(self, view: View) -> Estimate:
         """What upstream will count if this view is sent."""

@@ -5,7 +5,7 @@ the formulas; DECISIONS.md says where they differ from the source documents (bet
 threshold grows slowly, so that it never falls as the window grows).
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil
 from typing import Final
 
@@ -15,6 +15,9 @@ from gateway.core.policy import Keep, Policy, Trigger
 
 # A shorter summary says nothing, whatever the window.
 _SMALLEST_SUMMARY_TOKENS: Final = 64
+# A summary gives way to turns down to some 600 words, or half a turn: a shorter one would win less than that.
+_USEFUL_SUMMARY_TOKENS: Final = 1_024
+_USEFUL_SUMMARY_TURNS: Final = 0.5
 # The source formula can leave nothing of a small window (4K of context, 32K of output cap).
 _SMALLEST_USABLE_SHARE: Final = 0.25
 # Agents ask for 32,000 tokens of thinking whatever the window; servers with a small window do not count them.
@@ -35,6 +38,8 @@ class RequestSize:
     requested: int | None = None
     # Recent growth per turn.
     growth: float = 0.0
+    # Average tokens that a turn adds; 0 if too little is known.
+    turn: float = 0.0
     # Parts that a compaction cannot replace.
     floor: int = 0
     purpose: Purpose = "main"
@@ -76,7 +81,7 @@ def choose_thresholds(policy: Policy, limits: Limits, size: RequestSize) -> Thre
     excess = max(0, hard - (window - cap_minimum_reply(size.minimum_reply, window)))
     hard, soft = max(1, hard - excess), max(1, soft - excess)
     longest_summary = int(min(policy.summary.max_tokens, policy.summary.max_ratio * window))
-    return Thresholds(
+    usual = Thresholds(
         window=window,
         context=limits.context or None,
         hard=hard,
@@ -86,6 +91,21 @@ def choose_thresholds(policy: Policy, limits: Limits, size: RequestSize) -> Thre
         opening=max(1, int(policy.keep.opening_ratio * window)),
         summary=max(_SMALLEST_SUMMARY_TOKENS, longest_summary),
     )
+    return _leave_room_for_turns(usual, trigger, size) if wants_turns(trigger, size) else usual
+
+
+def wants_turns(trigger: Trigger, size: RequestSize) -> bool:
+    """Whether a number of turns has to fit between two compactions, and it is known how large they are."""
+    return trigger.formula == "adaptive" and trigger.fewest_turns > 0 and size.turn > 0
+
+
+def count_turns_that_fit(thresholds: Thresholds, size: RequestSize) -> float:
+    """Average turns between two compactions if the summary and the tail are as small as is useful.
+
+    The tail then is the open group, which is one turn. The number may be negative.
+    """
+    room = thresholds.hard - size.floor - _choose_least_summary(thresholds.summary, size.turn)
+    return room / size.turn - 1
 
 
 def cap_minimum_reply(minimum_reply: int, window: int) -> int:
@@ -164,6 +184,33 @@ def _choose_adaptive_hard(trigger: Trigger, window: int, reserve: int) -> int:
 def _choose_adaptive_soft(trigger: Trigger, window: int, hard: int, growth: float) -> int:
     lead = max(trigger.growth_turns * growth, trigger.soft_minimum * window)
     return max(1, hard - int(min(lead, trigger.soft_maximum * window)))
+
+
+def _leave_room_for_turns(usual: Thresholds, trigger: Trigger, size: RequestSize) -> Thresholds:
+    """Shares what the turns leave between floor and hard threshold: up to half is for the summary, the rest
+    for the tail.
+
+    The tail gets one turn at least, because the open group always stays, and the summary what makes it
+    useful. What is added while a summary is prepared becomes tail, so that the soft threshold lies no further
+    below the hard one than the tail may be long.
+    """
+    turns = trigger.fewest_turns * size.turn
+    room = usual.hard - size.floor - turns
+    least = _choose_least_summary(usual.summary, size.turn)
+    summary = max(least, min(usual.summary, room / 2, room - size.turn))
+    tail = int(max(size.turn, room - summary))
+    target = max(usual.hard - turns, size.floor + summary + size.turn)
+    return replace(
+        usual,
+        soft=max(usual.soft, usual.hard - tail),
+        target=min(usual.target, int(target)),
+        tail=min(usual.tail, max(1, tail)),
+        summary=int(summary),
+    )
+
+
+def _choose_least_summary(longest: int, turn: float) -> int:
+    return min(longest, max(_USEFUL_SUMMARY_TOKENS, int(_USEFUL_SUMMARY_TURNS * turn)))
 
 
 def _choose_target(trigger: Trigger, hard: int, floor: int) -> int:

@@ -453,7 +453,7 @@ def test_a_retry_with_smaller_limits_keeps_every_mark_of_the_first_try() -> None
     """Both batches are decided at one chain, which is also the key of their record."""
     first = planned(situate(11_500, results=0.97))
     batches = list(first.batches)
-    smaller = situate(11_500, results=0.97, limits=Limits(context=9_000), growth=5_000.0, batches=batches)
+    smaller = situate(11_500, results=0.97, limits=Limits(context=8_000), growth=5_000.0, batches=batches)
     again = planned(smaller)
     assert len(again.view.marks) > len(first.view.marks)
     stored = {batch.key: batch for batch in again.batches}

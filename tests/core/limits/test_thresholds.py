@@ -7,16 +7,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.core.limits.model_limits import Limits
-from gateway.core.limits.thresholds import RequestSize, Thresholds, choose_thresholds, usable_tokens
+from gateway.core.limits.thresholds import (
+    RequestSize,
+    Thresholds,
+    choose_thresholds,
+    count_turns_that_fit,
+    usable_tokens,
+)
 from gateway.core.policy import Keep, Policy, Trigger
 from gateway.core.sizing.usage import Usage
 from tests.shared_data import SHARED, requires_shared
 
 _ADAPTIVE = Policy()
 _SOURCE = Policy(trigger=Trigger(formula="source"))
-_MONOTONIC = ("hard", "soft", "tail", "opening", "summary")
+_MONOTONIC = ("hard", "soft", "target", "tail", "opening", "summary")
 
 _windows = st.one_of(st.integers(4_000, 2_000_000), st.integers(4_000, 140_000), st.integers(77_900, 100_100))
+_turns = st.one_of(st.just(0.0), st.floats(1, 50_000), st.floats(1, 1e7))
 _optional = st.one_of(st.none(), st.integers(0, 3_000_000))
 
 
@@ -45,6 +52,7 @@ def demands() -> st.SearchStrategy[RequestSize]:
         RequestSize,
         requested=_optional,
         growth=st.floats(0, 1e7, allow_nan=False),
+        turn=_turns,
         floor=st.integers(0, 3_000_000),
     )
 
@@ -159,11 +167,21 @@ def test_all_thresholds_are_positive_and_in_order(limits: Limits, size: RequestS
     assert thresholds.window <= (limits.context or thresholds.window)
 
 
-@given(_windows, st.integers(1, 5_000), _optional, st.floats(0, 1e7), _optional)
+@given(
+    st.builds(
+        RequestSize,
+        requested=_optional,
+        growth=st.floats(0, 1e7),
+        turn=_turns,
+        floor=st.one_of(st.integers(0, 3_000_000), st.integers(0, 40_000)),
+    ),
+    _windows,
+    st.integers(1, 5_000),
+    _optional,
+)
 def test_no_threshold_falls_when_the_window_grows(
-    window: int, more: int, requested: int | None, growth: float, output: int | None
+    size: RequestSize, window: int, more: int, output: int | None
 ) -> None:
-    size = RequestSize(requested=requested, growth=growth)
     for step in (1, 3, more):
         small = choose_thresholds(_ADAPTIVE, Limits(context=window, output=output), size)
         large = choose_thresholds(_ADAPTIVE, Limits(context=window + step, output=output), size)
@@ -179,6 +197,70 @@ def test_no_threshold_falls_where_the_client_margin_begins(growth: float) -> Non
     for line in _MONOTONIC:
         values = [getattr(each, line) for each in thresholds]
         assert values == sorted(values), line
+
+
+# hard, what the turns leave of it above the floor, and how summary and tail share that.
+@pytest.mark.parametrize(
+    ("window", "floor", "turn", "soft", "target", "tail", "summary"),
+    [
+        # 150,000 - 30,000 - 6 x 5,000 = 90,000: more than everything needs.
+        (200_000, 30_000, 5_000, 130_000, 90_000, 20_000, 4_096),
+        # 18,000 - 8,000 - 6 x 1,000 = 4,000: half each.
+        (24_000, 8_000, 1_000, 16_000, 12_000, 2_000, 2_000),
+        # 18,000 - 8,000 - 6 x 1,250 = 2,500: one turn for the tail.
+        (24_000, 8_000, 1_250, 16_750, 10_500, 1_250, 1_250),
+        # 36,000 - 16,000 - 6 x 2,500 = 5,000: the same with twice as much of everything.
+        (48_000, 16_000, 2_500, 33_500, 21_000, 2_500, 2_500),
+        # No room for six turns: one for the tail, and the least that a summary needs.
+        (24_000, 8_000, 2_000, 16_000, 11_024, 2_000, 1_024),
+        (48_000, 16_000, 4_000, 32_000, 22_000, 4_000, 2_000),
+    ],
+)
+def test_tail_and_summary_share_what_six_turns_leave(
+    window: int, floor: int, turn: float, soft: int, target: int, tail: int, summary: int
+) -> None:
+    found = thresholds_at(window, growth=2 * turn, turn=turn, floor=floor)
+    assert (found.soft, found.target, found.tail, found.summary) == (soft, target, tail, summary)
+
+
+@given(limits(), demands())
+def test_six_turns_fit_between_two_compactions_wherever_they_can(limits: Limits, size: RequestSize) -> None:
+    thresholds = choose_thresholds(_ADAPTIVE, limits, size)
+    assert thresholds is not None
+    if not size.turn or count_turns_that_fit(thresholds, size) < 6:
+        return
+    lead = thresholds.hard - thresholds.soft
+    kept = max(thresholds.tail, lead, size.turn)
+    # A token for rounding; the smallest tail is a turn, and the least summary 1,024 tokens or its usual cap.
+    assert size.floor + thresholds.summary + kept + 6 * size.turn <= thresholds.hard + 1
+    assert thresholds.target + 6 * size.turn <= thresholds.hard + 1
+
+
+@given(limits(), demands())
+def test_a_summary_gives_way_no_further_than_to_a_useful_length(limits: Limits, size: RequestSize) -> None:
+    usual = choose_thresholds(_ADAPTIVE, limits, replace(size, turn=0.0))
+    found = choose_thresholds(_ADAPTIVE, limits, size)
+    assert usual is not None and found is not None
+    assert min(usual.summary, 1_024) <= found.summary <= usual.summary
+    assert found.tail <= usual.tail and found.target <= usual.target and found.soft >= usual.soft
+    assert found.hard == usual.hard
+
+
+@given(st.integers(128_000, 2_000_000), st.floats(0, 0.2), st.floats(0, 0.04))
+def test_usual_turns_in_large_windows_change_no_threshold(window: int, floor: float, turn: float) -> None:
+    size = RequestSize(growth=2 * turn * window, turn=turn * window, floor=int(floor * window))
+    known = Limits(context=window)
+    usual = choose_thresholds(_ADAPTIVE, known, replace(size, turn=0.0))
+    assert choose_thresholds(_ADAPTIVE, known, size) == usual
+
+
+@given(limits(), demands())
+def test_only_the_adaptive_formula_leaves_room_for_turns(limits: Limits, size: RequestSize) -> None:
+    free = replace(_ADAPTIVE, trigger=Trigger(fewest_turns=0))
+    for policy in (_SOURCE, _UTILIZATION, free):
+        assert choose_thresholds(policy, limits, size) == choose_thresholds(
+            policy, limits, replace(size, turn=0.0)
+        )
 
 
 @given(limits(), demands())
