@@ -1,4 +1,4 @@
-"""Tells an operator and a client that a window is too small: one log line for each conversation, and a header."""
+"""Says that a window is too small for a client: one log line for each conversation, and a header."""
 
 import logging
 from dataclasses import replace

@@ -1,6 +1,6 @@
 """A conversation that is planned turn by turn, without a gateway: how often is it compacted?
 
-Sizes are exact. A summary is as long as it may be, and one that was prepared is ready before the next request.
+Sizes are exact. A summary is as long as it may be; one that was prepared is ready before the next request.
 """
 
 from collections.abc import Sequence

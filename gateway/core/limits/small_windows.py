@@ -39,7 +39,8 @@ class SmallWindow:
         enough = f"; {self.sufficient} tokens would hold {self.wanted_turns}" if self.sufficient else ""
         return (
             f"the window of {self.window} tokens is small for this client: system prompt, tools and task take"
-            f" {self.floor}, a turn adds {self.turn} on average, and {fits} fit between two compactions{enough}"
+            f" {self.floor}, a turn adds {self.turn} on average, and {fits} fit between two"
+            f" compactions{enough}"
         )
 
 

@@ -14,7 +14,7 @@ def find(window: int, floor: int, turn: float, policy: Policy = _ADAPTIVE) -> Sm
     return find_small_window(policy, Limits(context=window), RequestSize(turn=turn, floor=floor), floor)
 
 
-# Seven turns, one of them the tail, and a summary of 1,024 tokens or half a turn between floor and 0.75 x window.
+# Between floor and 0.75 x window: seven turns, one of them tail, and a summary of 1,024 tokens or ½ turn.
 @pytest.mark.parametrize(
     ("window", "floor", "turn", "turns", "sufficient"),
     [
