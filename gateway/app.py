@@ -78,12 +78,14 @@ class Gateway:
         parts, foundation = self._parts, self._parts.foundation
         exits.callback(foundation.lanes.close)
         exits.push_async_callback(foundation.originals_store.close)
+        exits.push_async_callback(foundation.named_store.close)
         exits.push_async_callback(foundation.archive.finish)
         exits.push_async_callback(foundation.store.close)
         exits.push_async_callback(foundation.log_writer.finish)
         exits.callback(foundation.state.heads.flush)
         await foundation.store.open()
         await foundation.originals_store.open()
+        await foundation.named_store.open()
         await asyncio.to_thread(parts.planning.tokenizer.load)
 
     async def _open_network(self, exits: AsyncExitStack) -> None:

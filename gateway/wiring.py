@@ -21,6 +21,7 @@ from gateway.conversations.body_reader import BodyReader
 from gateway.conversations.recognizer import Recognizer
 from gateway.conversations.registry import Registry
 from gateway.conversations.stored_responses import StoredResponses
+from gateway.conversations.thread_sizes import ThreadSizes
 from gateway.core.policy import Estimator
 from gateway.hooks import Hooks
 from gateway.hooks.plugin import load_plugins
@@ -43,6 +44,7 @@ from gateway.pipeline.request_log import RequestLog
 from gateway.pipeline.rewriter import Rewriter
 from gateway.pipeline.sender import Sender
 from gateway.pipeline.turns import TurnBuilder
+from gateway.pipeline.unknown_threads import UnknownThreads
 from gateway.planning.learning import Learner
 from gateway.planning.message_sizes import Sizer, TextCounter
 from gateway.planning.planner import Planner
@@ -55,7 +57,7 @@ from gateway.reporting.reporter import Reporter
 from gateway.settings import BUILT_IN_UPSTREAMS, Settings
 from gateway.state import State, make_state
 from gateway.state.record_cache import Storage
-from gateway.store import Store, open_bounded_store, open_store
+from gateway.store import Store, find_directory, open_bounded_store, open_store
 from gateway.tenants import Policies, Tenancy
 from gateway.upstream.internal_client import open_client
 from gateway.upstream.target import Upstreams
@@ -65,6 +67,8 @@ from gateway.wire.structure import BodyBounds
 _SIZES_BYTES = 16 << 20
 # The directory of the originals, beside the state.
 _ORIGINALS_NAME = "originals"
+# That of the threads and responses that requests only name.
+_NAMED_NAME = "named"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,6 +80,7 @@ class Foundation:
     budget: MemoryBudget
     store: Store
     originals_store: Store
+    named_store: Store
     state: State
     log_writer: CompactionLogWriter
     archive: OriginalsArchive
@@ -158,6 +163,9 @@ def build_foundation(settings: Settings) -> Foundation:
     retention = settings.retention
     store = open_store(settings.store)
     originals_store = open_bounded_store(settings.store, _ORIGINALS_NAME, retention.originals_bytes)
+    # Without a disk they are kept in memory once, by the caches.
+    named_bytes = retention.named_bytes if find_directory(settings.store) is not None else 0
+    named_store = open_bounded_store(settings.store, _NAMED_NAME, named_bytes)
     storage = Storage(store=store, keep_seconds=retention.seconds, max_bytes=settings.cache.records_bytes)
     log_writer = CompactionLogWriter(store, retention.seconds)
     archive = OriginalsArchive(originals_store, retention.seconds)
@@ -168,7 +176,8 @@ def build_foundation(settings: Settings) -> Foundation:
         budget=MemoryBudget(settings.bounds.bodies_bytes),
         store=store,
         originals_store=originals_store,
-        state=make_state(storage),
+        named_store=named_store,
+        state=make_state(storage, named_store),
         log_writer=log_writer,
         archive=archive,
         metrics=metrics,
@@ -255,7 +264,9 @@ def build_pipeline(
     cache, planner, compactor = settings.cache, planning.planner, compaction.compactor
     body_bounds = _make_body_bounds(settings)
     recognizer = Recognizer(cache.bodies_bytes, cache.facts_bytes, cache.bodies, body_bounds)
-    stored = StoredResponses(recognizer, cache.named_bytes, settings.listen.max_body_bytes)
+    stored = StoredResponses(
+        recognizer, foundation.state.named_turns, cache.named_bytes, settings.listen.max_body_bytes
+    )
     reader = BodyReader(recognizer, stored, foundation.lanes)
     turns = TurnBuilder(Policies(settings), reader, limits.book, limits.discovery, foundation.state)
     rewriter = FairRewriter(Rewriter(cache.facts_bytes), foundation.lanes)
@@ -264,18 +275,20 @@ def build_pipeline(
     planning_step = PlanningStep(
         settings, planner, compactor, compaction.job, compaction.manual, foundation.state.tasks
     )
+    names = NameGuard(foundation.state.owned_names, foundation.lanes, body_bounds)
     proxy = Proxy(
         settings=settings,
         memory=foundation.budget,
         lanes=foundation.lanes,
         admission=Admission(settings, Tenancy(settings), Upstreams(settings)),
-        names=NameGuard(foundation.state.owned_names, foundation.lanes, body_bounds),
+        names=names,
         turns=turns,
         commands=Commands(settings, compaction.manual),
         count_tokens=CountTokens(turns, planner, rewriter, relay),
         planning=planning_step,
         sender=sender,
         overflow_retry=OverflowRetry(planning_step, sender, learner, foundation.reporter),
+        unknown_threads=UnknownThreads(reader, turns, ThreadSizes(), names, relay),
         relay=relay,
         log=RequestLog(limits.book),
     )

@@ -52,6 +52,8 @@ class Received(msgspec.Struct, frozen=True):
     conversation: Conversation
     # Memory that the facts of its messages take.
     facts_bytes: int
+    # The body holds a history that the request only names.
+    is_written_out: bool = False
 
     def raw(self, position: int) -> bytes:
         """The slice of the message at a position of the conversation."""

@@ -1,12 +1,13 @@
 """Earlier responses and single items that a request may name instead of repeating them.
 
-Kept by tenant and upstream, because an upstream does not know what another one stores. In memory only, and
-bounded in bytes: the least recently used leave first. A request that names something else passes as it came.
+Kept by tenant and upstream, because an upstream does not know what another one stores. Bounded in bytes: the
+least recently used leave memory first, and are read from the store when they are named again. A request that
+names something else passes as it came.
 """
 
 from collections.abc import Callable
 from functools import partial
-from typing import Final
+from typing import Final, TypeVar
 
 import msgspec
 
@@ -14,8 +15,11 @@ from gateway.bounds.lanes import Lanes
 from gateway.conversations.recognizer import Received, Recognizer
 from gateway.core.errors import BeyondBounds
 from gateway.lru import ENTRY_WEIGHT_BYTES, Lru, weigh_texts
+from gateway.state.named_turns import NamedTurn, NamedTurns
 from gateway.wire.sse import SseEvent
-from gateway.wire.wire_format import StoredHistory, StoredResponse
+from gateway.wire.wire_format import NamedHistory, StoredHistory, StoredResponse
+
+T = TypeVar("T")
 
 # What a response or an item takes in memory beside its bytes.
 _WEIGHT_BYTES: Final = ENTRY_WEIGHT_BYTES + 500
@@ -28,6 +32,7 @@ _PARTS: Final = 3
 # No conversation has more.
 _MAX_RESPONSES: Final = 10_000
 _TOO_LARGE: Final = "more than a body may hold, with what it names written out"
+_INLINE_BYTES: Final = 64 * 1024
 # Each of them in a body may stand for a large item. It only decides which thread writes them out.
 _REFERENCE: Final = b"item_reference"
 
@@ -41,20 +46,19 @@ class _Name(msgspec.Struct, frozen=True):
 
 
 class _Link(msgspec.Struct, frozen=True):
-    """What one request and its response added to the response before."""
+    """A turn, and when it was written to the store; None if it was not, or if that is not known."""
 
-    # The response that the request continued; None if the request repeated everything.
-    previous: str | None
-    # A body with the items that the request added.
-    own: bytes
-    # The items of the response.
-    items: tuple[bytes, ...] = ()
+    turn: NamedTurn
+    saved_seconds: float | None = None
 
 
 class StoredResponses:
-    def __init__(self, recognizer: Recognizer, max_bytes: int, max_body_bytes: int) -> None:
-        """max_body_bytes: of a request with everything written out that it names."""
+    def __init__(
+        self, recognizer: Recognizer, named: NamedTurns, max_bytes: int, max_body_bytes: int
+    ) -> None:
+        """max_bytes: of memory. max_body_bytes: of a request with everything written out that it names."""
         self._recognizer = recognizer
+        self._named = named
         self._max_body_bytes = max_body_bytes
         part = max_bytes // _PARTS
         self._responses: Lru[_Name, _Link] = Lru(part)
@@ -70,58 +74,139 @@ class StoredResponses:
         returns the function to call with each event of the response, if a later request may name it.
         """
         data = received.body.data
-        named = _Named(self, received.owner, upstream, history, self._max_body_bytes - len(data))
-        link = _Link(None, data)
+        turn = NamedTurn(None, data)
         if _names_something(received, history):
-            size_bytes = len(data) + _LARGE_BYTES * data.count(_REFERENCE)
-            expanded = await lanes.run(received.owner, size_bytes, history.expand, data, named)
-            named.note_uses()
+            found = await self._find(received, history, upstream, lanes)
+            if found is None:
+                return received, None
+            size_bytes = len(data) + found.size_bytes + _LARGE_BYTES * data.count(_REFERENCE)
+            expanded = await _run(lanes, received.owner, size_bytes, partial(history.expand, data, found))
             if expanded is None:
                 return received, None
+            self._note_uses(found)
             received = await self._recognizer.recognize_in(
                 lanes, received.owner, received.format, expanded.data
             )
-            link = _Link(expanded.previous, expanded.own)
+            received = msgspec.structs.replace(received, is_written_out=True)
+            turn = NamedTurn(expanded.previous, expanded.own)
         if not received.body.envelope.is_kept:
             return received, None
-        return received, partial(named.record, link, history.collect().feed)
+        record = partial(self._record, received.owner, upstream, history, turn)
+        return received, partial(record, history.collect().feed)
 
-    def find_links(self, name: _Name, max_bytes: int) -> dict[_Name, _Link] | None:
+    async def _find(
+        self, received: Received, history: StoredHistory, upstream: str, lanes: Lanes
+    ) -> "_Found | None":
+        """Everything that a request names; None if something of it is unknown."""
+        data, owner = received.body.data, received.owner
+        used = await _run(lanes, owner, len(data), partial(history.find_names, data))
+        if used is None:
+            return None
+        room_bytes = self._max_body_bytes - len(data)
+        found = _Found(history=history, room_bytes=room_bytes)
+        if used.previous is not None:
+            links = await self._find_links(_Name(owner, upstream, used.previous), room_bytes)
+            if links is None:
+                return None
+            found.links = links
+        for item_name in dict.fromkeys(used.items):
+            item = await self._find_item(_Name(owner, upstream, item_name))
+            if item is None:
+                return None
+            found.items[item_name] = item
+            room_bytes -= len(item)
+            if room_bytes < 0:
+                raise BeyondBounds(_TOO_LARGE)
+        return found
+
+    async def _find_links(self, name: _Name, max_bytes: int) -> dict[_Name, _Link] | None:
         """A response and those before it, the newest first; None if one is unknown.
 
-        Raises BeyondBounds for too many bytes. Like `find_item`, it may be called in a thread: it changes
-        nothing. `note_use` does.
+        Raises BeyondBounds for too many bytes.
         """
         links: dict[_Name, _Link] = {}
         at: _Name | None = name
         while at is not None:
-            link = self._responses.peek(at) or self._large_responses.peek(at)
-            if link is None or at in links:
+            if at in links:
                 # A name that comes again is a circle.
                 return None
+            link = self._responses.peek(at) or self._large_responses.peek(at) or await self._load(at)
+            if link is None:
+                return None
             links[at] = link
-            max_bytes -= len(link.own) + sum(map(len, link.items))
+            max_bytes -= link.turn.size_bytes
             if max_bytes < 0 or len(links) > _MAX_RESPONSES:
                 raise BeyondBounds(_TOO_LARGE)
-            at = _Name(at.owner, at.upstream, link.previous) if link.previous is not None else None
+            previous = link.turn.previous
+            at = _Name(at.owner, at.upstream, previous) if previous is not None else None
         return links
 
-    def find_item(self, name: _Name) -> bytes | None:
-        return self._items.peek(name)
+    async def _load(self, name: _Name) -> _Link | None:
+        turn = await self._named.load(name.owner, name.upstream, name.name)
+        if turn is None:
+            return None
+        link = _Link(turn)
+        self._hold(name, link)
+        return link
 
-    def note_use(self, name: _Name) -> None:
-        """Keeps them longer, because they are in use."""
-        for cache in (self._responses, self._large_responses, self._items):
-            cache.get(name)
+    async def _find_item(self, name: _Name) -> bytes | None:
+        item = self._items.get(name)
+        if item is None:
+            item = await self._named.load_item(name.owner, name.upstream, name.name)
+            if item is not None:
+                self._hold_item(name, item)
+        return item
 
-    def save_response(self, name: _Name, link: _Link) -> None:
-        weight = _WEIGHT_BYTES + weigh_texts(name.name, link.previous, link.own)
-        weight += sum(_ITEM_WEIGHT_BYTES + len(item) for item in link.items)
+    def _note_uses(self, found: "_Found") -> None:
+        """Keeps turns longer that are in use: in memory, and in the store."""
+        for name, link in found.links.items():
+            self._responses.get(name)
+            self._large_responses.get(name)
+            if link.saved_seconds is None or self._named.is_old(link.saved_seconds):
+                self._hold(name, self._save(name, link.turn))
+
+    def _record(
+        self,
+        owner: str,
+        upstream: str,
+        history: StoredHistory,
+        turn: NamedTurn,
+        feed: Callable[[SseEvent], StoredResponse | None],
+        event: SseEvent,
+    ) -> None:
+        """Keeps a response once its last event has come, and each of its items that has a name."""
+        response = feed(event)
+        if response is None:
+            return
+        for item_name, item in zip(response.names, response.items, strict=True):
+            if item_name is not None:
+                name = _Name(owner, upstream, item_name)
+                self._hold_item(name, item)
+                self._named.save_item(owner, upstream, item_name, item)
+        name = _Name(owner, upstream, response.name)
+        whole = turn._replace(items=response.items)
+        # What repeats everything is written when it is named, because it seldom is.
+        is_named = turn.previous is not None or history.is_replayed
+        is_saved = is_named or whole.size_bytes <= _LARGE_BYTES
+        self._hold(name, self._save(name, whole) if is_saved else _Link(whole))
+
+    def _save(self, name: _Name, turn: NamedTurn) -> _Link:
+        return _Link(turn, self._named.save(name.owner, name.upstream, name.name, turn))
+
+    def _hold(self, name: _Name, link: _Link) -> None:
+        turn = link.turn
+        weight = _WEIGHT_BYTES + weigh_texts(name.name, turn.previous, turn.own)
+        weight += sum(_ITEM_WEIGHT_BYTES + len(item) for item in turn.items)
         responses = self._large_responses if weight > _LARGE_BYTES else self._responses
         responses.put(name, link, weight)
 
-    def save_item(self, name: _Name, item: bytes) -> None:
+    def _hold_item(self, name: _Name, item: bytes) -> None:
         self._items.put(name, item, _WEIGHT_BYTES + weigh_texts(name.name, item))
+
+
+async def _run(lanes: Lanes, owner: str, size_bytes: int, function: Callable[[], T]) -> T:
+    """At once if it is little: a way through a thread takes longer."""
+    return function() if size_bytes < _INLINE_BYTES else await lanes.run(owner, size_bytes, function)
 
 
 def _names_something(received: Received, history: StoredHistory) -> bool:
@@ -130,54 +215,35 @@ def _names_something(received: Received, history: StoredHistory) -> bool:
     return received.body.envelope.is_partial or any(history.may_be_name(received.raw(at)) for at in opaque)
 
 
-class _Named(msgspec.Struct):
-    """What one tenant may name at one upstream, in one request. Raises BeyondBounds for what is too large."""
+class _Found(msgspec.Struct, kw_only=True):
+    """What a request names. It may be asked in a thread. Raises BeyondBounds for what is too large."""
 
-    stored: StoredResponses
-    owner: str
-    upstream: str
     history: StoredHistory
-    # So much may still be written out. Looked at before anything is copied: a reference of 40 bytes may
-    # stand for megabytes, again and again.
+    # So much may be written out. Looked at before anything is copied: a reference of 40 bytes may stand for
+    # megabytes, again and again.
     room_bytes: int
-    used: dict[_Name, None] = {}
+    # The response that the request continues, and those before it, the newest first.
+    links: dict[_Name, _Link] = {}
+    items: dict[str, bytes] = {}
 
-    def find_response(self, name: str) -> list[bytes] | None:
-        """Everything up to and with a response, as raw items."""
-        links = self.stored.find_links(self._name(name), self.room_bytes)
-        if links is None:
+    @property
+    def size_bytes(self) -> int:
+        return sum(link.turn.size_bytes for link in self.links.values())
+
+    def find_response(self, _: str) -> NamedHistory | None:
+        """A request continues one response."""
+        turns = [link.turn for link in reversed(self.links.values())]
+        if not turns:
             return None
-        self.used |= dict.fromkeys(links)
-        items: list[bytes] = []
-        for link in reversed(links.values()):
-            items += (*self.history.list_items(link.own), *link.items)
+        items = [item for turn in turns for item in (*self.history.list_items(turn.own), *turn.items)]
         self.room_bytes -= sum(map(len, items))
-        return items
+        return NamedHistory(turns[0].own, items)
 
     def find_item(self, name: str) -> bytes | None:
-        item = self.stored.find_item(self._name(name))
+        item = self.items.get(name)
         if item is None:
             return None
         if len(item) > self.room_bytes:
             raise BeyondBounds(_TOO_LARGE)
         self.room_bytes -= len(item)
-        self.used[self._name(name)] = None
         return item
-
-    def note_uses(self) -> None:
-        for name in self.used:
-            self.stored.note_use(name)
-
-    def record(self, link: _Link, feed: Callable[[SseEvent], StoredResponse | None], event: SseEvent) -> None:
-        """Keeps a response once its last event has come, and each of its items that has a name."""
-        response = feed(event)
-        if response is None:
-            return
-        for name, item in zip(response.names, response.items, strict=True):
-            if name is not None:
-                self.stored.save_item(self._name(name), item)
-        whole = msgspec.structs.replace(link, items=response.items)
-        self.stored.save_response(self._name(response.name), whole)
-
-    def _name(self, name: str) -> _Name:
-        return _Name(self.owner, self.upstream, name)

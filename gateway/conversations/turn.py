@@ -109,6 +109,14 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
         weight += len(self.received.body.data) + self.received.facts_bytes
         return weight if self.raw_body is self.received.body.data else weight + len(self.raw_body)
 
+    @property
+    def must_write_out(self) -> bool:
+        """Whether the response that the request names stands for another history upstream: the gateway has
+        changed what was sent before it.
+        """
+        head = self.head
+        return self.received.is_written_out and head is not None and bool(head.pivot or head.batches)
+
     def is_near(self, total_tokens: int) -> bool:
         """Whether the soft threshold is so near that something may be decided in the next turns."""
         return self.thresholds is not None and total_tokens >= _NEAR * self.thresholds.soft

@@ -27,8 +27,8 @@ from gateway.tenants import Tenancy, Tenant
 from gateway.upstream.allow_list import find_stored_response, is_allowed, may_name_responses
 from gateway.upstream.sending import OutgoingBody, UpstreamCall
 from gateway.upstream.target import Upstreams, make_target, make_url
-from gateway.wire.formats.registry import find_counted_format, find_format
-from gateway.wire.wire_format import WireFormat
+from gateway.wire.formats.registry import find_counted_format, find_format, find_stored_history
+from gateway.wire.wire_format import StoredHistory, WireFormat
 
 # Routes hold callers' keys, as open requests do. So they stay in memory, and only a few are kept.
 _ROUTES_BYTES: Final = 2 << 20
@@ -68,10 +68,10 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
     is_count: bool
     # What it takes in memory.
     weight_bytes: int
-    # The stored response that the path names, and whether the body may name some, where only the tenant who
-    # made them may use them.
+    # The stored response that the path names, and how the body may name some, where only the tenant who made
+    # them may use them.
     stored_response: str | None
-    may_name: bool
+    naming: StoredHistory | None
 
     def with_body(self, body: OutgoingBody, length: int | None = None) -> UpstreamCall:
         """length: of a streamed body, if the client sent it."""
@@ -124,7 +124,7 @@ class Admission:
             is_count=counted is not None,
             weight_bytes=_weigh(head),
             stored_response=find_stored_response(upstream, head.method, path),
-            may_name=may_name_responses(upstream, head.method, path),
+            naming=find_stored_history(path) if may_name_responses(upstream, head.method, path) else None,
         )
 
     def _check_use_of_key(self, head: RequestHead, upstream: UpstreamSettings) -> None:

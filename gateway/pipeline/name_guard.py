@@ -1,4 +1,5 @@
-"""Refuses names of stored responses that another tenant made, where one key of an upstream serves them all.
+"""Refuses names of stored responses and threads that another tenant made, where one key of an upstream
+serves them all.
 
 Only what was made through this gateway is known. Anything else that such a request names is refused, unless
 `allow` of the upstream opens it (docs/configuration.md).
@@ -19,14 +20,15 @@ from gateway.pipeline.exchange import Exchange, Outcome
 from gateway.state.owned_names import OwnedNames
 from gateway.upstream.allow_list import is_granted
 from gateway.upstream.sending import UpstreamCall
-from gateway.wire.formats.responses.names import find_given_names, find_used_names
 from gateway.wire.sse import SseEvent
 from gateway.wire.structure import BodyBounds
+from gateway.wire.wire_format import StoredHistory
 
 # Larger bodies are read in a thread.
 _INLINE_BYTES: Final = 64 * 1024
 _NOT_YOURS: Final = (
-    "No response, conversation or item with this id was made through the gateway with these credentials. "
+    "No response, thread, conversation or item with this id was made through the gateway with these "
+    "credentials. "
     "(This upstream's key is shared; `allow` in its settings can open stored responses to all callers.)"
 )
 
@@ -45,11 +47,12 @@ class NameGuard:
             raise RequestRefused(404, _NOT_YOURS, code="response_not_found")
 
     async def check_body(self, route: Route, body: ReceivedBody) -> None:
-        """Raises RequestRefused (400) if the body names what this tenant did not make, or may do so."""
-        if not route.may_name:
+        """Raises RequestRefused if the body names what this tenant did not make, or may do so."""
+        naming = route.naming
+        if naming is None:
             return
         try:
-            paths = await self._find_paths(route, body)
+            paths = await self._find_paths(route, naming, body)
         except Unreadable:
             raise RequestRefused(
                 400, "The gateway cannot read which stored responses this request names."
@@ -58,38 +61,41 @@ class NameGuard:
             if is_granted(route.upstream, hdrs.METH_GET, path):
                 continue
             if not await self._owns(route, path.partition("/")[2]):
-                raise RequestRefused(400, _NOT_YOURS, code="previous_response_not_found")
+                raise RequestRefused(naming.unknown_status, _NOT_YOURS, code=naming.unknown_code)
 
     def watch(self, route: Route, turn: Turn) -> Turn:
         """The turn; the names in its response will belong to its tenant, if the upstream stores any."""
-        if not route.may_name or not turn.received.body.envelope.is_kept:
+        if route.naming is None or not turn.received.body.envelope.is_kept:
             return turn
-        record = partial(self._record, route)
-        return replace(turn, on_event=record if turn.on_event is None else _chain(record, turn.on_event))
+        record = partial(self._record, route, route.naming)
+        return replace(turn, on_event=record if turn.on_event is None else chain(record, turn.on_event))
 
     def make_exchange(self, route: Route, call: UpstreamCall) -> Exchange:
         """For a request that is relayed as it came."""
-        if not route.may_name:
+        if route.naming is None:
             return Exchange(call=call)
-        return Exchange(call=call, on_outcome=_ignore, on_event=partial(self._record, route))
+        record = partial(self._record, route, route.naming)
+        return Exchange(call=call, on_outcome=_ignore, on_event=record)
 
-    async def _find_paths(self, route: Route, body: ReceivedBody) -> set[str]:
+    async def _find_paths(self, route: Route, naming: StoredHistory, body: ReceivedBody) -> set[str]:
         encoding = route.head.headers.get(hdrs.CONTENT_ENCODING, "")
         if body.plain is body.raw and encoding not in ("", "identity"):
             raise Unreadable("the content encoding is unknown")
         if len(body.plain) < _INLINE_BYTES:
-            return find_used_names(body.plain, self._bounds)
-        size_bytes = len(body.plain)
-        return await self._lanes.run(route.tenant.id, size_bytes, find_used_names, body.plain, self._bounds)
+            return naming.find_used_paths(body.plain, self._bounds)
+        size_bytes, find = len(body.plain), naming.find_used_paths
+        return await self._lanes.run(route.tenant.id, size_bytes, find, body.plain, self._bounds)
 
     async def _owns(self, route: Route, name: str) -> bool:
         return await self._owned.owns(route.tenant.id, route.upstream.name, name)
 
-    def _record(self, route: Route, event: SseEvent) -> None:
-        self._owned.record(route.tenant.id, route.upstream.name, find_given_names(event))
+    def _record(self, route: Route, naming: StoredHistory, event: SseEvent) -> None:
+        self._owned.record(route.tenant.id, route.upstream.name, naming.find_given_names(event))
 
 
-def _chain(first: OnEvent, second: OnEvent) -> OnEvent:
+def chain(first: OnEvent, second: OnEvent) -> OnEvent:
+    """Both, in this order."""
+
     def both(event: SseEvent) -> None:
         first(event)
         second(event)

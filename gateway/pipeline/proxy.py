@@ -28,6 +28,7 @@ from gateway.pipeline.relay import Relay
 from gateway.pipeline.request_log import RequestLog
 from gateway.pipeline.sender import Sender
 from gateway.pipeline.turns import TurnBuilder
+from gateway.pipeline.unknown_threads import UnknownThreads
 from gateway.settings import Settings
 from gateway.upstream.sending import UpstreamCall
 from gateway.wire.formats.registry import render_error
@@ -55,6 +56,7 @@ class Proxy:
     planning: PlanningStep
     sender: Sender
     overflow_retry: OverflowRetry
+    unknown_threads: UnknownThreads
     relay: Relay
     log: RequestLog
 
@@ -90,7 +92,7 @@ class Proxy:
         await self.names.check_path(route)
         if route.format is None:
             self.log.note_relayed(request.head)
-        if route.format is None and not route.may_name:
+        if route.format is None and route.naming is None:
             await self._forward(route, route.with_body(stream_body(request), request.length), client)
             return
         with self.memory.open(route.tenant.id) as share:
@@ -120,6 +122,8 @@ class Proxy:
         turn = await self.turns.build(route, body) if route.format is not None else None
         if route.format is None or turn is None:
             await share.fit(body_bytes)
+            if await self.unknown_threads.run(route, body, client):
+                return
             await self._forward(route, route.with_body(body.raw), client)
             return
         # With the facts of its messages, and responses that it names.

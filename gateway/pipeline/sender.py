@@ -85,7 +85,7 @@ class Sender:
     async def _make_call(self, turn: Turn, plan: Plan) -> UpstreamCall:
         call = UpstreamCall(turn.upstream, turn.upstream_head, turn.raw_body)
         rewritten = await self._rewriter.rewrite(turn, plan)
-        return call.with_body(rewritten.data) if rewritten.is_changed else call
+        return call.with_body(rewritten.data) if rewritten.is_changed or turn.must_write_out else call
 
     async def _make_asking_call(self, turn: Turn, plan: Plan) -> UpstreamCall:
         """The same with a request for usage, and for a response that can be edited as it comes."""
@@ -99,6 +99,7 @@ class Sender:
     def count_copied_bytes(self, turn: Turn, plan: Plan) -> int:
         """The memory for the bodies that are made of the received one, which is often sent as it is."""
         is_changed = plan.pivot is not None or bool(plan.batches) or plan.output is not None
+        is_changed = is_changed or turn.must_write_out
         return (is_changed + self._must_ask_for_usage(turn)) * len(turn.received.body.data)
 
     async def count_bytes(self, turn: Turn, plan: Plan) -> int:

@@ -108,6 +108,12 @@ class TurnBuilder:
         branch = _Branch(head.conversation, head.parent) if head is not None else _Branch("", None)
         return await self._make_turn(route, body.raw, recognized, branch)
 
+    async def find_thresholds(self, route: Route, received: Received) -> tuple[Policy, Thresholds | None]:
+        """Of a request whose history is not known here."""
+        setting = self._choose_setting(route, received)
+        limits = await self._load_limits(route, setting.served)
+        return setting.policy, self._choose_thresholds(setting.policy, limits, received, 0.0, "main")
+
     async def _recognize(self, route: Route, data: bytes) -> _Recognized | None:
         if route.format is None:
             return None

@@ -181,6 +181,10 @@ class Retention(Section):
     originals_bytes: PositiveInt = Field(
         default=256 * MEBIBYTE, description="Disk space for all originals; the oldest are deleted first."
     )
+    named_bytes: PositiveInt = Field(
+        default=256 * MEBIBYTE,
+        description="Disk space for threads and responses that requests only name; the oldest go first.",
+    )
 
     @property
     def seconds(self) -> float:
@@ -204,7 +208,7 @@ class Cache(Section):
     )
     named_bytes: PositiveInt = Field(
         default=24 * MEBIBYTE,
-        description="Memory for responses that requests refer to (previous_response_id).",
+        description="Memory for threads and responses that requests only name (previous_response_id).",
     )
 
 

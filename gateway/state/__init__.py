@@ -1,20 +1,23 @@
-"""What is known about conversations, in five repositories. Knows no wire format.
+"""What is known about conversations, in six repositories. Knows no wire format.
 
-Records are held in memory, decoded, in front of a store. The compaction package writes them, with four
+Records are held in memory, decoded, in front of a store. The compaction package writes them, with five
 exceptions: `planning.learning` saves calibrations, the limits book learned limits, `pipeline.name_guard`
-names that an upstream gave, and `conversations.cleared_results` the hashes of results and pivots that it
-finds again. Keys are chains, which begin with the tenant, or hashes of the tenant and more; the owner inside
-each record is checked when it is read.
+names that an upstream gave, `conversations.stored_responses` what they stand for, and
+`conversations.cleared_results` the hashes of results and pivots that it finds again. Keys are chains, which
+begin with the tenant, or hashes of the tenant and more; the owner inside each record is checked when it is
+read.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from gateway.state.calibrations import Calibrations
 from gateway.state.heads import Heads
+from gateway.state.named_turns import NamedTurns
 from gateway.state.owned_names import OwnedNames
 from gateway.state.pivots import Pivots
 from gateway.state.record_cache import Storage
 from gateway.state.tasks import Tasks
+from gateway.store import Store
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,9 +27,11 @@ class State:
     tasks: Tasks
     calibrations: Calibrations
     owned_names: OwnedNames
+    named_turns: NamedTurns
 
 
-def make_state(storage: Storage) -> State:
+def make_state(storage: Storage, named_store: Store | None = None) -> State:
+    """named_store: for threads and responses that requests only name, which may be lost. None: the same."""
     heads = Heads(storage)
     return State(
         heads=heads,
@@ -34,4 +39,5 @@ def make_state(storage: Storage) -> State:
         tasks=Tasks(storage, heads),
         calibrations=Calibrations(storage),
         owned_names=OwnedNames(storage),
+        named_turns=NamedTurns(replace(storage, store=named_store or storage.store)),
     )

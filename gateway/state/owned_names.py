@@ -18,15 +18,15 @@ class OwnedNames:
     def record(self, owner: str, upstream: str, names: Iterable[str]) -> None:
         """The upstream gave these names in a response to this tenant."""
         for name in names:
-            key = _make_key(owner, upstream, name)
+            key = make_name_key(owner, upstream, name)
             if self._names.find(key) is None:
                 self._names.save(owner, key, OwnedName(owner=owner, key=key))
 
     async def owns(self, owner: str, upstream: str, name: str) -> bool:
-        return await self._names.load(owner, _make_key(owner, upstream, name)) is not None
+        return await self._names.load(owner, make_name_key(owner, upstream, name)) is not None
 
 
-def _make_key(*parts: str) -> str:
+def make_name_key(*parts: str) -> str:
     """Upstream and clients choose the names, so the key is a hash: of the tenant first, as every key is."""
     state = hashlib.sha256()
     for part in parts:

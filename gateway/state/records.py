@@ -48,9 +48,35 @@ class OwnedName:
     key: str
 
 
+@dataclass(frozen=True, kw_only=True)
+class NamedRecord:
+    """A response that later requests may name, with what its request added, or a single item of a response.
+
+    key: a hash of its name. previous: the name of the response before it. own: the body that the request
+    added. items: of the response, or the single item. Both are base64 of JSON.
+    """
+
+    owner: str
+    key: str
+    previous: str | None = None
+    own: str = ""
+    items: tuple[str, ...] = ()
+
+
 _adapters: Final[dict[type, TypeAdapter[Any]]] = {
     kind: TypeAdapter(kind)
-    for kind in (Head, Pivot, Batch, ResultHashesRecord, Marker, Calibration, Learned, Compacted, OwnedName)
+    for kind in (
+        Head,
+        Pivot,
+        Batch,
+        ResultHashesRecord,
+        Marker,
+        Calibration,
+        Learned,
+        Compacted,
+        OwnedName,
+        NamedRecord,
+    )
 }
 _envelope_decoder: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 

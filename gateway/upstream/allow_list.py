@@ -71,6 +71,8 @@ _MODEL_ENDPOINTS: Final = (
 # A stored response by its name: GET, DELETE, and POST to cancel it.
 _STORED_RESPONSE: Final = re.compile(r"responses/([^/]+)(?:/cancel|/input_items)?")
 _CREATING_ENDPOINTS: Final = frozenset({"responses", "responses/input_tokens", "responses/compact"})
+# Bodies posted here may name what is stored.
+_NAMING_ENDPOINTS: Final = _CREATING_ENDPOINTS | {"messages"}
 # These methods tell nothing that the others do not tell.
 _ASKING: Final = frozenset({hdrs.METH_HEAD, hdrs.METH_OPTIONS})
 # A path that an upstream may read in another way than this module: encoded twice, with parameters, and so on.
@@ -107,7 +109,7 @@ def may_name_responses(upstream: UpstreamSettings, method: str, target: str) -> 
     """Whether the body may name stored responses that only the caller who made them may use."""
     if upstream.api_key is None or method != hdrs.METH_POST:
         return False
-    return _normalize(target) in _CREATING_ENDPOINTS
+    return _normalize(target) in _NAMING_ENDPOINTS
 
 
 def is_granted(upstream: UpstreamSettings, method: str, path: str) -> bool:

@@ -77,14 +77,33 @@ class LocalResponse:
     is_streamed: bool
 
 
+@dataclass(frozen=True, slots=True)
+class UsedNames:
+    """What a request names instead of repeating it."""
+
+    # The response that it continues.
+    previous: str | None = None
+    items: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class NamedHistory:
+    """The history up to a response."""
+
+    # What the first request brought, a body.
+    first: bytes
+    # All of it, as raw items: messages and replies.
+    items: list[bytes]
+
+
 class StoredNames(Protocol):
     """What is stored under the names of one tenant; None if it is unknown.
 
     Raises BeyondBounds if it is larger than any body may be.
     """
 
-    def find_response(self, name: str) -> list[bytes] | None:
-        """The history up to this response, and the response, as raw items."""
+    def find_response(self, name: str) -> NamedHistory | None:
+        """With the response itself."""
 
     def find_item(self, name: str) -> bytes | None: ...
 
@@ -117,11 +136,13 @@ class ResponseCollector(Protocol):
         """The response, once, at the event that completes it."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class StoredHistory:
     """How a request may name an earlier response or item that the upstream stores."""
 
-    # None if a name is unknown. Never raises.
+    # The names in a body. None if it is not understood; never raises.
+    find_names: Callable[[bytes], UsedNames | None]
+    # None if a name is unknown. Raises BeyondBounds as the names do, and nothing else.
     expand: Callable[[bytes, StoredNames], Expanded | None]
     # The items of a body that `expand` gave as `own`.
     list_items: Callable[[bytes], list[bytes]]
@@ -129,6 +150,16 @@ class StoredHistory:
     collect: Callable[[], ResponseCollector]
     # May this raw item be a name and nothing else? Cheap; a wrong yes only costs time.
     may_be_name: Callable[[bytes], bool]
+    # The names in a body, as paths of what is stored; for a guard, so it reads with suspicion. Raises
+    # Unreadable for a body that may name something in a way that is not understood, or beyond the bounds.
+    find_used_paths: Callable[[bytes, BodyBounds], set[str]]
+    # The names that an event of a response gives. Never raises.
+    find_given_names: Callable[[SseEvent], set[str]]
+    # Status and code of the API's own error for a name that it does not know.
+    unknown_status: int
+    unknown_code: str
+    # After this error clients send their whole history.
+    is_replayed: bool
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -30,6 +30,7 @@ from gateway.state import State
 from gateway.upstream.internal_client import open_client
 from gateway.upstream.refusal_probe import HeldResponse
 from gateway.wire.response.reader import Reading
+from gateway.wire.sse import SseEvent
 from tests.builders.downstream import Line, open_line
 
 # A digest needs no upstream; characters are counted without a tokenizer.
@@ -73,6 +74,8 @@ class ToyRelay(Relay):
         head.add(exchange.headers)
         downstream.begin(head)
         await downstream.finish(step.body)
+        if exchange.on_event is not None:
+            exchange.on_event(SseEvent("", step.body))
         if exchange.on_outcome is not None:
             reading = Reading(step.usage, step.finish_reason, step.has_error, step.is_complete)
             exchange.on_outcome(Outcome(step.status, reading))
@@ -116,6 +119,7 @@ async def running_pipeline(text: str = SETTINGS) -> AsyncIterator[Pipeline]:
     foundation = wiring.build_foundation(settings)
     await foundation.store.open()
     await foundation.originals_store.open()
+    await foundation.named_store.open()
     limits = wiring.build_limits(settings, foundation, client)
     planning = wiring.build_planning(foundation, limits)
     hooks = wiring.build_hooks(settings, client)

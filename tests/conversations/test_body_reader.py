@@ -7,15 +7,19 @@ from gateway.conversations.body_reader import BodyReader
 from gateway.conversations.recognizer import Recognizer
 from gateway.conversations.stored_responses import StoredResponses
 from gateway.core.errors import BeyondBounds, Unreadable
+from gateway.state.named_turns import NamedTurns
+from gateway.store.memory import MemoryStore
 from gateway.wire.formats.chat import CHAT
 from gateway.wire.formats.responses import RESPONSES
 from gateway.wire.sse import SseEvent
 from gateway.wire.structure import UNBOUNDED, BodyBounds
+from tests.builders.state import make_storage
 
 
 def make_reader(bounds: BodyBounds = UNBOUNDED) -> BodyReader:
     recognizer = Recognizer(1 << 20, 1 << 20, 8, bounds)
-    return BodyReader(recognizer, StoredResponses(recognizer, 1 << 20, 1 << 20), Lanes())
+    stored = StoredResponses(recognizer, NamedTurns(make_storage(MemoryStore())), 1 << 20, 1 << 20)
+    return BodyReader(recognizer, stored, Lanes())
 
 
 async def test_only_a_format_with_names_listens_to_its_responses() -> None:

@@ -9,16 +9,24 @@ from gateway.conversations.recognizer import Received, Recognizer
 from gateway.conversations.stored_responses import StoredResponses
 from gateway.conversations.turn import OnEvent
 from gateway.core.errors import BeyondBounds
+from gateway.state.named_turns import NamedTurns
+from gateway.store.memory import MemoryStore
+from gateway.wire.formats.messages import MESSAGES
 from gateway.wire.formats.responses import RESPONSES
 from gateway.wire.formats.responses.history import STORED_HISTORY
 from gateway.wire.sse import SseEvent
-from gateway.wire.wire_format import Expanded, StoredNames
+from gateway.wire.wire_format import UsedNames
+from tests.builders.state import make_storage, make_store
 
 _FIRST = b'{"model":"m","input":"first"}'
 
 
-def make_memory(max_bytes: int, max_body_bytes: int = 1 << 20) -> StoredResponses:
-    return StoredResponses(make_recognizer(), max_bytes, max_body_bytes)
+def make_memory(
+    max_bytes: int, max_body_bytes: int = 1 << 20, store: MemoryStore | None = None
+) -> StoredResponses:
+    """store None: nothing is found again that has left the memory."""
+    named = NamedTurns(make_storage(store or MemoryStore()))
+    return StoredResponses(make_recognizer(), named, max_bytes, max_body_bytes)
 
 
 def make_recognizer() -> Recognizer:
@@ -132,19 +140,19 @@ def test_a_response_that_upstream_does_not_keep_is_not_kept_here() -> None:
 
 
 def test_an_opaque_item_is_not_a_name_and_is_not_written_out() -> None:
-    expanded: list[bytes] = []
+    looked_at: list[bytes] = []
 
-    def expand(data: bytes, names: StoredNames) -> Expanded | None:
-        expanded.append(data)
+    def find_names(data: bytes) -> UsedNames | None:
+        looked_at.append(data)
         return None
 
-    history = replace(STORED_HISTORY, expand=expand)
+    history = replace(STORED_HISTORY, find_names=find_names)
     opaque = b'{"input":[{"type":"compaction","encrypted_content":"x"}]}'
     named = b'{"input":[{"type":"item_reference","id":"rs_1"}]}'
     for body in (opaque, named):
         received = make_recognizer().recognize("t", RESPONSES, body)
         asyncio.run(make_memory(1 << 20).write_out(received, history, "u", Lanes()))
-    assert expanded == [named]
+    assert looked_at == [named]
 
 
 def test_a_request_that_names_more_than_a_body_may_hold_is_beyond_bounds() -> None:
@@ -154,3 +162,89 @@ def test_a_request_that_names_more_than_a_body_may_hold_is_beyond_bounds() -> No
     for fields in (b'"previous_response_id":"resp_1","input":"second"', b'"input":[%s]' % reference):
         with pytest.raises(BeyondBounds, match="what it names"):
             write_out(memory, b'{"model":"m",%s}' % fields)
+
+
+async def restart(store: MemoryStore, body: bytes, tenant: str = "t", upstream: str = "u") -> bytes:
+    """The body as another process understands it that has the same store."""
+    received = make_recognizer().recognize(tenant, RESPONSES, body)
+    memory = make_memory(1 << 20, store=store)
+    return (await memory.write_out(received, STORED_HISTORY, upstream, Lanes()))[0].body.data
+
+
+async def record(memory: StoredResponses, body: bytes, name: str) -> None:
+    item = {"type": "message", "id": f"msg_{name}", "role": "assistant", "content": "said"}
+    response = {"object": "response", "id": name, "status": "completed", "output": [item]}
+    received = make_recognizer().recognize("t", RESPONSES, body)
+    on_event = (await memory.write_out(received, STORED_HISTORY, "u", Lanes()))[1]
+    assert on_event is not None
+    on_event(SseEvent("", json.dumps(response).encode()))
+
+
+async def test_a_restart_loses_neither_responses_nor_items() -> None:
+    store = await make_store()
+    memory = make_memory(1 << 20, store=store)
+    await record(memory, _FIRST, "a")
+    await record(memory, go_on("a"), "b")
+    reference = b'{"input":[{"type":"item_reference","id":"msg_a"}]}'
+    assert read_input(await restart(store, go_on("b"))) == ["first", "said", "on", "said", "on"]
+    assert read_input(await restart(store, reference)) == ["said"]
+    for body in (go_on("b"), reference):
+        assert await restart(store, body, tenant="v") is body
+        assert await restart(store, body, upstream="v") is body
+
+
+async def test_a_large_body_is_stored_once_it_is_named() -> None:
+    """Clients that repeat everything would otherwise fill the disk with it."""
+    store = await make_store()
+    memory = make_memory(3 << 20, store=store)
+    large = json.dumps({"input": "x" * 200_000}).encode()
+    await record(memory, large, "a")
+    assert await restart(store, go_on("a")) == go_on("a")
+    await record(memory, go_on("a"), "b")
+    assert read_input(await restart(store, go_on("b"))) == ["x" * 200_000, "said", "on", "said", "on"]
+
+
+async def test_what_has_left_the_memory_is_read_from_the_store() -> None:
+    store = await make_store()
+    memory = make_memory(6_000, store=store)
+    await record(memory, _FIRST, "a")
+    for number in range(10):
+        await record(memory, _FIRST, f"other-{number}")
+    received = make_recognizer().recognize("t", RESPONSES, go_on("a"))
+    written = (await memory.write_out(received, STORED_HISTORY, "u", Lanes()))[0]
+    assert read_input(written.body.data) == ["first", "said", "on"] and written.is_written_out
+
+
+def ask_in_thread(thread: object, text: str, **fields: object) -> bytes:
+    messages = [{"role": "user", "content": text}]
+    return json.dumps({"model": "m", "messages": messages, "thread": thread} | fields).encode()
+
+
+async def test_a_thread_is_written_out_under_a_new_one() -> None:
+    store = await make_store()
+    memory = make_memory(1 << 20, store=store)
+    bodies = [
+        ask_in_thread({"type": "create"}, "one", system="S", tools=[]),
+        ask_in_thread({"type": "continue", "previous_message_id": "msg_0"}, "two"),
+        ask_in_thread({"type": "continue", "previous_message_id": "msg_1"}, "three"),
+    ]
+    received = None
+    for number, body in enumerate(bodies):
+        received = make_recognizer().recognize("t", MESSAGES, body)
+        assert MESSAGES.stored_history is not None
+        received, on_event = await memory.write_out(received, MESSAGES.stored_history, "u", Lanes())
+        assert on_event is not None
+        reply = {"type": "message", "id": f"msg_{number}", "content": [{"type": "text", "text": "said"}]}
+        on_event(SseEvent("", json.dumps(reply).encode()))
+    assert received is not None
+    written = json.loads(received.body.data)
+    said = {"role": "assistant", "content": [{"type": "text", "text": "said"}]}
+    asked = [{"role": "user", "content": text} for text in ("one", "two", "three")]
+    assert written["messages"] == [asked[0], said, asked[1], said, asked[2]]
+    assert (written["system"], written["tools"], written["thread"]) == ("S", [], {"type": "create"})
+    # A restart changes nothing.
+    memory = make_memory(1 << 20, store=store)
+    again = make_recognizer().recognize("t", MESSAGES, bodies[2])
+    assert MESSAGES.stored_history is not None
+    again, _ = await memory.write_out(again, MESSAGES.stored_history, "u", Lanes())
+    assert again.body.data == received.body.data

@@ -24,6 +24,7 @@ from gateway.pipeline.admission import Admission
 from gateway.settings import load_settings
 from gateway.state.calibrations import Calibrations
 from gateway.state.heads import Heads
+from gateway.state.named_turns import NamedTurns
 from gateway.store.memory import MemoryStore
 from gateway.tenants import Tenancy, Tenant
 from gateway.upstream.target import Upstreams
@@ -161,6 +162,12 @@ def test_keys_of_made_up_models_stay_within_their_bytes(name: str) -> None:
     assert measure_growth(send) < _SLACK * _MIB
 
 
+def make_stored(max_bytes: int, max_body_bytes: int) -> StoredResponses:
+    """Nothing is stored outside of its memory."""
+    named = NamedTurns(make_storage(MemoryStore()))
+    return StoredResponses(Recognizer(1, 1, 1), named, max_bytes, max_body_bytes)
+
+
 def _answer(
     stored: StoredResponses, recognizer: Recognizer, body: bytes, response: Mapping[str, object]
 ) -> None:
@@ -176,7 +183,7 @@ def _answer(
     ids=["long", "wide", "short"],
 )
 def test_named_responses_weigh_their_names(make_id: Callable[[int], str]) -> None:
-    stored, recognizer = StoredResponses(Recognizer(1, 1, 1), 3 * _MIB, _MIB), Recognizer(1, 1, 1)
+    stored, recognizer = make_stored(3 * _MIB, _MIB), Recognizer(1, 1, 1)
 
     def send() -> None:
         for number in range(200 if len(make_id(0)) > 1 else 3_000):
@@ -242,7 +249,7 @@ async def test_bodies_that_were_announced_and_do_not_come_take_no_memory() -> No
 
 def test_references_that_stand_for_more_than_a_body_may_hold_are_not_written_out() -> None:
     """60 KB of references to an item of 200 KB would be 300 MB."""
-    stored, recognizer = StoredResponses(Recognizer(1, 1, 1), 24 * _MIB, 4 * _MIB), Recognizer(1, 1, 1)
+    stored, recognizer = make_stored(24 * _MIB, 4 * _MIB), Recognizer(1, 1, 1)
     item = {"type": "message", "id": "i", "role": "assistant", "content": "x" * 200_000}
     response = {"object": "response", "id": "r", "status": "completed", "output": [item]}
     _answer(stored, recognizer, b'{"model":"m","input":"x"}', response)
@@ -264,7 +271,7 @@ def test_references_that_stand_for_more_than_a_body_may_hold_are_not_written_out
 
 
 def test_a_chain_of_responses_longer_than_a_body_may_be_is_not_written_out() -> None:
-    stored, recognizer = StoredResponses(Recognizer(1, 1, 1), 24 * _MIB, _MIB), Recognizer(1, 1, 1)
+    stored, recognizer = make_stored(24 * _MIB, _MIB), Recognizer(1, 1, 1)
     bodies = []
     for number in range(30):
         before = f',"previous_response_id":"r{number - 1}"' if number else ""

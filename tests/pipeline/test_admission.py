@@ -107,7 +107,7 @@ def test_names_of_stored_responses_are_noticed_where_the_upstream_has_a_key() ->
         (SETTINGS, [(None, False)] * 3),
     ):
         routes = [make_admission(text).admit(make_request_head(path, [_HOST])) for path in paths]
-        assert [(route.stored_response, route.may_name) for route in routes] == expected
+        assert [(route.stored_response, route.naming is not None) for route in routes] == expected
 
 
 def test_a_websocket_is_refused() -> None:

@@ -46,12 +46,16 @@ class Answer:
 
 @dataclass(frozen=True, kw_only=True)
 class Pace:
-    """Which turns are played, by whose key, and with which further headers."""
+    """Which turns are played, by whose key, and with which further headers.
+
+    since: what the upstream holds already, of an earlier run.
+    """
 
     first: int = 0
     last: int | None = None
     key: str = "sk-toy"
     headers: dict[str, str] = field(default_factory=dict)
+    since: Since | None = None
 
 
 EAGER = Pace()
@@ -65,6 +69,8 @@ class Run:
     seen: tuple[Seen, ...]
     # Error codes for which a thread was begun anew.
     replays: tuple[str, ...] = ()
+    # What the upstream holds at the end.
+    since: Since | None = None
 
     @property
     def statuses(self) -> list[int]:
@@ -121,7 +127,7 @@ async def run_session(
     A thread that is lost is begun anew with the whole history, as Anthropic's SDKs do. Requests of other
     conversations must not reach the toy meanwhile, or they get this session's replies.
     """
-    before, answers, since = len(toy.requests), list[Answer](), None
+    before, answers, since = len(toy.requests), list[Answer](), pace.since
     replays: list[str] = []
     dialect, turns = shape.dialect, range(len(session))[pace.first : pace.last]
     headers = {"Content-Type": "application/json", **dialect.headers(pace.key), **pace.headers}
@@ -136,7 +142,8 @@ async def run_session(
                 answer = await ask(client, f"{base_url}{dialect.path}", session.request(turn, shape))
             answers.append(answer)
             since = _continue(since, turn, answer)
-    return Run(answers=tuple(answers), seen=tuple(toy.requests[before:]), replays=tuple(replays))
+    seen = tuple(toy.requests[before:])
+    return Run(answers=tuple(answers), seen=seen, replays=tuple(replays), since=since)
 
 
 def _continue(since: Since | None, turn: int, answer: Answer) -> Since | None:

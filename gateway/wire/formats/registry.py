@@ -11,7 +11,7 @@ from gateway.wire import errors
 from gateway.wire.formats.chat import CHAT
 from gateway.wire.formats.messages import MESSAGES
 from gateway.wire.formats.responses import RESPONSES
-from gateway.wire.wire_format import WireFormat
+from gateway.wire.wire_format import StoredHistory, WireFormat
 
 FORMATS: Final = {wire_format.name: wire_format for wire_format in (CHAT, RESPONSES, MESSAGES)}
 
@@ -49,6 +49,12 @@ def find_format(path: str) -> WireFormat | None:
 def find_counted_format(path: str) -> WireFormat | None:
     """The format of requests posted to this path to count their tokens."""
     return _COUNTS.get(without_version(path.partition("?")[0]))
+
+
+def find_stored_history(path: str) -> StoredHistory | None:
+    """How requests to this path name what the upstream stores; None if they bring everything."""
+    wire_format = _guess(path)
+    return wire_format.stored_history if wire_format is not None else None
 
 
 def guess_format(path: str) -> str | None:

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from gateway.wire.formats.messages import render, reply, request, text
+from gateway.wire.formats.messages import render, reply, request, text, thread
 from gateway.wire.wire_format import WireFormat
 
 MESSAGES: Final = WireFormat(
@@ -21,5 +21,6 @@ MESSAGES: Final = WireFormat(
     render_error=render.render_error,
     render_stream_error=render.render_stream_error,
     render_local_response=render.render_local_response,
+    stored_history=thread.STORED_HISTORY,
     headers=(("anthropic-version", "2023-06-01"),),
 )

@@ -28,6 +28,9 @@ _ERROR_TYPES: Final = {
     504: "timeout_error",
 }
 
+# The codes of the API itself. By this one the SDKs decide to send their whole history.
+_API_CODES: Final = frozenset({"thread_not_found"})
+
 RawFields = dict[str, msgspec.Raw]
 _Fields = dict[str, object]
 
@@ -166,7 +169,9 @@ def _make_message(response: LocalResponse) -> _Fields:
 
 
 def render_error(error: RequestRefused) -> bytes:
-    detail = {"type": _ERROR_TYPES.get(error.status, error.kind), "message": str(error)}
+    detail: _Fields = {"type": _ERROR_TYPES.get(error.status, error.kind), "message": str(error)}
+    if error.code in _API_CODES:
+        detail["details"] = {"error_code": error.code}
     return msgspec.json.encode({"type": "error", "error": detail})
 
 

@@ -156,14 +156,22 @@ class _MessageReader:
 
 def _make_envelope(fields: EnvelopeFields) -> Envelope:
     texts, others = flatten_content(fields.parse("system"))
+    thread = fields.parse("thread")
     return replace(
         fields.make_common_envelope("max_tokens"),
         system=_hash_system(texts, others),
         system_slice=fields.find_slice("system"),
         minimum_reply_tokens=_find_minimum_reply(fields.parse("thinking")),
         identity_blocks=_find_identity_blocks(texts),
+        is_partial=thread is not None and not _begins_thread(thread),
+        is_kept=thread is not None,
         is_trimmed=_is_trimmed(fields.parse("context_management")),
     )
+
+
+def _begins_thread(thread: object) -> bool:
+    """Any other thread holds a part of the history that the request does not bring."""
+    return isinstance(thread, dict) and thread.get("type") == "create"
 
 
 def _hash_system(texts: list[str], others: list[JsonFields]) -> bytes:

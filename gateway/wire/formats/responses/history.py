@@ -12,8 +12,9 @@ from gateway.core.errors import BeyondBounds, Unreadable
 from gateway.wire.body import Fields, Slice, skip_spaces, split_fields_or_text
 from gateway.wire.edits import Edit, apply_edits
 from gateway.wire.formats.responses.items import kind_of, parse_items
+from gateway.wire.formats.responses.names import find_given_names, find_used_names
 from gateway.wire.sse import SseEvent
-from gateway.wire.wire_format import Expanded, StoredHistory, StoredNames, StoredResponse
+from gateway.wire.wire_format import Expanded, StoredHistory, StoredNames, StoredResponse, UsedNames
 
 _PREVIOUS: Final = "previous_response_id"
 _SPACES: Final = b" \t\r\n"
@@ -47,6 +48,19 @@ _decode_items = msgspec.json.Decoder(list[msgspec.Raw]).decode
 _decode_item = msgspec.json.Decoder(_Item).decode
 
 
+def find_names(data: bytes) -> UsedNames | None:
+    """The names in a body. None if it is not understood, or if it names a `conversation`."""
+    try:
+        fields = split_fields_or_text(data, "input")
+        if fields.values.get("conversation", b"null") != b"null":
+            return None
+        previous = _parse_previous(fields)
+        raws = [data[place.start : place.end] for place in fields.items]
+        return UsedNames(previous, tuple(filter(None, map(_find_reference, raws))))
+    except (Unreadable, ValueError, RecursionError):
+        return None
+
+
 def expand(data: bytes, names: StoredNames) -> Expanded | None:
     """The body with every name replaced. None if a name is unknown, or if it names a `conversation`.
 
@@ -66,13 +80,13 @@ def _expand(data: bytes, names: StoredNames) -> Expanded | None:
         return None
     own = [_resolve(data[place.start : place.end], names) for place in fields.items]
     added = [raw for raw in own if raw is not None]
-    previous = msgspec.json.decode(fields.values.get(_PREVIOUS, b"null"), type=str | None)
-    before = names.find_response(previous) if previous is not None else []
-    if before is None or len(added) < len(own):
+    previous = _parse_previous(fields)
+    before = names.find_response(previous) if previous is not None else None
+    if (before is None and previous is not None) or len(added) < len(own):
         return None
     own_body = b'{"input":%s}' % _render_items(added)
-    if previous is not None:
-        edits = _replace_input(data, fields, [*before, *added])
+    if before is not None:
+        edits = _replace_input(data, fields, [*before.items, *added])
         return Expanded(apply_edits(data, edits), previous, own_body)
     edits = [
         Edit(place.start, place.end, raw)
@@ -82,19 +96,31 @@ def _expand(data: bytes, names: StoredNames) -> Expanded | None:
     return Expanded(apply_edits(data, edits), None, own_body)
 
 
+def _parse_previous(fields: Fields) -> str | None:
+    return msgspec.json.decode(fields.values.get(_PREVIOUS, b"null"), type=str | None)
+
+
 def may_be_reference(raw: bytes) -> bool:
     return b'"item_reference"' in raw
 
 
 def _resolve(raw: bytes, names: StoredNames) -> bytes | None:
     """The item itself, or the item that a reference names; None if that is unknown."""
-    if not may_be_reference(raw):
+    name = _find_reference(raw)
+    if name is None:
         return raw
+    return names.find_item(name) if name else None
+
+
+def _find_reference(raw: bytes) -> str | None:
+    """The id in a reference, empty if it has none; None for any other item."""
+    if not may_be_reference(raw):
+        return None
     item = parse_items(raw)[0]
     if kind_of(item) != "item_reference":
-        return raw
+        return None
     name = item.get("id")
-    return names.find_item(name) if isinstance(name, str) else None
+    return name if isinstance(name, str) else ""
 
 
 def list_items(own: bytes) -> list[bytes]:
@@ -171,5 +197,14 @@ def _find_final_response(event: _Event, data: bytes) -> _Response | None:
 
 
 STORED_HISTORY: Final = StoredHistory(
-    expand=expand, list_items=list_items, collect=ItemCollector, may_be_name=may_be_reference
+    find_names=find_names,
+    expand=expand,
+    list_items=list_items,
+    collect=ItemCollector,
+    may_be_name=may_be_reference,
+    find_used_paths=find_used_names,
+    find_given_names=find_given_names,
+    unknown_status=400,
+    unknown_code="previous_response_not_found",
+    is_replayed=False,
 )

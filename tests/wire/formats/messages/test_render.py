@@ -349,3 +349,13 @@ def test_without_an_error_object_the_event_names_the_status(status: int, kind: s
 def test_our_own_errors_have_the_types_that_clients_know() -> None:
     found = json.loads(render_error(RequestRefused(413, "Too large.")))
     assert found == {"type": "error", "error": {"type": "request_too_large", "message": "Too large."}}
+
+
+def test_an_error_of_the_api_itself_has_its_code_for_programs() -> None:
+    lost = json.loads(render_error(RequestRefused(404, "Lost.", code="thread_not_found")))["error"]
+    details = {"error_code": "thread_not_found"}
+    assert lost == {"type": "not_found_error", "message": "Lost.", "details": details}
+    assert (
+        "details"
+        not in json.loads(render_error(RequestRefused(403, "No.", code="path_not_allowed")))["error"]
+    )

@@ -4,9 +4,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.wire.formats.responses.history import STORED_HISTORY, ItemCollector, expand, list_items
+from gateway.wire.formats.responses.history import (
+    STORED_HISTORY,
+    ItemCollector,
+    expand,
+    find_names,
+    list_items,
+)
 from gateway.wire.sse import SseEvent
-from gateway.wire.wire_format import Expanded, StoredResponse
+from gateway.wire.wire_format import Expanded, NamedHistory, StoredResponse, UsedNames
 
 _SAID = b'{"type":"message","role":"assistant","id":"msg_1","content":[]}'
 _ASKED = b'{"role":"user","content":"first"}'
@@ -15,8 +21,8 @@ _ASKED = b'{"role":"user","content":"first"}'
 class OneOfEach:
     """Knows one response and one item."""
 
-    def find_response(self, name: str) -> list[bytes] | None:
-        return [_ASKED, _SAID] if name == "resp_1" else None
+    def find_response(self, name: str) -> NamedHistory | None:
+        return NamedHistory(b"{}", [_ASKED, _SAID]) if name == "resp_1" else None
 
     def find_item(self, name: str) -> bytes | None:
         return _SAID if name == "msg_1" else None
@@ -52,6 +58,15 @@ def test_names_are_replaced_by_what_they_stand_for(body: bytes, expected: bytes)
     expanded = expand_all(body)
     assert expanded.data == expected % (_ASKED, _SAID)
     assert expanded.previous == "resp_1"
+
+
+def test_the_names_in_a_body_are_found_before_they_are_looked_up() -> None:
+    named = b'{"previous_response_id":"r","input":[{"type":"item_reference","id":"a"},{"role":"user"}]}'
+    assert find_names(named) == UsedNames("r", ("a",))
+    assert find_names(b'{"input":"x"}') == UsedNames()
+    assert find_names(b'{"conversation":"conv_1","input":"x"}') is None
+    assert find_names(b'{"previous_response_id":7,"input":"x"}') is None
+    assert find_names(b"[]") is None
 
 
 def test_the_items_that_the_request_added_are_listed() -> None:

@@ -1,0 +1,84 @@
+"""Responses that later requests may name, and their single items, so that a restart does not lose them.
+
+They are held in memory by `conversations.stored_responses`; here they are only written and read again.
+"""
+
+from base64 import b64decode, b64encode
+from typing import Final, NamedTuple
+
+from gateway.state.owned_names import make_name_key
+from gateway.state.record_cache import RecordStore, Storage
+from gateway.state.records import NamedRecord
+
+# What fills a window of a million tokens. A larger one is kept in memory alone: rendering it would hold up
+# the event loop.
+_MAX_BYTES: Final = 4 << 20
+
+
+class NamedTurn(NamedTuple):
+    """What one request and its response added to the response before."""
+
+    # The response that the request continued; None if the request brought everything.
+    previous: str | None
+    # A body with the items that the request added.
+    own: bytes
+    # The items of the response.
+    items: tuple[bytes, ...] = ()
+
+    @property
+    def size_bytes(self) -> int:
+        return len(self.own) + sum(map(len, self.items))
+
+
+class NamedTurns:
+    """Only the tenant and the upstream of a name find it again."""
+
+    def __init__(self, storage: Storage) -> None:
+        self._storage = storage
+        self._turns = RecordStore(NamedRecord, "turn", storage)
+        self._items = RecordStore(NamedRecord, "item", storage)
+
+    async def load(self, owner: str, upstream: str, name: str) -> NamedTurn | None:
+        record = await self._turns.load(owner, make_name_key(owner, upstream, name))
+        if record is None:
+            return None
+        try:
+            return NamedTurn(record.previous, _parse(record.own), tuple(map(_parse, record.items)))
+        except ValueError:
+            return None
+
+    async def load_item(self, owner: str, upstream: str, name: str) -> bytes | None:
+        record = await self._items.load(owner, make_name_key(owner, upstream, name))
+        try:
+            return _parse(record.items[0]) if record is not None and record.items else None
+        except ValueError:
+            return None
+
+    def save(self, owner: str, upstream: str, name: str, turn: NamedTurn) -> float:
+        """Queued for the store. Returns the time, for `is_old`."""
+        if turn.size_bytes <= _MAX_BYTES:
+            key = make_name_key(owner, upstream, name)
+            items = tuple(map(_render, turn.items))
+            record = NamedRecord(
+                owner=owner, key=key, previous=turn.previous, own=_render(turn.own), items=items
+            )
+            self._turns.save(owner, key, record)
+        return self._storage.clock()
+
+    def save_item(self, owner: str, upstream: str, name: str, item: bytes) -> None:
+        if len(item) <= _MAX_BYTES:
+            key = make_name_key(owner, upstream, name)
+            self._items.save(owner, key, NamedRecord(owner=owner, key=key, items=(_render(item),)))
+
+    def is_old(self, written_seconds: float) -> bool:
+        """Whether a turn that is in use must be written again, or it would expire."""
+        return self._storage.is_old(written_seconds)
+
+
+def _parse(text: str) -> bytes:
+    """Raises ValueError."""
+    return b64decode(text, validate=True)
+
+
+def _render(data: bytes) -> str:
+    return b64encode(data).decode()

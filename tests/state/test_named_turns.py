@@ -1,0 +1,50 @@
+"""Responses that later requests may name, after a restart."""
+
+from gateway.state.named_turns import NamedTurn, NamedTurns
+from tests.builders.state import make_storage, make_store
+
+TURN = NamedTurn("resp_0", b'{"input":"\xc3\xa9\xff"}', (b'{"a":1}', b"{}"))
+
+
+async def test_a_turn_is_found_again_by_its_tenant_at_its_upstream() -> None:
+    storage = make_storage(await make_store())
+    NamedTurns(storage).save("t", "u", "resp_1", TURN)
+    named = NamedTurns(storage)
+    assert await named.load("t", "u", "resp_1") == TURN
+    for owner, upstream, name in (("v", "u", "resp_1"), ("t", "v", "resp_1"), ("t", "u", "resp_2")):
+        assert await named.load(owner, upstream, name) is None
+
+
+async def test_an_item_is_no_turn() -> None:
+    named = NamedTurns(make_storage(await make_store()))
+    named.save_item("t", "u", "msg_1", b'{"role":"user"}')
+    assert await named.load_item("t", "u", "msg_1") == b'{"role":"user"}'
+    assert await named.load_item("v", "u", "msg_1") is None
+    assert await named.load("t", "u", "msg_1") is None
+
+
+async def test_what_is_too_large_is_not_written() -> None:
+    named = NamedTurns(make_storage(await make_store()))
+    named.save("t", "u", "resp_1", TURN._replace(own=b"x" * (4 << 20)))
+    named.save_item("t", "u", "msg_1", b"x" * ((4 << 20) + 1))
+    assert await named.load("t", "u", "resp_1") is None
+    assert await named.load_item("t", "u", "msg_1") is None
+
+
+async def test_a_turn_in_use_is_old_after_a_day() -> None:
+    now = [0.0]
+    storage = make_storage(await make_store(), keep_seconds=1e6, clock=lambda: now[0])
+    named = NamedTurns(storage)
+    written = named.save("t", "u", "resp_1", TURN)
+    assert not named.is_old(written)
+    now[0] = 86_400.0
+    assert named.is_old(written)
+
+
+async def test_a_damaged_record_is_absent() -> None:
+    store = await make_store()
+    named = NamedTurns(make_storage(store))
+    named.save("t", "u", "resp_1", TURN)
+    ((key, value),) = await store.scan("turn:")
+    store.write(key, value.replace(b"eyJ", b"?!?"), keep_seconds=60)
+    assert await named.load("t", "u", "resp_1") is None
