@@ -136,14 +136,6 @@ def _glob(folders: Sequence[Path], pattern: str) -> Iterator[Path]:
         yield from folder.rglob(pattern)
 
 
-def test_links_between_documents_lead_somewhere() -> None:
-    root = _TESTS.parent
-    documents = [*root.glob("*.md"), *(root / "docs").glob("*.md")]
-    target = re.compile(r"\]\(([^):#]+)(?:#[^)]*)?\)")
-    links = [(path, link) for path in documents for link in target.findall(path.read_text("utf-8"))]
-    assert [f"{path.name}: {link}" for path, link in links if not (path.parent / link).exists()] == []
-
-
 def test_at_most_six_modules_lie_flat_in_the_package() -> None:
     flat = {path.stem for path in _PACKAGE.glob("*.py")} - {"__init__"}
     assert len(flat) <= 6, flat
