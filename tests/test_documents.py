@@ -20,7 +20,12 @@ _BLOCK = re.compile(
 )
 _LINK = re.compile(r"\]\((?P<path>[^):#]*)(?:#(?P<anchor>[^)]*))?\)")
 _HEADING = re.compile(r"^#+ (.*)$", re.MULTILINE)
-_PARSERS: Mapping[str, Callable[[str], object]] = {"json": json.loads, "toml": tomllib.loads, "yaml": yaml.safe_load, "python": ast.parse}
+_PARSERS: Mapping[str, Callable[[str], object]] = {
+    "json": json.loads,
+    "toml": tomllib.loads,
+    "yaml": yaml.safe_load,
+    "python": ast.parse,
+}
 # What GitHub leaves out of an anchor: everything but letters, digits, spaces, hyphens and underscores.
 _NOT_IN_ANCHOR = re.compile(r"[^\w\- ]")
 # The first line of a YAML block that is a whole settings file.
