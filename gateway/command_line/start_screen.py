@@ -70,7 +70,10 @@ def _list_first_steps(settings: Settings, origin: str) -> Iterator[tuple[str, st
     names = ("test", "", "")
     yield from zip(names, _render_request(settings, origin), strict=True)
     if settings.response_headers:
-        yield "shows", "x-gateway-conversation, x-gateway-plan: passthrough and x-gateway-tokens"
+        yield (
+            "shows",
+            "x-gateway-conversation, x-gateway-plan: passthrough and x-gateway-tokens, even with a 401",
+        )
     yield "log", f"at each compaction: INFO gateway.compactor {COMPACTED.replace('%d', '…')} …"
 
 

@@ -67,7 +67,8 @@ def _describe_routes(settings: Settings) -> Iterator[tuple[str, str]]:
         place = upstream.name if name in upstream.formats else f"{upstream.name} (not in its formats)"
         routes.setdefault(place, []).append("messages (Claude Code)" if name == "messages" else name)
     shown = [f"{', '.join(names)} go to {place}" for place, names in routes.items()]
-    yield "formats", f"{'; '.join(shown)}; none to {' or '.join(replaced)}"
+    unused = replaced[0] if len(replaced) == 1 else "the built-in upstreams"
+    yield "formats", f"{'; '.join(shown)}; none to {unused}"
 
 
 def _describe_policy(policy: Policy) -> str:

@@ -1,5 +1,7 @@
 """Settings that are allowed and hardly meant."""
 
+import re
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -109,3 +111,15 @@ def test_what_a_warning_says_to_write_is_valid(tmp_path: Path) -> None:
         formats = warning.split("Write ")[1].split(" here")[0]
         other = warning.rsplit("for the rest: ", 1)[1]
         assert load_text(tmp_path, f"{text}    {formats}\n  {other}\n").warnings == ()
+
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.mark.parametrize("name", ["README.md", "docs/configuration.md"])
+def test_settings_that_the_documents_show_are_valid_and_sensible(name: str, tmp_path: Path) -> None:
+    shown = re.findall(r"^ *```yaml\n(.*?)^ *```", (ROOT / name).read_text("utf-8"), re.DOTALL | re.MULTILINE)
+    assert shown
+    for text in shown:
+        settings = load_text(tmp_path, textwrap.dedent(text), {"TEAM_A_KEY": "k"})
+        assert settings.warnings == ()

@@ -20,7 +20,7 @@ def test_the_summary_lists_what_would_run_without_secrets(tmp_path: Path) -> Non
         "store     redis://***@h:1/0, kept for 7 days",
         "upstream  u: http://x/v1 (chat; uses its own key)",
         "formats   chat go to u; responses, messages (Claude Code) go to u (not in its formats); "
-        "none to api.openai.com or api.anthropic.com",
+        "none to the built-in upstreams",
         "policy    default: preset adaptive, prune off",
         "policy    p: preset opencode, prune off, commands on",
         "models    rules: 0",
@@ -34,8 +34,7 @@ def test_the_summary_lists_what_would_run_without_secrets(tmp_path: Path) -> Non
         ("", None),
         (
             PLAIN,
-            "chat, responses, messages (Claude Code) go to default; "
-            "none to api.openai.com or api.anthropic.com",
+            "chat, responses, messages (Claude Code) go to default; none to the built-in upstreams",
         ),
         (
             "upstreams:\n  a: {base_url: 'https://api.openai.com/v1', formats: [chat, responses]}\n"
