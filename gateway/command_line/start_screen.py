@@ -72,7 +72,7 @@ def _list_first_steps(settings: Settings, origin: str) -> Iterator[tuple[str, st
     if settings.response_headers:
         yield (
             "shows",
-            "x-gateway-conversation, x-gateway-plan: passthrough and x-gateway-tokens, even with a 401",
+            "x-gateway-plan: passthrough, and other x-gateway headers, whatever the status is",
         )
     yield "log", f"at each compaction: INFO gateway.compactor {COMPACTED.replace('%d', '…')} …"
 

@@ -22,6 +22,7 @@ The model is a stand-in that understands nothing; the gateway between them is re
          agent sends       model gets
 turn  messages  tokens  messages  tokens  {X_GATEWAY_PLAN}"""
 _COMPACTOR: Final = "gateway.compactor"
+# Names of plans, as the header has them.
 _PLANS_WITH_SUMMARY: Final = ("pivot", "pivot+pruned")
 # The tools of a real agent take longer than a compaction in the background. The demo's take no time, so it
 # looks this often whether the gateway is done.
@@ -63,7 +64,11 @@ async def _play_through(gateway: Gateway, model: StandIn, write: Write) -> list[
 
 def _compare(through: Sequence[TurnReport], direct: Sequence[TurnReport]) -> Iterator[str]:
     found = FILES - len(find_missing(through[-1].text))
-    yield f"\nWith the gateway the agent got its answer in turn {len(through)}: {found} of {FILES} findings."
+    plans = [turn.headers.get(X_GATEWAY_PLAN) for turn in through]
+    first = next((number for number, plan in enumerate(plans, 1) if plan in _PLANS_WITH_SUMMARY), None)
+    if first is not None:
+        yield f"\nFrom turn {first} on, the model got a summary in place of the old turns."
+    yield f"With the gateway the agent got its answer in turn {len(through)}: {found} of {FILES} findings."
     last = direct[-1]
     if last.status == 200:
         return

@@ -24,6 +24,9 @@ async def test_the_demo_shows_a_compaction_and_what_happens_without_it() -> None
     assert int(turns[-1][1]) == 2 + 2 * FILES > int(turns[-1][3])
     assert re.search(r"log: INFO gateway\.compactor compacted covers=\d+ of=\d+ ", text)
     assert f"{FILES} of {FILES} findings" in text
+    assert (
+        f"From turn {next(turn[0] for turn in turns if turn[5] != 'passthrough')} on, the model got" in text
+    )
     refusal = re.search(r"refused in turn (\d+)", text)
     assert refusal is not None and int(refusal[1]) < len(turns)
     assert "maximum context length is 8192 tokens" in lines[-1]
