@@ -72,5 +72,5 @@ def test_the_forwarded_body_is_that_of_the_example(example: str) -> None:
     received = Recognizer(1 << 20, 1 << 20, 8).recognize("t", wire_format, body)
     turn, plan, rewriter = make_turn(received), decide_on(received, known), Rewriter(1 << 20)
     asks = known.get("asked_for_usage")
-    sent = rewriter.rewrite_with_usage(turn, plan) if asks else rewriter.rewrite(turn, plan).data
+    sent = rewriter.rewrite_with_usage(turn, plan) if asks else rewriter.rewrite(turn, plan)
     assert sent == (folder / "outgoing.json").read_bytes()

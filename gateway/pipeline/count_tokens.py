@@ -31,6 +31,6 @@ class CountTokens:
             batches = tuple(active.batches)
             plan = Plan(pivot=active.pivot, batches=batches, new_batch=None, received=0, sent=0, output=None)
             rewritten = await self._rewriter.rewrite(turn, plan)
-            if rewritten.is_changed:
-                call = call.with_body(rewritten.data)
+            if rewritten is not turn.received.body.data:
+                call = call.with_body(rewritten)
         await self._relay.forward(Exchange(call=call), client)

@@ -4,14 +4,12 @@ A prune batch may mark ten thousand tool results, and each is parsed and rendere
 """
 
 from collections.abc import Callable
-from typing import Final, TypeVar
+from typing import Final
 
 from gateway.bounds.lanes import Lanes
 from gateway.conversations.turn import Turn
 from gateway.core.compaction.plan import Plan
-from gateway.pipeline.rewriter import Rewriter, Rewritten
-
-T = TypeVar("T")
+from gateway.pipeline.rewriter import Rewriter
 
 # Rendering so much takes a few milliseconds.
 _INLINE_BYTES: Final = 256 * 1024
@@ -24,7 +22,7 @@ class FairRewriter:
         self._rewriter = rewriter
         self._lanes = lanes
 
-    async def rewrite(self, turn: Turn, plan: Plan) -> Rewritten:
+    async def rewrite(self, turn: Turn, plan: Plan) -> bytes:
         """See Rewriter."""
         return await self._run(self._rewriter.rewrite, turn, plan)
 
@@ -32,7 +30,7 @@ class FairRewriter:
         """See Rewriter."""
         return await self._run(self._rewriter.rewrite_with_usage, turn, plan)
 
-    async def _run(self, rewrite: Callable[[Turn, Plan], T], turn: Turn, plan: Plan) -> T:
+    async def _run(self, rewrite: Callable[[Turn, Plan], bytes], turn: Turn, plan: Plan) -> bytes:
         size_bytes = _weigh(turn, plan)
         if size_bytes < _INLINE_BYTES:
             return rewrite(turn, plan)

@@ -7,8 +7,6 @@ threads.
 from collections.abc import Callable
 from functools import partial
 from threading import Lock
-from typing import NamedTuple
-
 from gateway.conversations.turn import Turn
 from gateway.core.compaction.plan import Plan
 from gateway.core.history.pivot import Mark, Pivot
@@ -23,22 +21,14 @@ _WEIGHT_BYTES = ENTRY_WEIGHT_BYTES + 300
 RenderedKey = tuple[bytes, int | None, str] | tuple[str, float, str]
 
 
-class Rewritten(NamedTuple):
-    """A body after its plan was applied. An unchanged one is sent upstream as it was received."""
-
-    data: bytes
-    is_changed: bool
-
-
 class Rewriter:
     def __init__(self, max_bytes: int) -> None:
         self._rendered: Lru[RenderedKey, bytes] = Lru(max_bytes)
         self._lock = Lock()
 
-    def rewrite(self, turn: Turn, plan: Plan) -> Rewritten:
-        edits = self._make_edits(turn, plan)
-        data = turn.received.body.data
-        return Rewritten(apply_edits(data, edits), True) if edits else Rewritten(data, False)
+    def rewrite(self, turn: Turn, plan: Plan) -> bytes:
+        """The received body itself if nothing of it changes."""
+        return apply_edits(turn.received.body.data, self._make_edits(turn, plan))
 
     def rewrite_with_usage(self, turn: Turn, plan: Plan) -> bytes:
         """The same with a request for usage in the stream."""

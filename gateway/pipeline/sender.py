@@ -84,8 +84,9 @@ class Sender:
 
     async def _make_call(self, turn: Turn, plan: Plan) -> UpstreamCall:
         call = UpstreamCall(turn.upstream, turn.upstream_head, turn.raw_body)
-        rewritten = await self._rewriter.rewrite(turn, plan)
-        return call.with_body(rewritten.data) if rewritten.is_changed or turn.must_write_out else call
+        if not _changes_body(turn, plan):
+            return call
+        return call.with_body(await self._rewriter.rewrite(turn, plan))
 
     async def _make_asking_call(self, turn: Turn, plan: Plan) -> UpstreamCall:
         """The same with a request for usage, and for a response that can be edited as it comes."""
@@ -98,13 +99,12 @@ class Sender:
 
     def count_copied_bytes(self, turn: Turn, plan: Plan) -> int:
         """The memory for the bodies that are made of the received one, which is often sent as it is."""
-        is_changed = plan.pivot is not None or bool(plan.batches) or plan.output is not None
-        is_changed = is_changed or turn.must_write_out
-        return (is_changed + self._must_ask_for_usage(turn)) * len(turn.received.body.data)
+        copies = _changes_body(turn, plan) + self._must_ask_for_usage(turn)
+        return copies * len(turn.received.body.data)
 
     async def count_bytes(self, turn: Turn, plan: Plan) -> int:
         """Bytes of the body that a plan makes."""
-        return len((await self._rewriter.rewrite(turn, plan)).data)
+        return len(await self._rewriter.rewrite(turn, plan))
 
     def _record_outcome(self, turn: Turn, plan: Plan, outcome: Outcome) -> None:
         """Records the response and learns from its usage, also if the client hung up. Never waits."""
@@ -136,6 +136,10 @@ class Sender:
         if plan.warning is not None:
             headers[X_GATEWAY_WARNING] = plan.warning
         return headers
+
+
+def _changes_body(turn: Turn, plan: Plan) -> bool:
+    return plan.changes_body or turn.must_write_out
 
 
 def _choose_probe(turn: Turn, plan: Plan) -> ProbeMode:

@@ -23,7 +23,10 @@ class Edit(NamedTuple):
 
 
 def apply_edits(data: bytes, edits: Iterable[Edit]) -> bytes:
-    """The body with all edits applied, in any order. Raises ValueError if edits overlap."""
+    """The body with all edits applied, in any order; the same object without any.
+
+    Raises ValueError if edits overlap.
+    """
     pieces: list[bytes | memoryview] = []
     view = memoryview(data)
     at = 0

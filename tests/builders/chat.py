@@ -268,7 +268,7 @@ RewrittenTurn = tuple[Received, Pivot | None, tuple[Batch, ...], bytes]
 
 
 def rewrite(received: Received, pivot: Pivot | None, marks: tuple[Batch, ...]) -> bytes:
-    return Rewriter(1 << 20).rewrite(make_turn(received), make_plan(pivot, marks)).data
+    return Rewriter(1 << 20).rewrite(make_turn(received), make_plan(pivot, marks))
 
 
 def rewrite_somehow(data: st.DataObject, received: Received) -> RewrittenTurn:

@@ -9,7 +9,7 @@ from gateway.conversations.turn import Turn
 from gateway.core.compaction.plan import Plan
 from gateway.core.history.pivot import Mark
 from gateway.pipeline.fair_rewriter import FairRewriter
-from gateway.pipeline.rewriter import Rewriter, Rewritten
+from gateway.pipeline.rewriter import Rewriter
 from tests.builders.chat import JSON, make_batch, make_plan, make_turn, read, render
 
 
@@ -20,7 +20,7 @@ class NotingRewriter(Rewriter):
         super().__init__(1 << 20)
         self.threads: set[int] = set()
 
-    def rewrite(self, turn: Turn, plan: Plan) -> Rewritten:
+    def rewrite(self, turn: Turn, plan: Plan) -> bytes:
         self.threads.add(threading.get_ident())
         return super().rewrite(turn, plan)
 

@@ -180,7 +180,7 @@ class Compacted:
         )
         plan = decide(situation)
         assert isinstance(plan, Plan)
-        sent = json.loads(Rewriter(1 << 20).rewrite(make_turn(received), plan).data)["messages"]
+        sent = json.loads(Rewriter(1 << 20).rewrite(make_turn(received), plan))["messages"]
         return [message["content"] for message in sent]
 
 

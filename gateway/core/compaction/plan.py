@@ -51,6 +51,10 @@ class Plan:
     def view(self) -> View:
         return make_view(self.pivot, self.batches)
 
+    @property
+    def changes_body(self) -> bool:
+        return self.pivot is not None or bool(self.batches) or self.output is not None
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CompactFirst:
