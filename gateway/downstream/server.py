@@ -42,10 +42,9 @@ class Server:
         self._gate = Gate(bounds)
         self._connections = web.Server(self._serve, handler_cancellation=True)
         self._listener: asyncio.Server | None = None
-        # The open requests, each with the task of its handler.
-        self._open: dict[Request, asyncio.Task[None]] = {}
+        self._open: set[Request] = set()
+        # Looked at only while draining: whether no request is open, or nobody is to wait any longer.
         self._is_drained = asyncio.Event()
-        self._is_drained.set()
         self._is_impatient = False
         self.is_draining = False
         self.port = 0
@@ -69,9 +68,11 @@ class Server:
         for request in self._open:
             request.is_last = True
         await asyncio.sleep(_SETTLE_SECONDS)
-        with suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                await self._is_drained.wait()
+        if self._open and not self._is_impatient:
+            self._is_drained.clear()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(seconds):
+                    await self._is_drained.wait()
 
     def stop_draining(self) -> None:
         """`drain` returns at once, and does not wait again."""
@@ -83,11 +84,11 @@ class Server:
             self._listener.close()
         await self._gate.close()
         await self.drain(_CLOSE_SECONDS)
-        tasks = list(self._open.values())
         for request in self._open:
             request.break_off()
-        if tasks:
-            await asyncio.wait(tasks)
+        while self._open:
+            self._is_drained.clear()
+            await self._is_drained.wait()
         self._connections.pre_shutdown()
         await self._connections.shutdown(_CLOSE_SECONDS)
 
@@ -99,7 +100,7 @@ class Server:
         refusal = find_refusal(request.head, request.version)
         if refusal is None:
             connection.begin(request.content, request.length, request.lose)
-        self._begin(request)
+        self._open.add(request)
         response = None
         try:
             if refusal is None and not request.is_lost:
@@ -110,7 +111,9 @@ class Server:
             # The client has gone.
             pass
         finally:
-            self._end(request)
+            self._open.discard(request)
+            if self.is_draining and not self._open:
+                self._is_drained.set()
             is_last = request.is_last or response is None or not response.keeps_alive
             if response is None or not response.is_whole:
                 request.break_off()
@@ -122,18 +125,6 @@ class Server:
             # An upload that has just been given up may still wait for the next piece; now the library does.
             await asyncio.sleep(0)
         return _CLOSED if is_last else _KEPT
-
-    def _begin(self, request: Request) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        self._open[request] = task
-        if not self._is_impatient:
-            self._is_drained.clear()
-
-    def _end(self, request: Request) -> None:
-        del self._open[request]
-        if not self._open:
-            self._is_drained.set()
 
 
 def _refuse(request: Request, error: RequestRefused) -> Response:
