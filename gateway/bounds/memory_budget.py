@@ -57,8 +57,6 @@ class MemoryBudget:
         self.max_bytes = max_bytes
         self.used_bytes = 0
         self._wait_seconds = wait_seconds
-        # By the id of the tenant.
-        self._owned_bytes: dict[str, int] = {}
         # The shares that are not small.
         self._large: set[Share] = set()
         # In the order of their arrival. A dictionary of waiters is a list that forgets any quickly.
@@ -80,11 +78,15 @@ class MemoryBudget:
         """
         return Share(self, owner)
 
-    async def grow(self, share: "Share", size_bytes: int) -> None:
-        """See Share."""
-        if self._may_take_now(share, size_bytes):
+    def take_now(self, share: "Share", size_bytes: int) -> bool:
+        """Takes so many bytes more if it need not wait for them."""
+        may_take = share.size_bytes + size_bytes <= SMALL_BYTES or self._may_take_now(share, size_bytes)
+        if may_take:
             self.take(share, size_bytes)
-            return
+        return may_take
+
+    async def wait_for(self, share: "Share", size_bytes: int) -> None:
+        """Takes so many bytes more once they are free."""
         waiter = _Waiter(share, size_bytes, asyncio.get_running_loop().create_future())
         self._waiters[waiter] = None
         self._watch_uploads()
@@ -114,7 +116,6 @@ class MemoryBudget:
         """Counts so many bytes more, whether they fit or not."""
         share.size_bytes += size_bytes
         self.used_bytes += size_bytes
-        self._owned_bytes[share.owner] = self._owned_bytes.get(share.owner, 0) + size_bytes
         if share.size_bytes > SMALL_BYTES:
             self._large.add(share)
         if share.size_bytes > self.max_bytes and self._beyond is None:
@@ -123,17 +124,15 @@ class MemoryBudget:
     def release(self, share: "Share", size_bytes: int) -> None:
         share.size_bytes -= size_bytes
         self.used_bytes -= size_bytes
-        left_bytes = self._owned_bytes.pop(share.owner, 0) - size_bytes
-        if left_bytes:
-            self._owned_bytes[share.owner] = left_bytes
         if share.size_bytes <= SMALL_BYTES:
             self._large.discard(share)
         if self._beyond not in self._large or self.used_bytes <= self.max_bytes:
             self._beyond = None
-        self._serve_soon()
+        if self._waiters:
+            self._serve_soon()
 
     def _may_take_now(self, share: "Share", size_bytes: int) -> bool:
-        if share.size_bytes + size_bytes <= SMALL_BYTES or share is self._beyond:
+        if share is self._beyond:
             return True
         if self._is_its_turn(share, size_bytes) and self._has_room(share, size_bytes):
             return True
@@ -209,9 +208,11 @@ class MemoryBudget:
         queues: dict[str, deque[tuple[int, _Waiter]]] = defaultdict(deque)
         for order, waiter in enumerate(self._waiters):
             queues[waiter.share.owner].append((order, waiter))
+        owned: dict[str, int] = defaultdict(int)
+        for share in self._large:
+            owned[share.owner] += share.size_bytes
         # What its tenant holds, when its next waiter came, and that tenant. Serving changes the first alone.
-        owned = self._owned_bytes
-        turns = [(owned.get(owner, 0), queue[0][0], owner) for owner, queue in queues.items()]
+        turns = [(owned[owner], queue[0][0], owner) for owner, queue in queues.items()]
         heapify(turns)
         is_held_up = False
         while turns:
@@ -221,23 +222,26 @@ class MemoryBudget:
             is_modest = _is_modest(waiter.share, waiter.size_bytes)
             may_pass = is_modest or not is_held_up
             if waiter.granted.done() or (may_pass and self._has_room(waiter.share, waiter.size_bytes)):
-                self._serve(waiter)
+                owned[owner] += self._serve(waiter)
             elif is_modest:
                 return
             else:
                 is_held_up = True
             queue.popleft()
             if queue:
-                heapreplace(turns, (owned.get(owner, 0), queue[0][0], owner))
+                heapreplace(turns, (owned[owner], queue[0][0], owner))
             else:
                 heappop(turns)
 
-    def _serve(self, waiter: _Waiter) -> None:
+    def _serve(self, waiter: _Waiter) -> int:
+        """The bytes that it takes."""
         del self._waiters[waiter]
         # A cancelled one has not left yet.
-        if not waiter.granted.done():
-            self.take(waiter.share, waiter.size_bytes)
-            waiter.granted.set_result(None)
+        if waiter.granted.done():
+            return 0
+        self.take(waiter.share, waiter.size_bytes)
+        waiter.granted.set_result(None)
+        return waiter.size_bytes
 
 
 class Share:
@@ -255,11 +259,12 @@ class Share:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self.size_bytes:
-            self.shrink(self.size_bytes)
+            self._budget.release(self, self.size_bytes)
 
     async def grow(self, size_bytes: int) -> None:
         """Takes so many bytes more. Raises RequestRefused (503) if they do not become free in time."""
-        await self._budget.grow(self, size_bytes)
+        if not self._budget.take_now(self, size_bytes):
+            await self._budget.wait_for(self, size_bytes)
 
     async def fit(self, size_bytes: int) -> None:
         """Takes more, or gives some back, to have so many bytes. Raises RequestRefused as `grow` does.
@@ -274,7 +279,7 @@ class Share:
     async def fit_work(self, size_bytes: int, body_bytes: int) -> None:
         """The same for work on a body of `body_bytes`. For a small one it never waits, and it ends soon."""
         if body_bytes <= SMALL_BYTES and size_bytes > self.size_bytes:
-            self.take(max(size_bytes, _LEAST_BYTES) - self.size_bytes)
+            self._budget.take(self, max(size_bytes, _LEAST_BYTES) - self.size_bytes)
         else:
             await self.fit(size_bytes)
 

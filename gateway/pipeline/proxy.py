@@ -4,6 +4,7 @@ Awaits only what the client is waiting for. Decides nothing.
 """
 
 import logging
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -62,13 +63,8 @@ class Proxy:
 
     async def respond(self, request: Request) -> Response | None:
         """Responds to any request of the data port. Raises only ConnectionError, if the client hung up."""
+        begun_seconds = time.monotonic()
         client = Responder(request, self.settings.keepalive)
-        if not self.log.is_verbose:
-            return await self._respond(request, client)
-        with self.log.noted(request.head, client):
-            return await self._respond(request, client)
-
-    async def _respond(self, request: Request, client: Responder) -> Response | None:
         try:
             await self._serve(request, client)
         except RequestRefused as error:
@@ -85,6 +81,8 @@ class Proxy:
             log.exception("request failed inside the gateway")
             failure = RequestRefused(500, "The gateway failed on this request.", kind="server_error")
             return await _refuse(request, client, failure)
+        finally:
+            self.log.note_end(request.head, client, time.monotonic() - begun_seconds)
         return client.response
 
     async def _serve(self, request: Request, client: Responder) -> None:
@@ -128,11 +126,11 @@ class Proxy:
             return
         # With the facts of its messages, and responses that it names.
         held_bytes = max(body_bytes, turn.weight_bytes)
-        await share.fit(held_bytes)
         turn = self.names.watch(route, turn)
         self.log.note_turn(turn)
         client.set_format(route.format, is_streaming=turn.received.body.envelope.is_streaming)
         if turn.command is not None:
+            await share.fit(held_bytes)
             await self.commands.run(turn, turn.command, client)
             return
         budget = WaitBudget(turn.policy.summary)

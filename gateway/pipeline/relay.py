@@ -30,8 +30,7 @@ _MAX_PLAIN_BYTES: Final = 1 << 20
 class Relay:
     def __init__(self, settings: Settings, memory: MemoryBudget) -> None:
         upstreams = settings.upstreams.values()
-        self._memory = memory
-        self._decoding = asyncio.Lock()
+        self._bounds = ReadingBounds(asyncio.Lock(), memory)
         self._idle = IdleSweeper(min(upstream.idle_seconds for upstream in upstreams))
         self._upstream_client = UpstreamClient(upstreams)
         # A client must see a sign of life after this time, so no response is held back for longer.
@@ -51,7 +50,8 @@ class Relay:
         Raises UpstreamFailed if there is no response, RequestRefused if another gateway responded. Once
         something has been sent downstream, a failure breaks the response off instead.
         """
-        with self._idle.watch(exchange.call.upstream) as idle:
+        idle = self._idle.watch(exchange.call.upstream)
+        try:
             response = await self._request(exchange.call, idle)
             beginning = b""
             if exchange.make_without_usage is not None and response.status == 400:
@@ -66,6 +66,8 @@ class Relay:
                     return await self._forward_again(again, client, idle)
             held = await self._pass_on(exchange, response, beginning, client, idle)
             return Forwarded(refused_usage_option=False, held=held)
+        finally:
+            self._idle.end(idle)
 
     async def send_held(self, held: HeldResponse, headers: dict[str, str], client: Responder) -> None:
         """Sends a response that was held back, as it came."""
@@ -107,9 +109,7 @@ class Relay:
             body = beginning or await response.read_bounded(_MAX_ERROR_BYTES)
             await client.fail(_decode_error(body, response.encoding), response.status)
             return None
-        with self._memory.open() as share:
-            bounds = ReadingBounds(self._decoding, share)
-            await ResponseStream(exchange, response, client, idle, bounds).pass_on(beginning)
+        await ResponseStream(exchange, response, client, idle, self._bounds).pass_on(beginning)
         return None
 
 

@@ -6,9 +6,6 @@ query or a key; clients choose paths and the names of models, so these are quote
 
 import logging
 import re
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from typing import Final
 
 from aiohttp import hdrs
@@ -33,16 +30,10 @@ _ENDPOINT: Final = re.compile(
 
 
 class RequestLog:
-    def __init__(self, limits: LimitsBook, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, limits: LimitsBook) -> None:
         self._limits = limits
-        self._clock = clock
         self._seen: Lru[str, None] = Lru(_SEEN_BYTES)
         self._endpoints: set[str] = set()
-
-    @property
-    def is_verbose(self) -> bool:
-        """Whether each request has a line."""
-        return log.isEnabledFor(logging.DEBUG)
 
     def note_turn(self, turn: Turn) -> None:
         """Names a conversation with its first request since the start."""
@@ -76,21 +67,18 @@ class RequestLog:
             _quote(path),
         )
 
-    @contextmanager
-    def noted(self, head: RequestHead, client: Responder) -> Iterator[None]:
-        """A line for the request once it is done."""
-        started = self._clock()
-        try:
-            yield
-        finally:
-            log.debug(
-                "%s %s status=%s %s seconds=%.3f",
-                head.method[:_SHOWN_CHARS],
-                _quote(head.target.partition("?")[0]),
-                client.response.status if client.response is not None else "-",
-                client.note,
-                self._clock() - started,
-            )
+    def note_end(self, head: RequestHead, client: Responder, seconds: float) -> None:
+        """A line for a request that is done. seconds: since it came."""
+        if not log.isEnabledFor(logging.DEBUG):
+            return
+        log.debug(
+            "%s %s status=%s %s seconds=%.3f",
+            head.method[:_SHOWN_CHARS],
+            _quote(head.target.partition("?")[0]),
+            client.response.status if client.response is not None else "-",
+            client.note,
+            seconds,
+        )
 
 
 def _quote(text: str) -> str:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from aiohttp import hdrs
 
-from gateway.bounds.memory_budget import SMALL_BYTES, Share
+from gateway.bounds.memory_budget import SMALL_BYTES, MemoryBudget, Share
 from gateway.core.errors import UpstreamFailed
 from gateway.downstream.responder import Responder
 from gateway.headers import CONTENT_ENCODING, CONTENT_LENGTH, make_response_head
@@ -30,8 +30,8 @@ class ReadingBounds(NamedTuple):
 
     # Held for a step of decoding, so that twenty bombs at once are not one long step.
     decoding: asyncio.Lock
-    # Of the memory. A copy that finds no room in it is not read any further.
-    share: Share
+    # A copy that finds no room in it is not read any further.
+    memory: MemoryBudget
 
 
 class ResponseStream:
@@ -44,7 +44,9 @@ class ResponseStream:
         bounds: ReadingBounds,
     ) -> None:
         """Raises UpstreamFailed if the response must be decoded and its encoding is unknown."""
-        self._decoding, self._share = bounds
+        self._decoding, self._memory = bounds
+        # None while the copy is small.
+        self._share: Share | None = None
         self._response = response
         self._client = client
         self._idle = idle
@@ -90,6 +92,8 @@ class ResponseStream:
             log.warning("response broken off: its body cannot be decoded")
             self._client.abort()
         finally:
+            if self._share is not None:
+                self._share.shrink(self._share.size_bytes)
             if self._on_outcome is not None and self._reader is not None:
                 self._on_outcome(Outcome(self._response.status, self._reader.finish()))
 
@@ -118,8 +122,7 @@ class ResponseStream:
             piece = self._edit_last(piece)
         self._idle.pause()
         await client.finish(piece)
-        if self._reader is not None:
-            self._reader.flush()
+        if self._reader is not None and self._reader.flush():
             await self._catch_up(self._reader)
 
     async def _wait_for_client(self) -> None:
@@ -133,8 +136,10 @@ class ResponseStream:
     def _count(self, reader: ResponseReader) -> None:
         """A response that is one JSON value, or one endless event, is held until its end."""
         held_bytes = reader.held_bytes
-        if held_bytes <= SMALL_BYTES and not self._share.size_bytes:
-            return
+        if self._share is None:
+            if held_bytes <= SMALL_BYTES:
+                return
+            self._share = self._memory.open()
         grown_bytes = held_bytes - self._share.size_bytes
         if grown_bytes < 0:
             self._share.shrink(-grown_bytes)

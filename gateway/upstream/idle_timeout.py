@@ -7,8 +7,7 @@ when its parser hangs on a malformed chunk; closing the response from outside wa
 import asyncio
 import math
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from typing import Protocol
 
 from gateway.core.errors import UpstreamStalled
@@ -75,7 +74,6 @@ class IdleTimeout:
         if self._response is not None:
             self._response.close()
             self._response = None
-        self.reset()
 
 
 class IdleSweeper:
@@ -93,16 +91,16 @@ class IdleSweeper:
             with suppress(asyncio.CancelledError):
                 await self._task
 
-    @contextmanager
-    def watch(self, upstream: UpstreamSettings) -> Iterator[IdleTimeout]:
-        """The timeout of an exchange in the current task. Closes the response in the end."""
+    def watch(self, upstream: UpstreamSettings) -> IdleTimeout:
+        """The timeout of an exchange in the current task. Call `end` when the exchange is over."""
         timeout = IdleTimeout(upstream, asyncio.current_task())
         self._timeouts.add(timeout)
-        try:
-            yield timeout
-        finally:
-            self._timeouts.discard(timeout)
-            timeout.close_response()
+        return timeout
+
+    def end(self, timeout: IdleTimeout) -> None:
+        """Closes the response, too."""
+        self._timeouts.discard(timeout)
+        timeout.close_response()
 
     async def _sweep(self) -> None:
         while True:

@@ -49,7 +49,7 @@ async def pass_on(
             response = await requester.request()
             beginning = await response.read_bounded(beginning_bytes) if beginning_bytes else b""
             try:
-                bounds = ReadingBounds(asyncio.Lock(), (memory or MemoryBudget(1 << 30)).open())
+                bounds = ReadingBounds(asyncio.Lock(), memory or MemoryBudget(1 << 30))
                 stream = ResponseStream(exchange, response, client, requester.idle, bounds)
                 await stream.pass_on(beginning)
             finally:

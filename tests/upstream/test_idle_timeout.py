@@ -121,8 +121,11 @@ async def test_the_sweeper_wakes_only_the_task_whose_upstream_is_silent_for_too_
     sweeper: IdleSweeper,
 ) -> None:
     async def work(idle_seconds: float) -> None:
-        with sweeper.watch(make_upstream(idle_seconds=idle_seconds)) as idle:
+        idle = sweeper.watch(make_upstream(idle_seconds=idle_seconds))
+        try:
             await wait_for_nothing(idle)
+        finally:
+            sweeper.end(idle)
 
     patient = asyncio.create_task(work(600))
     with pytest.raises(UpstreamStalled):
@@ -135,8 +138,9 @@ async def test_a_response_is_closed_at_the_end_of_its_exchange_and_not_watched_a
     sweeper: IdleSweeper,
 ) -> None:
     response = Response()
-    with sweeper.watch(make_upstream(idle_seconds=0.02)) as idle:
-        idle.expect_from(response)
+    idle = sweeper.watch(make_upstream(idle_seconds=0.02))
+    idle.expect_from(response)
+    sweeper.end(idle)
     await asyncio.sleep(0.1)
     assert response.closed == 1
 

@@ -66,7 +66,7 @@ class ResponseReader:
         """Called for every read. True if it has filled a batch: only then it may be behind, or hold more."""
         self._pending.append(chunk)
         self._pending_bytes += len(chunk)
-        if self._pending_bytes < BATCH_BYTES or self.is_behind:
+        if self._pending_bytes < BATCH_BYTES or self._events.is_behind:
             return False
         self._note_pending()
         return True
@@ -75,10 +75,11 @@ class ResponseReader:
         """Takes one step."""
         self._note(self._events.catch_up())
 
-    def flush(self) -> None:
-        """After the last chunk, if there is time to catch up before `finish`."""
-        if self._pending and not self.is_behind:
+    def flush(self) -> bool:
+        """After the last chunk, if there is time to catch up before `finish`. True if it is behind then."""
+        if self._pending and not self._events.is_behind:
             self._note_pending()
+        return self._events.is_behind
 
     def give_up(self) -> None:
         """Reads no more; `finish` then tells what was found so far."""
@@ -88,14 +89,11 @@ class ResponseReader:
 
     def finish(self) -> Reading:
         """After the last chunk, also of a response that broke off."""
-        self.flush()
-        steps = 0
-        while self.is_behind:
-            if steps == _LAST_STEPS:
+        if self.flush():
+            for _ in range(_LAST_STEPS):
+                self.catch_up()
+            if self.is_behind:
                 self.give_up()
-                break
-            self.catch_up()
-            steps += 1
         self._note(self._events.finish())
         facts = self._facts
         return Reading(facts.usage, facts.finish_reason, facts.has_error, is_complete(self._events, facts))
