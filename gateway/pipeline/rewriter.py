@@ -7,6 +7,7 @@ threads.
 from collections.abc import Callable
 from functools import partial
 from threading import Lock
+
 from gateway.conversations.turn import Turn
 from gateway.core.compaction.plan import Plan
 from gateway.core.history.pivot import Mark, Pivot
