@@ -141,6 +141,25 @@ def summary_budget(session: Session, counter: TokenCounter, window: int, shape: 
     return simulate(measure(session, counter, shape), window).budget
 
 
+def fewest_summaries_trimmed(
+    session: Session, counter: TokenCounter, window: int, shape: Shape = PLAIN
+) -> int:
+    """The fewest for a client that drops a part of its history.
+
+    None, if nothing that it sends is above the hard line. Otherwise as many as for its whole history: a
+    summary has to stand for what it drops too, so that a later request continues where that summary ends.
+    """
+    sent = (shape.dialect.count(counter, session.envelope(turn, shape)) for turn in range(len(session)))
+    if all(tokens <= hard_line(window) for tokens in sent):
+        return 0
+    return fewest_summaries(replace(session, trim=None), counter, window, shape)
+
+
+def summary_budget_trimmed(session: Session, counter: TokenCounter, window: int, shape: Shape = PLAIN) -> int:
+    """1.5 times the fewest and 2 more: recognizing a trimmed history may fail when the trimming begins."""
+    return math.ceil(_BUDGET_RATIO * fewest_summaries_trimmed(session, counter, window, shape)) + 2
+
+
 def smallest_window(session: Session, counter: TokenCounter, shape: Shape = PLAIN) -> int:
     """Below this window no cut between turns can help: floor, summary, the largest group, 1,024 of output."""
     sizes = measure(session, counter, shape)

@@ -1,6 +1,7 @@
 """The sums that judge a run, on histories small enough to count by hand, and one run against the bare toy."""
 
 import json
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -11,6 +12,7 @@ from tests.toy.counting import TokenCounter
 from tests.toy.economics import (
     Sizes,
     fewest_summaries,
+    fewest_summaries_trimmed,
     hard_line,
     measure,
     prefix_breaks,
@@ -20,8 +22,10 @@ from tests.toy.economics import (
     simulate,
     smallest_window,
     summary_budget,
+    summary_budget_trimmed,
 )
 from tests.toy.running import run_session
+from tests.toy.trimming import keep_newest
 from tests.toy.upstream import ToyUpstream
 
 
@@ -81,6 +85,16 @@ def test_a_session_below_the_line_needs_no_summary() -> None:
     session, counter = make_session(10, 1), TokenCounter()
     assert fewest_summaries(session, counter, 128_000) == summary_budget(session, counter, 128_000) == 0
     assert smallest_window(session, counter) < 8_000
+
+
+def test_a_client_that_trims_needs_none_if_its_requests_fit_and_as_many_as_untrimmed_if_not() -> None:
+    session, counter = make_session(40, 1, "talk", 600), TokenCounter()
+    small = replace(session, trim=keep_newest(10))
+    large = replace(session, trim=keep_newest(60))
+    assert fewest_summaries_trimmed(small, counter, 16_000) == 0
+    assert summary_budget_trimmed(small, counter, 16_000) == 2
+    fewest = fewest_summaries(session, counter, 16_000)
+    assert fewest_summaries_trimmed(large, counter, 16_000) == fewest > 0
 
 
 @pytest.mark.parametrize("stream", [True, False])

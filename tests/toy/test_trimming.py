@@ -12,6 +12,7 @@ from tests.toy.trimming import (
     keep_newest,
     keep_tokens,
     shorten_then_drop,
+    with_ages,
     with_clock,
 )
 from tests.toy.validity import find_violation
@@ -24,6 +25,7 @@ _STRATEGIES: dict[str, tuple[Trim, Style]] = {
     "tokens": (keep_tokens(4_000), "many_users"),
     "oldest results": (drop_oldest_results(4_000), "one_user"),
     "shorten then drop": (shorten_then_drop(4_000), "many_users"),
+    "ages": (with_ages, "many_users"),
     "clock": (with_clock(), "one_user"),
     "clock, newest": (with_clock(keep_first_and_newest(9)), "one_user"),
 }
@@ -35,7 +37,8 @@ def test_every_request_is_valid_and_shows_the_newest_message(trim: Trim, style: 
     session = replace(whole, trim=trim)
     for turn in range(len(session)):
         assert find_violation(session.envelope(turn, PLAIN)) is None
-        assert session.said(turn)[-1] == whole.said(turn)[-1] or turn == 0
+        newest = str(whole.said(turn)[-1]["content"])
+        assert str(session.said(turn)[-1]["content"]).endswith(newest)
     assert session.said(39) != whole.said(39)
 
 
@@ -83,6 +86,12 @@ def test_long_texts_are_cut_before_anything_is_dropped() -> None:
     assert len(shown) == 2 and "[...]" in str(shown[1]["content"])
     assert str(shown[1]["content"]).endswith("line 99")
     assert len(shorten_then_drop(40)(history)) == 1
+
+
+def test_ages_change_every_message() -> None:
+    first, second = with_ages(make_history(3)), with_ages(make_history(5))
+    assert contents(first) == ["(3 messages ago) 0", "(2 messages ago) 1", "(1 messages ago) 2"]
+    assert not set(contents(first)) & set(contents(second[:3]))
 
 
 def test_the_clock_moves_on_with_every_turn() -> None:

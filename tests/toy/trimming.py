@@ -102,6 +102,16 @@ def with_clock(trim: Trim | None = None) -> Trim:
     return told
 
 
+def with_ages(history: list[Message]) -> list[Message]:
+    """Every text begins with its age, so that no message ever comes twice."""
+
+    def aged(message: Message, age: int) -> Message:
+        said = message.get("content")
+        return {**message, "content": f"({age} messages ago) {said}"} if said else message
+
+    return [aged(message, len(history) - at) for at, message in enumerate(history)]
+
+
 def _count(message: Message) -> int:
     """As a client counts that has no tokenizer (LangChain, `count_tokens_approximately`)."""
     return len(json.dumps(message, ensure_ascii=False)) // _CHARS_PER_TOKEN
