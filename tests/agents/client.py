@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+from tests.toy.validity import STRICT, Rules
+
 Api = Literal["chat", "responses", "messages"]
 # What a request holds: the whole history; only what is new, as the server holds the rest; or what the client
 # has not dropped.
@@ -51,6 +53,7 @@ class Client:
     commands: one after the other, each to end with status 0, for the prompts of a user.
     prepare: writes the settings file, if it has one. program: what must be there to run it.
     turns: prompts of the user. last_command: what a client wants the model to call where its work is done.
+    rules: what its upstream lets pass.
     missing: why the gateway, or the toy, cannot serve it yet; None: it runs.
     """
 
@@ -66,6 +69,7 @@ class Client:
     turns: int = 3
     last_command: str | None = None
     sends: Sends = "all"
+    rules: Rules = STRICT
     model: str = MODEL
     missing: str | None = None
 

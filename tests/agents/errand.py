@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.agents.toolbox import Tool, find_tools
+from tests.agents.toolbox import Tool, find_ending, find_tools
 from tests.toy.material import KINDS, make_fact, make_prose, make_tool_text
 from tests.toy.reply import Reply, ToolCall
 
@@ -88,7 +88,7 @@ class Errand:
         self._step += 1
         if self._step > self.size.steps:
             turn, self._turn, self._step = self._turn, self._turn + 1, 0
-            return self._end(turn, find_tools(request))
+            return self._end(turn, request)
         calls = self._calls(find_tools(request))
         thinking = "Let me think about it." if request.get("thinking") else None
         return Reply(text=self._think(), tool_calls=calls, thinking=thinking)
@@ -96,13 +96,15 @@ class Errand:
     def _think(self) -> str:
         return make_prose(self.rng, self.size.reply_tokens)
 
-    def _end(self, turn: int, tools: Sequence[Tool]) -> Reply:
+    def _end(self, turn: int, request: Request) -> Reply:
         words = self.goodbye(turn)
         if not self.size.steps:
             return Reply(text=f"{self._think()}\n\n{REPORT}\n```\n{self._note()}\n```\n\n{words}")
+        if (ending := find_ending(request, f"call_end_{turn}", words)) is not None:
+            return Reply(text=words, tool_calls=(ending,))
         if self.last_command is None:
             return Reply(text=words)
-        call = tools[0].run("call_end", f"{self.last_command} && echo {words}")
+        call = find_tools(request)[0].run("call_end", f"{self.last_command} && echo {words}")
         return Reply(text=self._think(), tool_calls=(call,))
 
     def _calls(self, tools: Sequence[Tool]) -> tuple[ToolCall, ...]:

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from tests.agents.toolbox import find_tools
+from tests.agents.toolbox import find_ending, find_tools
 
 _SHELL = {
     "type": "object",
@@ -61,3 +61,13 @@ def test_a_tool_that_takes_a_list_gets_one(name: str, argument: str, items: obje
 )
 def test_a_tool_that_cannot_show_a_file_is_not_called(tools: object) -> None:
     assert find_tools({"tools": tools}) == ()
+
+
+@pytest.mark.parametrize(
+    ("name", "said"), [("final_answer", {"answer": "Done."}), ("complete", {}), ("read", None)]
+)
+def test_the_tool_that_ends_a_turn_is_called_with_the_last_words(
+    name: str, said: dict[str, str] | None
+) -> None:
+    call = find_ending({"tools": [{"name": name, "input_schema": _READER}]}, "call_end_0", "Done.")
+    assert (None if call is None else json.loads(call.arguments)) == said

@@ -13,6 +13,8 @@ Request = Mapping[str, object]
 Schema = Mapping[str, object]
 _COMMANDS = ("command", "cmd", "commands")
 _PATHS = ("file_path", "filePath", "path", "files")
+# Tools that some clients want called at the end of a turn, and their argument for the last words.
+_ENDINGS: Mapping[str, str | None] = {"final_answer": "answer", "complete": None}
 _FILLERS: Mapping[object, object] = {"boolean": False, "integer": 1, "number": 1, "array": [], "object": {}}
 
 
@@ -61,14 +63,28 @@ def find_tools(request: Request) -> tuple[Tool, ...]:
     return tuple(_usable(request))
 
 
+def find_ending(request: Request, call_id: str, words: str) -> ToolCall | None:
+    """A call of the tool that ends a turn, with the last words, if the client has such a tool."""
+    for name, _ in map(_read_tool, _offered(request)):
+        if name in _ENDINGS:
+            argument = _ENDINGS[name]
+            said = {} if argument is None else {argument: words}
+            return ToolCall(id=call_id, name=name, arguments=json.dumps(said))
+    return None
+
+
 def _usable(request: Request) -> Iterator[Tool]:
-    offered = request.get("tools")
-    for tool in offered if isinstance(offered, list) else ():
+    for tool in _offered(request):
         name, schema = _read_tool(tool)
         names = _COMMANDS + (_PATHS if "read" in name.lower() else ())
         argument = next((candidate for candidate in names if candidate in _properties(schema)), None)
         if name and argument is not None:
             yield Tool(name, argument, schema)
+
+
+def _offered(request: Request) -> list[object]:
+    tools = request.get("tools")
+    return tools if isinstance(tools, list) else []
 
 
 def _read_tool(tool: object) -> tuple[str, Schema]:

@@ -87,7 +87,7 @@ class Row:
 async def run_trial(client: Client, folder: Path) -> Row:
     """Toy, gateway, tap and client, on real sockets, in a folder of their own."""
     errand = _make_errand(client, folder / "project" / "notes")
-    toy = ToyUpstream(window=client.window)
+    toy = ToyUpstream(window=client.window, rules=client.rules)
     toy.reply = errand.reply
     started = time.monotonic()
     async with toy, _gateway(toy, client) as gateway, Tap(gateway.root_url) as tap:

@@ -4,11 +4,14 @@ from tests.agents.client import Client
 from tests.agents.clients import (
     ai_sdk,
     aider,
+    anthropic_runner,
     anthropic_sdk,
+    autogen,
     claude_code,
     cline,
     codex,
     continue_cli,
+    gptme,
     langchain,
     mini_swe_agent,
     openai_agents,
@@ -17,6 +20,7 @@ from tests.agents.clients import (
     pi,
     pydantic_ai,
     qwen_code,
+    smolagents,
 )
 
 CLIENTS: tuple[Client, ...] = (
@@ -32,7 +36,11 @@ CLIENTS: tuple[Client, ...] = (
     pydantic_ai.CLIENT,
     *ai_sdk.CLIENTS,
     *openai_sdk.CLIENTS,
+    smolagents.CLIENT,
+    autogen.CLIENT,
+    gptme.CLIENT,
     codex.CLIENT,
     claude_code.CLIENT,
     *anthropic_sdk.CLIENTS,
+    *anthropic_runner.CLIENTS,
 )

@@ -1,7 +1,9 @@
-"""LangChain and LangGraph: `base_url` and `api_key` of ChatOpenAI."""
+"""LangChain and LangGraph: `base_url` and `api_key` of ChatOpenAI. One agent trims its own history."""
 
 from tests.agents.client import Client, python_program, run_in_venv
 
+# `trim_messages` keeps no part of a turn whose prompt is too far back.
+_TURNS = {"trimming": 14}
 CLIENTS = tuple(
     Client(
         name=f"LangChain + LangGraph, {mode}",
@@ -11,6 +13,8 @@ CLIENTS = tuple(
         window=16_000,
         program=python_program("langchain"),
         commands=run_in_venv("langchain", "langchain_agent.py", mode),
+        turns=_TURNS.get(mode, 3),
+        sends="newest" if mode == "trimming" else "all",
     )
-    for mode in ("plain", "streaming")
+    for mode in ("plain", "streaming", "trimming")
 )

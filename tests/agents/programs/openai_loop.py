@@ -1,4 +1,7 @@
-"""An agent loop by hand on the OpenAI SDK: openai_loop.py sync|async|stream|async-stream PROMPT..."""
+"""An agent loop by hand on the OpenAI SDK, as a front end would write it.
+
+openai_loop.py sync|async|stream|async-stream all|newest-messages|newest-results PROMPT...
+"""
 
 import asyncio
 import json
@@ -13,6 +16,9 @@ _PARAMETERS = {"type": "object", "properties": {"path": {"type": "string"}}, "re
 _READ = {"name": "read_note", "description": "Read one file.", "parameters": _PARAMETERS}
 _SYSTEM = {"role": "system", "content": "You read notes and report what they say."}
 _ENDPOINT = {"base_url": os.environ["GATEWAY_URL"], "api_key": os.environ["GATEWAY_KEY"]}
+
+_KEPT_MESSAGES = 40
+_KEPT_STEPS = 20
 
 
 def _envelope(messages: list[Any]) -> dict[str, Any]:
@@ -45,12 +51,35 @@ async def _ask(mode: str, messages: list[Any]) -> Any:
                 return (await events.get_final_completion()).choices[0].message
 
 
-async def main(mode: str, prompts: list[str]) -> None:
+def _kept(what: str, messages: list[Any]) -> list[Any]:
+    """What is sent of the history. The system prompt always is, and no call is without its results."""
+    match what:
+        case "newest-messages":
+            system, newest = messages[:1], messages[1:][-_KEPT_MESSAGES:]
+            while newest[0]["role"] == "tool":
+                del newest[0]
+            return system + newest
+        case "newest-results":
+            steps = [message for message in messages if message.get("tool_calls")]
+            dropped = {name for step in steps[:-_KEPT_STEPS] for name in _call_ids(step)}
+            return [message for message in messages if not dropped.intersection(_call_ids(message))]
+        case _:
+            return messages
+
+
+def _call_ids(message: dict[str, Any]) -> list[str]:
+    """The calls that a message makes or answers."""
+    if message["role"] == "tool":
+        return [message["tool_call_id"]]
+    return [call["id"] for call in message.get("tool_calls", ())]
+
+
+async def main(mode: str, what: str, prompts: list[str]) -> None:
     messages: list[Any] = [_SYSTEM]
     for prompt in prompts:
         messages.append({"role": "user", "content": prompt})
         while True:
-            message = await _ask(mode, messages)
+            message = await _ask(mode, _kept(what, messages))
             messages.append(message.model_dump(exclude_none=True, exclude={"parsed"}))
             results = _results(message)
             if not results:
@@ -59,4 +88,4 @@ async def main(mode: str, prompts: list[str]) -> None:
         print(message.content)
 
 
-asyncio.run(main(sys.argv[1], sys.argv[2:]))
+asyncio.run(main(sys.argv[1], sys.argv[2], sys.argv[3:]))
