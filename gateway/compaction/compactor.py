@@ -16,13 +16,14 @@ from typing import Any, Final, TypeVar
 from gateway.bounds.memory_budget import MemoryBudget, Share
 from gateway.bounds.slots import Place
 from gateway.compaction.job import CompactionJob
+from gateway.conversations import trimmed_histories
 from gateway.conversations.turn import Turn
 from gateway.core.compaction.cut import Cut
 from gateway.core.compaction.plan import Plan, decide_after
 from gateway.core.compaction.request import CompactionRequest, CompactionResult
 from gateway.core.compaction.situation import Situation
 from gateway.core.history.conversation import find_open_group
-from gateway.core.history.head import Head, smooth_growth
+from gateway.core.history.head import Head, count_dropped, smooth_growth
 from gateway.core.history.pivot import is_on_chain
 from gateway.core.sizing.usage import Usage
 from gateway.planning.learning import Learner
@@ -152,6 +153,8 @@ class Compactor:
             self._state.heads.save(head)
         else:
             self._state.heads.hold(head)
+        is_kept = is_worth_saving and head.pivot is not None
+        trimmed_histories.record(self._state, turn, is_kept=is_kept)
         return is_worth_saving
 
     async def _learn(self, turn: Turn, plan: Plan, usage: Usage) -> None:
@@ -316,6 +319,7 @@ def _make_head(turn: Turn, plan: Plan, usage: Usage | None) -> Head:
     conversation = turn.received.conversation
     total = usage.total if usage is not None else 0
     pivot, batches = _name_prefix(plan)
+    covers = plan.pivot.covers if plan.pivot is not None else 0
     return Head(
         owner=turn.owner,
         key=conversation.key.hex(),
@@ -329,6 +333,8 @@ def _make_head(turn: Turn, plan: Plan, usage: Usage | None) -> Head:
         batches=batches,
         conversation=turn.conversation_id,
         parent=turn.parent_id,
+        covers=covers,
+        dropped=count_dropped(conversation, covers),
     )
 
 

@@ -17,7 +17,7 @@ from gateway.core.digest.fact_list import find_missing_facts
 from gateway.core.digest.render import make_digest
 from gateway.core.history.conversation import find_replaceable_start
 from gateway.core.history.pivot import Mark, Pivot
-from gateway.core.history.transcript import TranscriptEntry
+from gateway.core.history.transcript import TranscriptEntry, cut_middle, list_entries
 from gateway.core.history.view import shown_tokens
 from gateway.planning.message_sizes import Sizer
 
@@ -26,6 +26,8 @@ _INSERTED_TOKENS: Final = 12
 # A first guess for a digest. Its tokens are then counted, and a digest above its cap is made again, smaller.
 _CHARS_PER_TOKEN: Final = 3.0
 _TRIES: Final = 4
+# Of an opening that is kept for a client that drops it later.
+_MAX_OPENING_CHARS: Final = 16_384
 _SHRINK: Final = 0.95
 
 
@@ -78,7 +80,8 @@ class PivotMaker:
         conversation, prompts = situation.conversation, turn.policy.prompts
         opening_end = find_replaceable_start(conversation, keeps_opening=turn.policy.keep.opening)
         mark = Mark(0, cut.opening_chars) if cut.opening_chars is not None else None
-        question = prompts.question if opening_end == 0 else None
+        earlier = cut.base.question if cut.base is not None else None
+        question = (earlier or prompts.question) if opening_end == 0 else None
         inserted = [text.summary, prompts.resume, question or ""]
         return Pivot(
             owner=turn.owner,
@@ -96,4 +99,16 @@ class PivotMaker:
             + (cut.base.saved_tokens if cut.base else 0),
             created_seconds=self._clock(),
             is_digest=is_digest,
+            opening=await self._read_opening(turn, opening_end),
         )
+
+    async def _read_opening(self, turn: Turn, end: int) -> str | None:
+        size_bytes = sum(message.size_bytes for message in turn.received.conversation.messages[:end])
+        return await self._lanes.run(turn.owner, size_bytes, _read_opening, turn, end) if end else None
+
+
+def _read_opening(turn: Turn, end: int) -> str | None:
+    """What the messages before `end` say, cut in the middle if it is long."""
+    entries = [turn.received.format.parse_entry(turn.received.raw(position)) for position in range(end)]
+    texts = [entry.text for entry in list_entries(entries) if entry.text.strip() and not entry.is_result]
+    return cut_middle("\n\n".join(texts), _MAX_OPENING_CHARS) or None

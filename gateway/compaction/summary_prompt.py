@@ -90,7 +90,7 @@ class SummaryCallBuilder:
 
         Messages behind a digest are summarized from the originals if one call holds them.
         """
-        originals = rebase_on_originals(cut, situation.pivots, situation.calibrated)
+        originals = rebase_on_originals(cut, situation.conversation, situation.pivots, situation.calibrated)
         if originals is not None:
             fitted = await self._fit(turn, situation, originals, replace(budget, calls=0))
             if fitted is not None:

@@ -12,7 +12,7 @@ from gateway.wire.wire_format import WireFormat
 
 class BodyReader:
     def __init__(self, recognizer: Recognizer, stored: StoredResponses, lanes: Lanes) -> None:
-        self._recognizer = recognizer
+        self.recognizer = recognizer
         self._stored = stored
         self.lanes = lanes
 
@@ -24,7 +24,7 @@ class BodyReader:
         Also returns the function to call with each event of the response; None if nothing may name it later.
         Only some formats let a request name earlier responses instead of repeating them.
         """
-        received = await self._recognizer.recognize_in(self.lanes, owner, wire_format, data)
+        received = await self.recognizer.recognize_in(self.lanes, owner, wire_format, data)
         if wire_format.stored_history is None:
             return received, None
         return await self._stored.write_out(received, wire_format.stored_history, upstream, self.lanes)

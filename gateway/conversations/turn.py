@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from yarl import URL
 
 from gateway.conversations.recognizer import Received
-from gateway.core.history.head import Head
+from gateway.core.history.head import Head, is_comparable
 from gateway.core.history.purpose import Purpose
 from gateway.core.limits.model_limits import Limits, has_long_window
 from gateway.core.limits.thresholds import RequestSize, Thresholds, choose_thresholds
@@ -88,9 +88,13 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def own_head(self) -> Head | None:
-        """The head, if its usage counts for this request: the same scope, and upstream reported usage."""
+        """The head, if its usage counts for this request: the same scope, as much of the history, and usage
+        that upstream reported.
+        """
         head = self.head
-        return head if head is not None and head.scope == self.scope and head.prompt_tokens else None
+        if head is None or head.scope != self.scope or not head.prompt_tokens:
+            return None
+        return head if is_comparable(head, self.received.conversation) else None
 
     @property
     def has_long_window(self) -> bool:

@@ -6,7 +6,7 @@ from typing import Final
 
 import msgspec
 
-from gateway.conversations import cleared_results
+from gateway.conversations import cleared_results, trimmed_histories
 from gateway.conversations.body_reader import BodyReader
 from gateway.conversations.recognizer import Received
 from gateway.conversations.turn import OnEvent, Turn
@@ -55,8 +55,20 @@ class _Recognized(msgspec.Struct, frozen=True):
     setting: _Setting
     # The nearest known one.
     head: Head | None
-    # See Turn.
-    is_unrecognized: bool
+
+    @property
+    def lacks_replies(self) -> bool:
+        """Whether the model has replied between the head and this request without a head of that."""
+        conversation, head = self.received.conversation, self.head
+        added = conversation.messages[head.length if head is not None else 0 :]
+        return count_replies(added) > (1 if head is not None else 0)
+
+    @property
+    def keeps_pivot(self) -> bool:
+        """Whether the pivot that the head names stands for a part of this history."""
+        if self.head is None or self.head.pivot is None:
+            return True
+        return bytes.fromhex(self.head.pivot) in self.received.conversation.known_chain
 
 
 class _Branch(msgspec.Struct, frozen=True):
@@ -128,28 +140,56 @@ class TurnBuilder:
         if received.body.envelope.is_partial:
             # A part of the history is stored upstream.
             return None
-        setting, conversation = self._choose_setting(route, received), received.conversation
-        head = self._state.heads.find(conversation, setting.scope)
-        is_unrecognized = _lacks_replies(conversation, head)
-        if is_unrecognized:
-            placeholder = setting.policy.pruning.placeholder
-            head = await self._search_head(received, setting.scope, head, placeholder)
-            is_unrecognized = _lacks_replies(conversation, head)
-        return _Recognized(received, on_event, setting, head, is_unrecognized)
+        setting = self._choose_setting(route, received)
+        head = self._state.heads.find(received.conversation, setting.scope)
+        found = _Recognized(received, on_event, setting, head)
+        return found if not found.lacks_replies else await self._search(found, route.upstream.name)
 
-    async def _search_head(
-        self, received: Received, scope: str, head: Head | None, placeholder: str
-    ) -> Head | None:
-        """Looks for a head in the store, then behind results that the client has cleared."""
-        conversation = received.conversation
-        head = await self._state.heads.load(received.owner, conversation, scope) or head
+    async def _search(self, known: _Recognized, upstream: str) -> _Recognized:
+        """Looks in the store, and behind what the client has cleared or dropped."""
+        trimmed = self._find_trimmed(known, upstream)
+        if trimmed is not None and trimmed.keeps_pivot and not trimmed.lacks_replies:
+            return self._adopt(known, trimmed)
+        known = await self._load_head(known)
+        if not known.lacks_replies:
+            return known
+        lanes, setting = self._reader.lanes, known.setting
+        placeholder = setting.policy.pruning.placeholder
+        cleared = await cleared_results.find(
+            self._state, lanes, known.received, setting.scope, known.head, placeholder
+        )
+        if cleared is not None:
+            return msgspec.structs.replace(known, head=cleared)
+        trimmed = trimmed or await self._load_trimmed(known, upstream)
+        return self._adopt(known, trimmed) if trimmed is not None else known
+
+    def _find_trimmed(self, known: _Recognized, upstream: str) -> _Recognized | None:
+        """As the continuation of a history in memory of which the client has dropped a part."""
+        received = trimmed_histories.find(self._state, known.received, upstream)
+        if received is None:
+            return None
+        head = self._state.heads.find(received.conversation, known.setting.scope)
+        return msgspec.structs.replace(known, received=received, head=head) if head is not None else None
+
+    async def _load_trimmed(self, known: _Recognized, upstream: str) -> _Recognized | None:
+        """The same for a history that an earlier process has recorded."""
+        received = await trimmed_histories.load(self._state, known.received, upstream)
+        if received is None:
+            return None
+        found = await self._load_head(msgspec.structs.replace(known, received=received, head=None))
+        return found if found.head is not None else None
+
+    def _adopt(self, known: _Recognized, found: _Recognized) -> _Recognized:
+        self._reader.recognizer.adopt(known.received, found.received)
+        return found
+
+    async def _load_head(self, known: _Recognized) -> _Recognized:
+        """From memory or from the store, with the marker that may wait for it."""
+        received, scope = known.received, known.setting.scope
+        head = await self._state.heads.load(received.owner, received.conversation, scope) or known.head
         if head is not None:
             await self._state.tasks.load_marker(received.owner, head.key)
-        if _lacks_replies(conversation, head):
-            lanes = self._reader.lanes
-            found = await cleared_results.find(self._state, lanes, received, scope, head, placeholder)
-            head = found or head
-        return head
+        return msgspec.structs.replace(known, head=head)
 
     async def _make_turn(
         self, route: Route, raw_body: bytes, recognized: _Recognized, branch: _Branch
@@ -173,7 +213,7 @@ class TurnBuilder:
             thresholds=self._choose_thresholds(policy, limits, received, growth, branch.purpose),
             scope=setting.scope,
             head=head,
-            is_unrecognized=recognized.is_unrecognized,
+            is_unrecognized=recognized.lacks_replies,
             conversation_id=branch.conversation_id,
             parent_id=branch.parent_id,
             purpose=branch.purpose,
@@ -278,12 +318,6 @@ def _choose_purpose(received: Received, *, is_agent: bool) -> Purpose:
     last = conversation.messages[-1:]
     newest = body.raw(-1) if last and last[0].role == "user" else b""
     return find_purpose(leading[:LEADING_BYTES], newest[:NEWEST_BYTES], is_agent=is_agent)
-
-
-def _lacks_replies(conversation: Conversation, head: Head | None) -> bool:
-    """Whether the model has replied between the head and this request without a head of that in memory."""
-    added = conversation.messages[head.length if head else 0 :]
-    return count_replies(added) > (1 if head is not None else 0)
 
 
 def _make_id(key: bytes, tools: bytes) -> str:

@@ -39,6 +39,8 @@ _MAX_VALUES: Final = 200_000
 # Claude in the recorded sessions.
 _CALL_TOKENS: Final = 30
 _WEIGHT_BYTES: Final = 200
+# Of a message that the client no longer sends.
+_NOTHING: Final = Size(0, 0)
 
 TextCounter = Callable[[str], int]
 
@@ -62,7 +64,7 @@ class Sizer:
     async def measure(self, received: Received, estimator: Estimator) -> Sizes:
         """Sizes of the messages one by one, and of the leading block and the tools together."""
         conversation = received.conversation
-        keys = [message.key for message in (*conversation.leading, *conversation.messages)]
+        keys = [message.key for message in (*conversation.leading, *conversation.received)]
         sizes: list[Size] = []
         for start in range(0, len(keys), _GROUP_MESSAGES):
             if start:
@@ -77,7 +79,10 @@ class Sizer:
         begin = len(conversation.leading)
         environment = sum(size.tokens for size in sizes[:begin])
         environment += await self._measure_environment(received, estimator)
-        return Sizes(messages=sizes[begin:], environment=environment)
+        messages, trim = sizes[begin:], conversation.trim
+        if trim is not None:
+            messages[trim.start : trim.start] = [_NOTHING] * trim.length
+        return Sizes(messages=messages, environment=environment)
 
     async def count(self, owner: str, text: str, estimator: Estimator) -> int:
         """Raw tokens of one text of this tenant."""

@@ -15,7 +15,14 @@ from gateway.core.compaction.plan import Plan
 from gateway.core.compaction.situation import Situation
 from gateway.core.history.head import Head
 from gateway.core.history.message import Message
-from gateway.core.history.pivot import Batch, Pivot, find_eligible_batches, find_eligible_pivots, is_eligible
+from gateway.core.history.pivot import (
+    Batch,
+    Pivot,
+    find_eligible_batches,
+    find_eligible_pivots,
+    is_eligible,
+    place_pivot,
+)
 from gateway.core.history.view import View, make_view
 from gateway.core.limits.thresholds import Thresholds
 from gateway.core.sizing.estimate import Calibration, Estimate, Known, upper_bound_tokens
@@ -153,8 +160,8 @@ class Planner:
             conversation, await stored.load_batches(turn.owner, head.batches) or []
         )
         pivot = await stored.load(turn.owner, head.pivot) if head.pivot is not None else None
-        if pivot is not None and not is_eligible(conversation, pivot):
-            pivot = None
+        if pivot is not None:
+            pivot = place_pivot(pivot, conversation) if is_eligible(conversation, pivot) else None
         is_complete = (pivot is not None) == (head.pivot is not None) and len(batches) == len(head.batches)
         return Active(pivot, batches, is_complete)
 

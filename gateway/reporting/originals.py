@@ -136,6 +136,8 @@ class OriginalsArchive:
         if not policy.keep:
             return False
         seconds = self._keep_seconds if policy.days is None else policy.days * _DAY_SECONDS
+        conversation = turn.received.conversation
+        positions = [position for position in positions if not conversation.is_gone(position)]
         job = _Job(turn.received, turn.conversation_id, kind, positions, seconds)
         if self._queue.put(job, turn.weight_bytes):
             return True

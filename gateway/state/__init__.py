@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 from gateway.state.calibrations import Calibrations
 from gateway.state.heads import Heads
+from gateway.state.histories import Histories
 from gateway.state.named_turns import NamedTurns
 from gateway.state.owned_names import OwnedNames
 from gateway.state.pivots import Pivots
@@ -28,6 +29,7 @@ class State:
     calibrations: Calibrations
     owned_names: OwnedNames
     named_turns: NamedTurns
+    histories: Histories
 
 
 def make_state(storage: Storage, named_store: Store | None = None) -> State:
@@ -40,4 +42,5 @@ def make_state(storage: Storage, named_store: Store | None = None) -> State:
         calibrations=Calibrations(storage),
         owned_names=OwnedNames(storage),
         named_turns=NamedTurns(replace(storage, store=named_store or storage.store)),
+        histories=Histories(storage),
     )

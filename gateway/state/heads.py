@@ -8,7 +8,7 @@ from collections.abc import Collection, Sequence
 from typing import Final
 
 from gateway.core.history.conversation import Conversation
-from gateway.core.history.head import Head, is_worth_saving
+from gateway.core.history.head import Head, is_comparable, is_worth_saving
 from gateway.lru import ENTRY_WEIGHT_BYTES, Lru
 from gateway.state.record_cache import RecordStore, Storage
 
@@ -45,7 +45,7 @@ class Heads:
         """The head in memory nearest to the end of the chain. Of several at one place it is the one of this
         scope, else the newest.
         """
-        for key in reversed(conversation.chain):
+        for key in reversed(conversation.known_chain):
             heads = self._held.get(key)
             if heads is not None:
                 return _choose(heads, scope)
@@ -55,7 +55,7 @@ class Heads:
         """The same after looking in the store, for what another process has seen, or this one before a
         restart.
         """
-        keys = (key.hex() for key in conversation.chain[:0:-1])
+        keys = (key.hex() for key in reversed(conversation.known_chain))
         found = await self._records.load_first(owner, keys)
         if found is not None:
             self.hold(found[1])
@@ -64,9 +64,12 @@ class Heads:
 
     def find_past(self, conversation: Conversation, scope: str) -> list[Head]:
         """All heads of this scope on the chain that have a usage and are in memory, the oldest first."""
-        found = map(self._held.get, conversation.chain)
+        found = map(self._held.get, conversation.known_chain)
+        past = [head for heads in found if heads for head in heads]
         return [
-            head for heads in found if heads for head in heads if head.scope == scope and head.prompt_tokens
+            head
+            for head in past
+            if head.scope == scope and head.prompt_tokens and is_comparable(head, conversation)
         ]
 
     def find_sent_with(self, pivots: Collection[str]) -> list[Head]:

@@ -50,10 +50,10 @@ class Pivots:
         Among them are the newest one in the store, which is looked up once for each branch, and the one that
         a head names.
         """
-        keys = [key.hex() for key in conversation.chain]
+        keys = [key.hex() for key in conversation.known_chain]
         evictions = self._pivots.evictions
         if self._searched.get((owner, branch)) != evictions:
-            await self._pivots.load_first(owner, keys[:0:-1])
+            await self._pivots.load_first(owner, keys[::-1])
             self._searched.put((owner, branch), evictions, _SEARCHED_WEIGHT_BYTES)
         if named:
             await self.load(owner, named)
@@ -74,10 +74,11 @@ class Pivots:
 
     def refresh(self, pivot: Pivot | None, batches: Sequence[Batch]) -> None:
         """What is in use is written again once a day; what is not used for `retention` is dropped."""
+        # As they were made: what a request is sent with may be fitted to what its client still sends.
         if pivot is not None:
-            self._pivots.refresh(pivot.owner, pivot.key, pivot)
+            self._pivots.refresh(pivot.owner, pivot.key, self._pivots.find(pivot.key) or pivot)
         for batch in batches:
-            self._batches.refresh(batch.owner, batch.key, batch)
+            self._batches.refresh(batch.owner, batch.key, self._batches.find(batch.key) or batch)
 
     def find_followers(self, pivot: Pivot) -> list[Head]:
         """Heads in memory that were sent with this pivot, under any of its keys; in no order."""

@@ -14,6 +14,7 @@ from gateway.core.compaction.manual import Compacted
 from gateway.core.history.cleared_results import ResultHashesRecord
 from gateway.core.history.head import Head
 from gateway.core.history.pivot import Batch, Pivot
+from gateway.core.history.trimmed import HistoryEnd
 from gateway.core.limits.learned import Learned
 from gateway.core.sizing.estimate import Calibration
 
@@ -66,16 +67,8 @@ class NamedRecord:
 _adapters: Final[dict[type, TypeAdapter[Any]]] = {
     kind: TypeAdapter(kind)
     for kind in (
-        Head,
-        Pivot,
-        Batch,
-        ResultHashesRecord,
-        Marker,
-        Calibration,
-        Learned,
-        Compacted,
-        OwnedName,
-        NamedRecord,
+        *(Head, Pivot, Batch, ResultHashesRecord, Marker, HistoryEnd),
+        *(Calibration, Learned, Compacted, OwnedName, NamedRecord),
     )
 }
 _envelope_decoder: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
@@ -111,4 +104,6 @@ def _has_hex_keys(record: object) -> bool:
     named = [getattr(record, "key", None), getattr(record, "pivot", None), *getattr(record, "batches", ())]
     for hashes in getattr(record, "outlines", ()):
         named += [hashes.pivot, hashes.results]
+    if isinstance(record, HistoryEnd):
+        named += [record.links or None, record.fingerprints or None, record.opening or None]
     return all(_HEX.fullmatch(key) for key in named if key is not None)

@@ -55,14 +55,19 @@ def make_view_edits(
     pivot, edits = view.pivot, []
     for position, new in rendered.items():
         if position in view.marks or _is_cut_opening(pivot, position):
-            place = body.places[skip + position]
+            place = body.places[skip + conversation.index(position)]
             edits.append(Edit(place.start, place.end, new))
     if pivot is not None:
         messages = conversation.messages
         next_role = messages[pivot.covers].role if pivot.covers < len(messages) else "none"
-        first = body.places[skip + pivot.opening_end].start
-        last = body.places[skip + pivot.covers - 1].end
-        edits.append(Edit(first, last, render_summary(pivot, next_role)))
+        summary = render_summary(pivot, next_role)
+        begin, end = conversation.index(pivot.opening_end), conversation.index(pivot.covers)
+        first = body.places[skip + begin].start
+        if begin < end:
+            edits.append(Edit(first, body.places[skip + end - 1].end, summary))
+        else:
+            # The client has dropped just what the pivot covers.
+            edits.append(Edit(first, first, summary + b","))
     return edits
 
 

@@ -5,11 +5,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gateway.core.history.pivot import find_eligible_pivots
 from gateway.core.history.view import make_view
 from gateway.wire.edits import Edit, apply_edits, make_output_edit, make_usage_edit, make_view_edits
 from gateway.wire.formats.chat.render import render_summary
 from gateway.wire.formats.chat.request import parse_body
-from tests.builders.chat import JSON, make_pivot, read, render
+from tests.builders.chat import JSON, converse, make_pivot, read, render, rewrite
+from tests.builders.trimmed import continue_trimmed, say
 
 
 @st.composite
@@ -111,3 +113,22 @@ def test_the_limit_of_the_reply_is_replaced_in_its_place() -> None:
 def test_a_request_without_a_limit_for_its_reply_cannot_get_one() -> None:
     with pytest.raises(ValueError, match="does not limit"):
         make_output_edit(parse_body(b'{"messages":[]}'), 1_024)
+
+
+@pytest.mark.parametrize(("dropped", "keeps_task"), [(4, True), (4, False), (9, True), (9, False)])
+def test_a_summary_takes_the_place_of_what_a_client_still_sends_of_its_messages(
+    dropped: int, keeps_task: bool
+) -> None:
+    """Also if it sends nothing of them any more: then the summary is inserted."""
+    whole, covers = say(6), 9
+    received = continue_trimmed(say(5), [*(whole[:1] if keeps_task else []), *whole[dropped:]])
+    pivot = make_pivot(converse(whole), covers, opening="Task t", resume="Go on.")
+    [placed] = find_eligible_pivots(received.conversation, [pivot])
+    sent = json.loads(rewrite(received, placed, ()))["messages"]
+    task = whole[0] if keeps_task else {"role": "user", "content": "Task t"}
+    assert sent[:3] == [
+        task,
+        {"role": "assistant", "content": pivot.summary},
+        {"role": "user", "content": "Go on."},
+    ]
+    assert sent[3:] == whole[covers:]

@@ -99,10 +99,13 @@ def shrink_cut(calibrated: CalibratedSizes, cut: Cut, covers: int) -> Cut:
     return replace(cut, covers=covers, replaced_tokens=sum_replaced(calibrated, cut.base, cut.start, covers))
 
 
-def rebase_on_originals(cut: Cut, pivots: Sequence[Pivot], calibrated: CalibratedSizes) -> Cut | None:
+def rebase_on_originals(
+    cut: Cut, conversation: Conversation, pivots: Sequence[Pivot], calibrated: CalibratedSizes
+) -> Cut | None:
     """The same cut without its digest: the client still sends the originals, which are summarized.
 
-    It builds on the newest summary before the digest instead. None if the cut does not build on a digest.
+    It builds on the newest summary before the digest instead. None if the cut does not build on a digest, or
+    if the client no longer sends them all.
     pivots: all eligible ones, in ascending order.
     """
     if cut.base is None or not cut.base.is_digest:
@@ -110,6 +113,8 @@ def rebase_on_originals(cut: Cut, pivots: Sequence[Pivot], calibrated: Calibrate
     real = [pivot for pivot in pivots if not pivot.is_digest and pivot.covers < cut.covers]
     base = real[-1] if real else None
     start = max(base.covers if base else 0, cut.base.opening_end)
+    if conversation.trim is not None and start < conversation.trim.end:
+        return None
     return replace(
         cut, base=base, start=start, replaced_tokens=sum_replaced(calibrated, base, start, cut.covers)
     )

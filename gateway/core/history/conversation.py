@@ -1,16 +1,37 @@
 """A received request as a conversation: leading block, messages, and a chain of fingerprints over them.
 
-Does not know who sent it or when. Positions count the messages after the leading block, from 0.
+Does not know who sent it or when. Positions count the messages after the leading block, from 0. Those that
+the client no longer sends count, too (see Trim).
 """
 
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import takewhile
+from typing import Final, NamedTuple
 
 from gateway.core.history.message import Message
 from gateway.core.history.shared_list import SharedList
 from gateway.core.history.spans import Spans
+
+# So many messages on end are a proof that two requests share a history, though not what came before.
+PROOF_MESSAGES: Final = 4
+# Stands for a message that the client no longer sends.
+GONE: Final = Message(role="other", key=b"", fingerprint=b"", size_bytes=0)
+
+
+class Trim(NamedTuple):
+    """The part of a history that its client no longer sends."""
+
+    # The messages `start:end` are gone. Those before are the opening.
+    start: int
+    end: int
+    # From here on the chain is that of the whole history. The links before stand for nothing.
+    known_from: int
+
+    @property
+    def length(self) -> int:
+        return self.end - self.start
 
 
 # Not frozen: one is made for every request, and a frozen dataclass takes six times as long to construct.
@@ -28,6 +49,8 @@ class Conversation:
     opening_end: int
     # The messages that belong together although they are not neighbors.
     spans: Spans = field(default_factory=Spans)
+    # Set if `messages` holds some that were not received.
+    trim: Trim | None = None
     # The chain over everything received.
     key: bytes = field(init=False)
     # See find_open_group; found when it is first needed.
@@ -35,6 +58,32 @@ class Conversation:
 
     def __post_init__(self) -> None:
         self.key = self.chain[-1]
+
+    @property
+    def known_chain(self) -> Sequence[bytes]:
+        """The links that a record may be found by, in their order."""
+        return self.chain if self.trim is None else self.chain[self.trim.known_from :]
+
+    @property
+    def received(self) -> Sequence[Message]:
+        """The messages without those that are gone."""
+        trim = self.trim
+        return self.messages if trim is None else [*self.messages[: trim.start], *self.messages[trim.end :]]
+
+    def is_gone(self, position: int) -> bool:
+        return self.trim is not None and self.trim.start <= position < self.trim.end
+
+    def index(self, position: int) -> int:
+        """Of a position among the received messages; of a message that is gone, where it would be."""
+        trim = self.trim
+        if trim is None or position < trim.start:
+            return position
+        return max(trim.start, position - trim.length)
+
+    def find_position(self, index: int) -> int:
+        """The position of a received message."""
+        trim = self.trim
+        return index if trim is None or index < trim.start else index + trim.length
 
 
 def begin_conversation(owner: str, wire_format: str) -> Conversation:
@@ -45,7 +94,10 @@ def begin_conversation(owner: str, wire_format: str) -> Conversation:
 
 
 def with_messages(before: Conversation, keep: int, added: Sequence[Message]) -> Conversation:
-    """The conversation with the first `keep` messages (and all leading ones) of `before`, then `added`."""
+    """The conversation with the first `keep` messages (and all leading ones) of `before`, then `added`.
+
+    See may_grow.
+    """
     leading = before.leading
     if not keep:
         more = list(takewhile(lambda message: message.role == "system", added))
@@ -61,7 +113,14 @@ def with_messages(before: Conversation, keep: int, added: Sequence[Message]) -> 
         link = hashlib.sha256(link + message.fingerprint).digest()
         links.append(link)
     chain = before.chain.grow(keep + 1, links)
-    return Conversation(leading, messages, chain, opening_end, before.spans.grow(messages, keep))
+    return Conversation(leading, messages, chain, opening_end, before.spans.grow(messages, keep), before.trim)
+
+
+def may_grow(conversation: Conversation, keep: int) -> bool:
+    """Whether a request that shares the first `keep` messages shares their history, too. Always, unless a
+    part of it was not received.
+    """
+    return conversation.trim is None or keep >= conversation.trim.known_from + PROOF_MESSAGES
 
 
 def _find_opening_end(before: Conversation, keep: int) -> int:

@@ -6,6 +6,8 @@ Knows no clock and no store. A head is found by the chain of its request.
 import hashlib
 from dataclasses import dataclass
 
+from gateway.core.history.conversation import Conversation
+
 # A change below this share of the known tokens, or of the next threshold, is small compared with the error of
 # an estimate.
 _WORTH_SAVING_SHARE = 0.1
@@ -34,10 +36,25 @@ class Head:
     parent: str | None
     # The chain of the first request that continued from here; any other is a branch. Set once.
     followed_by: str | None = None
+    # How many messages the active pivot covers.
+    covers: int = 0
+    # How many messages behind the pivot the client no longer sent.
+    dropped: int = 0
 
     @property
     def total_tokens(self) -> int:
         return self.prompt_tokens + self.output_tokens
+
+
+def count_dropped(conversation: Conversation, covers: int) -> int:
+    """Messages that the client no longer sends and that no pivot stands for."""
+    trim = conversation.trim
+    return trim.length if trim is not None and trim.end > covers else 0
+
+
+def is_comparable(head: Head, conversation: Conversation) -> bool:
+    """Whether as much of the history was missing then as is now."""
+    return head.dropped == count_dropped(conversation, head.covers)
 
 
 def is_worth_saving(head: Head, before: Head, threshold_tokens: int) -> bool:

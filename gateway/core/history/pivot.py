@@ -5,7 +5,7 @@ exact.
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 from gateway.core.history.conversation import Conversation, find_open_group
@@ -13,6 +13,8 @@ from gateway.core.history.conversation import Conversation, find_open_group
 # A user message between two of the assistant if no resume text is configured; some servers refuse an empty
 # text.
 _SEPARATOR: Final = "(end of the summary)"
+# Stands for an opening without texts that the client has dropped.
+_NO_OPENING: Final = "(The beginning of this conversation is no longer available.)"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -41,6 +43,8 @@ class Pivot:
     created_seconds: float
     # Made without a model.
     is_digest: bool = False
+    # What the opening says, for a client that drops it later.
+    opening: str | None = None
 
 
 def list_turns(pivot: Pivot, next_role: str) -> list[tuple[Literal["user", "assistant"], str]]:
@@ -88,7 +92,7 @@ def is_on_chain(conversation: Conversation, key: str, length: int) -> bool:
 
 def find_eligible_pivots(conversation: Conversation, pivots: Iterable[Pivot]) -> list[Pivot]:
     """Eligible pivots, in ascending order of what they cover."""
-    eligible = [pivot for pivot in pivots if is_eligible(conversation, pivot)]
+    eligible = [place_pivot(pivot, conversation) for pivot in pivots if is_eligible(conversation, pivot)]
     return sorted(eligible, key=lambda pivot: pivot.covers)
 
 
@@ -98,7 +102,29 @@ def is_eligible(conversation: Conversation, pivot: Pivot) -> bool:
     return is_on and pivot.covers <= find_open_group(conversation)
 
 
+def place_pivot(pivot: Pivot, conversation: Conversation) -> Pivot:
+    """The pivot as it applies to a trimmed history. An opening that the client has dropped is sent as the
+    question before the summary; one that the client has changed stays as it is now.
+    """
+    if conversation.trim is None or not pivot.opening_end or pivot.opening_end == conversation.opening_end:
+        return pivot
+    if conversation.opening_end:
+        return replace(pivot, opening_end=conversation.opening_end)
+    return replace(pivot, opening_end=0, opening_chars=None, question=pivot.opening or _NO_OPENING)
+
+
 def find_eligible_batches(conversation: Conversation, batches: Sequence[Batch]) -> list[Batch]:
-    """Batches on the chain, in the order of their decisions."""
-    eligible = [batch for batch in batches if is_on_chain(conversation, batch.key, batch.length)]
+    """Batches on the chain, in the order of their decisions, without marks of messages that are gone."""
+    eligible = [
+        _without_gone(batch, conversation)
+        for batch in batches
+        if is_on_chain(conversation, batch.key, batch.length)
+    ]
     return sorted(eligible, key=lambda batch: batch.length)
+
+
+def _without_gone(batch: Batch, conversation: Conversation) -> Batch:
+    if conversation.trim is None:
+        return batch
+    marks = [mark for mark in batch.marks if not conversation.is_gone(mark.position)]
+    return replace(batch, marks=tuple(marks)) if len(marks) < len(batch.marks) else batch

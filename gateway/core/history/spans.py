@@ -5,7 +5,7 @@ late: the model has replied in between. Knows positions; one pass over the messa
 """
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from operator import itemgetter
 from typing import Final, NamedTuple
 
@@ -53,6 +53,9 @@ class Spans:
 
     def __len__(self) -> int:
         return len(self._found)
+
+    def __iter__(self) -> Iterator[Span]:
+        return iter(self._found)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Spans) and list(self._found) == list(other._found)

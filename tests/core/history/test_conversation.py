@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.core.history.conversation import (
+    Trim,
     begin_conversation,
     count_replies,
     find_open_group,
@@ -16,6 +17,8 @@ from gateway.core.history.conversation import (
     with_messages,
 )
 from gateway.core.history.message import Call, Message, Role
+from tests.builders.chat import converse
+from tests.builders.trimmed import continue_trimmed, say
 
 _EMPTY = begin_conversation("t", "chat")
 _ROLES: tuple[Role, ...] = ("system", "user", "assistant", "tool", "other")
@@ -237,3 +240,21 @@ def test_no_boundary_separates_a_call_from_its_result(kinds: list[str], chance: 
         calls = {call.id for message in built[:position] for call in message.calls}
         answers = {answered for message in built[position:] for answered in message.results}
         assert not (is_boundary(whole, position) and calls & answers)
+
+
+def test_positions_in_a_trimmed_history_are_those_of_the_whole() -> None:
+    whole = say(6)
+    found = continue_trimmed(say(5), [whole[0], *whole[13:]]).conversation
+    assert found.trim == Trim(1, 13, 13)
+    assert [found.index(position) for position in (0, 1, 5, 13, 14)] == [0, 1, 1, 1, 2]
+    assert [found.find_position(index) for index in (0, 1, 2)] == [0, 13, 14]
+    assert [position for position in range(25) if found.is_gone(position)] == list(range(1, 13))
+    assert len(found.received) == len(whole) - 12
+
+
+def test_a_trimmed_history_grows_as_the_whole_one_does() -> None:
+    found = continue_trimmed(say(5), say(6)[10:]).conversation
+    grown = with_messages(found, len(found.messages), converse(say(7)[25:]).messages)
+    assert grown.trim == found.trim
+    assert grown.key == converse(say(7)).key
+    assert list(grown.known_chain) == list(converse(say(7)).chain[10:])

@@ -2,7 +2,9 @@ from dataclasses import replace
 
 import pytest
 
-from gateway.core.history.head import Head, fingerprint_scope, smooth_growth
+from gateway.core.history.head import Head, count_dropped, fingerprint_scope, is_comparable, smooth_growth
+from tests.builders.chat import converse
+from tests.builders.trimmed import continue_trimmed, say
 
 _HEAD = Head(
     owner="t",
@@ -51,3 +53,13 @@ def test_every_part_of_a_scope_changes_it() -> None:
     }
     assert len(scopes) == 7
     assert fingerprint_scope("up", "model", [b"a"], b"x") == fingerprint_scope("up", "model", [b"a"], b"x")
+
+
+def test_usage_is_comparable_if_as_much_of_the_history_was_missing() -> None:
+    whole, trimmed = converse(say(6)), continue_trimmed(say(5), say(6)[10:]).conversation
+    assert (count_dropped(whole, 0), count_dropped(trimmed, 0), count_dropped(trimmed, 10)) == (0, 10, 0)
+    assert is_comparable(_HEAD, whole)
+    assert not is_comparable(_HEAD, trimmed)
+    assert is_comparable(replace(_HEAD, dropped=10), trimmed)
+    assert is_comparable(replace(_HEAD, pivot="ab", covers=12), trimmed)
+    assert not is_comparable(replace(_HEAD, dropped=10), whole)

@@ -4,8 +4,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.core.history.conversation import find_open_group, is_boundary
-from gateway.core.history.pivot import Mark, find_eligible_batches, find_eligible_pivots, is_on_chain
+from gateway.core.history.pivot import (
+    Mark,
+    find_eligible_batches,
+    find_eligible_pivots,
+    is_on_chain,
+    place_pivot,
+)
 from tests.builders.chat import JSON, bodies, converse, make_batch, make_pivot, read
+from tests.builders.trimmed import continue_trimmed, say
 
 _TALK: list[JSON] = [
     {"role": "user", "content": "a"},
@@ -49,3 +56,34 @@ def test_an_eligible_pivot_stays_eligible_as_the_conversation_grows(body: bytes,
         return
     pivot = make_pivot(whole, data.draw(st.sampled_from(places)), tokens=1)
     assert find_eligible_pivots(whole, [pivot]) == [pivot]
+
+
+def test_a_dropped_opening_is_sent_as_the_question_before_the_summary() -> None:
+    whole, trimmed = converse(say(6)), continue_trimmed(say(5), say(6)[10:]).conversation
+    pivot = make_pivot(whole, 12, opening="Task t", opening_chars=500)
+    assert place_pivot(pivot, whole) is pivot
+    [placed] = find_eligible_pivots(trimmed, [pivot])
+    assert (placed.opening_end, placed.opening_chars, placed.question) == (0, None, "Task t")
+    assert placed == replace(pivot, opening_end=0, opening_chars=None, question="Task t")
+    [unknown] = find_eligible_pivots(trimmed, [replace(pivot, opening=None)])
+    assert unknown.question and "no longer" in unknown.question
+
+
+def test_an_opening_that_is_still_sent_stays_before_the_summary() -> None:
+    whole = say(6)
+    trimmed = continue_trimmed(say(5), [whole[0], *whole[10:]]).conversation
+    pivot = make_pivot(converse(whole), 12, opening="Task t")
+    assert find_eligible_pivots(trimmed, [pivot]) == [pivot]
+
+
+def test_a_pivot_that_ends_in_what_is_gone_is_not_eligible() -> None:
+    trimmed = continue_trimmed(say(5), say(6)[10:]).conversation
+    pivots = [make_pivot(converse(say(6)), covers) for covers in (8, 9, 10, 12)]
+    assert [pivot.covers for pivot in find_eligible_pivots(trimmed, pivots)] == [10, 12]
+
+
+def test_marks_of_messages_that_are_gone_are_left_out() -> None:
+    whole, trimmed = converse(say(6)), continue_trimmed(say(5), say(6)[10:]).conversation
+    batch = make_batch(whole, [Mark(2), Mark(6), Mark(14)], length=16)
+    assert find_eligible_batches(whole, [batch]) == [batch]
+    assert [mark.position for mark in find_eligible_batches(trimmed, [batch])[0].marks] == [14]

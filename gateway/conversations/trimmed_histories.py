@@ -1,0 +1,67 @@
+"""Finds the conversation of a request whose client has dropped a part of the history.
+
+Only requests whose history is otherwise unknown are looked at. See `core.history.trimmed` for the proof.
+"""
+
+import logging
+
+from msgspec.structs import replace
+
+from gateway.conversations.recognizer import Received
+from gateway.conversations.turn import Turn
+from gateway.core.history.trimmed import HistoryEnd, continue_history, find_end_key, find_ends
+from gateway.state import State
+
+log = logging.getLogger("gateway.compactor")
+
+# What a message that is gone takes in memory: a place in two lists.
+_GONE_WEIGHT_BYTES = 16
+
+
+def record(state: State, turn: Turn, *, is_kept: bool) -> None:
+    """Keeps how an answered request ended. is_kept: beyond a restart."""
+    conversation, scope = turn.received.conversation, _make_scope(turn.upstream.name, turn.received)
+    key = find_end_key(scope, conversation, len(conversation.messages))
+    if key is None:
+        return
+    previous = find_end_key(scope, conversation, turn.head.length) if turn.head is not None else None
+    state.histories.record(turn.owner, key, conversation, previous)
+    if is_kept:
+        state.histories.save(key)
+
+
+def find(state: State, received: Received, upstream: str) -> Received | None:
+    """The request as the continuation of a history in memory; None if there is none, or no proof."""
+    for end, key in _list_ends(received, upstream):
+        known = state.histories.find(key)
+        if known is not None:
+            return _continue(known, received, end)
+    return None
+
+
+async def load(state: State, received: Received, upstream: str) -> Received | None:
+    """The same for a history that an earlier process has recorded."""
+    ends = {key: end for end, key in _list_ends(received, upstream)}
+    known = await state.histories.load_first(received.owner, list(ends)) if ends else None
+    return _continue(known, received, ends[known.key]) if known is not None else None
+
+
+def _continue(known: HistoryEnd, received: Received, end: int) -> Received | None:
+    found = continue_history(known, received.conversation, end)
+    if found is None or found.trim is None:
+        return None
+    log.debug("history recognized by its end: %d messages dropped", found.trim.length)
+    facts_bytes = received.facts_bytes + _GONE_WEIGHT_BYTES * found.trim.length
+    return replace(received, conversation=found, facts_bytes=facts_bytes)
+
+
+def _list_ends(received: Received, upstream: str) -> list[tuple[int, str]]:
+    """The newest first; the nearest one decides."""
+    conversation = received.conversation
+    return list(find_ends(conversation.chain[0], _make_scope(upstream, received), conversation.messages))
+
+
+def _make_scope(upstream: str, received: Received) -> bytes:
+    envelope = received.body.envelope
+    names = [upstream.encode(), envelope.model.encode("utf-8", "surrogatepass"), envelope.tools]
+    return b"".join([b"%d:%s" % (len(name), name) for name in names])

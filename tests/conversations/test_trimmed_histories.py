@@ -1,0 +1,90 @@
+"""A request is recognized after its client has dropped a part of the history, as a part of its own only."""
+
+import json
+from typing import Any
+
+from gateway.conversations import trimmed_histories
+from gateway.conversations.turn import Turn
+from gateway.core.history.pivot import Pivot, find_eligible_pivots
+from gateway.core.sizing.usage import Usage
+from tests.builders.chat import JSON, make_pivot, make_plan, make_turn, read, render
+from tests.builders.pipeline import Pipeline, running_pipeline
+from tests.builders.state import make_state, make_store
+from tests.builders.trimmed import say
+
+
+async def build(pipeline: Pipeline, messages: list[JSON], **fields: Any) -> Turn:
+    return await pipeline.build(json.dumps({"model": "toy", "messages": messages} | fields).encode())
+
+
+async def answer(pipeline: Pipeline, messages: list[JSON], pivot: Pivot | None = None, **fields: Any) -> Turn:
+    """A turn whose response is recorded."""
+    turn = await build(pipeline, messages, **fields)
+    if pivot is not None:
+        await pipeline.state.pivots.save(pivot)
+    pipeline.compactor.record_response(turn, make_plan(pivot), Usage(50, 5))
+    return turn
+
+
+async def test_a_conversation_keeps_its_id_as_its_window_moves_on() -> None:
+    async with running_pipeline() as pipeline:
+        first = await answer(pipeline, say(8))
+        for turns in range(9, 20):
+            turn = await answer(pipeline, say(turns)[-20:])
+            assert turn.conversation_id == first.conversation_id
+            assert len(turn.received.conversation.messages) == len(say(turns))
+            assert turn.head is not None and turn.head.length == len(say(turns - 1))
+
+
+async def test_its_pivot_stays_in_use_until_it_ends_before_what_is_sent() -> None:
+    async with running_pipeline() as pipeline:
+        turn = await build(pipeline, say(8))
+        pivot = make_pivot(turn.received.conversation, 25, opening="Task t")
+        await answer(pipeline, say(8), pivot)
+        used = []
+        for turns in range(9, 14):
+            turn = await build(pipeline, say(turns)[-20:])
+            active = find_eligible_pivots(turn.received.conversation, [pivot])
+            pipeline.compactor.record_response(turn, make_plan(*active), Usage(50, 5))
+            used.append(bool(active))
+        assert used == [True, True, True, False, False]
+
+
+async def test_another_conversation_with_the_same_messages_before_it_gets_no_pivot_of_it() -> None:
+    """Both share a task and boilerplate; then each goes its own way, and their clients drop what is old."""
+    shared = say(10, "same")
+    first, second = [*shared, *say(6, "a")[1:]], [*shared, *say(6, "b")[1:]]
+    async with running_pipeline() as pipeline:
+        turn = await build(pipeline, first)
+        pivot = make_pivot(turn.received.conversation, len(shared) + 4, opening="Task same")
+        await answer(pipeline, first, pivot)
+        for keeps in (len(second), 40, 24, 12):
+            other = await build(pipeline, [*second[-keeps:], *say(1, "c")[1:]])
+            assert other.head is None
+            assert find_eligible_pivots(other.received.conversation, [pivot]) == []
+
+
+async def test_what_was_recorded_before_a_restart_is_loaded() -> None:
+    store = await make_store()
+    turn = make_turn(read(render(say(8))))
+    sent = read(render(say(9)[-20:]))
+    trimmed_histories.record(make_state(store), turn, is_kept=False)
+    assert await trimmed_histories.load(make_state(store), sent, turn.upstream.name) is None
+    trimmed_histories.record(make_state(store), turn, is_kept=True)
+    later = make_state(store)
+    assert trimmed_histories.find(later, sent, turn.upstream.name) is None
+    found = await trimmed_histories.load(later, sent, turn.upstream.name)
+    assert found is not None
+    assert found.conversation.key == read(render(say(9))).conversation.key
+    assert (
+        await trimmed_histories.load(later, read(render(say(9)[-20:]), "other"), turn.upstream.name) is None
+    )
+    assert await trimmed_histories.load(later, sent, "other") is None
+
+
+async def test_other_models_tools_and_tenants_have_histories_of_their_own() -> None:
+    async with running_pipeline() as pipeline:
+        first = await answer(pipeline, say(8))
+        for fields in ({"model": "other"}, {"tools": [{"type": "function", "function": {"name": "x"}}]}):
+            turn = await build(pipeline, say(9)[-20:], **fields)
+            assert turn.conversation_id != first.conversation_id and turn.head is None

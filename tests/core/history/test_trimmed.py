@@ -1,0 +1,247 @@
+"""A history is recognized by its end, however its client has trimmed it, and never another one."""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from gateway.core.history.conversation import Conversation, begin_conversation, with_messages
+from gateway.core.history.message import Call, Message
+from gateway.core.history.trimmed import (
+    STORED_MESSAGES,
+    HistoryEnd,
+    continue_history,
+    find_end_key,
+    find_ends,
+    make_history_end,
+)
+
+_SCOPE = b"upstream, model, tools"
+_OPENING = 2
+
+
+def message(role: str, text: str, size: int = 400, call: str = "", result: str = "") -> Message:
+    content = f"{role}|{text}|{call}|{result}".encode()
+    return Message(
+        role=role,  # type: ignore[arg-type]
+        key=hashlib.sha256(b"key" + content).digest(),
+        fingerprint=hashlib.sha256(content).digest(),
+        size_bytes=size,
+        calls=(Call(call, "look"),) if call else (),
+        results=(result,) if result else (),
+    )
+
+
+def turn(number: int, name: str = "a") -> list[Message]:
+    """A call, its result, and every third time a word of the user."""
+    identity = f"{name}{number}"
+    said = [message("assistant", identity, call=identity), message("tool", identity, result=identity)]
+    return (
+        said if number % 3 else [*said, message("assistant", f"done {identity}"), message("user", identity)]
+    )
+
+
+def talk(turns: int, name: str = "a") -> list[Message]:
+    """The opening, and so many turns."""
+    opening = [message("user", "rules"), message("user", f"task {name}")]
+    return [*opening, *(each for number in range(turns) for each in turn(number, name))]
+
+
+def receive(messages: Sequence[Message], owner: str = "t") -> Conversation:
+    return with_messages(begin_conversation(owner, "chat"), 0, messages)
+
+
+def record(
+    conversation: Conversation, scope: bytes = _SCOPE, most: int = 2_000, *, is_crowded: bool = False
+) -> HistoryEnd:
+    key = find_end_key(scope, conversation, len(conversation.messages))
+    assert key is not None
+    return replace(make_history_end("t", key, conversation, most), is_crowded=is_crowded)
+
+
+def recognize(known: HistoryEnd, messages: Sequence[Message], owner: str = "t") -> Conversation | None:
+    """As a request with these messages is recognized if only this history is known."""
+    received = receive(messages, owner)
+    for end, key in find_ends(received.chain[0], _SCOPE, received.messages):
+        if key == known.key:
+            return continue_history(known, received, end)
+    return None
+
+
+def assert_continues(found: Conversation | None, whole: Conversation, received: Sequence[Message]) -> None:
+    """Everything that records are found by is that of the whole history."""
+    assert found is not None and found.trim is not None
+    known_from = found.trim.known_from
+    assert list(found.chain[known_from:]) == list(whole.chain[known_from:])
+    assert list(found.messages[known_from:]) == list(whole.messages[known_from:])
+    assert list(found.received) == list(received)
+    assert len(found.chain) == len(found.messages) + 1 == len(whole.chain)
+    assert set(found.chain[1:known_from]).isdisjoint(whole.chain)
+    for position, each in enumerate(found.messages):
+        assert found.is_gone(position) or received[found.index(position)] == each
+    assert [found.find_position(index) for index in range(len(received))] == [
+        position for position in range(len(found.messages)) if not found.is_gone(position)
+    ]
+
+
+class Trimming(NamedTuple):
+    """A recorded request of so many turns, and a later one. Of the history the client sends, with or without
+    the opening: single messages of the first turns, and everything from the turn `begin` on.
+    """
+
+    turns: int
+    later: int
+    begin: int
+    middle: frozenset[int]
+    has_opening: bool
+
+    @property
+    def before(self) -> list[Message]:
+        return talk(self.turns)
+
+    @property
+    def whole(self) -> list[Message]:
+        return talk(self.turns + self.later)
+
+    @property
+    def sent(self) -> list[Message]:
+        whole, begin = self.whole, len(talk(self.begin))
+        middle = [whole[at] for at in sorted(self.middle) if _OPENING <= at < begin]
+        return [*(whole[:_OPENING] if self.has_opening else []), *middle, *whole[begin:]]
+
+
+@st.composite
+def trimmings(draw: st.DrawFn) -> Trimming:
+    turns = draw(st.integers(6, 30))
+    begin = draw(st.integers(1, turns - 2))
+    middle = draw(st.frozensets(st.integers(0, 3 * begin)))
+    trimming = Trimming(turns, draw(st.integers(1, 3)), begin, middle, draw(st.booleans()))
+    assume(len(trimming.sent) < len(trimming.whole))
+    return trimming
+
+
+@given(trimmings())
+def test_whatever_is_dropped_before_the_end_the_rest_continues_the_history(trimming: Trimming) -> None:
+    found = recognize(record(receive(trimming.before)), trimming.sent)
+    assert_continues(found, receive(trimming.whole), trimming.sent)
+    assert found is not None and found.opening_end == (_OPENING if trimming.has_opening else 0)
+
+
+@given(trimmings())
+def test_of_a_stored_history_less_is_recognized_but_never_wrongly(trimming: Trimming) -> None:
+    found = recognize(record(receive(trimming.before), most=STORED_MESSAGES), trimming.sent)
+    if found is not None:
+        assert_continues(found, receive(trimming.whole), trimming.sent)
+
+
+def test_the_newest_messages_of_a_stored_history_suffice() -> None:
+    known, sent = record(receive(talk(60)), most=STORED_MESSAGES), talk(61)[-120:]
+    assert_continues(recognize(known, sent), receive(talk(61)), sent)
+
+
+def test_a_trimmed_history_is_recognized_again_and_again() -> None:
+    keeps, known = 20, record(receive(talk(30)))
+    for turns in range(31, 60):
+        sent = talk(turns)[-keeps:]
+        found = recognize(known, sent)
+        assert_continues(found, receive(talk(turns)), sent)
+        assert found is not None
+        known = record(found)
+
+
+def test_a_history_whose_old_results_were_dropped_is_recognized_again_and_again() -> None:
+    known = record(receive(talk(12)))
+    for turns in range(13, 40):
+        plain = [
+            each
+            for number in range(turns)
+            for each in turn(number)
+            if number >= turns - 6 or not (each.calls or each.results)
+        ]
+        sent = [*talk(0), *plain]
+        found = recognize(known, sent)
+        assert_continues(found, receive(talk(turns)), sent)
+        assert found is not None
+        known = record(found)
+
+
+def test_shorter_forms_of_old_messages_stand_for_them() -> None:
+    whole = talk(20)
+    short = [
+        message("tool", "[cut]", size=40, result=each.results[0]) if each.results else each
+        for each in whole[:30]
+    ]
+    sent = [*short[10:], *whole[30:]]
+    found = recognize(record(receive(talk(19))), sent)
+    assert found is not None and found.trim is not None
+    assert found.trim.known_from == 10
+    assert found.chain[12] == receive(whole).chain[12]
+
+
+def test_messages_that_were_changed_in_another_way_are_no_proof() -> None:
+    whole = talk(20)
+    for at in (12, 25, len(whole) - 12):
+        sent = [*whole[10:at], message("user", "something else", size=900), *whole[at + 1 :]]
+        assert recognize(record(receive(talk(19))), sent) is None
+
+
+def test_an_opening_that_changes_stays_as_it_is_now() -> None:
+    whole = talk(12)
+    sent = [message("user", "rules at noon"), message("user", "task"), *whole[_OPENING:]]
+    found = recognize(record(receive(talk(11))), sent)
+    assert_continues(found, receive(whole), sent)
+    assert found is not None and found.trim is not None
+    assert (found.opening_end, found.trim.length) == (_OPENING, 0)
+
+
+def test_a_note_in_place_of_what_was_dropped_is_no_hindrance() -> None:
+    whole, note = talk(20), message("user", "Skipped 18 messages.", size=60)
+    sent = [*whole[:_OPENING], note, *whole[20:]]
+    assert_continues(recognize(record(receive(talk(19))), sent), receive(whole), sent)
+    assert recognize(record(receive(talk(19))), [*whole[:_OPENING], note, note, *whole[20:]]) is None
+    assert recognize(record(receive(talk(19))), [note, *whole[20:]]) is None
+
+
+@pytest.mark.parametrize(("size", "is_found"), [(100, False), (300, True)])
+def test_short_messages_are_no_proof(size: int, is_found: bool) -> None:
+    whole = [each._replace(size_bytes=size) for each in talk(10)]
+    known = record(receive(whole[: len(talk(9))]))
+    begin = len(talk(9)) - 4
+    assert (recognize(known, whole[begin:]) is not None) == is_found
+    assert recognize(known, whole[begin + 1 :]) is None
+
+
+def test_two_histories_that_end_alike_are_never_confused() -> None:
+    boilerplate = [each for number in range(25) for each in turn(number, "same")]
+    first = receive([*talk(5, "a"), *boilerplate])
+    sent = [*boilerplate[-30:], *turn(99)]
+    assert recognize(record(first), sent) is not None
+    assert recognize(record(first, is_crowded=True), sent) is None
+    assert recognize(record(first), [*talk(0, "b"), *sent]) is None
+
+
+def test_nothing_is_recognized_across_tenants_upstreams_models_or_tools() -> None:
+    sent = talk(20)[10:]
+    assert recognize(record(receive(talk(19))), sent) is not None
+    assert recognize(record(receive(talk(19))), sent, owner="other") is None
+    assert recognize(record(receive(talk(19)), scope=b"another"), sent) is None
+
+
+def test_what_only_upstream_can_read_is_never_guessed() -> None:
+    sealed = message("assistant", "sealed")._replace(is_opaque=True)
+    assert recognize(record(receive(talk(19))), [sealed, *talk(20)[10:]]) is None
+
+
+def test_too_little_history_is_not_recorded() -> None:
+    assert find_end_key(_SCOPE, receive(talk(0)), _OPENING) is None
+
+
+def test_only_the_newest_replies_are_searched() -> None:
+    received = receive(talk(200))
+    ends = list(find_ends(received.chain[0], _SCOPE, received.messages))
+    assert len(ends) == 32
+    assert ends[0][0] > ends[-1][0] > len(received.messages) - 100

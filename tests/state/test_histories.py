@@ -1,0 +1,56 @@
+"""How answered requests ended, in memory and in the store."""
+
+from gateway.core.history.conversation import Conversation
+from gateway.core.history.trimmed import STORED_MESSAGES, find_end_key
+from gateway.state.histories import Histories
+from tests.builders.chat import converse
+from tests.builders.state import make_storage, make_store
+from tests.builders.trimmed import say
+
+_SCOPE = b"scope"
+
+
+def key_of(conversation: Conversation) -> str:
+    key = find_end_key(_SCOPE, conversation, len(conversation.messages))
+    assert key is not None
+    return key
+
+
+async def test_a_request_is_found_by_its_key_until_one_continues_it() -> None:
+    histories = Histories(make_storage(await make_store()))
+    first, second = converse(say(5)), converse(say(6))
+    histories.record("t", key_of(first), first, None)
+    found = histories.find(key_of(first))
+    assert found is not None and (found.length, found.known, found.is_crowded) == (21, 21, False)
+    histories.record("t", key_of(second), second, key_of(first))
+    assert histories.find(key_of(first)) is None
+    assert histories.find(key_of(second)) is not None
+
+
+async def test_the_same_request_is_recorded_twice_and_another_one_with_its_key_makes_it_crowded() -> None:
+    histories = Histories(make_storage(await make_store()))
+    first = converse(say(5))
+    other = converse([{"role": "user", "content": "Another task"}, *say(5)[1:]])
+    assert key_of(first) == key_of(other)
+    histories.record("t", key_of(first), first, None)
+    histories.record("t", key_of(first), first, key_of(first))
+    histories.record("t", key_of(other), other, None)
+    histories.record("t", key_of(first), first, None)
+    found = histories.find(key_of(first))
+    assert found is not None and found.is_crowded
+
+
+async def test_what_is_saved_is_loaded_by_its_tenant_only_and_holds_the_newest_messages() -> None:
+    store = await make_store()
+    histories = Histories(make_storage(store))
+    long = converse(say(40))
+    key = key_of(long)
+    histories.save(key)
+    histories.record("t", key, long, None)
+    histories.save(key)
+    later = Histories(make_storage(store))
+    found = await later.load_first("t", ["00", key])
+    assert found is not None
+    assert (found.key, len(found.sizes), found.is_cut) == (key, STORED_MESSAGES, True)
+    assert await later.load_first("other", [key]) is None
+    assert await later.load_first("t", ["00"]) is None
