@@ -45,7 +45,7 @@ async def test_its_pivot_stays_in_use_until_it_ends_before_what_is_sent() -> Non
         for turns in range(9, 14):
             turn = await build(pipeline, say(turns)[-20:])
             active = find_eligible_pivots(turn.received.conversation, [pivot])
-            pipeline.compactor.record_response(turn, make_plan(*active), Usage(50, 5))
+            pipeline.compactor.record_response(turn, make_plan(active[0] if active else None), Usage(50, 5))
             used.append(bool(active))
         assert used == [True, True, True, False, False]
 
