@@ -4,6 +4,7 @@ import argparse
 import asyncio
 import logging
 import os
+import shlex
 import signal
 import sys
 from collections.abc import Sequence
@@ -138,7 +139,14 @@ async def _run(settings: Settings) -> None:
     _warn(settings)
     gateway = await start_gateway(settings)
     directory = find_directory(settings.store)
-    places = Places(gateway.port, gateway.admin_port, gateway.windows, directory, _find_program())
+    places = Places(
+        gateway.port,
+        gateway.admin_port,
+        gateway.windows,
+        directory,
+        program=_find_program(),
+        logs_compactions=log.isEnabledFor(logging.INFO),
+    )
     print(render_start_screen(settings, places), file=sys.stderr)
     tune_interpreter()
     collecting = loop.create_task(collect_garbage())
@@ -165,7 +173,7 @@ async def _hurry(signals: "asyncio.Queue[None]", gateway: "Gateway") -> None:
 def _find_program() -> str:
     """How this program was called, as it can be typed in the same folder."""
     path = Path(sys.argv[0])
-    return str(path) if path.name == "gateway" else "python -m gateway"
+    return shlex.quote(str(path)) if path.name == "gateway" else "python -m gateway"
 
 
 _COMMANDS: Final = {

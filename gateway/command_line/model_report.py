@@ -42,8 +42,8 @@ _SOURCES: Final = {
     "unknown": "none",
 }
 _UNKNOWN: Final = """\
-  It counts as unlimited: nothing is compacted before the upstream refuses a
-  request as too long. The numbers in its error then teach the window."""
+  An unknown window counts as unlimited: nothing is compacted before the
+  upstream refuses a request as too long. Its error then teaches the window."""
 _NOTE: Final = """\
   The thresholds are those of a request that names no length of its reply. A
   long reply lowers the hard one, and fast growth lowers the soft one."""
@@ -211,7 +211,7 @@ def _list_advice(known: _Knowledge, model: str, *, asks: bool) -> Iterator[str]:
         yield "  The nearest names in the bundled table:"
         for name in names:
             yield f"    {name}: {_show_tokens(known.table.rows[name].context)}"
-    if not asks:
+    if not asks and any(upstream.discover for upstream in settings.upstreams.values()):
         yield "  Perhaps the upstream names it: add --ask."
     yield "  Or name it in the settings file, with the window of your server:"
     yield "models:"

@@ -42,6 +42,8 @@ class Places:
     directory: Path | None
     # How this program is called, as typed in a shell.
     program: str = "gateway"
+    # False with a log level above `info`.
+    logs_compactions: bool = True
 
 
 def render_start_screen(settings: Settings, places: Places) -> str:
@@ -55,7 +57,7 @@ def render_start_screen(settings: Settings, places: Places) -> str:
         ("models", _describe_windows(settings, places)),
         ("tenants", describe_tenants(settings)),
         ("state", _describe_state(settings, places.directory)),
-        *_list_first_steps(settings, origin),
+        *_list_first_steps(settings, places, origin),
     ]
     return "\n".join(
         [
@@ -65,7 +67,7 @@ def render_start_screen(settings: Settings, places: Places) -> str:
     )
 
 
-def _list_first_steps(settings: Settings, origin: str) -> Iterator[tuple[str, str]]:
+def _list_first_steps(settings: Settings, places: Places, origin: str) -> Iterator[tuple[str, str]]:
     """A request to paste, what it shows, and what the log says later."""
     names = ("test", "", "")
     yield from zip(names, _render_request(settings, origin), strict=True)
@@ -74,7 +76,8 @@ def _list_first_steps(settings: Settings, origin: str) -> Iterator[tuple[str, st
             "shows",
             "x-gateway-plan: passthrough, and other x-gateway headers, whatever the status is",
         )
-    yield "log", f"at each compaction: INFO gateway.compactor {COMPACTED.replace('%d', '…')} …"
+    if places.logs_compactions:
+        yield "log", f"at each compaction: INFO gateway.compactor {COMPACTED.replace('%d', '…')} …"
 
 
 def _render_request(settings: Settings, origin: str) -> tuple[str, str, str]:

@@ -4,6 +4,7 @@ import json
 import logging
 import re
 import shlex
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -71,6 +72,11 @@ def test_the_line_of_the_log_is_the_one_that_the_gateway_logs() -> None:
     record = logging.LogRecord("gateway.compactor", logging.INFO, "", 0, COMPACTED, (3, 4), None)
     shown = re.escape(f"{record.levelname} {record.name} {record.getMessage()}").replace("3", "…")
     assert re.search(shown.replace("4", "…"), screen)
+
+
+def test_a_line_that_the_log_leaves_out_is_not_announced() -> None:
+    quiet = replace(PLACES, logs_compactions=False)
+    assert "gateway.compactor" not in render_start_screen(load_settings(None, {}), quiet)
 
 
 def test_hidden_headers_are_not_announced(tmp_path: Path) -> None:
