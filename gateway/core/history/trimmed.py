@@ -115,7 +115,8 @@ def continue_history(known: HistoryEnd, received: Conversation, end: int) -> Con
     if known.is_crowded or any(message.is_opaque for message in received.messages):
         return None
     fingerprints, messages = _split(known.fingerprints), received.messages
-    run = _count_run(fingerprints, messages[:end])
+    # Of what was recorded before the known part of the chain, only some messages are left.
+    run = min(_count_run(fingerprints, messages[:end]), known.known)
     if (
         run < PROOF_MESSAGES
         or sum(message.size_bytes for message in messages[end - run : end]) < _PROOF_BYTES

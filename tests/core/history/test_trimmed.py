@@ -169,6 +169,16 @@ def test_a_history_whose_old_results_were_dropped_is_recognized_again_and_again(
         known = record(found)
 
 
+def test_what_was_left_of_the_dropped_part_is_no_part_of_the_run() -> None:
+    """It stands right before the run in both requests, but the history held more between them."""
+    whole, left = talk(20), [each for each in talk(9)[_OPENING:] if not (each.calls or each.results)]
+    newest = whole[len(talk(9)) :]
+    first = recognize(record(receive(talk(19))), [*talk(0), *left, *newest])
+    assert first is not None
+    sent = [*talk(0), *left[1:], *newest, *turn(20)]
+    assert_continues(recognize(record(first), sent), receive(talk(21)), sent)
+
+
 def test_shorter_forms_of_old_messages_stand_for_them() -> None:
     whole = talk(20)
     short = [
