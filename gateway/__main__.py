@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("gateway")
 
+# As a shell reports a program that Ctrl-C has ended. `serve` ends with 0.
+_INTERRUPTED: Final = 130
 # Time to write what is queued after a second signal.
 _HURRY_SECONDS: Final = 0.7
 
@@ -45,6 +47,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except SettingsError as error:
         print(error, file=sys.stderr)
         return 2
+    except KeyboardInterrupt:
+        return _INTERRUPTED
     except (StoreError, OSError) as error:
         print(f"gateway: {error}", file=sys.stderr)
         return 1

@@ -94,7 +94,10 @@ def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     _add_health(parsers["health"])
     given = list(sys.argv[1:] if arguments is None else arguments)
     _refuse_unknown_command(parser, given)
-    return parser.parse_args(given)
+    options = parser.parse_args(given)
+    if options.command == "models" and options.ask and options.name is None:
+        parsers["models"].error("--ask needs the NAME of a model")
+    return options
 
 
 def load_chosen_settings(options: argparse.Namespace, env: Mapping[str, str]) -> Settings:

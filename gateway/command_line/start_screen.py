@@ -4,6 +4,7 @@ At most 15 lines with the built-in settings, each at most 100 columns wide unles
 """
 
 import json
+import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,6 +28,11 @@ _REQUESTS: Final[Mapping[FormatName, tuple[str, Mapping[str, object]]]] = {
     "messages": ("messages", {"max_tokens": 50, "messages": _HELLO}),
 }
 _JSON: Final = '-H "Content-Type: application/json"'
+_HEADERS: Final[Mapping[FormatName, str]] = {
+    "chat": _JSON,
+    "responses": _JSON,
+    "messages": f'-H "anthropic-version: 2023-06-01" {_JSON}',
+}
 
 
 @dataclass(frozen=True)
@@ -72,10 +78,7 @@ def _list_first_steps(settings: Settings, places: Places, origin: str) -> Iterat
     names = ("test", "", "")
     yield from zip(names, _render_request(settings, origin), strict=True)
     if settings.response_headers:
-        yield (
-            "shows",
-            "x-gateway-plan: passthrough, and other x-gateway headers, whatever the status is",
-        )
+        yield "shows", "x-gateway-plan: passthrough, and other x-gateway headers, whatever the status is"
     if places.logs_compactions:
         yield "log", f"at each compaction: INFO gateway.compactor {COMPACTED.replace('%d', '…')} …"
 
@@ -90,8 +93,8 @@ def _render_request(settings: Settings, origin: str) -> tuple[str, str, str]:
     text = json.dumps({"model": model, **body}, separators=(",", ":"))
     return (
         f"curl -sS -o /dev/null -D - {origin}/v1/{path} \\",
-        f"  {_render_credential(settings, upstream, wire_format)}{_JSON} \\",
-        f"  -d '{text}'",
+        f"  {_render_credential(settings, upstream, wire_format)}{_HEADERS[wire_format]} \\",
+        f"  -d {shlex.quote(text)}",
     )
 
 
@@ -102,12 +105,12 @@ def _render_credential(settings: Settings, upstream: UpstreamSettings, wire_form
     if upstream.api_key is not None:
         return ""
     if wire_format == "messages":
-        return '-H "x-api-key: $ANTHROPIC_API_KEY" -H "anthropic-version: 2023-06-01" '
+        return '-H "x-api-key: $ANTHROPIC_API_KEY" '
     return '-H "Authorization: Bearer $OPENAI_API_KEY" '
 
 
 def _describe_windows(settings: Settings, places: Places) -> str:
-    rules = f", {len(settings.models)} by rules of yours" if settings.models else ""
+    rules = f", rules of yours: {len(settings.models)}" if settings.models else ""
     has_lists = any(upstream.discover for upstream in settings.upstreams.values())
     asked = ", upstreams are asked" if has_lists else ""
     return f"{places.windows:,} windows are known{rules}{asked}; see {places.program} models NAME"

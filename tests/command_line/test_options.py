@@ -35,6 +35,13 @@ def test_an_unknown_command_is_answered_with_the_nearest(
     assert (f"the nearest is {nearest}" in shown) if nearest else ("the nearest" not in shown)
 
 
+def test_upstreams_are_asked_about_a_model_only() -> None:
+    assert parse_arguments(["models", "m", "--ask"]).ask
+    with pytest.raises(SystemExit) as caught:
+        parse_arguments(["models", "--ask"])
+    assert caught.value.code == 2
+
+
 def test_without_a_command_the_help_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as caught:
         parse_arguments([])

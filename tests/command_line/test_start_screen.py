@@ -58,6 +58,8 @@ def test_the_request_can_be_pasted() -> None:
             "x-api-key: $ANTHROPIC_API_KEY",
             "Bearer",
         ),
+        (KEYED + "    formats: [messages]\n", "anthropic-version: 2023-06-01", "ANTHROPIC_API_KEY"),
+        (PLAIN + 'models: [{match: "it\'s", context: 9000}]\n', "it", "gpt"),
         (PLAIN.replace("}", ", formats: [responses]}"), '"input":"Hello"', "messages"),
     ],
 )
@@ -98,4 +100,4 @@ def test_addresses_are_those_that_a_client_can_use(tmp_path: Path, host: str, sh
 def test_rules_and_upstreams_that_are_not_asked_are_named(tmp_path: Path) -> None:
     quiet = PLAIN.replace("}", ", discover: false}") + "models: [{match: q, context: 9000}]\n"
     screen = render_start_screen(load_text(tmp_path, quiet), PLACES)
-    assert "windows are known, 1 by rules of yours; see" in screen
+    assert "windows are known, rules of yours: 1; see" in screen
