@@ -43,12 +43,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
         )
         return 2
     try:
-        return _COMMANDS[options.command](options)
+        status = _COMMANDS[options.command](options)
+        sys.stdout.flush()
+        return status
     except SettingsError as error:
         print(error, file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         return _INTERRUPTED
+    except BrokenPipeError:
+        # What reads the output has ended, such as `head`. At its exit Python would try to write the rest.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
     except (StoreError, OSError) as error:
         print(f"gateway: {error}", file=sys.stderr)
         return 1

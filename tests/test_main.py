@@ -4,6 +4,8 @@ import asyncio
 import json
 import os
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import aiohttp
@@ -215,3 +217,25 @@ def test_an_upstream_that_gets_what_it_does_not_know_is_announced(tmp_path: Path
     config.write_text("upstreams: {default: {base_url: 'https://api.openai.com/v1'}}\n")
     shown = run_command("check", str(config), cwd=tmp_path)
     assert shown.returncode == 0 and "formats: [chat, responses]" in shown.stderr
+
+
+def test_output_that_nobody_reads_is_no_error_to_report(tmp_path: Path) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    try:
+        shown = subprocess.run(
+            [sys.executable, "-m", "gateway", "models"],
+            cwd=tmp_path,
+            env={
+                **os.environ,
+                "PYTHONUNBUFFERED": "",
+                "PYTHONPATH": str(Path(__file__).resolve().parents[1]),
+            },
+            stdout=writing,
+            stderr=subprocess.PIPE,
+            timeout=50,
+            check=False,
+        )
+    finally:
+        os.close(writing)
+    assert (shown.returncode != 0, shown.stderr) == (True, b"")
