@@ -5,8 +5,7 @@ Much new material is read in a thread.
 
 from gateway.bounds.lanes import Lanes
 from gateway.conversations.recognizer import Received, Recognizer
-from gateway.conversations.stored_responses import StoredResponses
-from gateway.conversations.turn import OnEvent
+from gateway.conversations.stored_responses import ResponseRecorder, StoredResponses
 from gateway.wire.wire_format import WireFormat
 
 
@@ -18,10 +17,10 @@ class BodyReader:
 
     async def read(
         self, owner: str, wire_format: WireFormat, data: bytes, upstream: str
-    ) -> tuple[Received, OnEvent | None]:
+    ) -> tuple[Received, ResponseRecorder | None]:
         """Raises Unreadable, and BeyondBounds for a body that holds more than is read.
 
-        Also returns the function to call with each event of the response; None if nothing may name it later.
+        Also returns what is to be told about the response; None if nothing may name it later.
         Only some formats let a request name earlier responses instead of repeating them.
         """
         received = await self.recognizer.recognize_in(self.lanes, owner, wire_format, data)

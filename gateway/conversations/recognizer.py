@@ -52,8 +52,9 @@ class Received(msgspec.Struct, frozen=True):
     conversation: Conversation
     # Memory that the facts of its messages take.
     facts_bytes: int
-    # The body holds a history that the request only names.
-    is_written_out: bool = False
+    # What the gateway changed in the history that the request only names, before it was sent upstream: see
+    # NamedTurn.sent. Empty if nothing, or if the request names none.
+    held: str = ""
 
     def raw(self, position: int) -> bytes:
         """The slice of the message at a position of the conversation."""

@@ -54,7 +54,7 @@ class Registry:
         """Called after each response. The record for operators is made only when they look."""
         if turn.on_event is not None:
             # It holds what it has collected of the response.
-            turn = replace(turn, on_event=None)
+            turn = replace(turn, on_event=None, note_sent=None)
         newest = _Newest(turn, head, self._clock())
         for gone in self._newest.put(turn.conversation_id, newest, turn.weight_bytes):
             record = _make_record(gone)

@@ -17,7 +17,7 @@ from gateway.core.errors import BeyondBounds
 from gateway.lru import ENTRY_WEIGHT_BYTES, Lru, weigh_texts
 from gateway.state.named_turns import NamedTurn, NamedTurns
 from gateway.wire.sse import SseEvent
-from gateway.wire.wire_format import NamedHistory, StoredHistory, StoredResponse
+from gateway.wire.wire_format import NamedHistory, StoredHistory
 
 T = TypeVar("T")
 
@@ -46,10 +46,13 @@ class _Name(msgspec.Struct, frozen=True):
 
 
 class _Link(msgspec.Struct, frozen=True):
-    """A turn, and when it was written to the store; None if it was not, or if that is not known."""
+    """A turn in memory."""
 
     turn: NamedTurn
+    # When it was written to the store; None if it was not, or if that is not known.
     saved_seconds: float | None = None
+    # The items of `turn.own`, once they were needed.
+    own_items: tuple[bytes, ...] | None = None
 
 
 class StoredResponses:
@@ -67,11 +70,11 @@ class StoredResponses:
 
     async def write_out(
         self, received: Received, history: StoredHistory, upstream: str, lanes: Lanes
-    ) -> tuple[Received, Callable[[SseEvent], None] | None]:
+    ) -> "tuple[Received, ResponseRecorder | None]":
         """The request with its names replaced by what they name; as it came if one is unknown.
 
         Raises BeyondBounds if that is larger than any body may be, or more than the gateway reads. Also
-        returns the function to call with each event of the response, if a later request may name it.
+        returns what is to be told about the response, if a later request may name it.
         """
         data = received.body.data
         turn = NamedTurn(None, data)
@@ -87,12 +90,11 @@ class StoredResponses:
             received = await self._recognizer.recognize_in(
                 lanes, received.owner, received.format, expanded.data
             )
-            received = msgspec.structs.replace(received, is_written_out=True)
+            received = msgspec.structs.replace(received, held=found.held)
             turn = NamedTurn(expanded.previous, expanded.own)
         if not received.body.envelope.is_kept:
             return received, None
-        record = partial(self._record, received.owner, upstream, history, turn)
-        return received, partial(record, history.collect().feed)
+        return received, ResponseRecorder(self, received.owner, upstream, history, turn)
 
     async def _find(
         self, received: Received, history: StoredHistory, upstream: str, lanes: Lanes
@@ -162,41 +164,32 @@ class StoredResponses:
         for name, link in found.links.items():
             self._responses.get(name)
             self._large_responses.get(name)
-            if link.saved_seconds is None or self._named.is_old(link.saved_seconds):
-                self._hold(name, self._save(name, link.turn))
+            is_saved = link.saved_seconds is not None and not self._named.is_old(link.saved_seconds)
+            if name not in found.split and is_saved:
+                continue
+            used = msgspec.structs.replace(link, own_items=found.split.get(name, link.own_items))
+            self._hold(name, used if is_saved else self._save(name, used))
 
-    def _record(
-        self,
-        owner: str,
-        upstream: str,
-        history: StoredHistory,
-        turn: NamedTurn,
-        feed: Callable[[SseEvent], StoredResponse | None],
-        event: SseEvent,
-    ) -> None:
-        """Keeps a response once its last event has come, and each of its items that has a name."""
-        response = feed(event)
-        if response is None:
-            return
-        for item_name, item in zip(response.names, response.items, strict=True):
-            if item_name is not None:
-                name = _Name(owner, upstream, item_name)
-                self._hold_item(name, item)
-                self._named.save_item(owner, upstream, item_name, item)
-        name = _Name(owner, upstream, response.name)
-        whole = turn._replace(items=response.items)
-        # What repeats everything is written when it is named, because it seldom is.
-        is_named = turn.previous is not None or history.is_replayed
-        is_saved = is_named or whole.size_bytes <= _LARGE_BYTES
-        self._hold(name, self._save(name, whole) if is_saved else _Link(whole))
+    def save_response(self, name: _Name, turn: NamedTurn, *, is_named: bool) -> None:
+        """is_named: it is certain that a request will name it. What repeats everything seldom is, and is
+        written to the store when it is named.
+        """
+        link = _Link(turn)
+        is_saved = is_named or turn.size_bytes <= _LARGE_BYTES
+        self._hold(name, self._save(name, link) if is_saved else link)
 
-    def _save(self, name: _Name, turn: NamedTurn) -> _Link:
-        return _Link(turn, self._named.save(name.owner, name.upstream, name.name, turn))
+    def save_item(self, name: _Name, item: bytes) -> None:
+        self._hold_item(name, item)
+        self._named.save_item(name.owner, name.upstream, name.name, item)
+
+    def _save(self, name: _Name, link: _Link) -> _Link:
+        saved_seconds = self._named.save(name.owner, name.upstream, name.name, link.turn)
+        return msgspec.structs.replace(link, saved_seconds=saved_seconds)
 
     def _hold(self, name: _Name, link: _Link) -> None:
         turn = link.turn
         weight = _WEIGHT_BYTES + weigh_texts(name.name, turn.previous, turn.own)
-        weight += sum(_ITEM_WEIGHT_BYTES + len(item) for item in turn.items)
+        weight += sum(_ITEM_WEIGHT_BYTES + len(item) for item in (*turn.items, *(link.own_items or ())))
         responses = self._large_responses if weight > _LARGE_BYTES else self._responses
         responses.put(name, link, weight)
 
@@ -225,6 +218,13 @@ class _Found(msgspec.Struct, kw_only=True):
     # The response that the request continues, and those before it, the newest first.
     links: dict[_Name, _Link] = {}
     items: dict[str, bytes] = {}
+    # The own items of links that did not have them yet.
+    split: dict[_Name, tuple[bytes, ...]] = {}
+
+    @property
+    def held(self) -> str:
+        """See Received."""
+        return next((link.turn.sent for link in self.links.values()), "")
 
     @property
     def size_bytes(self) -> int:
@@ -232,12 +232,16 @@ class _Found(msgspec.Struct, kw_only=True):
 
     def find_response(self, _: str) -> NamedHistory | None:
         """A request continues one response."""
-        turns = [link.turn for link in reversed(self.links.values())]
-        if not turns:
-            return None
-        items = [item for turn in turns for item in (*self.history.list_items(turn.own), *turn.items)]
+        items: list[bytes] = []
+        first = b""
+        for name, link in reversed(self.links.items()):
+            own_items = link.own_items
+            if own_items is None:
+                own_items = self.split[name] = tuple(self.history.list_items(link.turn.own))
+            first = first or link.turn.own
+            items += (*own_items, *link.turn.items)
         self.room_bytes -= sum(map(len, items))
-        return NamedHistory(turns[0].own, items)
+        return NamedHistory(first, items) if self.links else None
 
     def find_item(self, name: str) -> bytes | None:
         item = self.items.get(name)
@@ -247,3 +251,35 @@ class _Found(msgspec.Struct, kw_only=True):
             raise BeyondBounds(_TOO_LARGE)
         self.room_bytes -= len(item)
         return item
+
+
+class ResponseRecorder:
+    """Keeps one response that later requests may name, and each of its items that has a name."""
+
+    def __init__(
+        self, stored: StoredResponses, owner: str, upstream: str, history: StoredHistory, turn: NamedTurn
+    ) -> None:
+        self._stored = stored
+        self._owner = owner
+        self._upstream = upstream
+        self._turn = turn
+        self._is_named = turn.previous is not None or history.is_replayed
+        self._collector = history.collect()
+
+    def note_sent(self, changes: str) -> None:
+        """Before the request is sent. changes: see NamedTurn.sent."""
+        self._turn = self._turn._replace(sent=changes)
+
+    def note(self, event: SseEvent) -> None:
+        """Each event of the response; with the last one it is kept."""
+        response = self._collector.feed(event)
+        if response is None:
+            return
+        for name, item in zip(response.names, response.items, strict=True):
+            if name is not None:
+                self._stored.save_item(self._name(name), item)
+        turn = self._turn._replace(items=response.items)
+        self._stored.save_response(self._name(response.name), turn, is_named=self._is_named)
+
+    def _name(self, name: str) -> _Name:
+        return _Name(self._owner, self._upstream, name)

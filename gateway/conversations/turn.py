@@ -61,6 +61,8 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
     command: str | None = None
     # Called with each event of the response, if a later request may name that response.
     on_event: OnEvent | None = None
+    # Called with what the gateway changed, before the request is sent, in the same case.
+    note_sent: Callable[[str], None] | None = None
 
     @property
     def owner(self) -> str:
@@ -112,14 +114,6 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
         weight = _TURN_WEIGHT_BYTES + self.head_bytes
         weight += len(self.received.body.data) + self.received.facts_bytes
         return weight if self.raw_body is self.received.body.data else weight + len(self.raw_body)
-
-    @property
-    def must_write_out(self) -> bool:
-        """Whether the response that the request names stands for another history upstream: the gateway has
-        changed what was sent before it.
-        """
-        head = self.head
-        return self.received.is_written_out and head is not None and bool(head.pivot or head.batches)
 
     def is_near(self, total_tokens: int) -> bool:
         """Whether the soft threshold is so near that something may be decided in the next turns."""

@@ -10,6 +10,7 @@ from gateway.compaction.compactor import Compactor
 from gateway.conversations.registry import Registry
 from gateway.conversations.turn import Turn
 from gateway.core.compaction.plan import Plan
+from gateway.core.compaction.plan_fingerprint import UNCHANGED, fingerprint_plan
 from gateway.downstream.responder import Responder
 from gateway.headers import (
     X_GATEWAY_CONVERSATION,
@@ -63,6 +64,8 @@ class Sender:
         await self._compactor.secure(turn, plan)
         asks_for_usage = self._must_ask_for_usage(turn)
         make_call = partial(self._make_call, turn, plan)
+        if turn.note_sent is not None:
+            turn.note_sent(fingerprint_plan(plan))
         call = await (self._make_asking_call(turn, plan) if asks_for_usage else make_call())
         client.note = (
             f"{_name_plan(plan)} received={plan.received} sent={plan.sent} bytes={len(turn.raw_body)}"
@@ -84,7 +87,7 @@ class Sender:
 
     async def _make_call(self, turn: Turn, plan: Plan) -> UpstreamCall:
         call = UpstreamCall(turn.upstream, turn.upstream_head, turn.raw_body)
-        if not _changes_body(turn, plan):
+        if _passes_as_received(turn, plan):
             return call
         return call.with_body(await self._rewriter.rewrite(turn, plan))
 
@@ -99,7 +102,7 @@ class Sender:
 
     def count_copied_bytes(self, turn: Turn, plan: Plan) -> int:
         """The memory for the bodies that are made of the received one, which is often sent as it is."""
-        copies = _changes_body(turn, plan) + self._must_ask_for_usage(turn)
+        copies = (not _passes_as_received(turn, plan)) + self._must_ask_for_usage(turn)
         return copies * len(turn.received.body.data)
 
     async def count_bytes(self, turn: Turn, plan: Plan) -> int:
@@ -138,8 +141,14 @@ class Sender:
         return headers
 
 
-def _changes_body(turn: Turn, plan: Plan) -> bool:
-    return plan.changes_body or turn.must_write_out
+def _passes_as_received(turn: Turn, plan: Plan) -> bool:
+    """Whether the upstream holds exactly the history that would be sent: it holds what was sent before the
+    response that the request names, and nothing of a request that names none.
+    """
+    held = turn.received.held
+    if held == UNCHANGED or plan.output is not None:
+        return not plan.changes_body
+    return fingerprint_plan(plan) == held
 
 
 def _choose_probe(turn: Turn, plan: Plan) -> ProbeMode:

@@ -9,7 +9,8 @@ import msgspec
 from gateway.conversations import cleared_results, trimmed_histories
 from gateway.conversations.body_reader import BodyReader
 from gateway.conversations.recognizer import Received
-from gateway.conversations.turn import OnEvent, Turn
+from gateway.conversations.stored_responses import ResponseRecorder
+from gateway.conversations.turn import Turn
 from gateway.core.errors import BeyondBounds, Unreadable
 from gateway.core.history.conversation import Conversation, count_replies
 from gateway.core.history.head import Head, fingerprint_scope
@@ -50,8 +51,8 @@ class _Recognized(msgspec.Struct, frozen=True):
     """What is known about a request before its branch is chosen."""
 
     received: Received
-    # See Turn.
-    on_event: OnEvent | None
+    # Is told about the response, if a later request may name it.
+    recorder: ResponseRecorder | None
     setting: _Setting
     # The nearest known one.
     head: Head | None
@@ -130,7 +131,7 @@ class TurnBuilder:
         if route.format is None:
             return None
         try:
-            received, on_event = await self._reader.read(
+            received, recorder = await self._reader.read(
                 route.tenant.id, route.format, data, route.upstream.name
             )
         except BeyondBounds:
@@ -142,7 +143,7 @@ class TurnBuilder:
             return None
         setting = self._choose_setting(route, received)
         head = self._state.heads.find(received.conversation, setting.scope)
-        found = _Recognized(received, on_event, setting, head)
+        found = _Recognized(received, recorder, setting, head)
         return found if not found.lacks_replies else await self._search(found, route.upstream.name)
 
     async def _search(self, known: _Recognized, upstream: str) -> _Recognized:
@@ -195,6 +196,7 @@ class TurnBuilder:
         self, route: Route, raw_body: bytes, recognized: _Recognized, branch: _Branch
     ) -> Turn:
         received, setting, head = recognized.received, recognized.setting, recognized.head
+        recorder = recognized.recorder
         policy, pivots = setting.policy, self._state.pivots
         limits = await self._load_limits(route, setting.served)
         if branch.conversation_id in pivots.manual:
@@ -219,7 +221,8 @@ class TurnBuilder:
             purpose=branch.purpose,
             session=route.session,
             command=branch.command,
-            on_event=recognized.on_event,
+            on_event=recorder.note if recorder is not None else None,
+            note_sent=recorder.note_sent if recorder is not None else None,
         )
 
     async def _load_limits(self, route: Route, served: ServedModel) -> Limits:

@@ -24,6 +24,8 @@ class NamedTurn(NamedTuple):
     own: bytes
     # The items of the response.
     items: tuple[bytes, ...] = ()
+    # What the gateway changed in the history before it was sent upstream, as `fingerprint_plan` says it.
+    sent: str = ""
 
     @property
     def size_bytes(self) -> int:
@@ -43,7 +45,8 @@ class NamedTurns:
         if record is None:
             return None
         try:
-            return NamedTurn(record.previous, _parse(record.own), tuple(map(_parse, record.items)))
+            items = tuple(map(_parse, record.items))
+            return NamedTurn(record.previous, _parse(record.own), items, record.sent)
         except ValueError:
             return None
 
@@ -60,7 +63,12 @@ class NamedTurns:
             key = make_name_key(owner, upstream, name)
             items = tuple(map(_render, turn.items))
             record = NamedRecord(
-                owner=owner, key=key, previous=turn.previous, own=_render(turn.own), items=items
+                owner=owner,
+                key=key,
+                previous=turn.previous,
+                sent=turn.sent,
+                own=_render(turn.own),
+                items=items,
             )
             self._turns.save(owner, key, record)
         return self._storage.clock()

@@ -54,12 +54,13 @@ class NamedRecord:
     """A response that later requests may name, with what its request added, or a single item of a response.
 
     key: a hash of its name. previous: the name of the response before it. own: the body that the request
-    added. items: of the response, or the single item. Both are base64 of JSON.
+    added. items: of the response, or the single item. Both are base64 of JSON. sent: see NamedTurn.
     """
 
     owner: str
     key: str
     previous: str | None = None
+    sent: str = ""
     own: str = ""
     items: tuple[str, ...] = ()
 

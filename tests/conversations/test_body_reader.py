@@ -25,20 +25,20 @@ def make_reader(bounds: BodyBounds = UNBOUNDED) -> BodyReader:
 async def test_only_a_format_with_names_listens_to_its_responses() -> None:
     reader = make_reader()
     body = b'{"model":"m","messages":[{"role":"user","content":"a"}]}'
-    received, on_event = await reader.read("t", CHAT, body, "u")
+    received, recorder = await reader.read("t", CHAT, body, "u")
     assert received.body.data is body
-    assert on_event is None
-    _, on_event = await reader.read("t", RESPONSES, b'{"model":"m","input":"a"}', "u")
-    assert on_event is not None
+    assert recorder is None
+    _, recorder = await reader.read("t", RESPONSES, b'{"model":"m","input":"a"}', "u")
+    assert recorder is not None
 
 
 async def test_a_named_response_is_written_out() -> None:
     reader = make_reader()
-    _, on_event = await reader.read("t", RESPONSES, b'{"model":"m","input":"a"}', "u")
+    _, recorder = await reader.read("t", RESPONSES, b'{"model":"m","input":"a"}', "u")
     item = {"type": "message", "id": "msg_1", "role": "assistant", "content": "b"}
     response = {"object": "response", "id": "r", "status": "completed", "output": [item]}
-    assert on_event is not None
-    on_event(SseEvent("", json.dumps(response).encode()))
+    assert recorder is not None
+    recorder.note(SseEvent("", json.dumps(response).encode()))
     body = b'{"model":"m","input":"c","previous_response_id":"r"}'
     received, _ = await reader.read("t", RESPONSES, body, "u")
     assert len(received.conversation.messages) == 3
@@ -48,11 +48,11 @@ async def test_a_named_response_is_written_out() -> None:
 async def test_what_is_written_out_has_the_same_bounds() -> None:
     bounds = BodyBounds(messages=2, fields=9, values=99, depth=9)
     reader = make_reader(bounds)
-    _, on_event = await reader.read("t", RESPONSES, b'{"model":"m","input":"a"}', "u")
+    _, recorder = await reader.read("t", RESPONSES, b'{"model":"m","input":"a"}', "u")
     item = {"type": "message", "id": "msg_1", "role": "assistant", "content": "b"}
     response = {"object": "response", "id": "r", "status": "completed", "output": [item]}
-    assert on_event is not None
-    on_event(SseEvent("", json.dumps(response).encode()))
+    assert recorder is not None
+    recorder.note(SseEvent("", json.dumps(response).encode()))
     with pytest.raises(BeyondBounds):
         await reader.read("t", RESPONSES, b'{"model":"m","input":"c","previous_response_id":"r"}', "u")
 

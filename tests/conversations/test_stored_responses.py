@@ -6,8 +6,7 @@ import pytest
 
 from gateway.bounds.lanes import Lanes
 from gateway.conversations.recognizer import Received, Recognizer
-from gateway.conversations.stored_responses import StoredResponses
-from gateway.conversations.turn import OnEvent
+from gateway.conversations.stored_responses import ResponseRecorder, StoredResponses
 from gateway.core.errors import BeyondBounds
 from gateway.state.named_turns import NamedTurns
 from gateway.store.memory import MemoryStore
@@ -35,7 +34,7 @@ def make_recognizer() -> Recognizer:
 
 def understand(
     memory: StoredResponses, body: bytes, tenant: str = "t", upstream: str = "u"
-) -> tuple[Received, OnEvent | None]:
+) -> tuple[Received, ResponseRecorder | None]:
     received = make_recognizer().recognize(tenant, RESPONSES, body)
     return asyncio.run(memory.write_out(received, STORED_HISTORY, upstream, Lanes()))
 
@@ -49,9 +48,9 @@ def answer(memory: StoredResponses, body: bytes, name: str, tenant: str = "t", t
     """One exchange; the body as it was understood."""
     item = {"type": "message", "id": f"msg_{name}", "role": "assistant", "content": text}
     response = {"object": "response", "id": name, "status": "completed", "output": [item]}
-    received, on_event = understand(memory, body, tenant)
-    assert on_event is not None
-    on_event(SseEvent("", json.dumps(response).encode()))
+    received, recorder = understand(memory, body, tenant)
+    assert recorder is not None
+    recorder.note(SseEvent("", json.dumps(response).encode()))
     return received.body.data
 
 
@@ -91,8 +90,8 @@ def test_a_response_of_one_tenant_is_unknown_to_another() -> None:
     memory = make_memory(1 << 20)
     answer(memory, _FIRST, "a")
     for body in (go_on("a"), b'{"input":[{"type":"item_reference","id":"msg_a"}]}'):
-        received, on_event = understand(memory, body, tenant="v")
-        assert received.body.data is body and on_event is None
+        received, recorder = understand(memory, body, tenant="v")
+        assert received.body.data is body and recorder is None
 
 
 def test_a_response_of_one_upstream_is_unknown_to_another() -> None:
@@ -134,9 +133,9 @@ def test_a_response_that_upstream_does_not_keep_is_not_kept_here() -> None:
     memory = make_memory(1 << 20)
     answer(memory, _FIRST, "a")
     body = go_on("a").replace(b'"model"', b'"store":false,"model"')
-    received, on_event = understand(memory, body)
+    received, recorder = understand(memory, body)
     assert read_input(received.body.data) == ["first", "said", "on"]
-    assert on_event is None
+    assert recorder is None
 
 
 def test_an_opaque_item_is_not_a_name_and_is_not_written_out() -> None:
@@ -175,9 +174,9 @@ async def record(memory: StoredResponses, body: bytes, name: str) -> None:
     item = {"type": "message", "id": f"msg_{name}", "role": "assistant", "content": "said"}
     response = {"object": "response", "id": name, "status": "completed", "output": [item]}
     received = make_recognizer().recognize("t", RESPONSES, body)
-    on_event = (await memory.write_out(received, STORED_HISTORY, "u", Lanes()))[1]
-    assert on_event is not None
-    on_event(SseEvent("", json.dumps(response).encode()))
+    recorder = (await memory.write_out(received, STORED_HISTORY, "u", Lanes()))[1]
+    assert recorder is not None
+    recorder.note(SseEvent("", json.dumps(response).encode()))
 
 
 async def test_a_restart_loses_neither_responses_nor_items() -> None:
@@ -212,7 +211,7 @@ async def test_what_has_left_the_memory_is_read_from_the_store() -> None:
         await record(memory, _FIRST, f"other-{number}")
     received = make_recognizer().recognize("t", RESPONSES, go_on("a"))
     written = (await memory.write_out(received, STORED_HISTORY, "u", Lanes()))[0]
-    assert read_input(written.body.data) == ["first", "said", "on"] and written.is_written_out
+    assert read_input(written.body.data) == ["first", "said", "on"]
 
 
 def ask_in_thread(thread: object, text: str, **fields: object) -> bytes:
@@ -232,10 +231,10 @@ async def test_a_thread_is_written_out_under_a_new_one() -> None:
     for number, body in enumerate(bodies):
         received = make_recognizer().recognize("t", MESSAGES, body)
         assert MESSAGES.stored_history is not None
-        received, on_event = await memory.write_out(received, MESSAGES.stored_history, "u", Lanes())
-        assert on_event is not None
+        received, recorder = await memory.write_out(received, MESSAGES.stored_history, "u", Lanes())
+        assert recorder is not None
         reply = {"type": "message", "id": f"msg_{number}", "content": [{"type": "text", "text": "said"}]}
-        on_event(SseEvent("", json.dumps(reply).encode()))
+        recorder.note(SseEvent("", json.dumps(reply).encode()))
     assert received is not None
     written = json.loads(received.body.data)
     said = {"role": "assistant", "content": [{"type": "text", "text": "said"}]}
@@ -248,3 +247,18 @@ async def test_a_thread_is_written_out_under_a_new_one() -> None:
     assert MESSAGES.stored_history is not None
     again, _ = await memory.write_out(again, MESSAGES.stored_history, "u", Lanes())
     assert again.body.data == received.body.data
+
+
+async def test_what_was_changed_before_a_response_is_remembered_with_it() -> None:
+    store = await make_store()
+    memory = make_memory(1 << 20, store=store)
+    received = make_recognizer().recognize("t", RESPONSES, _FIRST)
+    received, recorder = await memory.write_out(received, STORED_HISTORY, "u", Lanes())
+    assert recorder is not None and received.held == ""
+    recorder.note_sent("changes")
+    response = {"object": "response", "id": "a", "status": "completed", "output": []}
+    recorder.note(SseEvent("", json.dumps(response).encode()))
+    for each in (memory, make_memory(1 << 20, store=store)):
+        received = make_recognizer().recognize("t", RESPONSES, go_on("a"))
+        received, _ = await each.write_out(received, STORED_HISTORY, "u", Lanes())
+        assert received.held == "changes"

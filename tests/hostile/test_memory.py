@@ -172,9 +172,9 @@ def _answer(
     stored: StoredResponses, recognizer: Recognizer, body: bytes, response: Mapping[str, object]
 ) -> None:
     received = recognizer.recognize("t", RESPONSES, body)
-    _, on_event = asyncio.run(stored.write_out(received, STORED_HISTORY, "u", Lanes()))
-    if on_event is not None:
-        on_event(SseEvent("", json.dumps(response).encode()))
+    _, recorder = asyncio.run(stored.write_out(received, STORED_HISTORY, "u", Lanes()))
+    if recorder is not None:
+        recorder.note(SseEvent("", json.dumps(response).encode()))
 
 
 @pytest.mark.parametrize(

@@ -69,8 +69,12 @@ class Run:
     seen: tuple[Seen, ...]
     # Error codes for which a thread was begun anew.
     replays: tuple[str, ...] = ()
-    # What the upstream holds at the end.
-    since: Since | None = None
+    # What the upstream held before each turn, and at the end.
+    sinces: tuple[Since | None, ...] = ()
+
+    @property
+    def since(self) -> Since | None:
+        return self.sinces[-1]
 
     @property
     def statuses(self) -> list[int]:
@@ -128,7 +132,7 @@ async def run_session(
     conversations must not reach the toy meanwhile, or they get this session's replies.
     """
     before, answers, since = len(toy.requests), list[Answer](), pace.since
-    replays: list[str] = []
+    replays, sinces = list[str](), [since]
     dialect, turns = shape.dialect, range(len(session))[pace.first : pace.last]
     headers = {"Content-Type": "application/json", **dialect.headers(pace.key), **pace.headers}
     async with aiohttp.ClientSession(headers=headers, timeout=aiohttp.ClientTimeout(total=120)) as client:
@@ -142,8 +146,9 @@ async def run_session(
                 answer = await ask(client, f"{base_url}{dialect.path}", session.request(turn, shape))
             answers.append(answer)
             since = _continue(since, turn, answer)
+            sinces.append(since)
     seen = tuple(toy.requests[before:])
-    return Run(answers=tuple(answers), seen=seen, replays=tuple(replays), since=since)
+    return Run(answers=tuple(answers), seen=seen, replays=tuple(replays), sinces=tuple(sinces))
 
 
 def _continue(since: Since | None, turn: int, answer: Answer) -> Since | None:

@@ -16,11 +16,8 @@ from gateway.wire.structure import UNBOUNDED, BodyBounds
 
 _PREVIOUS: Final = "previous_message_id"
 _THREAD: Final = "thread"
-# A body without names holds none of this: the word, a letter of it written as an escape, or the NUL bytes of
-# another encoding than UTF-8. No serializer escapes ASCII letters.
-_SUSPICIOUS: Final = re.compile(
-    rb"\0|previous_message_id|\\u00(?:4[1-9a-f]|5[0-9af]|6|7[0-9a])", re.IGNORECASE
-)
+# A letter that is written as an escape. No serializer does that.
+_ESCAPED: Final = re.compile(rb"\\u00[4-7]")
 
 
 class _Message(msgspec.Struct):
@@ -43,12 +40,19 @@ def find_used_names(body: bytes, bounds: BodyBounds = UNBOUNDED) -> set[str]:
 
     Raises Unreadable for a body that may name one in a way that is not understood, or beyond the bounds.
     """
-    if _SUSPICIOUS.search(body) is None:
+    if not _may_name(body):
         return set()
     try:
         return _find_used_names(body, bounds)
     except JSON_ERRORS as error:
         raise Unreadable("the body may name a thread") from error
+
+
+def _may_name(body: bytes) -> bool:
+    """False for nearly every request, after 1 ms for a megabyte: it holds neither the word, nor an escaped
+    letter, nor the NUL bytes of another encoding than UTF-8.
+    """
+    return b"\0" in body or _PREVIOUS.encode() in body.lower() or _ESCAPED.search(body) is not None
 
 
 def _find_used_names(body: bytes, bounds: BodyBounds) -> set[str]:
