@@ -1,0 +1,106 @@
+"""docs/troubleshooting.md explains every warning and error of the log, and no line that is never written."""
+
+import ast
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+_ROOT = Path(__file__).resolve().parents[1]
+_SOURCES = sorted((_ROOT / "gateway").rglob("*.py"))
+_LEVELS = ("warning", "error", "exception", "critical")
+# What stands for a value: in a text of the code, and in the document.
+_PLACEHOLDER = re.compile(r"%[.\d]*[a-z]")
+_VALUE = re.compile(r"[:…]|\b[A-Z]+\b|\d[\d,]*|'")
+_LINE = re.compile(r"`(?:DEBUG|INFO|WARNING|ERROR) (?P<logger>gateway[\w.]*) (?P<text>[^`]+)`")
+
+
+@dataclass(frozen=True)
+class Module:
+    """What a module may write: the names of its loggers, its texts, and those of its severe lines."""
+
+    loggers: frozenset[str]
+    texts: tuple[str, ...]
+    severe: tuple[str, ...]
+
+
+@cache
+def _read_document() -> str:
+    return (_ROOT / "docs" / "troubleshooting.md").read_text("utf-8")
+
+
+@cache
+def _read_modules() -> dict[str, Module]:
+    return {path.relative_to(_ROOT).as_posix(): _read_module(path) for path in _SOURCES}
+
+
+def _read_module(path: Path) -> Module:
+    tree = ast.parse(path.read_text("utf-8"))
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and node.args]
+    named = [call.args[0] for call in calls if ast.unparse(call.func) == "logging.getLogger"]
+    module = ".".join(path.relative_to(_ROOT).with_suffix("").parts)
+    severe = {f"{logger}.{level}" for logger in _list_loggers(tree) for level in _LEVELS}
+    return Module(
+        loggers=frozenset(node.value if isinstance(node, ast.Constant) else module for node in named),
+        texts=tuple(_list_texts(tree)),
+        severe=tuple(
+            text for call in calls if ast.unparse(call.func) in severe for text in _list_texts(call.args[0])
+        ),
+    )
+
+
+def _list_texts(tree: ast.AST) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield node.value
+
+
+def _list_loggers(tree: ast.Module) -> Iterator[str]:
+    """The variables that hold loggers."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None:
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            if "getLogger" in ast.unparse(node.value):
+                yield from map(ast.unparse, targets)
+
+
+def _find_telling(parts: list[str]) -> str:
+    """The first part of two words or more, or else the longest."""
+    stripped = [part.strip(" :;,()'=") for part in parts]
+    return next((part for part in stripped if " " in part), max(stripped, key=len))
+
+
+def test_every_warning_and_error_is_explained() -> None:
+    document = _read_document()
+    missing = []
+    for name, module in _read_modules().items():
+        for text in module.severe:
+            # The document leaves out values and, behind a colon, advice.
+            words = _find_telling(re.split(r"[:;(]", _PLACEHOLDER.sub(":", text)))
+            if words not in document:
+                missing.append(f"{name}: {text}")
+    assert missing == []
+
+
+def test_every_line_that_is_explained_is_one_that_the_code_writes() -> None:
+    lines = list(_LINE.finditer(_read_document()))
+    lost = [line[0] for line in lines if not _is_written(line["logger"], line["text"])]
+    assert len(lines) > 20
+    assert lost == []
+
+
+def _is_written(logger: str, text: str) -> bool:
+    words = _find_telling(_VALUE.split(text))
+    writers = [module for module in _read_modules().values() if logger in module.loggers]
+    return any(words in written for module in writers for written in module.texts)
+
+
+@pytest.mark.parametrize(
+    "text", ["WARNING gateway.limits no limits for", "INFO gateway.limit no limits known"]
+)
+def test_a_line_that_no_code_writes_is_found(text: str) -> None:
+    (found,) = _LINE.finditer(f"`{text}`")
+    assert not _is_written(found["logger"], found["text"])
