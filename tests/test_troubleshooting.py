@@ -44,7 +44,7 @@ def _read_module(path: Path) -> Module:
     module = ".".join(path.relative_to(_ROOT).with_suffix("").parts)
     severe = {f"{logger}.{level}" for logger in _list_loggers(tree) for level in _LEVELS}
     return Module(
-        loggers=frozenset(node.value if isinstance(node, ast.Constant) else module for node in named),
+        loggers=frozenset(str(node.value) if isinstance(node, ast.Constant) else module for node in named),
         texts=tuple(_list_texts(tree)),
         severe=tuple(
             text for call in calls if ast.unparse(call.func) in severe for text in _list_texts(call.args[0])
