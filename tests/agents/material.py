@@ -29,7 +29,8 @@ def measure_material(
         return Sizes(0, ())
     seen: set[str] = set()
     added = [_count_new(dialect, counter, request, seen) for request in requests]
-    held = [0 if _is_sent(reply, requests) else _count_reply(counter, reply) for reply in replies]
+    sent = [render_compact(request) for request in requests] if replies else []
+    held = [0 if _is_in(reply, sent) else _count_reply(counter, reply) for reply in replies]
     for place, tokens in enumerate(held[: len(added) - 1], start=1):
         added[place] += tokens
     # `simulate` wants what follows each request. Nothing follows the last one.
@@ -42,10 +43,10 @@ def count_material(sizes: Sizes) -> int:
 
 
 def fewest_summaries(sizes: Sizes, window: int) -> int:
-    """The summary calls of the best that is possible (`simulate` in tests/toy/economics.py).
+    """The summary calls of an ideal gateway (`simulate` in tests/toy/economics.py).
 
-    It compacts when a prompt exceeds the hard threshold, and keeps the floor, one summary and a small tail.
-    What one call frees is the difference between that size and the threshold.
+    It waits until a prompt exceeds three quarters of the window (less above 100K), and keeps the floor, one
+    summary and a tail of 15 % of the window. What one call frees is the difference between these sizes.
     """
     return simulate(sizes, window).summaries
 
@@ -75,10 +76,10 @@ def _take_new(dialect: Dialect, name: str, request: Request, seen: set[str]) -> 
             yield message
 
 
-def _is_sent(reply: Reply, requests: Sequence[Request]) -> bool:
+def _is_in(reply: Reply, sent: Sequence[str]) -> bool:
     """By the reply's text, which no other reply has."""
     text = render_compact(reply.text or "")[1:-1]
-    return any(text in render_compact(request) for request in requests)
+    return any(text in request for request in sent)
 
 
 def _count_reply(counter: TokenCounter, reply: Reply) -> int:

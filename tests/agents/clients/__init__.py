@@ -5,6 +5,7 @@ from tests.agents.clients import (
     ai_sdk,
     aider,
     anthropic_runner,
+    anthropic_npm,
     anthropic_sdk,
     autogen,
     claude_code,
@@ -43,4 +44,5 @@ CLIENTS: tuple[Client, ...] = (
     claude_code.CLIENT,
     *anthropic_sdk.CLIENTS,
     *anthropic_runner.CLIENTS,
+    *anthropic_npm.CLIENTS,
 )

@@ -19,7 +19,7 @@ models:
     capabilities: [tool_use]
     defaultCompletionOptions:
       contextLength: 1000000
-      maxTokens: 4096
+      maxTokens: 8192
 """
 
 

@@ -1,4 +1,4 @@
-"""pi: a provider of its own in `models.json`. A `contextWindow` far above the true one: it never compacts."""
+"""pi: a provider of its own in `models.json`. `settings.json` leaves its history to us."""
 
 import json
 from collections.abc import Sequence
@@ -6,15 +6,6 @@ from collections.abc import Sequence
 from tests.agents.client import KEY, MODEL, Client, Command, Place, npm_program
 
 _PROGRAM = npm_program(".bin/pi")
-_MODEL = {
-    "id": MODEL,
-    "name": MODEL,
-    "reasoning": False,
-    "input": ["text"],
-    "cost": {"input": 0, "output": 0, "cacheRead": 0, "cacheWrite": 0},
-    "contextWindow": 128_000,
-    "maxTokens": 8_192,
-}
 
 
 def _prepare(place: Place) -> None:
@@ -22,11 +13,12 @@ def _prepare(place: Place) -> None:
         "baseUrl": place.base_url,
         "api": "openai-completions",
         "apiKey": KEY,
-        "models": [_MODEL],
+        "models": [{"id": MODEL, "contextWindow": 1_000_000, "maxTokens": 8_192}],
     }
     folder = place.home / ".pi" / "agent"
     folder.mkdir(parents=True)
     (folder / "models.json").write_text(json.dumps({"providers": {"gateway": provider}}), "utf-8")
+    (folder / "settings.json").write_text(json.dumps({"compaction": {"enabled": False}}), "utf-8")
 
 
 def _commands(place: Place, prompts: Sequence[str]) -> tuple[Command, ...]:
