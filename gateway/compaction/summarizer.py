@@ -154,7 +154,8 @@ class Summarizer:
         raw = await self._sizer.count(turn.owner, strip_thinking(candidate.text), turn.policy.estimator)
         bounds = SummaryBounds(
             replaced_tokens=fitted.cut.replaced_tokens,
-            cap_tokens=fitted.cut.cap_tokens,
+            # A longer summary costs room for turns; a digest in its place would cost what it says.
+            cap_tokens=fitted.cut.cap_tokens + fitted.cut.spare_tokens,
             is_calibrated=situation.known.is_calibrated,
         )
         return judge_summary(candidate, int(raw * situation.calibrated.ratio), bounds)

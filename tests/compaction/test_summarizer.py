@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from gateway.conversations.turn import Turn
+from gateway.core.compaction.cut import Cut
 from gateway.core.compaction.request import CompactionRequest, CompactionResult
 from gateway.core.limits.model_limits import Limits
 from gateway.core.policy import Summary
@@ -45,12 +46,15 @@ class ToyHook:
 
 
 async def summarize(
-    parts: CompactionParts, turn: Turn | None = None, request: CompactionRequest | None = None
+    parts: CompactionParts,
+    turn: Turn | None = None,
+    request: CompactionRequest | None = None,
+    cut: Cut = _CUT,
 ) -> CompactionResult:
     return await parts.summarizer.summarize(
         turn if turn is not None else turn_of(_RECEIVED),
         make_situation(_RECEIVED),
-        _CUT,
+        cut,
         request if request is not None else CompactionRequest(reason="overflow", calls=8),
         9_000,
     )
@@ -72,6 +76,13 @@ async def test_a_rejected_reply_is_asked_for_once_more() -> None:
     assert result.pivot is not None and (result.calls, len(calls)) == (2, 2)
     result, calls = await run(say("It wor", finish_reason="length"))
     assert (result.failure, result.calls, len(calls)) == ("truncated", 2, 2)
+
+
+@pytest.mark.parametrize(("spare_tokens", "calls"), [(0, 2), (1_000, 1)])
+async def test_a_summary_above_its_cap_is_accepted_if_there_is_room(spare_tokens: int, calls: int) -> None:
+    async with compaction_parts(say("It works now. " * 400)) as parts:
+        result = await summarize(parts, cut=replace(_CUT, spare_tokens=spare_tokens))
+    assert (result.calls, result.failure) == (calls, None if spare_tokens else "over its cap")
 
 
 @pytest.mark.parametrize("status", [401, 403, 429])

@@ -39,6 +39,8 @@ class Cut:
     cap_tokens: int
     # As in Pivot.
     opening_chars: int | None
+    # What a summary may have beyond its cap. These tokens are meant for turns.
+    spare_tokens: int = 0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -75,15 +77,17 @@ def choose_cut(
     left = thresholds.hard - calibrated.environment - sum(tokens[covers:])
     smallest = _SMALLEST_SHARE * thresholds.window
     kept = min(opening, max(min(thresholds.opening, left - thresholds.summary), smallest))
+    cap = int(max(min(thresholds.summary, left - kept), min(thresholds.summary, smallest)))
     return Cut(
         base=base,
         start=start,
         covers=covers,
         replaced_tokens=sum_replaced(calibrated, base, start, covers),
-        cap_tokens=int(max(min(thresholds.summary, left - kept), min(thresholds.summary, smallest))),
+        cap_tokens=cap,
         opening_chars=None
         if kept >= opening
         else _choose_opening_chars(calibrated, opening_end, kept / opening),
+        spare_tokens=max(0, int(min(thresholds.longest_summary, left - kept)) - cap),
     )
 
 

@@ -122,7 +122,7 @@ def _choose_cut(situation: Situation, thresholds: Thresholds, constraints: CutCo
     if cut is None or sum(calibrated.messages[cut.start : cut.covers]) < _MIN_REPLACED_TOKENS:
         return None
     longest_tokens = max(_SMALLEST_CAP_TOKENS, int(_CAP_SHARE * cut.replaced_tokens))
-    return replace(cut, cap_tokens=min(cut.cap_tokens, longest_tokens))
+    return replace(cut, cap_tokens=min(cut.cap_tokens, longest_tokens), spare_tokens=0)
 
 
 def _choose_thresholds(situation: Situation) -> Thresholds:

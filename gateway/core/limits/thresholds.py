@@ -62,8 +62,10 @@ class Thresholds:
     tail: int
     # The part of the opening that is never cut.
     opening: int
-    # The longest summary.
+    # The summary's cap.
     summary: int
+    # The cap without regard to turns. A summary that exceeds the smaller one is still accepted.
+    longest_summary: int
 
 
 def choose_thresholds(policy: Policy, limits: Limits, size: RequestSize) -> Thresholds | None:
@@ -80,7 +82,8 @@ def choose_thresholds(policy: Policy, limits: Limits, size: RequestSize) -> Thre
         soft = hard = max(hard, window - min(reserve, _CLIENT_SUMMARY_TOKENS))
     excess = max(0, hard - (window - cap_minimum_reply(size.minimum_reply, window)))
     hard, soft = max(1, hard - excess), max(1, soft - excess)
-    longest_summary = int(min(policy.summary.max_tokens, policy.summary.max_ratio * window))
+    cap = int(min(policy.summary.max_tokens, policy.summary.max_ratio * window))
+    longest_summary = max(_SMALLEST_SUMMARY_TOKENS, cap)
     usual = Thresholds(
         window=window,
         context=limits.context or None,
@@ -89,7 +92,8 @@ def choose_thresholds(policy: Policy, limits: Limits, size: RequestSize) -> Thre
         target=_choose_target(trigger, hard, size.floor),
         tail=_choose_tail(policy.keep, window, hard),
         opening=max(1, int(policy.keep.opening_ratio * window)),
-        summary=max(_SMALLEST_SUMMARY_TOKENS, longest_summary),
+        summary=longest_summary,
+        longest_summary=longest_summary,
     )
     return _leave_room_for_turns(usual, trigger, size) if wants_turns(trigger, size) else usual
 

@@ -1,3 +1,4 @@
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -111,6 +112,16 @@ def test_an_opening_above_its_share_is_cut_and_the_summary_shrinks_last() -> Non
     assert found is not None and (found.opening_chars, found.cap_tokens) == (8_192, 1_600)
     tight = choose_cut(_CONVERSATION, weigh(sizes, 11_000), lines_at(16_000), Keep(), parts)
     assert tight is not None and (tight.opening_chars, tight.cap_tokens) == (1_024, 320)
+
+
+def test_a_summary_may_take_what_is_meant_for_turns_as_far_as_it_fits() -> None:
+    lines = replace(lines_at(16_000), summary=1_024)
+    parts = CutConstraints(base=None, must_keep=19)
+    found = choose_cut(_CONVERSATION, weigh(_SIZES), lines, Keep(), parts)
+    assert found is not None and (found.cap_tokens, found.spare_tokens) == (1_024, 576)
+    # 12,000 tokens without an opening of 100 and a tail of 1,000 leave 1,200 for a summary.
+    tight = choose_cut(_CONVERSATION, weigh(_SIZES, 9_700), lines, Keep(), parts)
+    assert tight is not None and (tight.cap_tokens, tight.spare_tokens) == (1_024, 176)
 
 
 @pytest.mark.parametrize(
