@@ -4,8 +4,8 @@ from tests.agents.client import Client
 from tests.agents.clients import (
     ai_sdk,
     aider,
-    anthropic_runner,
     anthropic_npm,
+    anthropic_runner,
     anthropic_sdk,
     autogen,
     claude_code,

@@ -1,27 +1,28 @@
-"""The tool runner of the Anthropic SDK from npm: `baseURL` and `apiKey`. The server holds its history."""
+"""The tool runner of the Anthropic SDK from npm. By default it sends only what the server does not hold."""
 
 from tests.agents.client import Client, copy_program, npm_program, run_in_node
 
 _PROGRAM = "anthropic_runner.mjs"
 
 
-def _client(kind: str, mode: str) -> Client:
+def _client(holder: str, mode: str) -> Client:
     return Client(
-        name=f"Anthropic SDK (npm), {kind}, {mode}",
+        name=f"anthropic toolRunner, {holder}, {mode}",
         package="@anthropic-ai/sdk",
         version="1.12.0",
         api="messages",
         window=16_000,
         program=npm_program("@anthropic-ai/sdk"),
-        commands=run_in_node(_PROGRAM, kind, mode),
+        commands=run_in_node(_PROGRAM, holder, mode),
         prepare=copy_program(_PROGRAM),
-        sends="new",
+        sends="all" if holder == "unthreaded" else "new",
     )
 
 
 CLIENTS = (
-    _client("tool runner", "plain"),
-    _client("tool runner", "streaming"),
+    _client("unthreaded", "plain"),
+    _client("runner", "plain"),
+    _client("runner", "streaming"),
     _client("thread", "plain"),
     _client("thread", "streaming"),
 )

@@ -1,13 +1,13 @@
-// The tool runner of the Anthropic SDK: anthropic_runner.mjs 'tool runner'|thread plain|streaming PROMPT...
+// The Anthropic SDK's tool runner: anthropic_runner.mjs thread|runner|unthreaded plain|streaming PROMPT...
 //
-// The server holds the conversation. `tool runner` begins a thread for each prompt and sends its history
-// once, `thread` goes on with the same one.
+// It sends only what is new, and the server holds the rest. thread: one thread for the whole conversation;
+// runner: a new thread for each prompt, as `toolRunner({ messages })` makes it; unthreaded: the whole history.
 
 import { readFile } from "node:fs/promises";
 import Anthropic from "@anthropic-ai/sdk";
 import { betaTool } from "@anthropic-ai/sdk/helpers/beta/json-schema";
 
-const [kind, mode, ...prompts] = process.argv.slice(2);
+const [holder, mode, ...prompts] = process.argv.slice(2);
 const client = new Anthropic({ baseURL: process.env.GATEWAY_URL, apiKey: process.env.GATEWAY_KEY });
 const stream = mode === "streaming";
 
@@ -29,11 +29,12 @@ const thread = client.beta.messages.thread(envelope);
 let history = [];
 
 function makeRunner(question) {
-  if (kind === "tool runner") {
-    return client.beta.messages.toolRunner({ ...envelope, stream, messages: [...history, question] });
+  if (holder === "thread") {
+    thread.append(question);
+    return thread.toolRunner({ stream });
   }
-  thread.append(question);
-  return thread.toolRunner({ stream });
+  const options = holder === "unthreaded" ? { thread: false } : {};
+  return client.beta.messages.toolRunner({ ...envelope, ...options, stream, messages: [...history, question] });
 }
 
 for (const prompt of prompts) {
