@@ -46,6 +46,8 @@ class Errand:
         self.last_command = last_command
         self.rng = random.Random(7)
         self.task = make_fact(self.rng)
+        notes = size.turns * size.steps + 1
+        self._notes = tuple(make_fact(self.rng) for _ in range(notes))
         # All replies but titles, in order.
         self.replies: list[Reply] = []
         self._step = 0
@@ -60,6 +62,13 @@ class Errand:
         later = "Go on with the next notes, and report again. This is part {}."
         return (first, *(later.format(turn + 1) for turn in range(1, self.size.turns)))
 
+    @property
+    def facts(self) -> Sequence[str]:
+        """What the model must still know: the task's number, and one of each note that it has read."""
+        called = "".join(call.arguments for reply in self.replies for call in reply.tool_calls)
+        read = [fact for number, fact in enumerate(self._notes) if self._path(number).name in called]
+        return (self.task, *read)
+
     def goodbye(self, turn: int) -> str:
         """The last words of a turn; a client that has come to its end has shown them."""
         return f"Part {turn + 1} of the notes is read."
@@ -67,9 +76,9 @@ class Errand:
     def write_notes(self) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
         rng = random.Random(11)
-        for number in range(self.size.turns * self.size.steps + 1):
-            kind = KINDS[number % len(KINDS)]
-            self._path(number).write_text(make_tool_text(rng, kind, self.size.file_tokens), "utf-8")
+        for number, fact in enumerate(self._notes):
+            text = make_tool_text(rng, KINDS[number % len(KINDS)], self.size.file_tokens)
+            self._path(number).write_text(f"{fact}\n{text}", "utf-8")
 
     def is_side_call(self, request: Request) -> bool:
         """A title, a suggestion: a client with tools asks them without.

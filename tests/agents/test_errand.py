@@ -31,6 +31,15 @@ def test_every_file_that_is_asked_for_is_there_and_every_call_has_its_own_id(tmp
     assert all(any(path in call.arguments for path in written) for call in calls)
 
 
+def test_the_facts_are_the_task_and_those_of_the_notes_that_were_read(tmp_path: Path) -> None:
+    errand = Errand(tmp_path, _SIZE)
+    errand.write_notes()
+    assert errand.facts == (errand.task,)
+    _take_turn(errand)
+    read = [tmp_path / f"note_{number:03}.txt" for number in range(_SIZE.steps + 1)]
+    assert errand.facts == (errand.task, *(path.read_text("utf-8").split("\n")[0] for path in read))
+
+
 def test_a_call_without_tools_is_a_side_call_and_does_not_count(tmp_path: Path) -> None:
     errand, quiet = Errand(tmp_path, _SIZE), Errand(tmp_path, _SIZE)
     assert errand.is_side_call({"messages": []})

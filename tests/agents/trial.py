@@ -57,7 +57,7 @@ class Row:
     client_compactions: int
     refused: tuple[str, ...]
     touched_side_calls: int  # side calls that did not go out as they came in
-    task_is_known: bool  # the last request that went out still held the task
+    forgotten: tuple[str, ...]  # facts that the last request that went out did not hold
     finished: tuple[Finished, ...]
     missing_words: tuple[str, ...]  # last words of turns that the client never showed
     seconds: float
@@ -207,7 +207,7 @@ class _Account:
             client_compactions=self._client_compactions(),
             refused=tuple(self._refused()),
             touched_side_calls=self._touched_side_calls(),
-            task_is_known=bool(self._sent()) and self.errand.task in render_compact(self._sent()[-1].whole),
+            forgotten=self._forgotten(),
             finished=finished,
             missing_words=self._missing_words(finished),
             seconds=seconds,
@@ -248,6 +248,10 @@ class _Account:
     def _sent(self) -> list[Seen]:
         """The conversation's own requests, as they went upstream."""
         return [seen for seen in self.toy.chats if not self.errand.is_side_call(seen.request)]
+
+    def _forgotten(self) -> tuple[str, ...]:
+        known = render_compact(self._sent()[-1].whole) if self._sent() else ""
+        return tuple(fact for fact in self.errand.facts if fact not in known)
 
     def _missing_words(self, finished: tuple[Finished, ...]) -> tuple[str, ...]:
         shown = "".join(process.output for process in finished)
