@@ -11,16 +11,14 @@ from msgspec.structs import replace
 from gateway.bounds.memory_budget import MemoryBudget
 from gateway.core.refusal.overflow import Overflow
 from gateway.downstream.responder import Responder
-from gateway.headers import CONTENT_LENGTH, X_GATEWAY_PLAN, make_response_head
+from gateway.headers import CONTENT_LENGTH, make_response_head
 from gateway.pipeline.exchange import Exchange, Forwarded
 from gateway.pipeline.response_stream import ReadingBounds, ResponseStream
 from gateway.settings import Settings
 from gateway.upstream.client import UpstreamClient
 from gateway.upstream.idle_timeout import IdleSweeper, IdleTimeout
-from gateway.upstream.loop_guard import make_loop_error
 from gateway.upstream.refusal_probe import HeldResponse, must_probe, probe
 from gateway.upstream.response import UpstreamResponse
-from gateway.upstream.sending import UpstreamCall
 from gateway.wire.content_encoding import DecodeError, decode_body
 
 _MAX_ERROR_BYTES: Final = 1 << 16
@@ -52,8 +50,8 @@ class Relay:
         """
         idle = self._idle.watch(exchange.call.upstream)
         try:
-            response = await self._request(exchange.call, idle)
-            beginning = b""
+            response = await self._upstream_client.request(exchange.call, idle)
+            beginning, refused_option = b"", False
             if exchange.make_without_usage is not None and response.status == 400:
                 beginning = await response.read_bounded(_MAX_ERROR_BYTES)
                 if _names_usage_option(beginning):
@@ -62,10 +60,12 @@ class Relay:
                     idle.pause()
                     call = await exchange.make_without_usage()
                     idle.reset()
-                    again = replace(exchange, call=call, make_without_usage=None)
-                    return await self._forward_again(again, client, idle)
+                    exchange = replace(exchange, call=call, make_without_usage=None)
+                    response, beginning = await self._upstream_client.request(call, idle), b""
+                    # If this is refused too, the option was not the (only) reason: nothing to remember.
+                    refused_option = response.status < 400
             held = await self._pass_on(exchange, response, beginning, client, idle)
-            return Forwarded(refused_usage_option=False, held=held)
+            return Forwarded(refused_option, held)
         finally:
             self._idle.end(idle)
 
@@ -77,19 +77,6 @@ class Relay:
         held.head.add(headers)
         client.begin(held.head)
         await client.finish(held.body)
-
-    async def _forward_again(self, exchange: Exchange, client: Responder, idle: IdleTimeout) -> Forwarded:
-        """Without the injected option, which the upstream has refused."""
-        response = await self._request(exchange.call, idle)
-        held = await self._pass_on(exchange, response, b"", client, idle)
-        # If this is refused too, the option was not the (only) reason, and nothing is to be remembered.
-        return Forwarded(refused_usage_option=response.status < 400, held=held)
-
-    async def _request(self, call: UpstreamCall, idle: IdleTimeout) -> UpstreamResponse:
-        response = await self._upstream_client.request(call, idle)
-        if X_GATEWAY_PLAN in response.headers:
-            raise make_loop_error(call.upstream)
-        return response
 
     async def _pass_on(
         self,

@@ -14,11 +14,13 @@ import aiohttp
 from aiohttp import hdrs
 from yarl import URL
 
+from gateway.headers import X_GATEWAY_PLAN
 from gateway.settings import UpstreamSettings
 from gateway.upstream.attempt import ExchangeAttempt
 from gateway.upstream.connection_guard import guard_connection
 from gateway.upstream.failures import FOREIGN_ERRORS, raise_translated
 from gateway.upstream.idle_timeout import IdleTimeout
+from gateway.upstream.loop_guard import make_loop_error
 from gateway.upstream.response import UpstreamResponse
 from gateway.upstream.sending import HeadStart, UpstreamCall
 
@@ -59,7 +61,8 @@ class UpstreamClient:
             await self._connector.close()
 
     async def request(self, call: UpstreamCall, idle: IdleTimeout) -> UpstreamResponse:
-        """The response, whose body is still to come; `idle` closes it. Raises UpstreamFailed.
+        """The response, whose body is still to come; `idle` closes it. Raises UpstreamFailed, and
+        RequestRefused for the response of another gateway.
 
         If the connection breaks before the upstream could act on the request, it is sent once more, on a new
         connection.
@@ -72,6 +75,8 @@ class UpstreamClient:
             # A session that the upstream opens for its own key is not the tenant's.
             response.drop_cookies()
         idle.expect_from(response)
+        if X_GATEWAY_PLAN in response.headers:
+            raise make_loop_error(call.upstream)
         return response
 
     async def _exchange(self, call: UpstreamCall, idle: IdleTimeout) -> UpstreamResponse:
