@@ -6,10 +6,7 @@ head nothing is read here but its end.
 """
 
 import asyncio
-import fcntl
 import logging
-import struct
-import termios
 import time
 from collections.abc import Callable
 from typing import Any, Final, Literal, cast
@@ -21,6 +18,7 @@ from gateway.downstream.chunks import ChunkScanner
 from gateway.downstream.gate import Gate
 from gateway.downstream.library_log import make_library_log
 from gateway.downstream.response import Written, make_local_head, make_refusal_headers
+from gateway.downstream.unread import UnreadBytes
 from gateway.wire.formats.registry import render_error
 
 # Operators know this name (docs/troubleshooting.md).
@@ -84,10 +82,9 @@ class ClientConnection(web.RequestHandler):
         self._content: StreamReader | None = None
         self._fail: Callable[[RequestRefused], None] | None = None
         self._is_answered = False
-        # When the client last sent something, and what it had not read when it last read something.
+        # When the client last sent something.
         self._heard_seconds = 0.0
-        self._unread_bytes = 0
-        self._read_seconds = 0.0
+        self._unread = UnreadBytes()
 
     # What the transport calls
 
@@ -116,13 +113,8 @@ class ClientConnection(web.RequestHandler):
         if not data:
             # The library goes on with bytes that it held back.
             super().data_received(data)
-            return
-        if self._stage == "refused":
-            return
-        self._heard_seconds = time.monotonic()
-        if self._held or self._stage in ("queued", "ahead"):
-            self._hold(data)
-        else:
+        elif self._stage != "refused":
+            self._heard_seconds = time.monotonic()
             self._advance(data)
 
     # What the server calls
@@ -140,7 +132,6 @@ class ClientConnection(web.RequestHandler):
         if self._chunks is None and not self._left_bytes:
             self._stage = "ahead"
         self._head_bytes = 0
-        self._count_pending(0)
         self._release()
 
     def end(self, *, is_last: bool) -> None:
@@ -151,6 +142,8 @@ class ClientConnection(web.RequestHandler):
         self._is_answered = True
         if self._stage == "ahead" and not is_last:
             self._expect_head()
+            if self._held:
+                self._release()
 
     # What the gate calls
 
@@ -162,14 +155,10 @@ class ClientConnection(web.RequestHandler):
             self._refuse(RequestRefused(408, "The request's head did not arrive in time."))
         elif self._is_missing_body and now_seconds - self._heard_seconds > bounds.stall_seconds:
             self._fail_body(408, "The rest of the request body did not arrive in time.")
-        if self._line is None or not (unsent := self._line.get_write_buffer_size()):
-            self._unread_bytes = 0
+        if self._line is None:
             return
-        unread = unsent + _count_unacknowledged(self._line)
         is_answering = not self.writing_paused and not self._is_answered and self._stage in ("body", "ahead")
-        if unread != self._unread_bytes or is_answering:
-            self._unread_bytes, self._read_seconds = unread, now_seconds
-        elif now_seconds - self._read_seconds > bounds.stall_seconds:
+        if self._unread.count_seconds(self._line, now_seconds, may_grow=is_answering) > bounds.stall_seconds:
             self._line.abort()
 
     def give_way(self) -> None:
@@ -264,40 +253,33 @@ class ClientConnection(web.RequestHandler):
         elif gate.is_crowded:
             self._refuse(RequestRefused(503, "Too many unfinished requests; try again.", kind="server_error"))
             return b""
-        end = self._find_end_of_head(data)
-        self._head_bytes += end or len(data)
+        beginning = self._head_tail + data
+        end = beginning.find(_END_OF_HEAD)
+        is_whole = end >= 0
+        taken = end + len(_END_OF_HEAD) - len(self._head_tail) if is_whole else len(data)
+        self._head_bytes += taken
         if self._head_bytes > gate.bounds.head_bytes:
             self._refuse(RequestRefused(431, f"The head is larger than {gate.bounds.head_bytes} bytes."))
             return b""
-        if end is None:
-            self._head_tail = (self._head_tail + data[-3:])[-3:]
+        if is_whole:
+            self._stage = "queued"
+            gate.wake(self)
+        else:
+            self._head_tail = beginning[1 - len(_END_OF_HEAD) :]
             self._count_pending(self._head_bytes)
-            super().data_received(data)
-            return b""
-        self._stage = "queued"
-        gate.wake(self)
-        super().data_received(data[:end])
-        return data[end:]
-
-    def _find_end_of_head(self, data: bytes) -> int | None:
-        tail = self._head_tail
-        if tail and (found := (tail + data[:3]).find(_END_OF_HEAD)) >= 0:
-            return found + len(_END_OF_HEAD) - len(tail)
-        found = data.find(_END_OF_HEAD)
-        return found + len(_END_OF_HEAD) if found >= 0 else None
+        super().data_received(data[:taken])
+        return data[taken:]
 
     def _take_body(self, data: bytes) -> bytes:
         """Returns what is behind the body."""
         if self._chunks is not None:
             return self._take_chunks(self._chunks, data)
-        taken, rest = data, b""
-        if len(data) > self._left_bytes:
-            taken, rest = data[: self._left_bytes], data[self._left_bytes :]
+        taken = data[: self._left_bytes]
         self._left_bytes -= len(taken)
         super().data_received(taken)
         if not self._left_bytes:
             self._end_body()
-        return rest
+        return data[len(taken) :]
 
     def _take_chunks(self, chunks: ChunkScanner, data: bytes) -> bytes:
         try:
@@ -319,14 +301,11 @@ class ClientConnection(web.RequestHandler):
     def _end_body(self) -> None:
         self._stage = "ahead"
         if self._is_answered:
-            self._expect_head(is_released=False)
+            self._expect_head()
 
-    def _expect_head(self, *, is_released: bool = True) -> None:
+    def _expect_head(self) -> None:
         self._stage, self._content, self._fail = "head", None, None
-        self._head_bytes = 0
         self._gate.rest(self)
-        if is_released:
-            self._release()
 
     def _hold(self, data: bytes) -> None:
         """Keeps bytes whose turn has not come; if they are too many, their sender has to wait."""
@@ -345,14 +324,13 @@ class ClientConnection(web.RequestHandler):
 
     def _release(self) -> None:
         """Goes on with the bytes that were held."""
+        self._count_pending(0)
         if self._is_holding_back and self._line is not None and not self._line.is_closing():
             # The library may want the sender to wait, too, and says so again with the next byte.
             self._is_holding_back = False
             self._line.resume_reading()
-        if self._held:
-            held, self._held = bytes(self._held), b""
-            self._count_pending(0)
-            self._advance(held)
+        held, self._held = bytes(self._held), b""
+        self._advance(held)
 
     def _count_pending(self, size_bytes: int) -> None:
         self._gate.pending_bytes += size_bytes - self._pending_bytes
@@ -368,14 +346,3 @@ def _render_refusal(error: RequestRefused) -> bytes:
 def _end_lingering(gate: Gate, transport: asyncio.Transport) -> None:
     gate.lingering -= 1
     transport.abort()
-
-
-def _count_unacknowledged(transport: asyncio.Transport) -> int:
-    """Bytes that the system still has to send. A client that reads slowly lets this shrink first."""
-    socket = transport.get_extra_info("socket")
-    if socket is None:
-        return 0
-    try:
-        return int(struct.unpack("i", fcntl.ioctl(socket.fileno(), termios.TIOCOUTQ, bytes(4)))[0])
-    except OSError:
-        return 0
