@@ -44,7 +44,7 @@ upstreams:
   default: {{base_url: "http://127.0.0.1:{port}/v1", formats: [chat], discover: false}}
 models:
   - {{match: "wide", context: 2000000}}
-  - {{match: "pruned", context: 24000}}
+  - {{match: "pruned", context: 48000}}
   - {{match: "compacted", context: 24000, policy: no-pruning}}
 policies:
   no-pruning: {{compaction: {{prune: false}}}}
