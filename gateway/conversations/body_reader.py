@@ -11,7 +11,7 @@ from gateway.wire.wire_format import WireFormat
 
 class BodyReader:
     def __init__(self, recognizer: Recognizer, stored: StoredResponses, lanes: Lanes) -> None:
-        self.recognizer = recognizer
+        self._recognizer = recognizer
         self._stored = stored
         self.lanes = lanes
 
@@ -23,7 +23,7 @@ class BodyReader:
         Also returns what is to be told about the response; None if nothing may name it later.
         Only some formats let a request name earlier responses instead of repeating them.
         """
-        received = await self.recognizer.recognize_in(self.lanes, owner, wire_format, data)
+        received = await self._recognizer.recognize_in(self.lanes, owner, wire_format, data)
         if wire_format.stored_history is None:
             return received, None
         return await self._stored.write_out(received, wire_format.stored_history, upstream, self.lanes)

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from gateway.bounds.lanes import Lanes
 from gateway.core.errors import BeyondBounds, Unreadable
-from gateway.core.history.conversation import Conversation, begin_conversation, may_grow, with_messages
+from gateway.core.history.conversation import Conversation, begin_conversation, with_messages
 from gateway.core.history.message import Message
 from gateway.core.history.shared_list import SharedList
 from gateway.lru import Lru, weigh_texts
@@ -152,14 +152,6 @@ class Recognizer:
         received = await lanes.run(owner, what.size_bytes, _read, owner, apart, facts.get, self._bounds)
         return self._finish(match, received)
 
-    def adopt(self, received: Received, recognized: Received) -> None:
-        """Keeps a body that was just read as what it was recognized as by other means."""
-        for number in self._anchors.get(_find_anchor(received), ()):
-            kept = self._bodies.peek(number)
-            if kept is not None and kept.received is received:
-                self._put(number, _Kept(recognized, kept.anchor))
-                return
-
     def _finish(self, match: _Match | None, received: Received) -> Received:
         """Keeps what was read."""
         if match is None:
@@ -281,7 +273,7 @@ def _detach(match: _Match) -> _Match:
     received = match.kept.received
     body, old = received.body, received.conversation
     conversation = Conversation(
-        old.leading, old.messages.detach(), old.chain.detach(), old.opening_end, old.spans, old.trim
+        old.leading, old.messages.detach(), old.chain.detach(), old.opening_end, old.spans
     )
     apart = replace(received, body=replace(body, places=body.places.detach()), conversation=conversation)
     return match._replace(kept=match.kept._replace(received=apart))
@@ -292,12 +284,7 @@ def _read(owner: str, what: _New, find: FindMessage, bounds: BodyBounds) -> Rece
     wire_format, data, match, _ = what
     if match is not None:
         return _read_rest(match.kept.received, match.shared, what, bounds)
-    return _read_whole(owner, wire_format, wire_format.parse_body(data, bounds), find, bounds)
-
-
-def _read_whole(
-    owner: str, wire_format: WireFormat, body: RequestBody, find: FindMessage, bounds: BodyBounds
-) -> Received:
+    body = wire_format.parse_body(data, bounds)
     messages = _read_messages(owner, wire_format, body, 0, find, bounds)
     conversation = with_messages(begin_conversation(owner, wire_format.name), 0, messages)
     return Received(owner, wire_format, body, conversation, _weigh(messages))
@@ -311,10 +298,7 @@ def _read_rest(before: Received, shared: int, what: _New, bounds: BodyBounds) ->
         # What follows may be a part of the last message that is shared.
         shared -= shared > len(body.places) or body.places[shared - 1] != before.body.places[shared - 1]
     old = before.conversation
-    kept = old.find_position(shared - len(old.leading))
-    if not may_grow(old, kept):
-        known = {message.key: message for message in old.messages}.get
-        return _read_whole(before.owner, before.format, body, known, bounds)
+    kept = shared - len(old.leading)
     rest = old.messages[kept:]
     find, weight = _find_nothing, before.facts_bytes
     if rest:

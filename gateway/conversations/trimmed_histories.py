@@ -9,13 +9,11 @@ from msgspec.structs import replace
 
 from gateway.conversations.recognizer import Received
 from gateway.conversations.turn import Turn
+from gateway.core.history.conversation import GONE_WEIGHT_BYTES
 from gateway.core.history.trimmed import HistoryEnd, continue_history, find_end_key, find_ends
 from gateway.state import State
 
 log = logging.getLogger("gateway.compactor")
-
-# What a message that is gone takes in memory: a place in two lists.
-_GONE_WEIGHT_BYTES = 16
 
 
 def record(state: State, turn: Turn, *, is_kept: bool) -> None:
@@ -51,7 +49,7 @@ def _continue(known: HistoryEnd, received: Received, end: int) -> Received | Non
     if found is None or found.trim is None:
         return None
     log.debug("history recognized by its end: %d messages dropped", found.trim.length)
-    facts_bytes = received.facts_bytes + _GONE_WEIGHT_BYTES * found.trim.length
+    facts_bytes = received.facts_bytes + GONE_WEIGHT_BYTES * found.trim.length
     return replace(received, conversation=found, facts_bytes=facts_bytes)
 
 

@@ -150,7 +150,7 @@ class TurnBuilder:
         """Looks in the store, and behind what the client has cleared or dropped."""
         trimmed = self._find_trimmed(known, upstream)
         if trimmed is not None and trimmed.keeps_pivot and not trimmed.lacks_replies:
-            return self._adopt(known, trimmed)
+            return trimmed
         known = await self._load_head(known)
         if not known.lacks_replies:
             return known
@@ -161,8 +161,7 @@ class TurnBuilder:
         )
         if cleared is not None:
             return msgspec.structs.replace(known, head=cleared)
-        trimmed = trimmed or await self._load_trimmed(known, upstream)
-        return self._adopt(known, trimmed) if trimmed is not None else known
+        return trimmed or await self._load_trimmed(known, upstream) or known
 
     def _find_trimmed(self, known: _Recognized, upstream: str) -> _Recognized | None:
         """As the continuation of a history in memory of which the client has dropped a part."""
@@ -179,10 +178,6 @@ class TurnBuilder:
             return None
         found = await self._load_head(msgspec.structs.replace(known, received=received, head=None))
         return found if found.head is not None else None
-
-    def _adopt(self, known: _Recognized, found: _Recognized) -> _Recognized:
-        self._reader.recognizer.adopt(known.received, found.received)
-        return found
 
     async def _load_head(self, known: _Recognized) -> _Recognized:
         """From memory or from the store, with the marker that may wait for it."""

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final, NamedTuple
 
-from gateway.core.history.conversation import Conversation
+from gateway.core.history.conversation import GONE_WEIGHT_BYTES, Conversation
 from gateway.core.history.trimmed import STORED_MESSAGES, HistoryEnd, make_history_end
 from gateway.lru import ENTRY_WEIGHT_BYTES, Lru
 from gateway.state.record_cache import RecordStore, Storage
@@ -34,7 +34,9 @@ class Histories:
             self._newest.pop(previous)
         known = self._newest.get(key)
         is_crowded = known is not None and (known.is_crowded or known.conversation.key != conversation.key)
-        weight_bytes = _REQUEST_WEIGHT_BYTES + _MESSAGE_WEIGHT_BYTES * len(conversation.messages)
+        gone = conversation.trim.length if conversation.trim is not None else 0
+        received = len(conversation.messages) - gone
+        weight_bytes = _REQUEST_WEIGHT_BYTES + _MESSAGE_WEIGHT_BYTES * received + GONE_WEIGHT_BYTES * gone
         self._newest.put(key, _LastRequest(owner, conversation, is_crowded), weight_bytes)
 
     def save(self, key: str) -> None:

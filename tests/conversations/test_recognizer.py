@@ -7,7 +7,6 @@ import tracemalloc
 from dataclasses import replace
 from typing import Any
 
-import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -26,14 +25,12 @@ from tests.builders.chat import (
     JSON,
     bodies,
     conversations,
-    converse,
     frames,
     read,
     render,
     render_message,
     texts,
 )
-from tests.builders.trimmed import continue_trimmed, say
 from tests.examples import examples
 from tests.shared_data import SHARED, requires_shared
 
@@ -411,28 +408,3 @@ async def test_a_body_beyond_its_bounds_is_not_read_and_not_kept() -> None:
     with pytest.raises(BeyondBounds, match="nested"):
         deep.recognize("t", CHAT, nested)
     lanes.close()
-
-
-def test_the_next_turn_of_a_trimmed_history_is_read_from_its_end() -> None:
-    recognizer = Recognizer(1 << 20, 1 << 20, 100)
-    sent = [*say(6)[10:]]
-    before = recognizer.recognize("t", CHAT, render(sent))
-    known = continue_trimmed(say(5), sent)
-    recognizer.adopt(before, msgspec.structs.replace(before, conversation=known.conversation))
-    after = recognizer.recognize("t", CHAT, render(say(7)[10:]))
-    assert after.conversation.trim == known.conversation.trim
-    assert after.conversation.key == converse(say(7)).key
-    assert after.raw(len(say(7)) - 1) == render_message(say(7)[-1])
-    assert after.raw(12) == render_message(say(7)[12])
-
-
-def test_a_trimmed_history_that_changes_before_its_known_part_is_read_anew() -> None:
-    recognizer = Recognizer(1 << 20, 1 << 20, 100)
-    whole = say(6)
-    sent = [whole[0], *whole[10:]]
-    before = recognizer.recognize("t", CHAT, render(sent))
-    known = continue_trimmed(say(5), sent)
-    recognizer.adopt(before, msgspec.structs.replace(before, conversation=known.conversation))
-    after = recognizer.recognize("t", CHAT, render([whole[0], *say(7)[14:]]))
-    assert after.conversation.trim is None
-    assert after.conversation == converse([whole[0], *say(7)[14:]])

@@ -79,7 +79,6 @@ def count_unstable(run: Run) -> int:
     return sum(shortened[at - 1] and shortened[at] for at in breaks)
 
 
-@pytest.mark.xfail(strict=True, reason="a trimmed history is not recognized by its end yet")
 @pytest.mark.parametrize("case", CASES, ids=str)
 async def test_a_trimmed_history_goes_on_with_its_summary(case: Case) -> None:
     run = await play(case)

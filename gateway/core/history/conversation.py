@@ -14,10 +14,10 @@ from gateway.core.history.message import Message
 from gateway.core.history.shared_list import SharedList
 from gateway.core.history.spans import Spans
 
-# So many messages on end are a proof that two requests share a history, though not what came before.
-PROOF_MESSAGES: Final = 4
 # Stands for a message that the client no longer sends.
 GONE: Final = Message(role="other", key=b"", fingerprint=b"", size_bytes=0)
+# What it takes in memory: a place in two lists.
+GONE_WEIGHT_BYTES: Final = 16
 
 
 class Trim(NamedTuple):
@@ -80,11 +80,6 @@ class Conversation:
             return position
         return max(trim.start, position - trim.length)
 
-    def find_position(self, index: int) -> int:
-        """The position of a received message."""
-        trim = self.trim
-        return index if trim is None or index < trim.start else index + trim.length
-
 
 def begin_conversation(owner: str, wire_format: str) -> Conversation:
     """The empty conversation: `c0 = H(tenant, wire format)`."""
@@ -96,7 +91,7 @@ def begin_conversation(owner: str, wire_format: str) -> Conversation:
 def with_messages(before: Conversation, keep: int, added: Sequence[Message]) -> Conversation:
     """The conversation with the first `keep` messages (and all leading ones) of `before`, then `added`.
 
-    See may_grow.
+    before: with all its messages, because a trimmed one is not known to be what another request begins with.
     """
     leading = before.leading
     if not keep:
@@ -113,14 +108,7 @@ def with_messages(before: Conversation, keep: int, added: Sequence[Message]) -> 
         link = hashlib.sha256(link + message.fingerprint).digest()
         links.append(link)
     chain = before.chain.grow(keep + 1, links)
-    return Conversation(leading, messages, chain, opening_end, before.spans.grow(messages, keep), before.trim)
-
-
-def may_grow(conversation: Conversation, keep: int) -> bool:
-    """Whether a request that shares the first `keep` messages shares their history, too. Always, unless a
-    part of it was not received.
-    """
-    return conversation.trim is None or keep >= conversation.trim.known_from + PROOF_MESSAGES
+    return Conversation(leading, messages, chain, opening_end, before.spans.grow(messages, keep))
 
 
 def _find_opening_end(before: Conversation, keep: int) -> int:

@@ -14,11 +14,13 @@ from dataclasses import dataclass
 from itertools import accumulate, takewhile
 from typing import Final
 
-from gateway.core.history.conversation import GONE, PROOF_MESSAGES, Conversation, Trim
+from gateway.core.history.conversation import GONE, Conversation, Trim
 from gateway.core.history.message import Message
 from gateway.core.history.shared_list import SharedList
 from gateway.core.history.spans import Span, Spans
 
+# The run must be so long, and a search begins with so many messages before a place.
+_PROOF_MESSAGES: Final = 4
 # The run must hold so many bytes: `ok` and `continue` say nothing.
 _PROOF_BYTES: Final = 1_000
 # So many messages are compared, and so many are stored. If all of these are found, nothing before them is
@@ -68,9 +70,9 @@ def find_ends(owner_root: bytes, scope: bytes, messages: Sequence[Message]) -> I
     That is before each reply. owner_root: the chain's first link. scope: of upstream, model and tools.
     """
     found = 0
-    for end in range(len(messages) - 1, PROOF_MESSAGES - 1, -1):
+    for end in range(len(messages) - 1, _PROOF_MESSAGES - 1, -1):
         if messages[end].role == "assistant" != messages[end - 1].role:
-            yield end, _make_key(owner_root, scope, messages[end - PROOF_MESSAGES : end])
+            yield end, _make_key(owner_root, scope, messages[end - _PROOF_MESSAGES : end])
             found += 1
             if found == _MAX_ENDS:
                 return
@@ -78,7 +80,7 @@ def find_ends(owner_root: bytes, scope: bytes, messages: Sequence[Message]) -> I
 
 def find_end_key(scope: bytes, conversation: Conversation, length: int) -> str | None:
     """The key for the first `length` messages; None if they are too few."""
-    first = length - PROOF_MESSAGES
+    first = length - _PROOF_MESSAGES
     if first < (conversation.trim.end if conversation.trim is not None else 0):
         return None
     return _make_key(conversation.chain[0], scope, conversation.messages[first:length])
@@ -115,10 +117,9 @@ def continue_history(known: HistoryEnd, received: Conversation, end: int) -> Con
     if known.is_crowded or any(message.is_opaque for message in received.messages):
         return None
     fingerprints, messages = _split(known.fingerprints), received.messages
-    # Of what was recorded before the known part of the chain, only some messages are left.
-    run = min(_count_run(fingerprints, messages[:end]), known.known)
+    run = _count_run(fingerprints[-known.known :], messages[:end])
     if (
-        run < PROOF_MESSAGES
+        run < _PROOF_MESSAGES
         or sum(message.size_bytes for message in messages[end - run : end]) < _PROOF_BYTES
     ):
         return None

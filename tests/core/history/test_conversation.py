@@ -17,7 +17,6 @@ from gateway.core.history.conversation import (
     with_messages,
 )
 from gateway.core.history.message import Call, Message, Role
-from tests.builders.chat import converse
 from tests.builders.trimmed import continue_trimmed, say
 
 _EMPTY = begin_conversation("t", "chat")
@@ -247,14 +246,5 @@ def test_positions_in_a_trimmed_history_are_those_of_the_whole() -> None:
     found = continue_trimmed(say(5), [whole[0], *whole[13:]]).conversation
     assert found.trim == Trim(1, 13, 13)
     assert [found.index(position) for position in (0, 1, 5, 13, 14)] == [0, 1, 1, 1, 2]
-    assert [found.find_position(index) for index in (0, 1, 2)] == [0, 13, 14]
     assert [position for position in range(25) if found.is_gone(position)] == list(range(1, 13))
     assert len(found.received) == len(whole) - 12
-
-
-def test_a_trimmed_history_grows_as_the_whole_one_does() -> None:
-    found = continue_trimmed(say(5), say(6)[10:]).conversation
-    grown = with_messages(found, len(found.messages), converse(say(7)[25:]).messages)
-    assert grown.trim == found.trim
-    assert grown.key == converse(say(7)).key
-    assert list(grown.known_chain) == list(converse(say(7)).chain[10:])
