@@ -24,13 +24,15 @@ from gateway.pipeline.name_guard import NameGuard, chain
 from gateway.pipeline.relay import Relay
 from gateway.pipeline.turns import TurnBuilder
 from gateway.wire.sse import SseEvent
-from gateway.wire.wire_format import StoredHistory
+from gateway.wire.wire_format import StoredHistory, UsedNames
 
 log = logging.getLogger("gateway.proxy")
 
 # A token takes about this many bytes of JSON. Too few of them cost a refusal of the upstream, which ends in
 # the same error.
 _BYTES_PER_TOKEN: Final = 3.5
+# Larger bodies are read in a thread.
+_INLINE_BYTES: Final = 64 * 1024
 _LOST: Final = (
     "This thread has no room left, and the gateway does not know its beginning, so it cannot compact it. "
     'Send the full conversation with `thread: {"type": "create"}`.'
@@ -71,7 +73,7 @@ class UnknownThreads:
             )
         except Unreadable:
             return False
-        used = history.find_names(body.plain)
+        used = await self._find_names(route, history, body.plain)
         if used is None or used.previous is None:
             return False
         policy, thresholds = await self._turns.find_thresholds(route, received)
@@ -83,6 +85,11 @@ class UnknownThreads:
             raise RequestRefused(history.unknown_status, _LOST, code=history.unknown_code)
         await self._send(route, body, history, client)
         return True
+
+    async def _find_names(self, route: Route, history: StoredHistory, data: bytes) -> UsedNames | None:
+        if len(data) < _INLINE_BYTES:
+            return history.find_names(data)
+        return await self._reader.lanes.run(route.tenant.id, len(data), history.find_names, data)
 
     def _estimate(self, route: Route, received: Received, previous: str) -> int | None:
         """Tokens of the whole prompt; None if no response has told them yet."""

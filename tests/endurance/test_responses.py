@@ -1,5 +1,6 @@
 """A scripted agent that speaks Responses works far past its window, also with a history stored upstream."""
 
+import json
 import random
 from dataclasses import dataclass
 
@@ -131,3 +132,24 @@ async def test_an_unknown_window_is_learned_from_its_refusals(history: History) 
             run = await run_session(session, gateway.base_url, toy, shape)
     assert run.failed == []
     assert 1 <= len([seen for seen in run.seen if seen.status >= 400]) <= 6
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("stream", [True, False])
+async def test_a_conversation_passes_and_nothing_in_it_is_cut(stream: bool) -> None:
+    """Others may add to it beside the gateway, so its history is never known for certain."""
+    toy = ToyUpstream(window=4_000)
+    bodies: list[bytes] = []
+    async with toy, running_gateway(make_settings(toy)) as gateway, aiohttp.ClientSession() as client:
+        created = await ask(client, f"{gateway.base_url}/conversations", b"{}")
+        request = {"model": "toy-model", "conversation": json.loads(created.body)["id"], "stream": stream}
+        answers = []
+        for number in range(10):
+            text = f"{number} " + "word " * 600
+            bodies.append(json.dumps(request | {"input": [{"role": "user", "content": text}]}).encode())
+            answers.append(await ask(client, f"{gateway.base_url}/responses", bodies[-1]))
+    assert [seen.body for seen in toy.chats] == bodies
+    assert answers[2].is_whole
+    # The upstream's own error reaches the client.
+    error = json.loads(answers[-1].body)["error"]
+    assert (answers[-1].status, error["code"]) == (400, "context_length_exceeded")

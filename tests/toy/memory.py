@@ -19,9 +19,22 @@ class Memory:
 
     def __init__(self) -> None:
         self.threads = Threads()
+        self._conversations: dict[str, tuple[object, ...]] = {}
         self._histories: dict[str, tuple[object, ...]] = {}
         self._items: dict[str, Item] = {}
         self._reasons: dict[str, str] = {}  # id of an item -> id of the reasoning that led to it
+
+    def create_conversation(self, items: Sequence[object]) -> str:
+        """The id of a new conversation that holds these items."""
+        name = f"conv_{len(self._conversations):08d}"
+        self._conversations[name] = tuple(items)
+        return name
+
+    def extend_conversation(self, request: Request, output: Sequence[Item]) -> None:
+        """request: with its conversation filled in. Input and output become part of it."""
+        name = find_conversation(request)
+        if name is not None:
+            self._conversations[name] = (*read_items(request), *output)
 
     def keep(self, response_id: str, history: Sequence[object], output: Sequence[Item]) -> None:
         self._histories[response_id] = (*history, *output)
@@ -38,13 +51,19 @@ class Memory:
         previous_id = request.get("previous_response_id")
         if previous_id is not None and previous_id not in self._histories:
             return _no_response(previous_id)
+        conversation = find_conversation(request)
+        if conversation is not None and previous_id is not None:
+            return Refusal(message="`conversation` and `previous_response_id` exclude each other.")
+        if conversation is not None and conversation not in self._conversations:
+            return Refusal(message=f"Conversation with id '{conversation}' not found.", status=404)
         own = read_items(request)
+        held = self._conversations[conversation] if conversation is not None else ()
         before = self._histories[str(previous_id)] if previous_id is not None else ()
         resolved = [self._resolve(item) for item in own]
         missing = next((item for item in resolved if isinstance(item, Refusal)), None)
         if missing is not None:
             return missing
-        items = [*before, *resolved]
+        items = [*held, *before, *resolved]
         if (lonely := self._find_lonely(items)) is not None:
             return lonely
         return request if items == request.get("input") else request | {"input": items}
@@ -63,6 +82,12 @@ class Memory:
                 words = f"Item '{item_id}' was provided without its required 'reasoning' item: '{reason_id}'."
                 return Refusal(message=words, param="input")
         return None
+
+
+def find_conversation(request: Mapping[str, object]) -> str | None:
+    value = request.get("conversation")
+    name = value.get("id") if isinstance(value, dict) else value
+    return str(name) if name is not None else None
 
 
 def read_items(request: Mapping[str, object]) -> list[object]:

@@ -106,6 +106,7 @@ class Responses:
         request, frame = asked.request, _make_frame(asked, reply)
         output = reply_responses.make_output(reply, reply.mark or str(asked.number))
         asked.memory.note_reasons(output)
+        asked.memory.extend_conversation(request, output)
         if request.get("store", True):
             asked.memory.keep(frame.response_id, read_items(request), output)
         shown = output if _wants_secrets(request) else [_without_secret(item) for item in output]
@@ -124,6 +125,14 @@ class Responses:
 
 
 RESPONSES = Responses()
+
+
+def answer_conversation(request: object, memory: Memory) -> RawAnswer:
+    """`POST /conversations`, which may bring the first items."""
+    items = request.get("items") if isinstance(request, dict) else None
+    name = memory.create_conversation(items if isinstance(items, list) else [])
+    conversation = {"id": name, "object": "conversation", "created_at": 1_700_000_000, "metadata": {}}
+    return RawAnswer(pieces=(json.dumps(conversation).encode(),))
 
 
 def _flatten(tool: Message) -> Item:

@@ -190,3 +190,19 @@ async def test_errors_are_queued_in_the_words_of_the_format(toy: ToyUpstream, cl
     toy.failures += [RESPONSES.refuse(busy), RawAnswer(status=502)]
     assert read(await respond(client, toy))["error"]["message"] == "Overloaded"
     assert [(await respond(client, toy)).status for _ in range(2)] == [502, 200]
+
+
+async def test_a_conversation_grows_by_what_is_said_in_it(toy: ToyUpstream, client: Client) -> None:
+    body = json.dumps({"items": [HELLO]}).encode()
+    name = read(await ask(client, f"{toy.base_url}/conversations", body))["id"]
+    more = {"role": "user", "content": "And now?"}
+    toy.reply = lambda _: Reply(text="Said.")
+    for conversation in (name, {"id": name}):
+        assert (await respond(client, toy, conversation=conversation, input=[more])).is_whole
+    said: Any = [item.get("content") for item in toy.chats[-1].whole["input"]]  # type: ignore[attr-defined]
+    assert [said[0], said[1], said[3]] == [HELLO["content"], "And now?", "And now?"]
+    assert len(said) == 4 and said[2][0]["text"] == "Said."
+    refused = await respond(client, toy, conversation="conv_unknown")
+    assert refused.status == 404
+    both = await respond(client, toy, conversation=name, previous_response_id="resp_1")
+    assert both.status == 400

@@ -26,11 +26,13 @@ from tests.toy.memory import Memory
 from tests.toy.messages import answer_count
 from tests.toy.refusal import Refusal
 from tests.toy.reply import Reply, with_room
+from tests.toy.responses import answer_conversation
 from tests.toy.summarising import find_facts, has_summary_prompt, make_summary, read_output_limit
 from tests.toy.validity import STRICT, Rules
 
 _DIALECTS = {f"/v1{dialect.path}": dialect for dialect in DIALECTS}
 _COUNT_PATH = "/v1/messages/count_tokens"
+_CONVERSATIONS_PATH = "/v1/conversations"
 _LONGEST_LINE_BYTES = 1 << 16
 
 
@@ -184,6 +186,8 @@ class ToyUpstream:
             return self.raw_answers[seen.method, path]
         if seen.method == "POST" and path == _COUNT_PATH:
             return answer_count(seen.parsed, self.counter)
+        if seen.method == "POST" and path == _CONVERSATIONS_PATH:
+            return answer_conversation(seen.parsed, self.memory)
         if seen.dialect is None:
             return RawAnswer(pieces=(_render_echo(seen),))
         if failures:

@@ -15,6 +15,8 @@ from gateway.wire.sse import SseEvent
 # batches cost the same, hold more memory for each stream, and many streams that fill theirs at the same time
 # hold up the event loop: 300 batches of 64 KB take half a second.
 BATCH_BYTES = 8 * 1024
+# With one of these a response is complete that later requests may name.
+_LAST_EVENTS = (b"message_stop", b"response.completed", b"response.incomplete")
 # A stream of no known kind: no provider sends so many. Each takes longer than a usual event of its length.
 _MAX_UNKNOWN_EVENTS = 1_000
 # Of a response whose client hangs up, at most this many steps are still decoded, because nothing waits then.
@@ -43,6 +45,7 @@ class ResponseReader:
     ) -> None:
         self._events = ResponseEvents(content_type, content_encoding)
         self._facts = ResponseFacts()
+        self._is_encoded = content_encoding not in ("", "identity")
         self._on_event = on_event
         # Events in a row without a JSON object.
         self._unknown = 0
@@ -63,13 +66,20 @@ class ResponseReader:
         return self._pending_bytes + self._events.held_bytes
 
     def feed(self, chunk: bytes) -> bool:
-        """Called for every read. True if it has filled a batch: only then it may be behind, or hold more."""
+        """Called for every read. True if it has ended a batch: only then it may be behind, or hold more."""
         self._pending.append(chunk)
         self._pending_bytes += len(chunk)
-        if self._pending_bytes < BATCH_BYTES or self._events.is_behind:
+        is_batch = self._pending_bytes >= BATCH_BYTES or (self._on_event is not None and self._may_end(chunk))
+        if not is_batch or self._events.is_behind:
             return False
         self._note_pending()
         return True
+
+    def _may_end(self, chunk: bytes) -> bool:
+        """Whether the response may be complete, so that the client may name it at once. The stream may go on
+        for a while without another event. In a compressed one this cannot be seen.
+        """
+        return self._is_encoded or any(name in chunk for name in _LAST_EVENTS)
 
     def catch_up(self) -> None:
         """Takes one step."""

@@ -282,3 +282,19 @@ def test_a_stream_of_no_known_kind_is_not_read_to_its_end(event: bytes) -> None:
             reader.catch_up()
     assert len(heard) == 1_000
     assert reader.finish().usage is None
+
+
+@pytest.mark.parametrize("encoding", ["", "gzip"])
+@pytest.mark.parametrize("last", ["message_stop", "response.completed", "response.incomplete"])
+def test_the_last_event_is_told_before_the_stream_ends(last: str, encoding: str) -> None:
+    """A client names the response at once, and a server may end its stream later."""
+    told: list[bytes] = []
+    reader = ResponseReader(SSE, encoding, lambda event: told.append(event.data))
+    packer = zlib.compressobj(wbits=31)
+    for kind in ("message_start", last):
+        event = _stream({"type": kind})
+        chunk = packer.compress(event) + packer.flush(zlib.Z_SYNC_FLUSH) if encoding else event
+        reader.feed(chunk)
+        while reader.is_behind:
+            reader.catch_up()
+    assert [json.loads(data)["type"] for data in told] == ["message_start", last]
