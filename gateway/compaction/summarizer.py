@@ -146,7 +146,7 @@ class Summarizer:
             self._builder.learn_from_refusal(fitted, overflow)
         smaller = int(fitted.prompt_tokens * _SMALLER_TRY)
         window = (overflow.context or overflow.input) if overflow is not None else None
-        return min(smaller, window - fitted.cut.cap_tokens) if window is not None else smaller
+        return min(smaller, window - fitted.cut.longest_tokens) if window is not None else smaller
 
     async def _judge(
         self, turn: Turn, situation: Situation, candidate: Candidate, fitted: FittedCall
@@ -155,7 +155,7 @@ class Summarizer:
         bounds = SummaryBounds(
             replaced_tokens=fitted.cut.replaced_tokens,
             # A longer summary costs room for turns; a digest in its place would cost what it says.
-            cap_tokens=fitted.cut.cap_tokens + fitted.cut.spare_tokens,
+            cap_tokens=fitted.cut.longest_tokens,
             is_calibrated=situation.known.is_calibrated,
         )
         return judge_summary(candidate, int(raw * situation.calibrated.ratio), bounds)

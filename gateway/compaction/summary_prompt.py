@@ -102,7 +102,7 @@ class SummaryCallBuilder:
         model = self._models.choose(turn, upstream.name)
         ratio = self._choose_ratio(model, situation)
         limits = await self._load_limits(turn, model)
-        window = (limits.context or NO_LIMIT) - cut.cap_tokens
+        window = (limits.context or NO_LIMIT) - cut.longest_tokens
         most = min(window, limits.input or NO_LIMIT, budget.max_tokens)
         size_bytes = len(turn.received.body.data)
         entries = await self._lanes.run_steps(turn.owner, size_bytes, read_entries(turn, cut))
@@ -121,8 +121,8 @@ class SummaryCallBuilder:
             raw = await self._count(turn, parts)
             prompt = int(raw * ratio)
             if prompt <= most:
-                room = window + part.cap_tokens - prompt
-                call = _make_call(turn, upstream, model.model, parts, cap=part.cap_tokens, room=room)
+                room = window + part.longest_tokens - prompt
+                call = _make_call(turn, upstream, model.model, parts, cap=part.longest_tokens, room=room)
                 return FittedCall(call, part, quoted, prompt, raw, model)
         return None
 
@@ -200,7 +200,7 @@ def make_parts(
     instruction = prompts.instruction
     if summary.instructions:
         instruction = f"{instruction}\n\n{summary.instructions}"
-    # A text that reaches its cap is truncated and rejected, so the model is told the cap.
+    # A text that is too long is truncated and rejected, so the model is told a length.
     instruction += f"\n\nWrite at most {int(_WORDS_PER_TOKEN * cut.cap_tokens)} words."
     return tuple(part for part in (*parts, instruction) if part.strip())
 

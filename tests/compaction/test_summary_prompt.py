@@ -145,6 +145,17 @@ async def test_a_large_window_takes_all_of_it_in_one_call() -> None:
     assert call.model == ServedModel("t", "toy", "toy")
 
 
+async def test_a_summary_is_asked_to_be_shorter_than_it_may_be() -> None:
+    cut = replace(_WHOLE, cap_tokens=1_000, spare_tokens=600)
+    async with compaction_parts() as parts:
+        fitted = await fit(parts, turn_of(_RECEIVED, limits=Limits(context=64_000)), cut)
+        small = await fit(parts, turn_of(_RECEIVED, limits=Limits(context=4_000)), cut)
+    assert fitted is not None and small is not None
+    assert fitted.call.request.cap == 1_600
+    assert "Write at most 600 words." in prompt_of(fitted.call)
+    assert small.prompt_tokens <= 4_000 - 1_600
+
+
 async def test_without_a_known_window_all_of_it_is_quoted() -> None:
     assert (await fitted(Limits())).cut == _WHOLE
 

@@ -7,10 +7,14 @@ from dataclasses import dataclass, replace
 import pytest
 
 from tests.toy.agent import Session, Shape, make_session
+from tests.toy.chat import CHAT
 from tests.toy.counting import TokenCounter
+from tests.toy.dialect import Dialect
 from tests.toy.economics import measure
 from tests.toy.gateway import make_settings, running_gateway
 from tests.toy.material import make_prose
+from tests.toy.messages import MESSAGES
+from tests.toy.responses import RESPONSES
 from tests.toy.running import Run, run_session
 from tests.toy.upstream import ToyUpstream
 
@@ -37,10 +41,12 @@ class Case:
         return f"{self.window}-floor-{self.floor}-turn-{self.turn}"
 
 
-async def play(case: Case) -> Run:
+async def play(case: Case, dialect: Dialect = CHAT, summary_tokens: int | None = None) -> Run:
+    shape = Shape(dialect=dialect, max_tokens=2_000, stream=True)
     toy = ToyUpstream(window=case.window, bias=1.0)
+    toy.summary_tokens = summary_tokens
     async with toy, running_gateway(make_settings(toy)) as gateway:
-        return await run_session(case.session, gateway.base_url, toy, Shape(max_tokens=2_000, stream=True))
+        return await run_session(case.session, gateway.base_url, toy, shape)
 
 
 def count_compactions(run: Run) -> int:
@@ -76,3 +82,16 @@ async def test_a_window_that_is_too_small_is_named_with_one_that_would_do(
     assert all(f"the window of {case.window} tokens is small" in str(each) for each in warnings[compacted:])
     logged = [each.getMessage() for each in caplog.records if "is small for this client" in each.getMessage()]
     assert len(logged) == 1 and "would hold 6" in logged[0]
+
+
+# 1,024 tokens are asked for, and every upstream cuts off what is longer than the request allows.
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("dialect", [CHAT, MESSAGES, RESPONSES], ids=["chat", "messages", "responses"])
+async def test_a_summary_that_is_longer_than_asked_is_used(
+    dialect: Dialect, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.WARNING):
+        run = await play(Case(24_000, 8_000, 1_920), dialect, summary_tokens=1_500)
+    assert (run.failed, run.refusals) == ([], [])
+    assert "digest" not in run.plans and "compaction failed" not in caplog.text
+    assert 1 <= len(run.summaries) <= _REQUESTS / 4 + 1

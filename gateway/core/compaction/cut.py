@@ -35,12 +35,17 @@ class Cut:
     covers: int
     # The size of what it replaces.
     replaced_tokens: int
-    # The longest summary.
+    # The length that a summary is asked for, and that a digest has at most.
     cap_tokens: int
     # As in Pivot.
     opening_chars: int | None
     # What a summary may have beyond its cap. These tokens are meant for turns.
     spare_tokens: int = 0
+
+    @property
+    def longest_tokens(self) -> int:
+        """The longest summary that is accepted; above it upstream cuts it off."""
+        return self.cap_tokens + self.spare_tokens
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
