@@ -80,8 +80,8 @@ def decide(situation: Situation) -> Decision:
     2. Up to the hard threshold, send what is active, with one more prune batch if one is worth it (see
        `_Options.batches`). A policy that applies pivots early stops at the soft threshold.
     3. Apply the eligible pivot that covers most, if that brings the array below the hard threshold. While
-       the conversation is compacted in parts for this request it must reach the target, or the next request
-       would have to continue with it.
+       the conversation is compacted in parts for this request it must come nearer to the target than to
+       that threshold, or one of the next requests would have to continue with it.
     4. Up to the hard threshold, send what is active.
     5. Compact first, if that is allowed and frees enough.
     6. Replace old turns by a digest, if that is allowed and frees enough, and the window does not hold the
@@ -127,7 +127,7 @@ def _send_below_first_threshold(options: "_Options") -> Decision | None:
 
 def _apply_newest_pivot(options: "_Options") -> Decision | None:
     situation, thresholds = options.situation, options.thresholds
-    limit = thresholds.target if situation.has_compacted else thresholds.hard
+    limit = (thresholds.target + thresholds.hard) // 2 if situation.has_compacted else thresholds.hard
     if options.newest is situation.sticky or options.newest_estimate.tokens > limit:
         return None
     return options.plan_with_newest()

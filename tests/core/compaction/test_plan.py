@@ -166,7 +166,7 @@ def test_the_next_pivot_builds_on_one_that_is_not_enough() -> None:
     assert (plan.cut.base, plan.cut.start) == (early, 3)
 
 
-def test_chunks_are_compacted_down_to_the_target_and_not_just_below_the_hard_threshold() -> None:
+def test_chunks_are_compacted_to_near_the_target_and_not_just_below_the_hard_threshold() -> None:
     # The first pivot leaves 8,900 tokens, the second 2,900.
     some, most = pivot_at(7), pivot_at(17)
     situation = situate(13_000, results=0.5, pivots=[some])
@@ -177,6 +177,12 @@ def test_chunks_are_compacted_down_to_the_target_and_not_just_below_the_hard_thr
     assert planned(replace(compacting, pivots=[some, most])).pivot == most
     # Without a call left it is sent as it is.
     assert planned(replace(compacting, may_compact=False)).pivot == some
+
+
+def test_a_small_rest_of_the_history_takes_no_call_of_its_own() -> None:
+    # The pivot leaves 6,750 tokens, between the target (4,260) and the hard threshold (12,000).
+    most = pivot_at(11)
+    assert planned(replace(situate(13_000, results=0.5, pivots=[most]), has_compacted=True)).pivot == most
 
 
 def test_a_request_that_may_not_be_compacted_is_sent_if_the_window_holds_it() -> None:
