@@ -10,8 +10,8 @@ not taken from modest requests, and they pass large ones that wait.
 import asyncio
 import time
 from collections import defaultdict, deque
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from heapq import heapify, heappop, heapreplace
 from types import TracebackType
@@ -68,7 +68,7 @@ class MemoryBudget:
         self._beyond: Share | None = None
         # Bodies that are coming, the oldest first.
         self._upload_seconds = upload_seconds
-        self._uploads: dict[Share, _Upload] = {}
+        self.uploads: dict[Share, _Upload] = {}
         self._watch: asyncio.TimerHandle | None = None
 
     def open(self, owner: str = "") -> "Share":
@@ -91,19 +91,17 @@ class MemoryBudget:
         self._waiters[waiter] = None
         self._watch_uploads()
         try:
-            async with asyncio.timeout(self._wait_seconds):
-                await waiter.granted
-        except TimeoutError:
-            if not waiter.granted.done() or waiter.granted.cancelled():
-                raise make_refusal() from None
+            await asyncio.wait((waiter.granted,), timeout=self._wait_seconds)
         except asyncio.CancelledError:
-            if waiter.granted.done() and not waiter.granted.cancelled():
+            if waiter.granted.done():
                 self.release(share, size_bytes)
             raise
         finally:
-            if waiter in self._waiters:
+            if not waiter.granted.done():
                 del self._waiters[waiter]
                 self._serve_soon()
+        if not waiter.granted.done():
+            raise make_refusal()
 
     def try_grow(self, share: "Share", size_bytes: int) -> bool:
         """See Share."""
@@ -152,15 +150,6 @@ class MemoryBudget:
             used_bytes -= self._beyond.size_bytes
         return is_alone or used_bytes + size_bytes <= self.max_bytes
 
-    @contextmanager
-    def receiving(self, share: "Share", give_up: Callable[[], None]) -> Iterator[None]:
-        """See Share."""
-        self._uploads[share] = _Upload(time.monotonic(), give_up)
-        try:
-            yield
-        finally:
-            self._uploads.pop(share, None)
-
     def _watch_uploads(self) -> None:
         if self._watch is None:
             pause = min(_CHECK_SECONDS, self._upload_seconds)
@@ -177,12 +166,12 @@ class MemoryBudget:
         missing = self.used_bytes - self.max_bytes + sum(waiter.size_bytes for waiter in self._waiters)
         waiting = {waiter.share for waiter in self._waiters}
         latest = time.monotonic() - self._upload_seconds
-        for share, upload in list(self._uploads.items()):
+        for share, upload in list(self.uploads.items()):
             if missing <= 0 or upload.begun_seconds > latest:
                 break
             if share in self._large and share not in waiting:
                 missing -= share.size_bytes
-                del self._uploads[share]
+                del self.uploads[share]
                 upload.give_up()
         self._watch_uploads()
 
@@ -195,8 +184,7 @@ class MemoryBudget:
         self._will_serve = False
         self._serve_in_turn()
         if self._beyond is None:
-            waiting = (each for each in self._waiters if each.share in self._large)
-            waiter = next((each for each in waiting if not each.granted.done()), None)
+            waiter = next((each for each in self._waiters if each.share in self._large), None)
             if waiter is not None:
                 self._beyond = waiter.share
                 self._serve(waiter)
@@ -221,8 +209,9 @@ class MemoryBudget:
             _, waiter = queue[0]
             is_modest = _is_modest(waiter.share, waiter.size_bytes)
             may_pass = is_modest or not is_held_up
-            if waiter.granted.done() or (may_pass and self._has_room(waiter.share, waiter.size_bytes)):
-                owned[owner] += self._serve(waiter)
+            if may_pass and self._has_room(waiter.share, waiter.size_bytes):
+                self._serve(waiter)
+                owned[owner] += waiter.size_bytes
             elif is_modest:
                 return
             else:
@@ -233,15 +222,10 @@ class MemoryBudget:
             else:
                 heappop(turns)
 
-    def _serve(self, waiter: _Waiter) -> int:
-        """The bytes that it takes."""
+    def _serve(self, waiter: _Waiter) -> None:
         del self._waiters[waiter]
-        # A cancelled one has not left yet.
-        if waiter.granted.done():
-            return 0
         self.take(waiter.share, waiter.size_bytes)
         waiter.granted.set_result(None)
-        return waiter.size_bytes
 
 
 class Share:
@@ -287,9 +271,15 @@ class Share:
         """The same as `grow` without waiting. False if they are not free."""
         return self._budget.try_grow(self, size_bytes)
 
-    def receiving(self, give_up: Callable[[], None]) -> AbstractContextManager[None]:
+    @contextmanager
+    def receiving(self, give_up: Callable[[], None]) -> Iterator[None]:
         """While a body comes. give_up: called if it has been coming for long, and others wait for memory."""
-        return self._budget.receiving(self, give_up)
+        uploads = self._budget.uploads
+        uploads[self] = _Upload(time.monotonic(), give_up)
+        try:
+            yield
+        finally:
+            uploads.pop(self, None)
 
     def take(self, size_bytes: int) -> None:
         """Takes them even if they are not free, for work that has to be done: others wait for longer then."""
@@ -298,15 +288,6 @@ class Share:
     def shrink(self, size_bytes: int) -> None:
         """Gives so many bytes back."""
         self._budget.release(self, size_bytes)
-
-    @asynccontextmanager
-    async def lent(self, size_bytes: int) -> AsyncIterator[None]:
-        """So many bytes more for a while. Raises RequestRefused as `grow` does."""
-        await self.grow(size_bytes)
-        try:
-            yield
-        finally:
-            self.shrink(size_bytes)
 
 
 def _is_modest(share: Share, size_bytes: int) -> bool:

@@ -157,14 +157,15 @@ async def _decode(raw: bytes, encoding: str, max_bytes: int, share: Share, lanes
         raise DecodeError("unknown content encoding")
     steps = decode_in_steps(decoder, raw, max_bytes)
     pieces: list[bytes] = []
-    async with share.lent(decoder.window_bytes):
-        while True:
-            await share.grow(_DECODED_BYTES)
-            piece, is_last = await lanes.run(share.owner, len(raw), _take_steps, steps)
-            share.shrink(_DECODED_BYTES - len(piece))
-            pieces.append(piece)
-            if is_last:
-                return b"".join(pieces)
+    is_last = False
+    await share.grow(decoder.window_bytes)
+    while not is_last:
+        await share.grow(_DECODED_BYTES)
+        piece, is_last = await lanes.run(share.owner, len(raw), _take_steps, steps)
+        share.shrink(_DECODED_BYTES - len(piece))
+        pieces.append(piece)
+    share.shrink(decoder.window_bytes)
+    return b"".join(pieces)
 
 
 def _take_steps(steps: Iterator[bytes]) -> tuple[bytes, bool]:

@@ -43,11 +43,8 @@ class Decoder:
 
     def __init__(self, codings: Sequence["_Coding"]) -> None:
         self._codings = codings
-
-    @property
-    def is_identity(self) -> bool:
-        """The bytes stay as they are."""
-        return not self._codings
+        # The bytes stay as they are.
+        self.is_identity = not codings
 
     @property
     def work_bytes(self) -> int:
