@@ -23,7 +23,8 @@ _STRATEGIES: dict[str, tuple[Trim, Style]] = {
     "first and newest": (keep_first_and_newest(9), "one_user"),
     "head and tail": (keep_head_and_tail(3, 9), "many_users"),
     "tokens": (keep_tokens(4_000), "many_users"),
-    "oldest results": (drop_oldest_results(4_000), "one_user"),
+    "oldest results": (drop_oldest_results(4_000, keeps_texts=False), "one_user"),
+    "oldest results, texts stay": (drop_oldest_results(4_000, keeps_texts=True), "one_user"),
     "shorten then drop": (shorten_then_drop(4_000), "many_users"),
     "ages": (with_ages, "many_users"),
     "clock": (with_clock(), "one_user"),
@@ -55,7 +56,7 @@ def test_short_histories_stay_whole() -> None:
     history = make_history(5)
     for trim in (keep_newest(5), keep_first_and_newest(4), keep_head_and_tail(2, 3), keep_tokens(500)):
         assert trim(history) == history
-    assert drop_oldest_results(500)(history) == shorten_then_drop(500)(history) == history
+    assert drop_oldest_results(500, keeps_texts=True)(history) == shorten_then_drop(500)(history) == history
 
 
 def test_what_each_strategy_keeps() -> None:
@@ -69,14 +70,17 @@ def test_what_each_strategy_keeps() -> None:
     assert contents(keep_tokens(34)(history)) == ["6", "7", "8"]
 
 
-def test_results_leave_with_their_calls_and_what_was_said_stays() -> None:
+@pytest.mark.parametrize("keeps_texts", [True, False])
+def test_results_leave_with_their_calls_and_what_was_said_may_stay(keeps_texts: bool) -> None:
     call = {"id": "1", "type": "function", "function": {"name": "look", "arguments": "{}"}}
     said: Message = {"role": "assistant", "content": "I look.", "tool_calls": [call]}
     silent: Message = {"role": "assistant", "content": None, "tool_calls": [call]}
     result: Message = {"role": "tool", "tool_call_id": "1", "content": "x" * 400}
     task: Message = {"role": "user", "content": "Go."}
-    kept = drop_oldest_results(200)([task, said, result, silent, result, said, result])
-    assert kept == [task, {"role": "assistant", "content": "I look."}, said, result]
+    trim = drop_oldest_results(200, keeps_texts=keeps_texts)
+    text: list[Message] = [{"role": "assistant", "content": "I look."}] if keeps_texts else []
+    kept = trim([task, said, result, silent, result, said, result])
+    assert kept == [task, *text, said, result]
 
 
 def test_long_texts_are_cut_before_anything_is_dropped() -> None:

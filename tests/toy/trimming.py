@@ -5,11 +5,14 @@ with their results. The names in the docstrings are those of the clients' own so
 """
 
 import json
+import re
 from collections.abc import Sequence
 
 from tests.toy.agent import Message, Trim
 
 _CHARS_PER_TOKEN = 4
+# What `with_clock` puts in front.
+CLOCK = re.compile(rb"It is 12:\d\d:\d\d\.")
 # gptme's `truncate_msg`: the lines that it keeps at both ends of a block.
 _KEPT_LINES = 10
 _CUT = "[...]"
@@ -57,8 +60,11 @@ def keep_tokens(tokens: int) -> Trim:
     return trim
 
 
-def drop_oldest_results(tokens: int) -> Trim:
-    """Calls and their results leave, the oldest first, until the history has so many tokens. Texts stay."""
+def drop_oldest_results(tokens: int, *, keeps_texts: bool) -> Trim:
+    """Calls and their results leave, the oldest first, until the history has so many tokens.
+
+    keeps_texts: what the model said beside its calls stays.
+    """
 
     def trim(history: list[Message]) -> list[Message]:
         groups = _split_groups(history)
@@ -66,7 +72,9 @@ def drop_oldest_results(tokens: int) -> Trim:
         kept: list[Message] = []
         for at, group in enumerate(groups):
             is_old = excess > 0 and at < len(groups) - 1 and len(group) > 1
-            shown = _without_calls(group) if is_old else group
+            shown = group
+            if is_old:
+                shown = _without_calls(group) if keeps_texts else []
             excess -= sum(map(_count, group)) - sum(map(_count, shown))
             kept += shown
         return kept
