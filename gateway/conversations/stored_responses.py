@@ -17,7 +17,7 @@ from gateway.core.errors import BeyondBounds
 from gateway.lru import ENTRY_WEIGHT_BYTES, Lru, weigh_texts
 from gateway.state.named_turns import NamedTurn, NamedTurns
 from gateway.wire.sse import SseEvent
-from gateway.wire.wire_format import NamedHistory, StoredHistory
+from gateway.wire.wire_format import NamedHistory, ResponseCollector, StoredHistory
 
 T = TypeVar("T")
 
@@ -77,11 +77,12 @@ class StoredResponses:
         returns what is to be told about the response, if a later request may name it.
         """
         data = received.body.data
-        turn = NamedTurn(None, data)
+        turn, found = NamedTurn(None, data), _Found(history=history, room_bytes=0)
         if _names_something(received, history):
-            found = await self._find(received, history, upstream, lanes)
-            if found is None:
+            named = await self._find(received, history, upstream, lanes)
+            if named is None:
                 return received, None
+            found = named
             size_bytes = len(data) + found.size_bytes + _LARGE_BYTES * data.count(_REFERENCE)
             expanded = await _run(lanes, received.owner, size_bytes, partial(history.expand, data, found))
             if expanded is None:
@@ -94,7 +95,17 @@ class StoredResponses:
             turn = NamedTurn(expanded.previous, expanded.own)
         if not received.body.envelope.is_kept:
             return received, None
-        return received, ResponseRecorder(self, received.owner, upstream, history, turn)
+        # What repeats everything brings replies. It is seldom named, and written to the store when it is.
+        begins = received.conversation.opening_end == len(received.conversation.messages)
+        return received, ResponseRecorder(
+            stored=self,
+            owner=received.owner,
+            upstream=upstream,
+            collector=history.collect(),
+            turn=turn,
+            saves_turn=begins or turn.previous is not None or history.is_replayed,
+            saves_items=begins or bool(found.items),
+        )
 
     async def _find(
         self, received: Received, history: StoredHistory, upstream: str, lanes: Lanes
@@ -170,17 +181,15 @@ class StoredResponses:
             used = msgspec.structs.replace(link, own_items=found.split.get(name, link.own_items))
             self._hold(name, used if is_saved else self._save(name, used))
 
-    def save_response(self, name: _Name, turn: NamedTurn, *, is_named: bool) -> None:
-        """is_named: it is certain that a request will name it. What repeats everything seldom is, and is
-        written to the store when it is named.
-        """
+    def keep_response(self, name: _Name, turn: NamedTurn, *, is_saved: bool) -> None:
+        """is_saved: in the store, too."""
         link = _Link(turn)
-        is_saved = is_named or turn.size_bytes <= _LARGE_BYTES
         self._hold(name, self._save(name, link) if is_saved else link)
 
-    def save_item(self, name: _Name, item: bytes) -> None:
+    def keep_item(self, name: _Name, item: bytes, *, is_saved: bool) -> None:
         self._hold_item(name, item)
-        self._named.save_item(name.owner, name.upstream, name.name, item)
+        if is_saved:
+            self._named.save_item(name.owner, name.upstream, name.name, item)
 
     def _save(self, name: _Name, link: _Link) -> _Link:
         saved_seconds = self._named.save(name.owner, name.upstream, name.name, link.turn)
@@ -190,8 +199,11 @@ class StoredResponses:
         turn = link.turn
         weight = _WEIGHT_BYTES + weigh_texts(name.name, turn.previous, turn.own)
         weight += sum(_ITEM_WEIGHT_BYTES + len(item) for item in (*turn.items, *(link.own_items or ())))
-        responses = self._large_responses if weight > _LARGE_BYTES else self._responses
-        responses.put(name, link, weight)
+        fitting, other = self._responses, self._large_responses
+        if weight > _LARGE_BYTES:
+            fitting, other = other, fitting
+        other.pop(name)
+        fitting.put(name, link, weight)
 
     def _hold_item(self, name: _Name, item: bytes) -> None:
         self._items.put(name, item, _WEIGHT_BYTES + weigh_texts(name.name, item))
@@ -253,33 +265,33 @@ class _Found(msgspec.Struct, kw_only=True):
         return item
 
 
-class ResponseRecorder:
+class ResponseRecorder(msgspec.Struct, kw_only=True):
     """Keeps one response that later requests may name, and each of its items that has a name."""
 
-    def __init__(
-        self, stored: StoredResponses, owner: str, upstream: str, history: StoredHistory, turn: NamedTurn
-    ) -> None:
-        self._stored = stored
-        self._owner = owner
-        self._upstream = upstream
-        self._turn = turn
-        self._is_named = turn.previous is not None or history.is_replayed
-        self._collector = history.collect()
+    stored: StoredResponses
+    owner: str
+    upstream: str
+    collector: ResponseCollector
+    # Without the response.
+    turn: NamedTurn
+    # Whether they are written to the store at once.
+    saves_turn: bool
+    saves_items: bool
 
     def note_sent(self, changes: str) -> None:
         """Before the request is sent. changes: see NamedTurn.sent."""
-        self._turn = self._turn._replace(sent=changes)
+        self.turn = self.turn._replace(sent=changes)
 
     def note(self, event: SseEvent) -> None:
         """Each event of the response; with the last one it is kept."""
-        response = self._collector.feed(event)
+        response = self.collector.feed(event)
         if response is None:
             return
         for name, item in zip(response.names, response.items, strict=True):
             if name is not None:
-                self._stored.save_item(self._name(name), item)
-        turn = self._turn._replace(items=response.items)
-        self._stored.save_response(self._name(response.name), turn, is_named=self._is_named)
+                self.stored.keep_item(self._name(name), item, is_saved=self.saves_items)
+        turn = self.turn._replace(items=response.items)
+        self.stored.keep_response(self._name(response.name), turn, is_saved=self.saves_turn)
 
     def _name(self, name: str) -> _Name:
-        return _Name(self._owner, self._upstream, name)
+        return _Name(self.owner, self.upstream, name)

@@ -192,15 +192,29 @@ async def test_a_restart_loses_neither_responses_nor_items() -> None:
         assert await restart(store, body, upstream="v") is body
 
 
-async def test_a_large_body_is_stored_once_it_is_named() -> None:
-    """Clients that repeat everything would otherwise fill the disk with it."""
+async def test_a_body_that_repeats_everything_is_stored_once_it_is_named() -> None:
+    """Such clients would otherwise fill the disk with every request, and push out what is named."""
     store = await make_store()
     memory = make_memory(3 << 20, store=store)
-    large = json.dumps({"input": "x" * 200_000}).encode()
-    await record(memory, large, "a")
+    talk = [{"role": "user", "content": "x"}, {"role": "assistant", "content": "y"}]
+    await record(memory, json.dumps({"input": talk}).encode(), "a")
+    assert await store.scan("") == []
     assert await restart(store, go_on("a")) == go_on("a")
     await record(memory, go_on("a"), "b")
-    assert read_input(await restart(store, go_on("b"))) == ["x" * 200_000, "said", "on", "said", "on"]
+    assert read_input(await restart(store, go_on("b"))) == ["x", "y", "said", "on", "said", "on"]
+
+
+async def test_items_are_stored_for_clients_that_refer_to_them() -> None:
+    store = await make_store()
+    memory = make_memory(3 << 20, store=store)
+    await record(memory, _FIRST, "a")
+    reference = {"type": "item_reference", "id": "msg_a"}
+    body = json.dumps({"input": [reference, {"role": "user", "content": "on"}]}).encode()
+    await record(memory, body, "b")
+    reference_to_both = json.dumps({"input": [reference, reference | {"id": "msg_b"}]}).encode()
+    assert read_input(await restart(store, reference_to_both)) == ["said", "said"]
+    # The history itself, which each request repeats, is not.
+    assert len(await store.scan("turn:")) == 1
 
 
 async def test_what_has_left_the_memory_is_read_from_the_store() -> None:
