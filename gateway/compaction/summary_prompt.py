@@ -21,7 +21,12 @@ from gateway.core.compaction.chunks import (
 )
 from gateway.core.compaction.cut import Cut
 from gateway.core.compaction.situation import Situation
-from gateway.core.history.transcript import TranscriptEntry, render_earlier_summary, render_transcript
+from gateway.core.history.transcript import (
+    UNKNOWN_ENTRY,
+    TranscriptEntry,
+    render_earlier_summary,
+    render_transcript,
+)
 from gateway.core.limits.model_limits import Limits, has_long_window
 from gateway.core.policy import Policy
 from gateway.core.refusal.overflow import Overflow
@@ -207,9 +212,12 @@ def make_parts(
 
 def read_entries(turn: Turn, cut: Cut) -> Steps[list[TranscriptEntry]]:
     """What the messages of a cut say, as the client sent them, without marks. Parses each of them."""
-    entries = []
+    entries, received = [], turn.received
     for position in range(cut.start, cut.covers):
-        entries.append(turn.received.format.parse_entry(turn.received.raw(position)))
+        if received.conversation.is_gone(position):
+            entries.append(UNKNOWN_ENTRY)
+            continue
+        entries.append(received.format.parse_entry(received.raw(position)))
         yield
     return entries
 

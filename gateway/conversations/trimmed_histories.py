@@ -48,8 +48,9 @@ def _continue(known: HistoryEnd, received: Received, end: int) -> Received | Non
     found = continue_history(known, received.conversation, end)
     if found is None or found.trim is None:
         return None
-    log.debug("history recognized by its end: %d messages dropped", found.trim.length)
-    facts_bytes = received.facts_bytes + GONE_WEIGHT_BYTES * found.trim.length
+    gone = len(found.messages) - len(found.trim.positions)
+    log.debug("history recognized by its end: %d messages dropped", gone)
+    facts_bytes = received.facts_bytes + GONE_WEIGHT_BYTES * gone
     return replace(received, conversation=found, facts_bytes=facts_bytes)
 
 

@@ -79,9 +79,10 @@ class Sizer:
         begin = len(conversation.leading)
         environment = sum(size.tokens for size in sizes[:begin])
         environment += await self._measure_environment(received, estimator)
-        messages, trim = sizes[begin:], conversation.trim
-        if trim is not None:
-            messages[trim.start : trim.start] = [_NOTHING] * trim.length
+        messages = sizes[begin:]
+        if conversation.trim is not None:
+            known_sizes = dict(zip(conversation.trim.positions, messages, strict=True))
+            messages = [known_sizes.get(at, _NOTHING) for at in range(len(conversation.messages))]
         return Sizes(messages=messages, environment=environment)
 
     async def count(self, owner: str, text: str, estimator: Estimator) -> int:

@@ -34,8 +34,8 @@ class Histories:
             self._newest.pop(previous)
         known = self._newest.get(key)
         is_crowded = known is not None and (known.is_crowded or known.conversation.key != conversation.key)
-        gone = conversation.trim.length if conversation.trim is not None else 0
-        received = len(conversation.messages) - gone
+        received = len(conversation.received)
+        gone = len(conversation.messages) - received
         weight_bytes = _REQUEST_WEIGHT_BYTES + _MESSAGE_WEIGHT_BYTES * received + GONE_WEIGHT_BYTES * gone
         self._newest.put(key, _LastRequest(owner, conversation, is_crowded), weight_bytes)
 

@@ -58,9 +58,7 @@ def make_view_edits(
             place = body.places[skip + conversation.index(position)]
             edits.append(Edit(place.start, place.end, new))
     if pivot is not None:
-        messages = conversation.messages
-        next_role = messages[pivot.covers].role if pivot.covers < len(messages) else "none"
-        summary = render_summary(pivot, next_role)
+        summary = render_summary(pivot, conversation.find_role(pivot.covers))
         begin, end = conversation.index(pivot.opening_end), conversation.index(pivot.covers)
         first = body.places[skip + begin].start
         if begin < end:

@@ -113,7 +113,7 @@ def rebase_on_originals(
     real = [pivot for pivot in pivots if not pivot.is_digest and pivot.covers < cut.covers]
     base = real[-1] if real else None
     start = max(base.covers if base else 0, cut.base.opening_end)
-    if conversation.trim is not None and start < conversation.trim.end:
+    if any(map(conversation.is_gone, range(start, cut.base.covers))):
         return None
     return replace(
         cut, base=base, start=start, replaced_tokens=sum_replaced(calibrated, base, start, cut.covers)

@@ -75,8 +75,7 @@ def choose_cut(
     opening_end = find_replaceable_start(conversation, keeps_opening=keep.opening)
     opening = sum(tokens[:opening_end])
     covers = _choose_covers(conversation, calibrated, thresholds, keep, constraints, opening)
-    gone_end = conversation.trim.end if conversation.trim is not None else 0
-    start = max(base.covers if base else 0, opening_end, gone_end)
+    start = max(base.covers if base else 0, opening_end)
     if covers <= start:
         return None
     left = thresholds.hard - calibrated.environment - sum(tokens[covers:])

@@ -5,6 +5,7 @@ the client no longer sends count, too (see Trim).
 """
 
 import hashlib
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import takewhile
@@ -15,23 +16,18 @@ from gateway.core.history.shared_list import SharedList
 from gateway.core.history.spans import Spans
 
 # Stands for a message that the client no longer sends.
-GONE: Final = Message(role="other", key=b"", fingerprint=b"", size_bytes=0)
+GONE: Final = Message(role="other", key=bytes(32), fingerprint=bytes(32), size_bytes=0)
 # What it takes in memory: a place in two lists.
 GONE_WEIGHT_BYTES: Final = 16
 
 
 class Trim(NamedTuple):
-    """The part of a history that its client no longer sends."""
+    """What a client still sends of a history."""
 
-    # The messages `start:end` are gone. Those before are the opening.
-    start: int
-    end: int
+    # The place in the history of each received message, in ascending order.
+    positions: tuple[int, ...]
     # From here on the chain is that of the whole history. The links before stand for nothing.
     known_from: int
-
-    @property
-    def length(self) -> int:
-        return self.end - self.start
 
 
 # Not frozen: one is made for every request, and a frozen dataclass takes six times as long to construct.
@@ -67,18 +63,22 @@ class Conversation:
     @property
     def received(self) -> Sequence[Message]:
         """The messages without those that are gone."""
-        trim = self.trim
-        return self.messages if trim is None else [*self.messages[: trim.start], *self.messages[trim.end :]]
+        messages, trim = self.messages, self.trim
+        return messages if trim is None else [messages[position] for position in trim.positions]
 
     def is_gone(self, position: int) -> bool:
-        return self.trim is not None and self.trim.start <= position < self.trim.end
+        return self.messages[position] is GONE
+
+    def find_role(self, position: int) -> str:
+        """Of the first message from here on that was received; `none` behind the last one."""
+        messages = self.messages
+        while position < len(messages) and messages[position] is GONE:
+            position += 1
+        return messages[position].role if position < len(messages) else "none"
 
     def index(self, position: int) -> int:
-        """Of a position among the received messages; of a message that is gone, where it would be."""
-        trim = self.trim
-        if trim is None or position < trim.start:
-            return position
-        return max(trim.start, position - trim.length)
+        """How many received messages stand before a position."""
+        return position if self.trim is None else bisect_left(self.trim.positions, position)
 
 
 def begin_conversation(owner: str, wire_format: str) -> Conversation:

@@ -47,9 +47,11 @@ class Head:
 
 
 def count_dropped(conversation: Conversation, covers: int) -> int:
-    """Messages that the client no longer sends and that no pivot stands for."""
-    trim = conversation.trim
-    return trim.length if trim is not None and trim.end > covers else 0
+    """Messages behind the covered ones that the client no longer sends."""
+    if conversation.trim is None:
+        return 0
+    received = len(conversation.trim.positions) - conversation.index(covers)
+    return len(conversation.messages) - covers - received
 
 
 def is_comparable(head: Head, conversation: Conversation) -> bool:

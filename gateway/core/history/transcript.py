@@ -64,9 +64,15 @@ class TranscriptEntry:
     more: tuple["TranscriptEntry", ...] = ()
 
 
+# Stands for a message that the client no longer sends.
+UNKNOWN_ENTRY: Final = TranscriptEntry("", "", (), 0)
+
+
 def list_entries(messages: Iterable[TranscriptEntry]) -> list[TranscriptEntry]:
     """All entries of the messages, in order."""
-    return [entry for message in messages for entry in (message, *message.more)]
+    return [
+        entry for message in messages if message is not UNKNOWN_ENTRY for entry in (message, *message.more)
+    ]
 
 
 def render_transcript(

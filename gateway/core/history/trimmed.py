@@ -9,10 +9,11 @@ session.
 """
 
 import hashlib
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, takewhile
-from typing import Final
+from typing import Final, NamedTuple
 
 from gateway.core.history.conversation import GONE, Conversation, Trim
 from gateway.core.history.message import Message
@@ -81,7 +82,7 @@ def find_ends(owner_root: bytes, scope: bytes, messages: Sequence[Message]) -> I
 def find_end_key(scope: bytes, conversation: Conversation, length: int) -> str | None:
     """The key for the first `length` messages; None if they are too few."""
     first = length - _PROOF_MESSAGES
-    if first < (conversation.trim.end if conversation.trim is not None else 0):
+    if first < 0 or any(map(conversation.is_gone, range(first, length))):
         return None
     return _make_key(conversation.chain[0], scope, conversation.messages[first:length])
 
@@ -92,8 +93,8 @@ def make_history_end(
     """The record of a request, with so many messages at most."""
     messages, chain, trim = conversation.messages, conversation.chain, conversation.trim
     length = len(messages)
-    first, known_from = (trim.end, trim.known_from) if trim is not None else (0, 0)
-    kept = messages[max(length - most, first) :]
+    known_from = trim.known_from if trim is not None else 0
+    kept = messages[max(length - most, 0) :]
     known = min(len(kept), length - known_from)
     opening = messages[: conversation.opening_end]
     return HistoryEnd(
@@ -105,7 +106,7 @@ def make_history_end(
         sizes=tuple([message.size_bytes for message in kept]),
         shapes=tuple(map(_describe_shape, kept)),
         links=b"".join(chain[length - known :]).hex(),
-        is_cut=first < length - most,
+        is_cut=length > most,
     )
 
 
@@ -116,22 +117,12 @@ def continue_history(known: HistoryEnd, received: Conversation, end: int) -> Con
     """
     if known.is_crowded or any(message.is_opaque for message in received.messages):
         return None
-    fingerprints, messages = _split(known.fingerprints), received.messages
-    run = _count_run(fingerprints[-known.known :], messages[:end])
-    if (
-        run < _PROOF_MESSAGES
-        or sum(message.size_bytes for message in messages[end - run : end]) < _PROOF_BYTES
-    ):
+    fingerprints = _split(known.fingerprints)
+    run = _count_run(fingerprints, received.messages[:end])
+    if not _is_proof(received.messages[end - run : end]):
         return None
-    run = _lengthen_run(known, fingerprints, messages[:end], run)
-    begin, known_from = end - run, known.length - run
-    if not begin <= known_from != 0:
-        return None
-    start = _find_opening(known, received, begin, run)
-    if start is None:
-        return None
-    links = [bytes.fromhex(link) for link in _split(known.links)[-run - 1 :]]
-    return _make_trimmed(received, Trim(start, start + known_from - begin, known_from), links, end)
+    aligned = _align(known, fingerprints, received, end)
+    return _make_trimmed(known, received, end, aligned) if aligned is not None else None
 
 
 def _count_run(fingerprints: Sequence[str], messages: Sequence[Message]) -> int:
@@ -140,86 +131,100 @@ def _count_run(fingerprints: Sequence[str], messages: Sequence[Message]) -> int:
     return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1].fingerprint.hex(), pairs))
 
 
-def _lengthen_run(
-    known: HistoryEnd, fingerprints: Sequence[str], messages: Sequence[Message], run: int
-) -> int:
-    """The length of the run with the shorter forms before it that a client has put in place of messages."""
-    opening = _split(known.opening)
-    has_opening = _begins_with(messages, opening)
-    most = min(known.known, known.length - len(opening), len(messages) - has_opening * len(opening))
-    while run < most:
-        message, fingerprint = messages[-run - 1], messages[-run - 1].fingerprint.hex()
-        if fingerprint != fingerprints[-run - 1] and (
-            fingerprint in fingerprints or not _is_shorter_form(known, -run - 1, message)
-        ):
-            break
-        run += 1
-    return run
+def _is_proof(run: Sequence[Message]) -> bool:
+    return len(run) >= _PROOF_MESSAGES and sum(message.size_bytes for message in run) >= _PROOF_BYTES
+
+
+class _Aligned(NamedTuple):
+    """Where the received messages before the end stand in the history."""
+
+    # The messages of the opening, and the positions of them and of all others.
+    opening_end: int
+    positions: Sequence[int]
+    # The position of the first other one that was found in the record.
+    found_from: int
+
+
+def _align(
+    known: HistoryEnd, fingerprints: Sequence[str], received: Conversation, end: int
+) -> _Aligned | None:
+    """Finds each message in the record, from the end on; None if one speaks against the match.
+
+    It may be the message itself, a shorter form in its place, or a note behind the opening. An opening in
+    place of the recorded one stays if nothing was dropped behind it.
+    """
+    messages, opening, oldest = received.messages, _split(known.opening), known.length - len(fingerprints)
+    start = len(opening) if _begins_with(messages[:end], opening) else 0
+    places: dict[str, list[int]] = {}
+    for place, fingerprint in enumerate(fingerprints):
+        places.setdefault(fingerprint, []).append(place)
+    positions: list[int] = []
+    at = found = len(fingerprints)
+    may_note = start > 0
+    for index in range(end - 1, start - 1, -1):
+        message = messages[index]
+        same = places.get(message.fingerprint.hex(), ())
+        if earlier := bisect_left(same, at):
+            at = found = same[earlier - 1]
+        elif at and _is_shorter_form(known, at - 1, message):
+            at = found = at - 1
+        elif at and may_note and message.role == "user" and message.size_bytes <= _MAX_NOTE_BYTES:
+            at, may_note = at - 1, False
+        else:
+            is_older = known.is_cut and not at
+            return _place_rest(received, start, index + 1, oldest + at, positions, is_older=is_older)
+        positions.append(oldest + at)
+    return _Aligned(start, [*range(start), *reversed(positions)], oldest + found)
+
+
+def _place_rest(
+    received: Conversation, start: int, left: int, before: int, positions: Sequence[int], *, is_older: bool
+) -> _Aligned | None:
+    """If the first `left` messages are not in the record. So many stood `before` the others in the history.
+
+    is_older: they may be older than the record.
+    """
+    placed, found_from = [*reversed(positions)], positions[-1]
+    if not start and left == before and (is_older or left <= received.opening_end):
+        return _Aligned(min(left, received.opening_end), [*range(left), *placed], found_from)
+    if not is_older or left > before:
+        return None
+    older = range(before - left + start, before)
+    return _Aligned(start, [*range(start), *older, *placed], found_from)
 
 
 def _is_shorter_form(known: HistoryEnd, at: int, message: Message) -> bool:
     return message.size_bytes < known.sizes[at] and _describe_shape(message) == known.shapes[at]
 
 
-def _find_opening(known: HistoryEnd, received: Conversation, begin: int, run: int) -> int | None:
-    """How many messages before the run are an opening that stays; None if what is before the run speaks
-    against the match.
-
-    The opening itself, or what stands in its place if nothing was dropped behind it. Otherwise 0: what is
-    left before the run was in the history, and a pivot stands for that.
-    """
-    opening, before = _split(known.opening), received.messages[:begin]
-    has_opening = _begins_with(before, opening)
-    start = len(opening) if has_opening else 0
-    is_long = known.is_cut and run == len(known.sizes)
-    if opening and not has_opening and begin == known.length - run and (is_long or begin == len(opening)):
-        return min(begin, received.opening_end)
-    if is_long:
-        return start
-    earlier = _split(known.fingerprints)[:-run]
-    return start if _is_left_over(earlier, before[start:], may_note=start > 0) else None
-
-
 def _begins_with(messages: Sequence[Message], opening: Sequence[str]) -> bool:
     return [message.fingerprint.hex() for message in messages[: len(opening)]] == opening
 
 
-def _is_left_over(earlier: Sequence[str], messages: Sequence[Message], *, may_note: bool) -> bool:
-    """Whether these are some of the earlier messages, in their order.
-
-    may_note: a note of the client may be among them.
-    """
-    position = len(earlier)
-    for message in reversed(messages):
-        fingerprint = message.fingerprint.hex()
-        at = next((at for at in range(position - 1, -1, -1) if earlier[at] == fingerprint), None)
-        if at is not None:
-            position = at
-        elif may_note and message.role == "user" and message.size_bytes <= _MAX_NOTE_BYTES:
-            may_note = False
-        else:
-            return False
-    return True
-
-
-def _make_trimmed(received: Conversation, trim: Trim, links: Sequence[bytes], end: int) -> Conversation:
-    """links: from the run's beginning to its end, which is before the received message at `end`."""
-    messages = received.messages
-    added = accumulate((message.fingerprint for message in messages[end:]), _add_link, initial=links[-1])
-    # What stands before the run has links that no other conversation has.
-    before = hashlib.sha256(b"trimmed:" + received.key).digest()
+def _make_trimmed(
+    known: HistoryEnd, received: Conversation, end: int, aligned: _Aligned
+) -> Conversation | None:
+    """end: where the recorded request ended. None if the chain of what was found is not known."""
+    added = received.messages[end:]
+    positions = (*aligned.positions, *range(known.length, known.length + len(added)))
+    known_from = max(aligned.found_from, known.length - known.known)
+    if known_from < aligned.opening_end:
+        return None
+    messages = [GONE] * (known.length + len(added))
+    for position, message in zip(positions, received.messages, strict=True):
+        messages[position] = message
+    links = [bytes.fromhex(link) for link in _split(known.links)][known_from - known.length - 1 :]
+    links += accumulate((message.fingerprint for message in added), _add_link, initial=links.pop())
+    # What stands before has links that no other conversation has.
+    unknown = [hashlib.sha256(b"trimmed:" + received.key).digest()] * (known_from - 1)
     return Conversation(
         received.leading,
-        SharedList([*messages[: trim.start], *[GONE] * trim.length, *messages[trim.start :]]),
-        SharedList([received.chain[0], *[before] * (trim.known_from - 1), *links[:-1], *added]),
-        trim.start,
-        Spans([_shift(span, trim) for span in received.spans]),
-        trim,
+        SharedList(messages),
+        SharedList([received.chain[0], *unknown, *links] if known_from else links),
+        aligned.opening_end,
+        Spans([Span(positions[span.start], positions[span.end]) for span in received.spans]),
+        Trim(positions, known_from),
     )
-
-
-def _shift(span: Span, trim: Trim) -> Span:
-    return Span(*(place if place < trim.start else place + trim.length for place in span))
 
 
 def _make_key(owner_root: bytes, scope: bytes, messages: Sequence[Message]) -> str:

@@ -244,7 +244,7 @@ def test_no_boundary_separates_a_call_from_its_result(kinds: list[str], chance: 
 def test_positions_in_a_trimmed_history_are_those_of_the_whole() -> None:
     whole = say(6)
     found = continue_trimmed(say(5), [whole[0], *whole[13:]]).conversation
-    assert found.trim == Trim(1, 13, 13)
+    assert found.trim == Trim((0, *range(13, 25)), 13)
     assert [found.index(position) for position in (0, 1, 5, 13, 14)] == [0, 1, 1, 1, 2]
     assert [position for position in range(25) if found.is_gone(position)] == list(range(1, 13))
     assert len(found.received) == len(whole) - 12
