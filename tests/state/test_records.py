@@ -58,7 +58,7 @@ _HISTORY_END = HistoryEnd(
     opening="",
     fingerprints="cd",
     sizes=(3, 4),
-    shapes=(5, 6),
+    shapes=("u", "a0f"),
     links="ef",
     is_cut=True,
 )

@@ -31,10 +31,14 @@ STORED_MESSAGES: Final = 64
 _MAX_OPENING: Final = 32
 # A client goes on a few turns behind the request that it continues.
 _MAX_ENDS: Final = 32
+# So many messages may be gone between a shorter form and the next message.
+_MOST_SKIPPED: Final = 16
 # A client may put a note such as "12 messages skipped" in place of what it drops.
 _MAX_NOTE_BYTES: Final = 300
 # A hash in hex.
 _HEX_CHARS: Final = 64
+# Of a hash that does not have to tell everything apart.
+_SHAPE_CHARS: Final = 16
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -48,10 +52,11 @@ class HistoryEnd:
     length: int
     # The fingerprints of the opening in hex, joined; empty if the client has dropped it.
     opening: str
-    # The newest messages: fingerprints in hex, joined; sizes in bytes; a checksum of role and ids of each.
+    # The newest messages: fingerprints in hex, joined; sizes in bytes; the first letter of each role, with a
+    # hash of the ids of calls and results if there are any.
     fingerprints: str
     sizes: tuple[int, ...]
-    shapes: tuple[int, ...]
+    shapes: tuple[str, ...]
     # The chain in hex, joined, from the first of them on that it is known for, to the end.
     links: str
     # There are older messages.
@@ -150,8 +155,9 @@ def _align(
 ) -> _Aligned | None:
     """Finds each message in the record, from the end on; None if one speaks against the match.
 
-    It may be the message itself, a shorter form in its place, or a note behind the opening. An opening in
-    place of the recorded one stays if nothing was dropped behind it.
+    It may be the message itself, a shorter form of it, or a note behind the opening. There must be more
+    messages themselves than shorter forms. An opening in place of the recorded one stays if nothing was
+    dropped behind it.
     """
     messages, opening, oldest = received.messages, _split(known.opening), known.length - len(fingerprints)
     start = len(opening) if _begins_with(messages[:end], opening) else 0
@@ -160,16 +166,18 @@ def _align(
         places.setdefault(fingerprint, []).append(place)
     positions: list[int] = []
     at = found = len(fingerprints)
-    may_note = start > 0
+    may_note, spare = start > 0, 0
     for index in range(end - 1, start - 1, -1):
         message = messages[index]
         same = places.get(message.fingerprint.hex(), ())
         if earlier := bisect_left(same, at):
             at = found = same[earlier - 1]
-        elif at and _is_shorter_form(known, at - 1, message):
-            at = found = at - 1
+            spare += 1
         elif at and may_note and message.role == "user" and message.size_bytes <= _MAX_NOTE_BYTES:
             at, may_note = at - 1, False
+        elif spare and (longer := _find_longer_form(known, at, message)) is not None:
+            at = found = longer
+            spare -= 1
         else:
             is_older = known.is_cut and not at
             return _place_rest(received, start, index + 1, oldest + at, positions, is_older=is_older)
@@ -193,8 +201,18 @@ def _place_rest(
     return _Aligned(start, [*range(start), *older, *placed], found_from)
 
 
-def _is_shorter_form(known: HistoryEnd, at: int, message: Message) -> bool:
-    return message.size_bytes < known.sizes[at] and _describe_shape(message) == known.shapes[at]
+def _find_longer_form(known: HistoryEnd, end: int, message: Message) -> int | None:
+    """The last message shortly before `end` of which this one may be a shorter form, maybe without its calls.
+
+    If it is a form of an earlier one, it is taken for newer than it is, and rather stays than goes.
+    """
+    shape = _describe_shape(message)
+    for at in range(end - 1, max(end - _MOST_SKIPPED, 0) - 1, -1):
+        longer = known.shapes[at]
+        is_same_shape = longer == shape or (len(shape) == 1 and longer[0] == shape)
+        if is_same_shape and message.size_bytes < known.sizes[at]:
+            return at
+    return None
 
 
 def _begins_with(messages: Sequence[Message], opening: Sequence[str]) -> bool:
@@ -238,10 +256,12 @@ def _add_link(link: bytes, fingerprint: bytes) -> bytes:
     return hashlib.sha256(link + fingerprint).digest()
 
 
-def _describe_shape(message: Message) -> int:
-    names = [message.role, *[call.id for call in message.calls], "", *message.results]
-    digest = hashlib.sha256("\0".join(names).encode("utf-8", "surrogatepass")).digest()
-    return int.from_bytes(digest[:4])
+def _describe_shape(message: Message) -> str:
+    if not message.calls and not message.results:
+        return message.role[0]
+    names = [*[call.id for call in message.calls], "", *message.results]
+    digest = hashlib.sha256("\0".join(names).encode("utf-8", "surrogatepass")).hexdigest()
+    return message.role[0] + digest[:_SHAPE_CHARS]
 
 
 def _join(messages: Sequence[Message]) -> str:

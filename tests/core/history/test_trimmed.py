@@ -190,6 +190,25 @@ def test_shorter_forms_of_old_messages_stand_for_them() -> None:
     assert found.chain[12] == receive(whole).chain[12]
 
 
+def test_a_text_that_is_kept_without_its_calls_stands_for_the_message() -> None:
+    """Its results are gone."""
+    talking = [message("assistant", "I look.", call="x"), message("tool", "x", result="x")]
+    whole = [*talk(6), *talking, *turn(6), *talk(20)[len(talk(7)) :]]
+    said = message("assistant", "I look.", size=100)
+    sent = [*talk(6), said, *whole[len(talk(6)) + 2 :]]
+    found = recognize(record(receive(whole[: -len(turn(19))])), sent)
+    assert found is not None and found.trim is not None
+    assert found.messages[len(talk(6))] == said
+    assert found.is_gone(len(talk(6)) + 1)
+    assert found.key == receive(whole).key
+
+
+def test_more_shorter_forms_than_messages_are_no_proof() -> None:
+    whole = talk(20)
+    short = [message("user", "short", size=9) for _ in range(30)]
+    assert recognize(record(receive(talk(19))), [*short, *whole[-12:]]) is None
+
+
 def test_messages_that_were_changed_in_another_way_are_no_proof() -> None:
     whole = talk(20)
     for at in (12, 25, len(whole) - 12):
