@@ -156,7 +156,7 @@ def _align(
     """Finds each message in the record, from the end on; None if one speaks against the match.
 
     It may be the message itself, a shorter form of it, or a note behind the opening. There must be more
-    messages themselves than shorter forms. An opening in place of the recorded one stays if nothing was
+    messages themselves than shorter forms, and the first one, unless it is a result, may be another task. An opening in place of the recorded one stays if nothing was
     dropped behind it.
     """
     messages, opening, oldest = received.messages, _split(known.opening), known.length - len(fingerprints)
@@ -175,7 +175,11 @@ def _align(
             spare += 1
         elif at and may_note and message.role == "user" and message.size_bytes <= _MAX_NOTE_BYTES:
             at, may_note = at - 1, False
-        elif spare and (longer := _find_longer_form(known, at, message)) is not None:
+        elif (
+            spare
+            and (index or message.results)
+            and (longer := _find_longer_form(known, at, message)) is not None
+        ):
             at = found = longer
             spare -= 1
         else:
