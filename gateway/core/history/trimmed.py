@@ -155,9 +155,9 @@ def _align(
 ) -> _Aligned | None:
     """Finds each message in the record, from the end on; None if one speaks against the match.
 
-    It may be the message itself, a shorter form of it, or a note behind the opening. There must be more
-    messages themselves than shorter forms, and the first one, unless it is a result, may be another task. An opening in place of the recorded one stays if nothing was
-    dropped behind it.
+    It may be the message itself, a shorter form of it, or a note behind the opening. Shorter forms must not
+    outnumber the messages themselves, and the first message is none unless it is a result: it may be the task
+    of another conversation. An opening in place of the recorded one stays if nothing was dropped behind it.
     """
     messages, opening, oldest = received.messages, _split(known.opening), known.length - len(fingerprints)
     start = len(opening) if _begins_with(messages[:end], opening) else 0
