@@ -29,7 +29,10 @@ class NamedTurn(NamedTuple):
 
     @property
     def size_bytes(self) -> int:
-        return len(self.own) + sum(map(len, self.items))
+        size_bytes = len(self.own)
+        for item in self.items:
+            size_bytes += len(item)
+        return size_bytes
 
 
 class NamedTurns:

@@ -1,8 +1,12 @@
 import asyncio
 import json
+from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from gateway.bounds.lanes import Lanes
 from gateway.conversations.recognizer import Received, Recognizer
@@ -276,3 +280,85 @@ async def test_what_was_changed_before_a_response_is_remembered_with_it() -> Non
         received = make_recognizer().recognize("t", RESPONSES, go_on("a"))
         received, _ = await each.write_out(received, STORED_HISTORY, "u", Lanes())
         assert received.held == "changes"
+
+
+_TEXTS = st.text(min_size=1, max_size=12).filter(str.strip)
+_MARKS = st.sampled_from([{}, {"cache_control": {"type": "ephemeral"}}])
+_TEXT_BLOCKS = st.builds(lambda text, mark: {"type": "text", "text": text} | mark, _TEXTS, _MARKS)
+_ASKED = st.one_of(_TEXTS, st.lists(_TEXT_BLOCKS, min_size=1, max_size=3))
+_INPUTS = st.dictionaries(_TEXTS, st.one_of(st.integers(), _TEXTS, st.floats(0, 1), st.none()), max_size=3)
+_REPLIES = st.lists(
+    st.one_of(
+        st.builds(lambda text: {"type": "text", "text": text}, _TEXTS),
+        st.builds(lambda text: {"type": "thinking", "thinking": text, "signature": "c2ln"}, _TEXTS),
+        st.builds(
+            lambda given: {"type": "tool_use", "id": "toolu_1", "name": "look", "input": given}, _INPUTS
+        ),
+    ),
+    min_size=1,
+    max_size=3,
+)
+
+
+def stream_reply(name: str, blocks: list[dict[str, Any]], size: int) -> Iterator[dict[str, Any]]:
+    """In pieces of this many characters."""
+    yield {"type": "message_start", "message": {"id": name, "content": []}}
+    for index, block in enumerate(blocks):
+        match block:
+            case {"type": "tool_use", "input": given}:
+                hollow, key, whole = block | {"input": {}}, "partial_json", json.dumps(given)
+            case {"type": "thinking", "thinking": whole}:
+                hollow, key = block | {"thinking": ""}, "thinking"
+            case _:
+                hollow, key, whole = block | {"text": ""}, "text", block["text"]
+        kind = {"partial_json": "input_json_delta", "thinking": "thinking_delta", "text": "text_delta"}[key]
+        yield {"type": "content_block_start", "index": index, "content_block": hollow}
+        for at in range(0, len(whole), size):
+            delta = {"type": kind, key: whole[at : at + size]}
+            yield {"type": "content_block_delta", "index": index, "delta": delta}
+        yield {"type": "content_block_stop", "index": index}
+    yield {"type": "message_stop"}
+
+
+@given(st.lists(st.tuples(_ASKED, _REPLIES), min_size=1, max_size=5), st.integers(0, 9))
+async def test_a_continued_thread_is_the_history_sent_in_full(
+    turns: list[tuple[Any, list[dict[str, Any]]]], size: int
+) -> None:
+    """size: of the pieces of a streamed reply; 0 for one that is not streamed."""
+    assert MESSAGES.stored_history is not None
+    memory, recognizer, lanes = make_memory(1 << 20), make_recognizer(), Lanes()
+    full: list[dict[str, Any]] = []
+    for number, (asked, blocks) in enumerate(turns):
+        message = {"role": "user", "content": asked}
+        full.append(message)
+        thread = (
+            {"type": "continue", "previous_message_id": f"m{number - 1}"} if number else {"type": "create"}
+        )
+        body = {"model": "m", "messages": [message], "thread": thread} | ({} if number else {"system": "S"})
+        received = recognizer.recognize("t", MESSAGES, json.dumps(body).encode())
+        received, recorder = await memory.write_out(received, MESSAGES.stored_history, "u", lanes)
+        assert recorder is not None
+        in_full = {"model": "m", "system": "S", "messages": full, "thread": {"type": "create"}}
+        whole = make_recognizer().recognize("t", MESSAGES, json.dumps(in_full).encode())
+        assert received.conversation.chain[:] == whole.conversation.chain[:]
+        assert received.body.envelope.system == whole.body.envelope.system
+        *earlier, newest = json.loads(received.body.data)["messages"]
+        assert [*map(without_marks, earlier), newest] == [*map(without_marks, full[:-1]), message]
+        assert "cache_control" not in json.dumps(earlier)
+        name = f"m{number}"
+        events = (
+            [*stream_reply(name, blocks, size)]
+            if size
+            else [{"type": "message", "id": name, "content": blocks}]
+        )
+        for event in events:
+            recorder.note(SseEvent("" if not size else "message", json.dumps(event).encode()))
+        full.append({"role": "assistant", "content": blocks})
+
+
+def without_marks(message: dict[str, Any]) -> dict[str, Any]:
+    content = message["content"]
+    if isinstance(content, str):
+        return message
+    kept = [{key: value for key, value in block.items() if key != "cache_control"} for block in content]
+    return message | {"content": kept}
