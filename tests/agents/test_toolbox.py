@@ -55,9 +55,19 @@ def test_a_tool_that_takes_a_list_gets_one(name: str, argument: str, items: obje
     assert json.loads(tool.read("call_1", "/notes/a.txt").arguments) == {argument: value}
 
 
+_AGENT = {"type": "object", "properties": {"prompt": {"type": "string"}, "command": {"type": "string"}}}
+
+
 @pytest.mark.parametrize(
     "tools",
-    [None, [], [{"type": "web_search"}], [{"name": "write", "input_schema": _READER}], ["bash"]],
+    [
+        None,
+        [],
+        [{"type": "web_search"}],
+        [{"name": "write", "input_schema": _READER}],
+        [{"name": "task", "input_schema": _AGENT}],
+        ["bash"],
+    ],
 )
 def test_a_tool_that_cannot_show_a_file_is_not_called(tools: object) -> None:
     assert find_tools({"tools": tools}) == ()

@@ -78,7 +78,7 @@ def _usable(request: Request) -> Iterator[Tool]:
         name, schema = _read_tool(tool)
         names = _COMMANDS + (_PATHS if "read" in name.lower() else ())
         argument = next((candidate for candidate in names if candidate in _properties(schema)), None)
-        if name and argument is not None:
+        if name and argument is not None and not _starts_agent(schema):
             yield Tool(name, argument, schema)
 
 
@@ -99,6 +99,11 @@ def _read_tool(tool: object) -> tuple[str, Schema]:
             return name, schema
         case _:
             return "", {}
+
+
+def _starts_agent(schema: Schema) -> bool:
+    """opencode's tool for that takes a command, too, and only remembers it."""
+    return "prompt" in _properties(schema)
 
 
 def _properties(schema: Schema) -> dict[str, Schema]:

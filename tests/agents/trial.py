@@ -250,8 +250,10 @@ class _Account:
         return [seen for seen in self.toy.chats if not self.errand.is_side_call(seen.request)]
 
     def _forgotten(self) -> tuple[str, ...]:
+        """Of the facts that the client has shown: a command of its own may fail."""
         known = render_compact(self._sent()[-1].whole) if self._sent() else ""
-        return tuple(fact for fact in self.errand.facts if fact not in known)
+        shown = b"".join(tapped.body for tapped in self.asked)
+        return tuple(fact for fact in self.errand.facts if fact.encode() in shown and fact not in known)
 
     def _missing_words(self, finished: tuple[Finished, ...]) -> tuple[str, ...]:
         shown = "".join(process.output for process in finished)
