@@ -10,9 +10,9 @@ from gateway.state.owned_names import make_name_key
 from gateway.state.record_cache import RecordStore, Storage
 from gateway.state.records import NamedRecord
 
-# What fills a window of a million tokens. A larger one is kept in memory alone: rendering it would hold up
-# the event loop.
-_MAX_BYTES: Final = 4 << 20
+# What fills a window of half a million tokens. A larger one is kept in memory alone: reading it takes more than
+# the 20 ms that a request may cost the event loop.
+_MAX_BYTES: Final = 2 << 20
 
 
 class NamedTurn(NamedTuple):

@@ -25,8 +25,8 @@ async def test_an_item_is_no_turn() -> None:
 
 async def test_what_is_too_large_is_not_written() -> None:
     named = NamedTurns(make_storage(await make_store()))
-    named.save("t", "u", "resp_1", TURN._replace(own=b"x" * (4 << 20)))
-    named.save_item("t", "u", "msg_1", b"x" * ((4 << 20) + 1))
+    named.save("t", "u", "resp_1", TURN._replace(own=b"x" * (2 << 20)))
+    named.save_item("t", "u", "msg_1", b"x" * ((2 << 20) + 1))
     assert await named.load("t", "u", "resp_1") is None
     assert await named.load_item("t", "u", "msg_1") is None
 
