@@ -10,8 +10,8 @@ from gateway.state.owned_names import make_name_key
 from gateway.state.record_cache import RecordStore, Storage
 from gateway.state.records import NamedRecord
 
-# What fills a window of half a million tokens. A larger one is kept in memory alone: reading it takes more than
-# the 20 ms that a request may cost the event loop.
+# What fills a window of half a million tokens. A larger one is kept in memory alone: reading it takes more
+# than the 20 ms that a request may cost the event loop.
 _MAX_BYTES: Final = 2 << 20
 
 
