@@ -19,11 +19,10 @@ log = logging.getLogger("gateway.compactor")
 def record(state: State, turn: Turn, *, is_kept: bool) -> None:
     """Keeps how an answered request ended. is_kept: beyond a restart."""
     conversation, scope = turn.received.conversation, _make_scope(turn.upstream.name, turn.received)
-    key = find_end_key(scope, conversation, len(conversation.messages))
+    key = find_end_key(scope, conversation)
     if key is None:
         return
-    previous = find_end_key(scope, conversation, turn.head.length) if turn.head is not None else None
-    state.histories.record(turn.owner, key, conversation, previous)
+    state.histories.record(turn.owner, turn.conversation_id, key, conversation)
     if is_kept:
         state.histories.save(key)
 

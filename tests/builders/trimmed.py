@@ -34,7 +34,7 @@ def say(turns: int, name: str = "t") -> list[JSON]:
 def continue_trimmed(before: Sequence[JSON], sent: Sequence[JSON]) -> Received:
     """A received request as the continuation of an earlier one; it fails if it is not recognized."""
     known = read(render(before)).conversation
-    key = find_end_key(_SCOPE, known, len(known.messages))
+    key = find_end_key(_SCOPE, known)
     received = read(render(sent))
     ends = [at for at in range(len(sent)) if list(sent[:at])[-4:] == list(before)[-4:]]
     assert key is not None and ends

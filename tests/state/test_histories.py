@@ -11,33 +11,39 @@ _SCOPE = b"scope"
 
 
 def key_of(conversation: Conversation) -> str:
-    key = find_end_key(_SCOPE, conversation, len(conversation.messages))
+    key = find_end_key(_SCOPE, conversation)
     assert key is not None
     return key
 
 
-async def test_a_request_is_found_by_its_key_until_one_continues_it() -> None:
+async def test_a_request_is_found_by_its_key_until_its_branch_goes_on() -> None:
     histories = Histories(make_storage(await make_store()))
     first, second = converse(say(5)), converse(say(6))
-    histories.record("t", key_of(first), first, None)
+    histories.record("t", "branch", key_of(first), first)
+    histories.record("t", "branch", key_of(first), first)
     found = histories.find(key_of(first))
     assert found is not None and (found.length, found.known, found.is_crowded) == (21, 21, False)
-    histories.record("t", key_of(second), second, key_of(first))
+    histories.record("t", "branch", key_of(second), second)
     assert histories.find(key_of(first)) is None
     assert histories.find(key_of(second)) is not None
 
 
-async def test_the_same_request_is_recorded_twice_and_another_one_with_its_key_makes_it_crowded() -> None:
+async def test_two_histories_with_one_key_are_crowded_until_one_goes_on() -> None:
     histories = Histories(make_storage(await make_store()))
     first = converse(say(5))
     other = converse([{"role": "user", "content": "Another task"}, *say(5)[1:]])
     assert key_of(first) == key_of(other)
-    histories.record("t", key_of(first), first, None)
-    histories.record("t", key_of(first), first, key_of(first))
-    histories.record("t", key_of(other), other, None)
-    histories.record("t", key_of(first), first, None)
+    histories.record("t", "one", key_of(first), first)
+    histories.record("t", "same", key_of(first), first)
+    found = histories.find(key_of(first))
+    assert found is not None and not found.is_crowded
+    histories.record("t", "other", key_of(other), other)
     found = histories.find(key_of(first))
     assert found is not None and found.is_crowded
+    later = converse([{"role": "user", "content": "Another task"}, *say(6)[1:]])
+    histories.record("t", "other", key_of(later), later)
+    found = histories.find(key_of(first))
+    assert found is not None and not found.is_crowded
 
 
 async def test_what_is_saved_is_loaded_by_its_tenant_only_and_holds_the_newest_messages() -> None:
@@ -46,7 +52,7 @@ async def test_what_is_saved_is_loaded_by_its_tenant_only_and_holds_the_newest_m
     long = converse(say(40))
     key = key_of(long)
     histories.save(key)
-    histories.record("t", key, long, None)
+    histories.record("t", "branch", key, long)
     histories.save(key)
     later = Histories(make_storage(store))
     found = await later.load_first("t", ["00", key])

@@ -84,18 +84,17 @@ def find_ends(owner_root: bytes, scope: bytes, messages: Sequence[Message]) -> I
                 return
 
 
-def find_end_key(scope: bytes, conversation: Conversation, length: int) -> str | None:
-    """The key for the first `length` messages; None if they are too few."""
-    first = length - _PROOF_MESSAGES
-    if first < 0 or any(map(conversation.is_gone, range(first, length))):
+def find_end_key(scope: bytes, conversation: Conversation) -> str | None:
+    """The key of the record of a request; None if it is too short."""
+    newest = conversation.messages[-_PROOF_MESSAGES:]
+    if len(newest) < _PROOF_MESSAGES or GONE in newest:
         return None
-    return _make_key(conversation.chain[0], scope, conversation.messages[first:length])
+    return _make_key(conversation.chain[0], scope, newest)
 
 
-def make_history_end(
-    owner: str, key: str, conversation: Conversation, most: int = _MOST_MESSAGES
-) -> HistoryEnd:
+def make_history_end(owner: str, key: str, conversation: Conversation, most: int | None = None) -> HistoryEnd:
     """The record of a request, with so many messages at most."""
+    most = most or _MOST_MESSAGES
     messages, chain, trim = conversation.messages, conversation.chain, conversation.trim
     length = len(messages)
     known_from = trim.known_from if trim is not None else 0

@@ -58,7 +58,7 @@ def receive(messages: Sequence[Message], owner: str = "t") -> Conversation:
 def record(
     conversation: Conversation, scope: bytes = _SCOPE, most: int = 2_000, *, is_crowded: bool = False
 ) -> HistoryEnd:
-    key = find_end_key(scope, conversation, len(conversation.messages))
+    key = find_end_key(scope, conversation)
     assert key is not None
     return replace(make_history_end("t", key, conversation, most), is_crowded=is_crowded)
 
@@ -265,7 +265,7 @@ def test_what_only_upstream_can_read_is_never_guessed() -> None:
 
 
 def test_too_little_history_is_not_recorded() -> None:
-    assert find_end_key(_SCOPE, receive(talk(0)), _OPENING) is None
+    assert find_end_key(_SCOPE, receive(talk(0))) is None
 
 
 def test_only_the_newest_replies_are_searched() -> None:
