@@ -31,6 +31,13 @@ def say(turns: int, name: str = "t") -> list[JSON]:
     return messages
 
 
+def shorten(messages: Sequence[JSON], position: int) -> list[JSON]:
+    """The same with a placeholder in place of one result."""
+    return [
+        {**message, "content": "[cut]"} if at == position else message for at, message in enumerate(messages)
+    ]
+
+
 def continue_trimmed(before: Sequence[JSON], sent: Sequence[JSON]) -> Received:
     """A received request as the continuation of an earlier one; it fails if it is not recognized."""
     known = read(render(before)).conversation

@@ -76,9 +76,23 @@ class Conversation:
             position += 1
         return messages[position].role if position < len(messages) else "none"
 
+    def is_unchanged(self, start: int, end: int) -> bool:
+        """Whether the client still sends these messages as it first did."""
+        if self.trim is None:
+            return True
+        chain, messages = self.chain, self.messages
+        return all(
+            add_link(chain[position], messages[position]) == chain[position + 1]
+            for position in range(start, end)
+        )
+
     def index(self, position: int) -> int:
         """How many received messages stand before a position."""
         return position if self.trim is None else bisect_left(self.trim.positions, position)
+
+
+def add_link(link: bytes, message: Message) -> bytes:
+    return hashlib.sha256(link + message.fingerprint).digest()
 
 
 def begin_conversation(owner: str, wire_format: str) -> Conversation:
@@ -105,7 +119,7 @@ def with_messages(before: Conversation, keep: int, added: Sequence[Message]) -> 
             opening_end += 1
         if message.is_opaque:
             opening_end = position + 1
-        link = hashlib.sha256(link + message.fingerprint).digest()
+        link = add_link(link, message)
         links.append(link)
     chain = before.chain.grow(keep + 1, links)
     return Conversation(leading, messages, chain, opening_end, before.spans.grow(messages, keep))

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from itertools import accumulate, takewhile
 from typing import Final, NamedTuple
 
-from gateway.core.history.conversation import GONE, Conversation, Trim
+from gateway.core.history.conversation import GONE, Conversation, Trim, add_link
 from gateway.core.history.message import Message
 from gateway.core.history.shared_list import SharedList
 from gateway.core.history.spans import Span, Spans
@@ -235,7 +235,7 @@ def _make_trimmed(
     for position, message in zip(positions, received.messages, strict=True):
         messages[position] = message
     links = [bytes.fromhex(link) for link in _split(known.links)][known_from - known.length - 1 :]
-    links += accumulate((message.fingerprint for message in added), _add_link, initial=links.pop())
+    links += accumulate(added, add_link, initial=links.pop())
     # What stands before has links that no other conversation has.
     unknown = [hashlib.sha256(b"trimmed:" + received.key).digest()] * (known_from - 1)
     return Conversation(
@@ -253,10 +253,6 @@ def _make_key(owner_root: bytes, scope: bytes, messages: Sequence[Message]) -> s
     for message in messages:
         state.update(message.fingerprint)
     return state.hexdigest()
-
-
-def _add_link(link: bytes, fingerprint: bytes) -> bytes:
-    return hashlib.sha256(link + fingerprint).digest()
 
 
 def _describe_shape(message: Message) -> str:

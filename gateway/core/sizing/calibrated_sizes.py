@@ -3,7 +3,8 @@
 The usage of past responses is spread over the messages that were new to each of them. Such a difference is
 called a step. Whole prompts also contain text that upstream adds itself, and single steps may contain hidden
 reasoning and pictures. So the ratio of true to raw tokens is the median of many steps, weighted by how
-similar their content is.
+similar their content is. Messages that the client has dropped or shortened since they were counted say
+nothing about it.
 """
 
 from bisect import bisect_left
@@ -89,7 +90,7 @@ class CalibratedSizes:
 
 def calibrate_sizes(conversation: Conversation, sizes: Sizes, known: Known) -> CalibratedSizes:
     """`known.past`: heads of the same scope with usage, the oldest first."""
-    steps = find_steps(sizes, known.past)
+    steps = find_steps(conversation, sizes, known.past)
     first = find_first(conversation, sizes, known.past)
     informative = find_informative([first, *steps] if first else steps)
     ratio = choose_ratio(informative) if informative else _choose_whole_ratio(conversation, sizes, known)
@@ -123,15 +124,22 @@ def estimate_view(
     return Estimate(int(total), unsure + int(total * STEPS_MARGIN))
 
 
-def find_steps(sizes: Sizes, past: Sequence[Head]) -> list[Step]:
+def find_steps(conversation: Conversation, sizes: Sizes, past: Sequence[Head]) -> list[Step]:
     """The differences between responses with the same pivot and batches: the full messages between them."""
     steps = []
     for before, after in pairwise(past):
-        if before.pivot == after.pivot and before.batches == after.batches and before.length < after.length:
+        is_same = before.pivot == after.pivot and before.batches == after.batches
+        if is_same and before.length < after.length:
             positions = slice(before.length, after.length)
             true_tokens = after.prompt_tokens - before.prompt_tokens
             steps.append(Step(positions, true_tokens, _add_up(sizes, positions)))
-    return [step for step in steps if step.raw.tokens > 0 and is_plausible_ratio(step.ratio)]
+    return [
+        step
+        for step in steps
+        if step.raw.tokens > 0
+        and is_plausible_ratio(step.ratio)
+        and conversation.is_unchanged(step.positions.start, step.positions.stop)
+    ]
 
 
 def find_first(conversation: Conversation, sizes: Sizes, past: Sequence[Head]) -> Step | None:
@@ -139,6 +147,8 @@ def find_first(conversation: Conversation, sizes: Sizes, past: Sequence[Head]) -
     if not past or past[0].pivot is not None or past[0].batches:
         return None
     end = past[0].length
+    if not conversation.is_unchanged(0, end):
+        return None
     raw = measure(View(None, {}), conversation, sizes.messages, sizes.environment, end)
     positions = slice(0, end)
     return Step(positions, past[0].prompt_tokens, Size(raw, _add_up(sizes, positions).chars))
@@ -191,7 +201,7 @@ def _add_up(sizes: Sizes, positions: slice) -> Size:
 def _choose_whole_ratio(conversation: Conversation, sizes: Sizes, known: Known) -> float:
     """The ratio of the last prompt as a whole, or else the calibration's."""
     head = known.head
-    if head is None:
+    if head is None or not conversation.is_unchanged(known.head_view.start, head.length):
         return known.calibration.ratio
     raw = measure(known.head_view, conversation, sizes.messages, sizes.environment, head.length)
     ratio = head.prompt_tokens / max(raw, 1)

@@ -17,7 +17,7 @@ from gateway.core.history.conversation import (
     with_messages,
 )
 from gateway.core.history.message import Call, Message, Role
-from tests.builders.trimmed import continue_trimmed, say
+from tests.builders.trimmed import continue_trimmed, say, shorten
 
 _EMPTY = begin_conversation("t", "chat")
 _ROLES: tuple[Role, ...] = ("system", "user", "assistant", "tool", "other")
@@ -248,3 +248,11 @@ def test_positions_in_a_trimmed_history_are_those_of_the_whole() -> None:
     assert [found.index(position) for position in (0, 1, 5, 13, 14)] == [0, 1, 1, 1, 2]
     assert [position for position in range(25) if found.is_gone(position)] == list(range(1, 13))
     assert len(found.received) == len(whole) - 12
+
+
+def test_messages_that_a_client_has_dropped_or_shortened_are_not_unchanged() -> None:
+    whole = say(6)
+    found = continue_trimmed(say(5), [whole[0], *shorten(whole[5:], 1)]).conversation
+    changed = [position for position in range(25) if not found.is_unchanged(position, position + 1)]
+    assert changed == [0, 1, 2, 3, 4, 6]  # the chain is known from the fifth message on
+    assert found.is_unchanged(7, 25) and not found.is_unchanged(5, 25)

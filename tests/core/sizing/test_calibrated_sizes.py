@@ -21,6 +21,7 @@ from gateway.core.sizing.calibrated_sizes import (
 from gateway.core.sizing.estimate import Calibration, Estimate, Known, Sizes
 from tests.builders.chat import JSON, bodies, converse, make_batch, make_pivot, measure_sizes, read
 from tests.builders.state import make_head
+from tests.builders.trimmed import continue_trimmed, say, shorten
 
 _NOTHING = View(None, {})
 _TALK: list[JSON] = [
@@ -193,7 +194,7 @@ def make_step(ratio: float, size: Size) -> Step:
 
 
 def test_a_step_is_the_difference_of_two_responses() -> None:
-    found = find_steps(_LONG_SIZES, make_heads((1, 1_000), (3, 2_500)))
+    found = find_steps(_LONG, _LONG_SIZES, make_heads((1, 1_000), (3, 2_500)))
     assert found == [Step(slice(1, 3), 1_500, Size(1_200, 4_800))]
     assert found[0].ratio == 1.25
 
@@ -203,7 +204,8 @@ def test_a_step_is_the_difference_of_two_responses() -> None:
 )
 def test_incomparable_responses_make_no_step(later: dict[str, object]) -> None:
     past = make_heads((1, 900), (3, 2_500))
-    assert find_steps(_LONG_SIZES, [past[0], replace(past[1], **later)]) == []  # type: ignore[arg-type]
+    found = find_steps(_LONG, _LONG_SIZES, [past[0], replace(past[1], **later)])  # type: ignore[arg-type]
+    assert found == []
 
 
 def test_the_first_step_includes_everything() -> None:
@@ -211,6 +213,18 @@ def test_the_first_step_includes_everything() -> None:
     assert found == Step(slice(0, 2), 3_000, Size(1_500, 4_800))
     assert find_first(_LONG, _LONG_SIZES, []) is None
     assert find_first(_LONG, _LONG_SIZES, [replace(_FIRST_HEAD, pivot="00")]) is None
+
+
+def test_what_a_client_has_shortened_or_dropped_since_tells_nothing() -> None:
+    """It was counted when it was longer; taken for its size now, it doubled all estimates."""
+    whole = say(5)
+    conversation = continue_trimmed(say(4), [whole[0], *shorten(whole[5:], 1)]).conversation
+    sizes = Sizes(messages=[Size(600, 2_400)] * len(whole), environment=300)
+    past = make_heads((1, 900), (5, 3_300), (9, 5_700), (13, 8_100))
+    assert find_steps(conversation, sizes, past) == [Step(slice(9, 13), 2_400, Size(2_400, 9_600))]
+    assert find_first(conversation, sizes, make_heads((5, 3_300))) is None
+    known = replace(make_past((5, 3_300)), calibration=Calibration(1.1, 9))
+    assert calibrate_sizes(conversation, sizes, known).ratio == 1.1
 
 
 def test_small_and_implausible_steps_are_not_informative() -> None:
