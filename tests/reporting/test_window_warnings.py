@@ -54,10 +54,30 @@ def test_what_does_not_fit_at_all_is_more_urgent() -> None:
     assert warnings.recall(_TURN, _FITS).warning == str(_SMALL)
 
 
-def test_the_clients_own_summary_is_not_warned_of(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_client_is_logged_once_for_all_its_conversations(caplog: pytest.LogCaptureFixture) -> None:
     warnings = WindowWarnings()
-    summary = make_turn(_TURN.received, purpose="summary")
-    assert warnings.note(summary, _TOO_SMALL).warning is None
+    with caplog.at_level(logging.WARNING):
+        plans = [
+            warnings.note(make_turn(_TURN.received, conversation_id=name, scope=scope), _TOO_SMALL)
+            for name, scope in (("a", "one"), ("b", "one"), ("c", "other"))
+        ]
+    assert [plan.warning for plan in plans] == [str(_SMALL)] * 3
+    assert [record.getMessage()[:14] for record in caplog.records] == ["conversation=a", "conversation=c"]
+
+
+def test_the_log_of_one_tenant_says_nothing_about_another(caplog: pytest.LogCaptureFixture) -> None:
+    warnings = WindowWarnings()
+    other = make_turn(read(render([{"role": "user", "content": "Go on."}]), "other"), conversation_id="d")
+    with caplog.at_level(logging.WARNING):
+        warnings.note(_TURN, _TOO_SMALL)
+        warnings.note(other, _TOO_SMALL)
+    assert len(caplog.records) == 2
+
+
+@pytest.mark.parametrize("purpose", ["summary", "title"])
+def test_side_calls_are_not_warned_of(purpose: str, caplog: pytest.LogCaptureFixture) -> None:
+    warnings = WindowWarnings()
+    assert warnings.note(make_turn(_TURN.received, purpose=purpose), _TOO_SMALL).warning is None
     assert caplog.records == []
 
 

@@ -294,7 +294,9 @@ def _measure_request(situation: Situation) -> RequestSize:
 
 
 def _find_small_window(situation: Situation) -> SmallWindow | None:
-    """None if the window is large enough for the conversation."""
+    """None if the window is large enough, and where something else fills it: bytes, pictures."""
+    if situation.in_tokens is not None or not situation.policy.auto:
+        return None
     opening = _count_opening(situation) if situation.policy.keep.opening else 0
     whole_floor = int(situation.calibrated.environment) + opening
     return find_small_window(situation.policy, situation.limits, _measure_request(situation), whole_floor)
@@ -323,7 +325,7 @@ def _make_plan(
         sent=estimate.tokens,
         output=_choose_output(situation, view, context),
         warning=None if fits else _describe_excess(situation, estimate, context),
-        small_window=_find_small_window(situation) if pivot is not None and situation.policy.auto else None,
+        small_window=_find_small_window(situation) if pivot is not None else None,
     )
 
 

@@ -491,3 +491,17 @@ def test_a_prepared_compaction_frees_enough(situation: Situation, total: int) ->
     assert cut.start < cut.covers <= len(situation.conversation.messages)
     assert cut.replaced_tokens - min(cut.cap_tokens, 0.9 * cut.replaced_tokens) >= 0.05 * thresholds.hard
     assert cut.base == plan.pivot
+
+
+def test_a_small_window_is_named_once_a_pivot_is_in_use_and_only_where_tokens_fill_it() -> None:
+    # Ten turns of 1,900 tokens, and 12,000 tokens below the hard threshold.
+    sticky = pivot_at(15)
+    situation = situate(19_100, sticky=sticky, pivots=[sticky])
+    small = planned(situation).small_window
+    assert small is not None and (small.window, small.turn, small.turns) == (16_000, 1_900, 4)
+    assert planned(replace(situation, sticky=None, pivots=[], may_compact=False)).small_window is None
+    assert planned(replace(situation, limits=Limits(context=24_000))).small_window is None
+    by_hand = replace(situation, policy=Policy(auto=False), may_compact=False)
+    assert planned(by_hand).small_window is None
+    pictures = MeasuredRequest(situation.sizes, situation.known, situation.limits)
+    assert planned(replace(situation, in_tokens=pictures)).small_window is None
