@@ -80,10 +80,14 @@ class Decoder:
             coding.finish()
 
 
+# Without a coding it has no state.
+_IDENTITY: Final = Decoder(())
+
+
 def make_decoder(content_encoding: str) -> Decoder | None:
     """content_encoding: the value of the header, mostly empty. None for an unknown coding."""
     if not content_encoding:
-        return Decoder(())
+        return _IDENTITY
     names = [name.strip().lower() for name in content_encoding.split(",")]
     names = [name for name in names if name not in ("", "identity")]
     if len(names) > MAX_CODINGS or not all(name in _CODINGS for name in names):

@@ -4,7 +4,8 @@ Nothing here changes the response, delays it or raises.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+
+import msgspec
 
 from gateway.core.sizing.usage import Usage
 from gateway.wire.response.events import ResponseEvents
@@ -23,8 +24,7 @@ _MAX_UNKNOWN_EVENTS = 1_000
 _LAST_STEPS = 16
 
 
-@dataclass(frozen=True, slots=True)
-class Reading:
+class Reading(msgspec.Struct, frozen=True):
     """The facts of one whole response."""
 
     usage: Usage | None
