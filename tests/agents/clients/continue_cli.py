@@ -1,6 +1,7 @@
 """Continue: `apiBase` in `config.yaml`. A `contextLength` far above the window, so that it never prunes."""
 
 from collections.abc import Sequence
+from pathlib import Path
 
 from tests.agents.client import KEY, MODEL, Client, Command, Place, npm_program
 
@@ -23,18 +24,18 @@ models:
 """
 
 
-def _settings(place: Place) -> str:
-    return str(place.home / ".continue" / "config.yaml")
+def _find_settings(place: Place) -> Path:
+    return place.home / ".continue" / "config.yaml"
 
 
 def _prepare(place: Place) -> None:
-    (place.home / ".continue").mkdir()
-    text = _SETTINGS.format(model=MODEL, base_url=place.base_url, key=KEY)
-    (place.home / ".continue" / "config.yaml").write_text(text, "utf-8")
+    path = _find_settings(place)
+    path.parent.mkdir()
+    path.write_text(_SETTINGS.format(model=MODEL, base_url=place.base_url, key=KEY), "utf-8")
 
 
 def _commands(place: Place, prompts: Sequence[str]) -> tuple[Command, ...]:
-    start = (str(_PROGRAM), "--config", _settings(place), "--auto")
+    start = (str(_PROGRAM), "--config", str(_find_settings(place)), "--auto")
     environment = {"CONTINUE_TELEMETRY_ENABLED": "0"}
     return tuple(
         Command(arguments=(*start, *(("--resume",) if turn else ()), "-p", prompt), environment=environment)
