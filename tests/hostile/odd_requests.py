@@ -64,10 +64,14 @@ _MESSAGES: Final = _read("""{"model":"m","max_tokens":9,"system":[{"type":"text"
         "signature":"s"},{"type":"tool_use","id":"c1","name":"f","input":{"a":[1]}}]},
     {"role":"user","content":[{"type":"tool_result","tool_use_id":"c1","content":[{"type":"text",
         "text":"done","cache_control":{"type":"ephemeral"}}]}]}],"stream":false}""")
+_THREAD: Final = _read("""{"model":"m","max_tokens":9,"messages":[{"role":"user","content":[
+    {"type":"tool_result","tool_use_id":"c1","content":"done","cache_control":{"type":"ephemeral"}}]}],
+    "thread":{"type":"continue","previous_message_id":"m1"},"stream":false}""")
 _PLACES: Final[tuple[tuple[bytes, Json], ...]] = (
     (b"/v1/chat/completions", _CHAT),
     (b"/v1/responses", _RESPONSES),
     (b"/v1/messages", _MESSAGES),
+    (b"/v1/messages", _THREAD),
     (b"/v1/messages/count_tokens", _MESSAGES),
     (b"/v1/files", _CHAT),
 )

@@ -177,6 +177,29 @@ async def test_a_body_does_not_reach_what_another_tenant_stored(
 
 
 @pytest.mark.parametrize("bypass", [[], [("x-gateway-bypass", "1")]])
+@pytest.mark.parametrize("key", ["thread", "THREAD", "thre\\u0061d"])
+async def test_a_body_does_not_continue_the_thread_of_another_tenant(
+    keyed: Wire, key: str, bypass: Pairs
+) -> None:
+    answer = {"type": "message", "id": "msg_a", "role": "assistant", "content": []}
+    keyed.upstream.script = writing(render_answer(json.dumps(answer).encode()))
+    created = {"model": "m", "max_tokens": 9, "messages": [], "thread": {"type": "create"}}
+    continued = created | {"thread": {"type": "continue", "previous_message_id": "msg_a"}}
+    named = json.dumps(continued).encode().replace(b'"thread"', b'"%s"' % key.encode())
+    got = [
+        await send(keyed.port, "/v1/messages", [("x-api-key", owner), *bypass], body)
+        for owner, body in (
+            ("one", json.dumps(created).encode()),
+            ("other", named),
+            ("caller", named),
+        )
+    ]
+    assert [each.status for each in got] == [200, 404, 200]
+    assert json.loads(got[1].body)["error"]["details"] == {"error_code": "thread_not_found"}
+    assert len(keyed.upstream.received) == 2
+
+
+@pytest.mark.parametrize("bypass", [[], [("x-gateway-bypass", "1")]])
 async def test_a_tenant_reaches_the_responses_it_made(keyed: Wire, bypass: Pairs) -> None:
     name = f"resp_{len(bypass)}"
     answer = {"id": name, "object": "response", "status": "completed", "output": [{"id": f"msg_{name}"}]}
