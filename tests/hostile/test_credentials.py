@@ -189,7 +189,7 @@ async def test_a_body_does_not_continue_the_thread_of_another_tenant(
     got = [
         await send(keyed.port, "/v1/messages", [("x-api-key", owner), *bypass], body)
         for owner, body in (
-            ("one", json.dumps(created).encode()),
+            ("caller", json.dumps(created).encode()),
             ("other", named),
             ("caller", named),
         )
