@@ -86,20 +86,23 @@ class SummaryLimiter:
 
     def note_response(self, turn: Turn, *, needs_compaction: bool) -> None:
         """Called after each complete response. Never waits."""
-        key = turn.received.conversation.key.hex()
-        if not turn.is_unrecognized:
-            group = self._groups.peek(_make_key(turn)) if turn.head is not None else None
-            if turn.head is not None and group is not None:
-                group.go_on(turn.head.key, key)
-        elif needs_compaction and turn.policy.summary.method == "model":
-            name = _make_key(turn)
-            group = self._groups.get(name) or _Group()
-            group.begin(key)
-            texts_bytes = weigh_texts(turn.owner, turn.upstream.name, turn.model, turn.session)
-            self._groups.put(name, group, _GROUP_WEIGHT_BYTES + texts_bytes)
-            if group.count > _FIRST and not group.is_logged:
-                group.is_logged = True
-                _log_warning(turn, group.count)
+        if turn.is_unrecognized:
+            if needs_compaction and turn.policy.summary.method == "model":
+                self._begin(turn)
+        elif turn.head is not None and len(self._groups):
+            group = self._groups.peek(_make_key(turn))
+            if group is not None:
+                group.go_on(turn.head.key, turn.received.conversation.key.hex())
+
+    def _begin(self, turn: Turn) -> None:
+        key = _make_key(turn)
+        group = self._groups.get(key) or _Group()
+        group.begin(turn.received.conversation.key.hex())
+        texts_bytes = weigh_texts(turn.owner, turn.upstream.name, turn.model, turn.session)
+        self._groups.put(key, group, _GROUP_WEIGHT_BYTES + texts_bytes)
+        if group.count > _FIRST and not group.is_logged:
+            group.is_logged = True
+            _log_warning(turn, group.count)
 
     def _count_others(self, turn: Turn) -> int:
         """Earlier requests of unknown histories that this one does not continue."""

@@ -96,18 +96,24 @@ class Session:
 
     def said(self, turn: int) -> list[Message]:
         """The opening and the turns before this one, as far as the client sends them."""
-        history = [m for done in self.turns[:turn] for m in (done.assistant, *done.followers)]
-        whole = [*self.opening, *history]
+        whole = self._whole(turn)
         return whole if self.trim is None else self.trim(whole)
+
+    def _whole(self, turn: int) -> list[Message]:
+        history = [m for done in self.turns[:turn] for m in (done.assistant, *done.followers)]
+        return [*self.opening, *history]
 
     def envelope(self, turn: int, shape: Shape, since: Since | None = None) -> dict[str, object]:
         """since: history that the client need not send, if its dialect can refer to it."""
+        said = self.said(turn)
+        # A message keeps the ids that it came with, whatever is dropped before it.
+        places = {id(message): place for place, message in enumerate(self._whole(turn))}
         talk = Talk(
             model=self.model,
             leading=self.leading,
-            messages=self.said(turn),
+            messages=said,
             tools=self.tools,
-            mark=self._mark,
+            mark=lambda index: self._mark(places.get(id(said[index]), index)),
             thinks=any("reasoning_content" in done.assistant for done in self.turns),
             known=len(self.said(since.turn)) + 1 if since else 0,
             response_id=since.response_id if since else None,
@@ -122,7 +128,7 @@ class Session:
 
     def reply(self, turn: int) -> Reply:
         """The reply that the toy should give to request `turn`."""
-        return read_reply(self.turns[turn].assistant, self._mark(len(self.said(turn))))
+        return read_reply(self.turns[turn].assistant, self._mark(len(self._whole(turn))))
 
     def _mark(self, place: int) -> str:
         """The basis of item ids, so that the toy's items and those of the history have the same ids."""
