@@ -76,8 +76,8 @@ CASES = [
     Case(name="clock", trim=with_clock(), style="many_users"),
     Case(name="clock, newest 80", trim=with_clock(keep_first_and_newest(80)), style="many_users"),
 ]
-# In Messages neighbors of one role become one message, which was never sent before: texts whose calls are gone,
-# and a note or a task with a clock with what a user said after it.
+# In Messages neighbors of one role become one message, which was never sent before: texts whose calls are
+# gone, and a note or a task with a clock with what a user said after it.
 _MERGING = {"texts without their calls", "head and tail", "clock", "clock, newest 80"}
 NEUTRAL = [case for case in CASES if case.name not in _MERGING]
 # It changes every message, so that nothing is proven.
