@@ -76,15 +76,14 @@ class Conversation:
             position += 1
         return messages[position].role if position < len(messages) else "none"
 
-    def is_unchanged(self, start: int, end: int) -> bool:
-        """Whether the client still sends these messages as it first did."""
-        if self.trim is None:
-            return True
+    def find_changed(self) -> list[int]:
+        """Positions of the received messages that the client does not send as it first did, in order.
+
+        All are named for which this is not known.
+        """
+        positions = self.trim.positions if self.trim is not None else ()
         chain, messages = self.chain, self.messages
-        return all(
-            add_link(chain[position], messages[position]) == chain[position + 1]
-            for position in range(start, end)
-        )
+        return [at for at in positions if add_link(chain[at], messages[at]) != chain[at + 1]]
 
     def index(self, position: int) -> int:
         """How many received messages stand before a position."""

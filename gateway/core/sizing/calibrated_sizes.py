@@ -3,8 +3,7 @@
 The usage of past responses is spread over the messages that were new to each of them. Such a difference is
 called a step. Whole prompts also contain text that upstream adds itself, and single steps may contain hidden
 reasoning and pictures. So the ratio of true to raw tokens is the median of many steps, weighted by how
-similar their content is. Messages that the client has dropped or shortened since they were counted say
-nothing about it.
+similar their content is. A difference says nothing if the client may have shortened messages in between.
 """
 
 from bisect import bisect_left
@@ -90,10 +89,13 @@ class CalibratedSizes:
 
 def calibrate_sizes(conversation: Conversation, sizes: Sizes, known: Known) -> CalibratedSizes:
     """`known.past`: heads of the same scope with usage, the oldest first."""
-    steps = find_steps(conversation, sizes, known.past)
-    first = find_first(conversation, sizes, known.past)
+    changed = conversation.find_changed()
+    steps = find_steps(sizes, known.past, changed)
+    first = find_first(conversation, sizes, known.past, changed)
     informative = find_informative([first, *steps] if first else steps)
-    ratio = choose_ratio(informative) if informative else _choose_whole_ratio(conversation, sizes, known)
+    ratio = (
+        choose_ratio(informative) if informative else _choose_whole_ratio(conversation, sizes, known, changed)
+    )
     tokens = [size.tokens * ratio for size in sizes.messages]
     for step in steps:
         _spread(tokens, sizes, step)
@@ -124,30 +126,35 @@ def estimate_view(
     return Estimate(int(total), unsure + int(total * STEPS_MARGIN))
 
 
-def find_steps(conversation: Conversation, sizes: Sizes, past: Sequence[Head]) -> list[Step]:
-    """The differences between responses with the same pivot and batches: the full messages between them."""
+def find_steps(sizes: Sizes, past: Sequence[Head], changed: Sequence[int] = ()) -> list[Step]:
+    """The differences between responses with the same pivot and batches: the full messages between them.
+
+    changed: positions of messages that are not what upstream counted.
+    """
     steps = []
     for before, after in pairwise(past):
         is_same = before.pivot == after.pivot and before.batches == after.batches
-        if is_same and before.length < after.length:
+        is_known = not _has_any(changed, before.covers, after.length)
+        if is_same and is_known and before.length < after.length:
             positions = slice(before.length, after.length)
             true_tokens = after.prompt_tokens - before.prompt_tokens
             steps.append(Step(positions, true_tokens, _add_up(sizes, positions)))
-    return [
-        step
-        for step in steps
-        if step.raw.tokens > 0
-        and is_plausible_ratio(step.ratio)
-        and conversation.is_unchanged(step.positions.start, step.positions.stop)
-    ]
+    return [step for step in steps if step.raw.tokens > 0 and is_plausible_ratio(step.ratio)]
 
 
-def find_first(conversation: Conversation, sizes: Sizes, past: Sequence[Head]) -> Step | None:
+def _has_any(positions: Sequence[int], start: int, end: int) -> bool:
+    """Whether any of the positions, in ascending order, is in a range."""
+    return bisect_left(positions, start) < bisect_left(positions, end)
+
+
+def find_first(
+    conversation: Conversation, sizes: Sizes, past: Sequence[Head], changed: Sequence[int] = ()
+) -> Step | None:
     """The oldest response, to which everything was new; None if it had a pivot or batches already."""
     if not past or past[0].pivot is not None or past[0].batches:
         return None
     end = past[0].length
-    if not conversation.is_unchanged(0, end):
+    if _has_any(changed, 0, end):
         return None
     raw = measure(View(None, {}), conversation, sizes.messages, sizes.environment, end)
     positions = slice(0, end)
@@ -198,10 +205,12 @@ def _add_up(sizes: Sizes, positions: slice) -> Size:
     return Size(sum(size.tokens for size in shown), sum(size.chars for size in shown))
 
 
-def _choose_whole_ratio(conversation: Conversation, sizes: Sizes, known: Known) -> float:
+def _choose_whole_ratio(
+    conversation: Conversation, sizes: Sizes, known: Known, changed: Sequence[int]
+) -> float:
     """The ratio of the last prompt as a whole, or else the calibration's."""
     head = known.head
-    if head is None or not conversation.is_unchanged(known.head_view.start, head.length):
+    if head is None or _has_any(changed, known.head_view.start, head.length):
         return known.calibration.ratio
     raw = measure(known.head_view, conversation, sizes.messages, sizes.environment, head.length)
     ratio = head.prompt_tokens / max(raw, 1)

@@ -194,7 +194,7 @@ def make_step(ratio: float, size: Size) -> Step:
 
 
 def test_a_step_is_the_difference_of_two_responses() -> None:
-    found = find_steps(_LONG, _LONG_SIZES, make_heads((1, 1_000), (3, 2_500)))
+    found = find_steps(_LONG_SIZES, make_heads((1, 1_000), (3, 2_500)))
     assert found == [Step(slice(1, 3), 1_500, Size(1_200, 4_800))]
     assert found[0].ratio == 1.25
 
@@ -204,8 +204,7 @@ def test_a_step_is_the_difference_of_two_responses() -> None:
 )
 def test_incomparable_responses_make_no_step(later: dict[str, object]) -> None:
     past = make_heads((1, 900), (3, 2_500))
-    found = find_steps(_LONG, _LONG_SIZES, [past[0], replace(past[1], **later)])  # type: ignore[arg-type]
-    assert found == []
+    assert find_steps(_LONG_SIZES, [past[0], replace(past[1], **later)]) == []  # type: ignore[arg-type]
 
 
 def test_the_first_step_includes_everything() -> None:
@@ -215,15 +214,22 @@ def test_the_first_step_includes_everything() -> None:
     assert find_first(_LONG, _LONG_SIZES, [replace(_FIRST_HEAD, pivot="00")]) is None
 
 
-def test_what_a_client_has_shortened_or_dropped_since_tells_nothing() -> None:
-    """It was counted when it was longer; taken for its size now, it doubled all estimates."""
+def test_no_step_is_taken_where_a_client_has_shortened_what_was_sent() -> None:
+    past = [replace(head, pivot="00", covers=2) for head in make_heads((2, 900), (3, 1_500), (5, 2_700))]
+    steps = [Step(slice(2, 3), 600, Size(600, 2_400)), Step(slice(3, 5), 1_200, Size(1_200, 4_800))]
+    assert find_steps(_LONG_SIZES, past, [0, 1, 5]) == steps  # under the pivot, and later
+    assert find_steps(_LONG_SIZES, past, [3]) == steps[:1]
+    assert find_steps(_LONG_SIZES, past, [2]) == []  # it may have been shortened after the second response
+    assert find_first(_LONG, _LONG_SIZES, make_heads((2, 3_000)), [1]) is None
+
+
+def test_a_history_with_shortened_messages_takes_the_calibration() -> None:
+    """Their usage was that of the longer form; taken for their size now, it doubled all estimates."""
     whole = say(5)
     conversation = continue_trimmed(say(4), [whole[0], *shorten(whole[5:], 1)]).conversation
     sizes = Sizes(messages=[Size(600, 2_400)] * len(whole), environment=300)
-    past = make_heads((1, 900), (5, 3_300), (9, 5_700), (13, 8_100))
-    assert find_steps(conversation, sizes, past) == [Step(slice(9, 13), 2_400, Size(2_400, 9_600))]
-    assert find_first(conversation, sizes, make_heads((5, 3_300))) is None
-    known = replace(make_past((5, 3_300)), calibration=Calibration(1.1, 9))
+    past = [(5, 3_300), (9, 5_700), (13, 8_100)]
+    known = replace(make_past(*past), calibration=Calibration(1.1, 9))
     assert calibrate_sizes(conversation, sizes, known).ratio == 1.1
 
 
