@@ -1,4 +1,7 @@
-"""OpenAI Agents SDK: an AsyncOpenAI with `base_url` and `api_key`, given to its model."""
+"""OpenAI Agents SDK: an AsyncOpenAI with `base_url` and `api_key`, given to its model.
+
+One agent shortens the old tool outputs in its history.
+"""
 
 from tests.agents.client import Api, Client, python_program, run_in_venv
 
@@ -12,6 +15,8 @@ def _client(api: Api, mode: str) -> Client:
         window=16_000,
         program=python_program("openai_agents"),
         commands=run_in_venv("openai_agents", "openai_agents_agent.py", api, mode),
+        turns=14 if mode == "trimming" else 3,
+        sends="newest" if mode == "trimming" else "all",
     )
 
 
@@ -20,4 +25,5 @@ CLIENTS = (
     _client("chat", "streaming"),
     _client("responses", "plain"),
     _client("responses", "streaming"),
+    _client("responses", "trimming"),
 )

@@ -1,4 +1,7 @@
-"""An agent loop by hand on the Anthropic SDK: anthropic_loop.py sync|async|stream|async-stream PROMPT..."""
+"""An agent loop by hand on the Anthropic SDK.
+
+anthropic_loop.py sync|async|stream|async-stream all|newest-messages PROMPT...
+"""
 
 import asyncio
 import os
@@ -12,6 +15,7 @@ _SCHEMA = {"type": "object", "properties": {"path": {"type": "string"}}, "requir
 _READ = {"name": "read_note", "description": "Read one file.", "input_schema": _SCHEMA}
 _ENDPOINT = {"base_url": os.environ["GATEWAY_URL"], "api_key": os.environ["GATEWAY_KEY"]}
 _OUTPUT_TOKENS = 2_000
+_KEPT_MESSAGES = 40
 
 
 def _envelope(messages: list[Any]) -> dict[str, Any]:
@@ -51,12 +55,20 @@ async def _ask(mode: str, messages: list[Any]) -> Any:
                 return await events.get_final_message()
 
 
-async def main(mode: str, prompts: list[str]) -> None:
+def _kept(what: str, messages: list[Any]) -> list[Any]:
+    """What is sent of the history. It begins with a prompt of the user."""
+    kept = messages[-_KEPT_MESSAGES:] if what == "newest-messages" else messages
+    while not isinstance(kept[0]["content"], str):
+        kept = kept[1:]
+    return kept
+
+
+async def main(mode: str, what: str, prompts: list[str]) -> None:
     messages: list[Any] = []
     for prompt in prompts:
         messages.append({"role": "user", "content": prompt})
         while True:
-            message = await _ask(mode, messages)
+            message = await _ask(mode, _kept(what, messages))
             messages.append({"role": "assistant", "content": message.model_dump()["content"]})
             results = _results(message)
             if not results:
@@ -65,4 +77,4 @@ async def main(mode: str, prompts: list[str]) -> None:
         print("".join(block.text for block in message.content if block.type == "text"))
 
 
-asyncio.run(main(sys.argv[1], sys.argv[2:]))
+asyncio.run(main(sys.argv[1], sys.argv[2], sys.argv[3:]))
