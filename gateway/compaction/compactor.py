@@ -153,8 +153,9 @@ class Compactor:
             self._state.heads.save(head)
         else:
             self._state.heads.hold(head)
-        is_kept = is_worth_saving and head.pivot is not None
-        trimmed_histories.record(self._state, turn, is_kept=is_kept)
+        ended = trimmed_histories.record(self._state, turn)
+        if ended is not None and is_worth_saving and head.pivot is not None:
+            self.spawn(self._state.histories.save(ended))
         return is_worth_saving
 
     async def _learn(self, turn: Turn, plan: Plan, usage: Usage) -> None:

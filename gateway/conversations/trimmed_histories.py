@@ -16,15 +16,13 @@ from gateway.state import State
 log = logging.getLogger("gateway.compactor")
 
 
-def record(state: State, turn: Turn, *, is_kept: bool) -> None:
-    """Keeps how an answered request ended. is_kept: beyond a restart."""
+def record(state: State, turn: Turn) -> str | None:
+    """Keeps in memory how an answered request ended. Returns the key to save it by, if it is long enough."""
     conversation, scope = turn.received.conversation, _make_scope(turn.upstream.name, turn.received)
     key = find_end_key(scope, conversation)
-    if key is None:
-        return
-    state.histories.record(turn.owner, turn.conversation_id, key, conversation)
-    if is_kept:
-        state.histories.save(key)
+    if key is not None:
+        state.histories.record(turn.owner, turn.conversation_id, key, conversation)
+    return key
 
 
 def find(state: State, received: Received, upstream: str) -> Received | None:

@@ -14,6 +14,10 @@ _NEWEST_BYTES: Final = 24 << 20
 _REQUEST_WEIGHT_BYTES: Final = ENTRY_WEIGHT_BYTES + 600
 # The facts of a message, a place and a chain link.
 _MESSAGE_WEIGHT_BYTES: Final = 520
+# Some ten thousand keys.
+_CHAINS_BYTES: Final = 4 << 20
+_CHAIN_WEIGHT_BYTES: Final = ENTRY_WEIGHT_BYTES + 200
+_SEVERAL: Final = b""
 
 
 class _LastRequest(NamedTuple):
@@ -31,6 +35,9 @@ class Histories:
         self._newest: Lru[str, _LastRequest] = Lru(_NEWEST_BYTES)
         # The branches whose newest request has this key.
         self._branches: dict[str, tuple[str, ...]] = {}
+        # The chain of the history that has ended with each key, also after it went on: another history must
+        # not be taken for it when it comes there later. Empty if there were several.
+        self._chains: Lru[str, bytes] = Lru(_CHAINS_BYTES)
         self._ends = RecordStore(HistoryEnd, "history", storage)
 
     def record(self, owner: str, branch: str, key: str, conversation: Conversation) -> None:
@@ -40,15 +47,21 @@ class Histories:
             if before is not None:
                 self._drop(before)
             self._branches[key] = (*self._branches.get(key, ()), branch)
+        seen = self._chains.get(key)
+        chain = conversation.key if seen in (None, conversation.key) else _SEVERAL
+        self._chains.put(key, chain, _CHAIN_WEIGHT_BYTES)
         newest = _LastRequest(owner, branch, key, conversation)
         for gone in self._newest.put(branch, newest, _weigh(conversation)):
             self._drop(gone)
 
-    def save(self, key: str) -> None:
+    async def save(self, key: str) -> None:
         """Saves what memory has at this key, so that it survives a restart."""
         end = self._make_end(key, STORED_MESSAGES)
-        if end is not None:
-            self._ends.save(end.owner, key, end)
+        if end is None:
+            return
+        stored = await self._ends.load(end.owner, key)
+        is_crowded = end.is_crowded or (stored is not None and _is_other(stored, end.chain))
+        self._ends.save(end.owner, key, replace(end, is_crowded=is_crowded))
 
     def find(self, key: str) -> HistoryEnd | None:
         """In memory alone."""
@@ -57,7 +70,11 @@ class Histories:
     async def load_first(self, owner: str, keys: Sequence[str]) -> HistoryEnd | None:
         """The first of these that the store has."""
         found = await self._ends.load_first(owner, keys)
-        return found[1] if found is not None else None
+        if found is None:
+            return None
+        key, end = found
+        chain = self._chains.get(key)
+        return replace(end, is_crowded=True) if chain is not None and _is_other(end, chain.hex()) else end
 
     def _make_end(self, key: str, most: int | None = None) -> HistoryEnd | None:
         requests = [self._newest.get(branch) for branch in self._branches.get(key, ())]
@@ -66,8 +83,7 @@ class Histories:
             return None
         newest = known[-1]
         end = make_history_end(newest.owner, key, newest.conversation, most)
-        is_crowded = any(each.conversation.key != newest.conversation.key for each in known)
-        return replace(end, is_crowded=is_crowded)
+        return replace(end, is_crowded=self._chains.get(key) != newest.conversation.key)
 
     def _drop(self, gone: _LastRequest) -> None:
         left = tuple([branch for branch in self._branches.get(gone.key, ()) if branch != gone.branch])
@@ -75,6 +91,11 @@ class Histories:
             self._branches[gone.key] = left
         else:
             self._branches.pop(gone.key, None)
+
+
+def _is_other(end: HistoryEnd, chain: str) -> bool:
+    """Whether several histories, or another one than that of the chain, ended like this."""
+    return end.is_crowded or end.chain != chain
 
 
 def _weigh(conversation: Conversation) -> int:

@@ -68,9 +68,11 @@ async def test_what_was_recorded_before_a_restart_is_loaded() -> None:
     store = await make_store()
     turn = make_turn(read(render(say(8))))
     sent = read(render(say(9)[-20:]))
-    trimmed_histories.record(make_state(store), turn, is_kept=False)
+    before = make_state(store)
+    key = trimmed_histories.record(before, turn)
+    assert key is not None
     assert await trimmed_histories.load(make_state(store), sent, turn.upstream.name) is None
-    trimmed_histories.record(make_state(store), turn, is_kept=True)
+    await before.histories.save(key)
     later = make_state(store)
     assert trimmed_histories.find(later, sent, turn.upstream.name) is None
     found = await trimmed_histories.load(later, sent, turn.upstream.name)

@@ -1,7 +1,7 @@
 """Clients that drop old messages themselves: few summaries, and no conversation gets another's."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -216,11 +216,44 @@ _CHOSEN = [0, 4 * 1 + 1, 4 * 2 + 2, 4 * 7 + 3]
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("pair", choose(PAIRS, _CHOSEN), ids=str)
 async def test_conversations_that_are_much_alike_never_get_each_others_summary(pair: Pair) -> None:
+    await _play_apart(pair.sessions, pair.turns())
+
+
+_DIFFERENT = range(5, 8)
+# Turns of one session, or of both by turns, in the order in which they are played.
+_ORDERS: dict[str, Sequence[tuple[str, int]]] = {
+    "together": [(name, turn) for turn in range(TURNS) for name in "ab"],
+    "in turn": [(name, turn) for name in "ab" for turn in range(TURNS)],
+    "one overtakes": [("a", turn) for turn in range(35)]
+    + [("b", turn) for turn in range(45)]
+    + [("a", turn) for turn in range(35, TURNS)],
+}
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("order", _ORDERS.values(), ids=list(_ORDERS))
+@pytest.mark.parametrize("case", choose(CASES, [0]), ids=str)
+async def test_conversations_that_differ_in_what_was_dropped_never_get_each_others_summary(
+    case: Case, order: Sequence[tuple[str, int]]
+) -> None:
+    """Three turns differ. Once these are dropped, both clients send the same."""
+    sessions = {name: _with_tags(case.session, name) for name in "ab"}
+    await _play_apart(sessions, order)
+
+
+def _with_tags(session: Session, name: str) -> Session:
+    turns = list(session.turns)
+    for at in _DIFFERENT:
+        turns[at] = replace(turns[at], assistant=_tag(turns[at].assistant, name))
+    return replace(session, name=name, turns=tuple(turns))
+
+
+async def _play_apart(sessions: Mapping[str, Session], order: Iterable[tuple[str, int]]) -> None:
+    """Plays the turns in this order. Fails if a request goes out with what another session said."""
     toy = ToyUpstream(window=WINDOW, bias=BIAS)
     toy.summary = lambda request: Reply(text=f"So far: {' '.join(sorted(find_tags(request)))}. We went on.")
-    sessions = pair.sessions
     async with toy, running_gateway(make_settings(toy)) as gateway:
-        for name, turn in pair.turns():
+        for name, turn in order:
             pace = Pace(first=turn, last=turn + 1)
             run = await run_session(sessions[name], gateway.base_url, toy, SHAPE, pace)
             assert run.failed == [] and run.refusals == []

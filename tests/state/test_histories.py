@@ -28,7 +28,7 @@ async def test_a_request_is_found_by_its_key_until_its_branch_goes_on() -> None:
     assert histories.find(key_of(second)) is not None
 
 
-async def test_two_histories_with_one_key_are_crowded_until_one_goes_on() -> None:
+async def test_two_histories_with_one_key_are_crowded_also_after_one_went_on() -> None:
     histories = Histories(make_storage(await make_store()))
     first = converse(say(5))
     other = converse([{"role": "user", "content": "Another task"}, *say(5)[1:]])
@@ -43,7 +43,27 @@ async def test_two_histories_with_one_key_are_crowded_until_one_goes_on() -> Non
     later = converse([{"role": "user", "content": "Another task"}, *say(6)[1:]])
     histories.record("t", "other", key_of(later), later)
     found = histories.find(key_of(first))
-    assert found is not None and not found.is_crowded
+    assert found is not None and found.is_crowded
+
+
+async def test_a_history_that_comes_later_to_where_another_was_is_crowded() -> None:
+    """The first one may come back there, by a request of before or after a restart."""
+    store = await make_store()
+    histories, first = Histories(make_storage(store)), converse(say(5))
+    other = converse([{"role": "user", "content": "Another task"}, *say(5)[1:]])
+    key = key_of(first)
+    histories.record("t", "one", key, first)
+    await histories.save(key)
+    histories.record("t", "one", key_of(converse(say(6))), converse(say(6)))
+    histories.record("t", "other", key, other)
+    found, stored = histories.find(key), await histories.load_first("t", [key])
+    assert found is not None and found.is_crowded
+    assert stored is not None and stored.is_crowded
+    later = Histories(make_storage(store))
+    later.record("t", "other", key, other)
+    await later.save(key)
+    stored = await Histories(make_storage(store)).load_first("t", [key])
+    assert stored is not None and stored.is_crowded
 
 
 async def test_what_is_saved_is_loaded_by_its_tenant_only_and_holds_the_newest_messages() -> None:
@@ -51,9 +71,9 @@ async def test_what_is_saved_is_loaded_by_its_tenant_only_and_holds_the_newest_m
     histories = Histories(make_storage(store))
     long = converse(say(40))
     key = key_of(long)
-    histories.save(key)
+    await histories.save(key)
     histories.record("t", "branch", key, long)
-    histories.save(key)
+    await histories.save(key)
     later = Histories(make_storage(store))
     found = await later.load_first("t", ["00", key])
     assert found is not None

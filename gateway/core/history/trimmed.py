@@ -65,6 +65,11 @@ class HistoryEnd:
     is_crowded: bool = False
 
     @property
+    def chain(self) -> str:
+        """The chain over the whole history, in hex."""
+        return self.links[-_HEX_CHARS:]
+
+    @property
     def known(self) -> int:
         """How many of the newest messages the chain is known for."""
         return len(self.links) // _HEX_CHARS - 1
