@@ -23,10 +23,12 @@ _EVERY: Final = 10
 # that is continued more often is kept.
 _CONTINUED: Final = 3
 # Conversations that began lately. Clients work on few at a time.
-_MAX_BEGUN: Final = 32
+_MAX_BEGUN: Final = 16
 
-_GROUPS_BYTES: Final = 1 << 20
-_GROUP_WEIGHT_BYTES: Final = ENTRY_WEIGHT_BYTES + 500 + _MAX_BEGUN * 250
+# Some nine hundred clients.
+_GROUPS_BYTES: Final = 4 << 20
+_GROUP_WEIGHT_BYTES: Final = ENTRY_WEIGHT_BYTES + 500
+_BEGUN_WEIGHT_BYTES: Final = 250
 # Tenant, upstream, model, tools and the client's name for its session. The leading block is left out, because
 # it may hold a clock.
 _Key = tuple[str, str, str, bytes, str | None]
@@ -36,9 +38,9 @@ class _Group:
     """Requests that may come from one client."""
 
     def __init__(self) -> None:
-        # Answered requests of unknown histories, since one of these was last continued.
+        # Answered requests of unknown histories, since a conversation that began with one was last kept.
         self.count = 0
-        # How often the conversations that began with them were continued, by the chain of the newest request.
+        # How often these conversations were continued, by the chain of the newest request.
         self.begun: dict[str, int] = {}
         self.is_logged = False
 
@@ -98,8 +100,9 @@ class SummaryLimiter:
         key = _make_key(turn)
         group = self._groups.get(key) or _Group()
         group.begin(turn.received.conversation.key.hex())
-        texts_bytes = weigh_texts(turn.owner, turn.upstream.name, turn.model, turn.session)
-        self._groups.put(key, group, _GROUP_WEIGHT_BYTES + texts_bytes)
+        weight_bytes = _GROUP_WEIGHT_BYTES + _BEGUN_WEIGHT_BYTES * len(group.begun)
+        weight_bytes += weigh_texts(turn.owner, turn.upstream.name, turn.model, turn.session)
+        self._groups.put(key, group, weight_bytes)
         if group.count > _FIRST and not group.is_logged:
             group.is_logged = True
             _log_warning(turn, group.count)

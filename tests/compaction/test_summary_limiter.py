@@ -27,6 +27,9 @@ def unknown(number: int, **fields: Any) -> Turn:
     return make_turn(receive(number), is_unrecognized=True, **fields)
 
 
+_UNKNOWN = [unknown(number) for number in range(3)]
+
+
 def continued(number: int, turns: int, **fields: Any) -> Turn:
     """The turn after one with two turns less."""
     return make_turn(receive(number, turns), head=head_of(receive(number, turns - 1)), **fields)
@@ -149,7 +152,9 @@ def test_one_warning_names_the_settings_of_the_clients(caplog: pytest.LogCapture
 
 def test_many_clients_take_bounded_memory() -> None:
     limiter = SummaryLimiter()
-    for number in range(2_000):
-        answer(limiter, unknown(number, session=f"{number} " + "x" * 100))
-    assert limiter.size_bytes <= 1 << 20
-    assert limiter.count_calls(unknown(9, session="0 " + "x" * 100)) == _MOST
+    first, last = (unknown(9, session=session * 1_000) for session in "ab")
+    for session in ("a" * 1_000, *map(str, range(5_000)), "b" * 1_000):
+        for number in range(3):
+            answer(limiter, structs.replace(_UNKNOWN[number], session=session))
+    assert limiter.size_bytes <= 4 << 20
+    assert (limiter.count_calls(first), limiter.count_calls(last)) == (_MOST, 0)
