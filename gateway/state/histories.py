@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Final, NamedTuple
 
 from gateway.core.history.conversation import GONE_WEIGHT_BYTES, Conversation
-from gateway.core.history.trimmed import STORED_MESSAGES, HistoryEnd, make_history_end
+from gateway.core.history.trimmed import STORED_LINKS, HistoryEnd, make_history_end
 from gateway.lru import ENTRY_WEIGHT_BYTES, Lru
 from gateway.state.record_cache import RecordStore, Storage
 
@@ -56,7 +56,7 @@ class Histories:
 
     async def save(self, key: str) -> None:
         """Saves what memory has at this key, so that it survives a restart."""
-        end = self._make_end(key, STORED_MESSAGES)
+        end = self._make_end(key, STORED_LINKS)
         if end is None:
             return
         stored = await self._ends.load(end.owner, key)
@@ -76,13 +76,13 @@ class Histories:
         chain = self._chains.get(key)
         return replace(end, is_crowded=True) if chain is not None and _is_other(end, chain.hex()) else end
 
-    def _make_end(self, key: str, most: int | None = None) -> HistoryEnd | None:
+    def _make_end(self, key: str, most_links: int | None = None) -> HistoryEnd | None:
         requests = [self._newest.get(branch) for branch in self._branches.get(key, ())]
         known = [request for request in requests if request is not None]
         if not known:
             return None
         newest = known[-1]
-        end = make_history_end(newest.owner, key, newest.conversation, most)
+        end = make_history_end(newest.owner, key, newest.conversation, most_links)
         return replace(end, is_crowded=self._chains.get(key) != newest.conversation.key)
 
     def _drop(self, gone: _LastRequest) -> None:

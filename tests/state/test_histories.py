@@ -1,7 +1,7 @@
 """How answered requests ended, in memory and in the store."""
 
 from gateway.core.history.conversation import Conversation
-from gateway.core.history.trimmed import STORED_MESSAGES, find_end_key
+from gateway.core.history.trimmed import STORED_LINKS, find_end_key
 from gateway.state.histories import Histories
 from tests.builders.chat import converse
 from tests.builders.state import make_storage, make_store
@@ -66,7 +66,7 @@ async def test_a_history_that_comes_later_to_where_another_was_is_crowded() -> N
     assert stored is not None and stored.is_crowded
 
 
-async def test_what_is_saved_is_loaded_by_its_tenant_only_and_holds_the_newest_messages() -> None:
+async def test_what_is_saved_is_loaded_by_its_tenant_only_and_holds_the_newest_links() -> None:
     store = await make_store()
     histories = Histories(make_storage(store))
     long = converse(say(40))
@@ -77,6 +77,6 @@ async def test_what_is_saved_is_loaded_by_its_tenant_only_and_holds_the_newest_m
     later = Histories(make_storage(store))
     found = await later.load_first("t", ["00", key])
     assert found is not None
-    assert (found.key, len(found.sizes), found.is_cut) == (key, STORED_MESSAGES, True)
+    assert (found.key, len(found.sizes), found.known) == (key, len(long.messages), STORED_LINKS)
     assert await later.load_first("other", [key]) is None
     assert await later.load_first("t", ["00"]) is None

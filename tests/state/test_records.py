@@ -58,7 +58,7 @@ _HISTORY_END = HistoryEnd(
     opening="",
     fingerprints="cd",
     sizes=(3, 4),
-    shapes=("u", "a0f"),
+    shapes=("u:", "t0f:12"),
     links="ef",
     is_cut=True,
 )

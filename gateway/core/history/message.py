@@ -5,9 +5,12 @@ Knows no JSON. A wire format parses a raw slice into these facts once.
 
 import hashlib
 from collections.abc import Iterable
-from typing import Literal, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 Role = Literal["system", "user", "assistant", "tool", "other"]
+
+_BEGINNING_CHARS: Final = 64
+_BEGINNING_BYTES: Final = 8
 
 
 class Call(NamedTuple):
@@ -31,6 +34,15 @@ class Message(NamedTuple):
     has_media: bool = False
     # Stands for history that only upstream can read. Neither it nor anything before it is ever replaced.
     is_opaque: bool = False
+    # See hash_beginning.
+    beginning: bytes = b""
+
+
+def hash_beginning(text: str) -> bytes:
+    """A hash of how a text begins, by which a shorter form of it is known; empty if there is no text."""
+    start = text[:_BEGINNING_CHARS].strip()
+    encoded = start.encode("utf-8", "surrogatepass")
+    return hashlib.blake2b(encoded, digest_size=_BEGINNING_BYTES).digest() if start else b""
 
 
 def fingerprint_fields(fields: Iterable[tuple[bytes, bytes]]) -> bytes:

@@ -22,21 +22,24 @@ from gateway.core.history.spans import Span, Spans
 
 # The run must be so long, and a search begins with so many messages before a place.
 _PROOF_MESSAGES: Final = 4
-# The run must hold so many bytes: `ok` and `continue` say nothing.
+# The run must hold so many bytes: `ok` and `continue` say nothing. What is said again does not count.
 _PROOF_BYTES: Final = 1_000
-# So many messages are compared, and so many are stored. If all of these are found, nothing before them is
-# compared.
+# So many messages are compared. If the run holds all of them, nothing before them is compared.
 _MOST_MESSAGES: Final = 2_000
-STORED_MESSAGES: Final = 64
+# For so many the chain is stored.
+STORED_LINKS: Final = 64
 _MAX_OPENING: Final = 32
 # A client goes on a few turns behind the request that it continues.
 _MAX_ENDS: Final = 32
 # So many messages may be gone between a shorter form and the next message.
 _MOST_SKIPPED: Final = 16
-# A client may put a note such as "12 messages skipped" in place of what it drops.
+# A client may put a note such as "12 messages skipped" in place of what it drops, or of what a result says.
 _MAX_NOTE_BYTES: Final = 300
-# A hash in hex.
-_HEX_CHARS: Final = 64
+# A clock in the opening changes its size by a few bytes.
+_MAX_OPENING_CHANGE_BYTES: Final = 64
+# A link in hex, and as much as is stored of a fingerprint.
+_LINK_CHARS: Final = 64
+_HEX_CHARS: Final = 24
 # Of a hash that does not have to tell everything apart.
 _SHAPE_CHARS: Final = 16
 
@@ -52,8 +55,8 @@ class HistoryEnd:
     length: int
     # The fingerprints of the opening in hex, joined; empty if the client has dropped it.
     opening: str
-    # The newest messages: fingerprints in hex, joined; sizes in bytes; the first letter of each role, with a
-    # hash of the ids of calls and results if there are any.
+    # The newest messages: the beginnings of their fingerprints in hex, joined; sizes in bytes; see
+    # _describe_shape.
     fingerprints: str
     sizes: tuple[int, ...]
     shapes: tuple[str, ...]
@@ -67,22 +70,24 @@ class HistoryEnd:
     @property
     def chain(self) -> str:
         """The chain over the whole history, in hex."""
-        return self.links[-_HEX_CHARS:]
+        return self.links[-_LINK_CHARS:]
 
     @property
     def known(self) -> int:
         """How many of the newest messages the chain is known for."""
-        return len(self.links) // _HEX_CHARS - 1
+        return len(self.links) // _LINK_CHARS - 1
 
 
 def find_ends(owner_root: bytes, scope: bytes, messages: Sequence[Message]) -> Iterator[tuple[int, str]]:
     """Where an earlier request may have ended, the last place first, and the key of its record.
 
-    That is before each reply. owner_root: the chain's first link. scope: of upstream, model and tools.
+    That is before each reply, and at the end, if the request is sent again. owner_root: the chain's first
+    link. scope: of upstream, model and tools.
     """
     found = 0
-    for end in range(len(messages) - 1, _PROOF_MESSAGES - 1, -1):
-        if messages[end].role == "assistant" != messages[end - 1].role:
+    for end in range(len(messages), _PROOF_MESSAGES - 1, -1):
+        is_end = end == len(messages) or messages[end].role == "assistant"
+        if is_end and messages[end - 1].role != "assistant":
             yield end, _make_key(owner_root, scope, messages[end - _PROOF_MESSAGES : end])
             found += 1
             if found == _MAX_ENDS:
@@ -97,14 +102,15 @@ def find_end_key(scope: bytes, conversation: Conversation) -> str | None:
     return _make_key(conversation.chain[0], scope, newest)
 
 
-def make_history_end(owner: str, key: str, conversation: Conversation, most: int | None = None) -> HistoryEnd:
-    """The record of a request, with so many messages at most."""
-    most = most or _MOST_MESSAGES
+def make_history_end(
+    owner: str, key: str, conversation: Conversation, most_links: int | None = None
+) -> HistoryEnd:
+    """The record of a request. most_links: for how many messages it holds the chain at most; None for all."""
     messages, chain, trim = conversation.messages, conversation.chain, conversation.trim
     length = len(messages)
     known_from = trim.known_from if trim is not None else 0
-    kept = messages[max(length - most, 0) :]
-    known = min(len(kept), length - known_from)
+    kept = messages[max(length - _MOST_MESSAGES, 0) :]
+    known = min(len(kept), most_links or length, length - known_from)
     opening = messages[: conversation.opening_end]
     return HistoryEnd(
         owner=owner,
@@ -115,7 +121,7 @@ def make_history_end(owner: str, key: str, conversation: Conversation, most: int
         sizes=tuple([message.size_bytes for message in kept]),
         shapes=tuple(map(_describe_shape, kept)),
         links=b"".join(chain[length - known :]).hex(),
-        is_cut=length > most,
+        is_cut=length > len(kept),
     )
 
 
@@ -126,22 +132,24 @@ def continue_history(known: HistoryEnd, received: Conversation, end: int) -> Con
     """
     if known.is_crowded or any(message.is_opaque for message in received.messages):
         return None
-    fingerprints = _split(known.fingerprints)
+    fingerprints = _split(known.fingerprints, _HEX_CHARS)
     run = _count_run(fingerprints, received.messages[:end])
     if not _is_proof(received.messages[end - run : end]):
         return None
-    aligned = _align(known, fingerprints, received, end)
+    is_cut_run = known.is_cut and run == len(fingerprints)
+    aligned = _align(known, fingerprints, received, end, is_cut_run=is_cut_run)
     return _make_trimmed(known, received, end, aligned) if aligned is not None else None
 
 
 def _count_run(fingerprints: Sequence[str], messages: Sequence[Message]) -> int:
     """How many messages at the end of both are the same."""
     pairs = zip(reversed(fingerprints), reversed(messages), strict=False)
-    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1].fingerprint.hex(), pairs))
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == _name(pair[1]), pairs))
 
 
 def _is_proof(run: Sequence[Message]) -> bool:
-    return len(run) >= _PROOF_MESSAGES and sum(message.size_bytes for message in run) >= _PROOF_BYTES
+    different = {message.fingerprint: message.size_bytes for message in run}
+    return len(different) >= _PROOF_MESSAGES and sum(different.values()) >= _PROOF_BYTES
 
 
 class _Aligned(NamedTuple):
@@ -155,30 +163,32 @@ class _Aligned(NamedTuple):
 
 
 def _align(
-    known: HistoryEnd, fingerprints: Sequence[str], received: Conversation, end: int
+    known: HistoryEnd, fingerprints: Sequence[str], received: Conversation, end: int, *, is_cut_run: bool
 ) -> _Aligned | None:
     """Finds each message in the record, from the end on; None if one speaks against the match.
 
-    It may be the message itself, a shorter form of it, or a note behind the opening. Shorter forms must not
-    outnumber the messages themselves, and the first message is none unless it is a result: it may be the task
-    of another conversation. An opening in place of the recorded one stays if nothing was dropped behind it.
+    It may be the message itself, a shorter form of it, or a note right behind the opening. Shorter forms must
+    not outnumber the messages themselves, and the first message is none unless it is a result: it may be the
+    task of another conversation. An opening of about the same size in place of the recorded one stays if
+    nothing was dropped behind it. is_cut_run: the run holds the whole record, which has no older messages.
     """
-    messages, opening, oldest = received.messages, _split(known.opening), known.length - len(fingerprints)
+    messages, oldest = received.messages, known.length - len(fingerprints)
+    opening = _split(known.opening, _HEX_CHARS)
     start = len(opening) if _begins_with(messages[:end], opening) else 0
     places: dict[str, list[int]] = {}
     for place, fingerprint in enumerate(fingerprints):
         places.setdefault(fingerprint, []).append(place)
     positions: list[int] = []
     at = found = len(fingerprints)
-    may_note, spare = start > 0, 0
+    spare = 0
     for index in range(end - 1, start - 1, -1):
         message = messages[index]
-        same = places.get(message.fingerprint.hex(), ())
+        same = places.get(_name(message), ())
         if earlier := bisect_left(same, at):
             at = found = same[earlier - 1]
             spare += 1
-        elif at and may_note and message.role == "user" and message.size_bytes <= _MAX_NOTE_BYTES:
-            at, may_note = at - 1, False
+        elif at and index == start > 0 and message.role == "user" and message.size_bytes <= _MAX_NOTE_BYTES:
+            at -= 1
         elif (
             spare
             and (index or message.results)
@@ -187,44 +197,59 @@ def _align(
             at = found = longer
             spare -= 1
         else:
-            is_older = known.is_cut and not at
-            return _place_rest(received, start, index + 1, oldest + at, positions, is_older=is_older)
+            left, placed = index + 1, [*reversed(positions)]
+            if is_cut_run and not at:
+                return _place_older(received, start, left, oldest, placed)
+            if not start and left == at and _has_other_opening(known, received, left, end):
+                return _Aligned(left, [*range(left), *placed], placed[0])
+            return None
         positions.append(oldest + at)
     return _Aligned(start, [*range(start), *reversed(positions)], oldest + found)
 
 
-def _place_rest(
-    received: Conversation, start: int, left: int, before: int, positions: Sequence[int], *, is_older: bool
+def _place_older(
+    received: Conversation, start: int, left: int, oldest: int, positions: Sequence[int]
 ) -> _Aligned | None:
-    """If the first `left` messages are not in the record. So many stood `before` the others in the history.
-
-    is_older: they may be older than the record.
-    """
-    placed, found_from = [*reversed(positions)], positions[-1]
-    if not start and left == before and (is_older or left <= received.opening_end):
-        return _Aligned(min(left, received.opening_end), [*range(left), *placed], found_from)
-    if not is_older or left > before:
+    """If the first `left` messages are older than the record, before which so many stood in the history."""
+    if not start and left == oldest:
+        return _Aligned(min(left, received.opening_end), [*range(left), *positions], oldest)
+    if left > oldest:
         return None
-    older = range(before - left + start, before)
-    return _Aligned(start, [*range(start), *older, *placed], found_from)
+    older = range(oldest - left + start, oldest)
+    return _Aligned(start, [*range(start), *older, *positions], oldest)
+
+
+def _has_other_opening(known: HistoryEnd, received: Conversation, left: int, end: int) -> bool:
+    """Whether the first `left` messages may be the recorded opening as it is now, with all others behind."""
+    if known.is_cut or end != known.length or left > received.opening_end:
+        return False
+    now_bytes = sum(message.size_bytes for message in received.messages[:left])
+    return abs(now_bytes - sum(known.sizes[:left])) <= _MAX_OPENING_CHANGE_BYTES
 
 
 def _find_longer_form(known: HistoryEnd, end: int, message: Message) -> int | None:
     """The last message shortly before `end` of which this one may be a shorter form, maybe without its calls.
 
-    If it is a form of an earlier one, it is taken for newer than it is, and rather stays than goes.
+    Both begin alike, or are results of the same calls, with a note in place of what was said. If it is a form
+    of an earlier one, it is taken for newer than it is, and rather stays than goes.
     """
+    if message.calls:
+        return None
+    is_note = message.size_bytes <= _MAX_NOTE_BYTES and bool(message.results) and all(message.results)
+    if not (is_note or message.beginning):
+        return None
     shape = _describe_shape(message)
+    kind = shape.partition(":")[0] + ":"
     for at in range(end - 1, max(end - _MOST_SKIPPED, 0) - 1, -1):
         longer = known.shapes[at]
-        is_same_shape = longer == shape or (len(shape) == 1 and longer[0] == shape)
-        if is_same_shape and message.size_bytes < known.sizes[at]:
+        is_form = longer.startswith(kind) if is_note else longer == shape
+        if is_form and message.size_bytes < known.sizes[at]:
             return at
     return None
 
 
 def _begins_with(messages: Sequence[Message], opening: Sequence[str]) -> bool:
-    return [message.fingerprint.hex() for message in messages[: len(opening)]] == opening
+    return [_name(message) for message in messages[: len(opening)]] == opening
 
 
 def _make_trimmed(
@@ -239,7 +264,8 @@ def _make_trimmed(
     messages = [GONE] * (known.length + len(added))
     for position, message in zip(positions, received.messages, strict=True):
         messages[position] = message
-    links = [bytes.fromhex(link) for link in _split(known.links)][known_from - known.length - 1 :]
+    recorded = _split(known.links, _LINK_CHARS)[known_from - known.length - 1 :]
+    links = [bytes.fromhex(link) for link in recorded]
     links += accumulate(added, add_link, initial=links.pop())
     # What stands before has links that no other conversation has.
     unknown = [hashlib.sha256(b"trimmed:" + received.key).digest()] * (known_from - 1)
@@ -261,16 +287,21 @@ def _make_key(owner_root: bytes, scope: bytes, messages: Sequence[Message]) -> s
 
 
 def _describe_shape(message: Message) -> str:
-    if not message.calls and not message.results:
-        return message.role[0]
-    names = [*[call.id for call in message.calls], "", *message.results]
-    digest = hashlib.sha256("\0".join(names).encode("utf-8", "surrogatepass")).hexdigest()
-    return message.role[0] + digest[:_SHAPE_CHARS]
+    """The first letter of its role, a hash of the calls that it answers, and how it begins."""
+    kind = message.role[0]
+    if message.results:
+        names = "\0".join(message.results).encode("utf-8", "surrogatepass")
+        kind += hashlib.sha256(names).hexdigest()[:_SHAPE_CHARS]
+    return f"{kind}:{message.beginning.hex()}"
 
 
 def _join(messages: Sequence[Message]) -> str:
-    return b"".join([message.fingerprint for message in messages]).hex()
+    return "".join(map(_name, messages))
 
 
-def _split(hashes: str) -> list[str]:
-    return [hashes[at : at + _HEX_CHARS] for at in range(0, len(hashes), _HEX_CHARS)]
+def _name(message: Message) -> str:
+    return message.fingerprint[: _HEX_CHARS // 2].hex()
+
+
+def _split(hashes: str, size: int) -> list[str]:
+    return [hashes[at : at + size] for at in range(0, len(hashes), size)]

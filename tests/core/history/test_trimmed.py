@@ -6,13 +6,13 @@ from dataclasses import replace
 from typing import NamedTuple
 
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from gateway.core.history.conversation import Conversation, begin_conversation, with_messages
-from gateway.core.history.message import Call, Message
+from gateway.core.history.message import Call, Message, hash_beginning
 from gateway.core.history.trimmed import (
-    STORED_MESSAGES,
+    STORED_LINKS,
     HistoryEnd,
     continue_history,
     find_end_key,
@@ -25,7 +25,7 @@ _OPENING = 2
 
 
 def message(role: str, text: str, size: int = 400, call: str = "", result: str = "") -> Message:
-    content = f"{role}|{text}|{call}|{result}".encode()
+    content = f"{role}|{text}|{size}|{call}|{result}".encode()
     return Message(
         role=role,  # type: ignore[arg-type]
         key=hashlib.sha256(b"key" + content).digest(),
@@ -33,6 +33,7 @@ def message(role: str, text: str, size: int = 400, call: str = "", result: str =
         size_bytes=size,
         calls=(Call(call, "look"),) if call else (),
         results=(result,) if result else (),
+        beginning=hash_beginning(text),
     )
 
 
@@ -56,11 +57,11 @@ def receive(messages: Sequence[Message], owner: str = "t") -> Conversation:
 
 
 def record(
-    conversation: Conversation, scope: bytes = _SCOPE, most: int = 2_000, *, is_crowded: bool = False
+    conversation: Conversation, scope: bytes = _SCOPE, most_links: int = 2_000, *, is_crowded: bool = False
 ) -> HistoryEnd:
     key = find_end_key(scope, conversation)
     assert key is not None
-    return replace(make_history_end("t", key, conversation, most), is_crowded=is_crowded)
+    return replace(make_history_end("t", key, conversation, most_links), is_crowded=is_crowded)
 
 
 def recognize(known: HistoryEnd, messages: Sequence[Message], owner: str = "t") -> Conversation | None:
@@ -131,13 +132,13 @@ def test_whatever_is_dropped_before_the_end_the_rest_continues_the_history(trimm
 
 @given(trimmings())
 def test_of_a_stored_history_less_is_recognized_but_never_wrongly(trimming: Trimming) -> None:
-    found = recognize(record(receive(trimming.before), most=STORED_MESSAGES), trimming.sent)
+    found = recognize(record(receive(trimming.before), most_links=STORED_LINKS), trimming.sent)
     if found is not None:
         assert_continues(found, receive(trimming.whole), trimming.sent)
 
 
 def test_the_newest_messages_of_a_stored_history_suffice() -> None:
-    known, sent = record(receive(talk(60)), most=STORED_MESSAGES), talk(61)[-120:]
+    known, sent = record(receive(talk(60)), most_links=STORED_LINKS), talk(61)[-120:]
     assert_continues(recognize(known, sent), receive(talk(61)), sent)
 
 
@@ -204,9 +205,12 @@ def test_a_text_that_is_kept_without_its_calls_stands_for_the_message() -> None:
 
 
 def test_more_shorter_forms_than_messages_are_no_proof() -> None:
-    whole = talk(20)
-    short = [message("user", "short", size=9) for _ in range(30)]
-    assert recognize(record(receive(talk(19))), [*short, *whole[-12:]]) is None
+    whole = talk(30)
+    texts = [each for each in whole[_OPENING:-8] if not (each.calls or each.results)]
+    for count in (6, 8):
+        short = [each._replace(fingerprint=each.key, size_bytes=9) for each in texts[-count:]]
+        found = recognize(record(receive(talk(29))), [*talk(0), *short, *whole[-8:]])
+        assert (found is not None) == (count == 6)
 
 
 def test_messages_that_were_changed_in_another_way_are_no_proof() -> None:
@@ -229,6 +233,7 @@ def test_a_note_in_place_of_what_was_dropped_is_no_hindrance() -> None:
     whole, note = talk(20), message("user", "Skipped 18 messages.", size=60)
     sent = [*whole[:_OPENING], note, *whole[20:]]
     assert_continues(recognize(record(receive(talk(19))), sent), receive(whole), sent)
+    assert recognize(record(receive(talk(19))), [*whole[:_OPENING], *whole[5:12], note, *whole[20:]]) is None
     stranger = message("user", "Something else.", size=900)
     assert recognize(record(receive(talk(19))), [*whole[:_OPENING], stranger, *whole[20:]]) is None
     assert recognize(record(receive(talk(19))), [note, *whole[20:]]) is None
@@ -241,6 +246,70 @@ def test_short_messages_are_no_proof(size: int, is_found: bool) -> None:
     begin = len(talk(9)) - 4
     assert (recognize(known, whole[begin:]) is not None) == is_found
     assert recognize(known, whole[begin + 1 :]) is None
+
+
+def test_what_is_said_again_and_again_is_no_proof() -> None:
+    polling = [message("assistant", "still waiting"), message("user", "continue")] * 20
+    known = record(receive([*talk(5, "a"), *polling]))
+    assert recognize(known, [*polling[-30:], *turn(99)]) is None
+
+
+def test_a_request_that_is_sent_again_is_recognized() -> None:
+    whole = talk(20)
+    assert_continues(recognize(record(receive(whole)), whole[10:]), receive(whole), whole[10:])
+
+
+@st.composite
+def strangers(draw: st.DrawFn) -> tuple[list[Message], list[Message]]:
+    """A history, and what is sent of another one: they share the rules, maybe the task, and how they end.
+    Ids of calls repeat.
+    """
+
+    def talk_of(name: str, turns: int) -> list[Message]:
+        said = []
+        for number in range(turns):
+            size, call = draw(st.integers(50, 900)), draw(st.sampled_from(["", f"call_{number}"]))
+            said += [
+                message("assistant", f"{name} {number}", size, call=call),
+                message("tool" if call else "user", f"{name} {number}", size, result=call),
+            ]
+        return said
+
+    rules, shared = talk(0)[:1], talk_of("shared", draw(st.integers(4, 60)))
+    tasks = [message("user", "task a", draw(st.integers(50, 900))), message("user", "task b", 400)]
+    own = talk_of("b", draw(st.integers(1, 8)))
+    history = [*rules, tasks[0], *talk_of("a", draw(st.integers(0, 8))), *shared]
+    kept = draw(st.sets(st.integers(0, len(own) // 2 - 1), min_size=1))
+    sent = [each for at, each in enumerate(own) if at // 2 in kept]
+    opening = [*rules, draw(st.sampled_from(tasks))] if draw(st.booleans()) else []
+    return history, [*opening, *sent, *shared[draw(st.integers(0, len(shared) // 2 - 2)) * 2 :]]
+
+
+@settings(max_examples=300)
+@given(strangers(), st.sampled_from([2_000, STORED_LINKS]))
+def test_an_unknown_conversation_with_messages_of_its_own_is_never_taken_for_another(
+    pair: tuple[list[Message], list[Message]], most_links: int
+) -> None:
+    history, sent = pair
+    assert recognize(record(receive(history), most_links=most_links), [*sent, *turn(99)]) is None
+
+
+def test_another_task_is_not_the_opening_of_before() -> None:
+    whole = talk(12)
+    for size in (100, 900):
+        sent = [whole[0], message("user", "another task", size=size), *whole[_OPENING:]]
+        assert recognize(record(receive(talk(11))), sent) is None
+    sent = [whole[0], message("user", "another task"), *whole[20:]]
+    assert recognize(record(receive(talk(11))), sent) is None
+
+
+def test_a_history_that_is_longer_than_its_record_is_recognized_by_all_of_it() -> None:
+    whole = talk(900)
+    known = record(receive(talk(899)))
+    assert known.is_cut
+    assert_continues(recognize(known, whole[50:]), receive(whole), whole[50:])
+    sent = [message("user", "something else"), *whole[-1_500:]]
+    assert recognize(known, sent) is None
 
 
 def test_two_histories_that_end_alike_are_never_confused() -> None:

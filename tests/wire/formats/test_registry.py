@@ -6,6 +6,7 @@ import pytest
 from gateway.conversations.recognizer import Recognizer
 from gateway.core.errors import RequestRefused
 from gateway.core.history.cleared_results import chain_frames
+from gateway.core.history.message import hash_beginning
 from gateway.wire.formats.registry import (
     FORMATS,
     find_counted_format,
@@ -136,3 +137,23 @@ def test_an_error_on_anthropics_paths_is_an_anthropic_object(path: str) -> None:
         "type": "error",
         "error": {"type": "request_too_large", "message": 'Too "large".'},
     }
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("chat", {"role": "user", "content": "So it begins."}),
+        ("chat", {"role": "tool", "tool_call_id": "a", "content": [{"type": "text", "text": "So it begins."}]}),
+        ("messages", {"role": "assistant", "content": [{"type": "text", "text": "So it begins."}]}),
+        (
+            "messages",
+            {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "a", "content": "So it begins."}]},
+        ),
+        ("responses", {"role": "user", "content": "So it begins."}),
+        ("responses", {"type": "function_call_output", "call_id": "a", "output": "So it begins."}),
+    ],
+)
+def test_a_message_is_known_by_how_it_begins(name: str, message: dict[str, object]) -> None:
+    assert FORMATS[name].parse_message(json.dumps(message).encode(), b"").beginning == hash_beginning(
+        "So it begins."
+    )

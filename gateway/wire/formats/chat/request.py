@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Final, NamedTuple
 
 from gateway.core.errors import Unreadable
-from gateway.core.history.message import Call, Message, Role, fingerprint_fields
+from gateway.core.history.message import Call, Message, Role, fingerprint_fields, hash_beginning
 from gateway.wire.body import JsonFields, parse_object_with_role
 from gateway.wire.canonical import (
     EMPTY,
@@ -69,6 +69,7 @@ def parse_message(raw: bytes, key: bytes) -> Message:
         calls=tuple([Call(call.id, call.tool) for call in calls]) if calls else (),
         results=(answered if isinstance(answered, str) else "",) if role == "tool" else (),
         has_media=bool(media),
+        beginning=hash_beginning(texts[0] if texts else ""),
     )
 
 

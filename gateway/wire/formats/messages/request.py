@@ -6,7 +6,7 @@ Decides nothing. A message is never rendered again from its facts.
 from dataclasses import replace
 from typing import Final
 
-from gateway.core.history.message import Call, Message, Role, fingerprint_fields
+from gateway.core.history.message import Call, Message, Role, fingerprint_fields, hash_beginning
 from gateway.wire.body import JsonFields, parse_object_with_role
 from gateway.wire.canonical import (
     canonical_json,
@@ -68,6 +68,8 @@ class _MessageReader:
         self._hosted: set[str] = set()
         self._has_more_than_results = False
         self._has_media = False
+        # Of the first text.
+        self._beginning = b""
 
     def add_block(self, block: object) -> None:
         """Thinking is left out: clients drop it, and the upstream does not read old thinking."""
@@ -102,6 +104,7 @@ class _MessageReader:
         self._end_text()
         texts, parts = flatten_content(block.get("content"))
         answered = str(block.get("tool_use_id") or "")
+        self._note_text(texts[0] if texts else "")
         self._fields += [(b"answers", encode_value(answered)), (b"result", encode_value("".join(texts)))]
         self._fields += [(b"part", canonical_part(part)) for part in parts]
         if block.get("is_error") is True:
@@ -139,6 +142,7 @@ class _MessageReader:
             calls=tuple(self._calls),
             results=tuple(self._results),
             has_media=self._has_media,
+            beginning=self._beginning,
         )
 
     def _end_text(self) -> None:
@@ -150,8 +154,12 @@ class _MessageReader:
         if self._role == "user":
             text = without_ephemeral_blocks(text).strip()
         if text:
+            self._note_text(text)
             self._fields.append((b"text", encode_value(text)))
             self._has_more_than_results = True
+
+    def _note_text(self, text: str) -> None:
+        self._beginning = self._beginning or hash_beginning(text)
 
 
 def _make_envelope(fields: EnvelopeFields) -> Envelope:

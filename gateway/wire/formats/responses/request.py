@@ -6,7 +6,7 @@ Decides nothing. An item is never rendered again from its facts.
 from dataclasses import replace
 from typing import Final
 
-from gateway.core.history.message import Message, fingerprint_fields
+from gateway.core.history.message import Message, fingerprint_fields, hash_beginning
 from gateway.wire.body import split_fields_or_text
 from gateway.wire.canonical import (
     EMPTY,
@@ -65,6 +65,7 @@ def parse_message(raw: bytes, key: bytes) -> Message:
         results=(answered,) if answered is not None else (),
         has_media=bool(content.others or output.others) or kind_of(item) in _IMAGES,
         is_opaque=is_opaque(item),
+        beginning=hash_beginning(next(iter(content.texts or output.texts), "")),
     )
 
 
