@@ -143,11 +143,17 @@ def test_an_error_on_anthropics_paths_is_an_anthropic_object(path: str) -> None:
     ("name", "message"),
     [
         ("chat", {"role": "user", "content": "So it begins."}),
-        ("chat", {"role": "tool", "tool_call_id": "a", "content": [{"type": "text", "text": "So it begins."}]}),
+        (
+            "chat",
+            {"role": "tool", "tool_call_id": "a", "content": [{"type": "text", "text": "So it begins."}]},
+        ),
         ("messages", {"role": "assistant", "content": [{"type": "text", "text": "So it begins."}]}),
         (
             "messages",
-            {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "a", "content": "So it begins."}]},
+            {
+                "role": "user",
+                "content": [{"type": "tool_result", "tool_use_id": "a", "content": "So it begins."}],
+            },
         ),
         ("responses", {"role": "user", "content": "So it begins."}),
         ("responses", {"type": "function_call_output", "call_id": "a", "output": "So it begins."}),
