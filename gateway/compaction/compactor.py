@@ -155,7 +155,7 @@ class Compactor:
             self._state.heads.hold(head)
         ended = trimmed_histories.record(self._state, turn)
         if ended is not None and is_worth_saving and head.pivot is not None:
-            self.spawn(self._state.histories.save(ended))
+            self.spawn(self._state.histories.save(ended, head.length - head.covers))
         return is_worth_saving
 
     async def _learn(self, turn: Turn, plan: Plan, usage: Usage) -> None:

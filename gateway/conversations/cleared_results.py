@@ -43,7 +43,12 @@ _MAX_TRIES: Final = 4
 
 
 async def record(state: State, turn: Turn, pivot: Pivot) -> None:
-    """Keeps the hashes of what a new pivot covers. Losing them costs one more summary."""
+    """Keeps the hashes of what a new pivot covers. Losing them costs one more summary.
+
+    Not for a client that drops messages: some of those that the pivot covers cannot be read.
+    """
+    if turn.received.conversation.trim is not None:
+        return
     split = await asyncio.to_thread(_split_messages, turn.received, pivot.covers)
     hashes = make_result_hashes(pivot, turn.conversation_id, split) if split is not None else None
     if split is None or hashes is None:

@@ -54,9 +54,11 @@ class Histories:
         for gone in self._newest.put(branch, newest, _weigh(conversation)):
             self._drop(gone)
 
-    async def save(self, key: str) -> None:
-        """Saves what memory has at this key, so that it survives a restart."""
-        end = self._make_end(key, STORED_LINKS)
+    async def save(self, key: str, behind_pivot: int) -> None:
+        """Saves what memory has at this key, so that it survives a restart. So many messages stand behind its
+        pivot.
+        """
+        end = self._make_end(key, max(STORED_LINKS, behind_pivot))
         if end is None:
             return
         stored = await self._ends.load(end.owner, key)

@@ -53,7 +53,7 @@ async def test_a_history_that_comes_later_to_where_another_was_is_crowded() -> N
     other = converse([{"role": "user", "content": "Another task"}, *say(5)[1:]])
     key = key_of(first)
     histories.record("t", "one", key, first)
-    await histories.save(key)
+    await histories.save(key, 0)
     histories.record("t", "one", key_of(converse(say(6))), converse(say(6)))
     histories.record("t", "other", key, other)
     found, stored = histories.find(key), await histories.load_first("t", [key])
@@ -61,7 +61,7 @@ async def test_a_history_that_comes_later_to_where_another_was_is_crowded() -> N
     assert stored is not None and stored.is_crowded
     later = Histories(make_storage(store))
     later.record("t", "other", key, other)
-    await later.save(key)
+    await later.save(key, 0)
     stored = await Histories(make_storage(store)).load_first("t", [key])
     assert stored is not None and stored.is_crowded
 
@@ -71,12 +71,15 @@ async def test_what_is_saved_is_loaded_by_its_tenant_only_and_holds_the_newest_l
     histories = Histories(make_storage(store))
     long = converse(say(40))
     key = key_of(long)
-    await histories.save(key)
+    await histories.save(key, 0)
     histories.record("t", "branch", key, long)
-    await histories.save(key)
+    await histories.save(key, 0)
     later = Histories(make_storage(store))
     found = await later.load_first("t", ["00", key])
     assert found is not None
     assert (found.key, len(found.sizes), found.known) == (key, len(long.messages), STORED_LINKS)
+    await histories.save(key, 100)
+    found = await later.load_first("t", [key])
+    assert found is not None and found.known == 100
     assert await later.load_first("other", [key]) is None
     assert await later.load_first("t", ["00"]) is None

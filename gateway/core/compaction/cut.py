@@ -120,13 +120,14 @@ def _choose_covers(
     fixed = calibrated.environment + min(opening, thresholds.opening) + thresholds.summary
     room = thresholds.target - fixed
     covers = _find_tail(conversation, tokens, min(thresholds.tail, room) - lead, must_keep)
+    covers = _find_known(conversation, covers, must_keep)
     if not keep.tail_messages:
         return covers
     wanted = _find_boundary_before(conversation, len(tokens) - keep.tail_messages)
     most = room + (thresholds.hard - thresholds.target) / 2
     if sum(tokens[wanted:]) > most - lead:
         wanted = _shrink_tail(conversation, tokens, wanted, must_keep, room - lead)
-    return min(covers, wanted)
+    return min(covers, _find_known(conversation, wanted, must_keep))
 
 
 def _find_tail(conversation: Conversation, tokens: Sequence[float], budget: float, must_keep: int) -> int:
@@ -140,6 +141,15 @@ def _find_tail(conversation: Conversation, tokens: Sequence[float], budget: floa
             break
         if is_boundary(conversation, at):
             position = at
+    return position
+
+
+def _find_known(conversation: Conversation, position: int, must_keep: int) -> int:
+    """The first cut from here on that a later request finds again, `must_keep` at the latest."""
+    known_from = conversation.trim.known_from if conversation.trim is not None else 0
+    position = max(position, min(known_from, must_keep))
+    while position < must_keep and not is_boundary(conversation, position):
+        position += 1
     return position
 
 

@@ -12,7 +12,7 @@ import hashlib
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import accumulate, takewhile
+from itertools import accumulate, pairwise, takewhile
 from typing import Final, NamedTuple
 
 from gateway.core.history.conversation import GONE, Conversation, Trim, add_link
@@ -26,7 +26,7 @@ _PROOF_MESSAGES: Final = 4
 _PROOF_BYTES: Final = 1_000
 # So many messages are compared. If the run holds all of them, nothing before them is compared.
 _MOST_MESSAGES: Final = 2_000
-# For so many the chain is stored.
+# The chain is stored for so many at least.
 STORED_LINKS: Final = 64
 _MAX_OPENING: Final = 32
 # A client goes on a few turns behind the request that it continues.
@@ -201,7 +201,8 @@ def _align(
             if is_cut_run and not at:
                 return _place_older(received, start, left, oldest, placed)
             if not start and left == at and _has_other_opening(known, received, left, end):
-                return _Aligned(left, [*range(left), *placed], placed[0])
+                opening_end = received.opening_end
+                return _Aligned(opening_end, [*range(left), *placed], max(placed[0], opening_end))
             return None
         positions.append(oldest + at)
     return _Aligned(start, [*range(start), *reversed(positions)], oldest + found)
@@ -274,9 +275,21 @@ def _make_trimmed(
         SharedList(messages),
         SharedList([received.chain[0], *unknown, *links] if known_from else links),
         aligned.opening_end,
-        Spans([Span(positions[span.start], positions[span.end]) for span in received.spans]),
+        Spans(_make_spans(received, positions)),
         Trim(positions, known_from),
     )
+
+
+def _make_spans(received: Conversation, positions: Sequence[int]) -> list[Span]:
+    """The spans in the history. A result may now stand apart from its call, if the same call came again."""
+    messages = received.messages
+    spans = [Span(positions[span.start], positions[span.end]) for span in received.spans]
+    spans += [
+        Span(before, after)
+        for at, (before, after) in enumerate(pairwise(positions), 1)
+        if after - before > 1 and messages[at].results
+    ]
+    return sorted(spans, key=lambda span: span.end)
 
 
 def _make_key(owner_root: bytes, scope: bytes, messages: Sequence[Message]) -> str:

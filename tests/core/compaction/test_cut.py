@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.core.compaction.cut import Cut, CutConstraints, choose_cut, is_worthwhile
-from gateway.core.history.conversation import Conversation, find_open_group, is_boundary
+from gateway.core.history.conversation import Conversation, Trim, find_open_group, is_boundary
 from gateway.core.history.view import Size
 from gateway.core.limits.model_limits import Limits
 from gateway.core.limits.thresholds import RequestSize, Thresholds, choose_thresholds
@@ -144,6 +144,17 @@ def test_expected_growth_is_subtracted_from_the_tail() -> None:
     # 24K: tail = 2,700; with 1,000 of growth only one group of 1,000 stays.
     found = cut(24_000, lead=1_000)
     assert found is not None and found.covers == 19
+
+
+def test_a_cut_lies_where_a_later_request_finds_it() -> None:
+    received = tuple(range(len(_CONVERSATION.messages)))
+    for known_from, expected, of_six in ((1, 17, 15), (16, 17, 17), (18, 19, 19), (21, 19, 19)):
+        trimmed = replace(_CONVERSATION, trim=Trim(received, known_from))
+        constraints = CutConstraints(base=None, must_keep=find_open_group(trimmed))
+        found = choose_cut(trimmed, weigh(_SIZES), lines_at(24_000), Keep(), constraints)
+        assert found is not None and found.covers == expected
+        six = choose_cut(trimmed, weigh(_SIZES), lines_at(24_000), Keep(tail_messages=6), constraints)
+        assert six is not None and six.covers == of_six
 
 
 def draw_case(data: st.DataObject) -> tuple[Conversation, CalibratedSizes, Thresholds, CutConstraints]:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from gateway.core.history.conversation import Conversation, begin_conversation, with_messages
+from gateway.core.history.conversation import Conversation, begin_conversation, is_boundary, with_messages
 from gateway.core.history.message import Call, Message, hash_beginning
 from gateway.core.history.trimmed import (
     STORED_LINKS,
@@ -227,6 +227,33 @@ def test_an_opening_that_changes_stays_as_it_is_now() -> None:
     assert_continues(found, receive(whole), sent)
     assert found is not None and found.trim is not None
     assert (found.opening_end, len(found.received)) == (_OPENING, len(found.messages))
+
+
+def test_of_an_opening_that_changes_in_part_all_stays() -> None:
+    whole = talk(12)
+    sent = [message("user", "rules at noon"), *whole[1:]]
+    found = recognize(record(receive(talk(11))), sent)
+    assert_continues(found, receive(whole), sent)
+    assert found is not None and found.opening_end == _OPENING
+
+
+def test_a_call_that_came_again_is_never_separated_from_its_result() -> None:
+    """The shorter result is taken for the newest one with its id."""
+
+    def ask(number: int) -> list[Message]:
+        return [
+            message("assistant", f"look {number}", call="look"),
+            message("tool", f"the same beginning of every result, which is long enough {number}", result="look"),
+        ]
+
+    whole = [*talk(0), *(each for number in range(6) for each in ask(number)), *talk(8)[_OPENING:]]
+    short = whole[5]._replace(fingerprint=b"short", size_bytes=90)
+    sent = [*whole[:5], short, *whole[12:]]
+    found = recognize(record(receive(whole)), sent)
+    assert found is not None and found.trim is not None
+    call, result = found.trim.positions[4:6]
+    assert result - call > 1
+    assert not any(is_boundary(found, position) for position in range(call + 1, result + 1))
 
 
 def test_a_note_in_place_of_what_was_dropped_is_no_hindrance() -> None:
