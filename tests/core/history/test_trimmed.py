@@ -243,7 +243,9 @@ def test_a_call_that_came_again_is_never_separated_from_its_result() -> None:
     def ask(number: int) -> list[Message]:
         return [
             message("assistant", f"look {number}", call="look"),
-            message("tool", f"the same beginning of every result, which is long enough {number}", result="look"),
+            message(
+                "tool", f"the same beginning of every result, which is long enough {number}", result="look"
+            ),
         ]
 
     whole = [*talk(0), *(each for number in range(6) for each in ask(number)), *talk(8)[_OPENING:]]
