@@ -42,7 +42,7 @@ async def test_the_start_says_where_clients_operators_and_state_are(tmp_path: Pa
     ):
         log = gateway.log
         assert re.search(r"admin +http://127\.0\.0\.1:\d+/api/conversations, /api/events, /metrics", log)
-        assert re.search(r"models +windows of 2,\d\d\d models are known, 0 rules of yours", log)
+        assert re.search(r"models +2,\d\d\d windows are known", log)
         assert f"state     {tmp_path / '.gateway'}, kept for 7 days" in log
 
 

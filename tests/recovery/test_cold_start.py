@@ -56,6 +56,12 @@ class Meeting:
     waited: int  # compactions that the second request waited for
 
     @property
+    def prepared(self) -> list[Seen]:
+        """Summary calls between the two."""
+        first, second = (self.toy.requests.index(seen) for seen in self.sent)
+        return [seen for seen in self.toy.requests[first:second] if seen.is_summary]
+
+    @property
     def facts_seen(self) -> set[str]:
         found = {fact for seen in self.toy.summaries for fact in seen.facts}
         return found.union(*(find_facts(seen.request) for seen in self.sent))
@@ -106,7 +112,8 @@ async def test_first_contact_with_many_windows_is_answered(
         meeting = await meet(toy, session, replace(SHAPE, stream=stream), settings, caplog)
     check(meeting, SHAPE)
     first, second = meeting.sent
-    assert second.body.startswith(first.body[: end_of_messages(first)])
+    if not meeting.prepared:
+        assert second.body.startswith(first.body[: end_of_messages(first)])
 
 
 def check(meeting: Meeting, shape: Shape, surprises: int = 1) -> None:
@@ -117,10 +124,13 @@ def check(meeting: Meeting, shape: Shape, surprises: int = 1) -> None:
     assert 0 < len(toy.summaries) <= MAX_CALLS + 1
     assert all(sent_with_opening([seen.request for seen in meeting.sent], session, shape))
     assert set(find_tokens(session.facts, "user")) <= meeting.facts_seen
-    # The second request does not wait for a compaction, and begins like the first one.
+    # The second request does not wait for a compaction, and begins like the first one. A small rest of the
+    # history may have been compacted in between.
     assert meeting.waited == 0
     first, second = (shape.dialect.items(seen.request) for seen in meeting.sent)
-    assert second[: len(first)] == first
+    assert len(meeting.prepared) <= 1
+    if not meeting.prepared:
+        assert second[: len(first)] == first
 
 
 def name_the_window(toy: ToyUpstream) -> None:
