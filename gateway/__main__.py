@@ -44,7 +44,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     try:
         status = _COMMANDS[options.command](options)
-        sys.stdout.flush()
+        # Not `sys.stdout.flush()`: after `>&-` there is no such stream, which `print` allows for.
+        print(end="", flush=True)
         return status
     except SettingsError as error:
         print(error, file=sys.stderr)

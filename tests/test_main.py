@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -239,3 +240,16 @@ def test_output_that_nobody_reads_is_no_error_to_report(tmp_path: Path) -> None:
     finally:
         os.close(writing)
     assert (shown.returncode != 0, shown.stderr) == (True, b"")
+
+
+@pytest.mark.parametrize("command", ["models", f"check {os.devnull} --model gpt-4o"])
+def test_without_an_output_the_status_still_tells(command: str, tmp_path: Path) -> None:
+    shown = subprocess.run(
+        ["/bin/sh", "-c", f"exec {shlex.quote(sys.executable)} -m gateway {command} >&-"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[1])},
+        stderr=subprocess.PIPE,
+        timeout=50,
+        check=False,
+    )
+    assert (shown.returncode, shown.stderr) == (0, b"")

@@ -212,7 +212,7 @@ def _list_advice(known: _Knowledge, model: str, *, asks: bool) -> Iterator[str]:
         for name in names:
             yield f"    {name}: {_show_tokens(known.table.rows[name].context)}"
     if not asks and any(upstream.discover for upstream in settings.upstreams.values()):
-        yield "  Perhaps the upstream names it: add --ask."
+        yield "  Perhaps the upstream names it: `gateway models` with --ask asks for its list."
     yield "  Or name it in the settings file, with the window of your server:"
     yield "models:"
     yield f"  - {{match: {json.dumps(model)}, context: 32768, output: 4096}}"

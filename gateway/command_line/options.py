@@ -128,11 +128,18 @@ def _add_serve(parser: argparse.ArgumentParser) -> None:
 
 def _add_check(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", metavar="FILE", help="settings file (YAML)")
-    parser.add_argument("--model", metavar="NAME", help="also say which window this model gets by the file")
+    parser.add_argument(
+        "--model",
+        metavar="NAME",
+        type=_parse_model,
+        help="also say which window this model gets by the file",
+    )
 
 
 def _add_models(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("name", metavar="NAME", nargs="?", help="a model, as clients name it")
+    parser.add_argument(
+        "name", metavar="NAME", nargs="?", type=_parse_model, help="a model, as clients name it"
+    )
     parser.add_argument("--config", metavar="FILE", help="settings file (YAML); optional")
     parser.add_argument("--upstream", metavar="URL", help=_UPSTREAM_HELP)
     parser.add_argument("--ask", action="store_true", help="ask the upstreams for their lists of models")
@@ -153,6 +160,14 @@ def _add_settings(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--admin-port", metavar="N", type=int, help="port for operators (metrics, events); default: 8081"
     )
+
+
+def _parse_model(name: str) -> str:
+    if not name or not name.isprintable():
+        raise argparse.ArgumentTypeError(
+            "the name of a model has printable characters only, and at least one"
+        )
+    return name
 
 
 def _refuse_unknown_command(parser: argparse.ArgumentParser, given: Sequence[str]) -> None:

@@ -72,7 +72,7 @@ _MODEL_ENDPOINTS: Final = (
 _STORED_RESPONSE: Final = re.compile(r"responses/([^/]+)(?:/cancel|/input_items)?")
 _CREATING_ENDPOINTS: Final = frozenset({"responses", "responses/input_tokens", "responses/compact"})
 # Bodies posted here may name what is stored.
-_NAMING_ENDPOINTS: Final = _CREATING_ENDPOINTS | {"messages"}
+_NAMING_ENDPOINTS: Final = _CREATING_ENDPOINTS | {"messages", "messages/count_tokens"}
 # These methods tell nothing that the others do not tell.
 _ASKING: Final = frozenset({hdrs.METH_HEAD, hdrs.METH_OPTIONS})
 # A path that an upstream may read in another way than this module: encoded twice, with parameters, and so on.

@@ -42,6 +42,17 @@ def test_upstreams_are_asked_about_a_model_only() -> None:
     assert caught.value.code == 2
 
 
+@pytest.mark.parametrize("name", ["", "gpt\n4", "\x1b[31m", "\udcff"])
+@pytest.mark.parametrize("words", [["models"], ["check", "f.yaml", "--model"]])
+def test_a_name_that_cannot_be_shown_is_wrong_usage(
+    words: list[str], name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as caught:
+        parse_arguments([*words, name])
+    assert caught.value.code == 2 and "printable" in capsys.readouterr().err
+    assert parse_arguments([*words, "Qwen é:7b"]).command == words[0]
+
+
 def test_without_a_command_the_help_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as caught:
         parse_arguments([])

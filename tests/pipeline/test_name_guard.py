@@ -66,6 +66,21 @@ async def test_a_body_may_name_what_its_tenant_made(pipeline: Pipeline, guard: N
         await guard.check_body(admit(pipeline, key="sk-b"), named)
 
 
+@pytest.mark.parametrize("path", ["/v1/messages", "/v1/messages/count_tokens"])
+async def test_a_thread_may_be_continued_and_counted_by_its_tenant(
+    pipeline: Pipeline, guard: NameGuard, path: str
+) -> None:
+    thread = {"type": "continue", "previous_message_id": "msg_1"}
+    continued = body(messages=[{"role": "user", "content": "and?"}], thread=thread)
+    with pytest.raises(RequestRefused) as refused:
+        await guard.check_body(admit(pipeline, path=path), continued)
+    assert (refused.value.status, refused.value.code) == (404, "thread_not_found")
+    give(guard, admit(pipeline))
+    await guard.check_body(admit(pipeline, path=path), continued)
+    with pytest.raises(RequestRefused):
+        await guard.check_body(admit(pipeline, key="sk-b", path=path), continued)
+
+
 async def test_a_path_may_name_what_its_tenant_made(pipeline: Pipeline, guard: NameGuard) -> None:
     own = admit(pipeline, path=f"{PATH}/resp_1", method="GET")
     with pytest.raises(RequestRefused) as refused:

@@ -106,7 +106,15 @@ def test_a_stored_response_is_named_by_its_path() -> None:
 
 
 def test_bodies_of_new_responses_may_name_earlier_ones() -> None:
-    for target in ("/v1/responses", "/responses?x", "/v1/responses/input_tokens", "/v1/responses/compact"):
+    targets = (
+        "/v1/responses",
+        "/responses?x",
+        "/v1/responses/input_tokens",
+        "/v1/responses/compact",
+        "/v1/messages",
+        "/v1/messages/count_tokens?beta=true",
+    )
+    for target in targets:
         assert may_name_responses(keyed(), "POST", target)
         assert not may_name_responses(keyed(), "GET", target)
         assert not may_name_responses(make_upstream(), "POST", target)

@@ -47,8 +47,7 @@ def main(mode: str, prompts: list[str]) -> None:
     agent = create_agent(
         model, [read_note], system_prompt=system, checkpointer=InMemorySaver(), middleware=trims
     )
-    # By default a run ends with an error after 25 steps of the graph.
-    settings = {"configurable": {"thread_id": "notes"}, "recursion_limit": 1_000}
+    settings = {"configurable": {"thread_id": "notes"}}
     for prompt in prompts:
         state = agent.invoke({"messages": [("user", prompt)]}, settings)
         print(state["messages"][-1].content)

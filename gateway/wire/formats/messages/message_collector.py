@@ -58,6 +58,7 @@ class _Block:
         self._fields = parse_raw_fields(bytes(raw))
         self._kind: str = msgspec.json.decode(self._fields["type"])
         self._pieces: list[str] = []
+        self._citations: list[msgspec.Raw] = []
         self._key = ""
 
     def add(self, delta: _Delta) -> None:
@@ -72,7 +73,7 @@ class _Block:
             case "input_json_delta":
                 self._append("input", delta.partial_json)
             case "citations_delta" if self._kind == "text":
-                self._cite(delta.citation)
+                self._citations.append(delta.citation)
             case "compaction_delta" if self._kind == "compaction":
                 self._fields |= {"content": delta.content, "encrypted_content": delta.encrypted_content}
             case _:
@@ -81,11 +82,6 @@ class _Block:
     def _append(self, key: str, piece: str) -> None:
         self._key = key
         self._pieces.append(piece)
-
-    def _cite(self, citation: msgspec.Raw) -> None:
-        before = bytes(self._fields.get("citations", msgspec.Raw(_NULL)))
-        cited = [] if before == _NULL else _decode_items(before)
-        self._fields["citations"] = msgspec.Raw(msgspec.json.encode([*cited, citation]))
 
     def render(self) -> bytes:
         """Raises ValueError for the input of a call that is not JSON: the reply was cut inside it."""
@@ -96,6 +92,10 @@ class _Block:
         elif self._key in ("text", "thinking"):
             begun = msgspec.json.decode(self._fields.get(self._key, msgspec.Raw(b'""')), type=str)
             self._fields[self._key] = _encode(begun + grown)
+        if self._citations:
+            begun_citations = bytes(self._fields.get("citations", msgspec.Raw(_NULL)))
+            cited = [] if begun_citations == _NULL else _decode_items(begun_citations)
+            self._fields["citations"] = msgspec.Raw(msgspec.json.encode([*cited, *self._citations]))
         return msgspec.json.encode(self._fields)
 
 

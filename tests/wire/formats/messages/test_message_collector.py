@@ -61,7 +61,7 @@ def test_a_stream_is_put_together_block_by_block() -> None:
         ),
         block_events(
             1,
-            {"type": "text", "text": "", "citations": None},
+            {"type": "text", "text": "", "citations": [_CITATION]},
             {"type": "text_delta", "text": "So "},
             {"type": "citations_delta", "citation": _CITATION},
             {"type": "text_delta", "text": "é\u2028"},
@@ -84,7 +84,7 @@ def test_a_stream_is_put_together_block_by_block() -> None:
     )
     assert read_blocks(events) == [
         {"type": "thinking", "thinking": "Let me.", "signature": "c2ln"},
-        {"type": "text", "text": "So é\u2028", "citations": [_CITATION, _CITATION]},
+        {"type": "text", "text": "So é\u2028", "citations": [_CITATION] * 3},
         {"type": "redacted_thinking", "data": "x"},
         call | {"input": {"path": "a", "n": 1.0}},
         call | {"id": "toolu_2"},
