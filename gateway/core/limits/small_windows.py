@@ -1,6 +1,7 @@
 """Whether a window is too small for a client: too few of its turns fit between two compactions."""
 
 from dataclasses import dataclass, replace
+from math import ceil
 from typing import Final
 
 from gateway.core.limits.model_limits import Limits
@@ -68,21 +69,31 @@ def find_small_window(
 
 
 def _find_sufficient(policy: Policy, limits: Limits, size: RequestSize) -> int | None:
-    """By halving. The last window that was found to be large enough is returned."""
+    """The smallest window that is large enough, in whole steps; None if none is.
 
-    def suffices(steps: int) -> bool:
-        larger = Limits(context=steps * _STEP_TOKENS, output=limits.output)
-        thresholds = choose_thresholds(policy, larger, size)
-        return thresholds is not None and (
-            count_turns_that_fit(thresholds, size) >= policy.trigger.fewest_turns
+    How much larger it must be is found by halving. A limit on the prompt grows with the window.
+    """
+
+    def find_window(steps: int) -> int | None:
+        """The window with so many steps more; None if it is still too small."""
+        more = steps * _STEP_TOKENS
+        larger = Limits(
+            context=limits.context + more if limits.context else None,
+            input=limits.input + more if limits.input else None,
+            output=limits.output,
         )
+        thresholds = choose_thresholds(policy, larger, size)
+        if thresholds is None or count_turns_that_fit(thresholds, size) < policy.trigger.fewest_turns:
+            return None
+        return thresholds.window
 
     low, high = 0, 1
-    while not suffices(high):
+    while find_window(high) is None:
         low, high = high, 2 * high
         if high > _LARGEST_STEPS:
             return None
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (low, middle) if suffices(middle) else (middle, high)
-    return high * _STEP_TOKENS
+        low, high = (low, middle) if find_window(middle) is not None else (middle, high)
+    window = find_window(high)
+    return _STEP_TOKENS * ceil(window / _STEP_TOKENS) if window is not None else None

@@ -68,6 +68,30 @@ def test_six_turns_fit_or_the_window_that_is_named_holds_them(
     assert find_small_window(_ADAPTIVE, larger, whole, whole.floor) is None
 
 
+@given(
+    st.integers(2_000, 500_000),
+    st.integers(1_000, 500_000),
+    st.one_of(st.none(), st.integers(1, 100_000)),
+    st.floats(1, 1e5),
+    st.floats(0, 1),
+)
+def test_the_window_that_is_named_is_larger_also_where_the_prompt_has_a_limit(
+    context: int, most: int, output: int | None, turn: float, share: float
+) -> None:
+    limits = Limits(context=context, input=most, output=output)
+    size = RequestSize(turn=turn, floor=int(share * most))
+    found = find_small_window(_ADAPTIVE, limits, size, size.floor)
+    assert found is None or (found.sufficient is not None and found.sufficient > found.window)
+
+
+def test_a_limit_on_the_prompt_can_be_what_is_small() -> None:
+    limits = Limits(context=200_000, input=20_000, output=8_000)
+    found = find_small_window(_ADAPTIVE, limits, RequestSize(turn=2_000, floor=10_000), 10_000)
+    assert found is not None
+    # The prompt, and the reserve for a reply.
+    assert (found.window, found.sufficient) == (28_000, 34_000)
+
+
 def test_nothing_is_said_where_nothing_is_known_or_wanted() -> None:
     assert find(24_000, 8_000, 0.0) is None
     assert find(24_000, 8_000, 1_920, Policy(trigger=Trigger(fewest_turns=0))) is None
