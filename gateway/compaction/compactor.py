@@ -154,8 +154,10 @@ class Compactor:
         else:
             self._state.heads.hold(head)
         ended = trimmed_histories.record(self._state, turn)
-        if ended is not None and is_worth_saving and head.pivot is not None:
-            self.spawn(self._state.histories.save(ended, head.length - head.covers))
+        histories, branch = self._state.histories, turn.conversation_id
+        if ended is not None and head.pivot is not None and matters:
+            if is_worth_saving or histories.is_behind(branch, head.length):
+                self.spawn(histories.save(branch, ended, head.length - head.covers))
         return is_worth_saving
 
     async def _learn(self, turn: Turn, plan: Plan, usage: Usage) -> None:

@@ -18,6 +18,10 @@ _MESSAGE_WEIGHT_BYTES: Final = 520
 _CHAINS_BYTES: Final = 4 << 20
 _CHAIN_WEIGHT_BYTES: Final = ENTRY_WEIGHT_BYTES + 200
 _SEVERAL: Final = b""
+# A stored end is so many messages old at most. The older it is, the sooner another history has it, too.
+_BEHIND_MESSAGES: Final = 16
+_SAVED_BYTES: Final = 1 << 20
+_SAVED_WEIGHT_BYTES: Final = ENTRY_WEIGHT_BYTES + 250
 
 
 class _LastRequest(NamedTuple):
@@ -30,6 +34,13 @@ class _LastRequest(NamedTuple):
     conversation: Conversation
 
 
+class _Saved(NamedTuple):
+    """The end of a branch that the store has."""
+
+    key: str
+    length: int
+
+
 class Histories:
     def __init__(self, storage: Storage) -> None:
         self._newest: Lru[str, _LastRequest] = Lru(_NEWEST_BYTES)
@@ -39,6 +50,7 @@ class Histories:
         # not be taken for it when it comes there later. Empty if there were several.
         self._chains: Lru[str, bytes] = Lru(_CHAINS_BYTES)
         self._ends = RecordStore(HistoryEnd, "history", storage)
+        self._saved: Lru[str, _Saved] = Lru(_SAVED_BYTES)
 
     def record(self, owner: str, branch: str, key: str, conversation: Conversation) -> None:
         """In memory, in place of the branch's request before."""
@@ -54,13 +66,22 @@ class Histories:
         for gone in self._newest.put(branch, newest, _weigh(conversation)):
             self._drop(gone)
 
-    async def save(self, key: str, behind_pivot: int) -> None:
-        """Saves what memory has at this key, so that it survives a restart. So many messages stand behind its
-        pivot.
+    def is_behind(self, branch: str, length: int) -> bool:
+        """Whether the end of a branch in the store is old, or unknown."""
+        saved = self._saved.get(branch)
+        return saved is None or abs(length - saved.length) >= _BEHIND_MESSAGES
+
+    async def save(self, branch: str, key: str, behind_pivot: int) -> None:
+        """Saves what memory has at this key, so that it survives a restart, in place of the branch's end
+        before. So many messages stand behind its pivot.
         """
         end = self._make_end(key, max(STORED_LINKS, behind_pivot))
         if end is None:
             return
+        before = self._saved.peek(branch)
+        self._saved.put(branch, _Saved(key, end.length), _SAVED_WEIGHT_BYTES)
+        if before is not None and before.key != key:
+            self._ends.delete(before.key)
         stored = await self._ends.load(end.owner, key)
         is_crowded = end.is_crowded or (stored is not None and _is_other(stored, end.chain))
         self._ends.save(end.owner, key, replace(end, is_crowded=is_crowded))

@@ -72,7 +72,7 @@ async def test_what_was_recorded_before_a_restart_is_loaded() -> None:
     key = trimmed_histories.record(before, turn)
     assert key is not None
     assert await trimmed_histories.load(make_state(store), sent, turn.upstream.name) is None
-    await before.histories.save(key, 0)
+    await before.histories.save("one", key, 0)
     later = make_state(store)
     assert trimmed_histories.find(later, sent, turn.upstream.name) is None
     found = await trimmed_histories.load(later, sent, turn.upstream.name)

@@ -53,7 +53,7 @@ async def test_a_history_that_comes_later_to_where_another_was_is_crowded() -> N
     other = converse([{"role": "user", "content": "Another task"}, *say(5)[1:]])
     key = key_of(first)
     histories.record("t", "one", key, first)
-    await histories.save(key, 0)
+    await histories.save("one", key, 0)
     histories.record("t", "one", key_of(converse(say(6))), converse(say(6)))
     histories.record("t", "other", key, other)
     found, stored = histories.find(key), await histories.load_first("t", [key])
@@ -61,9 +61,25 @@ async def test_a_history_that_comes_later_to_where_another_was_is_crowded() -> N
     assert stored is not None and stored.is_crowded
     later = Histories(make_storage(store))
     later.record("t", "other", key, other)
-    await later.save(key, 0)
+    await later.save("one", key, 0)
     stored = await Histories(make_storage(store)).load_first("t", [key])
     assert stored is not None and stored.is_crowded
+
+
+async def test_the_store_has_the_newest_end_of_a_branch_only_and_it_is_never_old() -> None:
+    store = await make_store()
+    histories = Histories(make_storage(store))
+    ends = {turns: converse(say(turns)) for turns in (5, 8, 9)}
+    assert histories.is_behind("one", len(ends[5].messages))
+    for turns, is_old in ((5, False), (8, False), (9, True)):
+        conversation = ends[turns]
+        histories.record("t", "one", key_of(conversation), conversation)
+        assert histories.is_behind("one", len(conversation.messages)) == (turns == 5 or is_old)
+        if turns != 8:
+            await histories.save("one", key_of(conversation), 0)
+    later = Histories(make_storage(store))
+    assert await later.load_first("t", [key_of(ends[5])]) is None
+    assert await later.load_first("t", [key_of(ends[9])]) is not None
 
 
 async def test_what_is_saved_is_loaded_by_its_tenant_only_and_holds_the_newest_links() -> None:
@@ -71,14 +87,14 @@ async def test_what_is_saved_is_loaded_by_its_tenant_only_and_holds_the_newest_l
     histories = Histories(make_storage(store))
     long = converse(say(40))
     key = key_of(long)
-    await histories.save(key, 0)
+    await histories.save("one", key, 0)
     histories.record("t", "branch", key, long)
-    await histories.save(key, 0)
+    await histories.save("one", key, 0)
     later = Histories(make_storage(store))
     found = await later.load_first("t", ["00", key])
     assert found is not None
     assert (found.key, len(found.sizes), found.known) == (key, len(long.messages), STORED_LINKS)
-    await histories.save(key, 100)
+    await histories.save("one", key, 100)
     found = await later.load_first("t", [key])
     assert found is not None and found.known == 100
     assert await later.load_first("other", [key]) is None

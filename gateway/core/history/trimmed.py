@@ -81,13 +81,13 @@ class HistoryEnd:
 def find_ends(owner_root: bytes, scope: bytes, messages: Sequence[Message]) -> Iterator[tuple[int, str]]:
     """Where an earlier request may have ended, the last place first, and the key of its record.
 
-    That is before each reply, and at the end, if the request is sent again. owner_root: the chain's first
-    link. scope: of upstream, model and tools.
+    That is before each reply, and not at the end: another history may come to where this one is, and only a
+    request that continues one of its own tells them apart. owner_root: the chain's first link. scope: of
+    upstream, model and tools.
     """
     found = 0
-    for end in range(len(messages), _PROOF_MESSAGES - 1, -1):
-        is_end = end == len(messages) or messages[end].role == "assistant"
-        if is_end and messages[end - 1].role != "assistant":
+    for end in range(len(messages) - 1, _PROOF_MESSAGES - 1, -1):
+        if messages[end].role == "assistant" != messages[end - 1].role:
             yield end, _make_key(owner_root, scope, messages[end - _PROOF_MESSAGES : end])
             found += 1
             if found == _MAX_ENDS:
