@@ -155,9 +155,9 @@ class Compactor:
             self._state.heads.hold(head)
         ended = trimmed_histories.record(self._state, turn)
         histories, branch = self._state.histories, turn.conversation_id
-        if ended is not None and head.pivot is not None and matters:
-            if is_worth_saving or histories.is_behind(branch, head.length):
-                self.spawn(histories.save(branch, ended, head.length - head.covers))
+        is_kept = is_worth_saving or (matters and histories.is_behind(branch, head.length))
+        if ended is not None and head.pivot is not None and is_kept:
+            self.spawn(histories.save(branch, ended, head.length - head.covers))
         return is_worth_saving
 
     async def _learn(self, turn: Turn, plan: Plan, usage: Usage) -> None:

@@ -27,7 +27,7 @@ def record(state: State, turn: Turn) -> str | None:
 
 def find(state: State, received: Received, upstream: str) -> Received | None:
     """The request as the continuation of a history in memory; None if there is none, or no proof."""
-    for end, key in _list_ends(received, upstream):
+    for end, key in _list_ends(state, received, upstream):
         known = state.histories.find(key)
         if known is not None:
             return _continue(known, received, end)
@@ -36,7 +36,7 @@ def find(state: State, received: Received, upstream: str) -> Received | None:
 
 async def load(state: State, received: Received, upstream: str) -> Received | None:
     """The same for a history that an earlier process has recorded."""
-    ends = {key: end for end, key in _list_ends(received, upstream)}
+    ends = {key: end for end, key in _list_ends(state, received, upstream)}
     known = await state.histories.load_first(received.owner, list(ends)) if ends else None
     return _continue(known, received, ends[known.key]) if known is not None else None
 
@@ -51,10 +51,19 @@ def _continue(known: HistoryEnd, received: Received, end: int) -> Received | Non
     return replace(received, conversation=found, facts_bytes=facts_bytes)
 
 
-def _list_ends(received: Received, upstream: str) -> list[tuple[int, str]]:
-    """The newest first; the nearest one decides."""
-    conversation = received.conversation
-    return list(find_ends(conversation.chain[0], _make_scope(upstream, received), conversation.messages))
+def _list_ends(state: State, received: Received, upstream: str) -> list[tuple[int, str]]:
+    """The newest first, up to the first where a request is known to have ended.
+
+    This one continues that, even if its history is not kept any more. At an older place another history may
+    have ended.
+    """
+    conversation, ends = received.conversation, []
+    scope = _make_scope(upstream, received)
+    for end, key in find_ends(conversation.chain[0], scope, conversation.messages):
+        ends.append((end, key))
+        if state.histories.has_seen(key):
+            break
+    return ends
 
 
 def _make_scope(upstream: str, received: Received) -> bytes:

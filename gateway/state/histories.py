@@ -86,6 +86,10 @@ class Histories:
         is_crowded = end.is_crowded or (stored is not None and _is_other(stored, end.chain))
         self._ends.save(end.owner, key, replace(end, is_crowded=is_crowded))
 
+    def has_seen(self, key: str) -> bool:
+        """Whether a request of this process has ended with this key, of whichever history."""
+        return key in self._chains
+
     def find(self, key: str) -> HistoryEnd | None:
         """In memory alone."""
         return self._make_end(key)

@@ -3,6 +3,8 @@
 import json
 from typing import Any
 
+from msgspec.structs import replace
+
 from gateway.conversations import trimmed_histories
 from gateway.conversations.turn import Turn
 from gateway.core.history.pivot import Pivot, find_eligible_pivots
@@ -62,6 +64,26 @@ async def test_another_conversation_with_the_same_messages_before_it_gets_no_piv
             other = await build(pipeline, [*second[-keeps:], *say(1, "c")[1:]])
             assert other.head is None
             assert find_eligible_pivots(other.received.conversation, [pivot]) == []
+
+
+async def test_a_request_that_is_not_kept_any_more_is_not_taken_for_an_older_one_of_another() -> None:
+    """Both share what was said at first, and the other one has stopped there."""
+    shared = say(8, "same")
+    first, second = [*say(3, "a"), *shared[1:]], [*say(4, "b"), *shared[1:]]
+    sent = [*shared[1:], *say(3, "c")[1:]]
+    async with running_pipeline() as pipeline:
+        await answer(pipeline, first)
+        assert (await build(pipeline, sent)).head is not None
+        last = await answer(pipeline, [*second, *say(2, "c")[1:]])
+        key = trimmed_histories.record(pipeline.state, last)
+        assert key is not None
+        pipeline.compactor.record_response(
+            replace(await build(pipeline, say(9, "d")), conversation_id=last.conversation_id),
+            make_plan(None),
+            Usage(50, 5),
+        )
+        assert pipeline.state.histories.find(key) is None
+        assert (await build(pipeline, sent)).head is None
 
 
 async def test_what_was_recorded_before_a_restart_is_loaded() -> None:
