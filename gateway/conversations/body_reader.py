@@ -20,7 +20,7 @@ class BodyReader:
     ) -> tuple[Received, ResponseRecorder | None]:
         """Raises Unreadable, and BeyondBounds for a body that holds more than is read.
 
-        Also returns what is to be told about the response; None if nothing may name it later.
+        Also returns the recorder for the response; None if no later request may name it.
         Only some formats let a request name earlier responses instead of repeating them.
         """
         received = await self._recognizer.recognize_in(self.lanes, owner, wire_format, data)

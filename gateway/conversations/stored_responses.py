@@ -5,6 +5,7 @@ least recently used leave memory first, and are read from the store when they ar
 names something else passes as it came.
 """
 
+import asyncio
 from collections.abc import Callable
 from functools import partial
 from typing import Final, TypeVar
@@ -51,8 +52,6 @@ class _Link(msgspec.Struct, frozen=True):
     """A turn in memory."""
 
     turn: NamedTurn
-    # When it was written to the store; None if it was not, or if that is not known.
-    saved_seconds: float | None = None
     # The items of `turn.own`, once they were needed.
     own_items: tuple[bytes, ...] | None = None
 
@@ -80,7 +79,7 @@ class StoredResponses:
         """The request with its names replaced by what they name; as it came if one is unknown.
 
         Raises BeyondBounds if that is larger than any body may be, or more than the gateway reads. Also
-        returns what is to be told about the response, if a later request may name it.
+        returns the recorder for the response, if a later request may name it.
         """
         data = received.body.data
         turn, found = NamedTurn(None, data), _Found(history=history, room_bytes=0)
@@ -93,7 +92,7 @@ class StoredResponses:
             expanded = await _run(lanes, received.owner, size_bytes, partial(history.expand, data, found))
             if expanded is None:
                 return received, None
-            self._note_uses(found)
+            await self._note_uses(found)
             received = await self._recognizer.recognize_in(
                 lanes, received.owner, received.format, expanded.data
             )
@@ -176,30 +175,31 @@ class StoredResponses:
                 self._hold_item(name, item)
         return item
 
-    def _note_uses(self, found: "_Found") -> None:
-        """Keeps turns longer that are in use: in memory, and in the store."""
+    async def _note_uses(self, found: "_Found") -> None:
+        """Keeps turns longer that are in use: in memory, and in the store.
+
+        After a restart all of a thread are written again, which takes 4 ms for a megabyte, so one at a time.
+        """
         for name, link in found.links.items():
             if self._responses.get(name) is None:
                 self._large_responses.get(name)
-            is_saved = link.saved_seconds is not None and not self._named.is_old(link.saved_seconds)
-            if name not in found.split and is_saved:
-                continue
-            used = msgspec.structs.replace(link, own_items=found.split.get(name, link.own_items))
-            self._hold(name, used if is_saved else self._save(name, used))
+            own_items = found.split.get(name)
+            if own_items is not None:
+                self._hold(name, _Link(link.turn, own_items))
+            if self._named.is_due(name.owner, name.upstream, name.name):
+                self._named.save(name.owner, name.upstream, name.name, link.turn)
+                await asyncio.sleep(0)
 
     def keep_response(self, name: _Name, turn: NamedTurn, *, is_saved: bool) -> None:
         """is_saved: in the store, too."""
-        link = _Link(turn)
-        self._hold(name, self._save(name, link) if is_saved else link)
+        self._hold(name, _Link(turn))
+        if is_saved:
+            self._named.save(name.owner, name.upstream, name.name, turn)
 
     def keep_item(self, name: _Name, item: bytes, *, is_saved: bool) -> None:
         self._hold_item(name, item)
         if is_saved:
             self._named.save_item(name.owner, name.upstream, name.name, item)
-
-    def _save(self, name: _Name, link: _Link) -> _Link:
-        saved_seconds = self._named.save(name.owner, name.upstream, name.name, link.turn)
-        return msgspec.structs.replace(link, saved_seconds=saved_seconds)
 
     def _hold(self, name: _Name, link: _Link) -> None:
         turn = link.turn

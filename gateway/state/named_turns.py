@@ -6,6 +6,7 @@ They are held in memory by `conversations.stored_responses`; here they are only 
 from base64 import b64decode, b64encode
 from typing import Final, NamedTuple
 
+from gateway.lru import ENTRY_WEIGHT_BYTES, Lru, weigh_texts
 from gateway.state.owned_names import make_name_key
 from gateway.state.record_cache import RecordStore, Storage
 from gateway.state.records import NamedRecord
@@ -13,6 +14,8 @@ from gateway.state.records import NamedRecord
 # What fills a window of half a million tokens. A larger one is kept in memory alone: reading it takes more
 # than the 20 ms that a request may cost the event loop.
 _MAX_BYTES: Final = 2 << 20
+# Times of some five thousand turns.
+_SAVED_BYTES: Final = 2 << 20
 
 
 class NamedTurn(NamedTuple):
@@ -42,6 +45,8 @@ class NamedTurns:
         self._storage = storage
         self._turns = RecordStore(NamedRecord, "turn", storage)
         self._items = RecordStore(NamedRecord, "item", storage)
+        # When a turn was last written. Kept here, because a turn may leave memory after each request.
+        self._saved_seconds: Lru[tuple[str, str, str], float] = Lru(_SAVED_BYTES)
 
     async def load(self, owner: str, upstream: str, name: str) -> NamedTurn | None:
         record = await self._turns.load(owner, make_name_key(owner, upstream, name))
@@ -60,8 +65,8 @@ class NamedTurns:
         except ValueError:
             return None
 
-    def save(self, owner: str, upstream: str, name: str, turn: NamedTurn) -> float:
-        """Queued for the store. Returns the time, for `is_old`."""
+    def save(self, owner: str, upstream: str, name: str, turn: NamedTurn) -> None:
+        """Queued for the store."""
         if turn.size_bytes <= _MAX_BYTES:
             key = make_name_key(owner, upstream, name)
             items = tuple(map(_render, turn.items))
@@ -74,16 +79,18 @@ class NamedTurns:
                 items=items,
             )
             self._turns.save(owner, key, record)
-        return self._storage.clock()
+        weight_bytes = ENTRY_WEIGHT_BYTES + weigh_texts(owner, upstream, name)
+        self._saved_seconds.put((owner, upstream, name), self._storage.clock(), weight_bytes)
 
     def save_item(self, owner: str, upstream: str, name: str, item: bytes) -> None:
         if len(item) <= _MAX_BYTES:
             key = make_name_key(owner, upstream, name)
             self._items.save(owner, key, NamedRecord(owner=owner, key=key, items=(_render(item),)))
 
-    def is_old(self, written_seconds: float) -> bool:
-        """Whether a turn that is in use must be written again, or it would expire."""
-        return self._storage.is_old(written_seconds)
+    def is_due(self, owner: str, upstream: str, name: str) -> bool:
+        """Whether a turn that is in use must be written: it may be in no store, or it would expire there."""
+        saved_seconds = self._saved_seconds.get((owner, upstream, name))
+        return saved_seconds is None or self._storage.is_old(saved_seconds)
 
 
 def _parse(text: str) -> bytes:

@@ -232,6 +232,23 @@ async def test_what_has_left_the_memory_is_read_from_the_store() -> None:
     assert read_input(written.body.data) == ["first", "said", "on"]
 
 
+async def test_what_is_read_from_the_store_is_not_written_again_at_each_request() -> None:
+    """A thread may be larger than the memory."""
+    now = [0.0]
+    store = MemoryStore(clock=lambda: now[0])
+    await store.open()
+    memory = make_memory(6_000, store=store)
+    for name in ("a", *(f"other-{number}" for number in range(10))):
+        await record(memory, _FIRST, name)
+    now[0] = 50.0
+    received = make_recognizer().recognize("t", RESPONSES, go_on("a"))
+    written = (await memory.write_out(received, STORED_HISTORY, "u", Lanes()))[0]
+    assert read_input(written.body.data) == ["first", "said", "on"]
+    # The builders keep a record for a minute.
+    now[0] = 70.0
+    assert await store.scan("turn:") == []
+
+
 def ask_in_thread(thread: object, text: str, **fields: object) -> bytes:
     messages = [{"role": "user", "content": text}]
     return json.dumps({"model": "m", "messages": messages, "thread": thread} | fields).encode()

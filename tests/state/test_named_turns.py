@@ -31,14 +31,15 @@ async def test_what_is_too_large_is_not_written() -> None:
     assert await named.load_item("t", "u", "msg_1") is None
 
 
-async def test_a_turn_in_use_is_old_after_a_day() -> None:
+async def test_a_turn_in_use_is_written_once_a_day() -> None:
     now = [0.0]
     storage = make_storage(await make_store(), keep_seconds=1e6, clock=lambda: now[0])
     named = NamedTurns(storage)
-    written = named.save("t", "u", "resp_1", TURN)
-    assert not named.is_old(written)
+    assert named.is_due("t", "u", "resp_1")
+    named.save("t", "u", "resp_1", TURN)
+    assert not named.is_due("t", "u", "resp_1") and named.is_due("v", "u", "resp_1")
     now[0] = 86_400.0
-    assert named.is_old(written)
+    assert named.is_due("t", "u", "resp_1")
 
 
 async def test_a_damaged_record_is_absent() -> None:
