@@ -47,8 +47,8 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
     scope: str
     # The nearest known head; its usage counts for this request only if it is also the `own_head`.
     head: Head | None
-    # The model has replied in this history without a known head after it: the history is new to the gateway,
-    # or its client has changed it.
+    # The model has replied in this history without a known head after it, and no pivot stands for a part of
+    # it: the history is new to the gateway, or its client has changed it.
     is_unrecognized: bool = False
     # The branch that this request belongs to, and the one that this branch left.
     conversation_id: str

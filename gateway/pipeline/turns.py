@@ -210,7 +210,7 @@ class TurnBuilder:
             thresholds=self._choose_thresholds(policy, limits, received, growth, branch.purpose),
             scope=setting.scope,
             head=head,
-            is_unrecognized=recognized.lacks_replies,
+            is_unrecognized=recognized.lacks_replies and not pivots.has_on_chain(received.conversation),
             conversation_id=branch.conversation_id,
             parent_id=branch.parent_id,
             purpose=branch.purpose,

@@ -42,6 +42,10 @@ class Pivots:
     async def load(self, owner: str, key: str) -> Pivot | None:
         return await self._pivots.load(owner, key)
 
+    def has_on_chain(self, conversation: Conversation) -> bool:
+        """In memory alone."""
+        return any(self._pivots.find(key.hex()) is not None for key in conversation.known_chain)
+
     async def load_on_chain(
         self, owner: str, conversation: Conversation, branch: str, named: str | None
     ) -> list[Pivot]:

@@ -7,7 +7,7 @@ from gateway.conversations.turn import Turn
 from gateway.core.sizing.usage import Usage
 from gateway.downstream.request import ReceivedBody
 from gateway.wire.sse import SseEvent
-from tests.builders.chat import make_plan
+from tests.builders.chat import make_pivot, make_plan
 from tests.builders.pipeline import SETTINGS, Pipeline, running_pipeline
 
 _QUESTION: list[dict[str, Any]] = [{"role": "user", "content": "Fix the parser."}]
@@ -50,6 +50,17 @@ async def test_a_history_with_replies_that_nothing_is_known_of_is_unrecognized()
         changed = go_on(go_on(_QUESTION, "Changed."), "Again.")
         assert (await answer(pipeline, changed)).is_unrecognized
         assert not (await build(pipeline, go_on(changed))).is_unrecognized
+
+
+async def test_a_history_with_a_pivot_is_recognized_although_its_newest_messages_changed() -> None:
+    """aider takes the files out of a user's message once it is answered."""
+    told = go_on(go_on(_QUESTION), wish="Even more, with a file.")
+    async with running_pipeline() as pipeline:
+        turn = await answer(pipeline, told)
+        changed = go_on([*told[:-1], {"role": "user", "content": "Even more."}])
+        assert (await build(pipeline, changed)).is_unrecognized
+        await pipeline.state.pivots.save(make_pivot(turn.received.conversation, 3))
+        assert not (await build(pipeline, changed)).is_unrecognized
 
 
 async def test_a_body_that_names_an_unknown_response_makes_no_turn() -> None:
