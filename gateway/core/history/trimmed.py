@@ -33,8 +33,11 @@ _MAX_OPENING: Final = 32
 _MAX_ENDS: Final = 32
 # So many messages may be gone between a shorter form and the next message.
 _MOST_SKIPPED: Final = 16
-# A client may put a note such as "12 messages skipped" in place of what it drops, or of what a result says.
+# A client may put a note such as "12 messages skipped" in place of what it drops.
 _MAX_NOTE_BYTES: Final = 300
+# In place of a result it may put a note with a preview; ToolOutputTrimmer of openai-agents shows 200
+# characters.
+_MAX_PREVIEW_BYTES: Final = 600
 # A clock in the opening changes its size by a few bytes.
 _MAX_OPENING_CHANGE_BYTES: Final = 64
 # A link in hex, and as much as is stored of a fingerprint.
@@ -236,7 +239,7 @@ def _find_longer_form(known: HistoryEnd, end: int, message: Message) -> int | No
     """
     if message.calls:
         return None
-    is_note = message.size_bytes <= _MAX_NOTE_BYTES and bool(message.results) and all(message.results)
+    is_note = message.size_bytes <= _MAX_PREVIEW_BYTES and bool(message.results) and all(message.results)
     if not (is_note or message.beginning):
         return None
     shape = _describe_shape(message)

@@ -258,6 +258,14 @@ def test_a_call_that_came_again_is_never_separated_from_its_result() -> None:
     assert not any(is_boundary(found, position) for position in range(call + 1, result + 1))
 
 
+@pytest.mark.parametrize(("size", "is_found"), [(600, True), (601, False)])
+def test_a_note_with_a_preview_stands_for_a_result(size: int, is_found: bool) -> None:
+    long = [each._replace(size_bytes=5_000) if each.results else each for each in talk(20)]
+    note = message("tool", "[Trimmed] 200 characters", size=size, result=long[11].results[0])
+    sent = [*long[4:11], note, *long[12:]]
+    assert (recognize(record(receive(long[: len(talk(19))])), sent) is not None) == is_found
+
+
 def test_a_note_in_place_of_what_was_dropped_is_no_hindrance() -> None:
     whole, note = talk(20), message("user", "Skipped 18 messages.", size=60)
     sent = [*whole[:_OPENING], note, *whole[20:]]
