@@ -10,6 +10,7 @@ from gateway.conversations import cleared_results, trimmed_histories
 from gateway.conversations.body_reader import BodyReader
 from gateway.conversations.recognizer import Received
 from gateway.conversations.stored_responses import ResponseRecorder
+from gateway.conversations.trimmed_histories import Source
 from gateway.conversations.turn import Turn
 from gateway.core.errors import BeyondBounds, Unreadable
 from gateway.core.history.conversation import Conversation, count_replies
@@ -144,11 +145,15 @@ class TurnBuilder:
         setting = self._choose_setting(route, received)
         head = self._state.heads.find(received.conversation, setting.scope)
         found = _Recognized(received, recorder, setting, head)
-        return found if not found.lacks_replies else await self._search(found, route.upstream.name)
+        return (
+            found
+            if not found.lacks_replies
+            else await self._search(found, Source(route.upstream.name, route.session))
+        )
 
-    async def _search(self, known: _Recognized, upstream: str) -> _Recognized:
+    async def _search(self, known: _Recognized, source: Source) -> _Recognized:
         """Looks in the store, and behind what the client has cleared or dropped."""
-        trimmed = self._find_trimmed(known, upstream)
+        trimmed = self._find_trimmed(known, source)
         if trimmed is not None and trimmed.keeps_pivot and not trimmed.lacks_replies:
             return trimmed
         known = await self._load_head(known)
@@ -161,19 +166,19 @@ class TurnBuilder:
         )
         if cleared is not None:
             return msgspec.structs.replace(known, head=cleared)
-        return trimmed or await self._load_trimmed(known, upstream) or known
+        return trimmed or await self._load_trimmed(known, source) or known
 
-    def _find_trimmed(self, known: _Recognized, upstream: str) -> _Recognized | None:
+    def _find_trimmed(self, known: _Recognized, source: Source) -> _Recognized | None:
         """As the continuation of a history in memory of which the client has dropped a part."""
-        received = trimmed_histories.find(self._state, known.received, upstream)
+        received = trimmed_histories.find(self._state, known.received, source)
         if received is None:
             return None
         head = self._state.heads.find(received.conversation, known.setting.scope)
         return msgspec.structs.replace(known, received=received, head=head) if head is not None else None
 
-    async def _load_trimmed(self, known: _Recognized, upstream: str) -> _Recognized | None:
+    async def _load_trimmed(self, known: _Recognized, source: Source) -> _Recognized | None:
         """The same for a history that an earlier process has recorded."""
-        received = await trimmed_histories.load(self._state, known.received, upstream)
+        received = await trimmed_histories.load(self._state, known.received, source)
         if received is None:
             return None
         found = await self._load_head(msgspec.structs.replace(known, received=received, head=None))

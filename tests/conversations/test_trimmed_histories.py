@@ -6,6 +6,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from gateway.conversations import trimmed_histories
+from gateway.conversations.trimmed_histories import Source
 from gateway.conversations.turn import Turn
 from gateway.core.history.pivot import Pivot, find_eligible_pivots
 from gateway.core.sizing.usage import Usage
@@ -93,17 +94,21 @@ async def test_what_was_recorded_before_a_restart_is_loaded() -> None:
     before = make_state(store)
     key = trimmed_histories.record(before, turn)
     assert key is not None
-    assert await trimmed_histories.load(make_state(store), sent, turn.upstream.name) is None
+    assert await trimmed_histories.load(make_state(store), sent, Source(turn.upstream.name, None)) is None
     await before.histories.save("one", key, 0)
     later = make_state(store)
-    assert trimmed_histories.find(later, sent, turn.upstream.name) is None
-    found = await trimmed_histories.load(later, sent, turn.upstream.name)
+    assert trimmed_histories.find(later, sent, Source(turn.upstream.name, None)) is None
+    found = await trimmed_histories.load(later, sent, Source(turn.upstream.name, None))
     assert found is not None
     assert found.conversation.key == read(render(say(9))).conversation.key
     assert (
-        await trimmed_histories.load(later, read(render(say(9)[-20:]), "other"), turn.upstream.name) is None
+        await trimmed_histories.load(
+            later, read(render(say(9)[-20:]), "other"), Source(turn.upstream.name, None)
+        )
+        is None
     )
-    assert await trimmed_histories.load(later, sent, "other") is None
+    assert await trimmed_histories.load(later, sent, Source("other", None)) is None
+    assert await trimmed_histories.load(later, sent, Source(turn.upstream.name, "session")) is None
 
 
 async def test_other_models_tools_and_tenants_have_histories_of_their_own() -> None:
