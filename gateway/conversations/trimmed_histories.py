@@ -28,11 +28,8 @@ class Source(NamedTuple):
 
 def record(state: State, turn: Turn) -> str | None:
     """Keeps in memory how an answered request ended. Returns the key to save it by, if it is long enough."""
-    conversation, scope = (
-        turn.received.conversation,
-        _make_scope(Source(turn.upstream.name, turn.session), turn.received),
-    )
-    key = find_end_key(scope, conversation)
+    conversation, source = turn.received.conversation, Source(turn.upstream.name, turn.session)
+    key = find_end_key(_make_scope(source, turn.received), conversation)
     if key is not None:
         state.histories.record(turn.owner, turn.conversation_id, key, conversation)
     return key
