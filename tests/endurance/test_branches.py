@@ -299,7 +299,7 @@ async def test_a_summary_interrupted_by_a_stop_is_started_again_by_the_next_requ
                 url = f"{gateway.base_url}/chat/completions"
                 asking = asyncio.create_task(ask(client, url, session.request(turn, SHAPE)))
                 await wait_until(lambda: len(toy.summaries) == 2 and toy.summaries[1].finished)
-                assert len(toy.chats) == turn + 1
+                await wait_until(lambda: len(toy.chats) == turn + 1)
                 asking.cancel()
 
 
