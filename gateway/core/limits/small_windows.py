@@ -71,12 +71,14 @@ def find_small_window(
 def _find_sufficient(policy: Policy, limits: Limits, size: RequestSize) -> int | None:
     """The smallest window that is large enough, in whole steps; None if none is.
 
-    How much larger it must be is found by halving. A limit on the prompt grows with the window.
+    How much larger it must be is found by halving. A limit on the prompt grows with the window. The windows
+    that are tried are whole steps themselves, because a minimum reply counts from some window on.
     """
+    beyond = (limits.context or limits.input or 0) % _STEP_TOKENS
 
     def find_window(steps: int) -> int | None:
         """The window with so many steps more; None if it is still too small."""
-        more = steps * _STEP_TOKENS
+        more = steps * _STEP_TOKENS - beyond
         larger = Limits(
             context=limits.context + more if limits.context else None,
             input=limits.input + more if limits.input else None,

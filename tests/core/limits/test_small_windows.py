@@ -1,5 +1,5 @@
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from gateway.core.limits.model_limits import Limits
@@ -43,6 +43,7 @@ def test_a_window_that_holds_six_turns_is_not(window: int, floor: int, turn: flo
     assert find(window, floor, turn) is None
 
 
+@example(7_001, 1.0, 1.0, None, 7_001, 6_969)
 @given(
     st.integers(4_000, 2_000_000),
     st.floats(0, 1),
