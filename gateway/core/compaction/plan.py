@@ -4,7 +4,7 @@ Pure: compares the numbers of one conversation and chooses.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 from gateway.core.compaction.clamp import SMALLEST_REPLY_TOKENS, choose_output
@@ -24,7 +24,7 @@ from gateway.core.history.pivot import Batch, Mark, Pivot
 from gateway.core.history.view import View, make_view
 from gateway.core.lazy import lazy
 from gateway.core.limits.small_windows import SmallWindow, find_small_window
-from gateway.core.limits.thresholds import RequestSize, Thresholds, choose_thresholds
+from gateway.core.limits.thresholds import Thresholds
 from gateway.core.sizing.estimate import Estimate
 
 
@@ -89,7 +89,7 @@ def decide(situation: Situation) -> Decision:
     7. Send the array with its newest pivot, if the window holds it.
     8. Send it with its largest texts cut.
     """
-    thresholds = _choose_thresholds(situation)
+    thresholds = situation.thresholds
     if thresholds is None:
         return _make_plan(situation, situation.sticky, situation.batches, None)
     options = _Options(situation, thresholds)
@@ -103,7 +103,7 @@ def decide_after(situation: Situation, total_tokens: int) -> Cut | None:
     requests sent before it was made triggers nothing; while a prune batch is enough; and if compacting would
     free too little.
     """
-    thresholds = _choose_thresholds(situation)
+    thresholds = situation.thresholds
     if not situation.may_compact or thresholds is None or total_tokens <= thresholds.soft:
         return None
     newest = situation.pivots[-1] if situation.pivots else None
@@ -226,7 +226,7 @@ class _Options:
         conversation, thresholds = self.situation.conversation, self.thresholds
         calibrated = self.situation.calibrated
         open_group = find_open_group(conversation)
-        opening = min(_count_opening(self.situation), thresholds.opening)
+        opening = min(self.situation.opening_tokens, thresholds.opening)
         room = thresholds.target - int(calibrated.environment) - opening - thresholds.summary
         fits = sum(calibrated.messages[open_group:]) + lead <= max(room, thresholds.tail)
         return open_group if fits else len(conversation.messages)
@@ -276,34 +276,13 @@ class _Options:
         return _make_plan(situation, self.newest, batches, self.thresholds)
 
 
-def _choose_thresholds(situation: Situation) -> Thresholds | None:
-    return choose_thresholds(situation.policy, situation.limits, _measure_request(situation))
-
-
-def _measure_request(situation: Situation) -> RequestSize:
-    """The size of a request, with the floor that no compaction can remove."""
-    size = RequestSize(
-        requested=situation.requested, growth=situation.growth, minimum_reply=situation.minimum_reply
-    )
-    thresholds = choose_thresholds(situation.policy, situation.limits, size)
-    if thresholds is None:
-        return size
-    opening = min(_count_opening(situation), thresholds.opening) if situation.policy.keep.opening else 0
-    floor = int(situation.calibrated.environment) + opening
-    return replace(size, turn=situation.average_turn, floor=floor)
-
-
 def _find_small_window(situation: Situation) -> SmallWindow | None:
     """None if the window is large enough, and where something else fills it: bytes, pictures."""
     if situation.in_tokens is not None or not situation.policy.auto:
         return None
-    opening = _count_opening(situation) if situation.policy.keep.opening else 0
+    opening = situation.opening_tokens if situation.policy.keep.opening else 0
     whole_floor = int(situation.calibrated.environment) + opening
-    return find_small_window(situation.policy, situation.limits, _measure_request(situation), whole_floor)
-
-
-def _count_opening(situation: Situation) -> int:
-    return int(sum(situation.calibrated.messages[: situation.conversation.opening_end]))
+    return find_small_window(situation.policy, situation.limits, situation.size, whole_floor)
 
 
 def _make_plan(
@@ -346,7 +325,7 @@ def _describe_excess(situation: Situation, estimate: Estimate, context: int | No
     open_group = find_open_group(situation.conversation)
     parts = {
         "leading block and tools": int(situation.calibrated.environment),
-        "opening": _count_opening(situation),
+        "opening": situation.opening_tokens,
         "open group": int(sum(situation.calibrated.messages[open_group:])),
     }
     largest = max(parts, key=lambda part: parts[part])

@@ -1,13 +1,14 @@
 """Everything that the decisions about one request look at."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from gateway.core.history.conversation import Conversation
 from gateway.core.history.pivot import Batch, Pivot
 from gateway.core.history.view import View
 from gateway.core.lazy import lazy
 from gateway.core.limits.model_limits import Limits
+from gateway.core.limits.thresholds import RequestSize, Thresholds, choose_thresholds
 from gateway.core.policy import Policy
 from gateway.core.sizing.average_turn import average_turn
 from gateway.core.sizing.calibrated_sizes import CalibratedSizes, calibrate_sizes, estimate_view
@@ -57,6 +58,27 @@ class Situation:
     def average_turn(self) -> float:
         """Tokens that a turn adds; steadier than `growth`."""
         return average_turn(self.conversation, self.calibrated.messages)
+
+    @lazy
+    def opening_tokens(self) -> int:
+        """True tokens of the whole opening."""
+        return int(sum(self.calibrated.messages[: self.conversation.opening_end]))
+
+    @lazy
+    def size(self) -> RequestSize:
+        """What the thresholds depend on, with the floor that no compaction can remove."""
+        size = RequestSize(requested=self.requested, growth=self.growth, minimum_reply=self.minimum_reply)
+        thresholds = choose_thresholds(self.policy, self.limits, size)
+        if thresholds is None:
+            return size
+        opening = min(self.opening_tokens, thresholds.opening) if self.policy.keep.opening else 0
+        floor = int(self.calibrated.environment) + opening
+        return replace(size, turn=self.average_turn, floor=floor)
+
+    @lazy
+    def thresholds(self) -> Thresholds | None:
+        """None if no limit is known."""
+        return choose_thresholds(self.policy, self.limits, self.size)
 
     def estimate(self, view: View) -> Estimate:
         """What upstream will count if this view is sent."""
