@@ -6,13 +6,17 @@ length stands for each half, so offsets in the copy are valid for the original, 
 """
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, ParamSpec, TypeVar
 
 import msgspec
 
 from gateway.core.errors import BeyondBounds, Unreadable
 from gateway.wire.structure import UNBOUNDED, BodyBounds, check_values
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 # A JSON object as Python values.
 JsonFields = dict[str, Any]
@@ -151,6 +155,18 @@ def mend_surrogates(data: bytes) -> bytes:
             if halves > _MOST_HALVES:
                 raise BeyondBounds(f"more than {_MOST_HALVES} halves of surrogate pairs")
     return bytes(mended) if halves else data
+
+
+def read_or_none(read: Callable[P, T | None], *args: P.args, **kwargs: P.kwargs) -> T | None:
+    """What a function reads in a body; None if it does not understand the body. Raises BeyondBounds as it
+    does.
+    """
+    try:
+        return read(*args, **kwargs)
+    except BeyondBounds:
+        raise
+    except (Unreadable, ValueError, RecursionError):
+        return None
 
 
 def _count_backslashes(data: bytes, end: int) -> int:

@@ -9,8 +9,15 @@ from typing import Final
 
 import msgspec
 
-from gateway.core.errors import BeyondBounds, Unreadable
-from gateway.wire.body import JSON_ERRORS, Fields, mend_surrogates, parse_raw_fields, split_fields
+from gateway.core.errors import BeyondBounds
+from gateway.wire.body import (
+    JSON_ERRORS,
+    Fields,
+    mend_surrogates,
+    parse_raw_fields,
+    read_or_none,
+    split_fields,
+)
 from gateway.wire.edits import Edit, apply_edits
 from gateway.wire.formats.messages.message_collector import MessageCollector
 from gateway.wire.formats.messages.names import find_given_names, find_used_names
@@ -36,10 +43,11 @@ _thread_decoder: Final[msgspec.json.Decoder[_Thread | None]] = msgspec.json.Deco
 
 def find_names(data: bytes) -> UsedNames | None:
     """The response that a body continues. None if it is not understood."""
-    try:
-        return UsedNames(_find_previous(split_fields(data, "messages")))
-    except (Unreadable, ValueError, RecursionError):
-        return None
+    return read_or_none(_find_names, data)
+
+
+def _find_names(data: bytes) -> UsedNames:
+    return UsedNames(_find_previous(split_fields(data, "messages")))
 
 
 def expand(data: bytes, names: StoredNames) -> Expanded | None:
@@ -47,12 +55,7 @@ def expand(data: bytes, names: StoredNames) -> Expanded | None:
 
     Raises BeyondBounds as the names do.
     """
-    try:
-        return _expand(data, names)
-    except BeyondBounds:
-        raise
-    except (Unreadable, ValueError, RecursionError):
-        return None
+    return read_or_none(_expand, data, names)
 
 
 def _expand(data: bytes, names: StoredNames) -> Expanded | None:

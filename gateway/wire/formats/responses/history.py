@@ -8,8 +8,7 @@ from typing import Final
 
 import msgspec
 
-from gateway.core.errors import BeyondBounds, Unreadable
-from gateway.wire.body import Fields, Slice, skip_spaces, split_fields_or_text
+from gateway.wire.body import Fields, Slice, read_or_none, skip_spaces, split_fields_or_text
 from gateway.wire.edits import Edit, apply_edits
 from gateway.wire.formats.responses.items import kind_of, parse_items
 from gateway.wire.formats.responses.names import find_given_names, find_used_names
@@ -50,15 +49,16 @@ _decode_item = msgspec.json.Decoder(_Item).decode
 
 def find_names(data: bytes) -> UsedNames | None:
     """The names in a body. None if it is not understood, or if it names a `conversation`."""
-    try:
-        fields = split_fields_or_text(data, "input")
-        if fields.values.get("conversation", b"null") != b"null":
-            return None
-        previous = _parse_previous(fields)
-        raws = [data[place.start : place.end] for place in fields.items]
-        return UsedNames(previous, tuple(filter(None, map(_find_reference, raws))))
-    except (Unreadable, ValueError, RecursionError):
+    return read_or_none(_find_names, data)
+
+
+def _find_names(data: bytes) -> UsedNames | None:
+    fields = split_fields_or_text(data, "input")
+    if fields.values.get("conversation", b"null") != b"null":
         return None
+    previous = _parse_previous(fields)
+    raws = [data[place.start : place.end] for place in fields.items]
+    return UsedNames(previous, tuple(filter(None, map(_find_reference, raws))))
 
 
 def expand(data: bytes, names: StoredNames) -> Expanded | None:
@@ -66,12 +66,7 @@ def expand(data: bytes, names: StoredNames) -> Expanded | None:
 
     Raises BeyondBounds as the names do.
     """
-    try:
-        return _expand(data, names)
-    except BeyondBounds:
-        raise
-    except (Unreadable, ValueError, RecursionError):
-        return None
+    return read_or_none(_expand, data, names)
 
 
 def _expand(data: bytes, names: StoredNames) -> Expanded | None:
