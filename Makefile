@@ -2,6 +2,7 @@
 # make demo    show a compaction in some seconds, without a model and without a key
 # make test    the test suite, e.g. make test ARGS="tests/planning -x"
 # make test-exhaustive   full products of parameters where `make test` runs pairwise covers, and more examples
+# make test-redis   end-to-end tests whose gateways otherwise keep their state in memory, on a Redis
 # make check   format, lint, types, import rules; under a minute
 # make test-agents   real agents, installed from npm and PyPI into .agents, at work behind the gateway
 # make bench   speed and economics
@@ -18,7 +19,7 @@ SOURCES = gateway tests scripts $(wildcard bench)
 # Nothing is built with dependencies from the network: the lock files hold the build backend, too.
 INSTALL_SELF := $(PIP) install --no-deps --no-build-isolation --editable .
 
-.PHONY: run demo test test-exhaustive test-agents install-agents check bench count lock lock-agents clean
+.PHONY: run demo test test-exhaustive test-redis test-agents install-agents check bench count lock lock-agents clean
 .DELETE_ON_ERROR:
 
 run: .venv/runtime.stamp
@@ -37,6 +38,12 @@ test: .venv/dev.stamp
 # What `make test` leaves out, and every property with more examples.
 test-exhaustive: .venv/dev.stamp
 	@$(PYTEST) -m "exhaustive or hypothesis" $(ARGS)
+
+# Tests with a restart have both stores in `make test`. A server is started for each process of tests.
+REDIS_TESTS := tests/end_to_end tests/endurance tests/recovery tests/pipeline/test_commands.py tests/admin
+
+test-redis: .venv/dev.stamp
+	@$(PYTEST) --store redis $(REDIS_TESTS) $(ARGS)
 
 # What could not be installed fails on its own there, and the others run.
 test-agents: .venv/dev.stamp
@@ -122,7 +129,7 @@ endef
 # pip-tools lives in a place of its own: it must not get into what it locks.
 # The development lock takes the runtime's versions as given.
 LOCK = CUSTOM_COMPILE_COMMAND="make lock" .venv-lock/bin/pip-compile --quiet --upgrade --generate-hashes \
-	--allow-unsafe --strip-extras --no-emit-index-url --no-emit-find-links --no-emit-trusted-host --extra build
+	--allow-unsafe --strip-extras --no-emit-index-url --no-emit-find-links --no-emit-trusted-host --extra build --extra redis
 
 lock: .venv/runtime.stamp
 	@test -x .venv-lock/bin/pip-compile || { $(BIN)/python -m venv .venv-lock && \

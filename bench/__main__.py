@@ -23,10 +23,27 @@ from bench.hostile_cases import CASES
 from bench.hostile_memory import print_hostile_memory
 from bench.memory import print_memory, read_memory_row
 from bench.paced import print_streams
+from bench.redis_cost import (
+    make_memory_cases,
+    make_request_cases,
+    measure_memory,
+    measure_requests,
+    print_memory_of_redis,
+    print_requests,
+)
 from bench.report import written_to_report
+from bench.scale import FEW_WORKERS, WORKERS, measure_stage, print_cost, print_rates, running_stage
 from bench.speed import print_speed
 from bench.sse import print_sse
-from bench.subject import Subject, pin_load, running_bare, running_gateway, running_stub
+from bench.subject import (
+    Subject,
+    all_cpus,
+    pin_load,
+    running_bare,
+    running_gateway,
+    running_stub,
+    subject_cpus,
+)
 
 T = TypeVar("T")
 
@@ -152,6 +169,34 @@ def _run_memory(effort: Effort) -> None:
     print_memory(rows)
 
 
+def _run_scale(effort: Effort) -> None:
+    rounds = max(1, effort.rounds // 3)
+    stores = ("disk", "redis")
+    with running_stub(cpus=all_cpus()) as stub:
+        rates = [_run_stage(stub, store, effort, rounds, is_on_one_core=False) for store in stores]
+    print_rates([row for rows in rates for row in rows], rounds)
+    pin_load()
+    with running_stub() as stub:
+        costs = [_run_stage(stub, store, effort, rounds, is_on_one_core=True) for store in stores]
+    print_cost([row for rows in costs for row in rows], rounds)
+
+
+def _run_stage(
+    stub: Subject, store: str, effort: Effort, rounds: int, *, is_on_one_core: bool
+) -> list[tuple[str, ...]]:
+    workers, cpus = (FEW_WORKERS, subject_cpus()) if is_on_one_core else (WORKERS, None)
+    with running_stage(stub, store, workers, cpus) as stage:
+        work = measure_stage(store, stage, scale=effort.scale, rounds=rounds, has_target=is_on_one_core)
+        return _run(work)
+
+
+def _run_redis(effort: Effort) -> None:
+    with running_stub(cpus=all_cpus()) as stub:
+        requests = [_run(measure_requests(stub, case)) for case in make_request_cases(effort.scale)]
+        print_requests([row for pair in requests for row in pair])
+        print_memory_of_redis([_run(measure_memory(stub, case)) for case in make_memory_cases(effort.scale)])
+
+
 def _run_hostile(effort: Effort) -> None:
     """Nothing is pinned: the gateway may use all cores, as where it serves."""
     _run(print_hostile(effort.cases, effort.patience_seconds))
@@ -182,6 +227,8 @@ _PARTS = {
     "growth": _run_growth,
     "streams": _run_streams,
     "memory": _run_memory,
+    "scale": _run_scale,
+    "redis": _run_redis,
     "hostile": _run_hostile,
     "facts": _run_facts,
     "estimates": _run_estimates,

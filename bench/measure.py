@@ -117,12 +117,18 @@ class Pair:
 
 async def compare(case: Case, bare: Subject, gateway: Subject, rounds: int) -> Pair:
     """Alternates the order (A B B A A B), so that other work on the machine slows down both."""
-    done: dict[str, list[Round]] = {bare.name: [], gateway.name: []}
+    of_bare, of_gateway = await compare_all(case, (bare, gateway), rounds)
+    return Pair(of_bare, of_gateway)
+
+
+async def compare_all(case: Case, subjects: Sequence[Subject], rounds: int) -> list[list[Round]]:
+    """The rounds of each process, which take place in turn, in one order and then in the other."""
+    done: dict[str, list[Round]] = {subject.name: [] for subject in subjects}
     for number in range(rounds):
-        order = (bare, gateway) if number % 2 == 0 else (gateway, bare)
+        order = subjects if number % 2 == 0 else subjects[::-1]
         for subject, round_ in zip(order, await _run_side_by_side(case, order), strict=True):
             done[subject.name].append(round_)
-    return Pair(done[bare.name], done[gateway.name])
+    return list(done.values())
 
 
 async def run_round(case: Case, subject: Subject) -> Round:

@@ -16,7 +16,7 @@ _INTRODUCTION: Final = """\
 # Benchmarks
 
 Written by `python -m bench --write`. The machines are shared and noisy, so every figure of speed is a ratio
-to a bare aiohttp pass-through in the same run. The gateway is one process on uvloop.
+to a bare aiohttp pass-through in the same run. The gateway is one process on uvloop, but for `scale`.
 """
 
 

@@ -1,4 +1,4 @@
-"""The command line: `gateway serve`, `demo`, `models`, `check` and `health`."""
+"""The command line: `gateway serve`, `demo`, `models`, `check`, `schema`, `tenants` and `health`."""
 
 import argparse
 import asyncio
@@ -7,28 +7,60 @@ import os
 import shlex
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 
-from gateway.bounds.allocator import return_freed_memory
-from gateway.bounds.descriptors import raise_limit
 from gateway.bounds.interpreter import collect_garbage, tune_interpreter
 from gateway.command_line.health import find_ill_health
-from gateway.command_line.options import load_chosen_settings, parse_arguments
+from gateway.command_line.options import (
+    SettingsSource,
+    load_chosen_settings,
+    parse_arguments,
+    render_worker_arguments,
+)
+from gateway.command_line.process_setup import (
+    HURRY_SECONDS,
+    end_within,
+    open_standard_streams,
+    set_up_process,
+)
+from gateway.command_line.terminal import Terminal
+from gateway.reload.reloader import Reloader
+from gateway.reload.watcher import SettingsWatcher
 from gateway.settings import Settings, SettingsError, describe_exposure, load_settings, render_summary
 from gateway.store import StoreError, find_directory, open_store
-
-if TYPE_CHECKING:
-    from gateway.app import Gateway
 
 log = logging.getLogger("gateway")
 
 # As a shell reports a program that Ctrl-C has ended. `serve` ends with 0.
 _INTERRUPTED: Final = 130
-# Time to write what is queued after a second signal.
-_HURRY_SECONDS: Final = 0.7
+
+
+class Running(Protocol):
+    """A gateway of one process or of several, from its start on."""
+
+    @property
+    def port(self) -> int: ...
+
+    @property
+    def admin_port(self) -> int: ...
+
+    @property
+    def windows(self) -> int: ...
+
+    @property
+    def workers(self) -> int: ...
+
+    async def reload(self, settings: Settings) -> None: ...
+
+    async def wait_failure(self) -> Exception:
+        """Returns when it cannot serve any longer, with the reason."""
+
+    async def stop(self) -> None: ...
+
+    def stop_draining(self) -> None: ...
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -36,12 +68,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     unknown, or the demo failed; 2 for wrong usage or settings.
     """
     options = parse_arguments(arguments)
-    if options.command == "serve" and options.workers != 1:
-        print(
-            "gateway: several --workers need a shared store, which this version does not have",
-            file=sys.stderr,
-        )
-        return 2
     try:
         status = _COMMANDS[options.command](options)
         # Not `sys.stdout.flush()`: after `>&-` there is no such stream, which `print` allows for.
@@ -62,28 +88,35 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _serve(options: argparse.Namespace) -> int:
-    settings = load_chosen_settings(options, os.environ)
-    _set_up_logging(options.log_level)
-    raise_limit()
-    return_freed_memory()
+    open_standard_streams()
+    if options.link is not None:
+        return _serve_as_worker(options)
+    # One that comes before there is a handler waits for it.
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})
+    # Before they are loaded, so that it sees a change in between.
+    watcher = SettingsWatcher(Path(options.config)) if options.watch else None
+    source = SettingsSource(options, os.environ)
+    settings = source.load()
+    set_up_process(options.log_level, "supervisor" if options.workers > 1 else "")
+    if options.workers == 1:
+        return _run_loop(_run_alone(settings, source, watcher))
+    return _run_loop(_run_supervisor(settings, source, watcher, options))
+
+
+def _serve_as_worker(options: argparse.Namespace) -> int:
+    from gateway.workers.worker import run_worker
+
+    set_up_process(options.log_level, f"worker-{options.as_worker}")
+    return _run_loop(run_worker(options))
+
+
+def _run_loop(main: Coroutine[None, None, int]) -> int:
     try:
         import uvloop
     except ImportError:
-        asyncio.run(_run(settings))
+        return asyncio.run(main)
     else:
-        uvloop.run(_run(settings))
-    return 0
-
-
-def _set_up_logging(level: str) -> None:
-    """For the gateway's own loggers: at `debug`, libraries log headers, and so keys."""
-    logging.basicConfig(
-        level=max(logging.INFO, logging.getLevelNamesMapping()[level.upper()]),
-        format="%(asctime)s %(levelname)s %(name)s %(message)s",
-        stream=sys.stderr,
-    )
-    logging.getLogger("gateway").setLevel(level.upper())
-    logging.getLogger("httpx2").setLevel(logging.WARNING)
+        return uvloop.run(main)
 
 
 def _demo(_: argparse.Namespace) -> int:
@@ -122,6 +155,22 @@ def _check(options: argparse.Namespace) -> int:
     return _report_model(settings, options.model, asks=False) if options.model is not None else 0
 
 
+def _tenants(options: argparse.Namespace) -> int:
+    from gateway.command_line.tenant_commands import ask_person, list_tenants, purge_tenant
+
+    if options.action == "list":
+        print(list_tenants(options, os.environ))
+        return 0
+    return purge_tenant(options, os.environ, ask_person, partial(print, file=sys.stderr))
+
+
+def _schema(_: argparse.Namespace) -> int:
+    from gateway.settings.json_schema import render_json_schema
+
+    print(render_json_schema(), end="")
+    return 0
+
+
 def _health(options: argparse.Namespace) -> int:
     ill_health = find_ill_health(options, os.environ)
     if ill_health is not None:
@@ -137,48 +186,95 @@ def _warn(settings: Settings) -> None:
         print(f"warning: {exposure}", file=sys.stderr)
 
 
-async def _run(settings: Settings) -> None:
-    """Runs until SIGTERM or SIGINT, then lets open requests finish. A second signal ends the program."""
-    signals: asyncio.Queue[None] = asyncio.Queue()
-    loop = asyncio.get_running_loop()
-    for signal_number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(signal_number, signals.put_nowait, None)
+async def _run_alone(settings: Settings, source: SettingsSource, watcher: SettingsWatcher | None) -> int:
     # Not imported for the other commands: a health check runs every few seconds.
     from gateway.app import start_gateway
+
+    return await _run(settings, source, watcher, partial(start_gateway, settings))
+
+
+async def _run_supervisor(
+    settings: Settings, source: SettingsSource, watcher: SettingsWatcher | None, options: argparse.Namespace
+) -> int:
+    from gateway.workers.supervisor import start_supervisor
+    from gateway.workers.worker_process import WorkerFailed
+
+    start = partial(start_supervisor, settings, source, render_worker_arguments(options), options.workers)
+    try:
+        return await _run(settings, source, watcher, start)
+    except WorkerFailed as error:
+        print(error.message, file=sys.stderr)
+        return error.status
+
+
+async def _run(
+    settings: Settings,
+    source: SettingsSource,
+    watcher: SettingsWatcher | None,
+    start: Callable[[], Awaitable[Running]],
+) -> int:
+    """Runs until SIGTERM or SIGINT, then lets open requests finish. A second signal ends the program.
+
+    SIGHUP reloads the settings, or ends the program as SIGTERM does if its terminal was closed.
+    """
+    signals: asyncio.Queue[None] = asyncio.Queue()
+    loop = asyncio.get_running_loop()
+    reloads, terminal = asyncio.Event(), Terminal()
+    loop.add_signal_handler(
+        signal.SIGHUP, lambda: signals.put_nowait(None) if terminal.is_gone else reloads.set()
+    )
+    for signal_number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(signal_number, signals.put_nowait, None)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGHUP})
+    _warn(settings)
+    gateway = await start()
+    _show_start_screen(settings, gateway)
+    tune_interpreter()
+    background = [
+        loop.create_task(collect_garbage()),
+        loop.create_task(Reloader(source.load, gateway.reload, reloads).run()),
+    ]
+    if watcher is not None:
+        background.append(loop.create_task(watcher.run(reloads.set)))
+    failing = loop.create_task(gateway.wait_failure())
+    stopping = loop.create_task(signals.get())
+    try:
+        await asyncio.wait((stopping, failing), return_when=asyncio.FIRST_COMPLETED)
+        log.info("draining")
+        stopping.cancel()
+        background.append(loop.create_task(_hurry(signals, gateway)))
+    finally:
+        await gateway.stop()
+    for task in background:
+        task.cancel()
+    if failing.done():
+        raise failing.result()
+    failing.cancel()
+    return 0
+
+
+async def _hurry(signals: "asyncio.Queue[None]", gateway: Running) -> None:
+    """After one more signal, what is queued is still written, but not for longer than a moment."""
+    await signals.get()
+    log.warning("stopping at once")
+    # Workers end before the process that started them.
+    end_within(HURRY_SECONDS if gateway.workers == 1 else 2 * HURRY_SECONDS)
+    gateway.stop_draining()
+
+
+def _show_start_screen(settings: Settings, gateway: Running) -> None:
     from gateway.command_line.start_screen import Places, render_start_screen
 
-    _warn(settings)
-    gateway = await start_gateway(settings)
-    directory = find_directory(settings.store)
     places = Places(
         gateway.port,
         gateway.admin_port,
         gateway.windows,
-        directory,
+        find_directory(settings.store),
         program=_find_program(),
         logs_compactions=log.isEnabledFor(logging.INFO),
+        workers=gateway.workers,
     )
     print(render_start_screen(settings, places), file=sys.stderr)
-    tune_interpreter()
-    collecting = loop.create_task(collect_garbage())
-    try:
-        await signals.get()
-        log.info("draining")
-        hurrying = loop.create_task(_hurry(signals, gateway))
-    finally:
-        await gateway.stop()
-    hurrying.cancel()
-    collecting.cancel()
-
-
-async def _hurry(signals: "asyncio.Queue[None]", gateway: "Gateway") -> None:
-    """After one more signal, what is queued is still written, but not for longer than a moment."""
-    await signals.get()
-    log.warning("stopping at once")
-    # The system ends the process even if the event loop is busy.
-    signal.signal(signal.SIGALRM, signal.SIG_DFL)
-    signal.setitimer(signal.ITIMER_REAL, _HURRY_SECONDS)
-    gateway.stop_draining()
 
 
 def _find_program() -> str:
@@ -192,6 +288,8 @@ _COMMANDS: Final = {
     "demo": _demo,
     "models": _models,
     "check": _check,
+    "schema": _schema,
+    "tenants": _tenants,
     "health": _health,
 }
 

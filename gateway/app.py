@@ -7,6 +7,8 @@ import asyncio
 import json
 import logging
 from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from pathlib import Path
 
 from gateway import __version__
 from gateway.bounds.descriptors import count_descriptors, find_fence, find_most_connections
@@ -16,9 +18,15 @@ from gateway.downstream.gate import PortBounds
 from gateway.downstream.request import Request
 from gateway.downstream.response import Response, send_local_response, send_refusal
 from gateway.downstream.server import Server
+from gateway.downstream.shared_port import SharedPort
+from gateway.hooks import listen
+from gateway.reload.changes import check_change, find_change, log_change
+from gateway.reload.generations import Generations
 from gateway.reporting.events import Bus
 from gateway.settings import Bounds, Settings
-from gateway.upstream.loop_guard import leads_to_itself
+from gateway.store.stores import Stores
+from gateway.upgrade import upgrade_stores
+from gateway.upstream.loop_guard import describe_loop
 from gateway.wiring import Parts, build
 
 log = logging.getLogger("gateway.app")
@@ -26,12 +34,32 @@ log = logging.getLogger("gateway.app")
 SERVICE = "context-window-gateway"
 
 
+@dataclass(frozen=True, kw_only=True)
+class WorkerPlace:
+    """What the supervisor has opened for one of its workers."""
+
+    port: SharedPort
+    # None if each worker connects to the store itself.
+    stores: Stores | None
+    # Where it shows its admin pages to the supervisor.
+    admin_socket: Path
+    # True for one worker of a gateway.
+    checks_upstreams: bool
+
+
 class Gateway:
-    def __init__(self, settings: Settings, parts: Parts) -> None:
+    def __init__(self, settings: Settings, parts: Parts, place: WorkerPlace | None = None) -> None:
+        """place: None for a gateway of one process."""
         self._settings = settings
         self._parts = parts
+        self._place = place
+        self.generations = Generations(parts.foundation, parts.current)
         self._server = Server(self._respond, _make_bounds(settings.bounds))
         self._exits = AsyncExitStack()
+        self._reloading = asyncio.Lock()
+        self._is_stopping = False
+        self._tasks: set[asyncio.Task[None]] = set()
+        parts.foundation.state.news.listen("purge", self._forget)
 
     @property
     def port(self) -> int:
@@ -46,7 +74,12 @@ class Gateway:
     @property
     def windows(self) -> int:
         """How many models have a window in the bundled table."""
-        return self._parts.table.size
+        return self._parts.foundation.table.size
+
+    @property
+    def workers(self) -> int:
+        """How many processes serve the port."""
+        return 1
 
     @property
     def bus(self) -> Bus:
@@ -56,7 +89,19 @@ class Gateway:
     @property
     def is_idle(self) -> bool:
         """True if no learning or compaction runs in the background."""
-        return self._parts.compactor.is_idle
+        return self.generations.is_idle
+
+    def _forget(self, tag: str, _: str) -> None:
+        """All of a tenant. What depends on the settings, and remembers tenants too, is built anew."""
+        self._parts.foundation.forget(tag)
+        task = asyncio.get_running_loop().create_task(self._build_anew())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _build_anew(self) -> None:
+        async with self._reloading:
+            if not self._is_stopping:
+                await self.generations.replace(self.generations.settings)
 
     async def start(self) -> None:
         """Raises OSError for a port that is taken, or an upstream that is this gateway."""
@@ -66,58 +111,106 @@ class Gateway:
             await self._listen(exits)
             self._exits = exits.pop_all()
 
+    async def wait_failure(self) -> Exception:
+        """Never returns: a gateway that has started goes on."""
+        never: asyncio.Future[Exception] = asyncio.get_running_loop().create_future()
+        return await never
+
     async def stop(self) -> None:
         """Drains open requests, then writes what is queued, and closes everything."""
+        self._is_stopping = True
         await self._exits.aclose()
 
     def stop_draining(self) -> None:
         """`stop` no longer waits for open requests."""
         self._server.stop_draining()
 
+    def stop_listening(self) -> None:
+        """New connections are left to other workers."""
+        self._server.stop_listening()
+
+    def retire(self) -> None:
+        """Everything new is left to other workers. Each open connection closes behind its next response."""
+        self._server.retire()
+
+    def close_unused(self) -> None:
+        """Closes the connections on which nothing of a request has come."""
+        self._server.close_unused()
+
+    async def reload(self, settings: Settings) -> None:
+        """Serves new requests by these settings, except for what cannot change while it runs.
+
+        Raises SettingsError or StoreError if they cannot be used. Nothing has changed then. In a worker the
+        supervisor has looked at them first, and says in the log what has changed.
+        """
+        async with self._reloading:
+            if self._is_stopping:
+                log.info("settings not reloaded: the gateway is stopping")
+                return
+            change = find_change(self.generations.settings, settings)
+            if self._place is None:
+                await check_change(change, settings, self.port)
+            if change.sections:
+                await self.generations.replace(change.settings)
+                if self._checks_upstreams:
+                    self.generations.check_upstreams()
+                self._parts.admin.use(change.settings.admin)
+            if self._place is None:
+                log_change(change)
+
+    @property
+    def _checks_upstreams(self) -> bool:
+        return self._place is None or self._place.checks_upstreams
+
     async def _open_storage(self, exits: AsyncExitStack) -> None:
-        parts, foundation = self._parts, self._parts.foundation
+        foundation = self._parts.foundation
         exits.callback(foundation.lanes.close)
-        exits.push_async_callback(foundation.originals_store.close)
-        exits.push_async_callback(foundation.named_store.close)
+        exits.push_async_callback(foundation.stores.originals.close)
+        exits.push_async_callback(foundation.stores.named.close)
         exits.push_async_callback(foundation.archive.finish)
-        exits.push_async_callback(foundation.store.close)
+        exits.push_async_callback(foundation.stores.main.close)
         exits.push_async_callback(foundation.log_writer.finish)
         exits.callback(foundation.state.heads.flush)
-        await foundation.store.open()
-        await foundation.originals_store.open()
-        await foundation.named_store.open()
-        await asyncio.to_thread(parts.planning.tokenizer.load)
+        if self._place is None:
+            await asyncio.to_thread(upgrade_stores, self._settings.store)
+        await foundation.stores.open()
+        exits.push_async_callback(foundation.quotas.ledger.close)
+        await foundation.quotas.ledger.open()
+        await asyncio.to_thread(foundation.reading.tokenizer.load)
 
     async def _open_network(self, exits: AsyncExitStack) -> None:
-        parts = self._parts
-        exits.push_async_callback(parts.pipeline.relay.close)
-        exits.push_async_callback(parts.client.aclose)
-        exits.push_async_callback(parts.discovery.close)
-        await parts.pipeline.relay.open()
-        listening = asyncio.create_task(parts.hooks.listen(parts.foundation.bus))
+        foundation, current = self._parts.foundation, self._parts.current
+        exits.push_async_callback(foundation.client.aclose)
+        listening = asyncio.create_task(listen(foundation.bus, lambda: current.generation.hooks))
         exits.push_async_callback(_cancel, listening)
-        exits.push_async_callback(parts.compactor.close)
+        exits.push_async_callback(self.generations.close)
+        await self.generations.open()
 
     async def _listen(self, exits: AsyncExitStack) -> None:
-        listen = self._settings.listen
         exits.push_async_callback(self._parts.admin.close)
         exits.push_async_callback(self._server.close)
-        exits.push_async_callback(self._server.drain, self._settings.drain_seconds)
+        exits.push_async_callback(self._drain)
+        if self._place is None:
+            await self._open_port()
+        await self._parts.admin.open()
+        if self._place is not None:
+            self._server.open_shared(self._place.port)
+        if self._checks_upstreams:
+            self.generations.check_upstreams()
+
+    async def _open_port(self) -> None:
+        settings, listen = self._settings, self._settings.listen
         try:
             await self._server.open(listen.host, listen.port)
         except OSError as error:
             raise OSError(describe_bind_error(listen.host, listen.port, error, "--port")) from error
-        await asyncio.to_thread(self._refuse_itself)
-        await self._parts.admin.open()
+        loop = await asyncio.to_thread(describe_loop, settings.upstreams.values(), listen, self.port)
+        if loop is not None:
+            raise OSError(loop)
         log.info("listening on http://%s:%d", listen.host, self.port)
-        exits.push_async_callback(_cancel, asyncio.create_task(self._parts.start_check.run()))
 
-    def _refuse_itself(self) -> None:
-        for upstream in self._settings.upstreams.values():
-            if leads_to_itself(upstream, self._settings.listen, self.port):
-                raise OSError(
-                    f"upstream '{upstream.name}' ({upstream.base_url}) points at the gateway itself"
-                )
+    async def _drain(self) -> None:
+        await self._server.drain(self.generations.settings.drain_seconds)
 
     async def _respond(self, request: Request) -> Response | None:
         path = request.head.target
@@ -129,12 +222,16 @@ class Gateway:
             return _send_status(request, 200, status="ready")
         if request.is_late:
             return send_refusal(request, Overloaded("The gateway is shutting down; try again."))
-        return await self._parts.pipeline.proxy.respond(request)
+        return await self.generations.respond(request)
 
 
-async def start_gateway(settings: Settings) -> Gateway:
-    """Raises StoreError for a store this build does not know, OSError for a port that is taken."""
-    gateway = Gateway(settings, build(settings))
+async def start_gateway(settings: Settings, place: WorkerPlace | None = None) -> Gateway:
+    """place: for one of several workers.
+
+    Raises StoreError for a store this build does not know, OSError for a port that is taken.
+    """
+    parts = build(settings) if place is None else build(settings, place.stores, place.admin_socket)
+    gateway = Gateway(settings, parts, place)
     await gateway.start()
     return gateway
 

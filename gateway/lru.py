@@ -3,7 +3,7 @@
 import math
 import sys
 from collections import OrderedDict
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import Generic, TypeVar
 
 # An entry of its own: a place in the ordered dictionary, the pair of value and weight, and the weight.
@@ -79,6 +79,15 @@ class Lru(Generic[K, V]):
         value, weight_bytes = entry
         self.size_bytes -= weight_bytes
         return value
+
+    def clear(self) -> None:
+        self._entries.clear()
+        self.size_bytes = 0
+
+    def drop_where(self, is_dropped: Callable[[V], bool]) -> None:
+        """Takes out all such values. Looks at each, so it is for what happens seldom."""
+        for key in [key for key, (value, _) in self._entries.items() if is_dropped(value)]:
+            self.pop(key)
 
     def _make_room(self) -> list[V]:
         dropped: list[V] = []

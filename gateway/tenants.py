@@ -1,9 +1,11 @@
 """Which tenant sends a request, and which policy holds for it.
 
-Credentials are compared and kept as SHA-256 hashes only, and never logged.
+Credentials are compared and kept as SHA-256 hashes only, and never logged. State is kept under the tenant's
+name: its keys can change.
 """
 
-import hashlib
+import hmac
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from multidict import CIMultiDictProxy
@@ -12,12 +14,14 @@ from gateway.core.errors import RequestRefused
 from gateway.core.policy import Policy
 from gateway.headers import Identity, read_identity
 from gateway.lru import ENTRY_WEIGHT_BYTES, Lru, weigh_texts
-from gateway.settings import Settings
+from gateway.settings import ModelRule, Quota, Settings, TenantSettings, fingerprint
 
 _SEPARATOR = "\0"
 # Operators see this many digits of a key's hash: enough to tell callers apart, too few to find the key.
 _DISPLAYED_DIGITS = 12
 _TENANT, _KEY = "tenant:", "key:"
+# Compared where no key has the hash that was looked up.
+_NO_FINGERPRINT = "-" * 64
 # Model names come from clients, so the choices remembered for them are bounded: this holds some 4,000.
 _CHOICES_BYTES = 1 << 20
 _CHOICE_WEIGHT_BYTES = ENTRY_WEIGHT_BYTES + 100
@@ -25,11 +29,16 @@ _CHOICE_WEIGHT_BYTES = ENTRY_WEIGHT_BYTES + 100
 
 @dataclass(frozen=True, slots=True)
 class Tenant:
-    """id: state is kept under it. upstream: the configured one; None means the first that fits."""
+    """id: state is kept under it. upstream: the configured one; None means the first that fits.
+
+    rules: about models, for this tenant alone. quota: None if nothing is limited.
+    """
 
     id: str
     upstream: str | None
     policy: str
+    rules: tuple[ModelRule, ...] = ()
+    quota: Quota | None = None
 
     @property
     def display_name(self) -> str:
@@ -39,14 +48,31 @@ class Tenant:
         return self.id.removeprefix(_TENANT)
 
 
+def make_tenant_id(name: str) -> str:
+    """The id of a configured tenant."""
+    return f"{_TENANT}{name}"
+
+
+def list_tenants(settings: Settings) -> Sequence[Tenant]:
+    """The configured ones, in the order of the file."""
+    return [_make_tenant(section) for section in settings.tenants]
+
+
+def _make_tenant(section: TenantSettings) -> Tenant:
+    return Tenant(
+        make_tenant_id(section.name),
+        section.upstream,
+        section.policy,
+        section.models,
+        section.quota if section.quota != Quota() else None,
+    )
+
+
 class Tenancy:
     def __init__(self, settings: Settings) -> None:
+        # Each with its own key, to compare with.
         self._by_fingerprint = {
-            _fingerprint(key.get_secret_value()): Tenant(
-                f"{_TENANT}{tenant.name}", tenant.upstream, tenant.policy
-            )
-            for tenant in settings.tenants
-            for key in tenant.keys
+            key: (key, _make_tenant(section)) for section in settings.tenants for key in section.fingerprints
         }
         self._is_closed = bool(settings.tenants)
 
@@ -59,40 +85,49 @@ class Tenancy:
         """
         identity = read_identity(headers, target)
         if not self._is_closed:
-            return Tenant(f"{_KEY}{_fingerprint(_join(identity))}", None, "default")
+            return Tenant(f"{_KEY}{fingerprint(_join(identity))}", None, "default")
         # Some clients insist on a key of their own in one form and send the configured one in another.
-        found = {self._by_fingerprint.get(_fingerprint(key)) for key in identity.credentials} - {None}
-        tenant = found.pop() if found else None
-        if tenant is None or found:
+        found = {tenant.id: tenant for key in identity.credentials if (tenant := self._find(key)) is not None}
+        if len(found) != 1:
             raise RequestRefused(
                 401, "Incorrect API key provided.", kind="invalid_request_error", code="invalid_api_key"
             )
-        return tenant
+        return next(iter(found.values()))
+
+    def _find(self, credential: str) -> Tenant | None:
+        """Takes as long for a wrong key as for a right one, however much of it is right.
+
+        What is looked up is a hash, whose digits a caller cannot choose one by one. The table compares
+        it with an entry only where 64 bits of a hash with a random seed are equal.
+        """
+        given = fingerprint(credential)
+        expected, tenant = self._by_fingerprint.get(given, (_NO_FINGERPRINT, None))
+        return tenant if hmac.compare_digest(given, expected) else None
 
 
 class Policies:
-    """Chooses the policy of a request: the tenant's, unless a rule for its model names another."""
+    """Chooses the policy of a request: the tenant's, unless a rule for its model names another.
+
+    The tenant's own rules come before those for all tenants.
+    """
 
     def __init__(self, settings: Settings) -> None:
         self._policies = settings.policies
         self._rules = [rule for rule in settings.models if rule.policy is not None]
-        self._choices: Lru[tuple[str, str, str], Policy] = Lru(_CHOICES_BYTES)
+        self._choices: Lru[tuple[str, str, str, str], Policy] = Lru(_CHOICES_BYTES)
 
     def choose(self, tenant: Tenant, upstream: str, model: str) -> Policy:
         """The policy of the first rule that fits and names one. Equal arguments give the same object."""
-        if not self._rules:
+        if not self._rules and not tenant.rules:
             return self._policies[tenant.policy]
-        key = tenant.policy, upstream, model
+        key = tenant.id if tenant.rules else "", tenant.policy, upstream, model
         policy = self._choices.get(key)
         if policy is None:
-            named = (rule.policy for rule in self._rules if rule.applies_to(model, upstream))
+            rules = (*tenant.rules, *self._rules)
+            named = (rule.policy for rule in rules if rule.policy and rule.applies_to(model, upstream))
             policy = self._policies[next(named, None) or tenant.policy]
             self._choices.put(key, policy, _CHOICE_WEIGHT_BYTES + weigh_texts(model))
         return policy
-
-
-def _fingerprint(credential: str) -> str:
-    return hashlib.sha256(credential.encode("utf-8", "surrogateescape")).hexdigest()
 
 
 def _join(identity: Identity) -> str:

@@ -1,15 +1,33 @@
-"""Settings for the whole suite, and the tables that tests fill in. Other fixtures live beside their tests."""
+"""Settings for the whole suite, its stores, and the tables that tests fill in.
 
-from collections.abc import Callable
+Other fixtures live beside their tests.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 from _pytest.terminal import TerminalReporter
 from hypothesis import settings
 
 from tests.examples import DEFAULT, EXHAUSTIVE, register_profiles
+from tests.toy.gateway import DEFAULT_STORE
+from tests.toy.redis_server import RedisServer, requires_redis, running_redis
 
 Note = Callable[[str, str], None]
 _ROW = "row of "
+# Those that outlive a gateway: what a test with a restart needs.
+STORES = ("disk", "redis")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--store",
+        choices=("memory", "redis"),
+        default="memory",
+        help="the store of gateways whose test names none; redis: a real server, empty for each test",
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -28,6 +46,48 @@ def note_row(record_property: Callable[[str, object], None]) -> Note:
         record_property(_ROW + heading, row)
 
     return note
+
+
+@pytest.fixture(scope="session")
+def redis_of_session() -> Iterator[RedisServer]:
+    """One server for all tests of this process."""
+    (is_missing,) = requires_redis.args
+    if is_missing:
+        pytest.skip(requires_redis.kwargs["reason"])
+    with asyncio.Runner() as runner:
+        running = running_redis()
+        server = runner.run(running.__aenter__())
+        try:
+            yield server
+        finally:
+            runner.run(running.__aexit__(None, None, None))
+
+
+@pytest.fixture
+def empty_redis(redis_of_session: RedisServer) -> RedisServer:
+    """The server of this process, with nothing in it."""
+    redis_of_session.empty()
+    return redis_of_session
+
+
+@pytest.fixture(autouse=True)
+def default_store(request: pytest.FixtureRequest) -> Iterator[None]:
+    """`--store redis`: gateways whose test names no store are on a Redis."""
+    if request.config.getoption("--store") == "memory":
+        yield
+        return
+    redis: RedisServer = request.getfixturevalue("empty_redis")
+    with DEFAULT_STORE.replaced_by(redis.patient_url):
+        yield
+
+
+@pytest.fixture(params=STORES)
+def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """Of an empty store that outlives its gateways: on disk, and on a Redis."""
+    if request.param == "disk":
+        return f"disk:{tmp_path / 'state'}"
+    redis: RedisServer = request.getfixturevalue("empty_redis")
+    return redis.patient_url
 
 
 def pytest_terminal_summary(terminalreporter: TerminalReporter) -> None:

@@ -91,7 +91,8 @@ def test_no_module_has_a_name_without_meaning() -> None:
 _TESTED_ELSEWHERE = {
     "__main__.py": "tests/test_main.py runs the command",
     "app.py": "tests/test_main.py and every test with a running gateway",
-    "wiring.py": "every test with a running gateway",
+    "wiring/foundation.py": "every test with a running gateway",
+    "wiring/generation.py": "every test with a running gateway",
     "core/sizing/attachments.py": "values only",
     "pipeline/exchange.py": "values only",
     "settings/effective.py": "values only",
@@ -109,13 +110,23 @@ def _find_test(source: Path) -> Path:
     return _TESTS / relative.with_name(f"test_{relative.name}")
 
 
-def test_no_class_name_is_defined_in_two_modules() -> None:
+def test_no_type_has_its_name_in_two_modules() -> None:
     places: dict[str, set[str]] = {}
     for path in _MODULES:
-        for node in _parse(path).body:
-            if isinstance(node, ast.ClassDef):
-                places.setdefault(node.name, set()).add(_name(path))
+        for name in _list_types(path):
+            places.setdefault(name, set()).add(_name(path))
     assert {name: found for name, found in places.items() if len(found) > 1} == {}
+
+
+def _list_types(path: Path) -> Iterator[str]:
+    """Classes, and other names for types."""
+    for node in _parse(path).body:
+        if isinstance(node, ast.ClassDef):
+            yield node.name
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+            name = node.targets[0].id
+            if name[0].isupper() and not name.isupper():
+                yield name
 
 
 # Documents that the rebuild was planned with. A clone must be complete, so nothing may refer to them.

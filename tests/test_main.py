@@ -49,10 +49,11 @@ async def test_without_a_file_it_serves_with_the_embedded_store(tmp_path: Path) 
     assert (tmp_path / ".gateway").stat().st_mode & 0o777 == 0o700
 
 
-async def test_sigterm_drains_open_streams_and_readyz_reports_it(tmp_path: Path) -> None:
+@pytest.mark.parametrize("workers", ["1", "2"])
+async def test_sigterm_drains_open_streams_and_readyz_reports_it(workers: str, tmp_path: Path) -> None:
     async with (
         ToyUpstream(window=128_000) as toy,
-        serving("--upstream", toy.base_url, folder=tmp_path) as served,
+        serving("--upstream", toy.base_url, "--workers", workers, folder=tmp_path) as served,
     ):
         toy.reply = lambda _: Reply(text="word " * 60, delta_chars=10)
         toy.delivery = toy.delivery.__class__(between_writes_seconds=0.03)
@@ -69,16 +70,18 @@ async def test_sigterm_drains_open_streams_and_readyz_reports_it(tmp_path: Path)
         assert await served.wait() == 0
 
 
-@pytest.mark.parametrize("second", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize(
+    ("second", "workers"), [(signal.SIGTERM, "1"), (signal.SIGINT, "1"), (signal.SIGTERM, "2")]
+)
 async def test_a_second_signal_ends_the_program_whatever_is_being_drained(
-    second: signal.Signals, tmp_path: Path
+    second: signal.Signals, workers: str, tmp_path: Path
 ) -> None:
     async with ToyUpstream(window=128_000) as toy:
         config = tmp_path / "gateway.yaml"
         config.write_text(make_settings(toy, more="drain_seconds: 3600\n"))
         toy.delivery = toy.delivery.__class__(before_headers_seconds=3600.0)
         async with (
-            serving("--config", str(config), folder=tmp_path) as served,
+            serving("--config", str(config), "--workers", workers, folder=tmp_path) as served,
             aiohttp.ClientSession() as client,
         ):
             body = {"model": "m", "messages": [{"role": "user", "content": "Hi."}]}
@@ -94,11 +97,11 @@ async def test_a_second_signal_ends_the_program_whatever_is_being_drained(
                 await asking
 
 
-async def test_a_killed_gateway_continues_with_its_stored_pivot(tmp_path: Path) -> None:
+async def test_a_killed_gateway_continues_with_its_stored_pivot(tmp_path: Path, store_url: str) -> None:
     session = make_session(40, 11, "one_user", 700)
     async with ToyUpstream(window=16_000, bias=1.1) as toy:
         config = tmp_path / "gateway.yaml"
-        config.write_text(make_settings(toy, store=f"disk:{tmp_path / 'state'}"))
+        config.write_text(make_settings(toy, store=store_url))
         async with serving("--config", str(config), folder=tmp_path) as served:
             first = await run_session(session, served.base_url, toy, SHAPE, Pace(last=30))
             # Heads are written with a delay of two seconds; the pivot was durable before its first use.
@@ -114,11 +117,13 @@ async def test_a_killed_gateway_continues_with_its_stored_pivot(tmp_path: Path) 
     assert len(toy.summaries) == made
 
 
-async def test_a_killed_gateway_resumes_a_due_summary_at_the_next_request(tmp_path: Path) -> None:
+async def test_a_killed_gateway_resumes_a_due_summary_at_the_next_request(
+    tmp_path: Path, store_url: str
+) -> None:
     session = make_session(40, 11, "one_user", 700)
     async with ToyUpstream(window=16_000, bias=1.1) as toy:
         config = tmp_path / "gateway.yaml"
-        config.write_text(make_settings(toy, store=f"disk:{tmp_path / 'state'}"))
+        config.write_text(make_settings(toy, store=store_url))
         toy.summary_delivery = toy.summary_delivery.__class__(before_headers_seconds=30.0)
         async with serving("--config", str(config), folder=tmp_path) as served:
             turn = 0
@@ -147,8 +152,8 @@ def test_check_prints_a_summary_or_the_problems_of_a_file(tmp_path: Path) -> Non
 
 
 def test_wrong_usage_is_reported_in_one_line(tmp_path: Path) -> None:
-    workers = run_command("serve", "--workers", "4", cwd=tmp_path)
-    assert workers.returncode == 2 and "shared store" in workers.stderr
+    workers = run_command("serve", "--workers", "0", cwd=tmp_path)
+    assert workers.returncode == 2 and "from 1 to" in workers.stderr
     itself = run_command("serve", "--port", "18999", "--upstream", "http://127.0.0.1:18999/v1", cwd=tmp_path)
     assert itself.returncode != 0 and "itself" in itself.stderr
     assert "Traceback" not in workers.stderr + itself.stderr

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from multidict import CIMultiDict, CIMultiDictProxy
 
 from gateway.core.errors import RequestRefused
-from gateway.settings import Settings, SettingsError, load_settings
-from gateway.tenants import Policies, Tenancy, Tenant
+from gateway.settings import Quota, Settings, SettingsError, load_settings
+from gateway.tenants import Policies, Tenancy, Tenant, list_tenants, make_tenant_id
 
 OPEN = load_settings(None, {})
 TENANTS = """
@@ -29,6 +29,12 @@ HEADER_VALUES = st.text(st.characters(min_codepoint=33, max_codepoint=0x24F), mi
 def closed(tmp_path: Path) -> Settings:
     file = tmp_path / "gateway.yaml"
     file.write_text(TENANTS, "utf-8")
+    return load_settings(file, {})
+
+
+def with_tenants(folder: Path, tenants: str) -> Settings:
+    file = folder / "rotated.yaml"
+    file.write_text(TENANTS.partition("tenants:")[0] + tenants, "utf-8")
     return load_settings(file, {})
 
 
@@ -67,6 +73,39 @@ def test_the_hash_of_a_key_is_not_accepted_as_a_key(closed: Settings) -> None:
     fingerprint = Tenancy(OPEN).identify(bearer("sk-a")).id.removeprefix("key:")
     with pytest.raises(RequestRefused):
         Tenancy(closed).identify(bearer(fingerprint))
+
+
+def test_a_key_of_which_only_the_hash_is_configured_is_accepted(tmp_path: Path) -> None:
+    hashed = f"sha256:{hashlib.sha256(b'sk-a').hexdigest()}"
+    tenancy = Tenancy(with_tenants(tmp_path, f"tenants: [{{name: a, keys: ['{hashed}']}}]\n"))
+    assert tenancy.identify(bearer("sk-a")).id == "tenant:a"
+    for wrong in (hashed, hashed.removeprefix("sha256:")):
+        with pytest.raises(RequestRefused):
+            tenancy.identify(bearer(wrong))
+
+
+def test_a_tenant_stays_the_same_while_its_keys_change(tmp_path: Path) -> None:
+    """State is kept under its id, so a rotation of keys loses nothing."""
+    steps = ("[old]", "[old, new]", "[new]")
+    ids = []
+    for keys in steps:
+        tenancy = Tenancy(with_tenants(tmp_path, f"tenants: [{{name: a, keys: {keys}}}]\n"))
+        ids.append(tenancy.identify(bearer("old" if keys == "[old]" else "new")).id)
+    assert set(ids) == {make_tenant_id("a")}
+    with pytest.raises(RequestRefused):
+        tenancy.identify(bearer("old"))
+
+
+def test_two_forms_of_one_tenants_keys_in_one_request_are_accepted(closed: Settings) -> None:
+    pairs = (("Authorization", "Bearer sk-a"), ("x-api-key", "sk-a2"))
+    assert Tenancy(closed).identify(headers(*pairs)).id == "tenant:a"
+
+
+def test_a_tenant_without_any_limit_has_no_quota(tmp_path: Path) -> None:
+    text = "tenants: [{name: a, keys: [a]}, {name: b, keys: [b], requests_per_minute: 7}]\n"
+    free, bound = list_tenants(with_tenants(tmp_path, text))
+    assert free.quota is None
+    assert bound.quota == Quota(requests_per_minute=7)
 
 
 @given(HEADER_VALUES, HEADER_VALUES)
@@ -191,6 +230,24 @@ def test_without_such_a_rule_the_tenants_policy_holds(tmp_path: Path) -> None:
     settings = load(tmp_path)
     assert choose(settings, "gpt-4o", policy="careful") == "recent"
     assert choose(settings, "qwen", policy="careful", upstream="local") == "rolling"
+
+
+def test_a_tenants_own_rules_come_before_those_of_all(tmp_path: Path) -> None:
+    own = "tenants: [{name: a, keys: [k], models: [{match: 'qwen-m*', policy: small}]}]\n"
+    settings = load(tmp_path, _TEXT + own)
+    policies, (tenant,) = Policies(settings), list_tenants(settings)
+    assert policies.choose(tenant, "default", "qwen-max").name == "rolling"
+    assert policies.choose(tenant, "default", "qwen-plus").name == "recent"
+    assert policies.choose(Tenant("t", None, "default"), "default", "qwen-max").name == "recent"
+
+
+def test_a_tenants_own_rules_count_without_any_for_all(tmp_path: Path) -> None:
+    text = _TEXT.partition("models:")[0]
+    own = "tenants: [{name: a, keys: [k], models: [{match: 'q*', policy: small}]}, {name: b, keys: [l]}]\n"
+    settings = load(tmp_path, text + own)
+    policies = Policies(settings)
+    chosen = [policies.choose(tenant, "default", "qwen").name for tenant in list_tenants(settings)]
+    assert chosen == ["rolling", "adaptive"]
 
 
 def test_equal_arguments_give_the_same_object_however_many_models_are_named(tmp_path: Path) -> None:

@@ -5,12 +5,12 @@ from typing import Final
 
 from aiohttp import web
 
-from gateway.reporting.events import Bus, Subscription, event_name, render_event
+from gateway.reporting.events import Bus, Event, Subscription, event_name, render_event
 
 # Proxies close connections that are silent for 30 s or more.
 _ALIVE_SECONDS: Final = 15.0
 _MAX_LISTENERS: Final = 32
-_HEADERS: Final = {
+STREAM_HEADERS: Final = {
     "Content-Type": "text/event-stream",
     "Cache-Control": "no-store",
     "X-Accel-Buffering": "no",
@@ -28,7 +28,7 @@ class EventStream:
         """Sends events until the listener hangs up or the port closes."""
         if self._listeners >= _MAX_LISTENERS:
             return web.json_response({"error": "too many listeners"}, status=503)
-        response = web.StreamResponse(headers=_HEADERS)
+        response = web.StreamResponse(headers=STREAM_HEADERS)
         self._listeners += 1
         try:
             with self._bus.subscribe() as subscription:
@@ -47,4 +47,8 @@ class EventStream:
                 event = await subscription.next()
         except TimeoutError:
             return b": keep-alive\n\n"
-        return b"event: %s\ndata: %s\n\n" % (event_name(event).encode(), render_event(event))
+        return render_block(event)
+
+
+def render_block(event: Event) -> bytes:
+    return b"event: %s\ndata: %s\n\n" % (event_name(event).encode(), render_event(event))

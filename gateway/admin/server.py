@@ -9,11 +9,10 @@ import hmac
 import logging
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Final
+from typing import Final, Protocol
 
 from aiohttp import web
 
-from gateway.admin.pages import AdminPages
 from gateway.downstream.bind_errors import describe_bind_error
 from gateway.downstream.connection import ClientConnection
 from gateway.downstream.gate import Gate, PortBounds
@@ -28,22 +27,34 @@ _BOUNDS: Final = PortBounds(
     connections=64, connections_per_address=128, head_bytes=1 << 15, head_seconds=10.0, stall_seconds=60.0
 )
 _MAX_BODY_BYTES: Final = 1 << 16
+# Deletes all of a tenant.
+PURGE_PATH: Final = "/api/tenants/purge"
 # Container platforms ask for it, and have no token.
 _HEALTH: Final = "/healthz"
 
 Page = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
+class Pages(Protocol):
+    """What the port shows: of this process, or of all workers."""
+
+    def routes(self) -> list[web.RouteDef]: ...
+
+
 class AdminServer:
     """port: the one it listens on, 0 while it does not."""
 
-    def __init__(self, settings: Admin, pages: AdminPages, bounds: PortBounds = _BOUNDS) -> None:
+    def __init__(self, settings: Admin, pages: Pages, bounds: PortBounds = _BOUNDS) -> None:
         self._settings = settings
         self._pages = pages
         self._gate = Gate(bounds)
         self._runner: web.AppRunner | None = None
         self._listener: asyncio.Server | None = None
         self.port = 0
+
+    def use(self, settings: Admin) -> None:
+        """From now on with this token. The address stays that of the start."""
+        self._settings = settings
 
     async def open(self) -> None:
         """Logs a port that is taken and serves without one: traffic matters more than metrics."""

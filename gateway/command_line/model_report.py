@@ -8,7 +8,7 @@ import difflib
 import json
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -21,12 +21,13 @@ from gateway.limits.model_lists import ModelLists
 from gateway.limits.model_table import ModelTable
 from gateway.settings import ModelRule, Settings
 from gateway.state.calibrations import LEARNED_PREFIX, Calibrations
+from gateway.state.news import StateNews
 from gateway.state.record_cache import Storage
 from gateway.state.records import find_owner
 from gateway.store import find_directory
 from gateway.store.memory import MemoryStore
 from gateway.store.snapshot import read_snapshot
-from gateway.tenants import Policies, Tenant
+from gateway.tenants import Policies, Tenant, list_tenants
 from gateway.upstream.internal_client import open_client
 
 _SHOWN_FAMILIES: Final = 14
@@ -64,6 +65,8 @@ class _Knowledge:
     table: ModelTable
     # The tenants for whom the store has learned limits.
     owners: Sequence[str]
+    # Rules of single tenants.
+    rules: Mapping[str, Sequence[ModelRule]]
 
 
 async def describe_model(settings: Settings, model: str, *, asks: bool = False) -> ModelReport:
@@ -117,9 +120,10 @@ async def _gather(settings: Settings) -> _Knowledge:
         store=store, keep_seconds=settings.retention.seconds, max_bytes=settings.cache.records_bytes
     )
     table = ModelTable.load()
-    book = LimitsBook(settings, ModelLists(), table, Calibrations(storage))
+    book = LimitsBook(settings, ModelLists(), table, Calibrations(storage, StateNews(store.news)))
     owners = {owner for _, data in records if (owner := find_owner(data)) is not None}
-    return _Knowledge(settings, book, table, sorted(owners))
+    rules = {tenant.id: tenant.rules for tenant in list_tenants(settings) if tenant.rules}
+    return _Knowledge(settings, book, table, sorted(owners), rules)
 
 
 def _read_learned(settings: Settings) -> list[tuple[str, bytes]]:
@@ -151,23 +155,30 @@ def _describe(known: _Knowledge, served: ServedModel, limits: Limits) -> Iterato
 
 
 async def _describe_tenants(known: _Knowledge, served: ServedModel) -> list[str]:
-    """Errors teach the window for the tenant alone that got them."""
+    """Errors teach the window for the tenant alone that got them, and a tenant may have rules of its own."""
     lines = []
-    for owner in known.owners:
+    for owner in sorted({*known.owners, *known.rules}):
         own = served._replace(owner=owner)
         limits = await known.book.load(own)
-        if known.book.name_source(own) in ("learned", "guessed"):
+        rule = _find_own_rule(known, own)
+        if rule is not None or known.book.name_source(own) in ("learned", "guessed"):
             tenant = Tenant(owner, None, "").display_name
             window = _show_tokens(limits.context or limits.input)
-            lines.append(f"  tenant   {tenant}: {window}, from {_show_source(known, own)}")
+            source = f"its own rule with match {rule.match!r}" if rule else _show_source(known, own)
+            lines.append(f"  tenant   {tenant}: {window}, from {source}")
     return lines
+
+
+def _find_own_rule(known: _Knowledge, served: ServedModel) -> ModelRule | None:
+    """The rule of this tenant alone that names the model's limits."""
+    rules = (rule for rule in known.rules.get(served.owner, ()) if rule.is_about_limits)
+    return next((rule for rule in rules if rule.applies_to(served.model, served.upstream)), None)
 
 
 def _find_policies(settings: Settings, served: ServedModel) -> list[tuple[str, Policy]]:
     """Those of all tenants, unless a rule for the model names one."""
     policies = Policies(settings)
-    names = {tenant.policy for tenant in settings.tenants} or {"default"}
-    tenants = [Tenant(_NOBODY, None, name) for name in sorted(names)]
+    tenants = list_tenants(settings) or [Tenant(_NOBODY, None, "default")]
     chosen = [policies.choose(tenant, served.upstream, served.model) for tenant in tenants]
     return [
         (name, policy) for name, policy in settings.policies.items() if any(policy is each for each in chosen)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from gateway import __version__
-from gateway.settings import Settings, load_settings
+from gateway.settings import Settings, SettingsFile, load_settings, read_settings_file
 from gateway.settings.violations import find_nearest
 
 LOG_LEVELS: Final = ("debug", "info", "warning", "error")
@@ -39,6 +39,26 @@ the file means. Nothing is started and nothing is asked.
 exit status: 0 if the file is valid, 1 if the window of --model is unknown,
 2 for a mistake
 """
+_TENANTS: Final = """\
+The tenants of a settings file. `gateway tenants ACTION --help` has more.
+
+exit status: 0, 1 if it was not deleted, 2 for wrong usage, settings or an
+unknown tenant
+"""
+_PURGE: Final = """\
+Deletes everything of one tenant: in the store, and in the memory of the
+gateways that use it. First take its keys out of the settings and reload them:
+requests that it sends later leave new records.
+"""
+_SCHEMA: Final = """\
+With it an editor that knows YAML completes keys and explains them:
+
+  gateway schema > gateway.schema.json
+
+and in the first line of the settings file:
+
+  # yaml-language-server: $schema=gateway.schema.json
+"""
 _HEALTH: Final = """\
 Give it the options that `gateway serve` was started with, or its process.
 
@@ -61,6 +81,8 @@ exit status: 0 if everything went as it should, otherwise 1
 """
 
 _TYPO_SIMILARITY: Final = 0.5
+# Each takes some hundred megabytes; a slip of the finger should not take the machine.
+_MOST_WORKERS: Final = 1_000
 _UPSTREAM_HELP: Final = "base URL of the model API; replaces the upstreams of the file"
 # Each with its line in the list of commands, and the text of its own help.
 _COMMANDS: Final = {
@@ -68,6 +90,8 @@ _COMMANDS: Final = {
     "demo": ("show a compaction, without a model and without a key", _DEMO),
     "models": ("say which window a model gets, and from which source", _MODELS),
     "check": ("check a settings file and say what it means", _CHECK),
+    "tenants": ("list the tenants, or delete everything of one of them", _TENANTS),
+    "schema": ("print the JSON schema of the settings file, for editors", _SCHEMA),
     "health": ("ask a running gateway whether it is well", _HEALTH),
 }
 
@@ -92,18 +116,31 @@ def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     _add_check(parsers["check"])
     _add_models(parsers["models"])
     _add_health(parsers["health"])
+    _add_tenants(parsers["tenants"])
     given = list(sys.argv[1:] if arguments is None else arguments)
     _refuse_unknown_command(parser, given)
     options = parser.parse_args(given)
+    if options.command == "serve" and options.watch and not options.config:
+        parsers["serve"].error("--watch needs the --config FILE that it is to watch")
     if options.command == "models" and options.ask and options.name is None:
         parsers["models"].error("--ask needs the NAME of a model")
     return options
 
 
-def load_chosen_settings(options: argparse.Namespace, env: Mapping[str, str]) -> Settings:
-    """Those that the options of a command choose. Raises SettingsError."""
+def read_chosen_file(options: argparse.Namespace) -> SettingsFile | None:
+    """None without one. Raises SettingsError."""
+    return read_settings_file(Path(options.config)) if options.config else None
+
+
+def load_chosen_settings(
+    options: argparse.Namespace, env: Mapping[str, str], file: SettingsFile | None = None
+) -> Settings:
+    """Those that the options of a command choose. file: None to read the one that they name.
+
+    Raises SettingsError.
+    """
     return load_settings(
-        Path(options.config) if options.config else None,
+        file or read_chosen_file(options),
         env,
         upstream=options.upstream,
         host=getattr(options, "host", None),
@@ -112,10 +149,46 @@ def load_chosen_settings(options: argparse.Namespace, env: Mapping[str, str]) ->
     )
 
 
+class SettingsSource:
+    """The settings of a running gateway, which may be loaded again.
+
+    file: that of the last load, as it was read. Workers get this text, because the file may change meanwhile.
+    """
+
+    def __init__(self, options: argparse.Namespace, env: Mapping[str, str]) -> None:
+        self._options = options
+        self._env = env
+        self.file: SettingsFile | None = None
+
+    def load(self) -> Settings:
+        """Raises SettingsError."""
+        file = read_chosen_file(self._options)
+        settings = load_chosen_settings(self._options, self._env, file)
+        self.file = file
+        return settings
+
+
 def _add_serve(parser: argparse.ArgumentParser) -> None:
     _add_settings(parser)
+    _add_running(parser)
+    # For the supervisor alone, which starts its workers so.
+    parser.add_argument("--as-worker", type=int, default=None, help=argparse.SUPPRESS)
+    parser.add_argument("--link", type=int, default=None, help=argparse.SUPPRESS)
+
+
+def _add_running(parser: argparse.ArgumentParser) -> None:
+    """How it runs, which its settings do not say."""
     parser.add_argument(
-        "--workers", metavar="N", type=int, default=1, help="number of processes; this version supports 1"
+        "--workers",
+        metavar="N",
+        type=_parse_workers,
+        default=1,
+        help="number of processes that share the port and the store; default: 1",
+    )
+    parser.add_argument(
+        "--watch",
+        action="store_true",
+        help="reload the settings when their file changes, or a file that it names; SIGHUP does so, too",
     )
     parser.add_argument(
         "--log-level",
@@ -124,6 +197,20 @@ def _add_serve(parser: argparse.ArgumentParser) -> None:
         default="info",
         help="debug, info, warning or error; debug has a line for each request; default: info",
     )
+
+
+def render_worker_arguments(options: argparse.Namespace) -> list[str]:
+    """The options of a `serve` as its workers get them. They hold no secrets: the settings do not."""
+    named = {
+        "--config": options.config,
+        "--upstream": options.upstream,
+        "--host": options.host,
+        "--port": options.port,
+        "--admin-port": options.admin_port,
+        "--log-level": options.log_level,
+    }
+    given = [(name, str(value)) for name, value in named.items() if value is not None]
+    return ["serve", *(word for pair in given for word in pair)]
 
 
 def _add_check(parser: argparse.ArgumentParser) -> None:
@@ -145,8 +232,23 @@ def _add_models(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--ask", action="store_true", help="ask the upstreams for their lists of models")
 
 
+def _add_tenants(parser: argparse.ArgumentParser) -> None:
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True, title="actions")
+    listing = actions.add_parser("list", help="print the names in the settings")
+    purging = actions.add_parser("purge", help="delete everything of one tenant", description=_PURGE)
+    for action in (listing, purging):
+        action.add_argument("--config", metavar="FILE", help="settings file (YAML)")
+        action.set_defaults(upstream=None)
+    purging.add_argument("name", metavar="NAME", help="a tenant, or key:HASH for a caller without a name")
+    purging.add_argument("--removed", action="store_true", help="the settings do not name it any more")
+    purging.add_argument("--yes", action="store_true", help="do not ask for the name again")
+    purging.add_argument("--admin-port", metavar="N", type=int, help="as the gateway was started with")
+
+
 def _add_health(parser: argparse.ArgumentParser) -> None:
+    """It takes those of `serve` as they are. How the gateway runs does not matter to it."""
     _add_settings(parser)
+    _add_running(parser)
     parser.add_argument(
         "--of-process", metavar="ID", type=int, help="take the options from this process, a `gateway serve`"
     )
@@ -160,6 +262,12 @@ def _add_settings(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--admin-port", metavar="N", type=int, help="port for operators (metrics, events); default: 8081"
     )
+
+
+def _parse_workers(text: str) -> int:
+    if not text.isdecimal() or not 1 <= int(text) <= _MOST_WORKERS:
+        raise argparse.ArgumentTypeError(f"must be a number of processes, from 1 to {_MOST_WORKERS}")
+    return int(text)
 
 
 def _parse_model(name: str) -> str:

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 from gateway.reporting.reporter import COMPACTED
 from gateway.settings import FormatName, Settings, UpstreamSettings
-from gateway.settings.summary import describe_tenants, list_what_it_does
+from gateway.settings.summary import describe_tenants, list_what_it_does, show_store
 
 # A listener on all addresses is reached on this machine at its loopback address.
 _ANY_ADDRESS: Final = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}
@@ -50,6 +50,8 @@ class Places:
     program: str = "gateway"
     # False with a log level above `info`.
     logs_compactions: bool = True
+    # Processes that serve the port.
+    workers: int = 1
 
 
 def render_start_screen(settings: Settings, places: Places) -> str:
@@ -62,6 +64,7 @@ def render_start_screen(settings: Settings, places: Places) -> str:
         *list_what_it_does(settings),
         ("models", _describe_windows(settings, places)),
         ("tenants", describe_tenants(settings)),
+        *([("workers", f"{places.workers} processes on one port")] if places.workers > 1 else []),
         ("state", _describe_state(settings, places.directory)),
         *_list_first_steps(settings, places, origin),
     ]
@@ -117,9 +120,9 @@ def _describe_windows(settings: Settings, places: Places) -> str:
 
 
 def _describe_state(settings: Settings, directory: Path | None) -> str:
-    if directory is None:
+    if directory is None and settings.store == "memory:":
         return "in memory, lost at the next restart"
-    return f"{directory}, kept for {settings.retention.days:g} days"
+    return f"{directory or show_store(settings.store)}, kept for {settings.retention.days:g} days"
 
 
 def _describe_admin(settings: Settings, port: int) -> str:

@@ -7,8 +7,8 @@ Background tasks belong to the app: a client that disconnects neither stops nor 
 import asyncio
 import logging
 import time
-from collections.abc import Coroutine
-from contextlib import nullcontext
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final, TypeVar
@@ -16,6 +16,8 @@ from typing import Any, Final, TypeVar
 from gateway.bounds.memory_budget import MemoryBudget, Share
 from gateway.bounds.slots import Place
 from gateway.compaction.job import CompactionJob
+from gateway.compaction.leadership import Leadership, Wanted
+from gateway.compaction.running import RunningCompaction
 from gateway.conversations import trimmed_histories
 from gateway.conversations.turn import Turn
 from gateway.core.compaction.cut import Cut
@@ -24,7 +26,6 @@ from gateway.core.compaction.request import CompactionRequest, CompactionResult
 from gateway.core.compaction.situation import Situation
 from gateway.core.history.conversation import find_open_group
 from gateway.core.history.head import Head, count_dropped, smooth_growth
-from gateway.core.history.pivot import is_on_chain
 from gateway.core.sizing.usage import Usage
 from gateway.planning.learning import Learner
 from gateway.planning.planner import Planner
@@ -47,14 +48,25 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class _RunningCompaction:
-    """A compaction in progress. key: of the chain up to `covers`."""
+class _Workplace:
+    """A place among the summaries, and memory for the copies that are made of a request."""
 
-    owner: str
-    key: str
-    covers: int
     place: Place
-    task: "asyncio.Task[CompactionResult]"
+    share: Share
+    copies_bytes: int
+
+    @property
+    def is_awaited(self) -> bool:
+        return self.place.is_awaited
+
+    @asynccontextmanager
+    async def enter(self) -> AsyncIterator[None]:
+        async with self.place:
+            self.share.take(self.copies_bytes)
+            try:
+                yield
+            finally:
+                self.share.shrink(self.copies_bytes)
 
 
 class Compactor:
@@ -74,14 +86,19 @@ class Compactor:
         self._job = job
         self._reporter = reporter
         self._memory = memory
-        self._running: dict[str, _RunningCompaction] = {}
-        self._digesting: dict[str, asyncio.Task[bool]] = {}
+        self._leadership = Leadership(state, job)
+        self.running = job.running
         self._tasks: set[asyncio.Task[Any]] = set()
 
     @property
     def is_idle(self) -> bool:
         """True if no background task is left."""
         return not self._tasks
+
+    async def finish(self) -> None:
+        """Returns once no background task is left, of those that begin meanwhile, too."""
+        while self._tasks:
+            await asyncio.wait(self._tasks)
 
     async def close(self) -> None:
         """Cancels unfinished work. Its markers stay, so the next request of the chain starts it again."""
@@ -108,8 +125,7 @@ class Compactor:
         try:
             if plan.new_batch is not None:
                 await self._state.pivots.save_batch_durably(plan.new_batch)
-            if plan.pivot is not None and plan.pivot.is_digest:
-                await self._state.pivots.save_held(plan.pivot)
+            await self._state.pivots.secure(plan.pivot, plan.batches)
             await self._state.heads.save_durably(head)
         except StoreError:
             # The store has logged it. The head is saved again with the response, as soon as that is possible.
@@ -118,7 +134,10 @@ class Compactor:
     def record_response(self, turn: Turn, plan: Plan, usage: Usage | None) -> Head:
         """Records a complete response; prepares a compaction in the background if the window is filling."""
         head = _make_head(turn, plan, usage)
-        needs_compaction = self._planner.is_past_soft(turn, max(plan.received, head.total_tokens))
+        total_tokens = head.total_tokens
+        needs_compaction = turn.is_unrecognized and self._planner.is_past_soft(
+            turn, max(plan.received, total_tokens)
+        )
         self._job.limiter.note_response(turn, needs_compaction=needs_compaction)
         is_worth_saving = self._save_head(turn, head)
         if plan.new_batch is not None:
@@ -126,12 +145,24 @@ class Compactor:
             self._reporter.note_pruning(turn, plan.new_batch, plan.sent)
         if is_worth_saving:
             self._state.pivots.refresh(plan.pivot, plan.batches)
+            self._secure_again(plan)
         if usage is not None and (
             self._learner.is_worth_counting(turn, plan, usage)
-            or self._planner.is_past_soft(turn, head.total_tokens)
+            or self._planner.is_past_soft(turn, total_tokens)
         ):
             self._start_learning(turn, plan, usage)
         return head
+
+    def _secure_again(self, plan: Plan) -> None:
+        """A shared store may have lost meanwhile what the request was sent with."""
+        pivots = self._state.pivots
+        if self._state.store.is_shared and not pivots.is_secure(plan.pivot, plan.batches):
+            self.spawn(self._save_again(plan))
+
+    async def _save_again(self, plan: Plan) -> None:
+        # The store has logged what went wrong. The next request tries again.
+        with suppress(StoreError):
+            await self._state.pivots.secure(plan.pivot, plan.batches)
 
     def _start_learning(self, turn: Turn, plan: Plan, usage: Usage) -> None:
         """In the background. Left out while there is no memory for it: a later response teaches the same."""
@@ -151,13 +182,15 @@ class Compactor:
         is_worth_saving = matters and self._state.heads.is_worth_saving(head, soft_tokens)
         if is_worth_saving:
             self._state.heads.save(head)
+        elif matters:
+            self._state.heads.hold_step(head)
         else:
             self._state.heads.hold(head)
         ended = trimmed_histories.record(self._state, turn)
         histories, branch = self._state.histories, turn.conversation_id
         is_kept = is_worth_saving or (matters and histories.is_behind(branch, head.length))
-        if ended is not None and head.pivot is not None and is_kept:
-            self.spawn(histories.save(branch, ended, head.length - head.covers))
+        if ended is not None and is_kept and (head.pivot is not None or head.batches):
+            self.spawn(histories.save(ended, head))
         return is_worth_saving
 
     async def _learn(self, turn: Turn, plan: Plan, usage: Usage) -> None:
@@ -188,28 +221,30 @@ class Compactor:
         key = situation.conversation.chain[cut.covers].hex()
         place = self._job.slots.place(turn.owner, is_awaited=is_awaited)
         task = self.spawn(self._compact_in_turn(place, turn, situation, cut, request))
-        self._running[key] = _RunningCompaction(turn.owner, key, cut.covers, place, task)
-        task.add_done_callback(lambda _: self._running.pop(key, None))
+        self.running.add(RunningCompaction(turn.owner, key, cut.covers, place, task))
         return task
 
     async def _compact_in_turn(
         self, place: Place, turn: Turn, situation: Situation, cut: Cut, request: CompactionRequest
     ) -> CompactionResult:
-        """While it waits it holds its request only, and the copies of it from its turn on."""
+        """While it waits, for its turn or for another process, it holds its request only."""
         with self._memory.open(turn.owner) as share:
             share.take(turn.weight_bytes)
-            # Only summaries that call a model take a place.
-            async with place if turn.policy.summary.method == "model" else nullcontext():
-                share.take(_count_held(turn) - turn.weight_bytes)
-                return await self._job.compact(turn, situation, cut, request)
+            copies_bytes = _count_held(turn) - turn.weight_bytes
+            if turn.policy.summary.method == "model":
+                wanted = Wanted(turn, situation, cut, request)
+                return await self._leadership.compact(wanted, _Workplace(place, share, copies_bytes))
+            # Without a call there is nothing to pay for twice, and no place to wait for.
+            share.take(copies_bytes)
+            return await self._job.compact(turn, situation, cut, request)
 
     def start_digest(self, turn: Turn, situation: Situation, cut: Cut) -> "asyncio.Task[bool]":
         """The task that digests this cut, new or in progress. It returns whether a pivot is ready."""
         key = situation.conversation.chain[cut.covers].hex()
-        task = self._digesting.get(key)
+        task = self.running.find_digest(key)
         if task is None:
-            task = self._digesting[key] = self.spawn(self._job.digest(turn, situation, cut), self.hold(turn))
-            task.add_done_callback(lambda _: self._digesting.pop(key, None))
+            task = self.spawn(self._job.digest(turn, situation, cut), self.hold(turn))
+            self.running.add_digest(key, task)
         return task
 
     def find_running(self, turn: Turn) -> "asyncio.Task[CompactionResult] | None":
@@ -218,16 +253,18 @@ class Compactor:
         return running.task if running is not None else None
 
     def is_preparing(self, turn: Turn) -> bool:
-        """True if a compaction is in progress whose pivot this request could use."""
-        running = self._find_on_chain(turn)
-        return running is not None and running.covers <= find_open_group(turn.received.conversation)
-
-    def _find_on_chain(self, turn: Turn) -> _RunningCompaction | None:
+        """True if a compaction is in progress, here or elsewhere, whose pivot this request could use."""
         conversation = turn.received.conversation
-        for running in self._running.values():
-            if running.owner == turn.owner and is_on_chain(conversation, running.key, running.covers):
-                return running
-        return None
+        open_group = find_open_group(conversation)
+        running = self._find_on_chain(turn)
+        if running is not None and running.covers <= open_group:
+            return True
+        covered = turn.head.covers if turn.head is not None else 0
+        elsewhere = self._state.news.find_compacting(turn.owner, conversation)
+        return any(covered < place.length <= open_group for place in elsewhere)
+
+    def _find_on_chain(self, turn: Turn) -> RunningCompaction | None:
+        return self.running.find_on_chain(turn.owner, turn.received.conversation)
 
     def resume(self, turn: Turn) -> None:
         """Decides again about an automatic compaction that a stop of the gateway interrupted."""
@@ -252,13 +289,14 @@ class Compactor:
         if cut is None or self._find_on_chain(turn) is not None:
             return
         marker = save_marker(self._state, turn, None)
-        request = CompactionRequest(reason=_BACKGROUND, calls=turn.policy.summary.max_calls)
+        calls = turn.policy.summary.max_calls
+        request = CompactionRequest(reason=_BACKGROUND, calls=calls, is_resumed=plan is None)
         task = self.start(turn, situation, cut, request)
-        task.add_done_callback(partial(self._drop_marker, marker.key))
+        task.add_done_callback(partial(self._drop_marker, marker))
 
-    def _drop_marker(self, key: str, task: "asyncio.Task[CompactionResult]") -> None:
+    def _drop_marker(self, marker: Marker, task: "asyncio.Task[CompactionResult]") -> None:
         if not task.cancelled():
-            self._state.tasks.drop_marker(key)
+            self._state.tasks.drop_marker(marker.owner, marker.key)
 
     # Background tasks
 

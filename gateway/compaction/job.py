@@ -1,25 +1,25 @@
 """Carries out one compaction: a summary, its checks, a stored pivot; or a digest instead of the summary.
 
 A text that fails its checks is never stored, and a pivot is durable before it is used. After three failures
-in a row a tenant's summarizer is not asked for a minute (`core.compaction.breaker`).
+in a row a tenant's summarizer is not asked for a minute (`core.compaction.breaker`). Each process counts the
+failures of its own calls: a summarizer that does not respond is tried by each of them.
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Final
 
-from gateway.bounds.slots import Slots
 from gateway.compaction.pivots import PivotMaker
+from gateway.compaction.running import RunningCompactions
 from gateway.compaction.summarizer import Summarizer
-from gateway.compaction.summary_limiter import SummaryLimiter
 from gateway.conversations import cleared_results
 from gateway.conversations.turn import Turn
 from gateway.core.compaction.breaker import Breaker
 from gateway.core.compaction.cut import Cut
 from gateway.core.compaction.request import DIGEST, CompactionRequest, CompactionResult
 from gateway.core.compaction.situation import Situation
-from gateway.core.compaction.summary import Rejected
+from gateway.core.compaction.summary import OVER_BUDGET, Rejected
 from gateway.core.history.pivot import Pivot
 from gateway.core.history.view import make_view
 from gateway.lru import ENTRY_WEIGHT_BYTES, Lru
@@ -30,11 +30,15 @@ from gateway.store import StoreError
 _BREAKERS_BYTES: Final = 1 << 18
 _BREAKER_WEIGHT_BYTES: Final = ENTRY_WEIGHT_BYTES + 300
 PAUSED: Final = Rejected("paused", is_summarizer_fault=False)
-_NOT_STORED: Final = Rejected("store", is_summarizer_fault=False)
+NOT_STORED: Final = Rejected("store", is_summarizer_fault=False)
+# Another process has taken over: its pivot is used.
+LOST: Final = Rejected("lease lost", is_summarizer_fault=False)
+# Stores a pivot. False if that is not allowed any more. Raises StoreError.
+Save = Callable[[Pivot], Awaitable[bool]]
 
 
 class CompactionJob:
-    """slots: for summaries that are made at the same time. clock: seconds that never go back."""
+    """clock: seconds that never go back."""
 
     def __init__(
         self,
@@ -42,11 +46,12 @@ class CompactionJob:
         summarizer: Summarizer,
         pivots: PivotMaker,
         reporter: Reporter,
-        slots: Slots,
+        running: RunningCompactions,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.slots = slots
-        self.limiter = SummaryLimiter()
+        self.running = running
+        self.slots = running.slots
+        self.limiter = running.limiter
         self._state = state
         self._summarizer = summarizer
         self._pivots = pivots
@@ -56,20 +61,37 @@ class CompactionJob:
         self._breakers: Lru[tuple[str, str], Breaker] = Lru(_BREAKERS_BYTES)
 
     def may_start(self, turn: Turn) -> bool:
-        """False while this tenant's summarizer is paused. Always true for methods that make no call."""
-        return turn.policy.summary.method != "model" or self._breaker(turn).allows(self._clock())
+        """False while this tenant's summarizer is paused, or its budget of summaries is used up."""
+        return self._find_pause(turn) is None
+
+    def _find_pause(self, turn: Turn) -> Rejected | None:
+        """Always None for methods that make no call."""
+        if turn.policy.summary.method != "model":
+            return None
+        if not self._breaker(turn).allows(self._clock()):
+            return PAUSED
+        return OVER_BUDGET if self._summarizer.is_over_budget(turn) else None
 
     def count_calls(self, turn: Turn) -> int:
         """The most summary calls that may be made while this request waits."""
         return self.limiter.count_calls(turn) if self.may_start(turn) else 0
 
     async def compact(
-        self, turn: Turn, situation: Situation, cut: Cut, request: CompactionRequest
+        self,
+        turn: Turn,
+        situation: Situation,
+        cut: Cut,
+        request: CompactionRequest,
+        save: Save | None = None,
     ) -> CompactionResult:
-        """Makes, checks and stores a pivot by the policy's method, and reports what came of it."""
+        """Makes, checks and stores a pivot by the policy's method, and reports what came of it.
+
+        save: stores it. None: where there is a pivot for the same messages already, that one is the result.
+        """
         started = self._clock()
-        if not self.may_start(turn):
-            result = CompactionResult(PAUSED, 0)
+        pause = self._find_pause(turn)
+        if pause is not None:
+            result = CompactionResult(pause, 0)
             if request.trigger == "manual":
                 self._reporter.note_compaction(turn, cut, result, request, 0)
             return result
@@ -78,20 +100,32 @@ class CompactionJob:
         result = replace(await self._make(turn, situation, cut, request, pre_tokens), pre_tokens=pre_tokens)
         if result.pivot is not None:
             # A person who compacts has not been interrupted, so the model is not told to resume.
-            pivot = replace(result.pivot, resume="") if request.trigger == "manual" else result.pivot
-            result = replace(result, outcome=await self._save(turn, pivot))
+            pivot = result.pivot
+            if request.trigger == "manual":
+                pivot = replace(pivot, resume="", is_manual=True)
+            result = replace(result, outcome=await self._save(turn, pivot, save))
+            if result.outcome is LOST or (result.pivot is not None and result.pivot is not pivot):
+                # The process that stored its own reports it.
+                return result
         self._update_breaker(turn, result.outcome)
         self._reporter.note_compaction(turn, cut, result, request, self._clock() - started)
         return result
 
+    def note_lost(self, turn: Turn, cut: Cut, request: CompactionRequest) -> None:
+        """Reports a summary that is thrown away because another process has taken over."""
+        self._reporter.note_compaction(turn, cut, CompactionResult(LOST, 1), request, 0)
+
     async def digest(self, turn: Turn, situation: Situation, cut: Cut) -> bool:
         """Makes a digest for the cut. True if a pivot is ready, which may be a summary that came first.
 
-        A digest never replaces a summary of the same messages.
+        A digest never replaces a summary of the same messages. Of several processes that digest them, all
+        use the one that was stored first.
         """
         started = self._clock()
         if self._has_summary(turn, cut):
             return True
+        if self._find_pause(turn) is OVER_BUDGET:
+            self._summarizer.note_missing(turn)
         digest = await self._pivots.make_digest(turn, situation, cut)
         # Look again: a summary may have arrived meanwhile. From here to the write nothing is awaited.
         if self._has_summary(turn, cut):
@@ -103,6 +137,8 @@ class CompactionJob:
             return True
         pre_tokens = _count_before(situation, cut)
         result = CompactionResult(await self._save(turn, digest), 0, pre_tokens=pre_tokens)
+        if result.pivot is not None and result.pivot is not digest:
+            return True
         self._reporter.note_compaction(turn, cut, result, DIGEST, self._clock() - started)
         return result.pivot is not None
 
@@ -121,18 +157,24 @@ class CompactionJob:
         known = self._state.pivots.find(turn.received.conversation.chain[cut.covers].hex())
         return known is not None and not known.is_digest
 
-    async def _save(self, turn: Turn, pivot: Pivot) -> Pivot | Rejected:
+    async def _save(self, turn: Turn, pivot: Pivot, save: Save | None = None) -> Pivot | Rejected:
         try:
-            await self._state.pivots.save(pivot)
+            if save is None:
+                saved = await self._state.pivots.save_new(pivot)
+            elif await save(pivot):
+                saved = pivot
+            else:
+                return LOST
         except StoreError:
-            return _NOT_STORED
-        await cleared_results.record(self._state, turn, pivot)
-        return pivot
+            return NOT_STORED
+        if saved is pivot:
+            await cleared_results.record(self._state, turn, pivot)
+        return saved
 
     def _update_breaker(self, turn: Turn, outcome: Pivot | Rejected) -> None:
         if isinstance(outcome, Pivot):
             self._set_breaker(turn, Breaker())
-        elif outcome.is_summarizer_fault or outcome is _NOT_STORED:
+        elif outcome.is_summarizer_fault or outcome is NOT_STORED:
             # A summary that cannot be stored is thrown away, though it was paid for.
             self._set_breaker(turn, self._breaker(turn).with_failure(self._clock()))
 

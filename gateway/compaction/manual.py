@@ -1,19 +1,25 @@
 """Compactions that a person asks for, by a command in the conversation or at the admin port.
 
-They ignore the thresholds and apply from the conversation's next request on.
+They ignore the thresholds and apply from the conversation's next request on. Of several processes that share
+the store, one carries out what was asked for: a lease says that it is being done.
 """
 
 import asyncio
+from collections.abc import Coroutine
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import Any, Final
 
 import msgspec
 
 from gateway.compaction.compactor import Compactor, make_marker, save_marker
+from gateway.compaction.leader import holding
+from gateway.compaction.running import ManualRun
 from gateway.conversations.turn import Turn
 from gateway.core.compaction.manual import (
     Compacted,
     Failed,
+    InProgress,
     ManualOutcome,
     NothingToCompact,
     choose_manual_cut,
@@ -26,15 +32,11 @@ from gateway.core.history.head import Head
 from gateway.planning.planner import Planner
 from gateway.reporting.reporter import Reporter
 from gateway.state import State
+from gateway.state.records import Marker
 from gateway.store import StoreError
+from gateway.store.leases import Held, Lease
 
-
-@dataclass(frozen=True, slots=True)
-class _ManualRun:
-    """A manual compaction in progress. key: the chain of the request that it was asked for at."""
-
-    key: str
-    task: "asyncio.Task[ManualOutcome]"
+_LEASE_PREFIX: Final = "manual-"
 
 
 class ManualCompaction:
@@ -43,8 +45,7 @@ class ManualCompaction:
         self._planner = planner
         self._compactor = compactor
         self._reporter = reporter
-        # Each conversation has at most one.
-        self._running: dict[str, _ManualRun] = {}
+        self._running = compactor.running
 
     def compact(self, turn: Turn, instructions: str) -> "asyncio.Task[ManualOutcome] | None":
         """None if another manual compaction of this conversation is in progress.
@@ -52,36 +53,60 @@ class ManualCompaction:
         A command that is sent again gets the task of the first one.
         """
         key = turn.received.conversation.key.hex()
-        running = self._running.get(turn.conversation_id)
+        running = self._running.find_manual(turn.conversation_id)
         if running is not None:
             return running.task if turn.command is not None and running.key == key else None
         work = self._compact_conversation if turn.command is None else self._run_command
-        task = self._compactor.spawn(work(turn, instructions), self._compactor.hold(turn))
-        self._running[turn.conversation_id] = _ManualRun(key, task)
-        task.add_done_callback(lambda _: self._running.pop(turn.conversation_id, None))
-        return task
+        return self._start(turn, work(turn, instructions))
 
     def schedule(self, head: Head, instructions: str) -> None:
         """Has the conversation's next request start the compaction; for a body that is not in memory."""
         self._state.tasks.leave_marker(make_marker(head.owner, head.key, head.length, instructions))
 
     def resume(self, turn: Turn) -> None:
-        """Starts what a marker asks for: a scheduled compaction, or one that a stop interrupted."""
-        marker = self._state.tasks.take_marker(turn.head.key) if turn.head is not None else None
+        """Starts what a marker asks for: a scheduled compaction, or one that a stop interrupted.
+
+        The process that gets the marker out of the store carries it out.
+        """
+        marker = self._state.tasks.waiting.pop(turn.head.key) if turn.head is not None else None
         if marker is None:
             return
         if marker.auto:
+            self._compactor.spawn(self._resume_automatic(turn, marker), self._compactor.hold(turn))
+        elif self._running.find_manual(turn.conversation_id) is None:
+            self._start(turn, self._run_marker(turn, marker))
+
+    def _start(self, turn: Turn, work: Coroutine[Any, Any, ManualOutcome]) -> "asyncio.Task[ManualOutcome]":
+        task = self._compactor.spawn(work, self._compactor.hold(turn))
+        self._running.add_manual(turn.conversation_id, ManualRun(turn.received.conversation.key.hex(), task))
+        return task
+
+    async def _resume_automatic(self, turn: Turn, marker: Marker) -> None:
+        if await self._state.tasks.take(marker.owner, marker.key) is not None:
             self._compactor.resume(turn)
-        else:
-            self.compact(turn, marker.instructions)
+
+    async def _run_marker(self, turn: Turn, marker: Marker) -> ManualOutcome:
+        """A process that is at it holds the lease, and deletes the marker when it is done."""
+        lease = await self._claim(turn.owner, marker.key)
+        while isinstance(lease, Held):
+            await self._state.leases.wait(lease)
+            lease = await self._claim(turn.owner, marker.key)
+        async with holding(self._state.leases, lease):
+            taken = await self._state.tasks.take(marker.owner, marker.key)
+        return await self._compact_conversation(turn, taken.instructions) if taken else NothingToCompact()
 
     async def _compact_conversation(self, turn: Turn, instructions: str) -> ManualOutcome:
         """If the gateway stops meanwhile, the marker restarts this at the conversation's next request."""
-        head = self._state.heads.find(turn.received.conversation, turn.scope)
-        marker = save_marker(self._state, turn, instructions)
-        outcome = await self._compact_in_steps(msgspec.structs.replace(turn, head=head), instructions, head)
-        self._state.tasks.drop_marker(marker.key)
-        return outcome
+        lease = await self._claim(turn.owner, turn.received.conversation.key.hex())
+        if isinstance(lease, Held):
+            return InProgress()
+        async with holding(self._state.leases, lease):
+            head = self._state.heads.find(turn.received.conversation, turn.scope)
+            marker = save_marker(self._state, turn, instructions)
+            turn = msgspec.structs.replace(turn, head=head)
+            outcome = await self._compact_in_steps(turn, instructions, head)
+            await self._state.tasks.take(marker.owner, marker.key)
+            return outcome
 
     async def _run_command(self, turn: Turn, instructions: str) -> ManualOutcome:
         """Runs a command once: if it is sent again with nothing new before it, its outcome is loaded.
@@ -89,17 +114,33 @@ class ManualCompaction:
         It needs no marker, because a client that still wants the response sends the command again.
         """
         key = turn.received.conversation.key.hex()
-        done = await self._state.tasks.load_command(turn.owner, key)
-        if done is not None:
-            return done
+        lease = await self._claim(turn.owner, key)
+        while isinstance(lease, Held):
+            await self._state.leases.wait(lease)
+            reason = await self._state.leases.find_failure(turn.owner, lease)
+            if reason is not None:
+                return Failed(reason)
+            lease = await self._claim(turn.owner, key)
+        async with holding(self._state.leases, lease):
+            done = await self._state.tasks.load_command(turn.owner, key)
+            return done or await self._run_command_once(turn, instructions, lease)
+
+    async def _run_command_once(self, turn: Turn, instructions: str, lease: Lease) -> ManualOutcome:
+        key = turn.received.conversation.key.hex()
         outcome = await self._compact_in_steps(turn, instructions, _make_place(turn))
-        if isinstance(outcome, Compacted):
-            # The head is written first, so that an outcome in the store always has its pivot active. Both are
-            # durable before the person is told.
-            self._state.heads.flush()
-            with suppress(StoreError):
+        with suppress(StoreError):
+            if isinstance(outcome, Compacted):
+                # The head is written first, so that an outcome in the store always has its pivot active. Both
+                # are durable before the person is told.
+                self._state.heads.flush()
                 await self._state.tasks.save_command(turn.owner, key, outcome)
+            elif isinstance(outcome, Failed):
+                await self._state.leases.note_failure(turn.owner, lease, outcome.reason)
         return outcome
+
+    async def _claim(self, owner: str, key: str) -> Lease | Held:
+        """key: of the chain of a request. A lease on its cut has another name."""
+        return await self._state.leases.claim(owner, _LEASE_PREFIX + key)
 
     async def _compact_in_steps(self, turn: Turn, instructions: str, place: Head | None) -> ManualOutcome:
         """One compaction, and more for what is left if one call cannot hold it, as many as the policy allows.
@@ -128,7 +169,7 @@ class ManualCompaction:
             result = await self._compactor.start(turn, situation, cut, request)
         if newest is None:
             return Failed(result.failure)
-        self._state.pivots.activate_manual(turn.conversation_id, newest, place)
+        self._state.pivots.activate_manual(newest, place)
         return measure_compaction(whole, newest, first.pre_tokens)
 
     async def _gather_when_free(self, turn: Turn) -> Situation:

@@ -6,14 +6,16 @@ Stores nothing.
 from dataclasses import dataclass
 from typing import Final
 
+from gateway.compaction.paid_calls import PaidCalls
 from gateway.compaction.pivots import PivotMaker
-from gateway.compaction.summary_client import PromptRefused, SummaryClient, SummaryModels
+from gateway.compaction.summary_client import PromptRefused, SummaryModels
 from gateway.compaction.summary_prompt import NO_LIMIT, CallBudget, FittedCall, SummaryCallBuilder
 from gateway.conversations.turn import Turn
 from gateway.core.compaction.cut import SMALLER_SHARE, Cut
 from gateway.core.compaction.request import CompactionRequest, CompactionResult
 from gateway.core.compaction.situation import Situation
 from gateway.core.compaction.summary import (
+    OVER_BUDGET,
     Accepted,
     Candidate,
     Rejected,
@@ -59,6 +61,12 @@ class _Attempts:
     def budget(self) -> CallBudget:
         return CallBudget(calls=max(1, self.calls_in_all - self.made), max_tokens=self.max_tokens)
 
+    def end_unmade(self, rejected: Rejected) -> None:
+        """The call was not made after all, and no other one will be."""
+        self.made -= 1
+        self.allowed = self.made
+        self.rejected = rejected
+
     def result(self, pivot: Pivot | None = None) -> CompactionResult:
         return CompactionResult(pivot or self.rejected, self.made, self.model)
 
@@ -66,19 +74,27 @@ class _Attempts:
 class Summarizer:
     def __init__(
         self,
-        client: SummaryClient,
+        calls: PaidCalls,
         builder: SummaryCallBuilder,
         models: SummaryModels,
         sizer: Sizer,
         pivots: PivotMaker,
         hooks: Hooks,
     ) -> None:
-        self._client = client
+        self._calls = calls
         self._builder = builder
         self._models = models
         self._sizer = sizer
         self._pivots = pivots
         self._hooks = hooks
+
+    def is_over_budget(self, turn: Turn) -> bool:
+        """Whether this tenant may have no summary now, as far as this process knows."""
+        return self._calls.is_over_budget(turn.tenant)
+
+    def note_missing(self, turn: Turn) -> None:
+        """A summary was not made because of the tenant's budget."""
+        self._calls.note_missing(turn.tenant)
 
     async def summarize(
         self, turn: Turn, situation: Situation, cut: Cut, request: CompactionRequest, pre_tokens: int
@@ -123,7 +139,7 @@ class Summarizer:
         attempts.made += 1
         attempts.model = fitted.model.model
         try:
-            reply = await self._client.ask(fitted.call)
+            reply = await self._calls.ask(turn.tenant, fitted)
         except ModelUnknown as error:
             attempts.rejected = Rejected(str(error))
             if self._models.note_unknown(turn, fitted.model):
@@ -137,7 +153,10 @@ class Summarizer:
             elif isinstance(error, PromptRefused):
                 attempts.max_tokens = self._learn_from_refusal(fitted, error.overflow)
             return None
-        self._builder.learn(fitted, reply.prompt_tokens)
+        if reply is None:
+            attempts.end_unmade(OVER_BUDGET)
+            return None
+        self._builder.learn(fitted, reply.usage.prompt_tokens if reply.usage is not None else None)
         return reply.candidate
 
     def _learn_from_refusal(self, fitted: FittedCall, overflow: Overflow | None) -> int:

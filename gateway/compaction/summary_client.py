@@ -19,6 +19,7 @@ from gateway.core.compaction.summary import Candidate
 from gateway.core.errors import ModelUnknown, UpstreamFailed
 from gateway.core.policy import Summary
 from gateway.core.refusal.overflow import Overflow, parse_overflow
+from gateway.core.sizing.usage import Usage
 from gateway.limits.book import ServedModel
 from gateway.lru import ENTRY_WEIGHT_BYTES, Lru, weigh_texts
 from gateway.upstream.failures import describe_failure
@@ -53,11 +54,16 @@ class SummaryCall:
 @dataclass(frozen=True, slots=True)
 class SummaryReply:
     candidate: Candidate
-    # As upstream counted them; None if it did not say. Used for the size of the next call only.
-    prompt_tokens: int | None
+    # As upstream counted it; None if it did not say. It sizes the next call, and counts for the tenant's
+    # budget of summaries. No client sees it.
+    usage: Usage | None
 
 
-class PromptRefused(UpstreamFailed):
+class CallRefused(UpstreamFailed):
+    """The upstream responded with an error, so no model has worked."""
+
+
+class PromptRefused(CallRefused):
     """overflow: what the error says about the window; None if it is not about the window."""
 
     def __init__(self, reason: str, overflow: Overflow | None) -> None:
@@ -108,7 +114,7 @@ class SummaryClient:
             has_tool_calls=read.has_tool_calls,
             has_error=read.has_error or not read.is_complete,
         )
-        return SummaryReply(candidate, read.usage.prompt_tokens if read.usage is not None else None)
+        return SummaryReply(candidate, read.usage)
 
 
 def _describe(response: httpx.Response) -> tuple[str, str]:
@@ -122,7 +128,7 @@ async def _read_failure(response: httpx.Response, model: str) -> UpstreamFailed:
     status = response.status_code
     reason = f"status {status}"
     if status not in MODEL_ERROR_STATUSES and status not in _MAY_BE_TOO_LONG:
-        return UpstreamFailed(reason)
+        return CallRefused(reason)
     body = b""
     async for chunk in response.aiter_raw():
         body += chunk
@@ -133,7 +139,7 @@ async def _read_failure(response: httpx.Response, model: str) -> UpstreamFailed:
     if is_model_unknown(status, body, model):
         return ModelUnknown(reason)
     if status not in _MAY_BE_TOO_LONG:
-        return UpstreamFailed(reason)
+        return CallRefused(reason)
     refusal = parse_refusal(status, body)
     return PromptRefused(reason, parse_overflow(refusal) if refusal is not None else None)
 

@@ -66,7 +66,7 @@ class _Group:
 
 
 class SummaryLimiter:
-    """Bounded, and in memory only."""
+    """Bounded, and in memory only: each process counts the requests that it sees."""
 
     def __init__(self) -> None:
         self._groups: Lru[_Key, _Group] = Lru(_GROUPS_BYTES)
@@ -87,7 +87,10 @@ class SummaryLimiter:
         return self._count_others(turn) >= _FIRST
 
     def note_response(self, turn: Turn, *, needs_compaction: bool) -> None:
-        """Called after each complete response. Never waits."""
+        """Called after each complete response. Never waits.
+
+        needs_compaction: of a history that was not recognized; of any other it says nothing.
+        """
         if turn.is_unrecognized:
             if needs_compaction and turn.policy.summary.method == "model":
                 self._begin(turn)

@@ -103,7 +103,7 @@ class SummaryCallBuilder:
         return await self._fit(turn, situation, cut, budget)
 
     async def _fit(self, turn: Turn, situation: Situation, cut: Cut, budget: CallBudget) -> FittedCall | None:
-        upstream = self._upstreams.find(turn.policy.summary.upstream or "") or turn.upstream
+        upstream = self._upstreams.find(turn.policy.summary.upstream or "", turn.owner) or turn.upstream
         model = self._models.choose(turn, upstream.name)
         ratio = self._choose_ratio(model, situation)
         limits = await self._load_limits(turn, model)

@@ -15,6 +15,11 @@ class BodyReader:
         self._stored = stored
         self.lanes = lanes
 
+    def clear(self) -> None:
+        """Nothing that was read is kept any more."""
+        self._recognizer.clear()
+        self._stored.clear()
+
     async def read(
         self, owner: str, wire_format: WireFormat, data: bytes, upstream: str
     ) -> tuple[Received, ResponseRecorder | None]:

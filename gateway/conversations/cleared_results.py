@@ -8,6 +8,8 @@ placeholder and whose history is otherwise unknown are looked at, so no other re
 import asyncio
 import json
 import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Final
 
@@ -60,10 +62,29 @@ async def record(state: State, turn: Turn, pivot: Pivot) -> None:
     state.pivots.save_result_hashes(with_result_hashes(known, hashes, placeholders))
 
 
-async def find(
-    state: State, lanes: Lanes, received: Received, scope: str, head: Head | None, placeholder: str
-) -> Head | None:
-    """A head with the pivot that was made before the results were cleared; None if there is none.
+@dataclass(frozen=True)
+class Split:
+    """A request that may be a known one with cleared results. keys: of the hashes of what was known before,
+    the longest part of the history first.
+    """
+
+    fingerprints: Sequence[SplitFingerprint]
+    cleared: frozenset[bytes]
+    keys: list[str]
+
+    def match(self, known: ResultHashesRecord | None) -> ResultHashes | None:
+        """The hashes of which this request is a cleared form."""
+        if known is None or known.key not in self.keys:
+            return None
+        return find_result_hashes(known, self.fingerprints[: known.covers], self.cleared)
+
+    def without(self, known: ResultHashesRecord) -> "Split":
+        """Without what does not fit, and everything that is longer."""
+        return replace(self, keys=self.keys[self.keys.index(known.key) + 1 :])
+
+
+async def split(lanes: Lanes, received: Received, head: Head | None, placeholder: str) -> Split | None:
+    """None if no result was cleared.
 
     head: the nearest known one. placeholder: the policy's own, which a client may use, too.
     """
@@ -74,22 +95,32 @@ async def find(
         is_spelled = await lanes.run(received.owner, len(data), _holds_placeholder, data, placeholder)
     if not is_spelled:
         return None
-    split, frames = await lanes.run(received.owner, len(data), _split_and_chain, received)
-    if split is None or not has_cleared(split, cleared):
+    fingerprints, frames = await lanes.run(received.owner, len(data), _split_and_chain, received)
+    if fingerprints is None or not has_cleared(fingerprints, cleared):
         return None
     nearest = head.length if head is not None else 0
-    keys = [key.hex() for key in reversed(frames[nearest + 1 :])]
+    return Split(fingerprints, cleared, [key.hex() for key in reversed(frames[nearest + 1 :])])
+
+
+async def find(
+    state: State, received: Received, scope: str, asked: Split, known: ResultHashesRecord | None
+) -> Head | None:
+    """A head with the pivot that was made before the results were cleared; None if there is none.
+
+    known: the hashes of the first key that has any. Where they belong to another history, the store is asked
+    for further ones.
+    """
     for _ in range(_MAX_TRIES):
-        known = await state.pivots.load_result_hashes(received.owner, keys)
-        if known is None or known.key not in keys:
+        if known is None or known.key not in asked.keys:
             return None
-        hashes = find_result_hashes(known, split[: known.covers], cleared)
+        hashes = asked.match(known)
         pivot = await state.pivots.load(received.owner, hashes.pivot) if hashes is not None else None
         if hashes is not None and pivot is not None and pivot.covers == known.covers:
             state.pivots.refresh(pivot, ())
             state.pivots.save_result_hashes(known)
             return await _adopt(state, received, scope, hashes, pivot)
-        keys = keys[keys.index(known.key) + 1 :]
+        asked = asked.without(known)
+        known = await state.pivots.load_result_hashes(received.owner, asked.keys)
     return None
 
 

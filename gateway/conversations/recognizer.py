@@ -6,7 +6,7 @@ material is read in a thread.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
 import msgspec
 from msgspec.structs import replace
@@ -62,13 +62,13 @@ class Received(msgspec.Struct, frozen=True):
         return self.body.raw(len(conversation.leading) + conversation.index(position))
 
 
-class _Kept(NamedTuple):
+class _Kept(msgspec.Struct, frozen=True):
     received: Received
     # Its number is listed under this anchor.
     anchor: Anchor
 
 
-class _Match(NamedTuple):
+class _Match(msgspec.Struct, frozen=True):
     """A kept body that begins like a new one."""
 
     number: int
@@ -77,7 +77,7 @@ class _Match(NamedTuple):
     shared: int
 
 
-class _New(NamedTuple):
+class _New(msgspec.Struct, frozen=True):
     """A body, and what has to be read of it."""
 
     format: WireFormat
@@ -134,6 +134,12 @@ class Recognizer:
     def facts_bytes(self) -> int:
         return self._facts.size_bytes
 
+    def clear(self) -> None:
+        """Bodies that come are read as a whole again."""
+        self._bodies.clear()
+        self._facts.clear()
+        self._anchors.clear()
+
     def recognize(self, owner: str, wire_format: WireFormat, data: bytes) -> Received:
         """Raises Unreadable for a body that is not of the format, BeyondBounds for one that is too much."""
         match = self._find(owner, wire_format.name, data)
@@ -148,7 +154,7 @@ class Recognizer:
             return self._finish(match, _read(owner, what, self._facts.get, self._bounds))
         # The event loop changes neither of these meanwhile.
         facts = {message.key: message for message in self._facts.values()} if match is None else {}
-        apart = what._replace(match=_detach(match) if match is not None else None)
+        apart = replace(what, match=_detach(match) if match is not None else None)
         received = await lanes.run(owner, what.size_bytes, _read, owner, apart, facts.get, self._bounds)
         return self._finish(match, received)
 
@@ -161,7 +167,7 @@ class Recognizer:
             if not received.body.envelope.is_partial:
                 self._keep(received)
             return received
-        before, anchor = match.kept
+        before, anchor = match.kept.received, match.kept.anchor
         if self._bodies.peek(match.number) is not match.kept:
             # While this one was read, another request took the place of the body before it.
             self._keep(received)
@@ -276,12 +282,12 @@ def _detach(match: _Match) -> _Match:
         old.leading, old.messages.detach(), old.chain.detach(), old.opening_end, old.spans
     )
     apart = replace(received, body=replace(body, places=body.places.detach()), conversation=conversation)
-    return match._replace(kept=match.kept._replace(received=apart))
+    return replace(match, kept=replace(match.kept, received=apart))
 
 
 def _read(owner: str, what: _New, find: FindMessage, bounds: BodyBounds) -> Received:
     """find: may know a message of a body that is read as a whole."""
-    wire_format, data, match, _ = what
+    wire_format, data, match = what.format, what.data, what.match
     if match is not None:
         return _read_rest(match.kept.received, match.shared, what, bounds)
     body = wire_format.parse_body(data, bounds)

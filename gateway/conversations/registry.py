@@ -14,6 +14,7 @@ from gateway.conversations.turn import Turn
 from gateway.core.history.head import Head
 from gateway.core.history.purpose import Purpose
 from gateway.lru import ENTRY_WEIGHT_BYTES, Lru, weigh_texts
+from gateway.store.keys import make_tag
 
 # Room for some two thousand conversations.
 _RECORDS_BYTES: Final = 2 << 20
@@ -75,6 +76,21 @@ class Registry:
         """None if the body is too large to keep, or had to make room for others."""
         newest = self._newest.peek(conversation_id)
         return newest.turn if newest is not None else None
+
+    def forget_turns(self) -> None:
+        """Their settings and credentials do not hold any more. The conversations stay listed."""
+        for newest in self._newest.values():
+            record = _make_record(newest)
+            self._records.put(newest.turn.conversation_id, record, _weigh(record))
+        for conversation_id in list(self._newest):
+            self._newest.pop(conversation_id)
+
+    def forget(self, tag: str) -> None:
+        """All of a tenant."""
+        newest = [each for each in self._newest.values() if make_tag(each.turn.owner) == tag]
+        for each in newest:
+            self._newest.pop(each.turn.conversation_id)
+        self._records.drop_where(lambda record: make_tag(record.head.owner) == tag)
 
 
 def _weigh(record: ConversationRecord) -> int:

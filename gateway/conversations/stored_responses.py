@@ -6,8 +6,9 @@ names something else passes as it came.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import islice
 from typing import Final, TypeVar
 
 import msgspec
@@ -36,6 +37,11 @@ _TOO_LARGE: Final = "more than a body may hold, with what it names written out"
 # How many bytes are copied while one is read.
 _COPY_SPEED: Final = 16
 _INLINE_BYTES: Final = 64 * 1024
+# So many items are loaded from the store together, and so many earlier responses of a thread, if each of them
+# is small. Every one alone would be a round trip.
+_MOST_TOGETHER: Final = 8
+_MOST_EARLIER: Final = 32
+_SMALL_BYTES: Final = 32 * 1024
 # Each of them in a body may stand for a large item. It only decides which thread writes them out.
 _REFERENCE: Final = b"item_reference"
 
@@ -73,6 +79,11 @@ class StoredResponses:
         self._large_responses: Lru[_Name, _Link] = Lru(part)
         self._items: Lru[_Name, bytes] = Lru(part)
 
+    def clear(self) -> None:
+        """What is named is read from the store again."""
+        for cache in (self._responses, self._large_responses, self._items):
+            cache.clear()
+
     async def write_out(
         self, received: Received, history: StoredHistory, upstream: str, lanes: Lanes
     ) -> "tuple[Received, ResponseRecorder | None]":
@@ -97,7 +108,7 @@ class StoredResponses:
                 lanes, received.owner, received.format, expanded.data
             )
             received = msgspec.structs.replace(received, held=found.held)
-            turn = NamedTurn(expanded.previous, expanded.own)
+            turn = NamedTurn(expanded.previous, expanded.own, earlier=found.earlier)
         if not received.body.envelope.is_kept:
             return received, None
         # What repeats everything brings replies. It is seldom named, and written to the store when it is.
@@ -127,14 +138,17 @@ class StoredResponses:
             if links is None:
                 return None
             found.links = links
-        for item_name in dict.fromkeys(used.items):
-            item = await self._find_item(_Name(owner, upstream, item_name))
-            if item is None:
-                return None
-            found.items[item_name] = item
-            room_bytes -= len(item)
-            if room_bytes < 0:
-                raise BeyondBounds(_TOO_LARGE)
+        left = iter(dict.fromkeys(used.items))
+        while some := list(islice(left, _MOST_TOGETHER)):
+            known = await self._load_items(owner, upstream, some)
+            for item_name in some:
+                item = known.get(item_name)
+                if item is None:
+                    return None
+                found.items[item_name] = item
+                room_bytes -= len(item)
+                if room_bytes < 0:
+                    raise BeyondBounds(_TOO_LARGE)
         return found
 
     async def _find_links(self, name: _Name, max_bytes: int) -> dict[_Name, _Link] | None:
@@ -160,20 +174,32 @@ class StoredResponses:
         return links
 
     async def _load(self, name: _Name) -> _Link | None:
+        """With the responses before it that it names and memory does not have: each of them would be a round
+        trip of its own.
+        """
         turn = await self._named.load(name.owner, name.upstream, name.name)
         if turn is None:
             return None
+        earlier = [_Name(name.owner, name.upstream, each) for each in turn.earlier]
+        unknown = [each.name for each in earlier if not self._has_response(each)]
+        found = await self._named.load_all(name.owner, name.upstream, unknown) if unknown else {}
+        for each, before in found.items():
+            self._hold(_Name(name.owner, name.upstream, each), _Link(before))
         link = _Link(turn)
         self._hold(name, link)
         return link
 
-    async def _find_item(self, name: _Name) -> bytes | None:
-        item = self._items.get(name)
-        if item is None:
-            item = await self._named.load_item(name.owner, name.upstream, name.name)
-            if item is not None:
-                self._hold_item(name, item)
-        return item
+    def _has_response(self, name: _Name) -> bool:
+        return name in self._responses or name in self._large_responses
+
+    async def _load_items(self, owner: str, upstream: str, names: Sequence[str]) -> dict[str, bytes]:
+        """From memory or from the store."""
+        known = {name: self._items.get(_Name(owner, upstream, name)) for name in names}
+        unknown = [name for name, item in known.items() if item is None]
+        found = await self._named.load_items(owner, upstream, unknown) if unknown else {}
+        for name, item in found.items():
+            self._hold_item(_Name(owner, upstream, name), item)
+        return {name: item for name, item in known.items() if item is not None} | found
 
     async def _note_uses(self, found: "_Found") -> None:
         """Keeps turns longer that are in use: in memory, and in the store.
@@ -243,6 +269,12 @@ class _Found(msgspec.Struct, kw_only=True):
     def held(self) -> str:
         """See Received."""
         return next((link.turn.sent for link in self.links.values()), "")
+
+    @property
+    def earlier(self) -> tuple[str, ...]:
+        """See NamedTurn. Large ones are loaded one at a time."""
+        small = (name.name for name, link in self.links.items() if link.turn.size_bytes < _SMALL_BYTES)
+        return tuple(islice(small, _MOST_EARLIER))
 
     @property
     def work_bytes(self) -> int:

@@ -23,5 +23,8 @@ class ThreadSizes:
         """Of the prompt and the response together."""
         return self._tokens.get((owner, upstream, name))
 
+    def clear(self) -> None:
+        self._tokens.clear()
+
     def note(self, owner: str, upstream: str, name: str, usage: Usage) -> None:
         self._tokens.put((owner, upstream, name), usage.total, _WEIGHT_BYTES + weigh_texts(name))

@@ -1,10 +1,12 @@
 """Finds the conversation of a request whose client has dropped a part of the history.
 
-Only requests whose history is otherwise unknown are looked at. See `core.history.trimmed` for the proof.
+Only requests whose history is otherwise unknown are looked at. See `core.history.trimmed` for the proof. A
+part of it is that no other history has ended alike. This process knows that of the requests that it has
+served itself. Where others serve some, too, only the client's name for its session excludes another history.
 """
 
+import hashlib
 import logging
-from typing import NamedTuple
 
 from msgspec.structs import replace
 
@@ -17,26 +19,30 @@ from gateway.state import State
 log = logging.getLogger("gateway.compactor")
 
 
-class Source(NamedTuple):
-    """Where a request goes, and the client's name for its session: requests that differ in one of these never
-    share a history.
-    """
+def make_source(upstream: str, session: str | None, model: str, tools: bytes) -> bytes:
+    """Where a request comes from and goes: requests that differ in one of these never share a history.
 
-    upstream: str
-    session: str | None
+    session: the client's name for it.
+    """
+    # Clients choose some of the names, and a header may hold any bytes.
+    texts = [name.encode("utf-8", "surrogatepass") for name in (upstream, session or "", model)]
+    return hashlib.sha256(b"".join([b"%d:%s" % (len(name), name) for name in (*texts, tools)])).digest()
 
 
 def record(state: State, turn: Turn) -> str | None:
     """Keeps in memory how an answered request ended. Returns the key to save it by, if it is long enough."""
-    conversation, source = turn.received.conversation, Source(turn.upstream.name, turn.session)
-    key = find_end_key(_make_scope(source, turn.received), conversation)
+    conversation = turn.received.conversation
+    key = find_end_key(turn.source, conversation) if turn.source is not None else None
     if key is not None:
         state.histories.record(turn.owner, turn.conversation_id, key, conversation)
     return key
 
 
-def find(state: State, received: Received, source: Source) -> Received | None:
-    """The request as the continuation of a history in memory; None if there is none, or no proof."""
+def find(state: State, received: Received, source: bytes | None) -> Received | None:
+    """The request as the continuation of a history in memory; None if there is none, or no proof.
+
+    source: None if nothing can be proven.
+    """
     for end, key in _list_ends(state, received, source):
         known = state.histories.find(key)
         if known is not None:
@@ -44,11 +50,17 @@ def find(state: State, received: Received, source: Source) -> Received | None:
     return None
 
 
-async def load(state: State, received: Received, source: Source) -> Received | None:
-    """The same for a history that an earlier process has recorded."""
-    ends = {key: end for end, key in _list_ends(state, received, source)}
-    known = await state.histories.load_first(received.owner, list(ends)) if ends else None
-    return _continue(known, received, ends[known.key]) if known is not None else None
+def list_end_keys(state: State, received: Received, source: bytes | None) -> list[str]:
+    """Under which the store may have the history that the request continues, the newest end first."""
+    return [key for _, key in _list_ends(state, received, source)]
+
+
+def resume(state: State, received: Received, source: bytes | None, known: HistoryEnd) -> Received | None:
+    """The request as the continuation of a history that another process has recorded; None if there is no
+    proof.
+    """
+    end = next((end for end, key in _list_ends(state, received, source) if key == known.key), None)
+    return _continue(state.histories.check(known), received, end) if end is not None else None
 
 
 def _continue(known: HistoryEnd, received: Received, end: int) -> Received | None:
@@ -61,27 +73,17 @@ def _continue(known: HistoryEnd, received: Received, end: int) -> Received | Non
     return replace(received, conversation=found, facts_bytes=facts_bytes)
 
 
-def _list_ends(state: State, received: Received, source: Source) -> list[tuple[int, str]]:
+def _list_ends(state: State, received: Received, source: bytes | None) -> list[tuple[int, str]]:
     """The newest first, up to the first where a request is known to have ended.
 
     This one continues that, even if its history is not kept any more. At an older place another history may
     have ended.
     """
-    conversation, ends = received.conversation, []
-    scope = _make_scope(source, received)
-    for end, key in find_ends(conversation.chain[0], scope, conversation.messages):
+    conversation, ends = received.conversation, list[tuple[int, str]]()
+    if source is None:
+        return ends
+    for end, key in find_ends(conversation.chain[0], source, conversation.messages):
         ends.append((end, key))
         if state.histories.has_seen(key):
             break
     return ends
-
-
-def _make_scope(source: Source, received: Received) -> bytes:
-    envelope = received.body.envelope
-    names = [*_encode(source.upstream, source.session or "", envelope.model), envelope.tools]
-    return b"".join([b"%d:%s" % (len(name), name) for name in names])
-
-
-def _encode(*names: str) -> list[bytes]:
-    """Clients choose some of them, and a header may hold any bytes."""
-    return [name.encode("utf-8", "surrogatepass") for name in names]

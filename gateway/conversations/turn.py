@@ -45,6 +45,8 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
     thresholds: Thresholds | None
     # Fingerprint of everything outside the messages that a prompt's size depends on.
     scope: str
+    # See trimmed_histories.make_source. None if a history could not be proven to be this one's.
+    source: bytes | None
     # The nearest known head; its usage counts for this request only if it is also the `own_head`.
     head: Head | None
     # The model has replied in this history without a known head after it, and no pivot stands for a part of

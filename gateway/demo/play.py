@@ -13,7 +13,7 @@ from gateway.demo.stand_in import WINDOW_TOKENS, StandIn
 from gateway.headers import X_GATEWAY_PLAN
 from gateway.settings import load_settings
 
-Write = Callable[[str], None]
+WriteText = Callable[[str], None]
 
 _BEGINNING: Final = f"""\
 An agent reads {FILES} files with the help of a model whose window holds {WINDOW_TOKENS:,} tokens.
@@ -29,7 +29,7 @@ _PLANS_WITH_SUMMARY: Final = ("pivot", "pivot+pruned")
 _LOOK_SECONDS: Final = 0.002
 
 
-async def run_demo(write: Write) -> bool:
+async def run_demo(write: WriteText) -> bool:
     """Writes what happens, line by line. False if something did not go as it should."""
     async with StandIn() as model:
         settings = load_settings(None, {}, upstream=model.base_url, port=0, admin_port=0)
@@ -49,7 +49,7 @@ async def run_demo(write: Write) -> bool:
     return not problems
 
 
-async def _play_through(gateway: Gateway, model: StandIn, write: Write) -> list[TurnReport]:
+async def _play_through(gateway: Gateway, model: StandIn, write: WriteText) -> list[TurnReport]:
     turns: list[TurnReport] = []
     async for turn in play(f"http://127.0.0.1:{gateway.port}/v1"):
         turns.append(turn)
@@ -92,7 +92,7 @@ def find_problems(through: Sequence[TurnReport], direct: Sequence[TurnReport]) -
 
 
 @contextmanager
-def _showing_log(write: Write) -> Iterator[None]:
+def _showing_log(write: WriteText) -> Iterator[None]:
     """Writes what the gateway logs about compactions."""
     logger, handler = logging.getLogger(_COMPACTOR), _Writing(write)
     level = logger.level
@@ -106,7 +106,7 @@ def _showing_log(write: Write) -> Iterator[None]:
 
 
 class _Writing(logging.Handler):
-    def __init__(self, write: Write) -> None:
+    def __init__(self, write: WriteText) -> None:
         super().__init__()
         self._write = write
         self.setFormatter(logging.Formatter("      log: %(levelname)s %(name)s %(message)s"))

@@ -32,7 +32,7 @@ _THOUGHTS: Final = (
     "errors that are swallowed, and numbers that are written twice. "
 )
 
-Message = Mapping[str, Any]
+JsonMessage = Mapping[str, Any]
 
 
 class StandIn:
@@ -96,7 +96,7 @@ def count_tokens(body: Mapping[str, Any]) -> int:
     return characters // _CHARACTERS_PER_TOKEN + _MESSAGE_TOKENS * len(body["messages"])
 
 
-def choose_reply(messages: Sequence[Message], *, has_tools: bool) -> dict[str, Any]:
+def choose_reply(messages: Sequence[JsonMessage], *, has_tools: bool) -> dict[str, Any]:
     """A call of the tool for the file that the last message names as the next one; without tools, or after
     the last file, all findings in sight. Without tools it is asked for a summary.
     """

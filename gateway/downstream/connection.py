@@ -147,6 +147,10 @@ class ClientConnection(web.RequestHandler):
 
     # What the gate calls
 
+    @property
+    def is_unused(self) -> bool:
+        return self._stage == "head" and not self._head_bytes
+
     def check(self, now_seconds: float) -> None:
         """Ends the connection if its client has been silent, or has not read, for too long."""
         bounds = self._gate.bounds

@@ -7,6 +7,7 @@ the process without any key.
 import asyncio
 import logging
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final, Protocol
@@ -44,6 +45,10 @@ class PortBounds:
 class Watched(Protocol):
     """A connection, as the gate sees it."""
 
+    @property
+    def is_unused(self) -> bool:
+        """Whether nothing has come since the last request, or since its beginning."""
+
     def check(self, now_seconds: float) -> None:
         """Ends the connection if its client has been silent, or has not read, for too long."""
 
@@ -68,6 +73,8 @@ class Gate:
         self._refused = 0
         self._logged_seconds = -_SECONDS_BETWEEN_LOG_LINES
         self._sweeper: asyncio.Task[None] | None = None
+        # Told how many connections there are, whenever that changes.
+        self._note_count: Callable[[int], None] | None = None
 
     def open(self) -> None:
         self._sweeper = asyncio.get_running_loop().create_task(self._sweep(), name="connection sweeper")
@@ -77,6 +84,11 @@ class Gate:
             self._sweeper.cancel()
             with suppress(asyncio.CancelledError):
                 await self._sweeper
+
+    def report_to(self, note_count: Callable[[int], None]) -> None:
+        """note_count: called with the number of connections, now and whenever it changes."""
+        self._note_count = note_count
+        note_count(len(self._addresses))
 
     @property
     def is_crowded(self) -> bool:
@@ -95,6 +107,7 @@ class Gate:
             return Overloaded("The gateway has too many open connections; try again.")
         self._addresses[connection] = address
         self._counts[address] = self._counts.get(address, 0) + 1
+        self._report()
         return None
 
     def leave(self, connection: Watched) -> None:
@@ -106,6 +119,7 @@ class Gate:
         self._counts[address] -= 1
         if not self._counts[address]:
             del self._counts[address]
+        self._report()
 
     def rest(self, connection: Watched) -> None:
         """The connection waits for a request, or for the rest of its head."""
@@ -114,6 +128,14 @@ class Gate:
     def wake(self, connection: Watched) -> None:
         """It has a request, whose head is complete."""
         self._idle.pop(connection, None)
+
+    def close_unused(self) -> None:
+        for connection in [each for each in self._idle if each.is_unused]:
+            connection.give_way()
+
+    def _report(self) -> None:
+        if self._note_count is not None:
+            self._note_count(len(self._addresses))
 
     def _find_reason(self, address: str, descriptor: int) -> str | None:
         bounds = self.bounds

@@ -18,11 +18,11 @@ from gateway.downstream.framing import find_refusal
 from gateway.downstream.gate import Gate, PortBounds
 from gateway.downstream.request import Request
 from gateway.downstream.response import Response, Written, send_refusal
+from gateway.downstream.shared_port import BACKLOG, SharedPort
 
 # Operators know this name (docs/troubleshooting.md).
 log = logging.getLogger("gateway.head_parser")
 
-_BACKLOG: Final = 1_024
 # Requests that are still open after draining get this long to end.
 _CLOSE_SECONDS: Final = 0.1
 # Requests whose heads have just been read get this long to reach their handlers.
@@ -41,20 +41,30 @@ class Server:
         self._handler = handler
         self._gate = Gate(bounds)
         self._connections = web.Server(self._serve, handler_cancellation=True)
-        self._listener: asyncio.Server | None = None
+        self._listener: asyncio.Server | SharedPort | None = None
         self._open: set[Request] = set()
-        # Looked at only while draining: whether no request is open, or nobody is to wait any longer.
+        # Looked at only while draining: whether no request is open, or the wait has been ended.
         self._is_drained = asyncio.Event()
         self._is_impatient = False
+        self._is_retiring = False
         self.is_draining = False
         self.port = 0
 
     async def open(self, host: str, port: int) -> None:
         """Raises OSError for a port that is taken."""
         loop = asyncio.get_running_loop()
-        self._listener = await loop.create_server(self.make_connection, host, port, backlog=_BACKLOG)
-        self.port = self._listener.sockets[0].getsockname()[1]
+        listener = await loop.create_server(self.make_connection, host, port, backlog=BACKLOG)
+        self._listener = listener
+        self.port = listener.sockets[0].getsockname()[1]
         self._gate.open()
+
+    def open_shared(self, shared: SharedPort) -> None:
+        """As one of several workers."""
+        self._listener = shared
+        self.port = shared.port
+        self._gate.report_to(shared.note_count)
+        self._gate.open()
+        shared.open(self.make_connection)
 
     def make_connection(self) -> ClientConnection:
         return ClientConnection(self._connections, self._gate)
@@ -79,9 +89,27 @@ class Server:
         self._is_impatient = True
         self._is_drained.set()
 
-    async def close(self) -> None:
+    def retire(self) -> None:
+        """Takes no new connections, and closes each open one behind its next response.
+
+        For a worker that ends while others go on: clients move to those.
+        """
+        self.stop_listening()
+        self._is_retiring = True
+        for request in self._open:
+            request.is_last = True
+
+    def close_unused(self) -> None:
+        """Closes the connections on which nothing of a request has come."""
+        self._gate.close_unused()
+
+    def stop_listening(self) -> None:
+        """Takes no new connections."""
         if self._listener is not None:
             self._listener.close()
+
+    async def close(self) -> None:
+        self.stop_listening()
         await self._gate.close()
         await self.drain(_CLOSE_SECONDS)
         for request in self._open:
@@ -95,6 +123,7 @@ class Server:
     async def _serve(self, http: web.BaseRequest) -> Written:
         """Handles one request of the library's server."""
         request = Request(http, is_late=self.is_draining)
+        request.is_last = request.is_last or self._is_retiring
         connection = http.protocol
         assert isinstance(connection, ClientConnection)
         refusal = find_refusal(request.head, request.version)

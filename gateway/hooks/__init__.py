@@ -5,7 +5,7 @@ unparsable hooks are ignored and logged.
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Literal, Protocol
 
 import msgspec
@@ -89,17 +89,7 @@ class Hooks:
                 before = msgspec.structs.replace(before, custom_instructions=reply.instructions or None)
         return HookReply(prompt=prompt, instructions=before.custom_instructions, context=tuple(context))
 
-    async def listen(self, bus: Bus) -> None:
-        """Tells the hooks about every compaction in turn, until cancelled. No request waits for it."""
-        if not self._session_start:
-            return
-        with bus.subscribe() as subscription:
-            while True:
-                event = await subscription.next()
-                if isinstance(event, SessionCompacted):
-                    await self._tell(event)
-
-    async def _tell(self, event: SessionCompacted) -> None:
+    async def tell(self, event: SessionCompacted) -> None:
         after = SessionStart(
             trigger=event.trigger,
             conversation=event.session_id,
@@ -111,3 +101,15 @@ class Hooks:
                 await hook.tell(after)
             except HookFailed as error:
                 log.warning("hook session_start %s: %s", hook.name, error)
+
+
+async def listen(bus: Bus, find_hooks: Callable[[], Hooks]) -> None:
+    """Tells the hooks about every compaction in turn, until cancelled. No request waits for it.
+
+    find_hooks: those of the settings that hold now.
+    """
+    with bus.subscribe() as subscription:
+        while True:
+            event = await subscription.next()
+            if isinstance(event, SessionCompacted):
+                await find_hooks().tell(event)

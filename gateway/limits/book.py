@@ -17,6 +17,8 @@ from gateway.limits.model_table import ModelTable
 from gateway.lru import ENTRY_WEIGHT_BYTES, Lru, weigh_texts
 from gateway.settings import Settings
 from gateway.state.calibrations import Calibrations
+from gateway.tenants import list_tenants
+from gateway.upstream.target import Upstreams
 
 log = logging.getLogger("gateway.limits")
 
@@ -48,6 +50,14 @@ class ServedModel(NamedTuple):
         return self.model + _LONG_WINDOW_SUFFIX if self.has_long_window else self.model
 
 
+class _Fresh(NamedTuple):
+    """Limits, until when they hold, and how much other processes had learned when they were gathered."""
+
+    limits: Limits
+    until_seconds: float
+    learned_elsewhere: int
+
+
 class LimitsBook:
     def __init__(
         self,
@@ -59,13 +69,14 @@ class LimitsBook:
     ) -> None:
         self._all_rules = settings.models
         self._rules = [rule for rule in settings.models if rule.is_about_limits]
-        self._upstreams = settings.upstreams
+        # Those of single tenants, which come first.
+        self._own_rules = {tenant.id: tenant.rules for tenant in list_tenants(settings) if tenant.rules}
+        self._upstreams = Upstreams(settings)
         self._lists = lists
         self._table = table
         self._calibrations = calibrations
         self._clock = clock
-        # Limits, and the time until which they hold.
-        self._known: Lru[ServedModel, tuple[Limits, float]] = Lru(_KNOWN_BYTES)
+        self._known: Lru[ServedModel, _Fresh] = Lru(_KNOWN_BYTES)
         # Models without known limits that the log has named.
         self._logged: Lru[tuple[str, str], None] = Lru(_KNOWN_BYTES)
         self._lines = 0
@@ -73,7 +84,9 @@ class LimitsBook:
     def find(self, served: ServedModel) -> Limits | None:
         """In memory alone; None if it is time to ask the sources, for the first time or again."""
         known = self._known.get(served)
-        return known[0] if known is not None and self._clock() < known[1] else None
+        if known is None or self._clock() >= known.until_seconds:
+            return None
+        return known.limits if known.learned_elsewhere == self._calibrations.learned_elsewhere else None
 
     async def load(self, served: ServedModel) -> Limits:
         """From memory without suspending; every few minutes the sources are asked again.
@@ -85,20 +98,22 @@ class LimitsBook:
             return known
         if len(served.model) > _LONGEST_NAME:
             # A rule for every model still holds.
-            return self._find_configured(served.upstream, "")
+            return self._find_configured(served._replace(model=""))
         await self._calibrations.load_learned(served.owner, served.upstream, served.learned_name)
         # There is no await from here on, so limits learned meanwhile are not overwritten.
+        learned_elsewhere = self._calibrations.learned_elsewhere
         self._log_near_rule(served)
         limits = choose_limits(self._gather(served))
         weight = _KNOWN_WEIGHT_BYTES + weigh_texts(served.model)
-        self._known.put(served, (limits, self._clock() + _FRESH_SECONDS), weight)
+        fresh = _Fresh(limits, self._clock() + _FRESH_SECONDS, learned_elsewhere)
+        self._known.put(served, fresh, weight)
         if not limits.context and not limits.input:
             self._log_unknown(served)
         return limits
 
-    def is_configured(self, upstream: str, model: str) -> bool:
+    def is_configured(self, owner: str, upstream: str, model: str) -> bool:
         """Whether the settings name the window, so that the upstream need not be asked."""
-        return bool(self._find_configured(upstream, model).context)
+        return bool(self._find_configured(ServedModel(owner, upstream, model)).context)
 
     def name_source(self, served: ServedModel) -> str:
         """Where the window of a model comes from that was loaded before, in a word for operators."""
@@ -144,7 +159,7 @@ class LimitsBook:
         learned, now = self._find_learned(served), self._clock()
         viewer = self._choose_viewer(served)
         return Sources(
-            configured=self._find_configured(served.upstream, served.model),
+            configured=self._find_configured(served),
             listed=self._lists.find(viewer, served.upstream, served.model) or Limits(),
             proven=learned.proven_at(now),
             suspected=learned.suspected_at(now),
@@ -152,25 +167,28 @@ class LimitsBook:
             has_long_window=served.has_long_window,
         )
 
-    def _find_configured(self, upstream: str, model: str) -> Limits:
+    def _find_configured(self, served: ServedModel) -> Limits:
         """The first rule that fits the model, and what the upstream's settings say about every request."""
-        rule = next((rule for rule in self._rules if rule.applies_to(model, upstream)), None)
+        own = (rule for rule in self._own_rules.get(served.owner, ()) if rule.is_about_limits)
+        fitting = (rule for rule in (*own, *self._rules) if rule.applies_to(served.model, served.upstream))
+        rule = next(fitting, None)
         limits = rule.limits if rule is not None else Limits()
-        settings = self._upstreams.get(upstream)
+        settings = self._upstreams.find(served.upstream, served.owner)
         if settings is None:
             return limits
         return replace(limits, body_bytes=settings.max_body_bytes, images=settings.max_images)
 
     def _choose_viewer(self, served: ServedModel) -> str:
-        settings = self._upstreams.get(served.upstream)
+        settings = self._upstreams.find(served.upstream, served.owner)
         return choose_viewer(settings, served.owner) if settings is not None else served.owner
 
     def _log_near_rule(self, served: ServedModel) -> None:
         """Once for each model that no rule fits, if one nearly does: that is hardly meant."""
         upstream, model = served.upstream, served.model
-        if any(rule.applies_to(model, upstream) for rule in self._all_rules):
+        rules = (*self._own_rules.get(served.owner, ()), *self._all_rules)
+        if any(rule.applies_to(model, upstream) for rule in rules):
             return
-        near = next((rule for rule in self._all_rules if rule.nearly_applies_to(model, upstream)), None)
+        near = next((rule for rule in rules if rule.nearly_applies_to(model, upstream)), None)
         if near is not None and self._is_news((upstream, f"{_NEAR_RULE}{model}")):
             log.warning(
                 "the rule with match %r does not apply to model %.100r: case counts, and a dot is a dot",
@@ -180,7 +198,7 @@ class LimitsBook:
 
     def _log_unknown(self, served: ServedModel) -> None:
         """Once for each model, and not while the upstream may still name its limits."""
-        settings = self._upstreams.get(served.upstream)
+        settings = self._upstreams.find(served.upstream, served.owner)
         has_asked = self._lists.has(self._choose_viewer(served), served.upstream)
         is_waiting = settings is not None and settings.discover and not has_asked
         if is_waiting or not self._is_news((served.upstream, served.model)):

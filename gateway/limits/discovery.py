@@ -2,7 +2,7 @@
 
 No request waits for it. If the settings give no key for the upstream, it is asked with the client's headers,
 and the list holds for that tenant alone. With a key, the request has nothing of the client's, and the list
-holds for all tenants.
+holds for all tenants, or for the one whose own key it is.
 """
 
 import asyncio
@@ -89,7 +89,7 @@ class Discovery:
         key = (choose_viewer(upstream, owner), upstream.name)
         if not upstream.discover or self._clock() < (self._next_seconds.get(key) or 0.0):
             return
-        if len(self._tasks) >= _MAX_AT_ONCE or self._limits.is_configured(upstream.name, model):
+        if len(self._tasks) >= _MAX_AT_ONCE or self._limits.is_configured(owner, upstream.name, model):
             return
         # Until the response has come, the next request is as far away as after a failure.
         self._set_next(key, _RETRY_SECONDS)

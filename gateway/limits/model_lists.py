@@ -5,7 +5,7 @@ are held in memory once. Sends no requests.
 """
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Final
 
 from gateway.core.limits.model_limits import Limits
@@ -22,8 +22,8 @@ _ALL_TENANTS: Final = ""
 
 
 def choose_viewer(upstream: UpstreamSettings, owner: str) -> str:
-    """A list that the gateway's own key was shown holds for all tenants, any other for one tenant."""
-    return owner if upstream.api_key is None else _ALL_TENANTS
+    """A list that a key was shown which all tenants share holds for all of them, any other for one tenant."""
+    return owner if upstream.api_key is None or upstream.key_owner is not None else _ALL_TENANTS
 
 
 class ModelLists:
@@ -51,6 +51,16 @@ class ModelLists:
         fingerprint = self._views.get((viewer, upstream))
         listed = self._lists.get(fingerprint) if fingerprint is not None else None
         return listed.get(model) if listed is not None else None
+
+    def of_upstreams(self, upstreams: Collection[str]) -> "ModelLists":
+        """A copy with the lists of these upstreams only."""
+        copy = ModelLists()
+        for viewer, upstream in self._views:
+            fingerprint = self._views.peek((viewer, upstream))
+            listed = self._lists.peek(fingerprint) if fingerprint is not None else None
+            if listed is not None and upstream in upstreams:
+                copy.keep(viewer, upstream, listed)
+        return copy
 
 
 def _by_name(item: tuple[str, Limits]) -> str:

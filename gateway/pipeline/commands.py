@@ -3,13 +3,21 @@
 Nothing of it goes upstream but the summary call. `core.compaction.manual` says which texts are commands.
 """
 
+import asyncio
 import time
 from typing import Final
 
 from gateway.compaction.manual import ManualCompaction
 from gateway.conversations.recognizer import Received
 from gateway.conversations.turn import Turn
-from gateway.core.compaction.manual import InProgress, describe_outcome, may_be_command, parse_compact
+from gateway.core.compaction.manual import (
+    Failed,
+    InProgress,
+    ManualOutcome,
+    describe_outcome,
+    may_be_command,
+    parse_compact,
+)
 from gateway.downstream.responder import Responder
 from gateway.headers import X_GATEWAY_CONVERSATION
 from gateway.settings import Settings
@@ -35,7 +43,7 @@ class Commands:
         task = self._manual.compact(turn, instructions)
         seconds = turn.policy.summary.deadline_seconds
         is_done = task is not None and await client.wait_for(task, headers, seconds)
-        outcome = task.result() if task is not None and is_done else InProgress()
+        outcome = _read_outcome(task) if task is not None and is_done else InProgress()
         response = LocalResponse(
             id=turn.received.conversation.key.hex()[:_ID_DIGITS],
             model=turn.model,
@@ -44,6 +52,11 @@ class Commands:
             is_streamed=turn.received.body.envelope.is_streaming,
         )
         await client.reply(turn.received.format.render_local_response(response), headers)
+
+
+def _read_outcome(task: "asyncio.Task[ManualOutcome]") -> ManualOutcome:
+    """A tenant may be deleted, or the gateway may stop, while it is made."""
+    return Failed("it was cancelled") if task.cancelled() else task.result()
 
 
 def find_command(received: Received) -> str | None:

@@ -22,6 +22,9 @@ class FairRewriter:
         self._rewriter = rewriter
         self._lanes = lanes
 
+    def clear(self) -> None:
+        self._rewriter.clear()
+
     async def rewrite(self, turn: Turn, plan: Plan) -> bytes:
         """See Rewriter."""
         return await self._run(self._rewriter.rewrite, turn, plan)

@@ -30,6 +30,7 @@ from gateway.pipeline.request_log import RequestLog
 from gateway.pipeline.sender import Sender
 from gateway.pipeline.turns import TurnBuilder
 from gateway.pipeline.unknown_threads import UnknownThreads
+from gateway.quotas.gate import QuotaGate
 from gateway.settings import Settings
 from gateway.upstream.sending import UpstreamCall
 from gateway.wire.formats.registry import render_error
@@ -50,6 +51,7 @@ class Proxy:
     memory: MemoryBudget
     lanes: Lanes
     admission: Admission
+    gate: QuotaGate
     names: NameGuard
     turns: TurnBuilder
     commands: Commands
@@ -66,7 +68,13 @@ class Proxy:
         begun_seconds = time.monotonic()
         client = Responder(request, self.settings.keepalive)
         try:
-            await self._serve(request, client)
+            route = self.admission.admit(request.head)
+            quota = route.tenant.quota
+            if quota is None or not quota.limits_requests:
+                await self._serve(route, request, client)
+            else:
+                async with self.gate.admit(route.tenant, quota):
+                    await self._serve(route, request, client)
         except RequestRefused as error:
             return await _refuse(request, client, error)
         except UpstreamFailed as error:
@@ -85,8 +93,7 @@ class Proxy:
             self.log.note_end(request.head, client, time.monotonic() - begun_seconds)
         return client.response
 
-    async def _serve(self, request: Request, client: Responder) -> None:
-        route = self.admission.admit(request.head)
+    async def _serve(self, route: Route, request: Request, client: Responder) -> None:
         await self.names.check_path(route)
         if route.format is None:
             self.log.note_relayed(request.head)

@@ -27,6 +27,11 @@ class Rewriter:
         self._rendered: Lru[RenderedKey, bytes] = Lru(max_bytes)
         self._lock = Lock()
 
+    def clear(self) -> None:
+        """What was rendered is rendered again."""
+        with self._lock:
+            self._rendered.clear()
+
     def rewrite(self, turn: Turn, plan: Plan) -> bytes:
         """The received body itself if nothing of it changes."""
         return apply_edits(turn.received.body.data, self._make_edits(turn, plan))

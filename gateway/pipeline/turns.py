@@ -6,19 +6,20 @@ from typing import Final
 
 import msgspec
 
-from gateway.conversations import cleared_results, trimmed_histories
 from gateway.conversations.body_reader import BodyReader
+from gateway.conversations.history_search import HistorySearch, KnownHistory, Subject
 from gateway.conversations.recognizer import Received
 from gateway.conversations.stored_responses import ResponseRecorder
-from gateway.conversations.trimmed_histories import Source
+from gateway.conversations.trimmed_histories import make_source
 from gateway.conversations.turn import Turn
 from gateway.core.errors import BeyondBounds, Unreadable
-from gateway.core.history.conversation import Conversation, count_replies
+from gateway.core.history.conversation import Conversation
 from gateway.core.history.head import Head, fingerprint_scope
 from gateway.core.history.purpose import LEADING_BYTES, NEWEST_BYTES, Purpose, find_purpose
 from gateway.core.limits.model_limits import Limits, has_long_window
 from gateway.core.limits.thresholds import RequestSize, Thresholds, choose_thresholds
 from gateway.core.policy import Policy
+from gateway.core.sizing.estimate import Meter
 from gateway.downstream.request import ReceivedBody
 from gateway.limits.book import LimitsBook, ServedModel
 from gateway.limits.discovery import Discovery
@@ -36,41 +37,30 @@ _GROWTH_STEP_TOKENS: Final = 64
 _THRESHOLDS_BYTES: Final = 1 << 21
 _THRESHOLDS_WEIGHT_BYTES: Final = ENTRY_WEIGHT_BYTES + 600
 _SETTINGS_BYTES: Final = 1 << 21
-_SETTING_WEIGHT_BYTES: Final = ENTRY_WEIGHT_BYTES + 900
+_SETTING_WEIGHT_BYTES: Final = ENTRY_WEIGHT_BYTES + 1_000
+_SettingKey = tuple[str | bytes | bool | None, ...]
 
 
 class _Setting(msgspec.Struct, frozen=True):
     """What is the same for all requests of a conversation, until its tools or its leading block change."""
 
     policy: Policy
-    # See Turn.
+    # Both as in Turn.
     scope: str
+    source: bytes | None
     served: ServedModel
+    meter: Meter
+    # Under which limits of its model are learned.
+    learned_name: str
 
 
 class _Recognized(msgspec.Struct, frozen=True):
     """What is known about a request before its branch is chosen."""
 
-    received: Received
+    known: KnownHistory
     # Is told about the response, if a later request may name it.
     recorder: ResponseRecorder | None
     setting: _Setting
-    # The nearest known one.
-    head: Head | None
-
-    @property
-    def lacks_replies(self) -> bool:
-        """Whether the model has replied between the head and this request without a head of that."""
-        conversation, head = self.received.conversation, self.head
-        added = conversation.messages[head.length if head is not None else 0 :]
-        return count_replies(added) > (1 if head is not None else 0)
-
-    @property
-    def keeps_pivot(self) -> bool:
-        """Whether the pivot that the head names stands for a part of this history."""
-        if self.head is None or self.head.pivot is None:
-            return True
-        return bytes.fromhex(self.head.pivot) in self.received.conversation.known_chain
 
 
 class _Branch(msgspec.Struct, frozen=True):
@@ -96,8 +86,9 @@ class TurnBuilder:
         self._limits = limits
         self._discovery = discovery
         self._state = state
+        self._search = HistorySearch(state, reader.lanes)
         self._thresholds: Lru[tuple[int | str | None, ...], Thresholds | None] = Lru(_THRESHOLDS_BYTES)
-        self._settings: Lru[tuple[str | bytes | bool, ...], _Setting] = Lru(_SETTINGS_BYTES)
+        self._settings: Lru[_SettingKey, _Setting] = Lru(_SETTINGS_BYTES)
 
     async def build(self, route: Route, body: ReceivedBody) -> Turn | None:
         """None if the body is not of the format, or if a part of its history is stored upstream.
@@ -107,10 +98,10 @@ class TurnBuilder:
         recognized = await self._recognize(route, body.plain)
         if recognized is None:
             return None
-        received = recognized.received
+        received = recognized.known.received
         purpose = _choose_purpose(received, is_agent=route.is_agent)
         command = find_command(received) if recognized.setting.policy.commands else None
-        branch = self._choose_branch(recognized.head, received, purpose, command)
+        branch = self._choose_branch(recognized.known.head, received, purpose, command)
         return await self._make_turn(route, body.raw, recognized, branch)
 
     async def build_for_count(self, route: Route, body: ReceivedBody) -> Turn | None:
@@ -118,7 +109,7 @@ class TurnBuilder:
         recognized = await self._recognize(route, body.plain)
         if recognized is None:
             return None
-        head = recognized.head
+        head = recognized.known.head
         branch = _Branch(head.conversation, head.parent) if head is not None else _Branch("", None)
         return await self._make_turn(route, body.raw, recognized, branch)
 
@@ -143,64 +134,20 @@ class TurnBuilder:
             # A part of the history is stored upstream.
             return None
         setting = self._choose_setting(route, received)
-        head = self._state.heads.find(received.conversation, setting.scope)
-        found = _Recognized(received, recorder, setting, head)
-        return (
-            found
-            if not found.lacks_replies
-            else await self._search(found, Source(route.upstream.name, route.session))
-        )
-
-    async def _search(self, known: _Recognized, source: Source) -> _Recognized:
-        """Looks in the store, and behind what the client has cleared or dropped."""
-        trimmed = self._find_trimmed(known, source)
-        if trimmed is not None and trimmed.keeps_pivot and not trimmed.lacks_replies:
-            return trimmed
-        known = await self._load_head(known)
-        if not known.lacks_replies:
-            return known
-        lanes, setting = self._reader.lanes, known.setting
         placeholder = setting.policy.pruning.placeholder
-        cleared = await cleared_results.find(
-            self._state, lanes, known.received, setting.scope, known.head, placeholder
+        subject = Subject(
+            received, setting.scope, setting.source, setting.meter, setting.learned_name, placeholder
         )
-        if cleared is not None:
-            return msgspec.structs.replace(known, head=cleared)
-        return trimmed or await self._load_trimmed(known, source) or known
-
-    def _find_trimmed(self, known: _Recognized, source: Source) -> _Recognized | None:
-        """As the continuation of a history in memory of which the client has dropped a part."""
-        received = trimmed_histories.find(self._state, known.received, source)
-        if received is None:
-            return None
-        head = self._state.heads.find(received.conversation, known.setting.scope)
-        return msgspec.structs.replace(known, received=received, head=head) if head is not None else None
-
-    async def _load_trimmed(self, known: _Recognized, source: Source) -> _Recognized | None:
-        """The same for a history that an earlier process has recorded."""
-        received = await trimmed_histories.load(self._state, known.received, source)
-        if received is None:
-            return None
-        found = await self._load_head(msgspec.structs.replace(known, received=received, head=None))
-        return found if found.head is not None else None
-
-    async def _load_head(self, known: _Recognized) -> _Recognized:
-        """From memory or from the store, with the marker that may wait for it."""
-        received, scope = known.received, known.setting.scope
-        head = await self._state.heads.load(received.owner, received.conversation, scope) or known.head
-        if head is not None:
-            await self._state.tasks.load_marker(received.owner, head.key)
-        return msgspec.structs.replace(known, head=head)
+        return _Recognized(await self._search.find(subject), recorder, setting)
 
     async def _make_turn(
         self, route: Route, raw_body: bytes, recognized: _Recognized, branch: _Branch
     ) -> Turn:
-        received, setting, head = recognized.received, recognized.setting, recognized.head
-        recorder = recognized.recorder
+        known, setting, recorder = recognized.known, recognized.setting, recognized.recorder
+        received, head = known.received, known.head
         policy, pivots = setting.policy, self._state.pivots
         limits = await self._load_limits(route, setting.served)
-        if branch.conversation_id in pivots.manual:
-            head = pivots.apply_manual(branch.conversation_id, received.conversation, head)
+        head = pivots.apply_manual(received.conversation, head)
         growth = head.growth_tokens if head is not None else 0.0
         return Turn(
             tenant=route.tenant,
@@ -214,8 +161,9 @@ class TurnBuilder:
             limits=limits,
             thresholds=self._choose_thresholds(policy, limits, received, growth, branch.purpose),
             scope=setting.scope,
+            source=setting.source,
             head=head,
-            is_unrecognized=recognized.lacks_replies and not pivots.has_on_chain(received.conversation),
+            is_unrecognized=known.lacks_replies and not pivots.has_on_chain(received.conversation),
             conversation_id=branch.conversation_id,
             parent_id=branch.parent_id,
             purpose=branch.purpose,
@@ -239,9 +187,10 @@ class TurnBuilder:
         model, tools, system = envelope.model, envelope.tools, envelope.system
         is_long = route.has_betas and has_long_window(model, route.raw_headers)
         leading = [message.fingerprint for message in received.conversation.leading]
-        key: tuple[str | bytes | bool, ...] = (
+        key: _SettingKey = (
             received.owner,
             upstream,
+            route.session,
             model,
             is_long,
             tools,
@@ -250,14 +199,24 @@ class TurnBuilder:
         )
         setting = self._settings.get(key)
         if setting is None:
+            policy = self._policies.choose(route.tenant, upstream, model)
+            served = ServedModel(received.owner, upstream, model, is_long)
             setting = _Setting(
-                policy=self._policies.choose(route.tenant, upstream, model),
+                policy=policy,
                 scope=fingerprint_scope(upstream, model, [system, *leading], tools),
-                served=ServedModel(received.owner, upstream, model, is_long),
+                source=self._make_source(upstream, route.session, model, tools),
+                served=served,
+                meter=Meter(upstream, model, policy.estimator),
+                learned_name=served.learned_name,
             )
-            weight = _SETTING_WEIGHT_BYTES + 80 * len(leading) + weigh_texts(model)
+            weight = _SETTING_WEIGHT_BYTES + 80 * len(leading) + weigh_texts(model, route.session)
             self._settings.put(key, setting, weight)
         return setting
+
+    def _make_source(self, upstream: str, session: str | None, model: str, tools: bytes) -> bytes | None:
+        """None if another process may have served a history that ended like one that this process knows."""
+        is_proof = session is not None or not self._state.store.is_shared
+        return make_source(upstream, session, model, tools) if is_proof else None
 
     def _choose_thresholds(
         self, policy: Policy, limits: Limits, received: Received, growth: float, purpose: Purpose

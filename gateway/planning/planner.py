@@ -98,9 +98,7 @@ class Planner:
         sizes = await self._sizer.measure(turn.received, turn.policy.estimator)
         active = await self.load_active(turn)
         # Pivots come last, so that one that was made while the rest was loaded and measured is seen.
-        named = turn.head.pivot if turn.head is not None else None
-        on_chain = await state.pivots.load_on_chain(owner, conversation, turn.conversation_id, named)
-        pivots = find_eligible_pivots(conversation, on_chain)
+        pivots = find_eligible_pivots(conversation, state.pivots.list_on_chain(conversation))
         in_tokens = MeasuredRequest(sizes, self._find_known(turn, active, calibration), turn.limits)
         measured = with_payload(in_tokens, _payload(turn))
         return Situation(

@@ -99,7 +99,14 @@ class Lost(msgspec.Struct, frozen=True, kw_only=True):
     count: int
 
 
-Event = CompactBoundary | SessionCompacted | CompactionFailed | Pruned | Overflowed | Lost
+class Relayed(msgspec.Struct, frozen=True, kw_only=True):
+    """An event of another process, in the bytes that it was rendered to there."""
+
+    name: str
+    data: bytes
+
+
+Event = CompactBoundary | SessionCompacted | CompactionFailed | Pruned | Overflowed | Lost | Relayed
 
 
 def make_boundary(session_id: str, trigger: CompactionTrigger, pre_tokens: int) -> CompactBoundary:
@@ -110,11 +117,13 @@ def make_boundary(session_id: str, trigger: CompactionTrigger, pre_tokens: int) 
 
 def event_name(event: Event) -> str:
     """The name that subscribers filter by."""
+    if isinstance(event, Relayed):
+        return event.name
     return event.subtype if isinstance(event, CompactBoundary) else event.type
 
 
 def render_event(event: Event) -> bytes:
-    return msgspec.json.encode(event)
+    return event.data if isinstance(event, Relayed) else msgspec.json.encode(event)
 
 
 class Subscription:

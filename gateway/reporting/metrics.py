@@ -1,6 +1,7 @@
 """The metrics for operators, scraped from the admin port (`/metrics`).
 
-No label names a conversation or a tenant, or holds text of a conversation.
+No label names a conversation, or holds text of one. Only the limits of tenants have a label that names one:
+it is a name of the settings file, and without tenants there are no such limits.
 """
 
 from typing import Final
@@ -41,6 +42,19 @@ class Metrics:
             "gateway_prunings", "Batches of old messages that were cleared or cut.", registry=self._registry
         )
 
+        self._limited_requests = Counter(
+            "gateway_limited_requests",
+            "Requests that got 429. limit: requests_per_minute or concurrent_requests of the tenant.",
+            ["tenant", "limit"],
+            registry=self._registry,
+        )
+        self._unaffordable_summaries = Counter(
+            "gateway_summaries_over_budget",
+            "Digests in place of summaries, because the summary_budget of the tenant was used up.",
+            ["tenant"],
+            registry=self._registry,
+        )
+
     def count_compaction(self, kind: str, failure: str | None) -> None:
         """kind: summary or digest. failure: one of a few short reasons, or None."""
         self._compactions.labels(kind, self._limit_result(failure or "done")).inc()
@@ -54,6 +68,14 @@ class Metrics:
 
     def count_truncation(self) -> None:
         self._truncations.inc()
+
+    def count_limited_request(self, tenant: str, limit: str) -> None:
+        """tenant: its name in the settings."""
+        self._limited_requests.labels(tenant, limit).inc()
+
+    def count_unaffordable_summary(self, tenant: str) -> None:
+        """tenant: its name in the settings."""
+        self._unaffordable_summaries.labels(tenant).inc()
 
     def _limit_result(self, result: str) -> str:
         if result not in self._results and len(self._results) >= _MAX_RESULTS:

@@ -22,6 +22,7 @@ from gateway.core.history.pivot import Batch, Pivot, is_on_chain
 from gateway.lru import ENTRY_WEIGHT_BYTES, Lru
 from gateway.reporting.work_queue import WorkQueue
 from gateway.store import Store, StoreError
+from gateway.store.keys import make_key, make_tag
 
 RemovalKind = Literal["summary", "digest", "prune"]
 
@@ -146,20 +147,20 @@ class OriginalsArchive:
 
     # Reading. What is absent, expired or damaged is left out, or None.
 
-    async def load_lists(self, conversation_id: str, max_messages: int) -> Listing:
+    async def load_lists(self, tag: str, conversation_id: str, max_messages: int) -> Listing:
         """The newest list first, and that one in any case; the others as long as they hold no more than
-        max_messages together.
+        max_messages together. tag: of the owner, see `store.keys`.
         """
-        found = await self._store.scan(_list_prefix(conversation_id))
+        found = await self._store.scan(_list_prefix(tag, conversation_id))
         return await asyncio.to_thread(_choose_newest, found, max_messages)
 
-    async def load(self, conversation_id: str, digest: str) -> bytes | None:
+    async def load(self, tag: str, conversation_id: str, digest: str) -> bytes | None:
         """An original of this conversation; those of other conversations are not returned."""
-        found = await self._store.scan(_list_prefix(conversation_id))
+        found = await self._store.scan(_list_prefix(tag, conversation_id))
         owner = await asyncio.to_thread(_find_owner, found, digest)
         if owner is None:
             return None
-        data = await self._store.read(f"original:{digest}")
+        data = await self._store.read(make_key(tag, "original", digest))
         raw = await asyncio.to_thread(_unpack, data) if data is not None else None
         return raw if raw is not None and _fingerprint(owner, raw) == digest else None
 
@@ -168,17 +169,19 @@ class OriginalsArchive:
     async def _keep(self, job: _Job) -> None:
         """The list is written last, so the messages that it names exist."""
         owner, originals = job.received.owner, []
+        tag = make_tag(owner)
         try:
             for positions in _slices(job):
                 some = await asyncio.to_thread(_pack_some, owner, job.received, positions)
-                await self._write({f"original:{each.digest}": data for each, data in some}, job.keep_seconds)
+                records = {make_key(tag, "original", each.digest): data for each, data in some}
+                await self._write(records, job.keep_seconds)
                 originals += [each for each, _ in some]
             now_ns = time.time_ns()
             removed = RemovedMessages(
                 owner=owner, created_seconds=now_ns / 1e9, kind=job.kind, originals=originals
             )
             data = await asyncio.to_thread(lambda: zlib.compress(render_removed(removed)))
-            key = f"{_list_prefix(job.conversation_id)}{now_ns:016x}"
+            key = f"{_list_prefix(tag, job.conversation_id)}{now_ns:016x}"
             await self._write({key: data}, job.keep_seconds)
         except StoreError:
             self._warn("the store cannot be written")
@@ -231,8 +234,8 @@ def _unpack(data: bytes) -> bytes | None:
         return None
 
 
-def _list_prefix(conversation_id: str) -> str:
-    return f"taken:{conversation_id}:"
+def _list_prefix(tag: str, conversation_id: str) -> str:
+    return make_key(tag, "taken", f"{conversation_id}:")
 
 
 def _read_lists(found: Sequence[tuple[str, bytes]]) -> Iterator[RemovedMessages]:

@@ -12,6 +12,7 @@ from gateway.conversations.turn import Turn
 from gateway.core.compaction.cut import Cut
 from gateway.core.compaction.plan import Plan
 from gateway.core.compaction.request import DIGEST, CompactionRequest, CompactionResult
+from gateway.core.compaction.summary import OVER_BUDGET
 from gateway.core.history.pivot import Batch, Pivot
 from gateway.core.refusal.overflow import Overflow
 from gateway.reporting.compaction_log import DONE, CompactionLogWriter, LogEntry
@@ -68,7 +69,8 @@ class Reporter:
             self._archive.keep_compacted(turn, cut, outcome)
         else:
             self._metrics.count_compaction(_kind(request), outcome.reason)
-            _compactor.warning("compaction failed: %s covers=%d %s", outcome.reason, cut.covers, where)
+            level = logging.DEBUG if outcome == OVER_BUDGET else logging.WARNING
+            _compactor.log(level, "compaction failed: %s covers=%d %s", outcome.reason, cut.covers, where)
             self._publish_failed(turn, outcome.reason, request, result.pre_tokens)
         self._log_writer.note(turn, self._make_entry(cut, result, request, seconds))
 

@@ -5,9 +5,11 @@ The steps of a file: `document` (YAML with line numbers, references replaced) ->
 """
 
 from gateway.settings.crosscheck import is_loopback
-from gateway.settings.effective import Settings, TenantSettings, UpstreamSettings
+from gateway.settings.document import SettingsFile, read_settings_file
+from gateway.settings.effective import Quota, Settings, TenantSettings, UpstreamSettings
 from gateway.settings.errors import Problem, SettingsError
 from gateway.settings.load import BUILT_IN_UPSTREAMS, load_settings
+from gateway.settings.model_rule import ModelRule
 from gateway.settings.schema import (
     Admin,
     Bounds,
@@ -17,10 +19,10 @@ from gateway.settings.schema import (
     HookTargets,
     Keepalive,
     Listen,
-    ModelRule,
     Retention,
 )
 from gateway.settings.summary import describe_exposure, render_summary
+from gateway.settings.tenant_schema import fingerprint
 
 __all__ = [
     "BUILT_IN_UPSTREAMS",
@@ -34,13 +36,17 @@ __all__ = [
     "Listen",
     "ModelRule",
     "Problem",
+    "Quota",
     "Retention",
     "Settings",
     "SettingsError",
+    "SettingsFile",
     "TenantSettings",
     "UpstreamSettings",
     "describe_exposure",
+    "fingerprint",
     "is_loopback",
     "load_settings",
+    "read_settings_file",
     "render_summary",
 ]

@@ -1,15 +1,16 @@
 """Finds what the settings allow but is most likely a mistake. `serve` and `check` print it as warnings."""
 
 import fnmatch
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 from urllib.parse import urlsplit
 
 from gateway.settings.crosscheck import points_at
-from gateway.settings.document import Document
+from gateway.settings.document import Document, Location
 from gateway.settings.errors import Problem
-from gateway.settings.schema import WIRE_FORMATS, FileSettings, FormatName, ModelRule
-from gateway.settings.violations import find_nearest
+from gateway.settings.model_rule import ModelRule
+from gateway.settings.schema import WIRE_FORMATS, FileSettings, FormatName
+from gateway.settings.violations import find_nearest, render_location
 
 _VARIABLES: Final = (
     *("GATEWAY_UPSTREAM", "GATEWAY_ADMIN_HOST", "GATEWAY_ADMIN_TOKEN"),
@@ -50,15 +51,21 @@ def find_warnings(
 
 def _unused_rules(settings: FileSettings, document: Document) -> Iterator[Problem]:
     """Rules whose limits and policy can never count, because earlier rules fit all that they fit."""
-    rules = settings.models
+    yield from _unused_among(settings.models, ("models",), document)
+    for index, tenant in enumerate(settings.tenants):
+        yield from _unused_among(tenant.models, ("tenants", index, "models"), document)
+
+
+def _unused_among(rules: Sequence[ModelRule], location: Location, document: Document) -> Iterator[Problem]:
+    name = render_location(location)
     for index, rule in enumerate(rules):
         earlier = [number for number in range(index) if _covers(rules[number], rule)]
         first_limits = next((number for number in earlier if rules[number].is_about_limits), None)
         first_policy = next((number for number in earlier if rules[number].policy is not None), None)
         needed = [first_limits] * rule.is_about_limits + [first_policy] * (rule.policy is not None)
         if None not in needed:
-            text = f"models[{index}] is never used: models[{needed[0]}] fits the same models and comes first"
-            yield Problem(document.find_origin(("models", index, "match")), text)
+            text = f"{name}[{index}] is never used: {name}[{needed[0]}] fits the same models and comes first"
+            yield Problem(document.find_origin((*location, index, "match")), text)
 
 
 def _covers(earlier: ModelRule, later: ModelRule) -> bool:

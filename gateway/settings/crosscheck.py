@@ -7,7 +7,9 @@ from urllib.parse import urlsplit
 
 from gateway.settings.document import Document, Location
 from gateway.settings.errors import Problem
+from gateway.settings.model_rule import ModelRule
 from gateway.settings.schema import FileSettings, Listen
+from gateway.settings.tenant_schema import fingerprint_key
 from gateway.settings.violations import find_nearest, render_location
 
 DEFAULT_POLICY = "default"
@@ -20,6 +22,7 @@ def find_conflicts(settings: FileSettings, document: Document) -> list[Problem]:
         _impossible_limits,
         _duplicate_tenants,
         _duplicate_keys,
+        _homeless_keys,
         _open_relay,
         _open_admin,
         _own_address,
@@ -44,9 +47,9 @@ _Finding = tuple[Location, str]
 def _unknown_names(settings: FileSettings) -> Iterator[_Finding]:
     upstreams = settings.upstreams.keys()
     policies = {*settings.policies, DEFAULT_POLICY}
-    for index, rule in enumerate(settings.models):
-        yield from _unknown_name(("models", index, "upstream"), rule.upstream, upstreams)
-        yield from _unknown_name(("models", index, "policy"), rule.policy, policies)
+    for location, rule in _list_rules(settings):
+        yield from _unknown_name((*location, "upstream"), rule.upstream, upstreams)
+        yield from _unknown_name((*location, "policy"), rule.policy, policies)
     for name, policy in settings.policies.items():
         yield from _unknown_name(
             ("policies", name, "summary", "upstream"), policy.summary_upstream, upstreams
@@ -66,11 +69,20 @@ def _unknown_name(location: Location, name: str | None, known: Collection[str]) 
 
 
 def _impossible_limits(settings: FileSettings) -> Iterator[_Finding]:
-    for index, rule in enumerate(settings.models):
+    for location, rule in _list_rules(settings):
         for key, tokens in (("input", rule.input), ("output", rule.output)):
             if tokens and rule.context and tokens > rule.context:
                 text = "is larger than context, which holds prompt and reply together"
-                yield ("models", index, key), text
+                yield (*location, key), text
+
+
+def _list_rules(settings: FileSettings) -> Iterator[tuple[Location, ModelRule]]:
+    """Those for all tenants, and those of each."""
+    for index, rule in enumerate(settings.models):
+        yield ("models", index), rule
+    for position, tenant in enumerate(settings.tenants):
+        for index, rule in enumerate(tenant.models):
+            yield ("tenants", position, "models", index), rule
 
 
 def _duplicate_tenants(settings: FileSettings) -> Iterator[_Finding]:
@@ -81,14 +93,21 @@ def _duplicate_tenants(settings: FileSettings) -> Iterator[_Finding]:
 
 
 def _duplicate_keys(settings: FileSettings) -> Iterator[_Finding]:
-    """A key decides whose state is read, so two tenants must not share one."""
+    """A key decides whose state is read, so two tenants must not share one, as text or as its hash."""
     first: dict[str, str] = {}
     for index, tenant in enumerate(settings.tenants):
         for position, key in enumerate(tenant.keys):
             place = f"tenants[{index}].keys[{position}]"
-            other = first.setdefault(key.get_secret_value(), place)
+            other = first.setdefault(fingerprint_key(key), place)
             if other != place:
                 yield ("tenants", index, "keys", position), f"same key as {other}"
+
+
+def _homeless_keys(settings: FileSettings) -> Iterator[_Finding]:
+    """Without an upstream, the credential would go to every upstream that a request may choose."""
+    for index, tenant in enumerate(settings.tenants):
+        if tenant.api_key is not None and tenant.upstream is None:
+            yield ("tenants", index, "api_key"), "needs the tenant's `upstream`, which this credential is for"
 
 
 def _open_relay(settings: FileSettings) -> Iterator[_Finding]:

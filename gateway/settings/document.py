@@ -8,8 +8,10 @@ references again.
 
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 
 import yaml
 from yaml.constructor import SafeConstructor
@@ -26,6 +28,7 @@ _TEXT_SCALARS = frozenset({f"{_TAG}str", f"{_TAG}timestamp", f"{_TAG}value"})
 # A referenced file holds a secret or an instruction; a larger one is a mistake (a device, a log file).
 MAX_FILE_BYTES = 1 << 20
 _REFERENCE = re.compile(r"\$\$\{|\$\{(?P<body>[^}]*)(?P<end>\}?)")
+_FILE_REFERENCE = re.compile(r"(?<!\$)\$\{file:([^}]+)\}")
 _VARIABLE = re.compile(r"(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?P<fallback>:-(?P<default>.*))?", re.DOTALL)
 _FLOW_HINT = " (inside { } or [ ], a value with ${…} needs quotes)"
 
@@ -76,11 +79,33 @@ def parse_scalar(text: str) -> object:
         return text  # "0x_" has the form of a number, but no value.
 
 
-def load_document(path: Path, env: Mapping[str, str]) -> Document:
+@dataclass(frozen=True)
+class SettingsFile:
+    """A file as it was when it was read, with those that it names: every worker of a gateway has the same."""
+
+    path: Path
+    text: str = field(repr=False)
+    # The texts behind `${file:…}`, by the name there. A file that could not be read is missing.
+    references: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}), repr=False)
+
+
+def read_settings_file(path: Path) -> SettingsFile:
+    """Raises SettingsError."""
+    try:
+        text = path.read_bytes().decode("utf-8-sig")
+        return SettingsFile(path, text, _load_files(text, path.parent))
+    except OSError as error:
+        raise SettingsError([Problem(str(path), f"cannot be read: {error.strerror}")]) from error
+    except UnicodeDecodeError:
+        raise SettingsError([Problem(str(path), "is not UTF-8 text")]) from None
+
+
+def load_document(source: Path | SettingsFile, env: Mapping[str, str]) -> Document:
     """Raises SettingsError with all problems of the file."""
-    text = _load_text(path)
-    root = _compose(text, path)
-    parser = _Parser(path, env)
+    file = source if isinstance(source, SettingsFile) else read_settings_file(source)
+    path = file.path
+    root = _compose(file.text, path)
+    parser = _Parser(path, env, file.references)
     values = parser.parse_value(root, ()) if root is not None else {}
     if values is None:
         values = {}
@@ -92,13 +117,14 @@ def load_document(path: Path, env: Mapping[str, str]) -> Document:
     return Document(values if isinstance(values, dict) else {}, parser.origins)
 
 
-def _load_text(path: Path) -> str:
+def list_files(path: Path) -> tuple[Path, ...]:
+    """The file, and those that it names by `${file:…}`, whether they exist or not."""
     try:
-        return path.read_bytes().decode("utf-8-sig")
-    except OSError as error:
-        raise SettingsError([Problem(str(path), f"cannot be read: {error.strerror}")]) from error
-    except UnicodeDecodeError:
-        raise SettingsError([Problem(str(path), "is not UTF-8 text")]) from None
+        text = path.read_bytes().decode("utf-8-sig", "replace")
+    except (OSError, ValueError):
+        return (path,)
+    names = dict.fromkeys(_FILE_REFERENCE.findall(text))
+    return (path, *(path.parent / name for name in names))
 
 
 class _Loader(yaml.SafeLoader):
@@ -142,6 +168,7 @@ def _typed(node: ScalarNode) -> object:
 class _Parser:
     path: Path
     env: Mapping[str, str]
+    references: Mapping[str, str]
     origins: dict[Location, str] = field(default_factory=dict)
     problems: list[Problem] = field(default_factory=list)
 
@@ -197,7 +224,7 @@ class _Parser:
 
     def _parse_text(self, node: ScalarNode) -> str | None:
         try:
-            return apply_interpolation(node.value, self.env, self.path.parent)
+            return apply_interpolation(node.value, self.env, self.path.parent, self.references)
         except InterpolationError as error:
             self.add_problem(_line(node), str(error))
             return None
@@ -207,24 +234,27 @@ def _line(node: Node) -> int:
     return int(node.start_mark.line) + 1
 
 
-def apply_interpolation(text: str, env: Mapping[str, str], folder: Path) -> str:
+def apply_interpolation(
+    text: str, env: Mapping[str, str], folder: Path, read: Mapping[str, str] = MappingProxyType({})
+) -> str:
     """The text itself if it has no reference, else an `Interpolated`. Raises InterpolationError.
 
-    Paths are relative to `folder`.
+    Paths are relative to `folder`. read: texts of files that were read already.
     """
     if "${" not in text:
         return text
-    return Interpolated(_REFERENCE.sub(lambda found: _replacement(found, env, folder), text))
+    return Interpolated(_REFERENCE.sub(lambda found: _replacement(found, env, folder, read), text))
 
 
-def _replacement(found: re.Match[str], env: Mapping[str, str], folder: Path) -> str:
+def _replacement(found: re.Match[str], env: Mapping[str, str], folder: Path, read: Mapping[str, str]) -> str:
     if found.group(0) == "$${":
         return "${"
     if not found.group("end"):
         raise InterpolationError("'${' without its '}' (write '$${' for a literal '${')")
     body = found.group("body")
     if body.startswith("file:"):
-        return _load_file(body.removeprefix("file:"), folder)
+        name = body.removeprefix("file:")
+        return read[name] if name in read else _load_file(name, folder)
     return _find_variable(body, env)
 
 
@@ -240,6 +270,15 @@ def _find_variable(body: str, env: Mapping[str, str]) -> str:
         hint = f"${{{name}:-TEXT}} sets a default"
         raise InterpolationError(f"environment variable {name} is not set ({hint})")
     return env[name]
+
+
+def _load_files(text: str, folder: Path) -> Mapping[str, str]:
+    """Whatever a text names. Files that cannot be read are left out, because a comment may name them."""
+    contents = {}
+    for name in dict.fromkeys(_FILE_REFERENCE.findall(text)):
+        with suppress(InterpolationError):
+            contents[name] = _load_file(name, folder)
+    return MappingProxyType(contents)
 
 
 def _load_file(name: str, folder: Path) -> str:

@@ -10,6 +10,7 @@ from pydantic import SecretStr
 
 from gateway.core.policy import Policy
 from gateway.settings.errors import Problem
+from gateway.settings.model_rule import ModelRule
 from gateway.settings.schema import (
     Admin,
     Bounds,
@@ -18,7 +19,6 @@ from gateway.settings.schema import (
     HookTargets,
     Keepalive,
     Listen,
-    ModelRule,
     Retention,
 )
 
@@ -30,6 +30,8 @@ class UpstreamSettings:
     base_url: str
     # None forwards the caller's credential.
     api_key: SecretStr | None
+    # The tenant whose own this key is; None: all callers share it.
+    key_owner: str | None = None
     # Paths that callers may use with this key besides those that run a model.
     allow: tuple[str, ...]
     formats: frozenset[FormatName]
@@ -43,12 +45,36 @@ class UpstreamSettings:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Quota:
+    """What a tenant may use; None: as much as it likes."""
+
+    requests_per_minute: int | None = None
+    concurrent_requests: int | None = None
+    summary_calls_per_hour: int | None = None
+    summary_tokens_per_hour: int | None = None
+
+    @property
+    def limits_requests(self) -> bool:
+        return self.requests_per_minute is not None or self.concurrent_requests is not None
+
+    @property
+    def limits_summaries(self) -> bool:
+        return self.summary_calls_per_hour is not None or self.summary_tokens_per_hour is not None
+
+
+@dataclass(frozen=True, kw_only=True)
 class TenantSettings:
     name: str
-    keys: tuple[SecretStr, ...]
+    # The SHA-256 of each key.
+    fingerprints: tuple[str, ...]
     # None: the first of `Settings.upstreams` that supports the wire format.
     upstream: str | None
+    # Its own credential there.
+    api_key: SecretStr | None
     policy: str
+    # They come before `Settings.models`.
+    models: tuple[ModelRule, ...]
+    quota: Quota
 
 
 @dataclass(frozen=True, kw_only=True)

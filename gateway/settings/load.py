@@ -12,12 +12,13 @@ from pathlib import Path
 from gateway.core.policy import Policy
 from gateway.settings.advice import find_warnings
 from gateway.settings.crosscheck import DEFAULT_POLICY, find_conflicts
-from gateway.settings.document import Document, load_document
-from gateway.settings.effective import Settings, TenantSettings, UpstreamSettings
+from gateway.settings.document import Document, SettingsFile, load_document
+from gateway.settings.effective import Quota, Settings, TenantSettings, UpstreamSettings
 from gateway.settings.errors import Problem, SettingsError
 from gateway.settings.policy_schema import PolicySection
 from gateway.settings.presets import PresetError, make_policy
-from gateway.settings.schema import FileSettings, TenantSection, UpstreamSection
+from gateway.settings.schema import FileSettings, UpstreamSection
+from gateway.settings.tenant_schema import TenantSection, fingerprint_key
 from gateway.settings.violations import parse_file_settings
 
 BUILT_IN_UPSTREAMS: Mapping[str, Mapping[str, object]] = {
@@ -28,7 +29,7 @@ _OFF = frozenset({"", "0", "false", "no", "off"})
 
 
 def load_settings(
-    path: Path | None,
+    source: Path | SettingsFile | None,
     env: Mapping[str, str],
     *,
     upstream: str | None = None,
@@ -40,7 +41,7 @@ def load_settings(
 
     `upstream` replaces all upstreams of the file, because their keys are not meant for another address.
     """
-    document = load_document(path, env) if path else Document({}, {(): "built-in settings"})
+    document = load_document(source, env) if source else Document({}, {(): "built-in settings"})
     for location, value, option in (
         (("listen", "host"), host, "--host"),
         (("listen", "port"), port, "--port"),
@@ -145,5 +146,16 @@ def _make_upstream(name: str, section: UpstreamSection) -> UpstreamSettings:
 
 def _make_tenant(section: TenantSection) -> TenantSettings:
     return TenantSettings(
-        name=section.name, keys=tuple(section.keys), upstream=section.upstream, policy=section.policy
+        name=section.name,
+        fingerprints=tuple(map(fingerprint_key, section.keys)),
+        upstream=section.upstream,
+        api_key=section.api_key,
+        policy=section.policy,
+        models=tuple(section.models),
+        quota=Quota(
+            requests_per_minute=section.requests_per_minute,
+            concurrent_requests=section.concurrent_requests,
+            summary_calls_per_hour=section.summary_budget.calls_per_hour,
+            summary_tokens_per_hour=section.summary_budget.tokens_per_hour,
+        ),
     )

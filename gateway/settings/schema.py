@@ -4,16 +4,18 @@ Validates single values; `crosscheck` checks how they fit together, and `policy_
 description is a line of `config/reference.yaml`.
 """
 
-import fnmatch
 import re
 from typing import Annotated, Literal
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, Field, SecretStr
+from pydantic import AfterValidator, Field
 
-from gateway.core.limits.model_limits import Limits
+from gateway.settings.model_rule import ModelRule
 from gateway.settings.policy_schema import PolicySection
 from gateway.settings.section import Section
+from gateway.settings.tenant_schema import TenantSection
+from gateway.settings.values import NonEmpty, PositiveFloat, PositiveInt, Secret
+from gateway.store.redis.address import FORM, is_redis, parse_address
 
 FormatName = Literal["chat", "responses", "messages"]
 WIRE_FORMATS: tuple[FormatName, ...] = ("chat", "responses", "messages")
@@ -21,18 +23,9 @@ WIRE_FORMATS: tuple[FormatName, ...] = ("chat", "responses", "messages")
 MEBIBYTE = 1 << 20
 
 _ALLOWED = re.compile(r"(?:[A-Z]+ )?[^\s?#]+")
-# No model for conversations has less; a smaller number is one of thousands.
-_SMALLEST_WINDOW_TOKENS = 1_000
 # What people copy from an example of a request.
 _ENDPOINT_ENDINGS = ("/chat/completions", "/completions", "/responses", "/messages", "/models", "/embeddings")
-# No name of a model has any of these. (A dot before a star may be meant: `gpt-4.*`.)
-_REGULAR_EXPRESSION = re.compile(r"^\^|\$$|^\.[*+]|\.\+|[\\|(){}]")
-# As fnmatch reads it: a `]` right behind the bracket belongs to the class.
-_CHARACTER_CLASS = re.compile(r"\[!?+\]?+[^\]]*\]")
-# What fnmatch makes of a class without characters.
-_FITS_NOTHING = "(?!)"
-
-_STORE = re.compile(r"disk:.+|memory:|redis://[^\s/?#]+(/\d+)?")
+_LOCAL_STORE = re.compile(r"disk:.+|memory:")
 
 
 def _check_url(url: str) -> str:
@@ -62,24 +55,6 @@ def _check_base_url(url: str) -> str:
     return url
 
 
-def _check_pattern(pattern: str) -> str:
-    """A pattern that matches no model is refused, and so is a regular expression."""
-    if _REGULAR_EXPRESSION.search(pattern):
-        raise ValueError("is not a regular expression: it has *, ? and [abc] only, and fits the whole name")
-    rest = _CHARACTER_CLASS.sub("", pattern)
-    if "[" in rest:
-        raise ValueError("has a '[' without its ']', so it fits no model")
-    if any(_FITS_NOTHING in fnmatch.translate(found) for found in _CHARACTER_CLASS.findall(pattern)):
-        raise ValueError("has a range that ends before it begins, so it fits no model")
-    return pattern
-
-
-def _check_window(tokens: int) -> int:
-    if 0 < tokens < _SMALLEST_WINDOW_TOKENS:
-        raise ValueError("is a number of tokens, so 128K is written 128000; no model has fewer than 1000")
-    return tokens
-
-
 def _check_hook_url(url: str) -> str:
     """Unchanged. Errors do not show the URL, because its path or query may contain a secret."""
     _check_url(url.partition("?")[0])
@@ -88,19 +63,12 @@ def _check_hook_url(url: str) -> str:
     return url
 
 
-def _check_secret(secret: SecretStr) -> SecretStr:
-    """A secret is sent in a header: it must be visible ASCII and not empty."""
-    text = secret.get_secret_value()
-    if not text:
-        raise ValueError("must not be empty")
-    if not (text.isascii() and text.isprintable()) or " " in text:
-        raise ValueError("must not contain spaces, line ends or other characters that a header cannot carry")
-    return secret
-
-
 def _check_store(url: str) -> str:
-    if not _STORE.fullmatch(url):
-        raise ValueError("must be disk:PATH, memory: or redis://HOST:PORT/DB")
+    """Errors do not show the URL, because it could contain a password."""
+    if is_redis(url):
+        parse_address(url)
+    elif not _LOCAL_STORE.fullmatch(url):
+        raise ValueError(f"must be disk:PATH, memory: or {FORM}")
     return url
 
 
@@ -118,11 +86,6 @@ def _check_host(host: str) -> str:
 
 Host = Annotated[str, AfterValidator(_check_host)]
 Port = Annotated[int, Field(ge=0, le=65_535)]
-Secret = Annotated[SecretStr, AfterValidator(_check_secret)]
-NonEmpty = Annotated[str, Field(min_length=1)]
-Window = Annotated[int, Field(ge=0), AfterValidator(_check_window)]
-PositiveInt = Annotated[int, Field(gt=0)]
-PositiveFloat = Annotated[float, Field(gt=0)]
 
 
 class Listen(Section):
@@ -300,57 +263,6 @@ class UpstreamSection(Section):
     )
 
 
-class ModelRule(Section):
-    """Limits or a policy of the models that match a pattern. The first match wins for each of the two."""
-
-    match: Annotated[NonEmpty, AfterValidator(_check_pattern)] = Field(
-        description="Pattern for model names with *, ? and [abc]; case-sensitive."
-    )
-    upstream: NonEmpty | None = Field(
-        default=None, description="Applies at this upstream only; null: at every one."
-    )
-    context: Window | None = Field(
-        default=None, description="Tokens of prompt and reply together; null or 0: not set."
-    )
-    input: Window | None = Field(
-        default=None,
-        description="Tokens of the prompt, if the model limits it separately; null or 0: not set.",
-    )
-    output: Annotated[int, Field(ge=0)] | None = Field(
-        default=None, description="Tokens of the longest reply; null or 0: not set."
-    )
-
-    policy: NonEmpty | None = Field(
-        default=None, description="Policy for these models instead of the tenant's; null: the tenant's."
-    )
-
-    @property
-    def is_about_limits(self) -> bool:
-        """A rule with a policy alone does not override the limits of a later rule."""
-        return self.policy is None or self.limits != Limits()
-
-    def applies_to(self, model: str, upstream: str) -> bool:
-        return self.upstream in (None, upstream) and fnmatch.fnmatchcase(model, self.match)
-
-    def nearly_applies_to(self, model: str, upstream: str) -> bool:
-        """Whether it would apply if case did not matter, and if `.*` meant what it does elsewhere."""
-        pattern = self.match.replace(".*", "*").casefold()
-        return self.upstream in (None, upstream) and fnmatch.fnmatchcase(model.casefold(), pattern)
-
-    @property
-    def limits(self) -> Limits:
-        return Limits(context=self.context, input=self.input, output=self.output)
-
-
-class TenantSection(Section):
-    name: NonEmpty = Field(description="State is kept under it; shown in events, hooks and the admin API.")
-    keys: list[Secret] = Field(min_length=1, description="The credentials that its callers send.")
-    upstream: NonEmpty | None = Field(
-        default=None, description="Its upstream; null: the first that supports the wire format."
-    )
-    policy: NonEmpty = Field(default="default", description="Its policy, by name.")
-
-
 class FileSettings(Section):
     """The whole file. If it has no `upstreams`, `load` adds the built-in ones."""
 
@@ -358,7 +270,7 @@ class FileSettings(Section):
     admin: Admin = Field(default_factory=Admin, description="The admin port, for operators.")
     store: Annotated[str, AfterValidator(_check_store)] = Field(
         default="disk:.gateway",
-        description="Where state is kept: disk:PATH or memory:; redis://HOST:PORT/DB is not supported yet.",
+        description="Where state is kept: disk:PATH, memory:, redis://HOST:PORT/DB or rediss:// (with TLS).",
     )
     hooks: HookTargets = Field(
         default_factory=HookTargets, description="Webhooks called before and after compactions."

@@ -1,24 +1,25 @@
 """What the settings mean, without secrets: for `gateway check`, and in part for the screen at the start."""
 
-import re
 from collections.abc import Iterator
 from urllib.parse import urlsplit
 
 from gateway.core.policy import Policy
 from gateway.settings.crosscheck import is_loopback
-from gateway.settings.effective import Settings, UpstreamSettings
+from gateway.settings.effective import Settings, TenantSettings, UpstreamSettings
 from gateway.settings.load import BUILT_IN_UPSTREAMS
 from gateway.settings.schema import WIRE_FORMATS
+from gateway.store.redis.address import is_redis, parse_address
 
 
 def render_summary(settings: Settings) -> str:
     """What a settings file means, for `gateway check`."""
     lines = [
         ("listen", f"{settings.listen.host}:{settings.listen.port}"),
-        ("store", f"{_without_password(settings.store)}, kept for {settings.retention.days:g} days"),
+        ("store", f"{show_store(settings.store)}, kept for {settings.retention.days:g} days"),
         *list_what_it_does(settings),
         ("models", f"rules: {len(settings.models)}"),
         ("tenants", describe_tenants(settings)),
+        *(("tenant", _describe_tenant(tenant)) for tenant in settings.tenants),
     ]
     return "\n".join(f"{name:9} {text}" for name, text in lines)
 
@@ -49,6 +50,25 @@ def describe_tenants(settings: Settings) -> str:
     return str(len(settings.tenants) or "none: each caller key is a tenant of its own")
 
 
+def _describe_tenant(tenant: TenantSettings) -> str:
+    """Such as `team-a: keys: 2, upstream openai with its own key, policy careful, requests a minute: 600`."""
+    parts = [f"keys: {len(tenant.fingerprints)}"]
+    if tenant.upstream is not None:
+        own = " with its own key" if tenant.api_key is not None else ""
+        parts.append(f"upstream {tenant.upstream}{own}")
+    parts.append(f"policy {tenant.policy}")
+    quota = tenant.quota
+    counted = (
+        ("rules", len(tenant.models) or None),
+        ("requests a minute", quota.requests_per_minute),
+        ("requests at once", quota.concurrent_requests),
+        ("summary calls an hour", quota.summary_calls_per_hour),
+        ("summary tokens an hour", quota.summary_tokens_per_hour),
+    )
+    parts += [f"{name}: {number:,}" for name, number in counted if number is not None]
+    return f"{tenant.name}: {', '.join(parts)}"
+
+
 def _describe_upstream(upstream: UpstreamSettings) -> str:
     key = "uses its own key" if upstream.api_key else "forwards the caller's credential"
     return f"{upstream.name}: {upstream.base_url} ({', '.join(sorted(upstream.formats))}; {key})"
@@ -77,5 +97,6 @@ def _describe_policy(policy: Policy) -> str:
     return f"preset {policy.name}" + "".join(f", {name} off" for name in switched_off) + commands
 
 
-def _without_password(store: str) -> str:
-    return re.sub(r"(?<=://)[^@]*@", "***@", store)
+def show_store(url: str) -> str:
+    """Without user and password."""
+    return parse_address(url).shown if is_redis(url) else url

@@ -1,4 +1,4 @@
-"""What is known about conversations, in six repositories. Knows no wire format.
+"""What is known about conversations, in seven repositories. Knows no wire format.
 
 Records are held in memory, decoded, in front of a store. The compaction package writes them, with five
 exceptions: `planning.learning` saves calibrations, the limits book learned limits, `pipeline.name_guard`
@@ -11,9 +11,11 @@ read.
 from dataclasses import dataclass, replace
 
 from gateway.state.calibrations import Calibrations
+from gateway.state.compaction_leases import CompactionLeases, LeaseTimes
 from gateway.state.heads import Heads
 from gateway.state.histories import Histories
 from gateway.state.named_turns import NamedTurns
+from gateway.state.news import StateNews
 from gateway.state.owned_names import OwnedNames
 from gateway.state.pivots import Pivots
 from gateway.state.record_cache import Storage
@@ -23,6 +25,7 @@ from gateway.store import Store
 
 @dataclass(frozen=True, kw_only=True)
 class State:
+    store: Store
     heads: Heads
     pivots: Pivots
     tasks: Tasks
@@ -30,17 +33,32 @@ class State:
     owned_names: OwnedNames
     named_turns: NamedTurns
     histories: Histories
+    news: StateNews
+    leases: CompactionLeases
+
+    def forget(self, tag: str) -> None:
+        """All of a tenant leaves memory. What other packages hold is theirs to forget: see
+        `StateNews.listen`.
+        """
+        for repository in (
+            *(self.heads, self.pivots, self.tasks, self.calibrations, self.owned_names),
+            *(self.named_turns, self.histories, self.news),
+        ):
+            repository.forget(tag)
 
 
 def make_state(storage: Storage, named_store: Store | None = None) -> State:
     """named_store: for threads and responses that requests only name, which may be lost. None: the same."""
-    heads = Heads(storage)
+    heads, news = Heads(storage), StateNews(storage.store.news)
     return State(
+        store=storage.store,
         heads=heads,
-        pivots=Pivots(storage, heads),
-        tasks=Tasks(storage, heads),
-        calibrations=Calibrations(storage),
+        pivots=Pivots(storage, heads, news),
+        tasks=Tasks(storage, heads, news),
+        calibrations=Calibrations(storage, news),
         owned_names=OwnedNames(storage),
         named_turns=NamedTurns(replace(storage, store=named_store or storage.store)),
         histories=Histories(storage),
+        news=news,
+        leases=CompactionLeases(storage, LeaseTimes()),
     )

@@ -7,7 +7,9 @@ from typing import Final
 from gateway.core.limits.learned import Learned
 from gateway.core.sizing.estimate import Calibration, Meter
 from gateway.lru import ENTRY_WEIGHT_BYTES, Lru, weigh_texts
+from gateway.state.news import StateNews
 from gateway.state.record_cache import RecordCache, Storage
+from gateway.state.trip import Trip
 
 LEARNED_PREFIX: Final = "learned"
 # Room for some thousand keys.
@@ -16,45 +18,101 @@ _KEY_WEIGHT_BYTES: Final = ENTRY_WEIGHT_BYTES + 350
 
 
 class Calibrations:
-    def __init__(self, storage: Storage) -> None:
+    """Of several processes each learns by its own responses, and is told what the others have learned."""
+
+    def __init__(self, storage: Storage, news: StateNews) -> None:
+        self._news = news
+        self._store = storage.store
         self._calibrations = RecordCache(Calibration, "calibration", storage)
         self._learned = RecordCache(Learned, LEARNED_PREFIX, storage)
+        # Grows with each limit that another process has learned.
+        self.learned_elsewhere = 0
         # Keys by the names that they stand for. Making a key takes longer than finding a record by it.
         self._keys: Lru[tuple[str, ...], str] = Lru(_KEYS_BYTES)
+        news.listen("calibration", lambda _, key: self._calibrations.outdate(key))
+        news.listen("learned", self._note_learned)
 
     def find(self, owner: str, meter: Meter) -> Calibration:
         """In memory alone; the default if it has none."""
         return self._calibrations.find(self._choose_key(owner, *meter)) or Calibration()
 
     async def load(self, owner: str, meter: Meter) -> Calibration:
-        """Asks the store once; the default if it has none."""
+        """Asks the store once, and again when another process has begun to calibrate; the default if none
+        has.
+        """
         key = self._choose_key(owner, *meter)
-        known = await self._calibrations.load(owner, key)
-        if known is None:
-            known = Calibration()
-            self._calibrations.hold(key, known)
-        return known
+        if not self._calibrations.is_current(key):
+            trip = Trip(self._store)
+            self._ask_calibration(trip, owner, key)
+            await trip.run()
+        return self._calibrations.find(key) or Calibration()
 
     def save(self, owner: str, meter: Meter, calibration: Calibration) -> None:
-        self._calibrations.save(owner, self._choose_key(owner, *meter), calibration)
+        """Others are told until it has settled. From then on their own is as good."""
+        key = self._choose_key(owner, *meter)
+        was_settled = self.find(owner, meter).is_settled
+        self._calibrations.save(owner, key, calibration)
+        if not was_settled:
+            self._news.announce_record("calibration", owner, key)
 
     def find_learned(self, owner: str, upstream: str, model: str) -> Learned:
         """In memory alone; empty if it has none."""
         return self._learned.find(self._choose_key(owner, upstream, model)) or Learned(owner=owner)
 
     async def load_learned(self, owner: str, upstream: str, model: str) -> Learned:
-        """Asks the store once; empty if it has none."""
+        """Asks the store once, and again when another process has learned something; empty if it has none."""
         key = self._choose_key(owner, upstream, model)
-        known = await self._learned.load(owner, key)
-        if known is None:
-            known = Learned(owner=owner)
-            self._learned.hold(key, known)
-        return known
+        if not self._learned.is_current(key):
+            trip = Trip(self._store)
+            self._ask_learned(trip, owner, key)
+            await trip.run()
+        return self._learned.find(key) or Learned(owner=owner)
+
+    def ask(self, trip: Trip, owner: str, meter: Meter, model: str) -> None:
+        """For what `load` and `load_learned` would ask the store for. model: as its limits are learned."""
+        self._ask_calibration(trip, owner, self._choose_key(owner, *meter))
+        self._ask_learned(trip, owner, self._choose_key(owner, meter.upstream, model))
+
+    def _ask_calibration(self, trip: Trip, owner: str, key: str) -> None:
+        """Of two calibrations the one of more samples counts."""
+
+        def take(_: str, stored: Calibration | None) -> None:
+            known = self._calibrations.find(key) or Calibration()
+            is_more = stored is not None and stored.samples >= known.samples
+            self._calibrations.hold_stored(owner, key, stored if stored is not None and is_more else known)
+
+        if not self._calibrations.is_current(key):
+            trip.ask(self._calibrations.stored, owner, (key,), take)
+
+    def _ask_learned(self, trip: Trip, owner: str, key: str) -> None:
+        def take(_: str, stored: Learned | None) -> None:
+            # What this process has learned meanwhile is newer.
+            if not self._learned.is_current(key):
+                known = stored or self._learned.find(key) or Learned(owner=owner)
+                self._learned.hold_stored(owner, key, known)
+
+        if not self._learned.is_current(key):
+            trip.ask(self._learned.stored, owner, (key,), take)
 
     def save_learned(self, upstream: str, model: str, learned: Learned) -> None:
-        self._learned.save(learned.owner, self._choose_key(learned.owner, upstream, model), learned)
+        """Other processes are told: what the upstream has refused once need not be refused again."""
+        key = self._choose_key(learned.owner, upstream, model)
+        self._learned.save(learned.owner, key, learned)
+        self._news.announce_record("learned", learned.owner, key)
+
+    def forget(self, tag: str) -> None:
+        """All of a tenant leaves memory."""
+        self._calibrations.forget(tag)
+        self._learned.forget(tag)
+        self._keys = Lru(_KEYS_BYTES)
+        self.learned_elsewhere += 1
+
+    def _note_learned(self, _: str, key: str) -> None:
+        self._learned.outdate(key)
+        self.learned_elsewhere += 1
 
     def _choose_key(self, *names: str) -> str:
+        """The first name is the owner: no key is that of another tenant."""
         key = self._keys.get(names)
         if key is None:
             key = _make_key(names)

@@ -1,40 +1,64 @@
 """Heads: what was known at the end of each request.
 
-A head is found by walking back along the chain of a later request, in memory or in the store.
+A head is found by walking back along the chain of a later request, in memory or in the store. Which request
+continued a head first is known to each process for itself: two that go on from one head through different
+processes may both keep its conversation's id, which is a label. What is stored is found by chains alone.
 """
 
 import asyncio
 from collections.abc import Collection, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
-from gateway.core.history.conversation import Conversation
+import msgspec
+
+from gateway.core.history.conversation import Conversation, list_links
 from gateway.core.history.head import Head, is_comparable, is_worth_saving
 from gateway.lru import ENTRY_WEIGHT_BYTES, Lru
 from gateway.state.record_cache import RecordStore, Storage
+from gateway.state.trip import Trip
+from gateway.store.keys import make_tag
 
-# Heads are written a moment later, only the newest of each conversation: a lost one costs an estimate.
+# In a store of one process heads are written a moment later, only the newest of each conversation: a lost one
+# costs an estimate. Other processes need them for the very next request.
 _LINGER_SECONDS: Final = 2.0
 _HEAD_WEIGHT_BYTES: Final = ENTRY_WEIGHT_BYTES + 950
 # The name of a batch of marks: 64 hexadecimal digits.
 _KEY_WEIGHT_BYTES: Final = 130
 # A side call and the main call may end at one chain; more than this many scopes there are noise.
 _MAX_SCOPES: Final = 4
-# A pivot's key, and the keys of batches.
-_Names = tuple[str | None, tuple[str, ...]]
+# A head that says little more than the one before it is for the next request alone, whichever process gets
+# that: people pause for less.
+_STEP_SECONDS: Final = 3_600.0
+
+
+class _LinkHeads(msgspec.Struct, frozen=True):
+    """Heads at one link. generation: in which the newest of them was put here."""
+
+    heads: tuple[Head, ...]
+    generation: int
+
+
+class _Written(NamedTuple):
+    """The newest head of a branch that the store has, or will have in a moment, and since when."""
+
+    head: Head
+    since_seconds: float
+    generation: int
 
 
 class Heads:
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
+        # Its generation is asked for twice in each request.
+        self._news = storage.store.news
         self._records = RecordStore(Head, "head", storage)
         # By chain: one head for each scope that ended there, the newest first. Keys are those of the chain
         # itself, because a search looks up the whole of it.
-        self._held: Lru[bytes, tuple[Head, ...]] = Lru(storage.max_bytes)
+        self._held: Lru[bytes, _LinkHeads] = Lru(storage.max_bytes)
         self._unwritten: dict[tuple[str, str], Head] = {}
-        # The newest head of each branch that the store has, or will have in a moment, and since when.
-        self._written: Lru[tuple[str, str], tuple[Head, float]] = Lru(storage.max_bytes)
-        # What the newest durable head of each branch names: its pivot and its batches.
-        self._durable: Lru[str, _Names] = Lru(storage.max_bytes)
+        self._written: Lru[tuple[str, str], _Written] = Lru(storage.max_bytes)
+        # By branch, the newest head that no sudden end can lose, and the generation in which it was written.
+        self._durable: Lru[str, tuple[Head, int]] = Lru(storage.max_bytes)
         self._timer: asyncio.TimerHandle | None = None
 
     @property
@@ -46,26 +70,49 @@ class Heads:
         scope, else the newest.
         """
         for key in reversed(conversation.known_chain):
-            heads = self._held.get(key)
-            if heads is not None:
-                return _choose(heads, scope)
+            held = self._held.get(key)
+            if held is not None:
+                return _choose(held.heads, scope)
         return None
 
-    async def load(self, owner: str, conversation: Conversation, scope: str) -> Head | None:
-        """The same after looking in the store, for what another process has seen, or this one before a
-        restart.
+    def is_current(self, head: Head) -> bool:
+        """Whether nothing can have been missed since this head was recorded here."""
+        if not self._news.generation:
+            return True
+        held = self._held.peek(bytes.fromhex(head.key))
+        return held is not None and held.generation == self._news.generation
+
+    def ask(self, trip: Trip, owner: str, conversation: Conversation, scope: str) -> None:
+        """For what another process has seen, or this one before a restart: the newest head behind the one
+        that memory has, or in its place.
         """
-        keys = (key.hex() for key in reversed(conversation.known_chain))
-        found = await self._records.load_first(owner, keys)
-        if found is not None:
-            self.hold(found[1])
-            self._note_durable(found[1])
+        nearest = self.find(conversation, scope)
+        links = list_links(conversation, nearest.length if nearest is not None else 1)
+        trip.ask(self._records, owner, (link.hex() for link in links), self._take)
+
+    async def load(self, owner: str, conversation: Conversation, scope: str) -> Head | None:
+        """As `find`, after looking in the store."""
+        trip = Trip(self._storage.store)
+        self.ask(trip, owner, conversation, scope)
+        await trip.run()
         return self.find(conversation, scope)
+
+    def _take(self, _: str, stored: Head | None) -> None:
+        """A stored head takes the place of another one of its scope if it names something else: it was
+        written later. Otherwise it may say less, because it was written before its response.
+        """
+        if stored is None:
+            return
+        held = self._held.peek(bytes.fromhex(stored.key))
+        known = [head for head in held.heads if head.scope == stored.scope] if held is not None else []
+        if not known or not known[0].prompt_tokens or _name(known[0]) != _name(stored):
+            self.hold(stored)
+        self._note_durable(stored)
 
     def find_past(self, conversation: Conversation, scope: str) -> list[Head]:
         """All heads of this scope on the chain that have a usage and are in memory, the oldest first."""
         found = map(self._held.get, conversation.known_chain)
-        past = [head for heads in found if heads for head in heads]
+        past = [head for held in found if held is not None for head in held.heads]
         return [
             head
             for head in past
@@ -74,16 +121,18 @@ class Heads:
 
     def find_sent_with(self, pivots: Collection[str]) -> list[Head]:
         """Heads in memory that name one of these pivots, in no order."""
-        return [head for heads in self._held.values() for head in heads if head.pivot in pivots]
+        return [head for held in self._held.values() for head in held.heads if head.pivot in pivots]
 
     def is_worth_saving(self, head: Head, threshold_tokens: int = 0) -> bool:
         """Whether it says more than the head of its branch in the store, or that one is a day old: it would
         expire.
         """
         written = self._written.get((head.conversation, head.scope))
-        if written is None or self._storage.is_old(written[1]):
+        if written is None or self._storage.is_old(written.since_seconds):
             return True
-        return is_worth_saving(head, written[0], threshold_tokens)
+        if written.generation != self._news.generation:
+            return True
+        return is_worth_saving(head, written.head, threshold_tokens)
 
     def hold(self, head: Head) -> None:
         """In memory alone."""
@@ -91,13 +140,23 @@ class Heads:
             # Every conversation begins with the empty chain: this would be a head of all of them.
             return
         key, others = bytes.fromhex(head.key), []
-        for other in self._held.get(key) or ():
+        held = self._held.get(key)
+        for other in held.heads if held is not None else ():
             if other.scope != head.scope:
                 others.append(other)
             elif head.followed_by is None:
                 head.followed_by = other.followed_by
         heads = (head, *others[: _MAX_SCOPES - 1])
-        self._held.put(key, heads, sum(map(_weigh, heads)))
+        self._held.put(key, _LinkHeads(heads, self._news.generation), sum(map(_weigh, heads)))
+
+    def hold_step(self, head: Head) -> None:
+        """A head that is not worth saving. Where other processes may get the next request, the store has it
+        for a while.
+        """
+        self.hold(head)
+        if head.length and self._storage.store.is_shared and not self._is_newest_durable(head):
+            seconds = min(_STEP_SECONDS, self._storage.keep_seconds)
+            self._records.save(head.owner, head.key, head, seconds)
 
     def save(self, head: Head) -> None:
         """In memory at once; in the store a moment later, if no newer head of its branch comes first."""
@@ -105,14 +164,21 @@ class Heads:
             return
         self.hold(head)
         branch = head.conversation, head.scope
+        written = _Written(head, self._storage.clock(), self._news.generation)
+        self._written.put(branch, written, _weigh(head))
+        if self._storage.store.is_shared:
+            self._records.save(head.owner, head.key, head)
+            return
         self._unwritten[branch] = head
-        self._written.put(branch, (head, self._storage.clock()), _weigh(head))
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(_LINGER_SECONDS, self.flush)
 
     def is_durable(self, conversation_id: str, pivot: str | None, batches: tuple[str, ...]) -> bool:
         """Whether a head of this branch names these in the store, where no sudden end can lose it."""
-        return self._durable.get(conversation_id) == (pivot, batches)
+        known = self._durable.get(conversation_id)
+        if known is None or known[1] != self._news.generation:
+            return False
+        return _name(known[0]) == (pivot, batches)
 
     async def save_durably(self, head: Head) -> None:
         """In the store when this returns, and not in memory. Raises StoreError."""
@@ -125,12 +191,16 @@ class Heads:
             del self._unwritten[branch]
 
     def _note_durable(self, head: Head) -> None:
-        weight_bytes = _HEAD_WEIGHT_BYTES + 100 * len(head.batches)
-        self._durable.put(head.conversation, (head.pivot, head.batches), weight_bytes)
+        self._durable.put(head.conversation, (head, self._news.generation), _weigh(head))
+
+    def _is_newest_durable(self, head: Head) -> bool:
+        known = self._durable.peek(head.conversation)
+        return known is not None and known[0].key == head.key
 
     def save_held(self, key: str) -> None:
         """Saves what memory has at this chain."""
-        for head in self._held.get(bytes.fromhex(key)) or ():
+        held = self._held.get(bytes.fromhex(key))
+        for head in held.heads if held is not None else ():
             self.save(head)
 
     def flush(self) -> None:
@@ -142,9 +212,23 @@ class Heads:
             self._records.save(head.owner, head.key, head)
         self._unwritten.clear()
 
+    def forget(self, tag: str) -> None:
+        """All of a tenant leaves memory."""
+        self._held.drop_where(lambda held: make_tag(held.heads[0].owner) == tag)
+        self._written.drop_where(lambda written: make_tag(written.head.owner) == tag)
+        self._durable.drop_where(lambda durable: make_tag(durable[0].owner) == tag)
+        gone = [branch for branch, head in self._unwritten.items() if make_tag(head.owner) == tag]
+        for branch in gone:
+            del self._unwritten[branch]
+
 
 def _weigh(head: Head) -> int:
     return _HEAD_WEIGHT_BYTES + _KEY_WEIGHT_BYTES * len(head.batches)
+
+
+def _name(head: Head) -> tuple[str | None, tuple[str, ...]]:
+    """What it was sent with."""
+    return head.pivot, head.batches
 
 
 def _choose(heads: Sequence[Head], scope: str) -> Head:

@@ -4,10 +4,15 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final, NamedTuple
 
+import msgspec
+
 from gateway.core.history.conversation import GONE_WEIGHT_BYTES, Conversation
+from gateway.core.history.head import Head
 from gateway.core.history.trimmed import STORED_LINKS, HistoryEnd, make_history_end
 from gateway.lru import ENTRY_WEIGHT_BYTES, Lru
 from gateway.state.record_cache import RecordStore, Storage
+from gateway.state.trip import Finding, Trip
+from gateway.store.keys import make_tag
 
 # Some fifty thousand messages. Most of it is also kept with the bodies.
 _NEWEST_BYTES: Final = 24 << 20
@@ -22,9 +27,10 @@ _SEVERAL: Final = b""
 _BEHIND_MESSAGES: Final = 16
 _SAVED_BYTES: Final = 1 << 20
 _SAVED_WEIGHT_BYTES: Final = ENTRY_WEIGHT_BYTES + 250
+_ABSENT_WEIGHT_BYTES: Final = ENTRY_WEIGHT_BYTES + 200
 
 
-class _LastRequest(NamedTuple):
+class _LastRequest(msgspec.Struct, frozen=True):
     """The newest answered request of a branch."""
 
     owner: str
@@ -34,11 +40,20 @@ class _LastRequest(NamedTuple):
     conversation: Conversation
 
 
+class _Ended(msgspec.Struct, frozen=True):
+    """Of which history the newest messages were those of a key."""
+
+    tag: str
+    chain: bytes
+
+
 class _Saved(NamedTuple):
     """The end of a branch that the store has."""
 
+    tag: str
     key: str
     length: int
+    generation: int
 
 
 class Histories:
@@ -48,9 +63,12 @@ class Histories:
         self._branches: dict[str, tuple[str, ...]] = {}
         # The chain of the history that has ended with each key, also after it went on: another history must
         # not be taken for it when it comes there later. Empty if there were several.
-        self._chains: Lru[str, bytes] = Lru(_CHAINS_BYTES)
+        self._chains: Lru[str, _Ended] = Lru(_CHAINS_BYTES)
+        self._storage = storage
         self._ends = RecordStore(HistoryEnd, "history", storage)
         self._saved: Lru[str, _Saved] = Lru(_SAVED_BYTES)
+        # Keys that the store did not have, with the tag and the generation in which it was asked.
+        self._absent: Lru[str, tuple[str, int]] = Lru(_SAVED_BYTES)
 
     def record(self, owner: str, branch: str, key: str, conversation: Conversation) -> None:
         """In memory, in place of the branch's request before."""
@@ -60,8 +78,8 @@ class Histories:
                 self._drop(before)
             self._branches[key] = (*self._branches.get(key, ()), branch)
         seen = self._chains.get(key)
-        chain = conversation.key if seen in (None, conversation.key) else _SEVERAL
-        self._chains.put(key, chain, _CHAIN_WEIGHT_BYTES)
+        chain = conversation.key if seen is None or seen.chain == conversation.key else _SEVERAL
+        self._chains.put(key, _Ended(make_tag(owner), chain), _CHAIN_WEIGHT_BYTES)
         newest = _LastRequest(owner, branch, key, conversation)
         for gone in self._newest.put(branch, newest, _weigh(conversation)):
             self._drop(gone)
@@ -69,22 +87,28 @@ class Histories:
     def is_behind(self, branch: str, length: int) -> bool:
         """Whether the end of a branch in the store is old, or unknown."""
         saved = self._saved.get(branch)
-        return saved is None or abs(length - saved.length) >= _BEHIND_MESSAGES
+        if saved is None or saved.generation != self._storage.generation:
+            return True
+        return abs(length - saved.length) >= _BEHIND_MESSAGES
 
-    async def save(self, branch: str, key: str, behind_pivot: int) -> None:
+    async def save(self, key: str, head: Head) -> None:
         """Saves what memory has at this key, so that it survives a restart, in place of the branch's end
-        before. So many messages stand behind its pivot.
+        before. head: of the same request.
         """
-        end = self._make_end(key, max(STORED_LINKS, behind_pivot))
+        # The chain reaches back to the pivot.
+        end = self._make_end(key, max(STORED_LINKS, head.length - head.covers))
         if end is None:
             return
+        branch = head.conversation
         before = self._saved.peek(branch)
-        self._saved.put(branch, _Saved(key, end.length), _SAVED_WEIGHT_BYTES)
+        saved = _Saved(make_tag(end.owner), key, end.length, self._storage.generation)
+        self._saved.put(branch, saved, _SAVED_WEIGHT_BYTES)
         if before is not None and before.key != key:
-            self._ends.delete(before.key)
+            self._ends.delete(end.owner, before.key)
         stored = await self._ends.load(end.owner, key)
         is_crowded = end.is_crowded or (stored is not None and _is_other(stored, end.chain))
-        self._ends.save(end.owner, key, replace(end, is_crowded=is_crowded))
+        named = replace(end, is_crowded=is_crowded, pivot=head.pivot, batches=head.batches)
+        self._ends.save(end.owner, key, named)
 
     def has_seen(self, key: str) -> bool:
         """Whether a request of this process has ended with this key, of whichever history."""
@@ -94,14 +118,22 @@ class Histories:
         """In memory alone."""
         return self._make_end(key)
 
-    async def load_first(self, owner: str, keys: Sequence[str]) -> HistoryEnd | None:
-        """The first of these that the store has."""
-        found = await self._ends.load_first(owner, keys)
-        if found is None:
-            return None
-        key, end = found
-        chain = self._chains.get(key)
-        return replace(end, is_crowded=True) if chain is not None and _is_other(end, chain.hex()) else end
+    def ask(self, trip: Trip, owner: str, keys: Sequence[str]) -> Finding[HistoryEnd]:
+        """For the first of these that the store has, unless it is known that it does not."""
+        generation = self._storage.generation
+        unknown = [key for key in keys if self._absent.get(key) != (make_tag(owner), generation)]
+
+        def take(found: str, _: HistoryEnd | None) -> None:
+            absent = unknown[: unknown.index(found)] if found in unknown else unknown
+            for key in absent:
+                self._absent.put(key, (make_tag(owner), generation), _ABSENT_WEIGHT_BYTES)
+
+        return trip.ask(self._ends, owner, unknown, take)
+
+    def check(self, end: HistoryEnd) -> HistoryEnd:
+        """A stored end, with what memory knows of other histories that ended with its key."""
+        seen = self._chains.get(end.key)
+        return replace(end, is_crowded=True) if seen is not None and _is_other(end, seen.chain.hex()) else end
 
     def _make_end(self, key: str, most_links: int | None = None) -> HistoryEnd | None:
         requests = [self._newest.get(branch) for branch in self._branches.get(key, ())]
@@ -110,7 +142,18 @@ class Histories:
             return None
         newest = known[-1]
         end = make_history_end(newest.owner, key, newest.conversation, most_links)
-        return replace(end, is_crowded=self._chains.get(key) != newest.conversation.key)
+        ended = self._chains.get(key)
+        return replace(end, is_crowded=ended is None or ended.chain != newest.conversation.key)
+
+    def forget(self, tag: str) -> None:
+        """All of a tenant leaves memory."""
+        gone = [newest for newest in self._newest.values() if make_tag(newest.owner) == tag]
+        for newest in gone:
+            self._newest.pop(newest.branch)
+            self._drop(newest)
+        self._chains.drop_where(lambda ended: ended.tag == tag)
+        self._saved.drop_where(lambda saved: saved.tag == tag)
+        self._absent.drop_where(lambda absent: absent[0] == tag)
 
     def _drop(self, gone: _LastRequest) -> None:
         left = tuple([branch for branch in self._branches.get(gone.key, ()) if branch != gone.branch])

@@ -4,12 +4,15 @@ They are held in memory by `conversations.stored_responses`; here they are only 
 """
 
 from base64 import b64decode, b64encode
+from collections.abc import Sequence
+from contextlib import suppress
 from typing import Final, NamedTuple
 
 from gateway.lru import ENTRY_WEIGHT_BYTES, Lru, weigh_texts
 from gateway.state.owned_names import make_name_key
 from gateway.state.record_cache import RecordStore, Storage
 from gateway.state.records import NamedRecord
+from gateway.store.keys import make_tag
 
 # What fills a window of half a million tokens. A larger one is kept in memory alone: reading it takes more
 # than the 20 ms that a request may cost the event loop.
@@ -29,6 +32,8 @@ class NamedTurn(NamedTuple):
     items: tuple[bytes, ...] = ()
     # What the gateway changed in the history before it was sent upstream, as `fingerprint_plan` says it.
     sent: str = ""
+    # Names of responses before it, the newest first: of as many as are loaded together with it.
+    earlier: tuple[str, ...] = ()
 
     @property
     def size_bytes(self) -> int:
@@ -36,6 +41,14 @@ class NamedTurn(NamedTuple):
         for item in self.items:
             size_bytes += len(item)
         return size_bytes
+
+
+class _SavedTurn(NamedTuple):
+    """When a turn was last written, and in which generation."""
+
+    tag: str
+    since_seconds: float
+    generation: int
 
 
 class NamedTurns:
@@ -46,24 +59,31 @@ class NamedTurns:
         self._turns = RecordStore(NamedRecord, "turn", storage)
         self._items = RecordStore(NamedRecord, "item", storage)
         # When a turn was last written. Kept here, because a turn may leave memory after each request.
-        self._saved_seconds: Lru[tuple[str, str, str], float] = Lru(_SAVED_BYTES)
+        self._saved: Lru[tuple[str, str, str], _SavedTurn] = Lru(_SAVED_BYTES)
 
     async def load(self, owner: str, upstream: str, name: str) -> NamedTurn | None:
-        record = await self._turns.load(owner, make_name_key(owner, upstream, name))
-        if record is None:
-            return None
-        try:
-            items = tuple(map(_parse, record.items))
-            return NamedTurn(record.previous, _parse(record.own), items, record.sent)
-        except ValueError:
-            return None
+        return (await self.load_all(owner, upstream, (name,))).get(name)
 
-    async def load_item(self, owner: str, upstream: str, name: str) -> bytes | None:
-        record = await self._items.load(owner, make_name_key(owner, upstream, name))
-        try:
-            return _parse(record.items[0]) if record is not None and record.items else None
-        except ValueError:
-            return None
+    async def load_all(self, owner: str, upstream: str, names: Sequence[str]) -> dict[str, NamedTurn]:
+        """Those of the responses that the store has, in one round trip."""
+        keys = {make_name_key(owner, upstream, name): name for name in names}
+        found: dict[str, NamedTurn] = {}
+        for key, record in (await self._turns.load_all(owner, list(keys))).items():
+            with suppress(ValueError):
+                items = tuple(map(_parse, record.items))
+                own, sent, earlier = _parse(record.own), record.sent, record.earlier
+                found[keys[key]] = NamedTurn(record.previous, own, items, sent, earlier)
+        return found
+
+    async def load_items(self, owner: str, upstream: str, names: Sequence[str]) -> dict[str, bytes]:
+        """Those of the items that the store has, in one round trip."""
+        keys = {make_name_key(owner, upstream, name): name for name in names}
+        found: dict[str, bytes] = {}
+        for key, record in (await self._items.load_all(owner, list(keys))).items():
+            with suppress(ValueError):
+                if record.items:
+                    found[keys[key]] = _parse(record.items[0])
+        return found
 
     def save(self, owner: str, upstream: str, name: str, turn: NamedTurn) -> None:
         """Queued for the store."""
@@ -77,10 +97,12 @@ class NamedTurns:
                 sent=turn.sent,
                 own=_render(turn.own),
                 items=items,
+                earlier=turn.earlier,
             )
             self._turns.save(owner, key, record)
         weight_bytes = ENTRY_WEIGHT_BYTES + weigh_texts(owner, upstream, name)
-        self._saved_seconds.put((owner, upstream, name), self._storage.clock(), weight_bytes)
+        saved = _SavedTurn(make_tag(owner), self._storage.clock(), self._storage.generation)
+        self._saved.put((owner, upstream, name), saved, weight_bytes)
 
     def save_item(self, owner: str, upstream: str, name: str, item: bytes) -> None:
         if len(item) <= _MAX_BYTES:
@@ -89,8 +111,14 @@ class NamedTurns:
 
     def is_due(self, owner: str, upstream: str, name: str) -> bool:
         """Whether a turn that is in use must be written: it may be in no store, or it would expire there."""
-        saved_seconds = self._saved_seconds.get((owner, upstream, name))
-        return saved_seconds is None or self._storage.is_old(saved_seconds)
+        saved = self._saved.get((owner, upstream, name))
+        if saved is None or saved.generation != self._storage.generation:
+            return True
+        return self._storage.is_old(saved.since_seconds)
+
+    def forget(self, tag: str) -> None:
+        """All of a tenant leaves memory."""
+        self._saved.drop_where(lambda saved: saved.tag == tag)
 
 
 def _parse(text: str) -> bytes:

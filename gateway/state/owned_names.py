@@ -23,7 +23,18 @@ class OwnedNames:
                 self._names.save(owner, key, OwnedName(owner=owner, key=key))
 
     async def owns(self, owner: str, upstream: str, name: str) -> bool:
-        return await self._names.load(owner, make_name_key(owner, upstream, name)) is not None
+        """Asks the store for each name that memory does not have, again each time: another process may have
+        been given it since.
+        """
+        key = make_name_key(owner, upstream, name)
+        known = await self._names.load(owner, key)
+        if known is not None and not self._names.is_stored(key):
+            self._names.save(owner, key, known)
+        return known is not None
+
+    def forget(self, tag: str) -> None:
+        """All of a tenant leaves memory."""
+        self._names.forget(tag)
 
 
 def make_name_key(*parts: str) -> str:

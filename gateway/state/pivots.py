@@ -1,33 +1,48 @@
 """Pivots, mark batches, and the hashes by which a pivot is found behind cleared tool results."""
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import islice
 from typing import Final
 
 from gateway.core.history.cleared_results import ResultHashesRecord
-from gateway.core.history.conversation import Conversation
+from gateway.core.history.conversation import Conversation, find_open_group, list_links
 from gateway.core.history.head import Head
 from gateway.core.history.pivot import Batch, Pivot, is_on_chain
 from gateway.lru import ENTRY_WEIGHT_BYTES, Lru, weigh_texts
+from gateway.state.chain_places import ChainPlace, ChainPlaces
 from gateway.state.heads import Heads
+from gateway.state.news import StateNews
 from gateway.state.record_cache import RECORD_WEIGHT_BYTES, RecordCache, RecordStore, Storage
+from gateway.state.trip import Finding, Trip
+from gateway.store.keys import make_tag
+from gateway.store.leases import Lease
 
-_SEARCHED_BYTES: Final = 1 << 20
-_SEARCHED_WEIGHT_BYTES: Final = ENTRY_WEIGHT_BYTES + 300
+# Of a conversation that this process has seen before, so many of the newest links are asked for. It knows
+# what is older, or has been told.
+_NEWEST_LINKS: Final = 256
+# Some four thousand names of records that the store does not have.
+_ABSENT_BYTES: Final = 1 << 21
+_ABSENT_WEIGHT_BYTES: Final = ENTRY_WEIGHT_BYTES + 300
 
 
 class Pivots:
-    def __init__(self, storage: Storage, heads: Heads) -> None:
+    def __init__(self, storage: Storage, heads: Heads, news: StateNews) -> None:
+        self._storage = storage
         self._heads = heads
-        self._pivots = RecordCache(Pivot, "pivot", storage, _weigh_pivot)
+        self._news = news
+        self._pivots = RecordCache(Pivot, "pivot", storage, _weigh_pivot, _is_summary_of)
+        self._pivots.on_lost = self._note_lost
         self._batches = RecordCache(Batch, "batch", storage, _weigh_batch)
         # Rarely needed, so they are not held in memory.
         self._result_hashes = RecordStore(ResultHashesRecord, "outline", storage)
-        # Manual pivots that no request has been sent with yet, by branch.
-        self.manual: Lru[str, Pivot] = Lru(storage.max_bytes)
-        # Branches already looked up in the store, with the eviction count at that time; after a later
-        # eviction, look again.
-        self._searched: Lru[tuple[str, str], int] = Lru(_SEARCHED_BYTES)
+        # Manual pivots that no head may name yet.
+        self._manual = ChainPlaces()
+        # Pivots and batches that a head names and the store does not have, and the generation in which it was
+        # asked.
+        self._absent: Lru[str, tuple[str, int]] = Lru(_ABSENT_BYTES)
+        news.listen("pivot", self._note_changed)
 
     @property
     def size_bytes(self) -> int:
@@ -40,81 +55,226 @@ class Pivots:
         return self._pivots.find(key) if key else None
 
     async def load(self, owner: str, key: str) -> Pivot | None:
-        return await self._pivots.load(owner, key)
+        """Does not ask again for what the store did not have."""
+        if self._is_absent(key):
+            return self.find(key)
+        pivot = await self._pivots.load(owner, key)
+        self._note_asked(owner, key, pivot)
+        return pivot
 
     def has_on_chain(self, conversation: Conversation) -> bool:
         """In memory alone."""
         return any(self._pivots.find(key.hex()) is not None for key in conversation.known_chain)
 
-    async def load_on_chain(
-        self, owner: str, conversation: Conversation, branch: str, named: str | None
-    ) -> list[Pivot]:
-        """Every pivot in memory whose key is on the chain, in the order of the chain.
-
-        Among them are the newest one in the store, which is looked up once for each branch, and the one that
-        a head names.
-        """
-        keys = [key.hex() for key in conversation.known_chain]
-        evictions = self._pivots.evictions
-        if self._searched.get((owner, branch)) != evictions:
-            await self._pivots.load_first(owner, keys[::-1])
-            self._searched.put((owner, branch), evictions, _SEARCHED_WEIGHT_BYTES)
-        if named:
-            await self.load(owner, named)
-        found = (self._pivots.find(key) for key in keys)
+    def list_on_chain(self, conversation: Conversation) -> list[Pivot]:
+        """Every pivot in memory whose key is on the chain, in the order of the chain."""
+        found = (self._pivots.find(key.hex()) for key in conversation.known_chain)
         return [pivot for pivot in found if pivot is not None]
 
     async def save(self, pivot: Pivot) -> None:
-        """Durable when this returns. Raises StoreError; the pivot must not be used then."""
+        """Durable when this returns, and other processes are told. Raises StoreError; the pivot must not be
+        used then.
+        """
         await self._pivots.save_durably(pivot.owner, pivot.key, pivot)
+        self._note_made(pivot)
+
+    async def save_leased(self, lease: Lease, pivot: Pivot) -> bool:
+        """The same for a compaction under a lease. False, and nothing is saved, if the lease was lost."""
+        is_saved = await self._pivots.save_leased(lease, pivot.owner, pivot.key, pivot)
+        if is_saved:
+            self._note_made(pivot)
+        return is_saved
+
+    async def save_new(self, pivot: Pivot) -> Pivot:
+        """The pivot that is used from now on: this one, or the one that was stored under its key before.
+
+        Durable when this returns. Raises StoreError.
+        """
+        saved = await self._pivots.save_new(pivot.owner, pivot.key, pivot)
+        if saved is pivot:
+            self._note_made(pivot)
+        return saved
+
+    async def load_newest(self, owner: str, keys: Sequence[str]) -> Pivot | None:
+        """The pivot of the first of these keys that has one here or in the store, which is always asked."""
+        trip = Trip(self._storage.store)
+        trip.ask(self._pivots.stored, owner, keys, self._take)
+        await trip.run()
+        found = (self._pivots.find(key) for key in keys)
+        return next((pivot for pivot in found if pivot is not None), None)
 
     def hold(self, pivot: Pivot) -> None:
         """In memory alone."""
-        self._pivots.hold(pivot.key, pivot)
+        self._pivots.hold(pivot.owner, pivot.key, pivot)
 
-    async def save_held(self, pivot: Pivot) -> None:
-        """Durable when this returns, if it was in memory alone. Raises StoreError."""
-        await self._pivots.save_held_durably(pivot.owner, pivot.key, pivot)
+    async def secure(self, pivot: Pivot | None, batches: Sequence[Batch]) -> None:
+        """Durable when this returns, as far as it is not known to be in the store. What another process has
+        stored there stays, and is used from then on. Raises StoreError.
+        """
+        # As they were made: what a request is sent with may be fitted to what its client still sends.
+        unsaved = [self._batches.find(batch.key) or batch for batch in batches]
+        unsaved = [batch for batch in unsaved if not self._batches.is_stored(batch.key)]
+        saving = [self._batches.save_new(batch.owner, batch.key, batch) for batch in unsaved]
+        if pivot is not None and not self._pivots.is_stored(pivot.key):
+            made = self._pivots.find(pivot.key) or pivot
+            await asyncio.gather(self._pivots.save_new(made.owner, made.key, made), *saving)
+        elif saving:
+            await asyncio.gather(*saving)
+
+    def is_secure(self, pivot: Pivot | None, batches: Sequence[Batch]) -> bool:
+        """Whether the store is known to have them."""
+        return (pivot is None or self._pivots.is_stored(pivot.key)) and all(
+            self._batches.is_stored(batch.key) for batch in batches
+        )
 
     def refresh(self, pivot: Pivot | None, batches: Sequence[Batch]) -> None:
-        """What is in use is written again once a day; what is not used for `retention` is dropped."""
-        # As they were made: what a request is sent with may be fitted to what its client still sends.
-        if pivot is not None:
+        """What is in use is written again once a day; what is not used for `retention` is dropped.
+
+        Where other processes write, too, nothing is written in the place of what they may have stored there:
+        see `secure`.
+        """
+        if pivot is not None and not self._may_be_replaced(
+            self._pivots, pivot.key, is_digest=pivot.is_digest
+        ):
             self._pivots.refresh(pivot.owner, pivot.key, self._pivots.find(pivot.key) or pivot)
         for batch in batches:
-            self._batches.refresh(batch.owner, batch.key, self._batches.find(batch.key) or batch)
+            if not self._may_be_replaced(self._batches, batch.key):
+                self._batches.refresh(batch.owner, batch.key, self._batches.find(batch.key) or batch)
 
     def find_followers(self, pivot: Pivot) -> list[Head]:
         """Heads in memory that were sent with this pivot, under any of its keys; in no order."""
         keys = {other.key for other in self._pivots.list_all() if _content(other) == _content(pivot)}
         return self._heads.find_sent_with(keys)
 
+    # Look-ups
+
+    def lacks(self, head: Head) -> bool:
+        """Whether memory lacks something that this head names and the store may have."""
+        if head.pivot is not None and self._is_missing(self._pivots, head.pivot):
+            return True
+        # Most heads name no batch, and a generator costs more than this question.
+        return bool(head.batches) and any(self._is_missing(self._batches, key) for key in head.batches)
+
+    def ask_newest(self, trip: Trip, owner: str, conversation: Conversation, *, is_known: bool) -> None:
+        """For the newest pivot behind those in memory. is_known: this process has seen the conversation."""
+        known = self.list_on_chain(conversation)
+        start = known[-1].covers + 1 if known else 1
+        links = list_links(conversation, start, find_open_group(conversation))
+        some = islice(links, _NEWEST_LINKS) if is_known else links
+        trip.ask(self._pivots.stored, owner, (link.hex() for link in some), self._take)
+
+    def ask_pivot(self, trip: Trip, owner: str, key: str) -> None:
+        """For a pivot that something names, also if another process has changed it."""
+
+        def take(_: str, pivot: Pivot | None) -> None:
+            self._note_asked(owner, key, pivot)
+            self._take(key, pivot)
+
+        if not self._pivots.is_current(key):
+            trip.ask(self._pivots.stored, owner, (key,), take)
+
+    def ask_named(self, trip: Trip, owner: str, head: Head | None) -> None:
+        """For what a head names and memory lacks."""
+        if head is not None:
+            self.ask_names(trip, owner, head.pivot, head.batches)
+
+    def ask_names(self, trip: Trip, owner: str, pivot: str | None, batches: Sequence[str]) -> None:
+        """For this pivot and these batches, as far as memory lacks them."""
+        if pivot is not None and self._is_missing(self._pivots, pivot):
+            self.ask_pivot(trip, owner, pivot)
+        for key in batches:
+            if self._is_missing(self._batches, key):
+                self._ask_batch(trip, owner, key)
+
+    def _ask_batch(self, trip: Trip, owner: str, key: str) -> None:
+        def take(_: str, batch: Batch | None) -> None:
+            self._note_asked(owner, key, batch)
+            self._batches.hold_loaded(owner, key, batch)
+
+        trip.ask(self._batches.stored, owner, (key,), take)
+
+    def _take(self, key: str, pivot: Pivot | None) -> None:
+        if pivot is None:
+            return
+        self._pivots.hold_loaded(pivot.owner, key, pivot)
+        if pivot.is_manual:
+            self._manual.add(make_tag(pivot.owner), ChainPlace(pivot.key, pivot.covers))
+
+    def _is_missing(self, cache: RecordCache[Pivot] | RecordCache[Batch], key: str) -> bool:
+        return not cache.is_current(key) and not self._is_absent(key)
+
+    def _is_absent(self, key: str) -> bool:
+        known = self._absent.peek(key)
+        return known is not None and known[1] == self._storage.generation
+
+    def _note_asked(self, owner: str, key: str, found: Pivot | Batch | None) -> None:
+        if found is None:
+            self._absent.put(key, (make_tag(owner), self._storage.generation), _ABSENT_WEIGHT_BYTES)
+        else:
+            self._absent.pop(key)
+
+    def _note_changed(self, _: str, key: str) -> None:
+        """Another process has made this pivot: perhaps a summary in place of a digest."""
+        self._pivots.outdate(key)
+        self._absent.pop(key)
+
+    def _note_made(self, pivot: Pivot) -> None:
+        place = ChainPlace(pivot.key, pivot.covers)
+        if pivot.is_manual:
+            self._manual.add(make_tag(pivot.owner), place)
+        self._absent.pop(pivot.key)
+        self._news.announce_place("pivot", pivot.owner, place)
+
+    def _note_lost(self, pivot: Pivot) -> None:
+        """No head may name it yet."""
+        self._news.note_lost(pivot.owner, ChainPlace(pivot.key, pivot.covers))
+
+    def _may_be_replaced(
+        self, cache: RecordCache[Pivot] | RecordCache[Batch], key: str, *, is_digest: bool = False
+    ) -> bool:
+        """Whether another process may have written something else there: a summary in the place of a digest,
+        what a person asked for, or its own while one of both had no store.
+        """
+        if not self._storage.store.is_shared:
+            return False
+        return is_digest or not (cache.is_current(key) and cache.is_stored(key))
+
     # Manual pivots
 
-    def activate_manual(self, branch: str, pivot: Pivot, head: Head | None) -> None:
-        """The pivot is active from the branch's next request on, even below the thresholds.
+    def activate_manual(self, pivot: Pivot, head: Head | None) -> None:
+        """The pivot is active from the conversation's next request on, even below the thresholds.
 
-        head: the newest one that the pivot was made for. It is saved with the pivot, for after a restart.
+        head: the newest one that the pivot was made for. It is saved with the pivot, for other processes and
+        for after a restart.
         """
-        self.manual.put(branch, pivot, _weigh_pivot(pivot))
+        self._manual.add(make_tag(pivot.owner), ChainPlace(pivot.key, pivot.covers))
         if head is not None:
             self._heads.save(_with_pivot(head, pivot))
 
-    def apply_manual(self, branch: str, conversation: Conversation, head: Head | None) -> Head | None:
-        """The head, with the manual pivot of the branch unless it names that one or a later one already."""
-        made = self.manual.peek(branch)
-        if made is None or head is None or not is_on_chain(conversation, made.key, made.covers):
+    def apply_manual(self, conversation: Conversation, head: Head | None) -> Head | None:
+        """The head, with the newest manual pivot of its history unless it names that one or a later one."""
+        if head is None:
+            return None
+        tag = make_tag(head.owner)
+        places = self._manual.find(tag, conversation)
+        if not places:
             return head
-        known = self.find(head.pivot)
-        if known is not None and known.covers >= made.covers:
-            self.manual.pop(branch)
+        key, covers = places[-1]
+        made, known = self.find(key), self.find(head.pivot)
+        if made is None or (known is not None and known.covers >= covers):
+            for place in places:
+                self._manual.drop(tag, place.key)
             return head
-        return _with_pivot(head, made)
+        is_eligible = covers <= find_open_group(conversation) and is_on_chain(conversation, key, covers)
+        return _with_pivot(head, made) if is_eligible else head
 
     # Result hashes
 
+    def ask_result_hashes(self, trip: Trip, owner: str, keys: Sequence[str]) -> Finding[ResultHashesRecord]:
+        """For those of the first key that has any."""
+        return trip.ask(self._result_hashes, owner, keys)
+
     async def load_result_hashes(self, owner: str, keys: Sequence[str]) -> ResultHashesRecord | None:
-        """Those of the first key that has any."""
         found = await self._result_hashes.load_first(owner, keys)
         return found[1] if found is not None else None
 
@@ -125,13 +285,14 @@ class Pivots:
 
     async def load_batches(self, owner: str, keys: Sequence[str]) -> list[Batch] | None:
         """All of them, or None if one is absent."""
-        batches: list[Batch] = []
-        for key in keys:
-            batch = await self._batches.load(owner, key)
-            if batch is None:
-                return None
-            batches.append(batch)
-        return batches
+        trip = Trip(self._storage.store)
+        missing = [key for key in keys if self._is_missing(self._batches, key)]
+        for key in missing:
+            self._ask_batch(trip, owner, key)
+        if missing:
+            await trip.run()
+        batches = [batch for key in keys if (batch := self._batches.find(key)) is not None]
+        return batches if len(batches) == len(keys) else None
 
     async def save_batch_durably(self, batch: Batch) -> None:
         """Durable when this returns. Raises StoreError."""
@@ -140,10 +301,22 @@ class Pivots:
     def save_batch(self, batch: Batch) -> None:
         self._batches.save(batch.owner, batch.key, batch)
 
+    def forget(self, tag: str) -> None:
+        """All of a tenant leaves memory."""
+        self._pivots.forget(tag)
+        self._batches.forget(tag)
+        self._manual.forget(tag)
+        self._absent.drop_where(lambda absent: absent[0] == tag)
+
 
 def _with_pivot(head: Head, pivot: Pivot) -> Head:
     """Without its usage, which was counted for another array of messages."""
     return replace(head, pivot=pivot.key, prompt_tokens=0, output_tokens=0)
+
+
+def _is_summary_of(loaded: Pivot, known: Pivot) -> bool:
+    """Whether a summary has taken the place of a digest in the store. The other way round never happens."""
+    return known.is_digest and not loaded.is_digest
 
 
 def _content(pivot: Pivot) -> tuple[str, int, float, str]:

@@ -42,6 +42,16 @@ class Marker:
 
 
 @dataclass(frozen=True, kw_only=True)
+class FailedCompaction:
+    """A compaction that came to nothing. lease, fence: of the process that made it."""
+
+    owner: str
+    lease: str
+    fence: int
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class OwnedName:
     """A response, or an item of one, that the upstream stores for this tenant. key: a hash of its name."""
 
@@ -54,7 +64,8 @@ class NamedRecord:
     """A response that later requests may name, with what its request added, or a single item of a response.
 
     key: a hash of its name. previous: the name of the response before it. own: the body that the request
-    added. items: of the response, or the single item. Both are base64 of JSON. sent: see NamedTurn.
+    added. items: of the response, or the single item. Both are base64 of JSON. sent, earlier: see
+    NamedTurn.
     """
 
     owner: str
@@ -63,12 +74,13 @@ class NamedRecord:
     sent: str = ""
     own: str = ""
     items: tuple[str, ...] = ()
+    earlier: tuple[str, ...] = ()
 
 
 _adapters: Final[dict[type, TypeAdapter[Any]]] = {
     kind: TypeAdapter(kind)
     for kind in (
-        *(Head, Pivot, Batch, ResultHashesRecord, Marker, HistoryEnd),
+        *(Head, Pivot, Batch, ResultHashesRecord, Marker, HistoryEnd, FailedCompaction),
         *(Calibration, Learned, Compacted, OwnedName, NamedRecord),
     )
 }

@@ -3,18 +3,25 @@
 from typing import Final
 
 from gateway.core.compaction.manual import Compacted
+from gateway.core.history.conversation import Conversation, list_links
+from gateway.core.history.head import Head
 from gateway.lru import ENTRY_WEIGHT_BYTES, Lru, weigh_texts
+from gateway.state.chain_places import ChainPlace
 from gateway.state.heads import Heads
+from gateway.state.news import StateNews
 from gateway.state.record_cache import RecordStore, Storage
 from gateway.state.records import Marker
+from gateway.state.trip import Trip
+from gateway.store.keys import make_tag
 
 _WAITING_BYTES: Final = 1 << 20
 _MARKER_WEIGHT_BYTES: Final = ENTRY_WEIGHT_BYTES + 600
 
 
 class Tasks:
-    def __init__(self, storage: Storage, heads: Heads) -> None:
+    def __init__(self, storage: Storage, heads: Heads, news: StateNews) -> None:
         self._heads = heads
+        self._news = news
         self._markers = RecordStore(Marker, "marker", storage)
         self._commands = RecordStore(Compacted, "command", storage)
         # Markers that the next request of their chain takes, by that chain.
@@ -25,11 +32,17 @@ class Tasks:
         self._markers.save(marker.owner, marker.key, marker)
 
     def leave_marker(self, marker: Marker) -> None:
-        """For the chain's next request, in this process or in a later one."""
+        """For the chain's next request, in this process, in another one, or in a later one."""
         self.save_marker(marker)
         self._wait(marker)
-        # A later process finds the marker by its head.
+        # Another process finds the marker by its head.
         self._heads.save_held(marker.key)
+        self._news.announce_place("marker", marker.owner, ChainPlace(marker.key, marker.length))
+
+    def ask(self, trip: Trip, owner: str, conversation: Conversation, head: Head | None) -> None:
+        """For the newest marker behind this head, or at it: it waits for the chain's next request."""
+        links = list_links(conversation, head.length if head is not None else 1)
+        trip.ask(self._markers, owner, (link.hex() for link in links), self._take)
 
     async def load_marker(self, owner: str, key: str) -> None:
         """A marker that an earlier process left at this chain waits for the chain's next request."""
@@ -37,15 +50,15 @@ class Tasks:
         if marker is not None:
             self._wait(marker)
 
-    def take_marker(self, key: str) -> Marker | None:
-        """The marker that waits at this chain. It is dropped; the caller does what it stands for."""
-        marker = self.waiting.pop(key)
-        if marker is not None:
-            self.drop_marker(key)
-        return marker
+    async def take(self, owner: str, key: str) -> Marker | None:
+        """The marker at this chain, out of the store: of several processes one gets it, and does what it
+        stands for.
+        """
+        self.waiting.pop(key)
+        return await self._markers.take(owner, key)
 
-    def drop_marker(self, key: str) -> None:
-        self._markers.delete(key)
+    def drop_marker(self, owner: str, key: str) -> None:
+        self._markers.delete(owner, key)
 
     async def load_command(self, owner: str, key: str) -> Compacted | None:
         """What the command did. key: the chain of the request that the command was."""
@@ -54,6 +67,14 @@ class Tasks:
     async def save_command(self, owner: str, key: str, outcome: Compacted) -> None:
         """Durable when this returns, and so is all that was saved before it. Raises StoreError."""
         await self._commands.save_durably(owner, key, outcome)
+
+    def forget(self, tag: str) -> None:
+        """All of a tenant leaves memory."""
+        self.waiting.drop_where(lambda marker: make_tag(marker.owner) == tag)
+
+    def _take(self, _: str, marker: Marker | None) -> None:
+        if marker is not None:
+            self._wait(marker)
 
     def _wait(self, marker: Marker) -> None:
         weight_bytes = _MARKER_WEIGHT_BYTES + weigh_texts(marker.instructions)

@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import TypeVar
 
 from gateway.store.errors import StoreError, Unusable, describe_refusal
+from gateway.store.leases import Leases, LocalLeases
+from gateway.store.news import News, NoNews
 from gateway.store.pending import Op, Pending
 from gateway.store.reader import Reader
 from gateway.store.record import check_key
@@ -31,6 +33,8 @@ _LOCK_SECONDS = 10.0
 
 
 class DiskStore:
+    is_shared = False
+
     def __init__(
         self,
         directory: Path,
@@ -59,6 +63,8 @@ class DiskStore:
         self._executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="store-reader")
         self._has_opened = False
         self._has_warned = False
+        self.leases: Leases = LocalLeases(self)
+        self.news: News = NoNews()
 
     async def open(self) -> None:
         """To be called once. A damaged store of ours is moved away. Raises StoreError, with words for the
@@ -85,6 +91,11 @@ class DiskStore:
     async def read_first(self, keys: Sequence[str]) -> tuple[str, bytes] | None:
         return await self._in_thread(self._reader.read_first, keys) if self._is_open and keys else None
 
+    async def read_groups(self, groups: Sequence[Sequence[str]]) -> list[tuple[str, bytes] | None]:
+        if not self._is_open:
+            return [None] * len(groups)
+        return await self._in_thread(lambda some: [self._reader.read_first(keys) for keys in some], groups)
+
     async def read(self, key: str) -> bytes | None:
         found = await self.read_first((key,))
         return None if found is None else found[1]
@@ -107,6 +118,30 @@ class DiskStore:
         if not self._pending.put(key, Op(value, self._clock() + keep_seconds, (waiter,))):
             raise StoreError("too much is waiting to be written")
         await asyncio.wrap_future(waiter)
+
+    async def write_new(self, key: str, value: bytes, *, keep_seconds: float) -> bytes:
+        known = await self.read(key)
+        if known is None:
+            await self.write_durably(key, value, keep_seconds=keep_seconds)
+        return value if known is None else known
+
+    async def take(self, key: str) -> bytes | None:
+        value = await self.read(key)
+        if value is not None:
+            self.delete(key)
+        return value
+
+    async def purge(self, tag: str) -> int:
+        """Their bytes leave the files, too. What was set aside as damaged is deleted as a whole, because
+        it cannot be searched.
+        """
+        if not self._is_open:
+            raise Unusable("the store is closed")
+        keys = await self._in_thread(self._reader.list_tagged, tag)
+        for key in keys:
+            self.delete(key)
+        await asyncio.wrap_future(self._writer.scrub())
+        return len(keys)
 
     def delete(self, key: str) -> None:
         check_key(key)

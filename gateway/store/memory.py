@@ -9,6 +9,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from gateway.store.errors import StoreError, Unusable
+from gateway.store.keys import find_tag
+from gateway.store.leases import Leases, LocalLeases
+from gateway.store.news import News, NoNews
 from gateway.store.record import check_key
 
 # A thousand long conversations (measured: about 200 KB of state each); a small container has that much.
@@ -25,12 +28,16 @@ class _Record:
 
 
 class MemoryStore:
+    is_shared = False
+
     def __init__(self, *, max_bytes: int = _MAX_BYTES, clock: Callable[[], float] = time.time) -> None:
         self._records: OrderedDict[str, _Record] = OrderedDict()
         self._max_bytes = max_bytes
         self._used_bytes = 0
         self._clock = clock
         self._is_open = False
+        self.leases: Leases = LocalLeases(self)
+        self.news: News = NoNews()
 
     async def open(self) -> None:
         self._is_open = True
@@ -46,6 +53,9 @@ class MemoryStore:
             if value is not None:
                 return key, value
         return None
+
+    async def read_groups(self, groups: Sequence[Sequence[str]]) -> list[tuple[str, bytes] | None]:
+        return [await self.read_first(keys) for keys in groups]
 
     async def read(self, key: str) -> bytes | None:
         return self._read(key)
@@ -76,6 +86,23 @@ class MemoryStore:
         self.write(key, value, keep_seconds=keep_seconds)
         if key not in self._records:
             raise StoreError(f"a record of {len(value)} bytes is larger than the store")
+
+    async def write_new(self, key: str, value: bytes, *, keep_seconds: float) -> bytes:
+        known = self._read(key)
+        if known is None:
+            await self.write_durably(key, value, keep_seconds=keep_seconds)
+        return value if known is None else known
+
+    async def take(self, key: str) -> bytes | None:
+        value = self._read(key)
+        self._forget(key)
+        return value
+
+    async def purge(self, tag: str) -> int:
+        keys = [key for key in self._records if find_tag(key) == tag]
+        for key in keys:
+            self._forget(key)
+        return len(keys)
 
     def delete(self, key: str) -> None:
         check_key(key)

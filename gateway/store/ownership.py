@@ -6,8 +6,10 @@ Ours is private: mode 0700, its files 0600.
 """
 
 import fcntl
+import glob
 import os
 import re
+import shutil
 import stat
 from contextlib import suppress
 from pathlib import Path
@@ -90,6 +92,16 @@ class ShareLock:
         descriptor, self._descriptor = self._descriptor, None
         if descriptor is not None:
             os.close(descriptor)
+
+
+def remove_set_aside(directory: Path) -> list[Path]:
+    """Deletes what was set aside as damaged, beside the directory and in it. Raises OSError."""
+    found = [*directory.parent.glob(f"{glob.escape(directory.name)}.{DAMAGED_PREFIX}*")]
+    found += directory.glob(f"{DAMAGED_PREFIX}*")
+    removed = sorted(path for path in found if path.is_dir() and not path.is_symlink())
+    for path in removed:
+        shutil.rmtree(path)
+    return removed
 
 
 def is_open_to_all(directory: Path) -> bool:

@@ -7,6 +7,7 @@ import logging
 from collections.abc import Callable, Sequence
 
 from gateway.store.errors import Damaged, StoreError
+from gateway.store.keys import find_tag
 from gateway.store.pending import Pending
 from gateway.store.record import parse_record
 from gateway.store.volume import Volume
@@ -43,6 +44,12 @@ class Reader:
         found = {key: self._read(key, now) for key in self._list_keys(prefix) if key not in pending}
         found |= {key: op.read(now) for key, op in pending.items()}
         return sorted((key, value) for key, value in found.items() if value is not None)
+
+    def list_tagged(self, tag: str) -> list[str]:
+        """The keys of every record with this tag."""
+        self._attach()
+        keys = {*self._list_keys(""), *self._pending.find_prefix("")}
+        return sorted(key for key in keys if find_tag(key) == tag)
 
     def close(self) -> None:
         if self._volume is not None:

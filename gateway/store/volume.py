@@ -10,15 +10,16 @@ import re
 import sqlite3
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TypeGuard
+from urllib.parse import quote
 
 import diskcache
 from diskcache.core import DBNAME, MODE_BINARY, MODE_RAW, UNKNOWN
 
-from gateway.store.errors import Damaged, mapped_errors
+from gateway.store.errors import Damaged, Locked, mapped_errors
 from gateway.store.ownership import DAMAGED_PREFIX, SIZE_LIMIT, claim, find_own, has_foreign
 from gateway.store.pending import Op
 from gateway.store.record import render_record
@@ -99,8 +100,11 @@ class Volume:
     and each must close it.
     """
 
-    def __init__(self, directory: Path, cache: diskcache.Cache, max_bytes: int | None) -> None:
+    def __init__(
+        self, directory: Path, cache: diskcache.Cache, max_bytes: int | None, lock_seconds: float
+    ) -> None:
         self._cache = cache
+        self._lock_seconds = lock_seconds
         self._max_bytes = max_bytes
         self._database = directory / DBNAME
         self._identity = _read_identity(self._database)
@@ -116,6 +120,17 @@ class Volume:
             record, expires_at = self._cache.get(key, default=None, expire_time=True)
         is_expired = expires_at is not None and expires_at <= now
         return None if is_expired else record
+
+    def read_expiring(self, key: str, now: float) -> tuple[bytes | None, float]:
+        """The same with the time at which it expires."""
+        with mapped_errors():
+            record, expires_at = self._cache.get(key, default=None, expire_time=True)
+        return (None, 0.0) if expires_at is None or expires_at <= now else (record, expires_at)
+
+    def list_in_order(self) -> list[str]:
+        """All keys, in the order in which they were first written."""
+        with mapped_errors():
+            return [key for key in self._cache if key is not None]
 
     def list_keys(self, prefix: str) -> list[str]:
         """In descending order. Takes time for each key from the prefix on, so the prefix should sort last."""
@@ -161,6 +176,17 @@ class Volume:
             removed: int = self._cache.cull()
         return removed > 0
 
+    def scrub(self) -> None:
+        """No byte of deleted records is left in the files of the store: sqlite writes the database anew,
+        without the pages that are free, and empties its log.
+        """
+        self.close()
+        with mapped_errors(), closing(_connect(self._database, self._lock_seconds)) as connection:
+            connection.execute("VACUUM")
+            (is_busy, *_) = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+        if is_busy:
+            raise Locked("another process reads the database")
+
     def close(self) -> None:
         """For this thread."""
         with suppress(sqlite3.Error):
@@ -196,7 +222,7 @@ def open_volume(directory: Path, *, lock_seconds: float, max_bytes: int | None =
             raise Damaged("the database is not a file")
         settings = _SETTINGS if max_bytes is None else {**_SETTINGS, **_BOUNDED}
         cache = _open_cache(directory, lock_seconds, settings)
-    return Volume(directory, cache, max_bytes)
+    return Volume(directory, cache, max_bytes, lock_seconds)
 
 
 def quarantine(directory: Path) -> Path:
@@ -243,6 +269,13 @@ def _open_cache(directory: Path, lock_seconds: float, settings: Mapping[str, obj
     if {name for name in vars(cache) if not name.startswith("_")} - _SETTING_NAMES:
         raise Damaged("the database has other settings")
     return cache
+
+
+def _connect(database: Path, lock_seconds: float) -> sqlite3.Connection:
+    """As any other process connects to it."""
+    return sqlite3.connect(
+        f"file:{quote(str(database))}?mode=rw", uri=True, timeout=lock_seconds, isolation_level=None
+    )
 
 
 def _read_identity(database: Path) -> tuple[int, int] | None:

@@ -8,10 +8,12 @@ import logging
 import os
 import threading
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future
 from pathlib import Path
+from queue import SimpleQueue
 
-from gateway.store.errors import Damaged, Locked, StoreError, Unusable
-from gateway.store.ownership import ShareLock, is_open_to_all
+from gateway.store.errors import Damaged, Locked, StoreError, Unusable, mapped_errors
+from gateway.store.ownership import ShareLock, is_open_to_all, remove_set_aside
 from gateway.store.pending import Op, Pending
 from gateway.store.volume import Volume, only_process, open_volume, quarantine
 
@@ -64,6 +66,7 @@ class Writer:
         self._share_lock = ShareLock(directory)
         self._expire_at = 0.0
         self._quarantines = 0
+        self._scrubs: SimpleQueue[Future[None]] = SimpleQueue()
         self._is_ready = threading.Event()
         self._thread = threading.Thread(target=self._run, name="store-writer", daemon=True)
 
@@ -75,6 +78,13 @@ class Writer:
         self._is_ready.wait()
         if self._refusal is not None:
             raise self._refusal
+
+    def scrub(self) -> "Future[None]":
+        """Done when no byte of what was deleted before is left in the directory. It may take a StoreError."""
+        scrubbed: Future[None] = Future()
+        self._scrubs.put(scrubbed)
+        self._pending.wake()
+        return scrubbed
 
     def join(self) -> None:
         self._thread.join()
@@ -94,6 +104,7 @@ class Writer:
             self._is_ready.set()
             self._drop_volume()
             self._share_lock.release()
+            self._refuse_scrubs(Unusable("the store is closed"))
             lost = self._pending.end()
             if lost:
                 _log.error("store %s: %d operations could not be written", self._directory, lost)
@@ -123,10 +134,30 @@ class Writer:
         """Returns the seconds until the next round."""
         self._check_volume()
         if not self._flush() or self.volume is None:
+            self._refuse_scrubs(self._error or Unusable("the store cannot be written"))
             return _RETRY_SECONDS
         self._note_recovery()
+        self._answer_scrubs(self.volume)
         has_more = self._expire() | self._trim()
         return _EXPIRE_PAUSE_SECONDS if has_more else self._linger_seconds
+
+    def _answer_scrubs(self, volume: Volume) -> None:
+        while not self._scrubs.empty():
+            scrubbed = self._scrubs.get()
+            try:
+                volume.scrub()
+                with mapped_errors():
+                    removed = remove_set_aside(self._directory)
+            except StoreError as error:
+                scrubbed.set_exception(error)
+                continue
+            for path in removed:
+                _log.info("store %s: deleted %s, which was set aside as damaged", self._directory, path)
+            scrubbed.set_result(None)
+
+    def _refuse_scrubs(self, error: StoreError) -> None:
+        while not self._scrubs.empty():
+            self._scrubs.get().set_exception(error)
 
     def _check_volume(self) -> None:
         """Opens a volume if none is open, and replaces one that the reader reported."""

@@ -5,6 +5,7 @@ headers.
 """
 
 import socket
+from collections.abc import Iterable
 from urllib.parse import urlsplit
 
 from gateway.core.errors import RequestRefused
@@ -27,6 +28,14 @@ def leads_to_itself(upstream: UpstreamSettings, listen: Listen, port: int) -> bo
     if listen.host in addresses:
         return True
     return listen.host in ("", "0.0.0.0", "::") and any(_is_local(str(address)) for address in addresses)
+
+
+def describe_loop(upstreams: Iterable[UpstreamSettings], listen: Listen, port: int) -> str | None:
+    """Which upstream leads to the gateway itself; None if none does. Blocks on DNS."""
+    for upstream in upstreams:
+        if leads_to_itself(upstream, listen, port):
+            return f"upstream '{upstream.name}' ({upstream.base_url}) points at the gateway itself"
+    return None
 
 
 def make_loop_error(upstream: UpstreamSettings) -> RequestRefused:

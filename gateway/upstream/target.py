@@ -3,13 +3,14 @@
 The upstream comes from configuration only, never from the request.
 """
 
+from dataclasses import replace
 from urllib.parse import unquote, urlsplit
 
 from yarl import URL
 
 from gateway.core.errors import RequestRefused
 from gateway.settings import Settings, UpstreamSettings
-from gateway.tenants import Tenant
+from gateway.tenants import Tenant, make_tenant_id
 from gateway.wire.formats.registry import guess_format, without_version
 
 
@@ -17,14 +18,22 @@ class Upstreams:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._by_name = settings.upstreams
+        # Upstreams of tenants who have a credential of their own there.
+        self._own: dict[tuple[str, str], UpstreamSettings] = {}
+        for section in settings.tenants:
+            if section.upstream is not None and section.api_key is not None:
+                owner, shared = make_tenant_id(section.name), settings.upstreams[section.upstream]
+                own = replace(shared, api_key=section.api_key, key_owner=owner)
+                self._own[owner, section.upstream] = own
 
     def choose(self, tenant: Tenant, path: str) -> UpstreamSettings:
         """The tenant's upstream, whatever the path; without one the first that serves the path's format."""
-        named = self._by_name.get(tenant.upstream or "")
+        named = self.find(tenant.upstream or "", tenant.id)
         return named if named is not None else self._settings.choose_upstream(guess_format(path))
 
-    def find(self, name: str) -> UpstreamSettings | None:
-        return self._by_name.get(name)
+    def find(self, name: str, owner: str) -> UpstreamSettings | None:
+        """The upstream of this name, with the credential that this tenant's requests have there."""
+        return self._own.get((owner, name)) or self._by_name.get(name)
 
 
 def make_url(upstream: UpstreamSettings, path: str) -> URL:

@@ -257,6 +257,7 @@ def make_turn(received: Received, **fields: Any) -> Turn:
         "limits": Limits(),
         "thresholds": None,
         "scope": "scope",
+        "source": b"source",
         "head": None,
         "conversation_id": "c",
         "parent_id": None,

@@ -1,5 +1,6 @@
 """Everything that makes compactions, in memory, with a toy model that writes the summaries."""
 
+import asyncio
 import json
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -14,7 +15,9 @@ from gateway.bounds.slots import Slots
 from gateway.compaction.compactor import Compactor
 from gateway.compaction.job import CompactionJob
 from gateway.compaction.manual import ManualCompaction
+from gateway.compaction.paid_calls import PaidCalls
 from gateway.compaction.pivots import PivotMaker
+from gateway.compaction.running import RunningCompactions
 from gateway.compaction.summarizer import Summarizer
 from gateway.compaction.summary_client import SummaryClient, SummaryModels
 from gateway.compaction.summary_prompt import SummaryCallBuilder
@@ -36,17 +39,20 @@ from gateway.planning.learning import Learner
 from gateway.planning.message_sizes import Sizer
 from gateway.planning.planner import Planner
 from gateway.planning.tokenizer import count_by_length
+from gateway.quotas.ledger import Ledger
+from gateway.quotas.summary_budget import SummaryBudget
 from gateway.reporting.compaction_log import CompactionLogWriter
 from gateway.reporting.events import Bus
 from gateway.reporting.metrics import Metrics
 from gateway.reporting.originals import OriginalsArchive
 from gateway.reporting.reporter import Reporter
-from gateway.settings import UpstreamSettings, load_settings
+from gateway.settings import TenantSettings, UpstreamSettings, load_settings
 from gateway.state import State
-from gateway.store.memory import MemoryStore
+from gateway.state.compaction_leases import CompactionLeases, LeaseTimes
+from gateway.store import Store
 from gateway.upstream.target import Upstreams
 from tests.builders.chat import JSON, make_turn, measure_sizes, read, render
-from tests.builders.state import make_head, make_state, make_store
+from tests.builders.state import make_head, make_state, make_storage, make_store
 from tests.store.clock import Clock
 
 PROMPTS = Prompts(question="What did we do?", instruction="Summarize.", resume="Go on.", dropped="(dropped)")
@@ -75,19 +81,22 @@ def refuse(status: int, message: str) -> ModelReply:
 
 
 class ToyModel:
-    """Replies to calls in order, and to all further ones like to the last."""
+    """Replies to calls in order, and to all further ones like to the last. Thinks while `gate` is clear."""
 
     def __init__(self, *replies: ModelReply | Exception) -> None:
         self._replies = replies or (say("We looked at it and fixed it."),)
         self.requests: list[httpx.Request] = []
+        self.gate = asyncio.Event()
+        self.gate.set()
 
     @property
     def calls(self) -> list[JSON]:
         return [json.loads(request.content) for request in self.requests]
 
-    def __call__(self, request: httpx.Request) -> httpx.Response:
+    async def __call__(self, request: httpx.Request) -> httpx.Response:
         reply = self._replies[min(len(self.requests), len(self._replies) - 1)]
         self.requests.append(request)
+        await self.gate.wait()
         if isinstance(reply, Exception):
             raise reply
         if isinstance(reply.body, bytes):
@@ -100,7 +109,7 @@ class ToyModel:
 
 @dataclass(frozen=True, kw_only=True)
 class CompactionParts:
-    store: MemoryStore
+    store: Store
     state: State
     memory: MemoryBudget
     clock: Clock
@@ -110,6 +119,9 @@ class CompactionParts:
     planner: Planner
     learner: Learner
     client: SummaryClient
+    ledger: Ledger
+    budget: SummaryBudget
+    metrics: Metrics
     builder: SummaryCallBuilder
     pivots: PivotMaker
     summarizer: Summarizer
@@ -128,17 +140,22 @@ async def compaction_parts(
     *replies: ModelReply | Exception,
     hooks: tuple[Hook, ...] = (),
     upstreams: Mapping[str, UpstreamSettings] | None = None,
-    store: MemoryStore | None = None,
+    tenants: tuple[TenantSettings, ...] = (),
+    store: Store | None = None,
     most_summaries: tuple[int, int] = (16, 8),
+    lease_times: LeaseTimes | None = None,
 ) -> AsyncIterator[CompactionParts]:
     """replies: of the model. most_summaries: at once, in all and for one tenant."""
-    model, clock, bus = ToyModel(*replies), Clock(), Bus()
+    model, clock, bus, metrics = ToyModel(*replies), Clock(), Bus(), Metrics()
+    ledger = Ledger()
+    budget = SummaryBudget(ledger, metrics, clock)
     store = store if store is not None else await make_store()
-    state = make_state(store)
-    reporter = Reporter(Metrics(), bus, CompactionLogWriter(store, 60), OriginalsArchive(store, 60))
+    leases = CompactionLeases(make_storage(store), lease_times or LeaseTimes())
+    state = replace(make_state(store), leases=leases)
+    reporter = Reporter(metrics, bus, CompactionLogWriter(store, 60), OriginalsArchive(store, 60))
     lanes, memory, slots = Lanes(), MemoryBudget(1 << 30), Slots(*most_summaries)
     sizer = Sizer(dict.fromkeys(("tiktoken", "chars", "chars-up"), count_by_length), 1 << 20, lanes)
-    settings = replace(load_settings(None, {}), upstreams=dict(upstreams or {}))
+    settings = replace(load_settings(None, {}), upstreams=dict(upstreams or {}), tenants=tenants)
     limits = LimitsBook(settings, ModelLists(), ModelTable({}), state.calibrations, clock)
     planner = Planner(state, sizer, lanes)
     learner = Learner(state.calibrations, sizer, limits, reporter)
@@ -147,8 +164,9 @@ async def compaction_parts(
     pivots = PivotMaker(sizer, lanes, clock)
     async with httpx.AsyncClient(transport=httpx.MockTransport(model)) as http:
         client = SummaryClient(http)
-        summarizer = Summarizer(client, builder, models, sizer, pivots, Hooks(hooks, ()))
-        job = CompactionJob(state, summarizer, pivots, reporter, slots, clock)
+        calls = PaidCalls(client, budget)
+        summarizer = Summarizer(calls, builder, models, sizer, pivots, Hooks(hooks, ()))
+        job = CompactionJob(state, summarizer, pivots, reporter, RunningCompactions(slots), clock)
         compactor = Compactor(state, planner, learner, job, reporter, memory)
         yield CompactionParts(
             store=store,
@@ -161,6 +179,9 @@ async def compaction_parts(
             planner=planner,
             learner=learner,
             client=client,
+            ledger=ledger,
+            budget=budget,
+            metrics=metrics,
             builder=builder,
             pivots=pivots,
             summarizer=summarizer,

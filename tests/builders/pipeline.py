@@ -4,12 +4,12 @@ import asyncio
 import tempfile
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+import httpx2 as httpx
 from multidict import CIMultiDict, CIMultiDictProxy
 
-from gateway import wiring
 from gateway.bounds.memory_budget import MemoryBudget
 from gateway.compaction.compactor import Compactor
 from gateway.conversations.registry import Registry
@@ -27,10 +27,12 @@ from gateway.pipeline.relay import Relay
 from gateway.reporting.events import Bus
 from gateway.settings import Keepalive, Settings, load_settings
 from gateway.state import State
-from gateway.upstream.internal_client import open_client
+from gateway.store.stores import Stores
 from gateway.upstream.refusal_probe import HeldResponse
 from gateway.wire.response.reader import Reading
 from gateway.wire.sse import SseEvent
+from gateway.wiring import foundation as founding
+from gateway.wiring import generation as generating
 from tests.builders.downstream import Line, open_line
 
 # A digest needs no upstream; characters are counted without a tokenizer.
@@ -114,19 +116,23 @@ class Pipeline:
 
 
 @asynccontextmanager
-async def running_pipeline(text: str = SETTINGS) -> AsyncIterator[Pipeline]:
-    settings, client = load_text(text), open_client()
-    foundation = wiring.build_foundation(settings)
-    await foundation.store.open()
-    await foundation.originals_store.open()
-    await foundation.named_store.open()
-    limits = wiring.build_limits(settings, foundation, client)
-    planning = wiring.build_planning(foundation, limits)
-    hooks = wiring.build_hooks(settings, client)
-    summarizer = wiring.build_summarizer(settings, foundation, limits, planning, hooks, client)
-    compaction = wiring.build_compaction(foundation, planning, summarizer)
+async def running_pipeline(
+    text: str = SETTINGS, stores: Stores | None = None, client: httpx.AsyncClient | None = None
+) -> AsyncIterator[Pipeline]:
+    """stores: in place of those that the settings name. client: for summaries and other calls of our own."""
+    settings = load_text(text)
+    foundation = founding.build_foundation(settings, stores)
+    if client is not None:
+        await foundation.client.aclose()
+        foundation = replace(foundation, client=client)
+    await foundation.stores.open()
+    limits = generating.build_limits(settings, foundation)
+    planning = generating.build_planning(foundation, limits)
+    hooks = generating.build_hooks(settings, foundation)
+    summarizer = generating.build_summarizer(settings, foundation, limits, hooks)
+    compaction = generating.build_compaction(foundation, planning, summarizer)
     relay = ToyRelay(settings)
-    pipeline = wiring.build_pipeline(settings, relay, foundation, limits, planning, compaction)
+    pipeline = generating.build_pipeline(settings, relay, foundation, limits, planning, compaction)
     try:
         yield Pipeline(
             settings=settings,
@@ -141,7 +147,7 @@ async def running_pipeline(text: str = SETTINGS) -> AsyncIterator[Pipeline]:
         await compaction.compactor.close()
         await foundation.log_writer.finish()
         await foundation.archive.finish()
-        await client.aclose()
+        await foundation.client.aclose()
         foundation.lanes.close()
 
 

@@ -1,16 +1,21 @@
 """Settings from a text, as a file would have it."""
 
+import re
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from gateway.core.policy import Policy, Prompts
-from gateway.settings import Settings, SettingsError, load_settings
+from gateway.settings import Quota, Settings, SettingsError, TenantSettings, load_settings
 
 KEYED = "upstreams:\n  default:\n    base_url: https://x.example/v1\n    api_key: sk-up\n"
 PLAIN = "upstreams:\n  default: {base_url: 'https://x.example/v1'}\n"
 TENANT = "tenants:\n  - name: a\n    keys: [k1]\n"
+
+
+_SECRET = re.compile(r"\$\{file:([^}]*)/([^}/]+)\}")
 
 
 def load_text(folder: Path, text: str, env: dict[str, str] | None = None, **options: str) -> Settings:
@@ -31,3 +36,31 @@ def assert_refused(folder: Path, text: str, line: int, expected: str) -> None:
 def without_prompts(policy: Policy) -> Policy:
     """The numbers of a policy alone."""
     return replace(policy, prompts=Prompts())
+
+
+def load_with_secrets(settings: Path, mounted: str, folder: Path) -> tuple[Settings, set[str]]:
+    """The settings of a file, and the names of the secrets that it reads from the folder `mounted`.
+
+    Each secret is a file in `folder` instead: `secret-` and its name.
+    """
+    text = settings.read_text("utf-8")
+    assert {place for place, _ in _SECRET.findall(text)} == {mounted}
+    names = {name for _, name in _SECRET.findall(text)}
+    for name in names:
+        (folder / name).write_text(f"secret-{name}\n")
+    copy = folder / "gateway.yaml"
+    copy.write_text(text.replace(mounted, str(folder)), "utf-8")
+    return load_settings(copy, {}), names
+
+
+def make_tenant(**changes: Any) -> TenantSettings:
+    plain = TenantSettings(
+        name="a",
+        fingerprints=(),
+        upstream=None,
+        api_key=None,
+        policy="default",
+        models=(),
+        quota=Quota(),
+    )
+    return replace(plain, **changes)

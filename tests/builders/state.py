@@ -7,6 +7,8 @@ from gateway.core.history.head import Head
 from gateway.state import State
 from gateway.state import make_state as make_state_of
 from gateway.state.record_cache import Storage
+from gateway.store import Store
+from gateway.store.keys import make_key, make_tag
 from gateway.store.memory import MemoryStore
 
 
@@ -17,12 +19,12 @@ async def make_store() -> MemoryStore:
     return store
 
 
-def make_storage(store: MemoryStore, **fields: Any) -> Storage:
+def make_storage(store: Store, **fields: Any) -> Storage:
     defaults: dict[str, Any] = {"keep_seconds": 60, "max_bytes": 1 << 20}
     return Storage(store=store, **(defaults | fields))
 
 
-def make_state(store: MemoryStore, **fields: Any) -> State:
+def make_state(store: Store, **fields: Any) -> State:
     return make_state_of(make_storage(store, **fields))
 
 
@@ -43,3 +45,8 @@ def make_head(received: Conversation, scope: str = "s", **fields: Any) -> Head:
         "parent": None,
     }
     return Head(scope=scope, **(defaults | fields))
+
+
+def stored_key(kind: str, name: str, owner: str = "t") -> str:
+    """The key of a record in the store."""
+    return make_key(make_tag(owner), kind, name)

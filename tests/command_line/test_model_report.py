@@ -11,10 +11,9 @@ from gateway.core.limits.model_limits import Limits
 from gateway.core.limits.thresholds import RequestSize, choose_thresholds
 from gateway.core.policy import Policy
 from gateway.settings import Settings, load_settings
-from gateway.state.calibrations import Calibrations
-from gateway.state.record_cache import Storage
 from gateway.store.disk import DiskStore
 from tests.builders.settings import PLAIN, load_text
+from tests.builders.state import make_state
 from tests.toy.delivery import RawAnswer
 from tests.toy.upstream import ToyUpstream
 
@@ -67,6 +66,13 @@ async def test_policies_of_all_tenants_are_shown(tmp_path: Path) -> None:
     assert report.text.count("policy   ") == 2
 
 
+async def test_a_tenants_own_rule_is_shown_for_it(tmp_path: Path) -> None:
+    text = "tenants: [{name: a, keys: [k], models: [{match: 'gpt-4o*', context: 32000, policy: p}]}]\n"
+    report = await describe_model(load(tmp_path, f"policies: {{p: {{}}}}\n{text}"), "gpt-4o")
+    assert "  tenant   a: 32,000 tokens, from its own rule with match 'gpt-4o*'" in report.text
+    assert "policy   p, preset adaptive" in report.text and "policy   default" not in report.text
+
+
 async def test_upstreams_that_differ_are_shown_apart(tmp_path: Path) -> None:
     text = (
         f"{PLAIN}  b: {{base_url: 'https://y.example/v1'}}\n  c: {{base_url: 'https://z.example/v1'}}\n"
@@ -97,7 +103,7 @@ async def test_what_errors_have_taught_is_shown_for_its_tenant(tmp_path: Path) -
     settings = load_text(tmp_path, f"store: 'disk:{tmp_path / 'state'}'\n{PLAIN}")
     store = DiskStore(tmp_path / "state")
     await store.open()
-    calibrations = Calibrations(Storage(store=store, keep_seconds=60, max_bytes=1 << 20))
+    calibrations = make_state(store).calibrations
     for owner, model, window in (("tenant:a", "m", 32_768), ("key:0123456789abcdef", "other", 16_000)):
         learned = Learned(owner=owner).with_proof(Limits(context=window), time.time())
         calibrations.save_learned("default", model, learned)

@@ -4,7 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from gateway.command_line.options import load_chosen_settings, parse_arguments
+from gateway.command_line.options import (
+    SettingsSource,
+    load_chosen_settings,
+    parse_arguments,
+    render_worker_arguments,
+)
+from gateway.settings import SettingsError
 
 
 def test_options_of_serve_choose_the_settings(tmp_path: Path) -> None:
@@ -16,6 +22,38 @@ def test_options_of_serve_choose_the_settings(tmp_path: Path) -> None:
     assert (settings.listen.host, settings.listen.port, settings.admin.port) == ("127.0.0.2", 2, 3)
     assert settings.upstreams["default"].base_url == "http://up.example/v1"
     assert (options.workers, options.log_level) == (1, "info")
+
+
+@pytest.mark.parametrize("workers", ["0", "-1", "1001", "two", "1.5", "auto", ""])
+def test_a_number_of_workers_is_from_one_to_a_thousand(
+    workers: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as caught:
+        parse_arguments(["serve", f"--workers={workers}"])
+    assert caught.value.code == 2
+    assert "a number of processes, from 1 to 1000" in capsys.readouterr().err
+    assert parse_arguments(["serve", "--workers", "300"]).workers == 300
+
+
+def test_workers_get_the_options_that_choose_the_settings() -> None:
+    words = ["serve", "--config", "f.yaml", "--port", "0", "--log-level", "debug", "--host", "0.0.0.0"]
+    options = parse_arguments([*words, "--workers", "4"])
+    again = parse_arguments([*render_worker_arguments(options), "--as-worker", "2", "--link", "7"])
+    for name in ("command", "config", "upstream", "host", "port", "admin_port", "log_level"):
+        assert getattr(again, name) == getattr(options, name)
+    assert (again.as_worker, again.link, again.workers) == (2, 7, 1)
+
+
+def test_a_source_keeps_the_text_of_its_last_good_load(tmp_path: Path) -> None:
+    config = tmp_path / "f.yaml"
+    config.write_text("listen: {port: 1}\n")
+    source = SettingsSource(parse_arguments(["serve", "--config", str(config)]), {})
+    assert source.load().listen.port == 1
+    config.write_text("listen: {prot: 2}\n")
+    with pytest.raises(SettingsError):
+        source.load()
+    assert source.file is not None and source.file.text == "listen: {port: 1}\n"
+    assert SettingsSource(parse_arguments(["serve"]), {}).load().listen.port == 8080
 
 
 def test_the_log_level_is_one_of_four() -> None:
@@ -70,3 +108,9 @@ def test_the_help_of_each_command_fits_a_terminal_and_names_the_exit_status(
     shown = capsys.readouterr().out
     assert caught.value.code == 0 and "exit status: 0" in shown
     assert max(map(len, shown.splitlines())) <= 80
+
+
+def test_the_health_check_takes_every_option_of_serve() -> None:
+    given = ["--port", "1", "--workers", "2", "--watch", "--config", "f", "--log-level", "debug"]
+    serve, health = parse_arguments(["serve", *given]), parse_arguments(["health", *given])
+    assert (serve.port, serve.config) == (health.port, health.config) == (1, "f")

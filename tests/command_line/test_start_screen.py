@@ -24,6 +24,13 @@ def read_request(screen: str) -> list[str]:
     return shlex.split(found[0])
 
 
+def test_the_screen_says_how_many_workers_there_are() -> None:
+    settings = load_settings(None, {})
+    assert "processes" not in render_start_screen(settings, PLACES)
+    screen = render_start_screen(settings, replace(PLACES, workers=4))
+    assert "  workers   4 processes on one port\n" in screen
+
+
 def test_the_screen_says_where_to_point_a_client_and_where_things_are() -> None:
     screen = render_start_screen(load_settings(None, {}), PLACES)
     for expected in (

@@ -354,7 +354,7 @@ async def test_a_stop_leaves_a_marker_and_the_next_process_compacts_again() -> N
         parts.manual.resume(structs.replace(turn, head=head))
         await settle(parts)
         assert len(pivots_of(parts, _RECEIVED)) == 1
-        assert parts.state.tasks.take_marker(head.key) is None
+        assert await parts.state.tasks.take("t", head.key) is None
 
 
 async def test_a_compaction_that_ended_leaves_no_marker() -> None:
@@ -364,4 +364,4 @@ async def test_a_compaction_that_ended_leaves_no_marker() -> None:
     async with compaction_parts(store=store) as parts:
         key = _RECEIVED.conversation.key.hex()
         await parts.state.tasks.load_marker("t", key)
-        assert parts.state.tasks.take_marker(key) is None
+        assert await parts.state.tasks.take("t", key) is None

@@ -5,7 +5,8 @@ import pytest
 from msgspec import structs
 
 from gateway.conversations.turn import Turn
-from gateway.core.compaction.request import CompactionRequest
+from gateway.core.compaction.request import CompactionRequest, CompactionResult
+from gateway.core.compaction.summary import OVER_BUDGET
 from gateway.core.history.pivot import Pivot
 from gateway.core.policy import Method, Summary
 from gateway.reporting.events import CompactionFailed, SessionCompacted
@@ -13,6 +14,7 @@ from gateway.store import StoreError
 from gateway.store.memory import MemoryStore
 from tests.builders.chat import make_pivot
 from tests.builders.compaction import (
+    DIGESTING,
     PROMPTS,
     SUMMARIZING,
     CompactionParts,
@@ -24,6 +26,7 @@ from tests.builders.compaction import (
     say,
     turn_of,
 )
+from tests.builders.quotas import make_limited_tenant
 from tests.builders.state import make_store
 
 _RECEIVED = receive(4)
@@ -213,3 +216,40 @@ async def test_the_state_of_another_process_has_the_pivot() -> None:
         result = await parts.job.compact(_TURN, _SITUATION, _CUT, _REQUEST)
     async with compaction_parts(store=store) as parts:
         assert await parts.state.pivots.load("t", _KEY) == result.pivot
+
+
+async def test_over_its_budget_a_tenant_gets_no_summary_and_its_digests_are_counted(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    tenant = make_limited_tenant("team-a", summary_calls_per_hour=1)
+    turn = structs.replace(_TURN, tenant=tenant)
+    async with compaction_parts(say("")) as parts:
+        first = await parts.job.compact(turn, _SITUATION, _CUT, _REQUEST)
+        assert (first.failure, first.calls) == ("over budget", 1)
+        assert not parts.job.may_start(turn) and parts.job.count_calls(turn) == 0
+        assert await parts.job.compact(turn, _SITUATION, _CUT, _REQUEST) == CompactionResult(OVER_BUDGET, 0)
+        assert await parts.job.digest(turn, _SITUATION, _CUT)
+        assert parts.job.may_start(_TURN)
+    assert len(parts.model.calls) == 1
+    assert 'over_budget_total{tenant="team-a"} 1.0' in parts.metrics.render().decode()
+    warnings = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert warnings == [
+        "the summary budget of tenant team-a is used up: old turns become digests where they must"
+    ]
+
+
+async def test_who_asks_for_a_summary_beyond_the_budget_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    turn = structs.replace(_TURN, tenant=make_limited_tenant(summary_calls_per_hour=0))
+    async with compaction_parts() as parts:
+        for _ in range(2):
+            result = await parts.job.compact(turn, _SITUATION, _CUT, _MANUAL)
+            assert result.failure == "over budget"
+    assert parts.model.calls == []
+
+
+async def test_a_method_without_calls_needs_no_budget() -> None:
+    turn = structs.replace(
+        turn_of(_RECEIVED, DIGESTING), tenant=make_limited_tenant(summary_calls_per_hour=0)
+    )
+    async with compaction_parts() as parts:
+        assert (await parts.job.compact(turn, _SITUATION, _CUT, _REQUEST)).pivot is not None

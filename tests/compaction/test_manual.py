@@ -6,7 +6,7 @@ from dataclasses import replace
 from msgspec import structs
 
 from gateway.conversations.turn import Turn
-from gateway.core.compaction.manual import Compacted, Failed, ManualOutcome, NothingToCompact
+from gateway.core.compaction.manual import Compacted, Failed, InProgress, ManualOutcome, NothingToCompact
 from gateway.core.compaction.request import CompactionRequest
 from gateway.core.history.head import Head
 from gateway.core.limits.model_limits import Limits
@@ -18,6 +18,7 @@ from tests.builders.compaction import (
     SUMMARIZING,
     CompactionParts,
     compaction_parts,
+    head_of,
     make_cut,
     make_situation,
     receive,
@@ -26,7 +27,9 @@ from tests.builders.compaction import (
     talk,
     turn_of,
 )
+from tests.builders.processes import Process, processes
 from tests.builders.state import make_store
+from tests.toy.running import wait_until
 
 _RECEIVED = receive(8)
 _ROOMY = Limits(context=200_000)
@@ -72,7 +75,7 @@ async def test_it_applies_from_the_next_request_on() -> None:
     async with compaction_parts() as parts:
         head = parts.compactor.record_response(asked(), make_plan(), None)
         await run(parts, asked())
-        applied = parts.state.pivots.apply_manual("c", receive(9).conversation, head)
+        applied = parts.state.pivots.apply_manual(receive(9).conversation, head)
     assert applied is not None and applied.pivot is not None
 
 
@@ -221,7 +224,7 @@ async def test_a_stop_leaves_a_marker_for_a_conversation_and_none_for_a_command(
         async with compaction_parts(store=store) as parts:
             key = turn.received.conversation.key.hex()
             await parts.state.tasks.load_marker("t", key)
-            assert (parts.state.tasks.take_marker(key) is not None) is has_marker
+            assert (await parts.state.tasks.take("t", key) is not None) is has_marker
 
 
 async def test_without_a_marker_nothing_is_resumed() -> None:
@@ -229,3 +232,118 @@ async def test_without_a_marker_nothing_is_resumed() -> None:
         parts.manual.resume(asked())
         parts.manual.resume(structs.replace(asked(DIGESTING), head=head_of_answer(parts)))
         assert parts.compactor.is_idle
+
+
+# Several processes
+
+
+async def begin(process: Process, turn: Turn) -> "asyncio.Task[ManualOutcome]":
+    """Until the model of this process thinks about the summary."""
+    process.parts.model.gate.clear()
+    task = process.parts.manual.compact(turn, "")
+    assert task is not None
+    await wait_until(lambda: process.calls > 0)
+    return task
+
+
+async def test_a_command_that_is_sent_to_two_processes_runs_once() -> None:
+    async with processes() as group:
+        first = await begin(group.one, command())
+        second = group.other.parts.manual.compact(command(), "")
+        assert second is not None
+        await group.wait_until_one_waits()
+        group.one.parts.model.gate.set()
+        assert await first == await second
+        assert isinstance(await first, Compacted)
+        assert (group.one.calls, group.other.calls) == (1, 0)
+
+
+async def test_a_command_whose_process_dies_is_run_by_the_one_that_waited() -> None:
+    async with processes() as group:
+        await begin(group.one, command())
+        second = group.other.parts.manual.compact(command(), "")
+        assert second is not None
+        await group.wait_until_one_waits()
+        group.one.store.cut()
+        group.server.end_leases()
+        assert isinstance(await second, Compacted)
+        assert group.other.calls == 1
+
+
+async def test_a_command_that_failed_is_not_repeated_by_the_process_that_waited() -> None:
+    async with processes(refuse(403, "no")) as group:
+        first = await begin(group.one, command())
+        second = group.other.parts.manual.compact(command(), "")
+        assert second is not None
+        await group.wait_until_one_waits()
+        group.one.parts.model.gate.set()
+        assert await first == await second == Failed("status 403")
+        assert group.other.calls == 0
+
+
+async def test_a_conversation_is_not_compacted_by_two_processes_at_once() -> None:
+    async with processes() as group:
+        first = await begin(group.one, asked())
+        assert await run(group.other.parts, asked()) == InProgress()
+        group.one.parts.model.gate.set()
+        assert isinstance(await first, Compacted)
+        assert group.other.calls == 0
+
+
+async def settle(process: Process) -> None:
+    await wait_until(lambda: process.parts.compactor.is_idle)
+
+
+async def load_marker(process: Process, key: str) -> Turn:
+    """A turn at whose head this process finds the marker."""
+    await process.parts.state.tasks.load_marker("t", key)
+    return structs.replace(turn_of(receive(9), limits=_ROOMY), head=head_of(_RECEIVED))
+
+
+async def test_a_scheduled_compaction_is_carried_out_by_one_of_two_processes() -> None:
+    async with processes() as group:
+        key = _RECEIVED.conversation.key.hex()
+        group.one.parts.state.heads.hold(head_of(_RECEIVED))
+        group.one.parts.manual.schedule(head_of(_RECEIVED), "Keep names.")
+        await wait_until(lambda: len(group.server.records) == 2)
+        here, there = await load_marker(group.one, key), await load_marker(group.other, key)
+        group.other.parts.manual.resume(there)
+        group.one.parts.manual.resume(here)
+        for process in (group.one, group.other):
+            await settle(process)
+        assert group.one.calls + group.other.calls == 1
+
+
+async def test_the_marker_of_a_compaction_in_progress_elsewhere_is_not_carried_out_again() -> None:
+    async with processes() as group:
+        first = await begin(group.one, asked())
+        turn = await load_marker(group.other, _RECEIVED.conversation.key.hex())
+        group.other.parts.manual.resume(turn)
+        await group.wait_until_one_waits()
+        group.one.parts.model.gate.set()
+        assert isinstance(await first, Compacted)
+        await settle(group.other)
+        assert (group.one.calls, group.other.calls) == (1, 0)
+
+
+async def test_the_marker_of_a_process_that_died_is_carried_out_by_another() -> None:
+    async with processes() as group:
+        await begin(group.one, asked())
+        turn = await load_marker(group.other, _RECEIVED.conversation.key.hex())
+        group.other.parts.manual.resume(turn)
+        await group.wait_until_one_waits()
+        group.one.store.cut()
+        group.server.end_leases()
+        await settle(group.other)
+        assert group.other.calls == 1
+
+
+async def test_a_marker_does_not_interrupt_a_manual_compaction_of_its_conversation() -> None:
+    async with processes() as group:
+        first = await begin(group.one, asked())
+        turn = await load_marker(group.one, _RECEIVED.conversation.key.hex())
+        group.one.parts.manual.resume(turn)
+        group.one.parts.model.gate.set()
+        await first
+        await settle(group.one)
+        assert group.one.calls == 1

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import msgspec
 import pytest
 
 from gateway.conversations.turn import Turn
@@ -23,6 +24,7 @@ from tests.builders.compaction import (
     say,
     turn_of,
 )
+from tests.builders.quotas import make_limited_tenant
 
 _RECEIVED = receive(4)
 _CUT = make_cut(5)
@@ -172,3 +174,12 @@ async def test_the_model_is_told_what_hooks_add() -> None:
     prompt = call["messages"][-1]["content"]
     assert "Say it briefly." in prompt and "Summarize." not in prompt
     assert "Keep numbers.\n\nBranch: main" in prompt
+
+
+async def test_a_retry_beyond_the_budget_is_not_made() -> None:
+    tenant = make_limited_tenant("t", summary_calls_per_hour=1)
+    turn = msgspec.structs.replace(turn_of(_RECEIVED), tenant=tenant)
+    async with compaction_parts(say("It wor", finish_reason="length"), _GOOD) as parts:
+        result = await summarize(parts, turn)
+        assert (result.failure, result.calls, len(parts.model.calls)) == ("over budget", 1, 1)
+        assert parts.summarizer.is_over_budget(turn)

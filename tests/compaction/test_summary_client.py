@@ -15,6 +15,7 @@ from gateway.compaction.summary_client import (
 from gateway.conversations.turn import Turn
 from gateway.core.errors import ModelUnknown, UpstreamFailed
 from gateway.core.policy import Policy, Summary
+from gateway.core.sizing.usage import Usage
 from gateway.limits.book import ServedModel
 from gateway.tenants import Tenant
 from gateway.wire.formats.chat import CHAT
@@ -133,11 +134,11 @@ async def test_a_whole_reply_is_read_with_its_usage() -> None:
     reply = await ask(say("A summary.", prompt_tokens=70, completion_tokens=5))
     assert (reply.candidate.text, reply.candidate.finish_reason) == ("A summary.", "stop")
     assert (reply.candidate.has_tool_calls, reply.candidate.has_error) == (False, False)
-    assert reply.prompt_tokens == 70
+    assert reply.usage == Usage(70, 5)
 
 
 async def test_a_reply_without_usage_has_no_number_of_tokens() -> None:
-    assert (await ask(say("A summary."))).prompt_tokens is None
+    assert (await ask(say("A summary."))).usage is None
 
 
 async def test_a_stream_is_read_to_its_end() -> None:

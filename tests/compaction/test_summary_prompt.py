@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Literal
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -22,6 +23,7 @@ from gateway.core.policy import Policy, Prompts, Summary
 from gateway.core.refusal.overflow import Overflow
 from gateway.limits.book import ServedModel
 from gateway.settings import UpstreamSettings
+from gateway.tenants import Tenant, make_tenant_id
 from tests.builders.chat import converse, make_pivot
 from tests.builders.compaction import (
     SUMMARIZING,
@@ -32,6 +34,7 @@ from tests.builders.compaction import (
     receive,
     turn_of,
 )
+from tests.builders.settings import make_tenant
 
 _POLICY = Policy(prompts=Prompts(question="What?", instruction="Say it."))
 _ENTRIES = [
@@ -266,6 +269,18 @@ async def test_another_upstream_gets_nothing_of_the_client_and_the_format_that_i
     assert "Bearer mine" not in headers.values() and "x-team" not in headers
     assert "anthropic-version" in headers
     assert (call.request.model, call.format.name) == ("small", "messages")
+
+
+async def test_at_its_upstream_a_tenants_own_credential_pays_for_its_summaries() -> None:
+    policy = replace(SUMMARIZING, summary=Summary(upstream="other", model="small"))
+    tenant = make_tenant(upstream="other", api_key=SecretStr("sk-tenant"))
+    turn = turn_of(_RECEIVED, policy, raw_headers=((b"Authorization", b"Bearer mine"),))
+    for owner, expected in ((make_tenant_id("a"), "Bearer sk-tenant"), (turn.owner, "Bearer k2")):
+        own = msgspec.structs.replace(turn, tenant=Tenant(owner, None, "default"))
+        async with compaction_parts(upstreams=other_upstream("chat"), tenants=(tenant,)) as parts:
+            fitted_call = await fit(parts, own)
+        assert fitted_call is not None
+        assert dict(fitted_call.call.headers)["Authorization"] == expected
 
 
 async def test_another_upstream_keeps_the_conversations_format_if_it_can() -> None:

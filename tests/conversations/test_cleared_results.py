@@ -86,8 +86,15 @@ def make_head(received: Received, pivot: Pivot, conversation: str) -> Head:
 
 async def ask(state: State, messages: list[JSON], tenant: str = "t") -> Head | None:
     received = receive(messages, tenant)
-    nearest = state.heads.find(received.conversation, "s")
-    return await cleared_results.find(state, Lanes(), received, "s", nearest, _OWN)
+    return await ask_beyond(state, received, state.heads.find(received.conversation, "s"))
+
+
+async def ask_beyond(state: State, received: Received, nearest: Head | None) -> Head | None:
+    split = await cleared_results.split(Lanes(), received, nearest, _OWN)
+    if split is None:
+        return None
+    known = await state.pivots.load_result_hashes(received.owner, split.keys)
+    return await cleared_results.find(state, received, "s", split, known)
 
 
 def is_active(state: State, messages: list[JSON], head: Head | None, pivot: Pivot) -> bool:
@@ -197,7 +204,7 @@ async def test_a_head_that_is_nearer_is_left_alone() -> None:
     received = receive(cleared)
     nearer = make_head(received, make_pivot(received.conversation, 3), "c")
     longer = receive([*cleared, *step(5, "six"), *step(6, "seven")])
-    assert await cleared_results.find(state, Lanes(), longer, "s", nearer, _OWN) is None
+    assert await ask_beyond(state, longer, nearer) is None
 
 
 async def test_nothing_is_found_without_the_record_or_the_pivot() -> None:

@@ -1,7 +1,10 @@
 from itertools import count
 
+import msgspec
+
 from gateway.conversations.registry import Registry
 from gateway.conversations.turn import Turn
+from gateway.store.keys import make_tag
 from gateway.tenants import Tenant
 from tests.builders.chat import make_turn, read, render
 from tests.builders.state import make_head
@@ -56,3 +59,22 @@ def test_a_conversation_whose_turn_made_room_is_still_listed() -> None:
 def test_a_conversation_never_seen_is_not_found() -> None:
     registry = make_registry()
     assert registry.find("a") is None and registry.find_turn("a") is None and registry.list(None, 10) == []
+
+
+def test_a_purged_tenant_is_not_listed_and_has_no_turn() -> None:
+    registry = make_registry(max_bodies=1)
+    for conversation_id, tenant in (("a", "tenant:one"), ("b", "tenant:one"), ("c", "tenant:two")):
+        received = msgspec.structs.replace(_RECEIVED, owner=tenant)
+        turn = make_turn(received, conversation_id=conversation_id, tenant=Tenant(tenant, None, "default"))
+        head = make_head(received.conversation, owner=tenant, conversation=conversation_id)
+        registry.record(turn, head)
+    registry.forget(make_tag("tenant:one"))
+    assert [each.head.conversation for each in registry.list(None, 10)] == ["c"]
+
+
+def test_after_a_reload_conversations_are_listed_without_their_turns() -> None:
+    registry = make_registry()
+    record(registry, "a")
+    registry.forget_turns()
+    assert [each.head.conversation for each in registry.list(None, 10)] == ["a"]
+    assert registry.find_turn("a") is None

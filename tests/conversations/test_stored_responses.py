@@ -20,6 +20,7 @@ from gateway.wire.formats.responses.history import STORED_HISTORY
 from gateway.wire.sse import SseEvent
 from gateway.wire.wire_format import UsedNames
 from tests.builders.state import make_storage, make_store
+from tests.toy.shared_store import ToyServer
 
 _FIRST = b'{"model":"m","input":"first"}'
 
@@ -379,3 +380,22 @@ def without_marks(message: dict[str, Any]) -> dict[str, Any]:
         return message
     kept = [{key: value for key, value in block.items() if key != "cache_control"} for block in content]
     return message | {"content": kept}
+
+
+async def test_a_long_thread_that_another_process_has_seen_is_read_in_three_trips() -> None:
+    server = ToyServer()
+    here, there = server.connect(), server.connect()
+    for store in (here, there):
+        await store.open()
+    memory = StoredResponses(make_recognizer(), NamedTurns(make_storage(here)), 1 << 20, 1 << 20)
+    body, count = _FIRST, 60
+    for number in range(count):
+        await record(memory, body, f"r{number}")
+        body = go_on(f"r{number}")
+    await asyncio.sleep(0.001)
+    other = StoredResponses(make_recognizer(), NamedTurns(make_storage(there)), 1 << 20, 1 << 20)
+    received = make_recognizer().recognize("t", RESPONSES, body)
+    found = (await other.write_out(received, STORED_HISTORY, "u", Lanes()))[0]
+    assert len(read_input(found.body.data)) == 2 * count + 1
+    # The newest, 32 before it, and from the oldest of those again.
+    assert there.reads <= 4

@@ -6,13 +6,16 @@ from typing import Any
 from msgspec.structs import replace
 
 from gateway.conversations import trimmed_histories
-from gateway.conversations.trimmed_histories import Source
+from gateway.conversations.recognizer import Received
+from gateway.conversations.trimmed_histories import make_source
 from gateway.conversations.turn import Turn
 from gateway.core.history.pivot import Pivot, find_eligible_pivots
 from gateway.core.sizing.usage import Usage
+from gateway.state import State
+from gateway.state.trip import Trip
 from tests.builders.chat import JSON, make_pivot, make_plan, make_turn, read, render
 from tests.builders.pipeline import Pipeline, running_pipeline
-from tests.builders.state import make_state, make_store
+from tests.builders.state import make_head, make_state, make_store
 from tests.builders.trimmed import say
 
 
@@ -87,33 +90,43 @@ async def test_a_request_that_is_not_kept_any_more_is_not_taken_for_an_older_one
         assert (await build(pipeline, sent)).head is None
 
 
+async def resume(state: State, sent: Received, source: bytes | None) -> Received | None:
+    """From the store."""
+    trip = Trip(state.store)
+    keys = trimmed_histories.list_end_keys(state, sent, source)
+    end = state.histories.ask(trip, sent.owner, keys)
+    await trip.run()
+    return trimmed_histories.resume(state, sent, source, end.record) if end.record is not None else None
+
+
 async def test_what_was_recorded_before_a_restart_is_loaded() -> None:
     store = await make_store()
     turn = make_turn(read(render(say(8))))
     sent = read(render(say(9)[-20:]))
+    source = turn.source
     before = make_state(store)
     key = trimmed_histories.record(before, turn)
     assert key is not None
-    assert await trimmed_histories.load(make_state(store), sent, Source(turn.upstream.name, None)) is None
-    await before.histories.save("one", key, 0)
+    assert await resume(make_state(store), sent, source) is None
+    await before.histories.save(key, make_head(turn.received.conversation))
     later = make_state(store)
-    assert trimmed_histories.find(later, sent, Source(turn.upstream.name, None)) is None
-    found = await trimmed_histories.load(later, sent, Source(turn.upstream.name, None))
+    assert trimmed_histories.find(later, sent, source) is None
+    found = await resume(later, sent, source)
     assert found is not None
     assert found.conversation.key == read(render(say(9))).conversation.key
-    assert (
-        await trimmed_histories.load(
-            later, read(render(say(9)[-20:]), "other"), Source(turn.upstream.name, None)
-        )
-        is None
-    )
-    assert await trimmed_histories.load(later, sent, Source("other", None)) is None
-    assert await trimmed_histories.load(later, sent, Source(turn.upstream.name, "session")) is None
+    assert await resume(later, read(render(say(9)[-20:]), "other"), source) is None
+    assert await resume(later, sent, b"another") is None
 
 
-async def test_other_models_tools_and_tenants_have_histories_of_their_own() -> None:
-    async with running_pipeline() as pipeline:
-        first = await answer(pipeline, say(8))
-        for fields in ({"model": "other"}, {"tools": [{"type": "function", "function": {"name": "x"}}]}):
-            turn = await build(pipeline, say(9)[-20:], **fields)
-            assert turn.conversation_id != first.conversation_id and turn.head is None
+def test_requests_share_a_source_if_nothing_that_it_is_made_of_differs() -> None:
+    usual = ("toy", "session", "model", b"tools")
+    others = [
+        ("other", "session", "model", b"tools"),
+        ("toy", None, "model", b"tools"),
+        ("toy", "session", "other", b"tools"),
+        ("toy", "session", "model", b"other"),
+        ("toysession", None, "model", b"tools"),
+        ("toy", "session\udcff", "model", b"tools"),
+    ]
+    assert make_source(*usual) == make_source(*usual)
+    assert len({make_source(*each) for each in (usual, *others)}) == 7

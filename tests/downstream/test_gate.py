@@ -15,6 +15,7 @@ class Caller:
     def __init__(self, gate: Gate, address: str = "10.0.0.1", descriptor: int = 10) -> None:
         self._gate = gate
         self.gave_way = False
+        self.is_unused = True
         self.checks = 0
         self.refusal = gate.admit(self, address, descriptor)
 
@@ -42,6 +43,18 @@ def test_an_address_has_its_own_bound() -> None:
     assert status(Caller(gate).refusal) == 503
 
 
+def test_the_number_of_connections_is_told_whenever_it_changes() -> None:
+    gate = Gate(PortBounds(connections=2))
+    counts: list[int] = []
+    gate.report_to(counts.append)
+    first, second = Caller(gate), Caller(gate)
+    assert status(Caller(gate).refusal) == 503
+    gate.leave(first)
+    gate.leave(first)
+    gate.leave(second)
+    assert counts == [0, 1, 2, 1, 0]
+
+
 def test_beyond_the_bound_in_all_the_longest_unused_connection_goes() -> None:
     gate = Gate(PortBounds(connections=3))
     busy, older, newer = Caller(gate), Caller(gate), Caller(gate)
@@ -53,6 +66,16 @@ def test_beyond_the_bound_in_all_the_longest_unused_connection_goes() -> None:
     assert Caller(gate).refusal is None
     assert newer.gave_way
     assert status(Caller(gate).refusal) == 503
+
+
+def test_of_the_connections_that_wait_only_unused_ones_are_closed() -> None:
+    gate = Gate(PortBounds())
+    busy, unused, begun = Caller(gate), Caller(gate), Caller(gate)
+    begun.is_unused = False
+    gate.rest(unused)
+    gate.rest(begun)
+    gate.close_unused()
+    assert [caller.gave_way for caller in (busy, unused, begun)] == [False, True, False]
 
 
 def test_the_last_descriptors_are_kept() -> None:

@@ -20,9 +20,12 @@ from gateway.downstream.gate import PortBounds
 from gateway.downstream.request import Request, read_body, stream_body
 from gateway.downstream.response import Response, make_local_head, send_local_response
 from gateway.downstream.server import Server
+from gateway.downstream.shared_port import SharedPort, bind_port
+from gateway.downstream.tally import Tally
 from gateway.headers import ResponseHead
 from tests.builders.downstream import Line, settle
 from tests.examples import examples
+from tests.toy.running import wait_until
 from tests.wire_through.raw import Connection, connecting
 
 MAX_BYTES = 1 << 24
@@ -292,12 +295,6 @@ async def test_a_slow_reader_gets_its_response_though_the_port_closes() -> None:
         assert len(await read_rest(client)) == 10_000_000
 
 
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(SLOW_SECONDS):
-        while not condition():
-            await asyncio.sleep(0.005)
-
-
 class Held:
     """An object that lives as long as the handler that made it."""
 
@@ -329,7 +326,7 @@ async def test_a_client_that_hangs_up_during_an_upload_leaves_nothing_in_memory(
                 begun.clear()
                 await client.send(sized("n", target, b"x" * 1_000_000)[0][:-10])
                 await asyncio.wait_for(begun.wait(), SLOW_SECONDS)
-        await until(lambda: not any(reference() for reference in held))
+        await wait_until(lambda: not any(reference() for reference in held))
 
 
 OFFER = "Connection: Upgrade\r\nUpgrade: "
@@ -362,7 +359,7 @@ async def test_a_connection_goes_on_behind_an_offer_that_is_not_accepted(head: s
     recorder = Recorder()
     async with listening(recorder.respond) as server, connecting(server.port) as client:
         await client.send(head.encode())
-        await until(lambda: bool(recorder.seen))
+        await wait_until(lambda: bool(recorder.seen))
         await client.send(b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
         responses = await read_rest(client)
     assert responses.count(b"HTTP/1.1 200 OK") == 2
@@ -446,7 +443,7 @@ async def test_draining_waits_for_requests_under_way_and_closes_their_connection
         await client.send(sent + sent[:-10])
         replies += await read_response(client)
         assert b"connection: close" not in replies.lower()
-        await until(lambda: len(late) == 3)
+        await wait_until(lambda: len(late) == 3)
         draining = asyncio.create_task(server.drain(SLOW_SECONDS))
         await asyncio.sleep(0.05)
         assert not draining.done()
@@ -502,6 +499,55 @@ async def test_draining_does_not_wait_forever() -> None:
         await asyncio.wait_for(server.drain(0.05), SLOW_SECONDS)
         await asyncio.wait_for(server.close(), SLOW_SECONDS)
         assert await read_rest(client) == b""
+
+
+async def test_a_server_that_retires_answers_once_more_on_each_connection_and_closes_unused_ones() -> None:
+    recorder = Recorder()
+    sent = bare("n", "/")[0]
+    async with (
+        listening(recorder.respond) as server,
+        connecting(server.port) as asking,
+        connecting(server.port) as unused,
+    ):
+        for client in (asking, unused):
+            await client.send(sent)
+            assert b"connection: close" not in (await read_response(client)).lower()
+        server.retire()
+        line = Line(beginning := server.make_connection())
+        beginning.data_received(sent[:-5])
+        await asking.send(sent)
+        answer = await read_response(asking)
+        assert answer.startswith(b"HTTP/1.1 200 ") and b"Connection: close" in answer
+        assert await read_rest(asking) == b""
+        server.close_unused()
+        assert await read_rest(unused) == b""
+        beginning.data_received(sent[-5:])
+        await wait_until(lambda: b"Connection: close" in line.written)
+        assert line.written.startswith(b"HTTP/1.1 200 ")
+
+
+async def test_servers_that_share_a_port_answer_until_they_stop_listening() -> None:
+    recorders, tally = [Recorder(), Recorder()], Tally.create(2)
+    (listening_socket,) = await bind_port("127.0.0.1", 0)
+    servers = [Server(recorder.respond, BOUNDS) for recorder in recorders]
+    for worker, server in enumerate(servers):
+        server.open_shared(SharedPort([listening_socket.dup()], tally, worker))
+    port = listening_socket.getsockname()[1]
+    assert [server.port for server in servers] == [port, port]
+    async with connecting(port) as first, connecting(port) as second:
+        for client in (first, second):
+            await client.send(bare("n", "/")[0])
+            await read_response(client)
+        assert [len(recorder.seen) for recorder in recorders] == [1, 1]
+    servers[0].stop_listening()
+    async with connecting(port) as third:
+        await third.send(bare("n", "/")[0])
+        await read_response(third)
+    assert [len(recorder.seen) for recorder in recorders] == [1, 2]
+    for server in servers:
+        await server.close()
+    listening_socket.close()
+    tally.close()
 
 
 async def test_unused_connections_are_closed() -> None:

@@ -1,7 +1,6 @@
 """A compaction asked for through the admin port runs at once, or at the conversation's next request."""
 
 import asyncio
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -107,10 +106,10 @@ async def test_a_conversation_whose_body_is_no_longer_in_memory_is_compacted_at_
 
 
 @pytest.mark.system(15)
-async def test_a_scheduled_compaction_survives_a_restart(tmp_path: Path) -> None:
+async def test_a_scheduled_compaction_survives_a_restart(store_url: str) -> None:
     session, other = make_session(16, 3), make_session(2, 4)
     async with ToyUpstream() as toy:
-        settings = make_settings(toy, store=f"disk:{tmp_path}", more=ADMIN + "cache: {bodies: 1}\n")
+        settings = make_settings(toy, store=store_url, more=ADMIN + "cache: {bodies: 1}\n")
         async with running_gateway(settings) as gateway:
             before = await play(gateway, toy, session, 0, 12)
             await play(gateway, toy, other, 0, 1)

@@ -101,7 +101,7 @@ async def test_a_message_that_is_pruned_and_later_summarized_is_stored_once() ->
     async with ToyUpstream(window=16_000) as toy, running_gateway(make_settings(toy, more=more)) as gateway:
         identity = (await play(gateway, toy, session)).conversation
         lists = await read_lists(gateway, identity)
-        stored = await gateway.parts.foundation.originals_store.scan("original:")
+        stored = await gateway.parts.foundation.stores.originals.scan("original:")
     digests = [each["digest"] for taken in lists for each in taken["messages"]]
     assert {taken["kind"] for taken in lists} == {"prune", "summary"}
     assert len(digests) > len(set(digests)) == len(stored)
@@ -137,24 +137,24 @@ async def test_originals_are_not_found_in_another_conversation_of_the_same_tenan
 
 @pytest.mark.system(7)
 @pytest.mark.parametrize("style", ["summarised", "pruned"])
-async def test_a_policy_without_originals_stores_none(style: str, tmp_path: Path) -> None:
+async def test_a_policy_without_originals_stores_none(style: str, store_url: str) -> None:
     off = "originals: {keep: false}"
     policy = _PRUNING.replace("{pruning", f"{{{off}, pruning") if style == "pruned" else f"{{{off}}}"
     more = f"{ADMIN}policies: {{default: {policy}}}\n"
     async with ToyUpstream(window=16_000) as toy:
-        settings = make_settings(toy, store=f"disk:{tmp_path}/state", more=more)
+        settings = make_settings(toy, store=store_url, more=more)
         async with running_gateway(settings) as gateway:
             run = await play(gateway, toy, make_session(20, 3))
             assert set(run.plans) > {"passthrough"}
             assert await read_lists(gateway, run.conversation) == []
-            assert await gateway.parts.foundation.originals_store.scan("") == []
+            assert await gateway.parts.foundation.stores.originals.scan("") == []
 
 
 @pytest.mark.system(7)
-async def test_originals_are_readable_after_a_restart_before_any_request(tmp_path: Path) -> None:
+async def test_originals_are_readable_after_a_restart_before_any_request(store_url: str) -> None:
     session = make_session(20, 3)
     async with ToyUpstream(window=16_000) as toy:
-        settings = make_settings(toy, store=f"disk:{tmp_path}/state", more=ADMIN)
+        settings = make_settings(toy, store=store_url, more=ADMIN)
         async with running_gateway(settings) as gateway:
             identity = (await play(gateway, toy, session)).conversation
         async with running_gateway(settings) as gateway:

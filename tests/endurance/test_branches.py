@@ -7,7 +7,6 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import aiohttp
 import pytest
@@ -253,13 +252,13 @@ async def test_pictures_are_counted_and_not_taken_for_their_links() -> None:
 
 
 @pytest.mark.system(2)
-async def test_a_restart_in_mid_session_keeps_pivot_and_summary(tmp_path: Path) -> None:
+async def test_a_restart_in_mid_session_keeps_pivot_and_summary(store_url: str) -> None:
     # Two turns later the next compaction is due.
     last = COMPACTED - 2
     toy = ToyUpstream(window=WINDOW, bias=1.2)
     session = make_session(40, 7, "one_user", 600)
     async with toy:
-        settings = make_settings(toy, store=f"disk:{tmp_path / 'state'}")
+        settings = make_settings(toy, store=store_url)
         async with running_gateway(settings) as gateway:
             first = await run_session(session, gateway.base_url, toy, SHAPE, Pace(last=last))
         made = len(toy.summaries)
@@ -274,14 +273,14 @@ async def test_a_restart_in_mid_session_keeps_pivot_and_summary(tmp_path: Path) 
 
 
 async def test_a_summary_interrupted_by_a_stop_is_started_again_by_the_next_request(
-    tmp_path: Path,
+    store_url: str,
 ) -> None:
     """The summary starts before that request gets its response. Only the stored marker can cause it."""
     toy = ToyUpstream(window=WINDOW, bias=1.2)
     toy.summary_delivery = replace(toy.summary_delivery, never=True)
     session = make_session(150, 7, "one_user", 120)
     async with toy:
-        settings = make_settings(toy, store=f"disk:{tmp_path / 'state'}")
+        settings = make_settings(toy, store=store_url)
         turn = 0
         async with running_gateway(settings) as gateway:
             while not toy.summaries:

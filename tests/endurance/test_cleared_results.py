@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -85,10 +84,10 @@ def number_summaries(toy: ToyUpstream) -> None:
 
 
 @pytest.mark.parametrize("is_restarted", [False, True], ids=["running on", "restarted"])
-async def test_a_client_that_clears_old_results_keeps_its_summary(is_restarted: bool, tmp_path: Path) -> None:
+async def test_a_client_that_clears_old_results_keeps_its_summary(is_restarted: bool, store_url: str) -> None:
     async with ToyUpstream(window=_WINDOW) as toy:
         number_summaries(toy)
-        settings = make_settings(toy, store=f"disk:{tmp_path}")
+        settings = make_settings(toy, store=store_url)
         async with running_gateway(settings) as gateway:
             before, turn = await play_until_compacted(gateway, toy)
             made = len(toy.summaries)
@@ -105,10 +104,10 @@ async def test_a_client_that_clears_old_results_keeps_its_summary(is_restarted: 
     assert is_restarted or identities_of(after) == identities_of(before)
 
 
-async def test_a_restart_after_the_results_were_cleared_changes_nothing(tmp_path: Path) -> None:
+async def test_a_restart_after_the_results_were_cleared_changes_nothing(store_url: str) -> None:
     async with ToyUpstream(window=_WINDOW) as toy:
         number_summaries(toy)
-        settings = make_settings(toy, store=f"disk:{tmp_path}")
+        settings = make_settings(toy, store=store_url)
         async with running_gateway(settings) as gateway:
             before, turn = await play_until_compacted(gateway, toy)
             made = len(toy.summaries)

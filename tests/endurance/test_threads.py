@@ -108,12 +108,12 @@ async def test_a_continued_thread_is_understood_as_the_history_sent_in_full(tmp_
 
 
 @pytest.mark.timeout(300)
-async def test_a_restart_in_the_middle_loses_no_thread(tmp_path: Path) -> None:
+async def test_a_restart_in_the_middle_loses_no_thread(store_url: str) -> None:
     session = make_session(60, 60, "many_users", 500)
     shape = Shape(dialect=THREADS, max_tokens=2_000, stream=True)
     toy = ToyUpstream(window=16_000)
     async with toy:
-        settings = make_settings(toy, store=f"disk:{tmp_path}")
+        settings = make_settings(toy, store=store_url)
         run, since = None, None
         for start in (0, 7, 20, 40):
             async with running_gateway(settings) as gateway:

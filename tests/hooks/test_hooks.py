@@ -3,7 +3,7 @@ import asyncio
 import pytest
 
 from gateway.core.errors import HookFailed
-from gateway.hooks import HookReply, Hooks, PreCompact, SessionStart
+from gateway.hooks import HookReply, Hooks, PreCompact, SessionStart, listen
 from gateway.reporting.events import Bus, Pruned, SessionCompacted
 
 _BEFORE = PreCompact(
@@ -66,7 +66,7 @@ async def test_every_compaction_is_told_to_all_hooks_even_after_one_fails(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     bus, failing, other = Bus(), ToyHook("failing", None), ToyHook("other", HookReply())
-    listening = asyncio.create_task(Hooks([], [failing, other]).listen(bus))
+    listening = asyncio.create_task(listen(bus, lambda: Hooks([], [failing, other])))
     await asyncio.sleep(0)
     bus.publish(Pruned(session_id="c", tenant="t", marks=1, saved_tokens=1))
     bus.publish(_COMPACTED)
@@ -79,7 +79,17 @@ async def test_every_compaction_is_told_to_all_hooks_even_after_one_fails(
     assert "hook session_start failing: no reply" in caplog.text
 
 
-async def test_without_hooks_for_the_session_start_no_event_is_awaited() -> None:
-    bus = Bus()
-    await Hooks([], []).listen(bus)
-    assert bus.subscribers == 0
+async def test_a_compaction_is_told_to_the_hooks_that_hold_at_that_time() -> None:
+    bus, first, second = Bus(), ToyHook("first", None), ToyHook("second", HookReply())
+    current = [Hooks([], [])]
+    listening = asyncio.create_task(listen(bus, lambda: current[0]))
+    await asyncio.sleep(0)
+    bus.publish(_COMPACTED)
+    await asyncio.sleep(0)
+    current[0] = Hooks([], [second])
+    bus.publish(_COMPACTED)
+    async with asyncio.timeout(30):
+        while not second.told:
+            await asyncio.sleep(0)
+    listening.cancel()
+    assert (len(first.told), len(second.told)) == (0, 1)

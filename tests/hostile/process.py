@@ -31,8 +31,9 @@ from tests.toy.running import wait_until
 _REPOSITORY = Path(__file__).resolve().parents[2]
 # A line of the start screen, which is printed once the gateway listens.
 _CLIENTS = re.compile(r"base_url http://[^ ]+:(\d+)/v1")
-# Both are for a machine that is busy with other things; a gateway starts in about a second.
-_START_SECONDS = 50.0
+# Both are for a machine that is busy with other things. A process takes two seconds of a core to start, and
+# with four workers there are five of them.
+_START_SECONDS = 150.0
 _STOP_SECONDS = 50.0
 _COMMAND = (sys.executable, "-m", "gateway")
 
@@ -127,13 +128,13 @@ _FREE_ADMIN = "admin: {port: 0}\n"
 
 
 @asynccontextmanager
-async def running_process(settings_yaml: str, folder: Path) -> AsyncIterator[ProcessGateway]:
+async def running_process(settings_yaml: str, folder: Path, *options: str) -> AsyncIterator[ProcessGateway]:
     """A gateway with these settings. Where they say nothing of `admin`, it gets a free port there."""
     settings = folder / "gateway.yaml"
     settings.write_text(
         settings_yaml if "admin:" in settings_yaml else f"{settings_yaml}\n{_FREE_ADMIN}", "utf-8"
     )
-    async with serving("--config", str(settings), folder=folder) as gateway:
+    async with serving("--config", str(settings), *options, folder=folder) as gateway:
         yield gateway
 
 

@@ -22,7 +22,6 @@ from gateway.core.errors import BeyondBounds, Unreadable
 from gateway.core.sizing.estimate import Meter
 from gateway.pipeline.admission import Admission
 from gateway.settings import load_settings
-from gateway.state.calibrations import Calibrations
 from gateway.state.heads import Heads
 from gateway.state.named_turns import NamedTurns
 from gateway.store.memory import MemoryStore
@@ -37,7 +36,7 @@ from gateway.wire.structure import UNBOUNDED
 from gateway.wire.wire_format import WireFormat
 from tests.builders.chat import make_turn, read, render
 from tests.builders.pipeline import SETTINGS, load_text, make_request_head
-from tests.builders.state import make_head, make_storage
+from tests.builders.state import make_head, make_state, make_storage
 from tests.hostile.growth import measure_growth, measure_peak
 from tests.hostile.process import linux_only, running_process
 from tests.toy.gateway import make_settings, running_gateway
@@ -151,7 +150,7 @@ def test_heads_of_made_up_tenants_stay_within_their_bytes() -> None:
 
 @pytest.mark.parametrize("name", ["", "m" * 200, _WIDE * 200], ids=["short", "long", "wide"])
 def test_keys_of_made_up_models_stay_within_their_bytes(name: str) -> None:
-    calibrations = Calibrations(make_storage(MemoryStore(), max_bytes=_MIB))
+    calibrations = make_state(MemoryStore(), max_bytes=_MIB).calibrations
     numbers = count()
 
     def send() -> None:

@@ -17,9 +17,9 @@ from tests.wire_through.raw import ask, render_request
 SHAPE = Shape(max_tokens=1_000)
 
 
-async def test_a_gateway_goes_on_after_kill_9_on_the_same_store(tmp_path: Path) -> None:
+async def test_a_gateway_goes_on_after_kill_9_on_the_same_store(tmp_path: Path, store_url: str) -> None:
     async with ToyUpstream(window=64_000) as toy:
-        settings = make_settings(toy, store=f"disk:{tmp_path}/state")
+        settings = make_settings(toy, store=store_url)
         async with running_process(settings, tmp_path) as gateway:
             session = make_session(8, 3, "one_user", 900)
             before = await run_session(session, gateway.base_url, toy, SHAPE, Pace(last=4))

@@ -11,6 +11,8 @@ from pathlib import Path
 import aiohttp
 import pytest
 
+from tests.conftest import STORES
+from tests.covering import cover_product
 from tests.hostile.process import ProcessGateway, running_process
 from tests.toy.agent import Session, make_session
 from tests.toy.gateway import make_settings
@@ -18,7 +20,12 @@ from tests.toy.running import Answer, ask, wait_until
 from tests.toy.upstream import ToyUpstream
 
 # The store writes after half a second, heads are handed to it after two: before, between, and nearly after.
-PAUSES = [0.0, 0.3, 0.8, 1.6]
+PAUSES = (0.0, 0.3, 0.8, 1.6)
+# By the plan that changes the prefix.
+POLICIES = {
+    "pivot": "compaction: {prune: false}",
+    "pruned": "pruning: {protect_tokens: 1000, minimum_tokens: 500}",
+}
 TURNS = 60
 
 
@@ -69,11 +76,11 @@ class Talk:
 
 
 @asynccontextmanager
-async def talking(folder: Path, bias: float, policy: str) -> AsyncIterator[Talk]:
+async def talking(folder: Path, store: str, bias: float, policy: str) -> AsyncIterator[Talk]:
     """bias: how many tokens more than we count the upstream counts. After a restart that is unknown."""
     async with ToyUpstream(window=16_000, bias=bias) as toy:
         more = f"policies: {{default: {{{policy}}}}}\n"
-        settings = make_settings(toy, store=f"disk:{folder}/state", more=more)
+        settings = make_settings(toy, store=store, more=more)
         async with running_process(settings, folder) as gateway:
             yield Talk(toy, gateway, load_session())
 
@@ -85,19 +92,13 @@ def shared_start(first: bytes, second: bytes) -> int:
 
 
 @pytest.mark.timeout(180)
-@pytest.mark.parametrize("pause", PAUSES)
 @pytest.mark.parametrize(
-    ("plan", "policy"),
-    [
-        ("pivot", "compaction: {prune: false}"),
-        ("pruned", "pruning: {protect_tokens: 1000, minimum_tokens: 500}"),
-    ],
-    ids=["pivot", "marks"],
+    ("store_url", "plan", "pause"), cover_product(STORES, tuple(POLICIES), PAUSES), indirect=["store_url"]
 )
 async def test_what_changes_the_prefix_survives_the_death_after_its_first_use(
-    tmp_path: Path, plan: str, policy: str, pause: float
+    tmp_path: Path, store_url: str, plan: str, pause: float
 ) -> None:
-    async with talking(tmp_path, 1.4, policy) as talk:
+    async with talking(tmp_path, store_url, 1.4, POLICIES[plan]) as talk:
         await talk.say_until(plan)
         await talk.die(pause)
         answer = await talk.say()
@@ -109,12 +110,14 @@ async def test_what_changes_the_prefix_survives_the_death_after_its_first_use(
 
 
 @pytest.mark.timeout(180)
-@pytest.mark.parametrize("pause", PAUSES)
+@pytest.mark.parametrize(
+    ("store_url", "pause"), cover_product(STORES, PAUSES, strength=1), indirect=["store_url"]
+)
 async def test_a_compaction_by_hand_survives_the_death_after_its_first_use(
-    tmp_path: Path, pause: float
+    tmp_path: Path, store_url: str, pause: float
 ) -> None:
     """It applies far below the thresholds, where nothing but its head says so."""
-    async with talking(tmp_path, 1.0, "commands: true") as talk:
+    async with talking(tmp_path, store_url, 1.0, "commands: true") as talk:
         for _ in range(8):
             await talk.say()
         assert (await talk.compact()).status == 200
@@ -125,8 +128,10 @@ async def test_a_compaction_by_hand_survives_the_death_after_its_first_use(
         assert shared_start(before.body, after.body) >= before.body.index(b'],"tools"')
 
 
-async def test_a_compaction_by_hand_survives_the_death_after_its_response(tmp_path: Path) -> None:
-    async with talking(tmp_path, 1.0, "commands: true") as talk:
+async def test_a_compaction_by_hand_survives_the_death_after_its_response(
+    tmp_path: Path, store_url: str
+) -> None:
+    async with talking(tmp_path, store_url, 1.0, "commands: true") as talk:
         for _ in range(8):
             await talk.say()
         assert (await talk.compact()).status == 200

@@ -12,6 +12,8 @@ from gateway.limits.model_lists import ModelLists
 from gateway.limits.model_table import ModelTable
 from gateway.settings import ModelRule, Settings, UpstreamSettings, load_settings
 from gateway.store.memory import MemoryStore
+from gateway.tenants import make_tenant_id
+from tests.builders.settings import make_tenant
 from tests.builders.state import make_state
 from tests.store.clock import Clock
 
@@ -97,6 +99,25 @@ async def test_a_list_shown_to_the_gateways_own_key_holds_for_all_tenants() -> N
     book.keep_list("", "keyed", {"m": Limits(context=9_000)})
     assert (await book.load(ServedModel("a", "keyed", "m"))).context == 9_000
     assert (await book.load(ServedModel("b", "keyed", "m"))).context == 9_000
+
+
+async def test_a_list_shown_to_a_tenants_own_key_holds_for_this_tenant_alone() -> None:
+    settings = replace(SETTINGS, tenants=(make_tenant(upstream="keyed", api_key=SecretStr("own")),))
+    book = await make_book(settings=settings)
+    book.keep_list(make_tenant_id("a"), "keyed", {"m": Limits(context=64_000)})
+    assert (await book.load(ServedModel(make_tenant_id("a"), "keyed", "m"))).context == 64_000
+    assert (await book.load(ServedModel("t", "keyed", "m"))).context is None
+
+
+async def test_a_tenants_own_rule_comes_before_those_for_all() -> None:
+    rules = (ModelRule(match="set-1", context=9_000), ModelRule(match="set-*", policy="default"))
+    settings = replace(SETTINGS, tenants=(make_tenant(upstream="up", models=rules),))
+    book = await make_book(settings=settings)
+    own = make_tenant_id("a")
+    assert (await book.load(ServedModel(own, "up", "set-1"))).context == 9_000
+    assert (await book.load(ServedModel(own, "up", "set-2"))).context == 50_000
+    assert (await book.load(ServedModel("t", "up", "set-1"))).context == 50_000
+    assert book.is_configured(own, "up", "set-1")
 
 
 async def test_learned_limits_survive_a_restart() -> None:
@@ -197,10 +218,10 @@ async def test_whether_the_window_is_configured() -> None:
             ),
         )
     )
-    assert book.is_configured("up", "here")
-    assert not book.is_configured("quiet", "here")
-    assert not book.is_configured("up", "output-only")
-    assert not book.is_configured("up", "other")
+    assert book.is_configured("t", "up", "here")
+    assert not book.is_configured("t", "quiet", "here")
+    assert not book.is_configured("t", "up", "output-only")
+    assert not book.is_configured("t", "up", "other")
 
 
 async def test_a_rule_that_fits_but_for_its_case_is_named_once(caplog: pytest.LogCaptureFixture) -> None:

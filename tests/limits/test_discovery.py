@@ -14,10 +14,11 @@ from gateway.limits.book import LimitsBook, ServedModel
 from gateway.limits.discovery import Discovery
 from gateway.limits.model_lists import ModelLists
 from gateway.limits.model_table import ModelTable
-from gateway.settings import ModelRule, UpstreamSettings, load_settings
+from gateway.settings import ModelRule, TenantSettings, UpstreamSettings, load_settings
 from gateway.store.memory import MemoryStore
 from gateway.upstream.internal_client import open_client
 from gateway.wire.model_list import MAX_BYTES
+from tests.builders.settings import make_tenant
 from tests.builders.state import make_state
 from tests.store.clock import Clock
 from tests.toy.delivery import Delivery, RawAnswer
@@ -72,14 +73,14 @@ class Setting:
 
 
 @asynccontextmanager
-async def opened(**keys: object) -> AsyncIterator[Setting]:
+async def opened(tenants: tuple[TenantSettings, ...] = (), **keys: object) -> AsyncIterator[Setting]:
     """keys: of the upstream's settings."""
     async with ToyUpstream() as toy:
         toy.raw_answers[LIST] = answering(render(m=8_192))
         plain = load_settings(None, {})
         upstream = replace(plain.upstreams["default"], base_url=toy.base_url, **keys)  # type: ignore[arg-type]
         rules = (ModelRule(match="set-*", context=50_000),)
-        settings = replace(plain, upstreams={"default": upstream}, models=rules)
+        settings = replace(plain, upstreams={"default": upstream}, models=rules, tenants=tenants)
         store, clock = MemoryStore(), Clock()
         await store.open()
         book = LimitsBook(settings, ModelLists(), ModelTable({}), make_state(store).calibrations, clock)
@@ -134,6 +135,18 @@ async def test_the_list_that_one_clients_key_is_shown_does_not_hold_for_another(
         setting.notice("b", key=b"sk-b")
         await setting.settle()
         assert [await setting.window(owner) for owner in ("a", "b", "c")] == [4_096, 16_384, None]
+
+
+async def test_with_a_tenants_own_key_the_list_is_asked_for_and_kept_for_this_tenant_alone() -> None:
+    tenant = make_tenant(upstream="default", api_key=SecretStr("sk-a"))
+    async with opened((tenant,), api_key=SecretStr("sk-all")) as setting:
+        shown = {"Bearer sk-a": render(m=4_096), "Bearer sk-all": render(m=16_384)}
+        setting.toy.intercept = lambda seen: answering(shown[dict(seen.headers)["Authorization"]])
+        own = replace(setting.upstream, api_key=SecretStr("sk-a"), key_owner="tenant:a")
+        setting.discovery.notice("tenant:a", own, "m", CLIENT)
+        setting.notice("tenant:b")
+        await setting.settle()
+        assert [await setting.window(owner) for owner in ("tenant:a", "tenant:b")] == [4_096, 16_384]
 
 
 async def test_an_upstream_is_asked_again_after_an_hour_and_not_before() -> None:

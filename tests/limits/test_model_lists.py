@@ -60,3 +60,12 @@ def test_with_its_own_key_an_upstream_shows_one_list_to_all() -> None:
     with_key = replace(forwarding, api_key=SecretStr("k"))
     assert choose_viewer(forwarding, "a") != choose_viewer(forwarding, "b")
     assert choose_viewer(with_key, "a") == choose_viewer(with_key, "b")
+
+
+def test_lists_of_upstreams_that_have_not_changed_are_taken_over() -> None:
+    lists = ModelLists()
+    lists.keep("a", "up", SMALL)
+    lists.keep("a", "other", LARGE)
+    taken = lists.of_upstreams({"up"})
+    assert taken.find("a", "up", "m") == Limits(context=4_096)
+    assert not taken.has("a", "other")

@@ -110,6 +110,37 @@ def test_names_of_stored_responses_are_noticed_where_the_upstream_has_a_key() ->
         assert [(route.stored_response, route.naming is not None) for route in routes] == expected
 
 
+_OWN = (
+    SETTINGS
+    + "tenants: [{name: a, keys: [sk-a], upstream: default, api_key: sk-up}, {name: b, keys: [sk-b]}]\n"
+)
+
+
+def test_a_tenants_own_credential_takes_the_place_of_the_callers() -> None:
+    admission = make_admission(_OWN)
+    more = [("Cookie", "a=b"), ("OpenAI-Organization", "org")]
+    own = admission.admit(make_request_head("/v1/chat/completions?key=sk-a", more, key="sk-a"))
+    assert own.head.headers["Authorization"] == "Bearer sk-up"
+    assert own.head.target == "/v1/chat/completions"
+    assert own.head.headers.keys().isdisjoint({"Cookie", "OpenAI-Organization"})
+    messages = admission.admit(make_request_head("/v1/messages", key="sk-a"))
+    assert messages.head.headers["x-api-key"] == "sk-up"
+    other = admission.admit(make_request_head("/v1/chat/completions", more, key="sk-b"))
+    assert other.head.headers["Authorization"] == "Bearer sk-b"
+
+
+def test_a_tenants_own_credential_is_guarded_like_a_key_of_the_upstream() -> None:
+    admission = make_admission(_OWN)
+    with pytest.raises(RequestRefused) as refused:
+        admission.admit(make_request_head("/v1/files", method="GET", key="sk-a"))
+    assert (refused.value.status, refused.value.code) == (403, "path_not_allowed")
+    assert admission.admit(make_request_head("/v1/files", method="GET", key="sk-b")).format is None
+    stored = make_request_head("/v1/responses/resp_1", method="GET", key="sk-a")
+    assert admission.admit(stored).stored_response == "resp_1"
+    assert admission.admit(make_request_head("/v1/responses", key="sk-a")).naming is not None
+    assert admission.admit(make_request_head("/v1/responses", key="sk-b")).naming is None
+
+
 def test_a_websocket_is_refused() -> None:
     with pytest.raises(RequestRefused) as refused:
         make_admission().admit(make_request_head("/v1/responses", [("Upgrade", "WebSocket")], method="GET"))

@@ -5,7 +5,6 @@ import dataclasses
 import itertools
 import json
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 import aiohttp
@@ -14,6 +13,7 @@ from msgspec.structs import replace
 
 from gateway.pipeline.commands import find_command
 from gateway.reporting.events import SessionCompacted, Subscription
+from gateway.store.keys import make_tag
 from gateway.wire.formats.chat.reply import find_reply_part
 from gateway.wire.response.summary_reply import SummaryReader
 from tests.builders.chat import JSON, read, render
@@ -176,29 +176,35 @@ async def test_the_tail_of_the_policy_stays_and_a_neutral_text_separates_it_from
 
 
 @pytest.mark.system(15)
-@pytest.mark.parametrize("store", ["memory:", "disk"])
-async def test_the_same_command_again_makes_no_second_summary(tmp_path: Path, store: str) -> None:
-    """Also after a restart, where the store is one that lasts."""
+async def test_the_same_command_again_makes_no_second_summary() -> None:
+    session = make_talk()
+    async with ToyUpstream() as toy, running_gateway(make_settings(toy, more=_ON)) as gateway:
+        await play(gateway, toy, session, 0, _REPORT + 1)
+        first = await say(gateway, with_command(session))
+        again = await say(gateway, with_command(session))
+        after = await play(gateway, toy, with_pair(session, read_text(first)), _REPORT + 2, _REPORT + 4)
+    assert_same(first, again)
+    assert len(toy.summaries) == 1 and set(plans_of(after)) == {"pivot"}
+
+
+@pytest.mark.system(15)
+async def test_the_same_command_after_a_restart_makes_no_second_summary(store_url: str) -> None:
     session = make_talk()
     async with ToyUpstream() as toy:
-        settings = make_settings(toy, store=f"disk:{tmp_path}" if store == "disk" else store, more=_ON)
+        settings = make_settings(toy, store=store_url, more=_ON)
         async with running_gateway(settings) as gateway:
             await play(gateway, toy, session, 0, _REPORT + 1)
             first = await say(gateway, with_command(session))
+        async with running_gateway(settings) as gateway:
             again = await say(gateway, with_command(session))
-            if store != "disk":
-                after = await play(
-                    gateway, toy, with_pair(session, read_text(first)), _REPORT + 2, _REPORT + 4
-                )
-        if store == "disk":
-            async with running_gateway(settings) as gateway:
-                again = await say(gateway, with_command(session))
-                after = await play(
-                    gateway, toy, with_pair(session, read_text(first)), _REPORT + 2, _REPORT + 4
-                )
+            after = await play(gateway, toy, with_pair(session, read_text(first)), _REPORT + 2, _REPORT + 4)
+    assert_same(first, again)
+    assert len(toy.summaries) == 1 and set(plans_of(after)) == {"pivot"}
+
+
+def assert_same(first: Answer, again: Answer) -> None:
     assert read_text(again) == read_text(first)
     assert json.loads(again.body)["id"] == json.loads(first.body)["id"]
-    assert len(toy.summaries) == 1 and set(plans_of(after)) == {"pivot"}
 
 
 async def test_a_retry_waits_for_the_summary_under_way_and_another_command_is_told_of_it() -> None:
@@ -215,6 +221,19 @@ async def test_a_retry_waits_for_the_summary_under_way_and_another_command_is_to
         asyncio.get_running_loop().call_later(0.2, ready.set)
         assert read_text(await again) == read_text(await first)
     assert "under way" in read_text(refused) and len(toy.summaries) == 1
+
+
+async def test_a_command_of_a_tenant_that_is_deleted_meanwhile_is_answered() -> None:
+    session = make_talk()
+    async with ToyUpstream() as toy, running_gateway(make_settings(toy, more=_ON)) as gateway:
+        await play(gateway, toy, session, 0, _REPORT + 1)
+        toy.summary_delivery = Delivery(after=asyncio.Event())
+        command = asyncio.create_task(say(gateway, with_command(session)))
+        await wait_until(lambda: len(toy.summaries) == 1)
+        foundation = gateway.parts.foundation
+        (record,) = foundation.registry.list(None, 1)
+        await foundation.purge.run(make_tag(record.head.owner))
+        assert "failed (it was cancelled)" in read_text(await command)
 
 
 # Its next report, behind a command and its answer.

@@ -4,7 +4,6 @@ import gzip
 import json
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from pathlib import Path
 
 import aiohttp
 import pytest
@@ -61,10 +60,10 @@ async def test_a_count_holds_what_would_be_sent_and_not_what_was_received(sessio
     assert len(counted.body) < len(whole) / 2
 
 
-async def test_a_pivot_from_before_a_restart_is_counted_after_it(session: Session, tmp_path: Path) -> None:
+async def test_a_pivot_from_before_a_restart_is_counted_after_it(session: Session, store_url: str) -> None:
     toy = ToyUpstream(window=16_000, bias=1.3)
     async with toy, aiohttp.ClientSession(headers=_HEADERS) as client:
-        settings = make_settings(toy, store=f"disk:{tmp_path}/state")
+        settings = make_settings(toy, store=store_url)
         async with running_gateway(settings) as gateway:
             run = await run_session(session, gateway.base_url, toy, _SHAPE)
         async with running_gateway(settings) as gateway:

@@ -140,3 +140,43 @@ async def test_a_body_beyond_a_bound_passes_unread_with_a_warning(
         assert pipeline.registry.list(None, 10) == []
     lines = [record.getMessage() for record in caplog.records if record.name == "gateway.proxy"]
     assert lines == ["a request passes unread: more than 2 messages"] * 3
+
+
+_LIMITED = SETTINGS + "tenants: [{name: a, keys: [sk-toy], requests_per_minute: 1, concurrent_requests: 1}]\n"
+
+
+async def test_a_tenant_beyond_its_limit_gets_429_before_its_body_is_read() -> None:
+    async with running_pipeline(_LIMITED) as pipeline:
+        # A minute that begins in between has room for one more.
+        for _ in range(3):
+            await ask(pipeline, render_post(render()))
+        sent = len(pipeline.relay.exchanges)
+        head = render_post(render()).partition(b"\r\n\r\n")[0] + b"\r\n\r\n"
+        written = await ask(pipeline, head)
+        assert sent == len(pipeline.relay.exchanges) <= 2
+    assert written.startswith(b"HTTP/1.1 429 Too Many Requests\r\n") and b"Retry-After: " in written
+    assert json.loads(written.partition(b"\r\n\r\n")[2])["error"]["code"] == "rate_limit_exceeded"
+
+
+async def test_every_request_that_would_go_upstream_counts() -> None:
+    wide = _LIMITED.replace("requests_per_minute: 1", "requests_per_minute: 4")
+    refused = b"HTTP/1.1 429 "
+    async with running_pipeline(wide) as pipeline:
+        for request in (
+            render_post(render()),
+            render_post(render(), "/v1/messages/count_tokens"),
+            render_post(render(), "/v1/embeddings"),
+            render_post(render(), more=["x-gateway-bypass: 1"]),
+        ):
+            assert (await ask(pipeline, request)).startswith(b"HTTP/1.1 200 ")
+        more = [await ask(pipeline, render_post(render(), "/v1/files")) for _ in range(2)]
+        assert more[-1].startswith(refused) or more[0].startswith(refused)
+        assert 4 <= len(pipeline.relay.exchanges) <= 5
+
+
+async def test_a_place_is_free_again_after_any_end_of_a_request() -> None:
+    wide = _LIMITED.replace("requests_per_minute: 1, ", "")
+    async with running_pipeline(wide) as pipeline:
+        pipeline.relay.script = [UpstreamFailed("default: ClientError"), ConnectionError("gone"), Reply()]
+        for status in (b"502", b"", b"200"):
+            assert status in (await ask(pipeline, render_post(render())))[:12]

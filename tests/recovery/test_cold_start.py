@@ -10,7 +10,6 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import pairwise
-from pathlib import Path
 
 import aiohttp
 import pytest
@@ -40,7 +39,7 @@ def load_session(turns: int, style: Style) -> Session:
     return make_session(turns, 7, style, TURN_TOKENS)
 
 
-def write_settings(toy: ToyUpstream, *, is_known: bool, store: str = "memory:", more: str = "") -> str:
+def write_settings(toy: ToyUpstream, *, is_known: bool, store: str = "", more: str = "") -> str:
     settings = make_settings(toy, store=store, more=more)
     return settings if is_known else settings.replace('"toy-*"', '"another-*"')
 
@@ -233,7 +232,7 @@ async def test_later_summaries_build_on_a_summary_that_came_late(
 
 
 async def test_a_restart_in_the_middle_goes_on_from_the_last_chunk(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+    store_url: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "gateway.compactor")
     toy = ToyUpstream(window=WINDOW)
@@ -243,7 +242,7 @@ async def test_a_restart_in_the_middle_goes_on_from_the_last_chunk(
     hang = RawAnswer(delivery=Delivery(never=True))
     toy.intercept = lambda seen: hang if len(toy.summaries) == 4 and seen.is_summary else None
     async with toy, aiohttp.ClientSession() as client:
-        settings = write_settings(toy, is_known=True, store=f"disk:{tmp_path / 'state'}")
+        settings = write_settings(toy, is_known=True, store=store_url)
         async with running_gateway(settings) as gateway:
             asking = asyncio.create_task(ask(client, f"{gateway.base_url}/chat/completions", body))
             await wait_until(lambda: len(toy.summaries) == 4)

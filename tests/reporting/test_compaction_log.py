@@ -1,7 +1,7 @@
 import json
-from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,9 +11,12 @@ from gateway.reporting.compaction_log import (
     CompactionLog,
     CompactionLogWriter,
     LogEntry,
+    load_places,
+    make_place_key,
     parse_log,
     render_log,
 )
+from gateway.store.keys import make_key, make_tag
 from gateway.tenants import Tenant
 from tests.builders.chat import make_turn, read, render
 from tests.builders.state import make_store
@@ -22,6 +25,7 @@ from tests.toy.agent import Shape, make_session
 from tests.toy.delivery import RawAnswer
 from tests.toy.gateway import RunningGateway, make_settings, running_gateway
 from tests.toy.running import Run, run_session
+from tests.toy.shared_store import ToyServer
 from tests.toy.upstream import ToyUpstream
 
 _KEYS = {
@@ -32,14 +36,6 @@ _KEYS = {
 
 def make_entry(number: int = 0) -> LogEntry:
     return LogEntry(at_seconds=float(number), kind="summary", trigger="auto", reason="overflow", calls=1)
-
-
-@given(st.integers(0, 250))
-def test_a_log_keeps_the_newest_entries(count: int) -> None:
-    log = CompactionLog(owner="t")
-    for number in range(count):
-        log = log.with_entry(make_entry(number))
-    assert [entry.at_seconds for entry in log.entries] == list(range(max(0, count - 100), count))
 
 
 def test_a_log_written_by_the_version_before_is_read() -> None:
@@ -65,7 +61,7 @@ def test_a_log_written_by_the_version_before_is_read() -> None:
 
 
 def test_a_rendered_log_is_parsed_back() -> None:
-    log = CompactionLog(owner="t").with_entry(make_entry()).with_entry(make_entry(1))
+    log = CompactionLog(owner="t", entries=(make_entry(), make_entry(1)))
     assert parse_log(render_log(log)) == log
 
 
@@ -93,11 +89,11 @@ def turn_of(tenant: str, conversation_id: str = "c") -> Turn:
 
 
 async def read_times(writer: CompactionLogWriter, conversation: str = "c") -> list[float]:
-    log = await writer.load(conversation)
+    log = await writer.load(make_tag("t"), conversation)
     return [entry.at_seconds for entry in log.entries] if log is not None else []
 
 
-async def test_another_process_adds_to_the_log_that_it_finds() -> None:
+async def test_a_later_process_adds_to_the_log_that_it_finds() -> None:
     store = await make_store()
     before = CompactionLogWriter(store, keep_seconds=60)
     for number in range(3):
@@ -108,30 +104,97 @@ async def test_another_process_adds_to_the_log_that_it_finds() -> None:
     assert await read_times(after) == [0, 1, 2, 3]
 
 
+async def test_processes_that_share_a_store_overwrite_no_entry_of_each_other() -> None:
+    server = ToyServer()
+    stores = [server.connect() for _ in range(3)]
+    for store in stores:
+        await store.open()
+    writers = [CompactionLogWriter(store, keep_seconds=60) for store in stores]
+    for number in range(10):
+        for at, writer in enumerate(writers):
+            # Two of them note at the same time.
+            writer.note(turn_of("t"), make_entry(10 * number + at // 2))
+    for writer in writers:
+        await writer.finish()
+    for store in stores:
+        await store.close()
+    reader = server.connect()
+    await reader.open()
+    expected = sorted(10 * number + at // 2 for number in range(10) for at in range(3))
+    assert await read_times(CompactionLogWriter(reader, keep_seconds=60)) == expected
+
+
+@pytest.mark.parametrize("count", [99, 100, 101, 250])
+async def test_the_newest_hundred_entries_are_shown_and_not_many_more_kept(count: int) -> None:
+    store = await make_store()
+    writer = CompactionLogWriter(store, keep_seconds=60)
+    for number in range(count):
+        writer.note(turn_of("t"), make_entry(number))
+    assert await read_times(writer) == list(range(max(0, count - 100), count))
+    assert len(await store.scan(make_key(make_tag("t"), "report", "c:"))) < 120
+
+
+async def test_entries_of_one_moment_keep_their_order() -> None:
+    writer = CompactionLogWriter(await make_store(), keep_seconds=60)
+    reasons = [f"reason {number}" for number in range(20)]
+    for reason in reasons:
+        writer.note(turn_of("t"), msgspec.structs.replace(make_entry(7), reason=reason))
+    log = await writer.load(make_tag("t"), "c")
+    assert log is not None and [entry.reason for entry in log.entries] == reasons
+
+
+async def test_a_log_in_the_form_of_earlier_versions_comes_before_the_new_entries() -> None:
+    store = await make_store()
+    old = CompactionLog(owner="t", entries=(make_entry(1), make_entry(2)))
+    store.write(make_key(make_tag("t"), "log", "c"), render_log(old), keep_seconds=60)
+    writer = CompactionLogWriter(store, keep_seconds=60)
+    assert await read_times(writer) == [1, 2]
+    writer.note(turn_of("t"), make_entry(3))
+    assert await read_times(writer) == [1, 2, 3]
+
+
 async def test_an_entry_is_read_at_once_and_in_its_conversation_alone() -> None:
     writer = CompactionLogWriter(await make_store(), keep_seconds=60)
     writer.note(turn_of("t", "c"), make_entry(1))
-    writer.note(turn_of("t", "d"), make_entry(2))
+    writer.note(turn_of("t", "cc"), make_entry(2))
     assert await read_times(writer, "c") == [1]
-    assert await read_times(writer, "d") == [2]
-    assert await writer.load("e") is None
+    assert await read_times(writer, "cc") == [2]
+    assert await writer.load(make_tag("t"), "e") is None
 
 
-async def test_a_damaged_log_is_replaced() -> None:
+async def test_a_damaged_entry_is_left_out() -> None:
     store = await make_store()
-    store.write("log:c", b'{"owner":', keep_seconds=60)
+    store.write(make_key(make_tag("t"), "report", "c:0"), b'{"owner":', keep_seconds=60)
     writer = CompactionLogWriter(store, keep_seconds=60)
-    assert await writer.load("c") is None
+    assert await writer.load(make_tag("t"), "c") is None
     writer.note(turn_of("t"), make_entry(1))
     assert await read_times(writer) == [1]
 
 
-async def test_the_log_of_another_tenant_is_never_added_to() -> None:
+async def test_the_entries_of_another_tenant_are_never_shown() -> None:
     store = await make_store()
     writer = CompactionLogWriter(store, keep_seconds=60)
     writer.note(turn_of("t"), make_entry(1))
     writer.note(turn_of("u"), make_entry(2))
-    assert await read_times(writer) == [2]
+    stray = CompactionLog(owner="u", entries=(make_entry(3),))
+    store.write(make_key(make_tag("t"), "report", "c:f"), render_log(stray), keep_seconds=60)
+    assert await read_times(writer) == [1]
+
+
+async def test_the_tag_of_a_conversation_is_found_by_its_id_alone() -> None:
+    writer = CompactionLogWriter(await make_store(), keep_seconds=60)
+    writer.note(turn_of("t", "c"), make_entry(1))
+    assert await writer.find_tag("c") == make_tag("t")
+    assert await writer.find_tag("d") is None
+
+
+async def test_what_points_to_the_logs_of_a_tenant_is_found() -> None:
+    store = await make_store()
+    writer = CompactionLogWriter(store, keep_seconds=60)
+    for owner, conversation in (("t", "a"), ("t", "a"), ("t", "b"), ("u", "c")):
+        writer.note(turn_of(owner, conversation), make_entry(1))
+    await writer.finish()
+    assert await load_places(store, make_tag("t")) == sorted([make_place_key("a"), make_place_key("b")])
 
 
 # The log on the admin port.
@@ -189,10 +252,10 @@ async def test_a_manual_compaction_with_nothing_to_fold_is_logged() -> None:
 
 
 @pytest.mark.system(10)
-async def test_after_a_restart_entries_are_added_to_the_same_log(tmp_path: Path) -> None:
+async def test_after_a_restart_entries_are_added_to_the_same_log(store_url: str) -> None:
     session = make_session(60, 3)
     async with ToyUpstream(window=16_000) as toy:
-        settings = make_settings(toy, store=f"disk:{tmp_path}/state", more=ADMIN)
+        settings = make_settings(toy, store=store_url, more=ADMIN)
         async with running_gateway(settings) as gateway:
             run = await run_session(session, gateway.base_url, toy)
             before = await read_log(gateway, run)

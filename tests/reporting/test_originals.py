@@ -19,10 +19,12 @@ from gateway.reporting.originals import (
 )
 from gateway.store import Store, StoreError
 from gateway.store.disk import DiskStore
+from gateway.store.keys import make_key, make_tag
 from gateway.store.memory import MemoryStore
 from tests.builders.chat import JSON, make_batch, make_pivot, make_turn, read, render, render_message
 from tests.builders.state import make_store
 
+_TAG = make_tag("t")
 _REMOVED = RemovedMessages(owner="t", created_seconds=1.5, kind="prune", originals=[Original(3, 20, "ab")])
 
 
@@ -86,7 +88,7 @@ async def read_positions(archive: OriginalsArchive, conversation: str = "c") -> 
 
 async def read_lists(archive: OriginalsArchive, conversation: str = "c") -> list[RemovedMessages]:
     """The newest first."""
-    return (await archive.load_lists(conversation, 1_000)).lists
+    return (await archive.load_lists(_TAG, conversation, 1_000)).lists
 
 
 async def test_the_first_list_holds_all_that_a_pivot_covers_and_the_next_only_new_messages() -> None:
@@ -126,7 +128,7 @@ async def test_the_marked_messages_of_a_batch_are_archived() -> None:
     archive.keep_pruned(turn, make_batch(turn.received.conversation, [Mark(2), Mark(6, 20)]))
     assert await read_positions(archive) == [[2, 6]]
     (removed,) = await read_lists(archive)
-    raws = [await archive.load("c", original.digest) for original in removed.originals]
+    raws = [await archive.load(_TAG, "c", original.digest) for original in removed.originals]
     assert raws == [render_message(_TALK[2]), render_message(_TALK[6])]
 
 
@@ -136,7 +138,7 @@ async def test_the_newest_lists_come_first_and_the_others_are_counted() -> None:
         compact(archive, talk(13), covers - 2, covers)
     await archive.finish()
     for most, wanted in ((0, [6]), (3, [6]), (4, [6, 4]), (6, [6, 4, 2])):
-        listing = await archive.load_lists("c", most)
+        listing = await archive.load_lists(_TAG, "c", most)
         assert [removed.originals[-1].position for removed in listing.lists] == wanted
         assert listing.left_off == 3 - len(wanted)
 
@@ -163,7 +165,7 @@ async def test_a_damaged_original_is_none(damage: str) -> None:
     compact(archive, talk(9), 1, 5)
     await archive.finish()
     (removed,) = await read_lists(archive)
-    key = f"original:{removed.originals[0].digest}"
+    key = make_key(_TAG, "original", removed.originals[0].digest)
     whole = await store.read(key) or b""
     assert zlib.decompress(whole) == render_message(_TALK[1])
     instead = {
@@ -175,20 +177,20 @@ async def test_a_damaged_original_is_none(damage: str) -> None:
         store.write(key, instead[damage], keep_seconds=60)
     else:
         store.delete(key)
-    assert await archive.load("c", removed.originals[0].digest) is None
-    assert await archive.load("c", removed.originals[1].digest) == render_message(_TALK[2])
+    assert await archive.load(_TAG, "c", removed.originals[0].digest) is None
+    assert await archive.load(_TAG, "c", removed.originals[1].digest) == render_message(_TALK[2])
 
 
 @pytest.mark.parametrize("damage", [b"", b"x", zlib.compress(b'{"owner":'), zlib.compress(b"\xff")])
 async def test_a_damaged_list_is_left_out(damage: bytes) -> None:
     store = await make_store()
     archive = OriginalsArchive(store, keep_seconds=60)
-    store.write(f"taken:c:{0:016x}", damage, keep_seconds=60)
+    store.write(make_key(_TAG, "taken", f"c:{0:016x}"), damage, keep_seconds=60)
     compact(archive, talk(9), 1, 5)
     assert await read_positions(archive) == [[1, 2, 3, 4]]
     (removed,) = await read_lists(archive)
-    assert await archive.load("c", removed.originals[0].digest) is not None
-    assert await archive.load("c", "0" * 64) is None
+    assert await archive.load(_TAG, "c", removed.originals[0].digest) is not None
+    assert await archive.load(_TAG, "c", "0" * 64) is None
 
 
 class _FullStore(MemoryStore):
@@ -232,6 +234,6 @@ async def test_a_long_history_is_read_back_whole_from_the_disk(tmp_path: Path) -
     compact(archive, turn, 1, 61)
     await archive.finish()
     (removed,) = await read_lists(archive)
-    raws = [await archive.load("c", original.digest) for original in removed.originals]
+    raws = [await archive.load(_TAG, "c", original.digest) for original in removed.originals]
     await store.close()
     assert raws == [render_message(message) for message in messages[1:61]]

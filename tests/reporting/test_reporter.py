@@ -23,6 +23,7 @@ from gateway.reporting.events import (
 from gateway.reporting.metrics import Metrics
 from gateway.reporting.originals import OriginalsArchive
 from gateway.reporting.reporter import NOTHING_TO_COMPACT, Reporter
+from gateway.store.keys import make_tag
 from tests.builders.chat import make_batch, make_pivot, make_plan, make_turn, read, render
 from tests.builders.state import make_store
 from tests.state.talk import MESSAGES
@@ -48,12 +49,12 @@ class Told:
         return [await self.subscription.next() for _ in range(count)]
 
     async def entries(self) -> tuple[LogEntry, ...]:
-        log = await self.log_writer.load(_TURN.conversation_id)
+        log = await self.log_writer.load(make_tag(_TURN.owner), _TURN.conversation_id)
         return log.entries if log is not None else ()
 
     async def archived(self) -> list[list[int]]:
         await self.archive.finish()
-        listing = await self.archive.load_lists(_TURN.conversation_id, 100)
+        listing = await self.archive.load_lists(make_tag(_TURN.owner), _TURN.conversation_id, 100)
         return [[original.position for original in removed.originals] for removed in listing.lists]
 
     def counts(self, line: str) -> bool:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from gateway.settings import load_settings
-from tests.builders.settings import PLAIN, load_text
+from tests.builders.settings import PLAIN, TENANT, load_text
 
 
 def warn(folder: Path, rules: str) -> list[str]:
@@ -29,6 +29,16 @@ def test_a_rule_behind_one_that_fits_the_same_models_is_named(tmp_path: Path, ru
     (warning,) = warn(tmp_path, rules)
     assert warning.endswith(
         "f.yaml:6: models[1] is never used: models[0] fits the same models and comes first"
+    )
+
+
+def test_a_rule_of_a_tenant_that_is_never_used_is_named(tmp_path: Path) -> None:
+    rules = "[{match: '*', context: 8000}, {match: 'qwen*', context: 9000}]"
+    text = f"{PLAIN}models: [{{match: '*', context: 9000}}]\n{TENANT}    models: {rules}\n"
+    (warning,) = load_text(tmp_path, text).warnings
+    assert str(warning).endswith(
+        "f.yaml:7: tenants[0].models[1] is never used: "
+        "tenants[0].models[0] fits the same models and comes first"
     )
 
 
@@ -121,5 +131,5 @@ def test_settings_that_the_documents_show_are_valid_and_sensible(name: str, tmp_
     shown = re.findall(r"^ *```yaml\n(.*?)^ *```", (ROOT / name).read_text("utf-8"), re.DOTALL | re.MULTILINE)
     assert shown
     for text in shown:
-        settings = load_text(tmp_path, textwrap.dedent(text), {"TEAM_A_KEY": "k"})
+        settings = load_text(tmp_path, textwrap.dedent(text), {"TEAM_A_KEY": "k", "REDIS_PASSWORD": "p"})
         assert settings.warnings == ()

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from gateway.settings import fingerprint
 from gateway.settings.crosscheck import is_loopback
 from tests.builders.settings import KEYED, PLAIN, TENANT, assert_refused, load_text
 
@@ -70,6 +71,11 @@ def test_a_name_must_exist(tmp_path: Path, text: str, line: int, expected: str) 
             "same key as tenants[0].keys[0]",
         ),
         ("tenants: [{name: a, keys: [hunter2, hunter2]}]\n", 1, "same key as tenants[0].keys[0]"),
+        (
+            f"{TENANT.replace('k1', 'hunter2')}  - name: b\n    keys: ['sha256:{fingerprint('hunter2')}']\n",
+            5,
+            "same key as tenants[0].keys[0]",
+        ),
         ("tenants:\n  - name: a\n    keys: []\n", 3, "keys: must not be empty"),
         ("tenants:\n  - name: a\n    keys: ['']\n", 3, "keys[0]: must not be empty"),
         ("tenants:\n  - name: a\n    keys:\n", 3, "keys: must be a list"),
@@ -81,6 +87,22 @@ def test_a_name_must_exist(tmp_path: Path, text: str, line: int, expected: str) 
 )
 def test_tenants_must_not_share_names_or_keys(tmp_path: Path, text: str, line: int, expected: str) -> None:
     assert_refused(tmp_path, text, line, expected)
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        (
+            "models: [{match: m, upstream: defalt}]",
+            "tenants[0].models[0].upstream: there is no such upstream",
+        ),
+        ("models: [{match: m, policy: defalt}]", "tenants[0].models[0].policy: there is no such policy"),
+        ("models: [{match: m, context: 2000, output: 3000}]", "models[0].output: is larger than context"),
+        ("api_key: hunter2", "tenants[0].api_key: needs the tenant's `upstream`"),
+    ],
+)
+def test_what_a_tenant_has_of_its_own_must_fit(tmp_path: Path, line: str, expected: str) -> None:
+    assert_refused(tmp_path, f"{PLAIN}{TENANT}    {line}\n", 6, expected)
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from gateway.settings.document import (
     apply_interpolation,
     load_document,
     parse_scalar,
+    read_settings_file,
 )
 from gateway.settings.errors import SettingsError
 
@@ -174,3 +175,26 @@ def test_replaced_text_is_not_searched_for_references_again(value: str, around: 
     result = apply_interpolation(f"{around}${{V}}{around}", {"V": value}, _HERE)
     assert result == around + value + around
     assert isinstance(result, Interpolated)
+
+
+def test_a_file_that_was_read_stays_as_it_was(tmp_path: Path) -> None:
+    path, secret = tmp_path / "f.yaml", tmp_path / "secret"
+    path.write_text('a: "${file:secret}"\n')
+    secret.write_text("s\n")
+    file = read_settings_file(path)
+    path.write_text("b: 2\n")
+    document = load_document(file, {})
+    assert document.values == {"a": "s"}
+    assert document.find_origin(("a",)) == f"{path}:1"
+    assert "secret" not in repr(file)
+
+
+def test_a_file_is_read_together_with_those_that_it_names(tmp_path: Path) -> None:
+    (tmp_path / "key").write_text("old\n")
+    path = tmp_path / "gateway.yaml"
+    path.write_text("# ${file:none}\na: ${file:key}\n")
+    file = read_settings_file(path)
+    (tmp_path / "key").unlink()
+    assert file.references == {"key": "old"}
+    assert load_document(file, {}).values == {"a": "old"}
+    assert "old" not in repr(file)

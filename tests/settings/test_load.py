@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from gateway.core.policy import Policy, Pruning
-from gateway.settings import SettingsError, load_settings
+from gateway.settings import SettingsError, fingerprint, load_settings
 from tests.builders.settings import KEYED, PLAIN, load_text, without_prompts
 
 _CONTRACT = """\
@@ -54,7 +54,7 @@ def test_a_complete_file_loads(tmp_path: Path) -> None:
     settings = load_text(tmp_path, _CONTRACT, {"TEAM_A_KEY": "key-a"})
     assert settings.admin.token is None
     assert without_prompts(settings.policies["default"]) == Policy(pruning=Pruning(keep_turns=2))
-    assert [key.get_secret_value() for key in settings.tenants[0].keys] == ["key-a"]
+    assert settings.tenants[0].fingerprints == (fingerprint("key-a"),)
     assert settings.models[0].limits.context == 128_000
     assert settings.models[0].applies_to("gpt-4o-mini", "default")
     assert not settings.models[0].applies_to("gpt-4", "default")

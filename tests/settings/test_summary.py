@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.settings import load_settings, render_summary
+from gateway.settings import fingerprint, load_settings, render_summary
 from tests.builders.settings import PLAIN, load_text
 
 
@@ -17,7 +17,7 @@ def test_the_summary_lists_what_would_run_without_secrets(tmp_path: Path) -> Non
     )
     assert render_summary(load_settings(path, {"GATEWAY_DISABLE_PRUNE": "1"})).splitlines() == [
         "listen    127.0.0.1:8080",
-        "store     redis://***@h:1/0, kept for 7 days",
+        "store     redis://h:1/0, kept for 7 days",
         "upstream  u: http://x/v1 (chat; uses its own key)",
         "formats   chat go to u; responses, messages (Claude Code) go to u (not in its formats); "
         "none to the built-in upstreams",
@@ -25,7 +25,24 @@ def test_the_summary_lists_what_would_run_without_secrets(tmp_path: Path) -> Non
         "policy    p: preset opencode, prune off, commands on",
         "models    rules: 0",
         "tenants   1",
+        "tenant    a: keys: 1, policy default",
     ]
+
+
+def test_the_summary_says_what_each_tenant_may_use_and_shows_no_key(tmp_path: Path) -> None:
+    text = (
+        f"{PLAIN}tenants:\n  - name: a\n    keys: [hunter2, 'sha256:{fingerprint('hunter3')}']\n"
+        "    upstream: default\n    api_key: hunter4\n    models: [{match: m, context: 8000}]\n"
+        "    requests_per_minute: 6000\n    concurrent_requests: 8\n"
+        "    summary_budget: {calls_per_hour: 100, tokens_per_hour: 2000000}\n"
+    )
+    shown = render_summary(load_text(tmp_path, text))
+    assert shown.splitlines()[-1] == (
+        "tenant    a: keys: 2, upstream default with its own key, policy default, rules: 1, "
+        "requests a minute: 6,000, requests at once: 8, summary calls an hour: 100, "
+        "summary tokens an hour: 2,000,000"
+    )
+    assert "hunter" not in shown and fingerprint("hunter3") not in shown
 
 
 @pytest.mark.parametrize(

@@ -1,12 +1,15 @@
+import asyncio
 from dataclasses import replace
 
 import pytest
 
 from gateway.state.heads import claim_continuation, find_continuation
 from gateway.state.records import render_record
+from gateway.store.keys import make_tag
 from tests.builders.chat import JSON, converse
-from tests.builders.state import make_head, make_state, make_store
+from tests.builders.state import make_head, make_state, make_store, stored_key
 from tests.state.talk import MESSAGES, talk
+from tests.toy.shared_store import SharedStore, ToyServer
 
 
 async def test_the_nearest_head_is_found_by_walking_back_from_the_end() -> None:
@@ -94,7 +97,7 @@ async def test_heads_that_are_held_can_be_saved_by_their_key() -> None:
     heads.save_held(head.key)
     heads.save_held("00")
     heads.flush()
-    assert [key for key, _ in await store.scan("head:")] == [f"head:{head.key}"]
+    assert [key for key, _ in await store.scan("head:")] == [stored_key("head", head.key)]
 
 
 async def test_the_head_of_an_empty_conversation_is_not_kept() -> None:
@@ -123,13 +126,13 @@ async def test_only_the_newest_head_of_a_conversation_is_written() -> None:
         heads.save(make_head(talk(turns)))
     assert await store.scan("head:") == []
     heads.flush()
-    assert [key for key, _ in await store.scan("head:")] == [f"head:{talk(3).key.hex()}"]
+    assert [key for key, _ in await store.scan("head:")] == [stored_key("head", talk(3).key.hex())]
 
 
 async def test_the_head_of_another_owner_is_not_found() -> None:
     store = await make_store()
     conversation = talk(1)
-    key = f"head:{conversation.key.hex()}"
+    key = stored_key("head", conversation.key.hex())
     store.write(key, render_record("u", make_head(conversation, owner="u")), keep_seconds=60)
     assert await make_state(store).heads.load("t", conversation, "s") is None
 
@@ -230,3 +233,92 @@ async def test_a_head_that_lingers_does_not_take_the_place_of_a_durable_one() ->
     heads.flush()
     found = await make_state(store).heads.load("t", talk(3), "s")
     assert found is not None and found.pivot == "aa"
+
+
+async def open_shared(server: ToyServer) -> SharedStore:
+    store = server.connect()
+    await store.open()
+    return store
+
+
+async def test_another_process_finds_a_head_that_was_just_saved_and_one_that_says_little_more() -> None:
+    server = ToyServer()
+    here, there = [make_state(await open_shared(server)).heads for _ in range(2)]
+    saved, step = make_head(talk(2)), make_head(talk(3))
+    here.save(saved)
+    here.hold_step(step)
+    await asyncio.sleep(0.001)
+    assert await there.load("t", talk(2), "s") == saved
+    assert await there.load("t", talk(4), "s") == step
+
+
+async def test_a_step_lives_an_hour_and_takes_nobodys_place() -> None:
+    now = [0.0]
+    server = ToyServer(lambda: now[0])
+    heads = make_state(await open_shared(server), keep_seconds=86_400.0).heads
+    lasting = make_head(talk(2), pivot="aa")
+    await heads.save_durably(lasting)
+    heads.hold_step(lasting)
+    heads.hold_step(make_head(talk(3), pivot="aa"))
+    heads.flush()
+    await asyncio.sleep(0.001)
+    now[0] = 4_000.0
+    later = make_state(await open_shared(server)).heads
+    assert await later.load("t", talk(5), "s") == lasting
+
+
+async def test_in_a_store_of_one_process_a_step_is_in_memory_alone() -> None:
+    store = await make_store()
+    heads = make_state(store).heads
+    heads.hold_step(make_head(talk(3)))
+    heads.flush()
+    assert heads.find(talk(3), "s") == make_head(talk(3)) and await store.scan("head:") == []
+
+
+async def test_the_head_of_another_process_that_names_something_else_wins_as_a_whole() -> None:
+    server = ToyServer()
+    one, other = [await open_shared(server) for _ in range(2)]
+    here, there = make_state(one).heads, make_state(other).heads
+    here.save(make_head(talk(3), pivot="aa", batches=("bb",)))
+    await asyncio.sleep(0.001)
+    there.save(make_head(talk(3), pivot="cc", prompt_tokens=5))
+    await asyncio.sleep(0.001)
+    found = await here.load("t", talk(4), "s")
+    assert found is not None and (found.pivot, found.batches, found.prompt_tokens) == ("cc", (), 5)
+
+
+async def test_a_stored_head_without_its_usage_does_not_take_the_place_of_one_that_has_it() -> None:
+    store = await make_store()
+    heads = make_state(store).heads
+    await heads.save_durably(make_head(talk(3), pivot="aa", prompt_tokens=0))
+    heads.hold(make_head(talk(3), pivot="aa"))
+    found = await heads.load("t", talk(3), "s")
+    assert found is not None and found.prompt_tokens == 10
+
+
+async def test_in_a_new_generation_nothing_is_known_to_be_stored_and_everything_to_be_looked_at() -> None:
+    store = await open_shared(ToyServer())
+    heads, head = make_state(store).heads, make_head(talk(3), pivot="aa")
+    heads.save(head)
+    await heads.save_durably(head)
+    assert heads.is_current(head) and heads.is_durable("c", "aa", ())
+    assert not heads.is_worth_saving(head)
+    await store.mend()
+    assert not heads.is_current(head) and not heads.is_durable("c", "aa", ())
+    assert heads.is_worth_saving(head)
+    heads.hold(make_head(talk(4)))
+    assert heads.is_current(make_head(talk(4)))
+
+
+async def test_a_tenants_heads_are_forgotten_also_those_that_wait_to_be_written() -> None:
+    store = await make_store()
+    heads = make_state(store).heads
+    heads.save(make_head(talk(3)))
+    await heads.save_durably(make_head(talk(2)))
+    heads.forget(make_tag("u"))
+    assert heads.find(talk(3), "s") is not None
+    heads.forget(make_tag("t"))
+    assert heads.find(talk(3), "s") is None and not heads.is_durable("c", None, ())
+    await store.purge(make_tag("t"))
+    heads.flush()
+    assert await store.scan("head:") == []

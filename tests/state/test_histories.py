@@ -1,13 +1,26 @@
 """How answered requests ended, in memory and in the store."""
 
+from dataclasses import replace
+
 from gateway.core.history.conversation import Conversation
-from gateway.core.history.trimmed import STORED_LINKS, find_end_key
+from gateway.core.history.trimmed import STORED_LINKS, HistoryEnd, find_end_key
 from gateway.state.histories import Histories
+from gateway.state.trip import Trip
+from gateway.store import Store
+from gateway.store.keys import make_tag
 from tests.builders.chat import converse
-from tests.builders.state import make_storage, make_store
+from tests.builders.state import make_head, make_storage, make_store
 from tests.builders.trimmed import say
+from tests.toy.shared_store import ToyServer
 
 _SCOPE = b"scope"
+
+
+async def load(store: Store, histories: Histories, *keys: str, owner: str = "t") -> HistoryEnd | None:
+    trip = Trip(store)
+    found = histories.ask(trip, owner, keys)
+    await trip.run()
+    return histories.check(found.record) if found.record is not None else None
 
 
 def key_of(conversation: Conversation) -> str:
@@ -53,16 +66,16 @@ async def test_a_history_that_comes_later_to_where_another_was_is_crowded() -> N
     other = converse([{"role": "user", "content": "Another task"}, *say(5)[1:]])
     key = key_of(first)
     histories.record("t", "one", key, first)
-    await histories.save("one", key, 0)
+    await histories.save(key, make_head(first))
     histories.record("t", "one", key_of(converse(say(6))), converse(say(6)))
     histories.record("t", "other", key, other)
-    found, stored = histories.find(key), await histories.load_first("t", [key])
+    found, stored = histories.find(key), await load(store, histories, key)
     assert found is not None and found.is_crowded
     assert stored is not None and stored.is_crowded
     later = Histories(make_storage(store))
     later.record("t", "other", key, other)
-    await later.save("one", key, 0)
-    stored = await Histories(make_storage(store)).load_first("t", [key])
+    await later.save(key, make_head(other))
+    stored = await load(store, Histories(make_storage(store)), key)
     assert stored is not None and stored.is_crowded
 
 
@@ -76,10 +89,10 @@ async def test_the_store_has_the_newest_end_of_a_branch_only_and_it_is_never_old
         histories.record("t", "one", key_of(conversation), conversation)
         assert histories.is_behind("one", len(conversation.messages)) == (turns == 5 or is_old)
         if turns != 8:
-            await histories.save("one", key_of(conversation), 0)
+            await histories.save(key_of(conversation), make_head(conversation, conversation="one"))
     later = Histories(make_storage(store))
-    assert await later.load_first("t", [key_of(ends[5])]) is None
-    assert await later.load_first("t", [key_of(ends[9])]) is not None
+    assert await load(store, later, key_of(ends[5])) is None
+    assert await load(store, later, key_of(ends[9])) is not None
 
 
 async def test_what_is_saved_is_loaded_by_its_tenant_only_and_holds_the_newest_links() -> None:
@@ -87,15 +100,40 @@ async def test_what_is_saved_is_loaded_by_its_tenant_only_and_holds_the_newest_l
     histories = Histories(make_storage(store))
     long = converse(say(40))
     key = key_of(long)
-    await histories.save("one", key, 0)
+    near, far = make_head(long, covers=len(long.messages)), make_head(long, covers=len(long.messages) - 70)
+    await histories.save(key, near)
     histories.record("t", "branch", key, long)
-    await histories.save("one", key, 0)
+    await histories.save(key, near)
     later = Histories(make_storage(store))
-    found = await later.load_first("t", ["00", key])
+    found = await load(store, later, "00", key)
     assert found is not None
     assert (found.key, len(found.sizes), found.known) == (key, len(long.messages), STORED_LINKS)
-    await histories.save("one", key, 100)
-    found = await later.load_first("t", [key])
-    assert found is not None and found.known == 100
-    assert await later.load_first("other", [key]) is None
-    assert await later.load_first("t", ["00"]) is None
+    await histories.save(key, replace(far, pivot="ab", batches=("cd",)))
+    found = await load(store, later, key)
+    assert found is not None and found.known == 70
+    assert (found.pivot, found.batches) == ("ab", ("cd",))
+    assert await load(store, later, key, owner="other") is None
+    assert await load(store, later, "00") is None
+
+
+async def test_a_key_that_the_store_does_not_have_is_not_asked_for_again_in_this_generation() -> None:
+    store = ToyServer().connect()
+    await store.open()
+    histories = Histories(make_storage(store))
+    for _ in range(3):
+        assert await load(store, histories, "ab", "cd") is None
+    assert store.trips == 1
+    await store.mend()
+    trips = store.trips
+    assert await load(store, histories, "ab") is None
+    assert store.trips == trips + 1
+
+
+async def test_a_tenants_histories_are_forgotten() -> None:
+    store = await make_store()
+    histories, known = Histories(make_storage(store)), converse(say(5))
+    histories.record("t", "one", key_of(known), known)
+    histories.forget(make_tag("u"))
+    assert histories.find(key_of(known)) is not None
+    histories.forget(make_tag("t"))
+    assert histories.find(key_of(known)) is None and not histories.has_seen(key_of(known))

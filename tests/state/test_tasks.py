@@ -1,11 +1,14 @@
+import asyncio
 from typing import Any
 
 import pytest
 
 from gateway.core.compaction.manual import Compacted
+from gateway.state.chain_places import ChainPlace
 from gateway.state.records import Marker
 from tests.builders.state import make_head, make_state, make_store
 from tests.state.talk import talk
+from tests.toy.shared_store import ToyServer
 
 
 def make_marker(key: str, **fields: Any) -> Marker:
@@ -19,12 +22,12 @@ async def test_after_a_restart_a_marker_is_taken_once_and_gone_for_good() -> Non
     before, after = make_state(store).tasks, make_state(store).tasks
     marker = make_marker("ab")
     before.save_marker(marker)
-    # The next request of the process that saved it does not take it: its work is under way.
-    assert before.take_marker("ab") is None
-    assert after.take_marker("ab") is None
+    # The next request of the process that saved it is not told of it: its work is under way.
+    assert "ab" not in before.waiting and "ab" not in after.waiting
     await after.load_marker("t", "ab")
-    assert after.take_marker("ab") == marker
-    assert after.take_marker("ab") is None
+    assert "ab" in after.waiting
+    assert await after.take("t", "ab") == marker
+    assert await after.take("t", "ab") is None
     assert await store.scan("marker:") == []
 
 
@@ -32,9 +35,9 @@ async def test_a_marker_that_is_dropped_does_not_come_back() -> None:
     store = await make_store()
     before, after = make_state(store).tasks, make_state(store).tasks
     before.save_marker(make_marker("ab"))
-    before.drop_marker("ab")
+    before.drop_marker("t", "ab")
     await after.load_marker("t", "ab")
-    assert after.take_marker("ab") is None
+    assert await after.take("t", "ab") is None
 
 
 async def test_a_marker_of_another_owner_is_not_taken() -> None:
@@ -42,7 +45,7 @@ async def test_a_marker_of_another_owner_is_not_taken() -> None:
     make_state(store).tasks.save_marker(make_marker("ab"))
     tasks = make_state(store).tasks
     await tasks.load_marker("u", "ab")
-    assert tasks.take_marker("ab") is None
+    assert "ab" not in tasks.waiting
 
 
 async def test_a_marker_that_is_left_waits_for_the_next_request_here_or_after_a_restart() -> None:
@@ -56,9 +59,9 @@ async def test_a_marker_that_is_left_waits_for_the_next_request_here_or_after_a_
     there = make_state(store)
     assert await there.heads.load("t", talk(3), "s") == head
     await there.tasks.load_marker("t", head.key)
-    assert there.tasks.take_marker(head.key) == marker
-    assert here.tasks.take_marker(head.key) == marker
-    assert here.tasks.take_marker(head.key) is None
+    assert head.key in here.tasks.waiting and head.key in there.tasks.waiting
+    assert await there.tasks.take("t", head.key) == marker
+    assert await here.tasks.take("t", head.key) is None
 
 
 async def test_a_command_that_was_carried_out_is_known_after_a_restart_and_to_its_tenant_alone() -> None:
@@ -68,3 +71,23 @@ async def test_a_command_that_was_carried_out_is_known_after_a_restart_and_to_it
     assert await again.load_command("t", "ab") == Compacted(3, 2_000, 900)
     assert await again.load_command("other", "ab") is None
     assert await again.load_command("t", "cd") is None
+
+
+async def test_of_several_processes_one_takes_a_marker() -> None:
+    store = await make_store()
+    one, other = make_state(store).tasks, make_state(store).tasks
+    one.save_marker(make_marker("ab"))
+    assert await other.take("u", "ab") is None
+    one.save_marker(make_marker("ab"))
+    await other.load_marker("t", "ab")
+    assert [await tasks.take("t", "ab") for tasks in (other, one)] == [make_marker("ab"), None]
+    assert "ab" not in other.waiting
+
+
+async def test_a_marker_that_is_left_is_announced_with_its_place() -> None:
+    server = ToyServer()
+    here, there = (make_state(server.connect()) for _ in range(2))
+    head = make_head(talk(2))
+    here.tasks.leave_marker(make_marker(head.key, length=head.length))
+    await asyncio.sleep(0)
+    assert there.news.find("t", talk(4)) == [ChainPlace(head.key, head.length)]

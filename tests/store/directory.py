@@ -1,10 +1,9 @@
 """Store directories for tests, and what stands in them."""
 
-import asyncio
 import contextlib
 import random
 import sqlite3
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 from gateway.store.disk import DiskStore
@@ -52,12 +51,6 @@ def plant_file(directory: Path, key: str, value: bytes, expires_at: float) -> Pa
     path.write_bytes(render_record(key, value))
     run_sql(directory, (PLANT, (key, 1, expires_at, 2, name, None)))
     return path
-
-
-async def until(is_true: Callable[[], bool]) -> None:
-    async with asyncio.timeout(10):
-        while not is_true():
-            await asyncio.sleep(0.01)
 
 
 def count_bytes(directory: Path) -> int:

@@ -6,22 +6,22 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
 from gateway.store import StoreError
-from tests.store.directory import find_quarantined, opened, until
+from tests.store.directory import find_quarantined, opened
 from tests.store.keep_writing import make_value
+from tests.toy.running import wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
 async def test_a_kill_at_any_moment_loses_nothing_that_was_durable(tmp_path: Path) -> None:
     directory, durable = tmp_path / "store", set[str]()
-    for round_, seconds in enumerate((0.02, 0.1, 0.2, 0.3, 0.4, 0.5)):
-        durable |= run_until_killed(directory, round_, seconds)
+    for round_, count in enumerate((1, 2, 5, 9, 14, 20)):
+        durable |= run_until_killed(directory, round_, count)
         async with opened(directory) as store:
             found = dict(await store.scan(""))
         assert durable <= set(found)
@@ -33,16 +33,16 @@ async def test_a_kill_at_any_moment_loses_nothing_that_was_durable(tmp_path: Pat
     assert find_quarantined(directory) == []
 
 
-def run_until_killed(directory: Path, round_: int, seconds: float) -> set[str]:
+def run_until_killed(directory: Path, round_: int, count: int) -> set[str]:
+    """count: of writes that are durable when it is killed, or a little later: it does not wait for us."""
     command = [sys.executable, "-m", "tests.store.keep_writing", str(directory), str(round_)]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as child:
         assert child.stdout is not None
-        first = child.stdout.readline()
-        time.sleep(seconds)
+        first = [child.stdout.readline().strip() for _ in range(count)]
         child.send_signal(signal.SIGKILL)
         # The last line may be torn. Its key was not reported as durable then.
         rest = child.stdout.read().rpartition("\n")[0]
-    return {first.strip(), *rest.split()}
+    return {*first, *rest.split()}
 
 
 async def test_without_its_disk_records_are_kept_in_memory_and_one_line_is_logged(
@@ -117,7 +117,7 @@ async def test_too_many_writes_at_once_are_dropped_with_one_warning(
             store.write(f"head:{number}", bytes(1_000), keep_seconds=60)
         with pytest.raises(StoreError):
             await store.write_durably("pivot:1", bytes(20_000), keep_seconds=60)
-        await until(lambda: bool(caplog.records))
+        await wait_until(lambda: bool(caplog.records))
     assert len(caplog.records) == 1
 
 

@@ -18,9 +18,9 @@ from tests.store.directory import (
     opened,
     plant_file,
     run_sql,
-    until,
     write_garbage,
 )
+from tests.toy.running import wait_until
 
 
 async def test_a_planted_file_name_cannot_remove_what_lies_outside(tmp_path: Path) -> None:
@@ -61,7 +61,7 @@ async def test_the_file_of_an_expired_record_does_not_stay_behind(tmp_path: Path
     file = plant_file(directory, "head:x", b"from a file", clock.now + 60)
     clock.now += 100
     async with opened(directory, clock=clock):
-        await until(lambda: not file.exists())
+        await wait_until(lambda: not file.exists())
 
 
 async def test_large_values_make_no_files(tmp_path: Path) -> None:

@@ -16,7 +16,8 @@ from gateway.store import StoreError
 from gateway.store.disk import DiskStore
 from gateway.store.volume import quarantine
 from tests.store.clock import Clock
-from tests.store.directory import count_bytes, fill, find_quarantined, opened, run_sql, until, write_garbage
+from tests.store.directory import count_bytes, fill, find_quarantined, opened, run_sql, write_garbage
+from tests.toy.running import wait_until
 
 
 def truncate(directory: Path) -> None:
@@ -84,7 +85,7 @@ async def test_a_store_damaged_while_in_use_is_moved_away_and_an_empty_one_is_us
         damage(directory)
         if how == "read":
             assert await store.read("head:7") is None
-            await until(lambda: bool(find_quarantined(directory)))
+            await wait_until(lambda: bool(find_quarantined(directory)))
         await store.write_durably("head:1", b"new", keep_seconds=60)
         assert await store.read("head:1") == b"new"
         assert len(await store.scan("")) == 1
@@ -151,7 +152,7 @@ async def test_expired_records_are_removed_in_the_background(tmp_path: Path) -> 
             store.write(f"head:{number}", b"1", keep_seconds=10)
         await store.write_durably("pivot:1", b"1", keep_seconds=1_000)
         clock.now += 100
-        await until(lambda: run_sql(directory, ("SELECT count(*) FROM Cache", ())) == [(1,)])
+        await wait_until(lambda: run_sql(directory, ("SELECT count(*) FROM Cache", ())) == [(1,)])
         assert await store.read("pivot:1") == b"1"
 
 
@@ -163,7 +164,7 @@ async def test_a_bounded_store_drops_the_records_written_longest_ago(tmp_path: P
             store.write(f"head:{number:03}", random.Random(number).randbytes(2_000), keep_seconds=3_600)
         # A record that is written again is the newest.
         await store.write_durably("head:0", b"again", keep_seconds=3_600)
-        await until(lambda: count_bytes(directory) <= most)
+        await wait_until(lambda: count_bytes(directory) <= most)
         kept = sorted(key for key, _ in await store.scan(""))
     assert kept[0] == "head:0" and len(kept) > 80
     assert kept[1:] == [f"head:{number:03}" for number in range(601 - len(kept), 600)]
@@ -174,7 +175,7 @@ async def test_large_records_count_and_the_oldest_go(tmp_path: Path) -> None:
     async with opened(directory, max_bytes=most) as store:
         for number in range(30):
             await store.write_durably(f"head:{number:02}", bytes(400_000), keep_seconds=3_600)
-        await until(lambda: count_bytes(directory) <= most)
+        await wait_until(lambda: count_bytes(directory) <= most)
         kept = sorted(key for key, _ in await store.scan(""))
     # Ten records go at once.
     assert len(kept) >= 10
@@ -185,4 +186,4 @@ async def test_a_bound_that_was_lowered_holds_from_the_start(tmp_path: Path) -> 
     directory = tmp_path / "store"
     await fill(directory)
     async with opened(directory, max_bytes=100_000):
-        await until(lambda: count_bytes(directory) <= 100_000)
+        await wait_until(lambda: count_bytes(directory) <= 100_000)

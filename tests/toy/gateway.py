@@ -2,17 +2,36 @@
 
 import asyncio
 import tempfile
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from gateway.app import Gateway
 from gateway.reporting.events import Bus
 from gateway.settings import load_settings
+from gateway.store.stores import Stores
 from gateway.wiring import Parts, build
 from tests.toy.running import wait_until
 from tests.toy.upstream import ToyUpstream
+
+
+@dataclass
+class DefaultStore:
+    """Of gateways whose test names no store. The option `--store` of pytest chooses it."""
+
+    url: str
+
+    @contextmanager
+    def replaced_by(self, url: str) -> Iterator[None]:
+        before, self.url = self.url, url
+        try:
+            yield
+        finally:
+            self.url = before
+
+
+DEFAULT_STORE = DefaultStore("memory:")
 
 
 @dataclass(frozen=True)
@@ -48,14 +67,16 @@ class RunningGateway:
         await self.parts.foundation.archive.finish()
 
 
-def make_settings(toy: ToyUpstream, *, store: str = "memory:", output_tokens: int = 0, more: str = "") -> str:
-    """YAML for one toy with a known window; `more` is appended. output_tokens 0: its output limit is unknown.
+def make_settings(toy: ToyUpstream, *, store: str = "", output_tokens: int = 0, more: str = "") -> str:
+    """YAML for one toy with a known window; `more` is appended.
+
+    store: empty: the default one. output_tokens 0: its output limit is unknown.
 
     The toy is not asked for its model list, so that it only sees the requests of the test.
     """
     output = f", output: {output_tokens}" if output_tokens else ""
     return (
-        f'store: "{store}"\n'
+        f'store: "{store or DEFAULT_STORE.url}"\n'
         f'upstreams:\n  default: {{base_url: "{toy.base_url}", discover: false}}\n'
         f'models:\n  - {{match: "toy-*", context: {toy.window}{output}}}\n'
         f"{more}"
@@ -64,13 +85,20 @@ def make_settings(toy: ToyUpstream, *, store: str = "memory:", output_tokens: in
 
 @asynccontextmanager
 async def running_gateway(
-    settings_yaml: str | None, *, upstream: str | None = None, env: Mapping[str, str] | None = None
+    settings_yaml: str | None,
+    *,
+    upstream: str | None = None,
+    env: Mapping[str, str] | None = None,
+    stores: Stores | None = None,
 ) -> AsyncIterator[RunningGateway]:
-    """settings_yaml None: no settings file; then `upstream` is the gateway's only upstream."""
+    """settings_yaml None: no settings file; then `upstream` is the gateway's only upstream.
+
+    stores: in place of those that the settings name.
+    """
     with tempfile.TemporaryDirectory() as folder:
         path = await asyncio.to_thread(_write, Path(folder), settings_yaml)
         settings = load_settings(path, dict(env or {}), upstream=upstream, host="127.0.0.1", port=0)
-        parts = build(settings)
+        parts = build(settings, stores)
         app = Gateway(settings, parts)
         await app.start()
         try:

@@ -45,6 +45,7 @@ class Seen:
     headers: tuple[tuple[str, str], ...]
     body: bytes  # as received, even if compressed
     started: float
+    port: int = 0  # that it was sent from
     dialect: Dialect | None = None
     recalled: Request | None = None  # the request with its references filled in, if it had any
     is_summary: bool = False
@@ -160,6 +161,8 @@ class ToyUpstream:
         headers = tuple((n.decode("latin-1"), v.decode("latin-1")) for n, v in request.raw_headers)
         method, path = request.method, request.raw_path
         seen = Seen(method=method, path=path, headers=headers, body=body, started=time.monotonic())
+        if request.transport is not None:
+            seen.port = request.transport.get_extra_info("peername")[1]
         if request.method == "POST" and (dialect := _DIALECTS.get(request.path)) is not None:
             seen.dialect = dialect
             self._read(seen, dialect)

@@ -3,7 +3,7 @@
 import asyncio
 import socket
 import ssl
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import aiohttp
@@ -14,6 +14,7 @@ from aiohttp.http_exceptions import LineTooLong
 from aiohttp.http_parser import RawResponseMessage
 
 from gateway.upstream.connection_guard import MAX_HEAD_BYTES, guard_connection
+from tests.toy.running import wait_until
 from tests.wire_through.raw import Ending, end, render_answer
 
 # Anonymous key exchange: TLS without a certificate, which a test may use.
@@ -76,11 +77,6 @@ def make_tls(side: int) -> ssl.SSLContext:
     return context
 
 
-async def until(is_true: Callable[[], bool]) -> None:
-    while not is_true():
-        await asyncio.sleep(0.001)
-
-
 async def test_a_connection_has_one_guard_for_as_long_as_it_lives() -> None:
     async with connecting() as end_to_end:
         assert guard_connection(end_to_end.protocol) is end_to_end.guard
@@ -94,7 +90,7 @@ async def test_a_connection_is_used_once_a_response_has_ended_on_it() -> None:
         assert (await content.read(), guard.has_answered) == (b"{}", True)
         guard.end()
         assert guard.is_used
-        await until(lambda: guard.has_rested(0.005))
+        await wait_until(lambda: guard.has_rested(0.005))
         guard.begin()
         assert not guard.has_answered
 
@@ -104,9 +100,9 @@ async def test_bytes_that_answer_nothing_end_the_connection_and_reach_no_one() -
         guarded.guard.end()
         assert guarded.guard.is_silent()
         await guarded.send(render_answer(b"late"))
-        await until(lambda: guarded.guard.is_over)
+        await wait_until(lambda: guarded.guard.is_over)
         assert (len(guarded.protocol), guarded.guard.is_silent()) == (0, False)
-        await until(lambda: not guarded.protocol.is_connected())
+        await wait_until(lambda: not guarded.protocol.is_connected())
 
 
 @pytest.mark.parametrize("ending", ["close", "reset"])
@@ -117,7 +113,7 @@ async def test_a_closed_connection_is_seen_before_the_loop_has_read_it(ending: E
         peer = guarded.writer.get_extra_info("socket")
         if ending == "reset":
             await end(guarded.writer, ending)
-            await until(lambda: not guarded.guard.is_silent())
+            await wait_until(lambda: not guarded.guard.is_silent())
         else:
             peer.shutdown(socket.SHUT_WR)
             assert not guarded.guard.is_over
@@ -174,7 +170,7 @@ async def test_an_end_that_came_before_anyone_watched_for_it_is_seen_too() -> No
     async with connecting() as guarded:
         _, content = await guarded.read(_UNFRAMED)
         await end(guarded.writer, "reset")
-        await until(lambda: guarded.guard.is_over and not guarded.protocol.is_connected())
+        await wait_until(lambda: guarded.guard.is_over and not guarded.protocol.is_connected())
         guarded.guard.watch_end(content)
         await check_end(content, is_whole=False)
 

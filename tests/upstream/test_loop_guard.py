@@ -5,7 +5,7 @@ import socket
 import pytest
 
 from gateway.settings import Listen
-from gateway.upstream.loop_guard import leads_to_itself, make_loop_error
+from gateway.upstream.loop_guard import describe_loop, leads_to_itself, make_loop_error
 from tests.builders.upstream import make_upstream
 
 
@@ -25,6 +25,14 @@ def test_an_upstream_at_the_gateways_own_address_and_port_leads_to_itself(
     base_url: str, host: str, expected: bool
 ) -> None:
     assert leads_to_itself(make_upstream(base_url), Listen(host=host, port=0), 8080) == expected
+
+
+def test_the_upstream_that_leads_to_the_gateway_is_named() -> None:
+    upstreams = [make_upstream("http://127.0.0.1:8081/v1"), make_upstream("http://127.0.0.1:8080/v1")]
+    listen = Listen(host="127.0.0.1")
+    assert describe_loop(upstreams[:1], listen, 8080) is None
+    described = describe_loop(upstreams, listen, 8080)
+    assert described is not None and "http://127.0.0.1:8080/v1" in described
 
 
 def test_without_a_port_the_scheme_says_it() -> None:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from gateway.core.errors import RequestRefused
 from gateway.settings import load_settings
-from gateway.tenants import Tenant
+from gateway.tenants import Tenant, list_tenants
 from gateway.upstream.target import Upstreams, make_target, make_url
 from tests.builders.upstream import make_upstream
 
@@ -49,9 +49,25 @@ def test_a_tenants_own_upstream_is_chosen_for_every_path(upstreams: Upstreams) -
 
 
 def test_an_upstream_is_found_by_name(upstreams: Upstreams) -> None:
-    found = upstreams.find("claude")
+    found = upstreams.find("claude", "t")
     assert found is not None and found.base_url == "https://claude.test"
-    assert upstreams.find("none") is None
+    assert upstreams.find("none", "t") is None
+
+
+def test_a_tenant_with_a_credential_of_its_own_gets_the_upstream_with_that(tmp_path: Path) -> None:
+    file = tmp_path / "gateway.yaml"
+    text = "tenants:\n  - {name: a, keys: [k], upstream: late, api_key: sk-own}\n  - {name: b, keys: [l]}\n"
+    file.write_text(_TEXT + text, "utf-8")
+    settings = load_settings(file, {})
+    upstreams = Upstreams(settings)
+    tenant, other = list_tenants(settings)
+    own = upstreams.choose(tenant, "/v1/chat/completions")
+    assert own.api_key is not None and own.api_key.get_secret_value() == "sk-own"
+    assert (own.name, own.base_url, own.key_owner) == ("late", "https://late.test", tenant.id)
+    assert upstreams.find("late", tenant.id) is own
+    # Elsewhere, and for others, the shared upstream counts.
+    assert upstreams.find("chat", tenant.id) is settings.upstreams["chat"]
+    assert upstreams.find("late", other.id) is settings.upstreams["late"]
 
 
 @pytest.mark.parametrize("base_url", _BASE_URLS)

@@ -18,6 +18,8 @@ class CompactionRequest:
     trigger: CompactionTrigger = "auto"
     # What the person who asked for it wants the summary to keep; empty without instructions.
     instructions: str = ""
+    # It was interrupted before. If another process is at it, that one may be dead: its lease is waited for.
+    is_resumed: bool = False
 
 
 # A digest needs no call.

@@ -5,6 +5,7 @@ Knows one reply of the summary model and the size of what it is to replace.
 
 import re
 from dataclasses import dataclass
+from typing import Final
 
 from gateway.core.compaction.cut import SMALLER_SHARE
 from gateway.core.sizing.estimate import UNCALIBRATED_MARGIN
@@ -57,6 +58,10 @@ class Rejected:
     reason: str
     # False if the gateway or the history is the cause.
     is_summarizer_fault: bool = True
+
+
+# The tenant's summaries have used what they may use in an hour. One line of the log says so for all of them.
+OVER_BUDGET: Final = Rejected("over budget", is_summarizer_fault=False)
 
 
 def strip_thinking(text: str) -> str:

@@ -6,7 +6,7 @@ the client no longer sends count, too (see Trim).
 
 import hashlib
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import Final, NamedTuple
@@ -169,6 +169,16 @@ def is_boundary(conversation: Conversation, position: int) -> bool:
     if message.results or before.calls or message.role == before.role == "assistant":
         return False
     return not conversation.spans.cover(position)
+
+
+def list_links(conversation: Conversation, start: int, end: int | None = None) -> Iterator[bytes]:
+    """The links from `start` to `end` at which a request or a cut may end, the last one first."""
+    trim = conversation.trim
+    first = max(start, 1, trim.known_from if trim is not None else 0)
+    last = len(conversation.messages) if end is None else end
+    for position in range(last, first - 1, -1):
+        if is_boundary(conversation, position):
+            yield conversation.chain[position]
 
 
 def find_reply_end(conversation: Conversation, position: int) -> int:

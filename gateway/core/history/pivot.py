@@ -45,6 +45,8 @@ class Pivot:
     is_digest: bool = False
     # What the opening says, for a client that drops it later.
     opening: str | None = None
+    # A person asked for it: it applies at once, also below the thresholds.
+    is_manual: bool = False
 
 
 def list_turns(pivot: Pivot, next_role: str) -> list[tuple[Literal["user", "assistant"], str]]:

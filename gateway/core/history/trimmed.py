@@ -69,6 +69,9 @@ class HistoryEnd:
     is_cut: bool = False
     # Different histories end with the messages of the key, and cannot be told apart.
     is_crowded: bool = False
+    # What the request was sent with: the keys of its pivot and of its batches.
+    pivot: str | None = None
+    batches: tuple[str, ...] = ()
 
     @property
     def chain(self) -> str:
@@ -81,28 +84,28 @@ class HistoryEnd:
         return len(self.links) // _LINK_CHARS - 1
 
 
-def find_ends(owner_root: bytes, scope: bytes, messages: Sequence[Message]) -> Iterator[tuple[int, str]]:
+def find_ends(owner_root: bytes, source: bytes, messages: Sequence[Message]) -> Iterator[tuple[int, str]]:
     """Where an earlier request may have ended, the last place first, and the key of its record.
 
     That is before each reply, and not at the end: another history may come to where this one is, and only a
-    request that continues one of its own tells them apart. owner_root: the chain's first link. scope: of
-    upstream, model and tools.
+    request that continues one of its own tells them apart. owner_root: the chain's first link. source: a
+    hash of upstream, session, model and tools.
     """
     found = 0
     for end in range(len(messages) - 1, _PROOF_MESSAGES - 1, -1):
         if messages[end].role == "assistant" != messages[end - 1].role:
-            yield end, _make_key(owner_root, scope, messages[end - _PROOF_MESSAGES : end])
+            yield end, _make_key(owner_root, source, messages[end - _PROOF_MESSAGES : end])
             found += 1
             if found == _MAX_ENDS:
                 return
 
 
-def find_end_key(scope: bytes, conversation: Conversation) -> str | None:
+def find_end_key(source: bytes, conversation: Conversation) -> str | None:
     """The key of the record of a request; None if it is too short."""
     newest = conversation.messages[-_PROOF_MESSAGES:]
     if len(newest) < _PROOF_MESSAGES or GONE in newest:
         return None
-    return _make_key(conversation.chain[0], scope, newest)
+    return _make_key(conversation.chain[0], source, newest)
 
 
 def make_history_end(
@@ -295,8 +298,8 @@ def _make_spans(received: Conversation, positions: Sequence[int]) -> list[Span]:
     return sorted(spans, key=lambda span: span.end)
 
 
-def _make_key(owner_root: bytes, scope: bytes, messages: Sequence[Message]) -> str:
-    state = hashlib.sha256(b"end:" + owner_root + hashlib.sha256(scope).digest())
+def _make_key(owner_root: bytes, source: bytes, messages: Sequence[Message]) -> str:
+    state = hashlib.sha256(b"end:" + owner_root + source)
     for message in messages:
         state.update(message.fingerprint)
     return state.hexdigest()

@@ -90,12 +90,15 @@ def _find_sufficient(policy: Policy, limits: Limits, size: RequestSize) -> int |
         return thresholds.window
 
     low, high = 0, 1
-    while find_window(high) is None:
+    while (found := find_window(high)) is None:
         low, high = high, 2 * high
         if high > _LARGEST_STEPS:
             return None
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (low, middle) if find_window(middle) is not None else (middle, high)
-    window = find_window(high)
-    return _STEP_TOKENS * ceil(window / _STEP_TOKENS) if window is not None else None
+        window = find_window(middle)
+        if window is None:
+            low = middle
+        else:
+            high, found = middle, window
+    return _STEP_TOKENS * ceil(found / _STEP_TOKENS)

@@ -1,0 +1,72 @@
+"""The admin port of a gateway with several workers, served by their supervisor.
+
+The same port, checks and pages as with one process; what they show is merged.
+"""
+
+import asyncio
+from contextlib import suppress
+
+from aiohttp import web
+
+from gateway.admin.event_stream import EventStream
+from gateway.admin.merged.collector import MetricsCollector
+from gateway.admin.merged.conversations import MergedConversations
+from gateway.admin.merged.event_relay import EventRelay
+from gateway.admin.merged.live_workers import LiveWorkers
+from gateway.admin.server import PURGE_PATH, AdminServer
+from gateway.reporting.events import Bus
+from gateway.reporting.metrics import CONTENT_TYPE
+from gateway.settings import Admin
+
+
+class MergedPages:
+    def __init__(
+        self, collector: MetricsCollector, events: EventStream, conversations: MergedConversations
+    ) -> None:
+        self._collector = collector
+        self._events = events
+        self._conversations = conversations
+
+    def routes(self) -> list[web.RouteDef]:
+        return [
+            web.get("/metrics", self._show_metrics),
+            web.get("/api/events", self._events.send, allow_head=False),
+            *self._conversations.routes(),
+            web.post(PURGE_PATH, self._conversations.pass_on),
+        ]
+
+    async def _show_metrics(self, _: web.Request) -> web.Response:
+        return web.Response(body=await self._collector.render(), headers={"Content-Type": CONTENT_TYPE})
+
+
+class AdminFront:
+    def __init__(self, settings: Admin, workers: LiveWorkers) -> None:
+        bus = Bus()
+        self._collector = MetricsCollector(workers)
+        self._relay = EventRelay(workers, bus, self._collector)
+        pages = MergedPages(self._collector, EventStream(bus), MergedConversations(workers))
+        self._server = AdminServer(settings, pages)
+        self._tasks: list[asyncio.Task[None]] = []
+
+    @property
+    def port(self) -> int:
+        """0 while it does not listen."""
+        return self._server.port
+
+    def use(self, settings: Admin) -> None:
+        """From now on with this token. The address stays that of the start."""
+        self._server.use(settings)
+
+    async def open(self) -> None:
+        """Logs a port that is taken and goes on without one, as a gateway of one process does."""
+        loop = asyncio.get_running_loop()
+        self._tasks = [loop.create_task(self._collector.run()), loop.create_task(self._relay.run())]
+        await self._server.open()
+
+    async def close(self) -> None:
+        await self._server.close()
+        for task in self._tasks:
+            task.cancel()
+        for task in self._tasks:
+            with suppress(asyncio.CancelledError):
+                await task

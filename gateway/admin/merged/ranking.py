@@ -1,0 +1,77 @@
+"""Which worker knows a conversation best, and one list of what several workers have seen.
+
+A turn may go to any worker, so several of them may know one conversation. The one that answered its newest
+turn knows most. Values in, values out.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from gateway.admin.merged.worker_client import Silent, WorkerAnswer, WorkerPage
+
+JSON = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """knowing: pages of the workers that know the conversation, newest first; others: workers that do not.
+
+    has_silent: a worker did not answer, and may know it.
+    """
+
+    knowing: Sequence[tuple[Path, WorkerPage]]
+    others: Sequence[Path]
+    has_silent: bool
+
+    @property
+    def sockets(self) -> list[Path]:
+        """Every worker that answers, the best first."""
+        return [*(socket for socket, _ in self.knowing), *self.others]
+
+
+def rank(sockets: Sequence[Path], answers: Sequence[WorkerAnswer]) -> Ranking:
+    """answers: of each worker, to the question for the conversation's own page."""
+    pages = [
+        (socket, answer)
+        for socket, answer in zip(sockets, answers, strict=True)
+        if isinstance(answer, WorkerPage)
+    ]
+    knowing = [(socket, page) for socket, page in pages if page.status == 200]
+    return Ranking(
+        knowing=sorted(knowing, key=lambda each: _read_time(each[1].parse()), reverse=True),
+        others=[socket for socket, page in pages if page.status != 200],
+        has_silent=any(isinstance(answer, Silent) for answer in answers),
+    )
+
+
+def put_bodies_first(ranking: Ranking) -> list[Path]:
+    """The workers that know the conversation. The first holds its newest body, so it can compact now."""
+    return [
+        socket for socket, page in sorted(ranking.knowing, key=lambda each: not _has_body(each[1].parse()))
+    ]
+
+
+def merge_lists(pages: Iterable[object]) -> list[JSON]:
+    """Each conversation once, as the worker shows it that saw it last; the newest first."""
+    newest: dict[str, JSON] = {}
+    for entry in (entry for page in pages for entry in _read_entries(page)):
+        known = newest.get(entry["id"])
+        if known is None or _read_time(entry) > _read_time(known):
+            newest[entry["id"]] = entry
+    return sorted(newest.values(), key=_read_time, reverse=True)
+
+
+def _read_entries(page: object) -> Iterable[JSON]:
+    found = page.get("conversations", ()) if isinstance(page, dict) else ()
+    return [entry for entry in found if isinstance(entry, dict) and isinstance(entry.get("id"), str)]
+
+
+def _read_time(entry: object) -> str:
+    """All workers write UTC in one form, so texts compare as times do."""
+    return str(entry.get("last_seen", "")) if isinstance(entry, dict) else ""
+
+
+def _has_body(entry: object) -> bool:
+    return isinstance(entry, dict) and entry.get("body_in_memory") is True

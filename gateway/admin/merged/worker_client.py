@@ -1,0 +1,90 @@
+"""Asks one worker for one of its admin pages. Never raises: a worker may be busy, or gone, at any time."""
+
+import asyncio
+import errno
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import aiohttp
+import msgspec
+from aiohttp import UnixConnector
+from yarl import URL
+
+# For a page that needs memory alone. A worker that takes longer is left out.
+PATIENCE_SECONDS: Final = 1.0
+# The host is never looked up: the connector knows the socket.
+_URL: Final = "http://worker"
+# So many questions wait at the socket that it takes no more: as uvloop and as asyncio say it.
+_CROWDED: Final = (errno.EAGAIN, errno.ENOTCONN)
+# What a page says about itself, beside its length.
+_KEPT_HEADERS: Final = ("Content-Type", "Cache-Control", "X-Content-Type-Options")
+
+
+@dataclass(frozen=True)
+class WorkerPage:
+    """The response of a worker."""
+
+    status: int
+    body: bytes
+    headers: dict[str, str]
+
+    def parse(self) -> object:
+        """Its JSON; None if it has none."""
+        try:
+            return msgspec.json.decode(self.body)
+        except msgspec.DecodeError:
+            return None
+
+
+@dataclass(frozen=True)
+class Silent:
+    """No response came in time. What the worker knows is unknown."""
+
+
+@dataclass(frozen=True)
+class Gone:
+    """Nothing listens at the socket: the process has ended, or has not come so far that it knows anything."""
+
+
+WorkerAnswer = WorkerPage | Silent | Gone
+
+
+async def ask(
+    socket: Path,
+    path: str,
+    *,
+    method: str = "GET",
+    body: bytes = b"",
+    seconds: float = PATIENCE_SECONDS,
+) -> WorkerAnswer:
+    """Opens a connection for this request alone: a kept one might be closed by a worker that lives."""
+    url = URL(_URL + path, encoded=True)
+    try:
+        async with (
+            asyncio.timeout(seconds),
+            open_session(socket) as session,
+            session.request(method, url, data=body or None) as response,
+        ):
+            kept = {name: response.headers[name] for name in _KEPT_HEADERS if name in response.headers}
+            return WorkerPage(response.status, await response.read(), kept)
+    except TimeoutError:
+        return Silent()
+    except OSError as error:
+        return Silent() if error.errno in _CROWDED else Gone()
+    except aiohttp.ClientError:
+        return Gone()
+
+
+async def ask_all(sockets: tuple[Path, ...], path: str) -> list[WorkerAnswer]:
+    """The answers in the order of the sockets, after a second at most."""
+    return await asyncio.gather(*(ask(socket, path) for socket in sockets))
+
+
+def open_session(socket: Path) -> aiohttp.ClientSession:
+    return aiohttp.ClientSession(
+        connector=UnixConnector(str(socket), force_close=True),
+        cookie_jar=aiohttp.DummyCookieJar(),
+        timeout=aiohttp.ClientTimeout(total=None),
+        auto_decompress=False,
+    )

@@ -1,0 +1,36 @@
+"""Makes summary calls within what the tenant may use in an hour. Retries count like first calls."""
+
+from gateway.compaction.summary_client import CallRefused, SummaryClient, SummaryReply
+from gateway.compaction.summary_prompt import FittedCall
+from gateway.core.errors import ModelUnknown
+from gateway.quotas.summary_budget import SummaryBudget
+from gateway.tenants import Tenant
+
+
+class PaidCalls:
+    def __init__(self, client: SummaryClient, budget: SummaryBudget) -> None:
+        self._client = client
+        self._budget = budget
+
+    def is_over_budget(self, tenant: Tenant) -> bool:
+        """Whether the next call would not be made, as far as this process knows."""
+        return self._budget.is_spent(tenant)
+
+    def note_missing(self, tenant: Tenant) -> None:
+        """A summary was not made because of the budget."""
+        self._budget.note_missing(tenant)
+
+    async def ask(self, tenant: Tenant, fitted: FittedCall) -> SummaryReply | None:
+        """None if the budget has no room for the call. Raises what the client raises."""
+        expense = await self._budget.spend(tenant, fitted.prompt_tokens)
+        if expense is None:
+            return None
+        try:
+            reply = await self._client.ask(fitted.call)
+        except (CallRefused, ModelUnknown):
+            # No model has read the prompt. After any other failure it may have.
+            self._budget.settle(expense, 0)
+            raise
+        if reply.usage is not None:
+            self._budget.settle(expense, reply.usage.total)
+        return reply

@@ -1,0 +1,165 @@
+"""What is known of the history of a request: its nearest head, also behind what was cleared or dropped.
+
+Memory is enough where this process has answered the turn before and nothing can have changed since. Otherwise
+the store is asked, once for everything that the request names itself, and once for what that names.
+"""
+
+import msgspec
+
+from gateway.bounds.lanes import Lanes
+from gateway.conversations import cleared_results, trimmed_histories
+from gateway.conversations.recognizer import Received
+from gateway.core.history.conversation import count_replies
+from gateway.core.history.head import Head
+from gateway.core.history.trimmed import HistoryEnd
+from gateway.core.sizing.estimate import Meter
+from gateway.state import State
+from gateway.state.trip import Finding, Trip
+
+
+class Subject(msgspec.Struct, frozen=True):
+    """A request whose history is looked for, and what its history must have in common with it."""
+
+    received: Received
+    # Both as in Turn.
+    scope: str
+    source: bytes | None
+    # What counts its tokens, and the name under which limits of its model are learned: both are asked for
+    # together with the rest.
+    meter: Meter
+    learned_name: str
+    # What the policy puts in place of a cleared result.
+    placeholder: str
+
+
+class KnownHistory(msgspec.Struct, frozen=True):
+    """What is known about a request."""
+
+    # With the messages that its client has dropped, if they were found.
+    received: Received
+    # The nearest one.
+    head: Head | None
+    # Whether the model has replied between the head and this request without a head of that.
+    lacks_replies: bool
+
+    @property
+    def keeps_pivot(self) -> bool:
+        """Whether the pivot that the head names stands for a part of this history."""
+        if self.head is None or self.head.pivot is None:
+            return True
+        return bytes.fromhex(self.head.pivot) in self.received.conversation.known_chain
+
+
+def make_known(received: Received, head: Head | None) -> KnownHistory:
+    added = received.conversation.messages[head.length if head is not None else 0 :]
+    return KnownHistory(received, head, count_replies(added) > (1 if head is not None else 0))
+
+
+class HistorySearch:
+    def __init__(self, state: State, lanes: Lanes) -> None:
+        self._state = state
+        self._lanes = lanes
+
+    async def find(self, subject: Subject) -> KnownHistory:
+        """Suspends only if the store has to be asked, or a large body to be searched."""
+        known = self._find_head(subject, subject.received)
+        if not known.lacks_replies:
+            return await self._renew(subject, known) if self._may_be_outdated(known) else known
+        trimmed = self._find_trimmed(subject)
+        if trimmed is not None and trimmed.keeps_pivot and not trimmed.lacks_replies:
+            return await self._renew(subject, trimmed) if self._may_be_outdated(trimmed) else trimmed
+        return await self._search(subject, known, trimmed)
+
+    def _find_head(self, subject: Subject, received: Received) -> KnownHistory:
+        """In memory alone."""
+        return make_known(received, self._state.heads.find(received.conversation, subject.scope))
+
+    def _find_trimmed(self, subject: Subject) -> KnownHistory | None:
+        """As the continuation of a history in memory of which the client has dropped a part."""
+        received = trimmed_histories.find(self._state, subject.received, subject.source)
+        known = self._find_head(subject, received) if received is not None else None
+        return known if known is not None and known.head is not None else None
+
+    async def _renew(self, subject: Subject, known: KnownHistory) -> KnownHistory:
+        """The same, after looking in the store."""
+        trip = self._begin_trip()
+        self._ask(trip, subject, known)
+        await trip.run()
+        known = self._find_head(subject, known.received)
+        await self._load_named([known], self._begin_trip())
+        return known
+
+    def _may_be_outdated(self, known: KnownHistory) -> bool:
+        """What is missing in memory was lost there, or another process has made it."""
+        state, head = self._state, known.head
+        if head is not None and (not state.heads.is_current(head) or state.pivots.lacks(head)):
+            return True
+        return bool(state.news.find(known.received.owner, known.received.conversation))
+
+    async def _search(
+        self, subject: Subject, known: KnownHistory, trimmed: KnownHistory | None
+    ) -> KnownHistory:
+        """In the store, and behind what the client has cleared or dropped."""
+        state, received = self._state, subject.received
+        split = await cleared_results.split(self._lanes, received, known.head, subject.placeholder)
+        trip, ends = self._begin_trip(), Finding[HistoryEnd]()
+        self._ask(trip, subject, known)
+        if trimmed is not None:
+            self._ask(trip, subject, trimmed)
+        else:
+            keys = trimmed_histories.list_end_keys(state, received, subject.source)
+            ends = state.histories.ask(trip, received.owner, keys)
+        hashes = state.pivots.ask_result_hashes(trip, received.owner, split.keys if split is not None else ())
+        await trip.run()
+        known = self._find_head(subject, received)
+        if not known.lacks_replies:
+            await self._load_named([known], self._begin_trip())
+            return known
+        if trimmed is not None:
+            trimmed = self._find_head(subject, trimmed.received)
+        resumed = self._resume(subject, ends.record)
+        trip = self._begin_trip()
+        if resumed is not None and ends.record is not None:
+            self._ask(trip, subject, resumed)
+            state.pivots.ask_names(trip, received.owner, ends.record.pivot, ends.record.batches)
+        match = split.match(hashes.record) if split is not None else None
+        if match is not None:
+            state.pivots.ask_pivot(trip, received.owner, match.pivot)
+        await self._load_named([each for each in (known, trimmed) if each is not None], trip)
+        if split is not None:
+            head = await cleared_results.find(state, received, subject.scope, split, hashes.record)
+            if head is not None:
+                return make_known(received, head)
+        if trimmed is None and resumed is not None:
+            trimmed = self._find_head(subject, resumed.received)
+            trimmed = trimmed if trimmed.head is not None else None
+            await self._load_named([trimmed] if trimmed is not None else [], self._begin_trip())
+        return trimmed or known
+
+    def _resume(self, subject: Subject, end: HistoryEnd | None) -> KnownHistory | None:
+        """As the continuation of a stored history. Its head is still to be loaded."""
+        if end is None:
+            return None
+        received = trimmed_histories.resume(self._state, subject.received, subject.source, end)
+        return make_known(received, None) if received is not None else None
+
+    def _begin_trip(self) -> Trip:
+        return Trip(self._state.store)
+
+    def _ask(self, trip: Trip, subject: Subject, known: KnownHistory) -> None:
+        """For what is newer than what memory has of this history: a head, a marker, a pivot."""
+        state, owner, conversation = self._state, known.received.owner, known.received.conversation
+        state.calibrations.ask(trip, owner, subject.meter, subject.learned_name)
+        state.heads.ask(trip, owner, conversation, subject.scope)
+        state.tasks.ask(trip, owner, conversation, known.head)
+        state.pivots.ask_newest(trip, owner, conversation, is_known=known.head is not None)
+        state.pivots.ask_named(trip, owner, known.head)
+        for place in state.news.find(owner, conversation):
+            state.news.settle(owner, place)
+            state.pivots.ask_pivot(trip, owner, place.key)
+
+    async def _load_named(self, known: list[KnownHistory], trip: Trip) -> None:
+        """What their heads name, with what the trip asks for already."""
+        for each in known:
+            self._state.pivots.ask_named(trip, each.received.owner, each.head)
+        await trip.run()

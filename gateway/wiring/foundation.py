@@ -1,0 +1,200 @@
+"""What lives as long as the process: bounds, stores, state, caches, reporting and compactions in progress.
+
+A reload keeps all of it, so what sizes it is applied at the next start.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Final, Protocol, runtime_checkable
+
+import httpx2 as httpx
+
+from gateway.bounds.lanes import Lanes
+from gateway.bounds.memory_budget import MemoryBudget
+from gateway.bounds.slots import Slots
+from gateway.compaction.running import RunningCompactions
+from gateway.conversations.body_reader import BodyReader
+from gateway.conversations.recognizer import Recognizer
+from gateway.conversations.registry import Registry
+from gateway.conversations.stored_responses import StoredResponses
+from gateway.conversations.thread_sizes import ThreadSizes
+from gateway.core.policy import Estimator
+from gateway.hooks.plugin import Plugin, load_plugins
+from gateway.limits.model_table import ModelTable
+from gateway.pipeline.fair_rewriter import FairRewriter
+from gateway.pipeline.name_guard import NameGuard
+from gateway.pipeline.rewriter import Rewriter
+from gateway.planning.message_sizes import Sizer, TextCounter
+from gateway.planning.tokenizer import Tokenizer, count_by_length, count_by_length_up
+from gateway.purge.live import LivePurge
+from gateway.quotas.gate import QuotaGate
+from gateway.quotas.ledger import Backend, Ledger
+from gateway.quotas.redis import ScriptRunner, make_redis_backend
+from gateway.quotas.served import SERVICE, SupervisedStore, make_served_backend
+from gateway.quotas.summary_budget import SummaryBudget
+from gateway.reporting.compaction_log import CompactionLogWriter
+from gateway.reporting.events import Bus
+from gateway.reporting.metrics import Metrics
+from gateway.reporting.originals import OriginalsArchive
+from gateway.reporting.reporter import Reporter
+from gateway.settings import Settings
+from gateway.state import State, make_state
+from gateway.state.record_cache import Storage
+from gateway.store import Store
+from gateway.store.stores import Stores, make_stores
+from gateway.upstream.internal_client import open_client
+from gateway.wire.structure import BodyBounds
+
+# Counts of forty thousand messages: all that hundreds of conversations near their thresholds hold.
+_SIZES_BYTES: Final = 16 << 20
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReadingParts:
+    """How bodies are read, counted and rewritten: with caches of what was seen before."""
+
+    tokenizer: Tokenizer
+    sizer: Sizer
+    reader: BodyReader
+    names: NameGuard
+    rewriter: FairRewriter
+    thread_sizes: ThreadSizes
+
+    def clear(self) -> None:
+        """All bodies of all tenants: they are read again when they come."""
+        self.reader.clear()
+        self.rewriter.clear()
+        self.thread_sizes.clear()
+
+
+@dataclass(frozen=True, kw_only=True)
+class QuotaParts:
+    """What limits tenants, and the counts behind it."""
+
+    ledger: Ledger
+    gate: QuotaGate
+    summaries: SummaryBudget
+
+
+@runtime_checkable
+class HoldsWrites(Protocol):
+    """A store whose writes may wait in this process for a long time."""
+
+    def drop_unsent(self, tag: str) -> None: ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Foundation:
+    """Bounds, stores, state and reporting, which all other packages use."""
+
+    lanes: Lanes
+    budget: MemoryBudget
+    stores: Stores
+    state: State
+    log_writer: CompactionLogWriter
+    archive: OriginalsArchive
+    metrics: Metrics
+    bus: Bus
+    reporter: Reporter
+    registry: Registry
+    table: ModelTable
+    reading: ReadingParts
+    running: RunningCompactions
+    plugins: Sequence[Plugin]
+    # For calls of our own: summaries, model lists, webhooks.
+    client: httpx.AsyncClient
+    quotas: QuotaParts
+    purge: LivePurge
+
+    def forget(self, tag: str) -> None:
+        """All of a tenant leaves memory, and nothing more is made for it."""
+        self.running.cancel(tag)
+        for store in (self.stores.main, self.stores.originals, self.stores.named):
+            if isinstance(store, HoldsWrites):
+                store.drop_unsent(tag)
+        self.state.forget(tag)
+        self.registry.forget(tag)
+        self.reading.clear()
+
+
+def build_foundation(settings: Settings, stores: Stores | None = None) -> Foundation:
+    """stores: None for those that the settings name.
+
+    Raises StoreError for a store that this build does not know.
+    """
+    retention = settings.retention
+    stores = stores or make_stores(
+        settings.store, originals_bytes=retention.originals_bytes, named_bytes=retention.named_bytes
+    )
+    keep_seconds, max_bytes = settings.retention.seconds, settings.cache.records_bytes
+    state = make_state(
+        Storage(store=stores.main, keep_seconds=keep_seconds, max_bytes=max_bytes), stores.named
+    )
+    log_writer = CompactionLogWriter(stores.main, keep_seconds)
+    archive = OriginalsArchive(stores.originals, keep_seconds)
+    metrics, bus, lanes = Metrics(), Bus(), Lanes()
+    return Foundation(
+        lanes=lanes,
+        budget=MemoryBudget(settings.bounds.bodies_bytes),
+        stores=stores,
+        state=state,
+        log_writer=log_writer,
+        archive=archive,
+        metrics=metrics,
+        bus=bus,
+        reporter=Reporter(metrics, bus, log_writer, archive),
+        registry=Registry(settings.cache.bodies_bytes, settings.cache.bodies),
+        table=ModelTable.load(),
+        reading=build_reading(settings, state, lanes),
+        running=build_running(settings),
+        plugins=load_plugins(),
+        client=open_client(),
+        quotas=build_quotas(stores.main, metrics),
+        purge=LivePurge(stores, state.news, log_writer, archive),
+    )
+
+
+def build_running(settings: Settings) -> RunningCompactions:
+    return RunningCompactions(Slots(settings.bounds.summaries, settings.bounds.summaries_per_tenant))
+
+
+def build_quotas(store: Store, metrics: Metrics) -> QuotaParts:
+    ledger = Ledger(_find_shared_counts(store))
+    return QuotaParts(
+        ledger=ledger, gate=QuotaGate(ledger, metrics), summaries=SummaryBudget(ledger, metrics)
+    )
+
+
+def _find_shared_counts(store: Store) -> Backend | None:
+    """Where all processes count together; None if this is the only one."""
+    if isinstance(store, SupervisedStore):
+        return make_served_backend(partial(store.ask, SERVICE))
+    return make_redis_backend(store) if isinstance(store, ScriptRunner) else None
+
+
+def build_reading(settings: Settings, state: State, lanes: Lanes) -> ReadingParts:
+    cache, body_bounds = settings.cache, _make_body_bounds(settings)
+    tokenizer = Tokenizer()
+    counters: dict[Estimator, TextCounter] = {
+        "tiktoken": tokenizer.count,
+        "chars": count_by_length,
+        "chars-up": count_by_length_up,
+    }
+    recognizer = Recognizer(cache.bodies_bytes, cache.facts_bytes, cache.bodies, body_bounds)
+    stored = StoredResponses(recognizer, state.named_turns, cache.named_bytes, settings.listen.max_body_bytes)
+    return ReadingParts(
+        tokenizer=tokenizer,
+        sizer=Sizer(counters, _SIZES_BYTES, lanes),
+        reader=BodyReader(recognizer, stored, lanes),
+        names=NameGuard(state.owned_names, lanes, body_bounds),
+        rewriter=FairRewriter(Rewriter(cache.facts_bytes), lanes),
+        thread_sizes=ThreadSizes(),
+    )
+
+
+def _make_body_bounds(settings: Settings) -> BodyBounds:
+    bounds = settings.bounds
+    return BodyBounds(
+        messages=bounds.messages, fields=bounds.fields, values=bounds.values, depth=bounds.depth
+    )

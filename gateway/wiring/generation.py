@@ -1,0 +1,233 @@
+"""What depends on settings that can be reloaded, over a foundation that stays.
+
+Requests under way finish on the generation that they began with.
+"""
+
+import asyncio
+from dataclasses import dataclass
+
+from gateway.compaction.compactor import Compactor
+from gateway.compaction.job import CompactionJob
+from gateway.compaction.manual import ManualCompaction
+from gateway.compaction.paid_calls import PaidCalls
+from gateway.compaction.pivots import PivotMaker
+from gateway.compaction.summarizer import Summarizer
+from gateway.compaction.summary_client import SummaryClient, SummaryModels
+from gateway.compaction.summary_prompt import SummaryCallBuilder
+from gateway.hooks import Hooks
+from gateway.hooks.webhook import Webhook
+from gateway.limits.book import LimitsBook
+from gateway.limits.discovery import Discovery
+from gateway.limits.model_lists import ModelLists
+from gateway.limits.start_check import StartCheck
+from gateway.pipeline.admission import Admission
+from gateway.pipeline.commands import Commands
+from gateway.pipeline.count_tokens import CountTokens
+from gateway.pipeline.overflow_retry import OverflowRetry
+from gateway.pipeline.planning_step import PlanningStep
+from gateway.pipeline.proxy import Proxy
+from gateway.pipeline.relay import Relay
+from gateway.pipeline.request_log import RequestLog
+from gateway.pipeline.sender import Sender
+from gateway.pipeline.turns import TurnBuilder
+from gateway.pipeline.unknown_threads import UnknownThreads
+from gateway.planning.learning import Learner
+from gateway.planning.planner import Planner
+from gateway.settings import BUILT_IN_UPSTREAMS, Settings
+from gateway.tenants import Policies, Tenancy
+from gateway.upstream.target import Upstreams
+from gateway.wiring.foundation import Foundation
+
+
+@dataclass(frozen=True, kw_only=True)
+class LimitParts:
+    lists: ModelLists
+    book: LimitsBook
+    discovery: Discovery
+    start_check: StartCheck
+
+
+@dataclass(frozen=True, kw_only=True)
+class Planning:
+    planner: Planner
+    learner: Learner
+
+
+@dataclass(frozen=True, kw_only=True)
+class Compaction:
+    job: CompactionJob
+    compactor: Compactor
+    manual: ManualCompaction
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pipeline:
+    relay: Relay
+    proxy: Proxy
+
+
+class OpenRequests:
+    """Counts the requests under way."""
+
+    def __init__(self) -> None:
+        self._count = 0
+        # Made when the end is waited for: until then every request would set and clear it.
+        self._is_over: asyncio.Event | None = None
+
+    def begin(self) -> None:
+        self._count += 1
+
+    def end(self) -> None:
+        self._count -= 1
+        if not self._count and self._is_over is not None:
+            self._is_over.set()
+
+    async def finish(self) -> None:
+        """Returns once there is none. Waited for once, when no more begin."""
+        if self._count:
+            self._is_over = asyncio.Event()
+            await self._is_over.wait()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Generation:
+    """Everything that is built anew when the settings are reloaded. requests: those that it serves."""
+
+    settings: Settings
+    requests: OpenRequests
+    limits: LimitParts
+    hooks: Hooks
+    compaction: Compaction
+    pipeline: Pipeline
+
+
+@dataclass
+class Current:
+    """The generation that new requests begin with. A reload replaces it by one assignment."""
+
+    generation: Generation
+
+
+def build_generation(
+    settings: Settings, foundation: Foundation, before: Generation | None = None
+) -> Generation:
+    """before: the one that this one follows. Connections to its upstreams are kept if none has changed."""
+    limits = build_limits(settings, foundation, before)
+    planning = build_planning(foundation, limits)
+    hooks = build_hooks(settings, foundation)
+    summarizer = build_summarizer(settings, foundation, limits, hooks)
+    compaction = build_compaction(foundation, planning, summarizer)
+    is_same_way = before is not None and _describe_way(before.settings) == _describe_way(settings)
+    relay = (
+        before.pipeline.relay if before is not None and is_same_way else Relay(settings, foundation.budget)
+    )
+    return Generation(
+        settings=settings,
+        requests=OpenRequests(),
+        limits=limits,
+        hooks=hooks,
+        compaction=compaction,
+        pipeline=build_pipeline(settings, relay, foundation, limits, planning, compaction),
+    )
+
+
+def _describe_way(settings: Settings) -> tuple[object, ...]:
+    """All that a relay takes from the settings."""
+    ways = [
+        (each.name, each.base_url, each.connect_seconds, each.idle_seconds)
+        for each in settings.upstreams.values()
+    ]
+    return settings.keepalive.after_seconds, *ways
+
+
+def build_limits(settings: Settings, foundation: Foundation, before: Generation | None = None) -> LimitParts:
+    """Upstreams that have not changed are not checked again, and their model lists stay."""
+    earlier = before.settings.upstreams if before is not None else {}
+    changed = [each for name, each in settings.upstreams.items() if each != earlier.get(name)]
+    unchanged = settings.upstreams.keys() - {each.name for each in changed}
+    lists = before.limits.lists.of_upstreams(unchanged) if before is not None else ModelLists()
+    book = LimitsBook(settings, lists, foundation.table, foundation.state.calibrations)
+    # The built-in addresses are right, and a start needs no network for them.
+    known = {section["base_url"] for section in BUILT_IN_UPSTREAMS.values()}
+    asked = [each for each in changed if each.discover and each.base_url not in known]
+    return LimitParts(
+        lists=lists,
+        book=book,
+        discovery=Discovery(book, foundation.client),
+        start_check=StartCheck(asked, foundation.client),
+    )
+
+
+def build_planning(foundation: Foundation, limits: LimitParts) -> Planning:
+    state, sizer = foundation.state, foundation.reading.sizer
+    return Planning(
+        planner=Planner(state, sizer, foundation.lanes),
+        learner=Learner(state.calibrations, sizer, limits.book, foundation.reporter),
+    )
+
+
+def build_hooks(settings: Settings, foundation: Foundation) -> Hooks:
+    """Webhooks in the order of the settings file, then the installed plugins."""
+    targets, plugins, client = settings.hooks, foundation.plugins, foundation.client
+    return Hooks(
+        [
+            *(Webhook(client, target) for target in targets.pre_compact),
+            *(plugin for plugin in plugins if plugin.has("pre_compact")),
+        ],
+        [
+            *(Webhook(client, target) for target in targets.session_start),
+            *(plugin for plugin in plugins if plugin.has("session_start")),
+        ],
+    )
+
+
+def build_summarizer(
+    settings: Settings, foundation: Foundation, limits: LimitParts, hooks: Hooks
+) -> Summarizer:
+    models, lanes, sizer = SummaryModels(), foundation.lanes, foundation.reading.sizer
+    builder = SummaryCallBuilder(Upstreams(settings), limits.book, sizer, models, lanes)
+    pivots = PivotMaker(sizer, lanes)
+    calls = PaidCalls(SummaryClient(foundation.client), foundation.quotas.summaries)
+    return Summarizer(calls, builder, models, sizer, pivots, hooks)
+
+
+def build_compaction(foundation: Foundation, planning: Planning, summarizer: Summarizer) -> Compaction:
+    state, reporter, planner = foundation.state, foundation.reporter, planning.planner
+    pivots = PivotMaker(foundation.reading.sizer, foundation.lanes)
+    job = CompactionJob(state, summarizer, pivots, reporter, foundation.running)
+    compactor = Compactor(state, planner, planning.learner, job, reporter, foundation.budget)
+    manual = ManualCompaction(state, planner, compactor, reporter)
+    return Compaction(job=job, compactor=compactor, manual=manual)
+
+
+def build_pipeline(
+    settings: Settings,
+    relay: Relay,
+    foundation: Foundation,
+    limits: LimitParts,
+    planning: Planning,
+    compaction: Compaction,
+) -> Pipeline:
+    planner, learner, compactor = planning.planner, planning.learner, compaction.compactor
+    reading, state = foundation.reading, foundation.state
+    turns = TurnBuilder(Policies(settings), reading.reader, limits.book, limits.discovery, state)
+    sender = Sender(settings, reading.rewriter, relay, compactor, foundation.registry, learner)
+    planning_step = PlanningStep(settings, planner, compactor, compaction.job, compaction.manual, state.tasks)
+    proxy = Proxy(
+        settings=settings,
+        memory=foundation.budget,
+        lanes=foundation.lanes,
+        admission=Admission(settings, Tenancy(settings), Upstreams(settings)),
+        gate=foundation.quotas.gate,
+        names=reading.names,
+        turns=turns,
+        commands=Commands(settings, compaction.manual),
+        count_tokens=CountTokens(turns, planner, reading.rewriter, relay),
+        planning=planning_step,
+        sender=sender,
+        overflow_retry=OverflowRetry(planning_step, sender, learner, foundation.reporter),
+        unknown_threads=UnknownThreads(reading.reader, turns, reading.thread_sizes, reading.names, relay),
+        relay=relay,
+        log=RequestLog(limits.book),
+    )
+    return Pipeline(relay=relay, proxy=proxy)

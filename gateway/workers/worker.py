@@ -1,0 +1,191 @@
+"""The worker's side: a gateway on the port of the supervisor, which ends when the supervisor ends."""
+
+import argparse
+import asyncio
+import logging
+import os
+import signal
+import socket
+from contextlib import AsyncExitStack, suppress
+from pathlib import Path
+from typing import Final
+
+from gateway.app import Gateway, WorkerPlace, start_gateway
+from gateway.bounds.interpreter import collect_garbage, tune_interpreter
+from gateway.command_line.options import load_chosen_settings
+from gateway.command_line.process_setup import HURRY_SECONDS, end_within
+from gateway.downstream.shared_port import SharedPort
+from gateway.downstream.tally import Tally
+from gateway.reload.changes import find_change
+from gateway.settings import Settings, SettingsError
+from gateway.store import StoreError
+from gateway.store.served.connection import StoreConnection
+from gateway.store.served.served_store import ServedStore
+from gateway.store.stores import Stores
+from gateway.workers.heartbeat import beat
+from gateway.workers.link import Link
+from gateway.workers.messages import (
+    AliveReport,
+    DrainOrder,
+    FailedReport,
+    HurryOrder,
+    ReadyReport,
+    ReloadOrder,
+    SettingsText,
+    StartOrder,
+    parse_order,
+    unpack_settings,
+)
+from gateway.workers.runtime_directory import remove_left_over
+
+log = logging.getLogger("gateway.workers")
+
+# A client that asks more often than this moves to another worker between two requests. Closing a connection
+# at the moment of a request would break that.
+_RETIRE_SECONDS: Final = 1.0
+
+
+async def run_worker(options: argparse.Namespace) -> int:
+    """Serves until the supervisor says otherwise, or has gone. Returns the exit status."""
+    is_told_to_end = asyncio.Event()
+    _obey_supervisor_only(is_told_to_end)
+    link = await Link().open(socket.socket(fileno=options.link))
+    try:
+        message = await link.receive()
+        order = parse_order(message) if message is not None else None
+        if isinstance(order, StartOrder):
+            return await _Worker(options, link, order, is_told_to_end).run()
+        return 1
+    finally:
+        link.close()
+
+
+def _obey_supervisor_only(is_told_to_end: asyncio.Event) -> None:
+    """Ctrl-C and a hang-up of the terminal reach all processes of a gateway, and the supervisor tells what
+    follows from them. SIGTERM may mean this worker alone: it finishes its requests and is replaced.
+    """
+    for number in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, is_told_to_end.set)
+
+
+class _Worker:
+    def __init__(
+        self, options: argparse.Namespace, link: Link, order: StartOrder, is_told_to_end: asyncio.Event
+    ) -> None:
+        self._options = options
+        self._link = link
+        self._order = order
+        self._number = options.as_worker
+        self._is_told_to_end = is_told_to_end
+        # Set if the whole gateway ends. Otherwise the other workers go on without this one.
+        self._is_last_call = asyncio.Event()
+        self._is_orphaned = False
+
+    async def run(self) -> int:
+        async with AsyncExitStack() as exits:
+            try:
+                gateway = await self._start(exits)
+            except (SettingsError, StoreError, OSError) as error:
+                status = 2 if isinstance(error, SettingsError) else 1
+                self._link.send(FailedReport(reason=str(error), status=status))
+                return status
+            self._link.send(ReadyReport(windows=gateway.windows))
+            await self._serve(gateway)
+        return 0
+
+    async def _start(self, exits: AsyncExitStack) -> Gateway:
+        tally = Tally(self._order.tally)
+        exits.callback(tally.close)
+        sockets = [socket.socket(fileno=number) for number in self._order.listening]
+        port = SharedPort(sockets, tally, self._number - 1)
+        exits.callback(port.close)
+        place = WorkerPlace(
+            port=port,
+            stores=self._connect_stores(exits),
+            admin_socket=Path(self._order.admin_path),
+            checks_upstreams=self._order.checks_upstreams,
+        )
+        settings, reloaded = self._load_settings(self._order.settings), self._order.reloaded
+        if reloaded is not None:
+            # What the other workers did at that time: some settings stay those of the start.
+            settings = find_change(settings, self._load_settings(reloaded)).settings
+        gateway = await start_gateway(settings, place)
+        tune_interpreter()
+        return gateway
+
+    def _connect_stores(self, exits: AsyncExitStack) -> Stores | None:
+        """None if this worker connects to the store as the settings say."""
+        if self._order.store is None:
+            return None
+        connection = StoreConnection(socket.socket(fileno=self._order.store))
+        exits.callback(connection.close)
+        return Stores(
+            main=ServedStore(connection),
+            originals=ServedStore(connection, "originals"),
+            named=ServedStore(connection, "named"),
+        )
+
+    def _load_settings(self, sent: SettingsText | None) -> Settings:
+        """Raises SettingsError, which the supervisor has had first."""
+        path = Path(self._options.config or "")
+        return load_chosen_settings(self._options, os.environ, unpack_settings(sent, path))
+
+    async def _serve(self, gateway: Gateway) -> None:
+        loop = asyncio.get_running_loop()
+        background = [
+            loop.create_task(collect_garbage()),
+            loop.create_task(self._obey(gateway)),
+            loop.create_task(beat(lambda: self._link.send(AliveReport()))),
+        ]
+        try:
+            await self._is_told_to_end.wait()
+            if not self._is_last_call.is_set():
+                await self._retire(gateway)
+            log.info("draining")
+        finally:
+            await gateway.stop()
+            for task in background:
+                task.cancel()
+            await asyncio.gather(*background, return_exceptions=True)
+        if self._is_orphaned:
+            remove_left_over(Path(self._order.admin_path))
+
+    async def _retire(self, gateway: Gateway) -> None:
+        """Sends the clients to other workers, without an error for those that are about to ask."""
+        log.info("leaving everything new to the other workers")
+        gateway.retire()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_RETIRE_SECONDS):
+                await self._is_last_call.wait()
+        gateway.close_unused()
+
+    async def _reload(self, gateway: Gateway, sent: SettingsText) -> None:
+        try:
+            await gateway.reload(await asyncio.to_thread(self._load_settings, sent))
+        except (SettingsError, StoreError, OSError) as error:
+            log.error("settings not reloaded in this worker, which keeps the earlier ones: %s", error)
+
+    async def _obey(self, gateway: Gateway) -> None:
+        """Carries out the orders of the supervisor."""
+        while (message := await self._link.receive()) is not None:
+            match parse_order(message):
+                case DrainOrder():
+                    self._end_with_all()
+                case HurryOrder():
+                    self._end_with_all()
+                    end_within(HURRY_SECONDS)
+                    gateway.stop_draining()
+                case ReloadOrder() as reload:
+                    await self._reload(gateway, reload.settings)
+                case StartOrder():
+                    # Only the first message is one.
+                    pass
+        log.warning("the supervisor has ended, so this worker ends, too")
+        self._is_orphaned = True
+        gateway.stop_listening()
+        self._end_with_all()
+
+    def _end_with_all(self) -> None:
+        self._is_last_call.set()
+        self._is_told_to_end.set()

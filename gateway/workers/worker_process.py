@@ -1,0 +1,156 @@
+"""One worker as the supervisor sees it: a process with a link to it."""
+
+import asyncio
+import signal
+import socket
+import sys
+import time
+from asyncio.subprocess import DEVNULL, Process
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from gateway.workers.heartbeat import wait_silence
+from gateway.workers.link import Link
+from gateway.workers.messages import (
+    AliveReport,
+    DrainOrder,
+    FailedReport,
+    HurryOrder,
+    Order,
+    ReadyReport,
+    parse_report,
+)
+
+# A start takes two seconds of a core. On a machine that is busy with other things, those that start together
+# share what is left of it; too short a patience would end a gateway that only needs longer.
+_START_SECONDS: Final = 180.0
+
+
+class WorkerFailed(Exception):
+    """A worker could not begin to serve. status: that `gateway serve` exits with."""
+
+    def __init__(self, reason: str, status: int = 1) -> None:
+        super().__init__(reason)
+        self.status = status
+
+    @property
+    def message(self) -> str:
+        """As a gateway of one process prints it: problems of settings name their file themselves."""
+        return str(self) if self.status == 2 else f"gateway: {self}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Launch:
+    """descriptors: that the process inherits. command: of `find_program`, with its arguments."""
+
+    number: int
+    command: Sequence[str]
+    descriptors: Sequence[int]
+
+    @property
+    def name(self) -> str:
+        return f"worker-{self.number}"
+
+
+class WorkerProcess:
+    def __init__(self, name: str, process: Process, link: Link) -> None:
+        self.name = name
+        self._process = process
+        self._link = link
+        self._started_seconds = time.monotonic()
+
+    @property
+    def process_id(self) -> int:
+        return self._process.pid
+
+    @property
+    def lived_seconds(self) -> float:
+        return time.monotonic() - self._started_seconds
+
+    async def wait_ready(self) -> ReadyReport:
+        """Raises WorkerFailed."""
+        try:
+            async with asyncio.timeout(_START_SECONDS):
+                message = await self._link.receive()
+        except TimeoutError:
+            self.kill()
+            raise WorkerFailed(f"{self.name} did not start within {_START_SECONDS:g} s") from None
+        if message is None:
+            raise WorkerFailed(f"{self.name} ended while it started: {describe_end(await self.wait())}")
+        match parse_report(message):
+            case ReadyReport() as ready:
+                return ready
+            case FailedReport(reason=reason, status=status):
+                raise WorkerFailed(reason, status)
+            case AliveReport():
+                raise WorkerFailed(f"{self.name} has not said that it is ready")
+
+    async def wait_silence(self) -> None:
+        """Once it is ready: returns when its event loop does not run any more."""
+        await wait_silence(self._link.receive)
+
+    async def wait(self) -> int:
+        """The status when it has ended; that of a process which a signal ended is negative."""
+        status = await self._process.wait()
+        self._link.close()
+        return status
+
+    def send(self, order: Order) -> None:
+        self._link.send(order)
+
+    def drain(self) -> None:
+        self._link.send(DrainOrder())
+
+    def hurry(self) -> None:
+        self._link.send(HurryOrder())
+
+    def close_link(self) -> None:
+        """The worker takes it for the end of the supervisor."""
+        self._link.close()
+
+    def kill(self) -> None:
+        if self._process.returncode is None:
+            self._process.kill()
+
+
+async def launch(launching: Launch, first: Order) -> WorkerProcess:
+    """A new process, which has the first order. Raises OSError if the system starts none."""
+    ours, theirs = socket.socketpair()
+    link_number = theirs.fileno()
+    # Each has its own end, or the death of one would not be noticed.
+    with theirs:
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *launching.command,
+                *("--as-worker", str(launching.number), "--link", str(link_number)),
+                stdin=DEVNULL,
+                pass_fds=(link_number, *launching.descriptors),
+            )
+        except BaseException:
+            ours.close()
+            raise
+    link = await Link().open(ours)
+    link.send(first)
+    return WorkerProcess(launching.name, process, link)
+
+
+def find_program() -> list[str]:
+    """How to start this program again.
+
+    `python -m` would look for modules in the working directory first, which the `gateway` command does not.
+    """
+    is_module = getattr(sys.modules.get("__main__"), "__spec__", None) is not None
+    is_safe = sys.flags.safe_path or not is_module
+    flags = ["-I"] if sys.flags.isolated else ["-P"] if is_safe else []
+    return [sys.executable, *flags, "-m", "gateway"]
+
+
+def describe_end(status: int) -> str:
+    """In the words of an operator."""
+    if status >= 0:
+        return f"exit status {status}"
+    try:
+        return signal.Signals(-status).name
+    except ValueError:
+        return f"signal {-status}"

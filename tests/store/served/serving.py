@@ -1,0 +1,72 @@
+"""A served store in one process: the server and its clients, over real sockets."""
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+
+from gateway.store import Store
+from gateway.store.memory import MemoryStore
+from gateway.store.served.connection import StoreConnection
+from gateway.store.served.served_store import ServedStore
+from gateway.store.served.store_server import Service, StoreServer
+from gateway.store.stores import Stores
+
+
+class Serving:
+    """What serves, and how clients of it are made."""
+
+    def __init__(self, main: Store, services: Mapping[str, Service]) -> None:
+        self.stores = Stores(main=main, originals=MemoryStore(), named=MemoryStore())
+        self.server = StoreServer(self.stores, services)
+        self.connections: list[StoreConnection] = []
+
+    async def connect(self) -> ServedStore:
+        """As a worker of its own."""
+        ours, theirs = socket.socketpair()
+        await self.server.connect(ours)
+        connection = StoreConnection(theirs)
+        self.connections.append(connection)
+        store = ServedStore(connection)
+        await store.open()
+        return store
+
+
+@asynccontextmanager
+async def serving(
+    main: Store | None = None, services: Mapping[str, Service] | None = None
+) -> AsyncIterator[Serving]:
+    served = Serving(main or MemoryStore(), services or {})
+    await served.stores.open()
+    try:
+        yield served
+    finally:
+        for connection in served.connections:
+            connection.close()
+        await served.server.close()
+        await served.stores.close()
+        # Closed transports tell their protocols in the next round.
+        await asyncio.sleep(0)
+
+
+class ServedInMemory(ServedStore):
+    """A client that opens and closes its server with itself, for the contract of all stores."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._ours, theirs = socket.socketpair()
+        self._stores = Stores(main=MemoryStore(clock=clock), originals=MemoryStore(), named=MemoryStore())
+        self._server = StoreServer(self._stores, {})
+        self._client = StoreConnection(theirs)
+        super().__init__(self._client)
+
+    async def open(self) -> None:
+        await self._stores.open()
+        await self._server.connect(self._ours)
+        await super().open()
+
+    async def close(self) -> None:
+        await super().close()
+        self._client.close()
+        await self._server.close()
+        await self._stores.close()
+        await asyncio.sleep(0)

@@ -1,0 +1,52 @@
+"""Certificates for tests, made by the `openssl` program: an authority, a server at 127.0.0.1, a client."""
+
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, kw_only=True)
+class Certificates:
+    ca: Path
+    server: Path
+    server_key: Path
+    client: Path
+    client_key: Path
+
+    def list_server_options(self, port: int) -> dict[str, str]:
+        """Of a redis-server that speaks TLS alone; clients need no certificate."""
+        return {
+            "port": "0",
+            "tls-port": str(port),
+            "tls-cert-file": str(self.server),
+            "tls-key-file": str(self.server_key),
+            "tls-ca-cert-file": str(self.ca),
+            "tls-auth-clients": "no",
+        }
+
+
+def make_certificates(folder: Path) -> Certificates:
+    ca, ca_key = folder / "ca.pem", folder / "ca.key"
+    _run("req", "-x509", *_new_key(ca_key), "-out", ca, "-days", "2", "-subj", "/CN=toy authority")
+    server, server_key = _make_signed(folder, "server", ca, ca_key)
+    client, client_key = _make_signed(folder, "client", ca, ca_key)
+    return Certificates(ca=ca, server=server, server_key=server_key, client=client, client_key=client_key)
+
+
+def _make_signed(folder: Path, name: str, ca: Path, ca_key: Path) -> tuple[Path, Path]:
+    certificate, key = folder / f"{name}.pem", folder / f"{name}.key"
+    _run(
+        *("req", "-x509", *_new_key(key), "-out", certificate, "-days", "2", "-subj", f"/CN={name}"),
+        *("-CA", ca, "-CAkey", ca_key, "-addext", "subjectAltName=IP:127.0.0.1,DNS:localhost"),
+        *("-addext", "basicConstraints=critical,CA:FALSE"),
+    )
+    return certificate, key
+
+
+def _new_key(path: Path) -> tuple[str | Path, ...]:
+    # Elliptic curves: made in a moment.
+    return ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-keyout", path)
+
+
+def _run(*arguments: str | Path) -> None:
+    subprocess.run(["openssl", *map(str, arguments)], check=True, capture_output=True)
