@@ -11,6 +11,7 @@ import msgspec
 from msgspec.structs import replace
 
 from gateway.conversations.turn import Turn
+from gateway.core.compaction.plan import Plan
 from gateway.core.history.head import Head
 from gateway.core.history.purpose import Purpose
 from gateway.lru import ENTRY_WEIGHT_BYTES, Lru, weigh_texts
@@ -36,8 +37,11 @@ class ConversationRecord(msgspec.Struct, frozen=True):
     seen_seconds: float
 
 
-class _Newest(msgspec.Struct, frozen=True):
+class NewestRequest(msgspec.Struct, frozen=True):
+    """The newest answered request with its body, and what was sent instead of it."""
+
     turn: Turn
+    plan: Plan
     # What was recorded of the turn's response.
     head: Head
     seen_seconds: float
@@ -46,17 +50,17 @@ class _Newest(msgspec.Struct, frozen=True):
 class Registry:
     def __init__(self, bodies_bytes: int, max_bodies: int, clock: Callable[[], float] = time.time) -> None:
         """The bounds are those of turns kept whole; most of their bodies are also kept by the recognizer."""
-        self._newest: Lru[str, _Newest] = Lru(bodies_bytes, max_bodies)
+        self._newest: Lru[str, NewestRequest] = Lru(bodies_bytes, max_bodies)
         # Records of conversations whose turn had to make room.
         self._records: Lru[str, ConversationRecord] = Lru(_RECORDS_BYTES)
         self._clock = clock
 
-    def record(self, turn: Turn, head: Head) -> None:
+    def record(self, turn: Turn, plan: Plan, head: Head) -> None:
         """Called after each response. The record for operators is made only when they look."""
         if turn.on_event is not None:
             # It holds what it has collected of the response.
             turn = replace(turn, on_event=None, note_sent=None)
-        newest = _Newest(turn, head, self._clock())
+        newest = NewestRequest(turn, plan, head, self._clock())
         for gone in self._newest.put(turn.conversation_id, newest, turn.weight_bytes):
             record = _make_record(gone)
             self._records.put(gone.turn.conversation_id, record, _weigh(record))
@@ -76,6 +80,15 @@ class Registry:
         """None if the body is too large to keep, or had to make room for others."""
         newest = self._newest.peek(conversation_id)
         return newest.turn if newest is not None else None
+
+    def find_newest(self, conversation_id: str) -> NewestRequest | None:
+        """None where `find_turn` gives None."""
+        return self._newest.peek(conversation_id)
+
+    def find_plan(self, conversation_id: str) -> Plan | None:
+        """What the turn of `find_turn` was sent as."""
+        newest = self._newest.peek(conversation_id)
+        return newest.plan if newest is not None else None
 
     def forget_turns(self) -> None:
         """Their settings and credentials do not hold any more. The conversations stay listed."""
@@ -98,7 +111,7 @@ def _weigh(record: ConversationRecord) -> int:
     return _RECORD_WEIGHT_BYTES + weigh_texts(record.tenant, record.session, record.model)
 
 
-def _make_record(newest: _Newest) -> ConversationRecord:
+def _make_record(newest: NewestRequest) -> ConversationRecord:
     turn = newest.turn
     return ConversationRecord(
         tenant=turn.tenant.display_name,

@@ -1,4 +1,4 @@
-"""Sends a turn by its plan, and records what the response reported.
+"""Sends a turn by its plan.
 
 The body is rewritten, usage is requested, and headers of the response show what was done.
 """
@@ -7,7 +7,6 @@ from functools import partial
 from typing import Final
 
 from gateway.compaction.compactor import Compactor
-from gateway.conversations.registry import Registry
 from gateway.conversations.turn import Turn
 from gateway.core.compaction.plan import Plan
 from gateway.core.compaction.plan_fingerprint import UNCHANGED, fingerprint_plan
@@ -20,14 +19,13 @@ from gateway.headers import (
     X_GATEWAY_WARNING,
 )
 from gateway.lru import ENTRY_WEIGHT_BYTES, Lru, weigh_texts
-from gateway.pipeline.exchange import Exchange, Outcome
+from gateway.pipeline.exchange import Exchange
 from gateway.pipeline.fair_rewriter import FairRewriter
+from gateway.pipeline.outcomes import OutcomeRecorder
 from gateway.pipeline.relay import Relay
-from gateway.planning.learning import Learner
 from gateway.settings import Settings
 from gateway.upstream.refusal_probe import HeldResponse, ProbeMode
 from gateway.upstream.sending import UpstreamCall
-from gateway.wire.response.facts import is_window_exceeded
 
 _REFUSERS_BYTES: Final = 1 << 18
 _REFUSER_WEIGHT_BYTES: Final = ENTRY_WEIGHT_BYTES + 100
@@ -42,15 +40,13 @@ class Sender:
         rewriter: FairRewriter,
         relay: Relay,
         compactor: Compactor,
-        registry: Registry,
-        learner: Learner,
+        outcomes: OutcomeRecorder,
     ) -> None:
         self._shows_headers = settings.response_headers
         self._rewriter = rewriter
         self._relay = relay
         self._compactor = compactor
-        self._registry = registry
-        self._learner = learner
+        self._outcomes = outcomes
         # (upstream, model) that refused an include_usage of ours.
         self._refusers: Lru[tuple[str, str], bool] = Lru(_REFUSERS_BYTES)
 
@@ -67,13 +63,11 @@ class Sender:
         if turn.note_sent is not None:
             turn.note_sent(fingerprint_plan(plan))
         call = await (self._make_asking_call(turn, plan) if asks_for_usage else make_call())
-        client.note = (
-            f"{_name_plan(plan)} received={plan.received} sent={plan.sent} bytes={len(turn.raw_body)}"
-        )
+        client.note = f"{plan.name} received={plan.received} sent={plan.sent} bytes={len(turn.raw_body)}"
         exchange = Exchange(
             call=call,
             headers=self._make_headers(turn, plan),
-            on_outcome=partial(self._record_outcome, turn, plan),
+            on_outcome=partial(self._outcomes.record, turn, plan),
             make_without_usage=make_call if asks_for_usage else None,
             probe=probe or _choose_probe(turn, plan),
             on_event=turn.on_event,
@@ -109,16 +103,6 @@ class Sender:
         """Bytes of the body that a plan makes."""
         return len(await self._rewriter.rewrite(turn, plan))
 
-    def _record_outcome(self, turn: Turn, plan: Plan, outcome: Outcome) -> None:
-        """Records the response and learns from its usage, also if the client hung up. Never waits."""
-        reading = outcome.reading
-        usage = reading.usage
-        is_usable = usage is not None or reading.is_complete
-        if 200 <= outcome.status < 300 and is_usable and not reading.has_error:
-            self._registry.record(turn, self._compactor.record_response(turn, plan, usage))
-        if usage is not None and is_window_exceeded(reading.finish_reason):
-            self._learner.learn_from_full_window(turn, usage)
-
     def _must_ask_for_usage(self, turn: Turn) -> bool:
         """True for a stream whose client did not ask, unless this model is known to refuse the option."""
         envelope = turn.received.body.envelope
@@ -131,7 +115,7 @@ class Sender:
             return {}
         headers = {
             X_GATEWAY_CONVERSATION: turn.conversation_id,
-            X_GATEWAY_PLAN: _name_plan(plan),
+            X_GATEWAY_PLAN: plan.name,
             X_GATEWAY_TOKENS: f"received={plan.received}, sent={plan.sent}",
         }
         if plan.output is not None:
@@ -158,11 +142,3 @@ def _choose_probe(turn: Turn, plan: Plan) -> ProbeMode:
     if turn.thresholds is None or plan.sent >= _NEAR * turn.thresholds.soft:
         return "start"
     return "errors"
-
-
-def _name_plan(plan: Plan) -> str:
-    if plan.pivot is None:
-        return "pruned" if plan.batches else "passthrough"
-    if plan.pivot.is_digest:
-        return "digest"
-    return "pivot+pruned" if plan.batches else "pivot"

@@ -14,9 +14,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from gateway.core.compaction.request import CompactionTrigger
-
-SummaryKind = Literal["summary", "digest"]
+from gateway.core.compaction.request import CompactionTrigger, SummaryKind
 
 # Compactions are rare. This many events are hours of them, and 100 KB at most.
 _MAX_WAITING: Final = 256

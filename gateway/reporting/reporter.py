@@ -8,13 +8,15 @@ import time
 from collections.abc import Callable
 from typing import Final
 
+from gateway.activity.book import ActivityBook
 from gateway.conversations.turn import Turn
 from gateway.core.compaction.cut import Cut
 from gateway.core.compaction.plan import Plan
-from gateway.core.compaction.request import DIGEST, CompactionRequest, CompactionResult
+from gateway.core.compaction.request import DIGEST, CompactionRequest, CompactionResult, SummaryKind
 from gateway.core.compaction.summary import OVER_BUDGET
 from gateway.core.history.pivot import Batch, Pivot
 from gateway.core.refusal.overflow import Overflow
+from gateway.core.sizing.usage import Usage
 from gateway.reporting.compaction_log import DONE, CompactionLogWriter, LogEntry
 from gateway.reporting.events import (
     Bus,
@@ -22,7 +24,6 @@ from gateway.reporting.events import (
     Overflowed,
     Pruned,
     SessionCompacted,
-    SummaryKind,
     make_boundary,
 )
 from gateway.reporting.metrics import Metrics
@@ -47,13 +48,22 @@ class Reporter:
         bus: Bus,
         log_writer: CompactionLogWriter,
         archive: OriginalsArchive,
+        activity: ActivityBook,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._metrics = metrics
         self._bus = bus
         self._log_writer = log_writer
         self._archive = archive
+        self._activity = activity
         self._clock = clock
+
+    def note_request(self, turn: Turn, plan: Plan, usage: Usage | None) -> None:
+        """An answered request. Called for each of them, so all of this is plain counting.
+
+        usage: as the upstream reported it.
+        """
+        self._activity.note_request(turn, plan, usage)
 
     def note_compaction(
         self, turn: Turn, cut: Cut, result: CompactionResult, request: CompactionRequest, seconds: float
@@ -72,7 +82,9 @@ class Reporter:
             level = logging.DEBUG if outcome == OVER_BUDGET else logging.WARNING
             _compactor.log(level, "compaction failed: %s covers=%d %s", outcome.reason, cut.covers, where)
             self._publish_failed(turn, outcome.reason, request, result.pre_tokens)
-        self._log_writer.note(turn, self._make_entry(cut, result, request, seconds))
+        entry = self._make_entry(cut, result, request, seconds)
+        self._log_writer.note(turn, entry)
+        self._activity.note_compaction(turn, result, request, seconds, entry.post_tokens or 0)
 
     def note_held_digest(self, turn: Turn, digest: Pivot) -> None:
         """A digest for one request alone. There may be one for each, so nothing about it is stored."""
@@ -96,6 +108,7 @@ class Reporter:
     def note_pruning(self, turn: Turn, batch: Batch, sent_tokens: int) -> None:
         """Marks that a request was sent and accepted with for the first time. sent_tokens: its estimate."""
         self._metrics.count_pruning()
+        self._activity.note_pruning(turn)
         self._archive.keep_pruned(turn, batch)
         entry = LogEntry(
             at_seconds=self._clock(),

@@ -173,6 +173,10 @@ class Cache(Section):
         default=24 * MEBIBYTE,
         description="Memory for threads and responses that requests only name (previous_response_id).",
     )
+    activity_bytes: PositiveInt = Field(
+        default=16 * MEBIBYTE,
+        description="Memory for the numbers that operators see of each conversation.",
+    )
 
 
 class Bounds(Section):

@@ -10,6 +10,7 @@ from typing import Final, Protocol, runtime_checkable
 
 import httpx2 as httpx
 
+from gateway.activity.book import ActivityBook
 from gateway.bounds.lanes import Lanes
 from gateway.bounds.memory_budget import MemoryBudget
 from gateway.bounds.slots import Slots
@@ -96,6 +97,7 @@ class Foundation:
     archive: OriginalsArchive
     metrics: Metrics
     bus: Bus
+    activity: ActivityBook
     reporter: Reporter
     registry: Registry
     table: ModelTable
@@ -115,6 +117,7 @@ class Foundation:
                 store.drop_unsent(tag)
         self.state.forget(tag)
         self.registry.forget(tag)
+        self.activity.forget(tag)
         self.reading.clear()
 
 
@@ -134,6 +137,7 @@ def build_foundation(settings: Settings, stores: Stores | None = None) -> Founda
     log_writer = CompactionLogWriter(stores.main, keep_seconds)
     archive = OriginalsArchive(stores.originals, keep_seconds)
     metrics, bus, lanes = Metrics(), Bus(), Lanes()
+    activity = ActivityBook(settings.cache.activity_bytes)
     return Foundation(
         lanes=lanes,
         budget=MemoryBudget(settings.bounds.bodies_bytes),
@@ -143,7 +147,8 @@ def build_foundation(settings: Settings, stores: Stores | None = None) -> Founda
         archive=archive,
         metrics=metrics,
         bus=bus,
-        reporter=Reporter(metrics, bus, log_writer, archive),
+        activity=activity,
+        reporter=Reporter(metrics, bus, log_writer, archive, activity),
         registry=Registry(settings.cache.bodies_bytes, settings.cache.bodies),
         table=ModelTable.load(),
         reading=build_reading(settings, state, lanes),

@@ -23,6 +23,7 @@ from gateway.limits.start_check import StartCheck
 from gateway.pipeline.admission import Admission
 from gateway.pipeline.commands import Commands
 from gateway.pipeline.count_tokens import CountTokens
+from gateway.pipeline.outcomes import OutcomeRecorder
 from gateway.pipeline.overflow_retry import OverflowRetry
 from gateway.pipeline.planning_step import PlanningStep
 from gateway.pipeline.proxy import Proxy
@@ -211,7 +212,8 @@ def build_pipeline(
     planner, learner, compactor = planning.planner, planning.learner, compaction.compactor
     reading, state = foundation.reading, foundation.state
     turns = TurnBuilder(Policies(settings), reading.reader, limits.book, limits.discovery, state)
-    sender = Sender(settings, reading.rewriter, relay, compactor, foundation.registry, learner)
+    outcomes = OutcomeRecorder(compactor, foundation.registry, learner, foundation.reporter)
+    sender = Sender(settings, reading.rewriter, relay, compactor, outcomes)
     planning_step = PlanningStep(settings, planner, compactor, compaction.job, compaction.manual, state.tasks)
     proxy = Proxy(
         settings=settings,

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import httpx2 as httpx
 
+from gateway.activity.book import ActivityBook
 from gateway.bounds.lanes import Lanes
 from gateway.bounds.memory_budget import MemoryBudget
 from gateway.bounds.slots import Slots
@@ -152,7 +153,9 @@ async def compaction_parts(
     store = store if store is not None else await make_store()
     leases = CompactionLeases(make_storage(store), lease_times or LeaseTimes())
     state = replace(make_state(store), leases=leases)
-    reporter = Reporter(metrics, bus, CompactionLogWriter(store, 60), OriginalsArchive(store, 60))
+    reporter = Reporter(
+        metrics, bus, CompactionLogWriter(store, 60), OriginalsArchive(store, 60), ActivityBook(1 << 20)
+    )
     lanes, memory, slots = Lanes(), MemoryBudget(1 << 30), Slots(*most_summaries)
     sizer = Sizer(dict.fromkeys(("tiktoken", "chars", "chars-up"), count_by_length), 1 << 20, lanes)
     settings = replace(load_settings(None, {}), upstreams=dict(upstreams or {}), tenants=tenants)

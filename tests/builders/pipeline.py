@@ -10,6 +10,7 @@ from pathlib import Path
 import httpx2 as httpx
 from multidict import CIMultiDict, CIMultiDictProxy
 
+from gateway.activity.book import ActivityBook
 from gateway.bounds.memory_budget import MemoryBudget
 from gateway.compaction.compactor import Compactor
 from gateway.conversations.registry import Registry
@@ -94,6 +95,7 @@ class Pipeline:
     settings: Settings
     state: State
     registry: Registry
+    activity: ActivityBook
     bus: Bus
     compactor: Compactor
     relay: ToyRelay
@@ -138,6 +140,7 @@ async def running_pipeline(
             settings=settings,
             state=foundation.state,
             registry=foundation.registry,
+            activity=foundation.activity,
             bus=foundation.bus,
             compactor=compaction.compactor,
             relay=relay,

@@ -6,7 +6,7 @@ from gateway.conversations.registry import Registry
 from gateway.conversations.turn import Turn
 from gateway.store.keys import make_tag
 from gateway.tenants import Tenant
-from tests.builders.chat import make_turn, read, render
+from tests.builders.chat import make_plan, make_turn, read, render
 from tests.builders.state import make_head
 
 _RECEIVED = read(render([{"role": "user", "content": "Fix it."}]))
@@ -20,7 +20,7 @@ def make_registry(max_bodies: int = 64) -> Registry:
 
 def record(registry: Registry, conversation_id: str, tenant: str = "tenant:a") -> Turn:
     turn = make_turn(_RECEIVED, conversation_id=conversation_id, tenant=Tenant(tenant, None, "default"))
-    registry.record(turn, make_head(_RECEIVED.conversation, conversation=conversation_id))
+    registry.record(turn, make_plan(), make_head(_RECEIVED.conversation, conversation=conversation_id))
     return turn
 
 
@@ -67,7 +67,7 @@ def test_a_purged_tenant_is_not_listed_and_has_no_turn() -> None:
         received = msgspec.structs.replace(_RECEIVED, owner=tenant)
         turn = make_turn(received, conversation_id=conversation_id, tenant=Tenant(tenant, None, "default"))
         head = make_head(received.conversation, owner=tenant, conversation=conversation_id)
-        registry.record(turn, head)
+        registry.record(turn, make_plan(), head)
     registry.forget(make_tag("tenant:one"))
     assert [each.head.conversation for each in registry.list(None, 10)] == ["c"]
 

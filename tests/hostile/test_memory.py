@@ -34,7 +34,7 @@ from gateway.wire.formats.responses.history import STORED_HISTORY
 from gateway.wire.sse import SseEvent
 from gateway.wire.structure import UNBOUNDED
 from gateway.wire.wire_format import WireFormat
-from tests.builders.chat import make_turn, read, render
+from tests.builders.chat import make_plan, make_turn, read, render
 from tests.builders.pipeline import SETTINGS, load_text, make_request_head
 from tests.builders.state import make_head, make_state, make_storage
 from tests.hostile.growth import measure_growth, measure_peak
@@ -111,7 +111,7 @@ def test_the_list_of_conversations_weighs_names_that_clients_choose() -> None:
                 tenant=Tenant(f"tenant:{number:064}", None, "default"),
                 session=f"{number}" + _WIDE * 100,
             )
-            registry.record(turn, make_head(received.conversation, conversation=f"{number:016}"))
+            registry.record(turn, make_plan(), make_head(received.conversation, conversation=f"{number:016}"))
 
     # Two MiB of records, and two turns.
     assert measure_growth(send) < _SLACK * 2.2 * _MIB
@@ -293,7 +293,7 @@ def test_a_chain_of_responses_longer_than_a_body_may_be_is_not_written_out() -> 
 def test_a_conversation_in_the_list_holds_nothing_of_its_response() -> None:
     registry, received = Registry(_MIB, 2), read(render([{"role": "user", "content": "Fix it."}]))
     turn = make_turn(received, conversation_id="c", on_event=lambda _: None)
-    registry.record(turn, make_head(received.conversation))
+    registry.record(turn, make_plan(), make_head(received.conversation))
     kept = registry.find_turn("c")
     assert kept is not None and kept.on_event is None
 
@@ -301,7 +301,8 @@ def test_a_conversation_in_the_list_holds_nothing_of_its_response() -> None:
 _SMALL = """
 listen: {max_body_bytes: 4194304}
 bounds: {bodies_bytes: 16777216}
-cache: {bodies_bytes: 4194304, facts_bytes: 1048576, records_bytes: 1048576, named_bytes: 3145728}
+cache: {bodies_bytes: 4194304, facts_bytes: 1048576, records_bytes: 1048576, named_bytes: 3145728,
+  activity_bytes: 1048576}
 """
 
 

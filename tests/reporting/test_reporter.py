@@ -4,6 +4,7 @@ from dataclasses import dataclass, replace
 
 import pytest
 
+from gateway.activity.book import ActivityBook
 from gateway.core.compaction.cut import Cut
 from gateway.core.compaction.request import DIGEST, CompactionRequest, CompactionResult
 from gateway.core.compaction.summary import Rejected
@@ -66,7 +67,7 @@ async def reporting() -> AsyncIterator[Told]:
     store, metrics, bus = await make_store(), Metrics(), Bus()
     writer, archive = CompactionLogWriter(store, 60), OriginalsArchive(store, 60)
     with bus.subscribe() as subscription:
-        reporter = Reporter(metrics, bus, writer, archive, clock=lambda: _NOW)
+        reporter = Reporter(metrics, bus, writer, archive, ActivityBook(1 << 20), clock=lambda: _NOW)
         yield Told(reporter, metrics, subscription, writer, archive)
 
 

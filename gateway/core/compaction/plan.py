@@ -5,7 +5,7 @@ Pure: compares the numbers of one conversation and chooses.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Literal
 
 from gateway.core.compaction.clamp import SMALLEST_REPLY_TOKENS, choose_output
 from gateway.core.compaction.cut import (
@@ -26,6 +26,9 @@ from gateway.core.lazy import lazy
 from gateway.core.limits.small_windows import SmallWindow, find_small_window
 from gateway.core.limits.thresholds import Thresholds
 from gateway.core.sizing.estimate import Estimate
+
+# As the header `x-gateway-plan` and the admin API name it.
+PlanName = Literal["passthrough", "pruned", "pivot", "pivot+pruned", "digest"]
 
 
 # Not frozen: a plan is made for every request, and frozen dataclasses are slow to make.
@@ -50,6 +53,14 @@ class Plan:
     @property
     def view(self) -> View:
         return make_view(self.pivot, self.batches)
+
+    @property
+    def name(self) -> PlanName:
+        if self.pivot is None:
+            return "pruned" if self.batches else "passthrough"
+        if self.pivot.is_digest:
+            return "digest"
+        return "pivot+pruned" if self.batches else "pivot"
 
     @property
     def changes_body(self) -> bool:

@@ -5,8 +5,10 @@ from typing import Literal
 
 from gateway.core.compaction.summary import Rejected
 from gateway.core.history.pivot import Pivot
+from gateway.core.sizing.usage import Usage
 
 CompactionTrigger = Literal["auto", "manual"]
+SummaryKind = Literal["summary", "digest"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -36,6 +38,8 @@ class CompactionResult:
     model: str | None = None
     # What the conversation held before, in true tokens; 0 if it was not measured.
     pre_tokens: int = 0
+    # What all calls used, as far as the upstream reported it; None if it reported nothing.
+    usage: Usage | None = None
 
     @property
     def pivot(self) -> Pivot | None:

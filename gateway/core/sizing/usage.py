@@ -4,7 +4,10 @@ Does not know where in a response the numbers stand. docs/design.md (Usage) desc
 """
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Final, NamedTuple
+
+_DETAILS: Final = ("prompt_tokens_details", "input_tokens_details")
+_CACHED: Final = ("prompt_cache_hit_tokens", "cached_tokens")
 
 
 class Usage(NamedTuple):
@@ -12,6 +15,9 @@ class Usage(NamedTuple):
 
     prompt_tokens: int
     output_tokens: int
+    # Parts of the prompt: read from a cache, and written to one. None if the upstream does not say.
+    cached_tokens: int | None = None
+    cache_write_tokens: int | None = None
 
     @property
     def total(self) -> int:
@@ -27,7 +33,8 @@ def find_usage(value: Mapping[str, object]) -> Usage | None:
     output = _find_count(value.get("output_tokens") if completion is None else completion) or 0
     # xAI and Gemini count reasoning in total_tokens, but not in completion_tokens.
     beyond_prompt = (_find_count(value.get("total_tokens")) or 0) - prompt
-    return Usage(prompt, max(output, beyond_prompt))
+    cached, written = _find_cached(value)
+    return Usage(prompt, max(output, beyond_prompt), cached, written)
 
 
 def find_timings(value: Mapping[str, object]) -> Usage | None:
@@ -35,10 +42,11 @@ def find_timings(value: Mapping[str, object]) -> Usage | None:
     evaluated = _find_count(value.get("prompt_n"))
     if evaluated is None:
         return None
-    prompt = evaluated + (_find_count(value.get("cache_n")) or 0)
+    cached = _find_count(value.get("cache_n"))
+    prompt = evaluated + (cached or 0)
     if not prompt:
         return None
-    return Usage(prompt, _find_count(value.get("predicted_n")) or 0)
+    return Usage(prompt, _find_count(value.get("predicted_n")) or 0, cached)
 
 
 def merge_usage(earlier: Mapping[str, object], later: Mapping[str, object]) -> dict[str, object]:
@@ -60,6 +68,21 @@ def _find_prompt(value: Mapping[str, object]) -> int | None:
     cache_read = _find_count(value.get("cache_read_input_tokens")) or 0
     cache_written = _find_count(value.get("cache_creation_input_tokens")) or 0
     return fresh + cache_read + cache_written
+
+
+def _find_cached(value: Mapping[str, object]) -> tuple[int | None, int | None]:
+    """Tokens read from a cache, and written to one: of Anthropic, of DeepSeek, of Moonshot, and in the
+    details of OpenAI, whose `cache_write_tokens` is OpenRouter's.
+    """
+    cached, written = _find_count(value.get("cache_read_input_tokens")), None
+    for name in _DETAILS:
+        details = value.get(name)
+        if isinstance(details, dict):
+            cached = _find_count(details.get("cached_tokens")) if cached is None else cached
+            written = _find_count(details.get("cache_write_tokens"))
+    for name in _CACHED:
+        cached = _find_count(value.get(name)) if cached is None else cached
+    return cached, _find_count(value.get("cache_creation_input_tokens")) or written
 
 
 def _find_count(value: object) -> int | None:

@@ -15,14 +15,23 @@ from gateway.core.sizing.usage import Usage, find_timings, find_usage, merge_usa
         ({"prompt_tokens": 10}, Usage(10, 0)),
         ({"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 1}, Usage(10, 5)),
         ({"prompt_tokens": 10.0, "completion_tokens": 3.0}, Usage(10, 3)),
-        ({"prompt_tokens": 10, "prompt_tokens_details": {"cached_tokens": 8}}, Usage(10, 0)),
+        ({"prompt_tokens": 10, "prompt_tokens_details": {"cached_tokens": 8}}, Usage(10, 0, 8)),
         ({"input_tokens": 10, "output_tokens": 3, "total_tokens": 13}, Usage(10, 3)),
-        ({"input_tokens": 4, "cache_read_input_tokens": 90, "output_tokens": 3}, Usage(94, 3)),
+        ({"input_tokens": 4, "cache_read_input_tokens": 90, "output_tokens": 3}, Usage(94, 3, 90)),
         (
             {"input_tokens": 4, "cache_creation_input_tokens": 6, "cache_read_input_tokens": None},
-            Usage(10, 0),
+            Usage(10, 0, None, 6),
         ),
-        ({"input_tokens": 0, "cache_read_input_tokens": 90}, Usage(90, 0)),
+        ({"input_tokens": 0, "cache_read_input_tokens": 90}, Usage(90, 0, 90)),
+        # DeepSeek, Moonshot, the Responses API, OpenRouter.
+        ({"prompt_tokens": 10, "prompt_cache_hit_tokens": 7, "prompt_cache_miss_tokens": 3}, Usage(10, 0, 7)),
+        ({"prompt_tokens": 10, "cached_tokens": 0}, Usage(10, 0, 0)),
+        ({"input_tokens": 10, "input_tokens_details": {"cached_tokens": 8}}, Usage(10, 0, 8)),
+        (
+            {"prompt_tokens": 10, "prompt_tokens_details": {"cached_tokens": 4, "cache_write_tokens": 5}},
+            Usage(10, 0, 4, 5),
+        ),
+        ({"prompt_tokens": 10, "prompt_tokens_details": None}, Usage(10, 0)),
         ({"prompt_tokens": None, "input_tokens": 7}, Usage(7, 0)),
     ],
 )
@@ -32,7 +41,7 @@ def test_every_shape_has_one_meaning(value: dict[str, object], expected: Usage) 
 
 def test_cached_tokens_are_not_added_twice_if_both_shapes_are_present() -> None:
     both = {"prompt_tokens": 100, "completion_tokens": 5, "input_tokens": 10, "cache_read_input_tokens": 90}
-    assert find_usage(both) == Usage(100, 5)
+    assert find_usage(both) == Usage(100, 5, 90)
 
 
 @pytest.mark.parametrize("prompt", [0, -1, None, "10", True, 1.5, float("nan"), float("inf"), [], {}])
@@ -48,13 +57,13 @@ def test_an_empty_object_is_not_usage() -> None:
 
 
 def test_timings_include_reused_tokens() -> None:
-    assert find_timings({"prompt_n": 3, "cache_n": 90, "predicted_n": 7}) == Usage(93, 7)
+    assert find_timings({"prompt_n": 3, "cache_n": 90, "predicted_n": 7}) == Usage(93, 7, 90)
 
 
 def test_later_usage_replaces_earlier_but_not_with_zeros_or_nulls() -> None:
     earlier = {"input_tokens": 10, "cache_read_input_tokens": 5, "output_tokens": 1}
     later = {"input_tokens": 0, "cache_read_input_tokens": None, "output_tokens": 7}
-    assert find_usage(merge_usage(earlier, later)) == Usage(15, 7)
+    assert find_usage(merge_usage(earlier, later)) == Usage(15, 7, 5)
 
 
 def test_the_total_is_the_sum() -> None:

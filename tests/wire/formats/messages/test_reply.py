@@ -53,7 +53,7 @@ def test_the_text_of_a_stream_is_read_without_thinking_however_it_is_cut(at: int
     read = read_all(_STREAM, at)
     assert (read.text, read.finish_reason, read.is_complete) == ("We looked.", "end_turn", True)
     assert not read.has_tool_calls and not read.has_error
-    assert read.usage == Usage(1_104, 7)
+    assert read.usage == Usage(1_104, 7, 1_000, 100)
 
 
 def test_a_whole_message_is_read_too() -> None:
@@ -64,7 +64,11 @@ def test_a_whole_message_is_read_too() -> None:
         "usage": _USAGE | {"output_tokens": 7},
     }
     read = read_all(json.dumps(message).encode(), kind="application/json")
-    assert (read.text, read.finish_reason, read.usage) == ("We looked.", "end_turn", Usage(1_104, 7))
+    assert (read.text, read.finish_reason, read.usage) == (
+        "We looked.",
+        "end_turn",
+        Usage(1_104, 7, 1_000, 100),
+    )
 
 
 def test_a_tool_call_is_found_in_a_stream_and_in_a_message() -> None:
@@ -119,4 +123,8 @@ def test_usage_adds_up_all_three_counters_of_the_input() -> None:
     reader = ResponseReader("text/event-stream", "")
     reader.feed(_STREAM)
     read = reader.finish()
-    assert (read.usage, read.finish_reason, read.is_complete) == (Usage(1_104, 7), "end_turn", True)
+    assert (read.usage, read.finish_reason, read.is_complete) == (
+        Usage(1_104, 7, 1_000, 100),
+        "end_turn",
+        True,
+    )

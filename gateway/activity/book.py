@@ -1,0 +1,343 @@
+"""The activity of all conversations, in memory and bounded in bytes.
+
+One entry each, changed in place by every answered request. Entries that have been idle for longest make room
+for others.
+"""
+
+import time
+from collections.abc import Callable, Iterable
+from typing import Final, NamedTuple
+
+from gateway.activity.prices import FindPrice, find_no_price
+from gateway.activity.record import ConversationActivity, PivotNote, SummaryNote, Totals
+from gateway.activity.series import PointSeries, PrefixChange, RequestPoint
+from gateway.conversations.turn import Turn
+from gateway.core.compaction.plan import Plan
+from gateway.core.compaction.request import CompactionRequest, CompactionResult, SummaryKind
+from gateway.core.history.head import is_comparable
+from gateway.core.history.pivot import Pivot
+from gateway.core.money import Price, add_usd, count_saved_usd, count_usd
+from gateway.core.sizing.usage import Usage
+from gateway.lru import ENTRY_WEIGHT_BYTES, Lru, weigh_texts
+from gateway.store.keys import make_tag
+
+KEPT_SUMMARIES: Final = 50
+# Clients choose the name of a model and of a session; this much of each is kept.
+_NAME_CHARS: Final = 256
+# An entry with its totals, its note of a pivot and the texts that are always short.
+_ENTRY_WEIGHT_BYTES: Final = ENTRY_WEIGHT_BYTES + 2_400
+_SUMMARY_WEIGHT_BYTES: Final = 700
+_BATCH_WEIGHT_BYTES: Final = 120
+# An entry is weighed again after so many requests.
+_WEIGH_REQUESTS: Final = 16
+# No prompt is so large: an upstream that says so is not believed.
+_MOST_TOKENS: Final = 10**10
+
+
+class NotedRequest(NamedTuple):
+    """What one request added: for metrics."""
+
+    change: PrefixChange | None
+    saved_tokens: int
+    # None while the price of the model is not known, or the upstream reported no usage.
+    spent_usd: float | None
+    saved_usd: float | None
+
+
+class _Entry:
+    """One conversation, with what is only needed here."""
+
+    __slots__ = ("activity", "caches", "find_price", "pivot", "price", "summary_hash")
+
+    def __init__(self, activity: ConversationActivity) -> None:
+        self.activity = activity
+        # Whether the upstream has ever reported cached tokens.
+        self.caches = activity.totals.cached_tokens > 0
+        # The price of the model, and where it was found: prices may be reloaded.
+        self.price: Price | None = None
+        self.find_price: FindPrice | None = None
+        # The pivot that the newest request was sent with. Only its identity and hash are looked at.
+        self.pivot: Pivot | None = None
+        self.summary_hash: int | None = None
+
+    @property
+    def weight_bytes(self) -> int:
+        activity = self.activity
+        weight = _ENTRY_WEIGHT_BYTES + activity.series.weight_bytes
+        weight += len(activity.summaries) * _SUMMARY_WEIGHT_BYTES
+        weight += len(activity.batches) * _BATCH_WEIGHT_BYTES
+        return weight + weigh_texts(activity.tenant, activity.session, activity.model)
+
+
+class ActivityBook:
+    """clock: seconds since 1970."""
+
+    def __init__(self, max_bytes: int, clock: Callable[[], float] = time.time) -> None:
+        self._entries: Lru[str, _Entry] = Lru(max_bytes)
+        self._find_price: FindPrice = find_no_price
+        self._clock = clock
+        # Conversations that have changed, for those who show them.
+        self.changed: set[str] = set()
+
+    def use_prices(self, find_price: FindPrice) -> None:
+        """From now on. What was spent before stays as it was counted."""
+        self._find_price = find_price
+
+    # What happens
+
+    def note_request(self, turn: Turn, plan: Plan, usage: Usage | None) -> NotedRequest:
+        """An answered request. Called for each, so it only counts."""
+        now = self._clock()
+        identity = turn.conversation_id
+        entry = self._entries.get(identity)
+        if entry is None:
+            entry = self._begin(turn, now)
+            change = self._compare_with_parent(entry, turn, plan)
+        else:
+            change = _find_change(entry, turn, plan)
+        if usage is not None and usage.total > _MOST_TOKENS:
+            usage = None
+        activity = entry.activity
+        noted = self._count(entry, turn.model, plan, usage, change)
+        _note_newest(entry, turn, plan, now)
+        activity.series.append(
+            RequestPoint(
+                at_seconds=now,
+                messages=activity.messages,
+                received=plan.received,
+                sent=plan.sent,
+                prompt_tokens=usage.prompt_tokens if usage is not None else None,
+                cached_tokens=usage.cached_tokens if usage is not None else None,
+                output_tokens=usage.output_tokens if usage is not None else None,
+                plan=activity.plan,
+                soft=activity.soft,
+                hard=activity.hard,
+                change=change,
+            )
+        )
+        if activity.totals.requests % _WEIGH_REQUESTS == 1:
+            self._weigh(entry)
+        self.changed.add(identity)
+        return noted
+
+    def note_compaction(
+        self,
+        turn: Turn,
+        result: CompactionResult,
+        request: CompactionRequest,
+        seconds: float,
+        post_tokens: int,
+    ) -> None:
+        """Also one that failed: its calls were paid for. post_tokens: of the array after it."""
+        entry = self._find_entry(turn)
+        totals = entry.activity.totals
+        usd = self._count_summary(totals, result)
+        pivot = result.pivot
+        if pivot is not None:
+            totals.compactions += 1
+            usage = result.usage
+            note = SummaryNote(
+                key=pivot.key,
+                covers=pivot.covers,
+                at_seconds=self._clock(),
+                kind=_name_kind(pivot),
+                trigger=request.trigger,
+                reason=request.reason,
+                model=result.model[:_NAME_CHARS] if result.model is not None else None,
+                calls=result.calls,
+                seconds=seconds,
+                prompt_tokens=usage.prompt_tokens if usage is not None else None,
+                output_tokens=usage.output_tokens if usage is not None else None,
+                usd=usd,
+                tokens=pivot.tokens,
+                pre_tokens=result.pre_tokens,
+                post_tokens=post_tokens,
+            )
+            entry.activity.summaries = [*entry.activity.summaries, note][-KEPT_SUMMARIES:]
+        self._weigh(entry)
+        self.changed.add(turn.conversation_id)
+
+    def note_pruning(self, turn: Turn) -> None:
+        """A batch of marks that a request was sent with for the first time."""
+        self._find_entry(turn).activity.totals.prunings += 1
+        self.changed.add(turn.conversation_id)
+
+    # What is asked
+
+    def take_changed(self) -> list[ConversationActivity]:
+        """What has changed since this was called before."""
+        changed, self.changed = self.changed, set()
+        entries = map(self._entries.peek, changed)
+        return [entry.activity for entry in entries if entry is not None]
+
+    def find(self, conversation_id: str) -> ConversationActivity | None:
+        entry = self._entries.peek(conversation_id)
+        return entry.activity if entry is not None else None
+
+    def list(self, tenant: str | None = None) -> list[ConversationActivity]:
+        """The newest first; of one tenant by its name, or of all."""
+        found = [entry.activity for entry in self._entries.values()]
+        if tenant is not None:
+            found = [activity for activity in found if activity.tenant == tenant]
+        return sorted(found, key=lambda activity: activity.seen_seconds, reverse=True)
+
+    def forget(self, tag: str) -> None:
+        """All of a tenant."""
+        self._entries.drop_where(lambda entry: make_tag(entry.activity.owner) == tag)
+
+    def forget_conversation(self, owner: str, conversation_id: str) -> None:
+        entry = self._entries.peek(conversation_id)
+        if entry is not None and entry.activity.owner == owner:
+            self._entries.pop(conversation_id)
+
+    # Entries
+
+    def _find_entry(self, turn: Turn) -> _Entry:
+        entry = self._entries.get(turn.conversation_id)
+        return entry if entry is not None else self._begin(turn, self._clock())
+
+    def _begin(self, turn: Turn, now: float) -> _Entry:
+        entry = _Entry(
+            ConversationActivity(
+                owner=turn.owner,
+                id=turn.conversation_id,
+                parent=turn.parent_id,
+                tenant=turn.tenant.display_name,
+                session=_shorten(turn.session),
+                purpose=turn.purpose,
+                model=turn.model[:_NAME_CHARS],
+                upstream=turn.upstream.name,
+                first_seconds=now,
+                seen_seconds=now,
+                totals=Totals(),
+                series=PointSeries(now),
+                summaries=[],
+            )
+        )
+        self._weigh(entry)
+        return entry
+
+    def _weigh(self, entry: _Entry) -> None:
+        self._forget_dropped(self._entries.put(entry.activity.id, entry, entry.weight_bytes))
+
+    def _forget_dropped(self, dropped: Iterable[_Entry]) -> None:
+        for entry in dropped:
+            self.changed.discard(entry.activity.id)
+
+    def _compare_with_parent(self, entry: _Entry, turn: Turn, plan: Plan) -> PrefixChange | None:
+        """Of the first request of a conversation: one that left another conversation changed the history."""
+        parent = self._entries.peek(turn.parent_id) if turn.parent_id is not None else None
+        if parent is None:
+            return None
+        return _find_plan_change(parent, plan) or "history"
+
+    # Sums
+
+    def _count(
+        self, entry: _Entry, model: str, plan: Plan, usage: Usage | None, change: PrefixChange | None
+    ) -> NotedRequest:
+        totals = entry.activity.totals
+        saved_tokens = plan.received - plan.sent
+        totals.requests += 1
+        totals.received_tokens += plan.received
+        totals.sent_tokens += plan.sent
+        totals.saved_tokens += saved_tokens
+        if change is not None:
+            totals.cache_breaks += 1
+        if usage is not None:
+            totals.prompt_tokens += usage.prompt_tokens
+            totals.output_tokens += usage.output_tokens
+            if usage.cached_tokens:
+                totals.cached_tokens += usage.cached_tokens
+                entry.caches = True
+        if entry.find_price is not self._find_price or model != entry.activity.model:
+            entry.price, entry.find_price = self._find_price(model), self._find_price
+        price = entry.price
+        if price is None:
+            return NotedRequest(change, saved_tokens, None, None)
+        spent = count_usd(price, usage) if usage is not None else None
+        saved = count_saved_usd(price, saved_tokens, is_cached=entry.caches)
+        totals.spent_usd = add_usd(totals.spent_usd, spent)
+        totals.saved_usd = add_usd(totals.saved_usd, saved)
+        return NotedRequest(change, saved_tokens, spent, saved)
+
+    def _count_summary(self, totals: Totals, result: CompactionResult) -> float | None:
+        """Returns what the calls cost, if that is known."""
+        totals.summary_calls += result.calls
+        usage = result.usage
+        if usage is None:
+            return None
+        totals.summary_prompt_tokens += usage.prompt_tokens
+        totals.summary_output_tokens += usage.output_tokens
+        price = self._find_price(result.model) if result.model is not None else None
+        usd = count_usd(price, usage) if price is not None else None
+        totals.summary_usd = add_usd(totals.summary_usd, usd)
+        return usd
+
+
+def _note_newest(entry: _Entry, turn: Turn, plan: Plan, now: float) -> None:
+    activity, thresholds, pivot = entry.activity, turn.thresholds, plan.pivot
+    activity.seen_seconds = now
+    activity.messages = len(turn.received.conversation.messages)
+    activity.scope = turn.scope
+    activity.plan = plan.name
+    if turn.model != activity.model:
+        activity.model = turn.model[:_NAME_CHARS]
+    if thresholds is not None:
+        activity.window, activity.soft, activity.hard = thresholds.window, thresholds.soft, thresholds.hard
+    if pivot is not entry.pivot or (pivot is None and activity.pivot is not None):
+        entry.pivot, activity.pivot = pivot, _describe_pivot(pivot)
+        entry.summary_hash = hash(pivot.summary) if pivot is not None else None
+    if plan.batches or activity.batches:
+        activity.batches = tuple([batch.key for batch in plan.batches])
+
+
+def _describe_pivot(pivot: Pivot | None) -> PivotNote | None:
+    if pivot is None:
+        return None
+    return PivotNote(
+        key=pivot.key,
+        kind=_name_kind(pivot),
+        covers=pivot.covers,
+        saved_tokens=pivot.saved_tokens,
+        created_seconds=pivot.created_seconds,
+    )
+
+
+def _find_change(entry: _Entry, turn: Turn, plan: Plan) -> PrefixChange | None:
+    """Against the request before of the same conversation."""
+    return _find_plan_change(entry, plan) or ("history" if _has_other_history(entry, turn) else None)
+
+
+def _find_plan_change(entry: _Entry, plan: Plan) -> PrefixChange | None:
+    pivot, before = plan.pivot, entry.activity.pivot
+    if pivot is not entry.pivot or entry.pivot is None:
+        if (pivot.key if pivot is not None else None) != (before.key if before is not None else None):
+            return "compaction"
+        if pivot is not None and entry.summary_hash not in (None, hash(pivot.summary)):
+            return "edit"
+    if (plan.batches or entry.activity.batches) and [batch.key for batch in plan.batches] != [
+        *entry.activity.batches
+    ]:
+        return "pruning"
+    return None
+
+
+def _has_other_history(entry: _Entry, turn: Turn) -> bool:
+    """Whether the client changed what comes before its new messages: the tools, the model, the leading block,
+    or which messages it still sends.
+    """
+    if not entry.activity.scope:
+        return False
+    head = turn.head
+    return turn.scope != entry.activity.scope or (
+        head is not None and not is_comparable(head, turn.received.conversation)
+    )
+
+
+def _name_kind(pivot: Pivot) -> SummaryKind:
+    return "digest" if pivot.is_digest else "summary"
+
+
+def _shorten(name: str | None) -> str | None:
+    return name[:_NAME_CHARS] if name is not None else None

@@ -1,0 +1,122 @@
+"""What is recorded about one conversation: numbers, ids and names, and no text of it.
+
+Tokens that a provider bills are those that the upstream reported. Money is in US dollars, and None while no
+price is known.
+"""
+
+import msgspec
+
+from gateway.activity.series import PointSeries
+from gateway.core.compaction.plan import PlanName
+from gateway.core.compaction.request import CompactionTrigger, SummaryKind
+from gateway.core.history.purpose import Purpose
+from gateway.core.money import add_usd
+
+
+class SummaryNote(msgspec.Struct, frozen=True, kw_only=True):
+    """A summary or a digest that was made."""
+
+    # Of the pivot, in hex.
+    key: str
+    # How many messages it reaches over.
+    covers: int
+    at_seconds: float
+    kind: SummaryKind
+    trigger: CompactionTrigger
+    reason: str
+    # Of the last summary call; None without a call.
+    model: str | None = None
+    calls: int = 0
+    # How long it took.
+    seconds: float = 0.0
+    # What all its calls used, as upstream reported it; None if it reported none.
+    prompt_tokens: int | None = None
+    output_tokens: int | None = None
+    usd: float | None = None
+    # Estimated tokens of its text with what is inserted around it, and of the array before and after.
+    tokens: int = 0
+    pre_tokens: int = 0
+    post_tokens: int = 0
+
+
+class PivotNote(msgspec.Struct, frozen=True, kw_only=True):
+    """The pivot that the newest request was sent with."""
+
+    key: str
+    kind: SummaryKind
+    covers: int
+    saved_tokens: int
+    created_seconds: float
+
+
+class Totals(msgspec.Struct, kw_only=True):
+    """Sums over all requests of a conversation that were answered."""
+
+    requests: int = 0
+    # Estimates of what came, of what was sent, and the difference.
+    received_tokens: int = 0
+    sent_tokens: int = 0
+    saved_tokens: int = 0
+    # As the upstream reported them.
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    output_tokens: int = 0
+    compactions: int = 0
+    prunings: int = 0
+    # Requests whose array was not the one before with something added at its end.
+    cache_breaks: int = 0
+    summary_calls: int = 0
+    summary_prompt_tokens: int = 0
+    summary_output_tokens: int = 0
+    spent_usd: float | None = None
+    saved_usd: float | None = None
+    summary_usd: float | None = None
+
+    def add(self, other: "Totals") -> None:
+        self.requests += other.requests
+        self.received_tokens += other.received_tokens
+        self.sent_tokens += other.sent_tokens
+        self.saved_tokens += other.saved_tokens
+        self.prompt_tokens += other.prompt_tokens
+        self.cached_tokens += other.cached_tokens
+        self.output_tokens += other.output_tokens
+        self.compactions += other.compactions
+        self.prunings += other.prunings
+        self.cache_breaks += other.cache_breaks
+        self.summary_calls += other.summary_calls
+        self.summary_prompt_tokens += other.summary_prompt_tokens
+        self.summary_output_tokens += other.summary_output_tokens
+        self.spent_usd = add_usd(self.spent_usd, other.spent_usd)
+        self.saved_usd = add_usd(self.saved_usd, other.saved_usd)
+        self.summary_usd = add_usd(self.summary_usd, other.summary_usd)
+
+
+class ConversationActivity(msgspec.Struct, kw_only=True):
+    """One conversation. The book changes it in place: read it, and keep no reference to it."""
+
+    # The id of the tenant, under which its state is kept, and the tenant's name as operators see it.
+    owner: str
+    id: str
+    parent: str | None = None
+    tenant: str
+    # The client's name for its session.
+    session: str | None = None
+    purpose: Purpose = "main"
+    model: str
+    upstream: str
+    first_seconds: float
+    seen_seconds: float
+    # Of the newest request, in tokens; 0 if no window is known.
+    window: int = 0
+    soft: int = 0
+    hard: int = 0
+    # Of the newest request: the plan, what it was sent with, and the chain's length.
+    plan: PlanName = "passthrough"
+    pivot: PivotNote | None = None
+    batches: tuple[str, ...] = ()
+    messages: int = 0
+    scope: str = ""
+    totals: Totals
+    series: PointSeries
+    # The newest last.
+    summaries: list[SummaryNote]

@@ -1,0 +1,108 @@
+"""A conversation as one row of a list: what the admin API, the page and the event `activity` show.
+
+Times are ISO 8601 in UTC. Money is in US dollars, and null while no price is known.
+"""
+
+from datetime import UTC, datetime
+
+import msgspec
+
+from gateway.activity.record import ConversationActivity, PivotNote
+from gateway.core.compaction.plan import PlanName
+from gateway.core.compaction.request import SummaryKind
+from gateway.core.history.purpose import Purpose
+
+_USD_DIGITS = 6
+
+
+class PivotRow(msgspec.Struct, frozen=True, kw_only=True):
+    """The summary or digest that the newest request was sent with."""
+
+    kind: SummaryKind
+    covers: int
+    saved_tokens: int
+    created: str
+
+
+class Row(msgspec.Struct, frozen=True, kw_only=True):
+    """One conversation. window, soft, hard: null if no window is known.
+
+    Of the newest request: plan, received_tokens and sent_tokens (estimates), prompt_tokens and output_tokens
+    (0 if the upstream reported none). Of all requests: the other numbers.
+    """
+
+    id: str
+    parent: str | None
+    tenant: str
+    session: str | None
+    purpose: Purpose
+    model: str
+    upstream: str
+    first_seen: str
+    last_seen: str
+    requests: int
+    window: int | None
+    soft: int | None
+    hard: int | None
+    plan: PlanName
+    received_tokens: int
+    sent_tokens: int
+    prompt_tokens: int
+    output_tokens: int
+    compactions: int
+    prunings: int
+    cache_breaks: int
+    saved_tokens: int
+    saved_usd: float | None
+    spent_usd: float | None
+    # What the calls for summaries used, prompt and output.
+    summary_tokens: int
+    summary_usd: float | None
+    pivot: PivotRow | None
+
+
+def make_row(activity: ConversationActivity) -> Row:
+    totals, newest = activity.totals, activity.series.find_newest()
+    return Row(
+        id=activity.id,
+        parent=activity.parent,
+        tenant=activity.tenant,
+        session=activity.session,
+        purpose=activity.purpose,
+        model=activity.model,
+        upstream=activity.upstream,
+        first_seen=render_time(activity.first_seconds),
+        last_seen=render_time(activity.seen_seconds),
+        requests=totals.requests,
+        window=activity.window or None,
+        soft=activity.soft or None,
+        hard=activity.hard or None,
+        plan=activity.plan,
+        received_tokens=newest.received if newest is not None else 0,
+        sent_tokens=newest.sent if newest is not None else 0,
+        prompt_tokens=(newest.prompt_tokens or 0) if newest is not None else 0,
+        output_tokens=(newest.output_tokens or 0) if newest is not None else 0,
+        compactions=totals.compactions,
+        prunings=totals.prunings,
+        cache_breaks=totals.cache_breaks,
+        saved_tokens=totals.saved_tokens,
+        saved_usd=_round_usd(totals.saved_usd),
+        spent_usd=_round_usd(totals.spent_usd),
+        summary_tokens=totals.summary_prompt_tokens + totals.summary_output_tokens,
+        summary_usd=_round_usd(totals.summary_usd),
+        pivot=_make_pivot_row(activity.pivot) if activity.pivot is not None else None,
+    )
+
+
+def render_time(seconds: float) -> str:
+    """Several workers may have seen a conversation in one second, so milliseconds are shown."""
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds")
+
+
+def _make_pivot_row(pivot: PivotNote) -> PivotRow:
+    created = datetime.fromtimestamp(pivot.created_seconds, UTC).isoformat(timespec="seconds")
+    return PivotRow(kind=pivot.kind, covers=pivot.covers, saved_tokens=pivot.saved_tokens, created=created)
+
+
+def _round_usd(usd: float | None) -> float | None:
+    return None if usd is None else round(usd, _USD_DIGITS)
