@@ -5,22 +5,15 @@ nothing about upstreams, so it is the last source after configuration, the upstr
 numbers in its overflow errors.
 """
 
-import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import lru_cache
 from importlib.resources import files
 
 import msgspec
 
 from gateway.core.limits.model_limits import Limits
+from gateway.core.limits.model_names import LONGEST_NAME_CHARS, make_names
 
-# Part of the lookup rule in `_source`: Bedrock writes region and vendor before a model's name.
-_REGION = re.compile(r"(?:us-gov|us|eu|apac|jp|au|ca|sa|global)\.(?=.)")
-# At least three letters, because `in.` is a region that the rule does not list.
-_VENDOR = re.compile(r"[a-z][a-z0-9]{2,}\.(?=.)")
-
-# Clients choose the name. No model has a longer one.
-_LONGEST_NAME = 256
 _FOUND_NAMES = 1_024
 
 
@@ -53,7 +46,7 @@ class ModelTable:
 
     def find(self, model: str) -> Limits | None:
         """None for a model that is not in the table."""
-        return self._find_cached(model) if len(model) <= _LONGEST_NAME else None
+        return self._find_cached(model) if len(model) <= LONGEST_NAME_CHARS else None
 
     def find_name(self, model: str) -> str | None:
         """The name by which the table has the model."""
@@ -62,16 +55,6 @@ class ModelTable:
     def _search(self, model: str) -> Limits | None:
         name = self.find_name(model)
         return self._rows[name] if name is not None else None
-
-
-def make_names(model: str) -> Iterator[str]:
-    """The names to look for, best first: as given, after each '/', without a region, without a vendor."""
-    parts = model.split("/")
-    names = ["/".join(parts[start:]) for start in range(len(parts))]
-    yield from names
-    regional = [name[region.end() :] for name in names if (region := _REGION.match(name))]
-    yield from regional
-    yield from (name[vendor.end() :] for name in names + regional if (vendor := _VENDOR.match(name)))
 
 
 def parse_table(data: bytes) -> dict[str, Limits]:

@@ -63,6 +63,7 @@ class Generations:
         if after.pipeline.relay is not before.pipeline.relay:
             await after.pipeline.relay.open()
         self._current.generation = after
+        self._foundation.use_prices(settings)
         # They hold upstreams, credentials and policies of the settings before.
         self._foundation.registry.forget_turns()
         task = asyncio.get_running_loop().create_task(self._finish(before), name="generation")

@@ -10,6 +10,7 @@ from gateway.settings.effective import Quota, Settings, TenantSettings, Upstream
 from gateway.settings.errors import Problem, SettingsError
 from gateway.settings.load import BUILT_IN_UPSTREAMS, load_settings
 from gateway.settings.model_rule import ModelRule
+from gateway.settings.price_rule import PriceRule
 from gateway.settings.schema import (
     Admin,
     Bounds,
@@ -35,6 +36,7 @@ __all__ = [
     "Keepalive",
     "Listen",
     "ModelRule",
+    "PriceRule",
     "Problem",
     "Quota",
     "Retention",

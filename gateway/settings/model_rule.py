@@ -20,7 +20,7 @@ _CHARACTER_CLASS = re.compile(r"\[!?+\]?+[^\]]*\]")
 _FITS_NOTHING = "(?!)"
 
 
-def _check_pattern(pattern: str) -> str:
+def check_pattern(pattern: str) -> str:
     """A pattern that matches no model is refused, and so is a regular expression."""
     if _REGULAR_EXPRESSION.search(pattern):
         raise ValueError("is not a regular expression: it has *, ? and [abc] only, and fits the whole name")
@@ -44,7 +44,7 @@ Window = Annotated[int, Field(ge=0), AfterValidator(_check_window)]
 class ModelRule(Section):
     """Limits or a policy of the models that match a pattern. The first match wins for each of the two."""
 
-    match: Annotated[NonEmpty, AfterValidator(_check_pattern)] = Field(
+    match: Annotated[NonEmpty, AfterValidator(check_pattern)] = Field(
         description="Pattern for model names with *, ? and [abc]; case-sensitive."
     )
     upstream: NonEmpty | None = Field(

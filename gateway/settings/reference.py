@@ -27,6 +27,7 @@ _HEADER = """\
 _ENTRIES: dict[str, list[str]] = {"upstreams": list(BUILT_IN_UPSTREAMS), "policies": ["default"]}
 _EXAMPLES: dict[str, dict[str, object]] = {
     "models": {"match": "gpt-4o*", "context": 128_000, "output": 16_384},
+    "prices": {"match": "gpt-4o", "input": 2.5, "cached_input": 1.25, "output": 10.0},
     "pre_compact": {"url": "http://127.0.0.1:9000/pre", "secret": "${HOOK_SECRET}"},
     "session_start": {"url": "http://127.0.0.1:9000/start", "secret": "${HOOK_SECRET}"},
     "tenants": {"name": "team-a", "keys": ["${TEAM_A_KEY}"], "upstream": "default"},

@@ -3,7 +3,7 @@
 A reload keeps all of it, so what sizes it is applied at the next start.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Final, Protocol, runtime_checkable
@@ -11,6 +11,7 @@ from typing import Final, Protocol, runtime_checkable
 import httpx2 as httpx
 
 from gateway.activity.book import ActivityBook
+from gateway.activity.prices import PriceList, load_price_table
 from gateway.bounds.lanes import Lanes
 from gateway.bounds.memory_budget import MemoryBudget
 from gateway.bounds.slots import Slots
@@ -20,6 +21,7 @@ from gateway.conversations.recognizer import Recognizer
 from gateway.conversations.registry import Registry
 from gateway.conversations.stored_responses import StoredResponses
 from gateway.conversations.thread_sizes import ThreadSizes
+from gateway.core.money import Price
 from gateway.core.policy import Estimator
 from gateway.hooks.plugin import Plugin, load_plugins
 from gateway.limits.model_table import ModelTable
@@ -98,6 +100,7 @@ class Foundation:
     metrics: Metrics
     bus: Bus
     activity: ActivityBook
+    price_table: Mapping[str, Price]
     reporter: Reporter
     registry: Registry
     table: ModelTable
@@ -108,6 +111,10 @@ class Foundation:
     client: httpx.AsyncClient
     quotas: QuotaParts
     purge: LivePurge
+
+    def use_prices(self, settings: Settings) -> None:
+        """From now on; what was spent before stays as it was counted."""
+        self.activity.use_prices(PriceList(settings.prices, self.price_table).find)
 
     def forget(self, tag: str) -> None:
         """All of a tenant leaves memory, and nothing more is made for it."""
@@ -137,8 +144,9 @@ def build_foundation(settings: Settings, stores: Stores | None = None) -> Founda
     log_writer = CompactionLogWriter(stores.main, keep_seconds)
     archive = OriginalsArchive(stores.originals, keep_seconds)
     metrics, bus, lanes = Metrics(), Bus(), Lanes()
+    price_table = load_price_table()
     activity = ActivityBook(settings.cache.activity_bytes)
-    return Foundation(
+    foundation = Foundation(
         lanes=lanes,
         budget=MemoryBudget(settings.bounds.bodies_bytes),
         stores=stores,
@@ -148,6 +156,7 @@ def build_foundation(settings: Settings, stores: Stores | None = None) -> Founda
         metrics=metrics,
         bus=bus,
         activity=activity,
+        price_table=price_table,
         reporter=Reporter(metrics, bus, log_writer, archive, activity),
         registry=Registry(settings.cache.bodies_bytes, settings.cache.bodies),
         table=ModelTable.load(),
@@ -158,6 +167,8 @@ def build_foundation(settings: Settings, stores: Stores | None = None) -> Founda
         quotas=build_quotas(stores.main, metrics),
         purge=LivePurge(stores, state.news, log_writer, archive),
     )
+    foundation.use_prices(settings)
+    return foundation
 
 
 def build_running(settings: Settings) -> RunningCompactions:

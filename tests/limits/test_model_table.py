@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.core.limits.model_limits import Limits
-from gateway.limits.model_table import ModelTable, make_names, parse_table
+from gateway.limits.model_table import ModelTable, parse_table
 
 _TABLE = ModelTable.load()
 _GPT_4O = Limits(context=128_000, output=16_384)
@@ -51,19 +51,6 @@ def test_the_longest_name_that_is_in_the_table_wins() -> None:
     assert table.find("y/m") == Limits(context=2)
     assert table.find("eu.anthropic.m") == Limits(context=3)
     assert table.find("meta.m") == Limits(context=2)
-
-
-def test_names_are_tried_in_the_order_of_the_lookup_rule() -> None:
-    assert list(make_names("bedrock/us.meta.llama")) == [
-        "bedrock/us.meta.llama",
-        "us.meta.llama",
-        "meta.llama",
-        "llama",
-    ]
-
-
-def test_a_version_number_is_not_a_vendor() -> None:
-    assert list(make_names("gpt-4.1")) == ["gpt-4.1"]
 
 
 def test_an_output_as_large_as_the_window_is_unknown() -> None:
