@@ -55,6 +55,8 @@ class Running(Protocol):
 
     async def reload(self, settings: Settings) -> None: ...
 
+    def note_reload(self, *, has_failed: bool) -> None: ...
+
     async def wait_failure(self) -> Exception:
         """Returns when it cannot serve any longer, with the reason."""
 
@@ -232,7 +234,7 @@ async def _run(
     tune_interpreter()
     background = [
         loop.create_task(collect_garbage()),
-        loop.create_task(Reloader(source.load, gateway.reload, reloads).run()),
+        loop.create_task(Reloader(source.load, gateway.reload, reloads, gateway.note_reload).run()),
     ]
     if watcher is not None:
         background.append(loop.create_task(watcher.run(reloads.set)))

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from gateway import __version__
 from gateway.bounds.descriptors import count_descriptors, find_fence, find_most_connections
+from gateway.bounds.loop_delay import sample_loop_delay
 from gateway.core.errors import Overloaded
 from gateway.downstream.bind_errors import describe_bind_error
 from gateway.downstream.gate import PortBounds
@@ -103,6 +104,10 @@ class Gateway:
             if not self._is_stopping:
                 await self.generations.replace(self.generations.settings)
 
+    def note_reload(self, *, has_failed: bool) -> None:
+        """For the metrics."""
+        self._parts.foundation.metrics.count_reload(has_failed=has_failed)
+
     async def start(self) -> None:
         """Raises OSError for a port that is taken, or an upstream that is this gateway."""
         async with AsyncExitStack() as exits:
@@ -183,6 +188,8 @@ class Gateway:
         exits.push_async_callback(foundation.client.aclose)
         listening = asyncio.create_task(listen(foundation.bus, lambda: current.generation.hooks))
         exits.push_async_callback(_cancel, listening)
+        sampling = asyncio.create_task(sample_loop_delay(foundation.metrics.note_loop_delay))
+        exits.push_async_callback(_cancel, sampling)
         exits.push_async_callback(self.generations.close)
         await self.generations.open()
 

@@ -41,6 +41,11 @@ class Tenant:
     quota: Quota | None = None
 
     @property
+    def label(self) -> str:
+        """Of metrics: the configured name; empty for a caller without one, of whom there may be many."""
+        return "" if self.id.startswith(_KEY) else self.id.removeprefix(_TENANT)
+
+    @property
     def display_name(self) -> str:
         """For operators: the configured name, or the beginning of the key's hash."""
         if self.id.startswith(_KEY):

@@ -127,8 +127,11 @@ class ActivityBook:
         request: CompactionRequest,
         seconds: float,
         post_tokens: int,
-    ) -> None:
-        """Also one that failed: its calls were paid for. post_tokens: of the array after it."""
+    ) -> float | None:
+        """Also one that failed: its calls were paid for. post_tokens: of the array after it.
+
+        Returns what its calls cost, if that is known.
+        """
         entry = self._find_entry(turn)
         totals = entry.activity.totals
         usd = self._count_summary(totals, result)
@@ -156,6 +159,7 @@ class ActivityBook:
             entry.activity.summaries = [*entry.activity.summaries, note][-KEPT_SUMMARIES:]
         self._weigh(entry)
         self.changed.add(turn.conversation_id)
+        return usd
 
     def note_pruning(self, turn: Turn) -> None:
         """A batch of marks that a request was sent with for the first time."""

@@ -71,6 +71,11 @@ class MemoryBudget:
         self.uploads: dict[Share, _Upload] = {}
         self._watch: asyncio.TimerHandle | None = None
 
+    @property
+    def waiting(self) -> int:
+        """How many wait for memory."""
+        return len(self._waiters)
+
     def open(self, owner: str = "") -> "Share":
         """A share of nothing yet, for one request or one background task. Use it as a context manager.
 

@@ -64,6 +64,11 @@ class CompactionJob:
         """False while this tenant's summarizer is paused, or its budget of summaries is used up."""
         return self._find_pause(turn) is None
 
+    def count_open_breakers(self) -> int:
+        """Pairs of a tenant and an upstream whose summarizer is paused now."""
+        now = self._clock()
+        return sum(not breaker.allows(now) for breaker in self._breakers.values())
+
     def _find_pause(self, turn: Turn) -> Rejected | None:
         """Always None for methods that make no call."""
         if turn.policy.summary.method != "model":

@@ -1,16 +1,20 @@
-"""Makes summary calls within what the tenant may use in an hour. Retries count like first calls."""
+"""Makes summary calls within what the tenant may use in an hour, and counts them. Retries are calls, too."""
+
+import time
 
 from gateway.compaction.summary_client import CallRefused, SummaryClient, SummaryReply
 from gateway.compaction.summary_prompt import FittedCall
-from gateway.core.errors import ModelUnknown
+from gateway.core.errors import ModelUnknown, UpstreamFailed
 from gateway.quotas.summary_budget import SummaryBudget
+from gateway.reporting.metrics import Metrics
 from gateway.tenants import Tenant
 
 
 class PaidCalls:
-    def __init__(self, client: SummaryClient, budget: SummaryBudget) -> None:
+    def __init__(self, client: SummaryClient, budget: SummaryBudget, metrics: Metrics) -> None:
         self._client = client
         self._budget = budget
+        self._metrics = metrics
 
     def is_over_budget(self, tenant: Tenant) -> bool:
         """Whether the next call would not be made, as far as this process knows."""
@@ -26,7 +30,7 @@ class PaidCalls:
         if expense is None:
             return None
         try:
-            reply = await self._client.ask(fitted.call)
+            reply = await self._ask(fitted)
         except (CallRefused, ModelUnknown):
             # No model has read the prompt. After any other failure it may have.
             self._budget.settle(expense, 0)
@@ -34,3 +38,15 @@ class PaidCalls:
         if reply.usage is not None:
             self._budget.settle(expense, reply.usage.total)
         return reply
+
+    async def _ask(self, fitted: FittedCall) -> SummaryReply:
+        begun_seconds, result, usage = time.monotonic(), "cancelled", None
+        try:
+            reply = await self._client.ask(fitted.call)
+            result, usage = "done", reply.usage
+            return reply
+        except (UpstreamFailed, ModelUnknown):
+            result = "failed"
+            raise
+        finally:
+            self._metrics.note_summary_call(result, usage, time.monotonic() - begun_seconds)

@@ -8,7 +8,7 @@ compaction. If none of them is continued, only a few get a summary, and the othe
 import logging
 from typing import Final
 
-from gateway.conversations.turn import Turn
+from gateway.conversations.turn import Turn, name_ids
 from gateway.lru import ENTRY_WEIGHT_BYTES, Lru, weigh_texts
 
 log = logging.getLogger("gateway.compactor")
@@ -132,4 +132,5 @@ def _log_warning(turn: Turn, count: int) -> None:
         "(gptme), max_tokens of trim_messages (LangChain) or buffer_size of BufferedChatCompletionContext "
         "(AutoGen). conversation=%s",
         *(count, turn.tenant.display_name, turn.upstream.name, turn.conversation_id),
+        extra=name_ids(turn),
     )

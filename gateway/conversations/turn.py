@@ -1,7 +1,7 @@
 """One request, with everything that was found out about it."""
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import msgspec
 from msgspec.structs import replace
@@ -15,6 +15,7 @@ from gateway.core.limits.thresholds import RequestSize, Thresholds, choose_thres
 from gateway.core.policy import Policy
 from gateway.core.sizing.estimate import Meter
 from gateway.headers import RawHeaders, UpstreamHead
+from gateway.logs.fields import FieldValue, name_fields
 from gateway.settings import UpstreamSettings
 from gateway.tenants import Tenant
 from gateway.wire.sse import SseEvent
@@ -144,3 +145,10 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
             prompts=dataclasses.replace(policy.prompts, instruction=prompt or policy.prompts.instruction),
         )
         return replace(self, policy=changed)
+
+
+def name_ids(turn: Turn) -> Mapping[str, Mapping[str, FieldValue]]:
+    """The ids of a log line about a turn."""
+    return name_fields(
+        conversation=turn.conversation_id, tenant=turn.tenant.display_name, upstream=turn.upstream.name
+    )

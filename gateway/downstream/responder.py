@@ -13,6 +13,7 @@ from typing import TypeVar
 from aiohttp import hdrs
 
 from gateway.downstream.request import Request
+from gateway.downstream.request_note import RequestNote
 from gateway.downstream.response import Response
 from gateway.headers import ResponseHead, make_fields
 from gateway.settings import Keepalive
@@ -29,7 +30,7 @@ class Responder:
     """response: None until its head is known.
 
     is_committed: a keep-alive has been sent, so status and headers are the gateway's; the body may follow.
-    note: what was done to the request, for the log; without content.
+    note: what was done to the request, and when.
     """
 
     def __init__(self, request: Request, keepalive: Keepalive) -> None:
@@ -39,7 +40,7 @@ class Responder:
         self._is_streaming = False
         self.response: Response | None = None
         self.is_committed = False
-        self.note = "relayed"
+        self.note = RequestNote()
 
     def set_format(self, wire_format: WireFormat, *, is_streaming: bool) -> None:
         """Both are known once the body has been read."""
@@ -90,7 +91,9 @@ class Responder:
     async def finish(self, rest: bytes = b"") -> None:
         """Sends the last piece of the body, and its end; waits if the client does not keep up."""
         if self._begun.finish(rest):
+            begun_seconds = time.monotonic()
             await self._begun.drain()
+            self.note.client_seconds += time.monotonic() - begun_seconds
 
     def drain(self) -> Awaitable[None]:
         return self._begun.drain()

@@ -4,6 +4,7 @@ from gateway.compaction.compactor import Compactor
 from gateway.conversations.registry import Registry
 from gateway.conversations.turn import Turn
 from gateway.core.compaction.plan import Plan
+from gateway.downstream.request_note import RequestNote
 from gateway.pipeline.exchange import Outcome
 from gateway.planning.learning import Learner
 from gateway.reporting.reporter import Reporter
@@ -19,10 +20,11 @@ class OutcomeRecorder:
         self._learner = learner
         self._reporter = reporter
 
-    def record(self, turn: Turn, plan: Plan, outcome: Outcome) -> None:
+    def record(self, turn: Turn, plan: Plan, note: RequestNote, outcome: Outcome) -> None:
         """Records the response and learns from its usage, also if the client hung up. Never waits."""
         reading = outcome.reading
         usage = reading.usage
+        note.usage, note.finish_reason = usage, reading.finish_reason
         is_usable = usage is not None or reading.is_complete
         if 200 <= outcome.status < 300 and is_usable and not reading.has_error:
             self._registry.record(turn, plan, self._compactor.record_response(turn, plan, usage))

@@ -54,6 +54,7 @@ class OverflowRetry:
             turn, plan = learned, smaller
             held = await self._sender.send(turn, plan, client, probe="start")
             if held is None:
+                self._reporter.note_recovered()
                 return True
             overflow = held.overflow
         return False

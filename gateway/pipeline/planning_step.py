@@ -1,6 +1,7 @@
 """Plans one request, and first makes the compactions that it needs while the client waits."""
 
 import asyncio
+import math
 import time
 from collections.abc import Callable, Coroutine
 from dataclasses import replace
@@ -111,11 +112,11 @@ class PlanningStep:
                 case CompactFirst(cut=cut):
                     request = CompactionRequest(reason="hard line", calls=budget.calls_left)
                     task = self._compactor.start(turn, situation, cut, request)
-                    await client.wait_for(task, headers, budget.seconds_left)
+                    await _wait_for_compaction(task, headers, client, budget.seconds_left)
                     budget.spend(task)
                 case DigestFirst(cut=cut):
                     digest = self._compactor.start_digest(turn, situation, cut)
-                    await client.wait_for(digest, headers)
+                    await _wait_for_compaction(digest, headers, client)
                     digests_left -= 1
 
     async def with_counted_size(self, turn: Turn, plan: Plan, client: Responder) -> Plan:
@@ -134,6 +135,16 @@ class PlanningStep:
 
     def _make_headers(self, turn: Turn) -> dict[str, str]:
         return {X_GATEWAY_CONVERSATION: turn.conversation_id} if self._shows_headers else {}
+
+
+async def _wait_for_compaction(
+    task: "asyncio.Task[Any]", headers: dict[str, str], client: Responder, max_seconds: float = math.inf
+) -> None:
+    begun_seconds = time.monotonic()
+    try:
+        await client.wait_for(task, headers, max_seconds)
+    finally:
+        client.note.waited_seconds += time.monotonic() - begun_seconds
 
 
 async def _wait_for(work: Coroutine[Any, Any, T], headers: dict[str, str], client: Responder) -> T:

@@ -31,6 +31,7 @@ from gateway.pipeline.sender import Sender
 from gateway.pipeline.turns import TurnBuilder
 from gateway.pipeline.unknown_threads import UnknownThreads
 from gateway.quotas.gate import QuotaGate
+from gateway.reporting.metrics import Metrics
 from gateway.settings import Settings
 from gateway.upstream.sending import UpstreamCall
 from gateway.wire.formats.registry import render_error
@@ -61,12 +62,13 @@ class Proxy:
     overflow_retry: OverflowRetry
     unknown_threads: UnknownThreads
     relay: Relay
+    metrics: Metrics
     log: RequestLog
 
     async def respond(self, request: Request) -> Response | None:
         """Responds to any request of the data port. Raises only ConnectionError, if the client hung up."""
-        begun_seconds = time.monotonic()
         client = Responder(request, self.settings.keepalive)
+        self.metrics.open_requests += 1
         try:
             route = self.admission.admit(request.head)
             quota = route.tenant.quota
@@ -90,8 +92,15 @@ class Proxy:
             failure = RequestRefused(500, "The gateway failed on this request.", kind="server_error")
             return await _refuse(request, client, failure)
         finally:
-            self.log.note_end(request.head, client, time.monotonic() - begun_seconds)
+            self._note_end(request, client)
         return client.response
+
+    def _note_end(self, request: Request, client: Responder) -> None:
+        end_seconds = time.monotonic()
+        status = client.response.status if client.response is not None else 0
+        self.metrics.open_requests -= 1
+        self.metrics.note_end(client.note, status, end_seconds)
+        self.log.note_end(request.head, client.note, status, end_seconds)
 
     async def _serve(self, route: Route, request: Request, client: Responder) -> None:
         await self.names.check_path(route)
@@ -103,6 +112,7 @@ class Proxy:
         with self.memory.open(route.tenant.id) as share:
             body = await read_body(request, self.settings.listen.max_body_bytes, share, self.lanes)
             body_bytes = share.size_bytes
+            client.note.read_seconds = time.monotonic()
             await self.names.check_body(route, body)
             try:
                 await self._serve_body(route, body, share, client)
@@ -135,6 +145,12 @@ class Proxy:
         held_bytes = max(body_bytes, turn.weight_bytes)
         turn = self.names.watch(route, turn)
         self.log.note_turn(turn)
+        note = client.note
+        note.format, note.conversation, note.body_bytes = (
+            route.format.name,
+            turn.conversation_id,
+            len(body.raw),
+        )
         client.set_format(route.format, is_streaming=turn.received.body.envelope.is_streaming)
         if turn.command is not None:
             await share.fit(held_bytes)

@@ -66,8 +66,14 @@ class Relay:
                     refused_option = response.status < 400
             held = await self._pass_on(exchange, response, beginning, client, idle)
             return Forwarded(refused_option, held)
+        except BaseException:
+            # It was waited for until now.
+            idle.reset()
+            raise
         finally:
             self._idle.end(idle)
+            name = exchange.call.upstream.name
+            client.note.add_exchange(name, idle.begun_seconds, idle.head_seconds, idle.last_seconds)
 
     async def send_held(self, held: HeldResponse, headers: dict[str, str], client: Responder) -> None:
         """Sends a response that was held back, as it came."""

@@ -10,11 +10,12 @@ from typing import Final
 
 from aiohttp import hdrs
 
-from gateway.conversations.turn import Turn
+from gateway.conversations.turn import Turn, name_ids
 from gateway.downstream.request import RequestHead
-from gateway.downstream.responder import Responder
+from gateway.downstream.request_note import RequestNote
 from gateway.headers import X_GATEWAY_BYPASS
 from gateway.limits.book import LimitsBook, ServedModel
+from gateway.logs.fields import name_fields
 from gateway.lru import ENTRY_WEIGHT_BYTES, Lru, weigh_texts
 from gateway.wire.formats.registry import without_version
 
@@ -50,6 +51,7 @@ class RequestLog:
             turn.upstream.name,
             f"{window:,}" if window else "-",
             self._limits.name_source(served),
+            extra=name_ids(turn),
         )
 
     def note_relayed(self, head: RequestHead) -> None:
@@ -67,18 +69,39 @@ class RequestLog:
             _quote(path),
         )
 
-    def note_end(self, head: RequestHead, client: Responder, seconds: float) -> None:
-        """A line for a request that is done. seconds: since it came."""
+    def note_end(self, head: RequestHead, note: RequestNote, status: int, end_seconds: float) -> None:
+        """A line for a request that is done. status: 0 if nothing was sent to its client."""
         if not log.isEnabledFor(logging.DEBUG):
             return
-        log.debug(
-            "%s %s status=%s %s seconds=%.3f",
-            head.method[:_SHOWN_CHARS],
-            _quote(head.target.partition("?")[0]),
-            client.response.status if client.response is not None else "-",
-            client.note,
-            seconds,
-        )
+        fields = _list_fields(note, status, end_seconds)
+        text = " ".join(f"{name}={value}" for name, value in fields.items())
+        method, path = head.method[:_SHOWN_CHARS], _quote(head.target.partition("?")[0])
+        log.debug("%s %s %s", method, path, text, extra=name_fields(method=method, path=path, **fields))
+
+
+def _list_fields(note: RequestNote, status: int, end_seconds: float) -> dict[str, str | int | float]:
+    """What is known of it. Times are in seconds."""
+    seconds = end_seconds - note.begun_seconds
+    usage, first_byte_seconds = note.usage, note.first_byte_seconds
+    found: dict[str, str | int | float | None] = {
+        "status": status or "-",
+        "plan": note.name_plan(),
+        "more": ascii(note.more) if note.more else None,
+        "conversation": note.conversation or None,
+        "upstream": note.upstream,
+        "received": note.received if note.conversation else None,
+        "sent": note.sent if note.conversation else None,
+        "bytes": note.body_bytes if note.conversation else None,
+        "prompt_tokens": usage.prompt_tokens if usage is not None else None,
+        "cached_tokens": usage.cached_tokens if usage is not None else None,
+        "output_tokens": usage.output_tokens if usage is not None else None,
+        "seconds": round(seconds, 3),
+        "own_seconds": round(note.count_own_seconds(end_seconds), 6),
+        "first_byte_seconds": round(first_byte_seconds, 3) if first_byte_seconds is not None else None,
+        "upstream_seconds": round(note.upstream_seconds, 3) if note.upstream is not None else None,
+        "waited_seconds": round(note.waited_seconds, 3) if note.waited_seconds else None,
+    }
+    return {name: value for name, value in found.items() if value is not None}
 
 
 def _quote(text: str) -> str:

@@ -80,6 +80,8 @@ class ResponseStream:
         except UpstreamFailed as error:
             if self._client.take_back():
                 raise
+            # It was waited for until now.
+            self._idle.reset()
             log.warning("response broken off: %s", str(error))
             self._client.abort()
         except DecodeError:

@@ -63,11 +63,12 @@ class Sender:
         if turn.note_sent is not None:
             turn.note_sent(fingerprint_plan(plan))
         call = await (self._make_asking_call(turn, plan) if asks_for_usage else make_call())
-        client.note = f"{plan.name} received={plan.received} sent={plan.sent} bytes={len(turn.raw_body)}"
+        note = client.note
+        note.plan, note.received, note.sent = plan.name, plan.received, plan.sent
         exchange = Exchange(
             call=call,
             headers=self._make_headers(turn, plan),
-            on_outcome=partial(self._outcomes.record, turn, plan),
+            on_outcome=partial(self._outcomes.record, turn, plan, note),
             make_without_usage=make_call if asks_for_usage else None,
             probe=probe or _choose_probe(turn, plan),
             on_event=turn.on_event,

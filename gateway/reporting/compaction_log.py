@@ -109,6 +109,11 @@ class CompactionLogWriter:
         self._name = secrets.token_hex(4)
         self._numbers = count()
 
+    @property
+    def waiting_bytes(self) -> int:
+        """What is queued."""
+        return self._queue.waiting_bytes
+
     def note(self, turn: Turn, entry: LogEntry) -> None:
         """Queues the entry."""
         self._queue.put(_Note(turn.owner, turn.conversation_id, entry), _ENTRY_BYTES)

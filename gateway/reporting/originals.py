@@ -106,6 +106,11 @@ class OriginalsArchive:
         self._kept: Lru[str, _KeptRange] = Lru(_KEPT_BYTES)
         self._has_warned = False
 
+    @property
+    def waiting_bytes(self) -> int:
+        """What is queued."""
+        return self._queue.waiting_bytes
+
     async def finish(self) -> None:
         """Returns once everything that was queued is archived."""
         await self._queue.finish()

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Final
 
 from gateway.activity.book import ActivityBook
-from gateway.conversations.turn import Turn
+from gateway.conversations.turn import Turn, name_ids
 from gateway.core.compaction.cut import Cut
 from gateway.core.compaction.plan import Plan
 from gateway.core.compaction.request import DIGEST, CompactionRequest, CompactionResult, SummaryKind
@@ -63,7 +63,13 @@ class Reporter:
 
         usage: as the upstream reported it.
         """
-        self._activity.note_request(turn, plan, usage)
+        noted = self._activity.note_request(turn, plan, usage)
+        tenant = turn.tenant.label
+        self._metrics.note_request(tenant, plan, usage)
+        if noted.spent_usd is not None or noted.saved_usd is not None:
+            self._metrics.note_money(tenant, noted.spent_usd, noted.saved_usd)
+        if noted.change is not None:
+            self._metrics.count_cache_break(noted.change)
 
     def note_compaction(
         self, turn: Turn, cut: Cut, result: CompactionResult, request: CompactionRequest, seconds: float
@@ -73,28 +79,43 @@ class Reporter:
         where += f" reason={request.reason} calls={result.calls} seconds={seconds:.1f}"
         outcome = result.outcome
         if isinstance(outcome, Pivot):
-            self._metrics.count_compaction(_kind(request), None)
-            _compactor.info(COMPACTED + " %s", outcome.covers, cut.covers, where)
+            self._count(request, None)
+            _compactor.info(COMPACTED + " %s", outcome.covers, cut.covers, where, extra=name_ids(turn))
             self._publish_compacted(turn, cut, outcome, request, result.pre_tokens)
             self._archive.keep_compacted(turn, cut, outcome)
         else:
-            self._metrics.count_compaction(_kind(request), outcome.reason)
+            self._count(request, outcome.reason)
             level = logging.DEBUG if outcome == OVER_BUDGET else logging.WARNING
-            _compactor.log(level, "compaction failed: %s covers=%d %s", outcome.reason, cut.covers, where)
+            _compactor.log(
+                level,
+                "compaction failed: %s covers=%d %s",
+                outcome.reason,
+                cut.covers,
+                where,
+                extra=name_ids(turn),
+            )
             self._publish_failed(turn, outcome.reason, request, result.pre_tokens)
+        self._metrics.note_compaction_time(_kind(request), seconds)
         entry = self._make_entry(cut, result, request, seconds)
         self._log_writer.note(turn, entry)
-        self._activity.note_compaction(turn, result, request, seconds, entry.post_tokens or 0)
+        usd = self._activity.note_compaction(turn, result, request, seconds, entry.post_tokens or 0)
+        self._metrics.note_summary_money(usd)
 
     def note_held_digest(self, turn: Turn, digest: Pivot) -> None:
         """A digest for one request alone. There may be one for each, so nothing about it is stored."""
-        self._metrics.count_compaction(_kind(DIGEST), None)
-        _compactor.debug("digest covers=%d conversation=%s", digest.covers, turn.conversation_id)
+        self._count(DIGEST, None)
+        _compactor.debug(
+            "digest covers=%d conversation=%s", digest.covers, turn.conversation_id, extra=name_ids(turn)
+        )
 
     def note_nothing_to_compact(self, turn: Turn, request: CompactionRequest) -> None:
         """A person asked for a compaction, and there is nothing to compact."""
-        self._metrics.count_compaction(_kind(request), NOTHING_TO_COMPACT)
-        _compactor.info("manual compaction: %s conversation=%s", NOTHING_TO_COMPACT, turn.conversation_id)
+        self._count(request, NOTHING_TO_COMPACT)
+        _compactor.info(
+            "manual compaction: %s conversation=%s",
+            *(NOTHING_TO_COMPACT, turn.conversation_id),
+            extra=name_ids(turn),
+        )
         self._publish_failed(turn, NOTHING_TO_COMPACT, request, 0)
         entry = LogEntry(
             at_seconds=self._clock(),
@@ -138,6 +159,7 @@ class Reporter:
             "too long for upstream: conversation=%s kind=%s retried=%s sent=%d context=%s input=%s used=%s",
             *(turn.conversation_id, overflow.kind, is_retried, plan.sent),
             *(overflow.context, overflow.input, overflow.used),
+            extra=name_ids(turn),
         )
         self._bus.publish(
             Overflowed(
@@ -152,6 +174,10 @@ class Reporter:
             )
         )
 
+    def note_recovered(self) -> None:
+        """A client got the response to a smaller request, after upstream had refused a larger one."""
+        self._metrics.count_recovered()
+
     def note_truncation(self, turn: Turn, prompt_tokens: int, before: int, added: int) -> None:
         """Upstream silently left out a part of the prompt.
 
@@ -161,6 +187,7 @@ class Reporter:
         _recovery.warning(
             "upstream left out a part of the prompt: conversation=%s prompt_tokens=%d previous=%d added=%d",
             *(turn.conversation_id, prompt_tokens, before, added),
+            extra=name_ids(turn),
         )
         self._bus.publish(
             Overflowed(
@@ -172,6 +199,10 @@ class Reporter:
                 used=prompt_tokens,
             )
         )
+
+    def _count(self, request: CompactionRequest, failure: str | None) -> None:
+        self._metrics.count_compaction(_kind(request), failure)
+        self._metrics.count_trigger(request, failure)
 
     def _publish_compacted(
         self, turn: Turn, cut: Cut, pivot: Pivot, request: CompactionRequest, pre_tokens: int

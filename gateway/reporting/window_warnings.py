@@ -4,7 +4,7 @@ import logging
 from dataclasses import replace
 from typing import Final
 
-from gateway.conversations.turn import Turn
+from gateway.conversations.turn import Turn, name_ids
 from gateway.core.compaction.plan import Plan
 from gateway.lru import ENTRY_WEIGHT_BYTES, Lru, weigh_texts
 
@@ -44,7 +44,7 @@ class WindowWarnings:
     def _log_once(self, turn: Turn, text: str) -> None:
         client = turn.owner, turn.scope
         if self._logged.get(client) is None:
-            log.warning("conversation=%s: %s", turn.conversation_id, text)
+            log.warning("conversation=%s: %s", turn.conversation_id, text, extra=name_ids(turn))
             self._logged.put(client, True, ENTRY_WEIGHT_BYTES + weigh_texts(*client))
 
 

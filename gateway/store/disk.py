@@ -66,6 +66,11 @@ class DiskStore:
         self.leases: Leases = LocalLeases(self)
         self.news: News = NoNews()
 
+    @property
+    def waiting_bytes(self) -> int:
+        """What is queued."""
+        return self._pending.used_bytes
+
     async def open(self) -> None:
         """To be called once. A damaged store of ours is moved away. Raises StoreError, with words for the
         operator, if the directory is not ours or cannot be written. Once it is open, a disk that fails costs

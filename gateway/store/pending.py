@@ -48,6 +48,10 @@ class Pending:
         self._is_stuck = False
         self.is_closed = False
 
+    @property
+    def used_bytes(self) -> int:
+        return self._used_bytes
+
     def put(self, key: str, op: Op) -> bool:
         """False if there is no room. Deletes always find room; they take almost none.
 

@@ -26,7 +26,10 @@ class Closable(Protocol):
 class IdleTimeout:
     """The timeout of one exchange, which runs in one task."""
 
-    __slots__ = ("_idle_seconds", "_is_stalled", "_response", "_seen_seconds", "_task", "upstream")
+    __slots__ = (
+        *("_idle_seconds", "_is_stalled", "_response", "_seen_seconds", "_task", "upstream"),
+        *("begun_seconds", "head_seconds", "last_seconds"),
+    )
 
     def __init__(self, upstream: UpstreamSettings, task: "asyncio.Task[None] | None") -> None:
         self.upstream = upstream
@@ -34,12 +37,16 @@ class IdleTimeout:
         self._task = task
         self._response: Closable | None = None
         self._is_stalled = False
-        # The time of the last sign of life, by time.monotonic().
-        self._seen_seconds = time.monotonic()
+        # Times are of time.monotonic(): when the request was sent, when the head of the response came, and
+        # the last sign of life.
+        self.begun_seconds = self.last_seconds = time.monotonic()
+        self.head_seconds: float | None = None
+        # The same as the last one, or never while nothing is expected.
+        self._seen_seconds = self.begun_seconds
 
     def reset(self) -> None:
         """The upstream has shown a sign of life."""
-        self._seen_seconds = time.monotonic()
+        self._seen_seconds = self.last_seconds = time.monotonic()
 
     def pause(self) -> None:
         """Until the next `reset` the upstream is not expected to send anything."""
@@ -49,6 +56,7 @@ class IdleTimeout:
         """From now on, a stall closes the response. Until then it cancels the task."""
         self._response = response
         self.reset()
+        self.head_seconds = self.last_seconds
 
     def check(self, now_seconds: float) -> None:
         """Wakes the task, once, if it has waited for too long."""

@@ -16,6 +16,7 @@ from gateway.settings import Settings
 from gateway.store.stores import Stores
 from gateway.wiring.foundation import Foundation, build_foundation
 from gateway.wiring.generation import Current, Generation, build_generation
+from gateway.wiring.watching import watch_parts
 
 __all__ = [
     "Current",
@@ -46,6 +47,7 @@ def build(settings: Settings, stores: Stores | None = None, admin_socket: Path |
     """
     foundation = build_foundation(settings, stores)
     current = Current(build_generation(settings, foundation))
+    watch_parts(foundation, current)
     admin = build_admin(settings, admin_socket, foundation, current)
     return Parts(foundation=foundation, current=current, admin=admin)
 

@@ -46,6 +46,7 @@ from gateway.state import State, make_state
 from gateway.state.record_cache import Storage
 from gateway.store import Store
 from gateway.store.stores import Stores, make_stores
+from gateway.store.timed import time_stores
 from gateway.upstream.internal_client import open_client
 from gateway.wire.structure import BodyBounds
 
@@ -137,14 +138,13 @@ def build_foundation(settings: Settings, stores: Stores | None = None) -> Founda
     stores = stores or make_stores(
         settings.store, originals_bytes=retention.originals_bytes, named_bytes=retention.named_bytes
     )
-    keep_seconds, max_bytes = settings.retention.seconds, settings.cache.records_bytes
-    state = make_state(
-        Storage(store=stores.main, keep_seconds=keep_seconds, max_bytes=max_bytes), stores.named
-    )
-    log_writer = CompactionLogWriter(stores.main, keep_seconds)
-    archive = OriginalsArchive(stores.originals, keep_seconds)
     metrics, bus, lanes = Metrics(), Bus(), Lanes()
     price_table = load_price_table()
+    timed = time_stores(stores, metrics.note_store)
+    keep_seconds, max_bytes = settings.retention.seconds, settings.cache.records_bytes
+    state = make_state(Storage(store=timed.main, keep_seconds=keep_seconds, max_bytes=max_bytes), timed.named)
+    log_writer = CompactionLogWriter(timed.main, keep_seconds)
+    archive = OriginalsArchive(timed.originals, keep_seconds)
     activity = ActivityBook(settings.cache.activity_bytes)
     foundation = Foundation(
         lanes=lanes,

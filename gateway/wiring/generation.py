@@ -188,7 +188,7 @@ def build_summarizer(
     models, lanes, sizer = SummaryModels(), foundation.lanes, foundation.reading.sizer
     builder = SummaryCallBuilder(Upstreams(settings), limits.book, sizer, models, lanes)
     pivots = PivotMaker(sizer, lanes)
-    calls = PaidCalls(SummaryClient(foundation.client), foundation.quotas.summaries)
+    calls = PaidCalls(SummaryClient(foundation.client), foundation.quotas.summaries, foundation.metrics)
     return Summarizer(calls, builder, models, sizer, pivots, hooks)
 
 
@@ -230,6 +230,7 @@ def build_pipeline(
         overflow_retry=OverflowRetry(planning_step, sender, learner, foundation.reporter),
         unknown_threads=UnknownThreads(reading.reader, turns, reading.thread_sizes, reading.names, relay),
         relay=relay,
+        metrics=foundation.metrics,
         log=RequestLog(limits.book),
     )
     return Pipeline(relay=relay, proxy=proxy)

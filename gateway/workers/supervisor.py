@@ -106,6 +106,10 @@ class Supervisor:
         self._front.use(change.settings.admin)
         log_change(change)
 
+    def note_reload(self, *, has_failed: bool) -> None:
+        """For the metrics."""
+        self._live.count_reload(has_failed=has_failed)
+
     async def wait_failure(self) -> WorkerFailed:
         """Returns when no worker can be kept alive any more."""
         return await self._crew.failure

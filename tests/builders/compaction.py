@@ -167,7 +167,7 @@ async def compaction_parts(
     pivots = PivotMaker(sizer, lanes, clock)
     async with httpx.AsyncClient(transport=httpx.MockTransport(model)) as http:
         client = SummaryClient(http)
-        calls = PaidCalls(client, budget)
+        calls = PaidCalls(client, budget, metrics)
         summarizer = Summarizer(calls, builder, models, sizer, pivots, Hooks(hooks, ()))
         job = CompactionJob(state, summarizer, pivots, reporter, RunningCompactions(slots), clock)
         compactor = Compactor(state, planner, learner, job, reporter, memory)

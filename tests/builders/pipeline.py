@@ -71,6 +71,7 @@ class ToyRelay(Relay):
         step = self.script.pop(0) if self.script else Reply()
         if isinstance(step, Exception):
             raise step
+        downstream.note.add_exchange(exchange.call.upstream.name, 0.0, 0.0, 0.0)
         if isinstance(step, HeldResponse):
             return Forwarded(refused_usage_option=False, held=step)
         head = ResponseHead(step.status, "", make_fields({"Content-Length": str(len(step.body))}))

@@ -41,7 +41,7 @@ async def has_used(parts: CompactionParts, tokens: int) -> bool:
 
 async def test_a_call_counts_by_its_own_usage() -> None:
     async with compaction_parts(say("It works.", prompt_tokens=700, completion_tokens=300)) as parts:
-        reply = await PaidCalls(parts.client, parts.budget).ask(_TENANT, await fit(parts))
+        reply = await PaidCalls(parts.client, parts.budget, parts.metrics).ask(_TENANT, await fit(parts))
         assert reply is not None and reply.candidate.text == "It works."
         assert await has_used(parts, 1_000)
 
@@ -51,7 +51,7 @@ async def test_a_call_whose_usage_is_unknown_counts_as_estimated(reply: ModelRep
     async with compaction_parts(reply) as parts:
         fitted = await fit(parts)
         try:
-            await PaidCalls(parts.client, parts.budget).ask(_TENANT, fitted)
+            await PaidCalls(parts.client, parts.budget, parts.metrics).ask(_TENANT, fitted)
         except UpstreamFailed:
             assert isinstance(reply, Exception)
         assert await has_used(parts, fitted.prompt_tokens)
@@ -61,14 +61,14 @@ async def test_a_call_whose_usage_is_unknown_counts_as_estimated(reply: ModelRep
 async def test_a_call_that_the_upstream_refuses_uses_no_tokens(status: int) -> None:
     async with compaction_parts(refuse(status, "The model `toy` does not exist")) as parts:
         with pytest.raises(UpstreamFailed):
-            await PaidCalls(parts.client, parts.budget).ask(_TENANT, await fit(parts))
+            await PaidCalls(parts.client, parts.budget, parts.metrics).ask(_TENANT, await fit(parts))
         assert await has_used(parts, 0)
 
 
 async def test_without_room_in_the_budget_no_call_is_made() -> None:
     tenant = make_limited_tenant("t", summary_calls_per_hour=1)
     async with compaction_parts() as parts:
-        calls, fitted = PaidCalls(parts.client, parts.budget), await fit(parts)
+        calls, fitted = PaidCalls(parts.client, parts.budget, parts.metrics), await fit(parts)
         assert await calls.ask(tenant, fitted) is not None
         assert not calls.is_over_budget(tenant)
         assert await calls.ask(tenant, fitted) is None
@@ -79,7 +79,7 @@ async def test_without_room_in_the_budget_no_call_is_made() -> None:
 async def test_a_call_that_fails_counts_as_a_call() -> None:
     tenant = make_limited_tenant("t", summary_calls_per_hour=1)
     async with compaction_parts(refuse(500, "no")) as parts:
-        calls, fitted = PaidCalls(parts.client, parts.budget), await fit(parts)
+        calls, fitted = PaidCalls(parts.client, parts.budget, parts.metrics), await fit(parts)
         with pytest.raises(UpstreamFailed):
             await calls.ask(tenant, fitted)
         assert await calls.ask(tenant, fitted) is None

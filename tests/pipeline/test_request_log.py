@@ -68,10 +68,10 @@ async def test_each_request_has_a_line_at_debug_without_content_query_and_key(
         render_post(b"{}", "/v1/../x?key=hunter2"),
     ]
     lines = (await log_of(caplog, logging.DEBUG, requests))[1:]
-    assert lines[0].startswith("POST '/v1/chat/completions' status=200 passthrough received=")
-    assert f"bytes={len(body)} seconds=" in lines[0]
-    assert lines[1].startswith("POST '/v1/files' status=200 relayed")
-    assert lines[2].startswith("POST '/v1/../x' status=400")
+    assert lines[0].startswith("POST '/v1/chat/completions' status=200 plan=passthrough conversation=")
+    assert f" bytes={len(body)} " in lines[0] and " seconds=" in lines[0] and " own_seconds=" in lines[0]
+    assert lines[1].startswith("POST '/v1/files' status=200 plan=relayed upstream=")
+    assert lines[2].startswith("POST '/v1/../x' status=400 plan=local seconds=")
     assert not any(secret in line for line in lines for secret in ("hunter2", _SECRET))
 
 

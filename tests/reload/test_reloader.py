@@ -21,6 +21,10 @@ class Applied:
         self.begun = asyncio.Semaphore(0)
         self.go_on = asyncio.Semaphore(0)
         self.failure: Exception | None = None
+        self.has_failed: list[bool] = []
+
+    def note(self, *, has_failed: bool) -> None:
+        self.has_failed.append(has_failed)
 
     async def apply(self, settings: Settings) -> None:
         self.begun.release()
@@ -33,7 +37,8 @@ class Applied:
 @asynccontextmanager
 async def reloading(path: Path, applied: Applied) -> AsyncIterator[asyncio.Event]:
     wanted = asyncio.Event()
-    task = asyncio.create_task(Reloader(lambda: load_settings(path, {}), applied.apply, wanted).run())
+    reloader = Reloader(lambda: load_settings(path, {}), applied.apply, wanted, applied.note)
+    task = asyncio.create_task(reloader.run())
     try:
         yield wanted
     finally:

@@ -18,12 +18,15 @@ from gateway.admin.merged.live_workers import LiveWorkers
 from gateway.admin.merged.metrics_sum import (
     NOTHING,
     Families,
+    Family,
+    SampleKey,
     keep_counted,
     make_metrics,
     parse_metrics,
     sum_metrics,
 )
 from gateway.admin.merged.worker_client import PATIENCE_SECONDS, WorkerPage, ask
+from gateway.reporting.metrics.definitions import RELOADS
 
 _PERIOD_SECONDS: Final = 1.0
 
@@ -86,11 +89,19 @@ class MetricsCollector(Collector):
     def collect(self) -> Iterable[Metric]:
         """Called by the registry."""
         parts = [_parse(worker.text) for worker in self._workers.values()]
-        yield from make_metrics(sum_metrics((self._kept, *parts)))
+        yield from make_metrics(sum_metrics((self._kept, *parts, self._describe_reloads())))
         yield GaugeMetricFamily("gateway_workers", "Workers that run.", len(self._live.sockets))
         yield CounterMetricFamily(
             "gateway_workers_replaced", "Workers that were started for others that died.", self._live.replaced
         )
+
+    def _describe_reloads(self) -> Families:
+        """The supervisor loads the settings for all workers, so only it knows of failures."""
+        values: dict[SampleKey, float] = {
+            (f"{RELOADS.name}_total", (("result", result),)): count
+            for result, count in self._live.reloads.items()
+        }
+        return {RELOADS.name: Family(RELOADS.name, RELOADS.text, "counter", values)} if values else NOTHING
 
     async def _refresh(self) -> None:
         for socket in self._live.sockets:

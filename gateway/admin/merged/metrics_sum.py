@@ -2,7 +2,8 @@
 
 Counters, and the parts of histograms and summaries, are summed, those of ended workers included: what a
 worker has counted stays counted. Gauges are summed over the workers that run. Of times of creation the
-earliest counts. Quantiles of a summary are left out, because they cannot be merged.
+earliest counts, and what only names a version stays 1. Quantiles of a summary are left out, because they
+cannot be merged.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -15,10 +16,11 @@ from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
 # Name and labels of a sample.
-_SampleKey = tuple[str, tuple[tuple[str, str], ...]]
+SampleKey = tuple[str, tuple[tuple[str, str], ...]]
 
 _CUMULATIVE: Final = frozenset({"counter", "histogram", "summary"})
 _CREATED: Final = "_created"
+_INFO: Final = "_info"
 _QUANTILE: Final = "quantile"
 
 
@@ -29,7 +31,7 @@ class Family:
     name: str
     text: str
     kind: str
-    values: Mapping[_SampleKey, float] = field(default_factory=lambda: MappingProxyType({}))
+    values: Mapping[SampleKey, float] = field(default_factory=lambda: MappingProxyType({}))
 
     @property
     def is_cumulative(self) -> bool:
@@ -77,11 +79,17 @@ def make_metrics(families: Families) -> list[Metric]:
 
 
 def _add(first: Family, second: Family) -> Family:
-    merge: Callable[[Sequence[float]], float] = min if first.name.endswith(_CREATED) else sum
+    merge = _choose_merge(first.name)
     values = dict(first.values)
     for key, value in second.values.items():
         values[key] = merge((values[key], value)) if key in values else value
     return Family(first.name, first.text, first.kind, values)
+
+
+def _choose_merge(name: str) -> Callable[[Sequence[float]], float]:
+    if name.endswith(_CREATED):
+        return min
+    return max if name.endswith(_INFO) else sum
 
 
 def _make_metric(family: Family) -> Metric:
@@ -90,7 +98,7 @@ def _make_metric(family: Family) -> Metric:
     return metric
 
 
-def _name_sample(sample: Sample) -> _SampleKey:
+def _name_sample(sample: Sample) -> SampleKey:
     return sample.name, tuple(sorted(sample.labels.items()))
 
 

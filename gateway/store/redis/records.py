@@ -42,6 +42,16 @@ class RedisRecords:
         self._reader = RecordReader(self._link, naming, self._writer.unsent, clock=clock)
         self._link.condition.listen(up=self._writer.resume)
 
+    @property
+    def waiting_bytes(self) -> int:
+        """What the server has not been sent yet."""
+        return self._writer.unsent.used_bytes
+
+    @property
+    def is_away(self) -> bool:
+        """Whether the server cannot be reached."""
+        return not self._link.condition.is_up
+
     async def open(self) -> None:
         """A server that cannot be reached is waited for in the background. Raises StoreError if it refuses
         this gateway: its password, its certificate or its rights are wrong.

@@ -38,6 +38,10 @@ class Unsent:
         self._writes: OrderedDict[str, Write] = OrderedDict()
         self._used_bytes = 0
 
+    @property
+    def used_bytes(self) -> int:
+        return self._used_bytes
+
     def __len__(self) -> int:
         return len(self._writes)
 

@@ -64,6 +64,12 @@ class StoreConnection:
     def is_open(self) -> bool:
         return self._line is not None and not self._line.is_lost
 
+    @property
+    def waiting_bytes(self) -> int:
+        """What the other side has not taken yet."""
+        unsent_bytes = self._line.unsent_bytes if self._line is not None else 0
+        return unsent_bytes + self._queued_bytes
+
     async def open(self) -> None:
         """Does nothing if it is open already."""
         if self._line is None:
@@ -109,8 +115,7 @@ class StoreConnection:
         return await waiting.answer
 
     def _has_room(self, size_bytes: int) -> bool:
-        unsent_bytes = self._line.unsent_bytes if self._line is not None else 0
-        return size_bytes == 0 or unsent_bytes + self._queued_bytes + size_bytes <= _MAX_QUEUED_BYTES
+        return size_bytes == 0 or self.waiting_bytes + size_bytes <= _MAX_QUEUED_BYTES
 
     def _queue(self, call: StoreCall, size_bytes: int) -> None:
         if not self._calls:

@@ -57,6 +57,11 @@ class ServedStore:
         self.leases: Leases = ServedLeases(connection)
         self.news: News = ServedNews(connection)
 
+    @property
+    def waiting_bytes(self) -> int:
+        """What the serving process has not taken yet. One store shows it for all on the connection."""
+        return self._connection.waiting_bytes if self._place == "main" else 0
+
     async def open(self) -> None:
         await self._connection.open()
         self._is_open = True
