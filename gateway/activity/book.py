@@ -161,6 +161,11 @@ class ActivityBook:
         self.changed.add(turn.conversation_id)
         return usd
 
+    def note_summary_calls(self, turn: Turn, result: CompactionResult) -> None:
+        """Calls for a summary that is not used."""
+        self._count_summary(self._find_entry(turn).activity.totals, result)
+        self.changed.add(turn.conversation_id)
+
     def note_pruning(self, turn: Turn) -> None:
         """A batch of marks that a request was sent with for the first time."""
         self._find_entry(turn).activity.totals.prunings += 1

@@ -109,16 +109,25 @@ class CompactionJob:
             if request.trigger == "manual":
                 pivot = replace(pivot, resume="", is_manual=True)
             result = replace(result, outcome=await self._save(turn, pivot, save))
-            if result.outcome is LOST or (result.pivot is not None and result.pivot is not pivot):
+            if result.outcome is LOST:
+                return result
+            if result.pivot is not None and result.pivot is not pivot:
                 # The process that stored its own reports it.
+                self._reporter.note_unused_summary(turn, result)
                 return result
         self._update_breaker(turn, result.outcome)
         self._reporter.note_compaction(turn, cut, result, request, self._clock() - started)
         return result
 
-    def note_lost(self, turn: Turn, cut: Cut, request: CompactionRequest) -> None:
-        """Reports a summary that is thrown away because another process has taken over."""
-        self._reporter.note_compaction(turn, cut, CompactionResult(LOST, 1), request, 0)
+    def note_lost(
+        self, turn: Turn, cut: Cut, request: CompactionRequest, made: CompactionResult | None
+    ) -> None:
+        """Reports a summary that is thrown away because another process has taken over.
+
+        made: what came of it, with the outcome LOST. None if it was stopped before.
+        """
+        result = made if made is not None else CompactionResult(LOST, 1)
+        self._reporter.note_compaction(turn, cut, result, request, 0)
 
     async def digest(self, turn: Turn, situation: Situation, cut: Cut) -> bool:
         """Makes a digest for the cut. True if a pivot is ready, which may be a summary that came first.

@@ -118,7 +118,8 @@ class Leadership:
         if making.cancelled() or making.result().outcome is LOST:
             if keeping.done() and not keeping.cancelled():
                 keeping.result()
-            self._job.note_lost(wanted.turn, wanted.cut, wanted.request)
+            made = making.result() if not making.cancelled() else None
+            self._job.note_lost(wanted.turn, wanted.cut, wanted.request, made)
             return None
         result = making.result()
         if result.pivot is None and result.outcome not in _OWN_FAILURES:

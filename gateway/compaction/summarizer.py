@@ -27,6 +27,7 @@ from gateway.core.digest.fact_list import with_fact_list
 from gateway.core.errors import ModelUnknown, UpstreamFailed
 from gateway.core.history.pivot import Pivot
 from gateway.core.refusal.overflow import Overflow
+from gateway.core.sizing.usage import Usage, add_usage
 from gateway.hooks import Hooks, PreCompact
 from gateway.planning.message_sizes import Sizer
 
@@ -56,6 +57,8 @@ class _Attempts:
     # The model of the last call.
     model: str | None = None
     rejected: Rejected = _TOO_LARGE
+    # Of all calls so far, as the upstream reported it.
+    usage: Usage | None = None
 
     @property
     def budget(self) -> CallBudget:
@@ -68,7 +71,7 @@ class _Attempts:
         self.rejected = rejected
 
     def result(self, pivot: Pivot | None = None) -> CompactionResult:
-        return CompactionResult(pivot or self.rejected, self.made, self.model)
+        return CompactionResult(pivot or self.rejected, self.made, self.model, usage=self.usage)
 
 
 class Summarizer:
@@ -156,6 +159,7 @@ class Summarizer:
         if reply is None:
             attempts.end_unmade(OVER_BUDGET)
             return None
+        attempts.usage = add_usage(attempts.usage, reply.usage)
         self._builder.learn(fitted, reply.usage.prompt_tokens if reply.usage is not None else None)
         return reply.candidate
 

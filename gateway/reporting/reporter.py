@@ -101,6 +101,10 @@ class Reporter:
         usd = self._activity.note_compaction(turn, result, request, seconds, entry.post_tokens or 0)
         self._metrics.note_summary_money(usd)
 
+    def note_unused_summary(self, turn: Turn, result: CompactionResult) -> None:
+        """Another process has stored its own, and reports that one. The calls were paid for all the same."""
+        self._activity.note_summary_calls(turn, result)
+
     def note_held_digest(self, turn: Turn, digest: Pivot) -> None:
         """A digest for one request alone. There may be one for each, so nothing about it is stored."""
         self._count(DIGEST, None)

@@ -123,6 +123,7 @@ class CompactionParts:
     ledger: Ledger
     budget: SummaryBudget
     metrics: Metrics
+    activity: ActivityBook
     builder: SummaryCallBuilder
     pivots: PivotMaker
     summarizer: Summarizer
@@ -148,14 +149,12 @@ async def compaction_parts(
 ) -> AsyncIterator[CompactionParts]:
     """replies: of the model. most_summaries: at once, in all and for one tenant."""
     model, clock, bus, metrics = ToyModel(*replies), Clock(), Bus(), Metrics()
-    ledger = Ledger()
+    ledger, activity = Ledger(), ActivityBook(1 << 20)
     budget = SummaryBudget(ledger, metrics, clock)
     store = store if store is not None else await make_store()
     leases = CompactionLeases(make_storage(store), lease_times or LeaseTimes())
     state = replace(make_state(store), leases=leases)
-    reporter = Reporter(
-        metrics, bus, CompactionLogWriter(store, 60), OriginalsArchive(store, 60), ActivityBook(1 << 20)
-    )
+    reporter = Reporter(metrics, bus, CompactionLogWriter(store, 60), OriginalsArchive(store, 60), activity)
     lanes, memory, slots = Lanes(), MemoryBudget(1 << 30), Slots(*most_summaries)
     sizer = Sizer(dict.fromkeys(("tiktoken", "chars", "chars-up"), count_by_length), 1 << 20, lanes)
     settings = replace(load_settings(None, {}), upstreams=dict(upstreams or {}), tenants=tenants)
@@ -185,6 +184,7 @@ async def compaction_parts(
             ledger=ledger,
             budget=budget,
             metrics=metrics,
+            activity=activity,
             builder=builder,
             pivots=pivots,
             summarizer=summarizer,

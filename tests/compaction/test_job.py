@@ -253,3 +253,26 @@ async def test_a_method_without_calls_needs_no_budget() -> None:
     )
     async with compaction_parts() as parts:
         assert (await parts.job.compact(turn, _SITUATION, _CUT, _REQUEST)).pivot is not None
+
+
+async def test_what_a_summary_used_is_counted_for_its_conversation() -> None:
+    reply = say("It works now.", prompt_tokens=400, completion_tokens=30)
+    async with compaction_parts(reply) as parts:
+        await parts.job.compact(_TURN, _SITUATION, _CUT, _REQUEST)
+        activity = parts.activity.find(_TURN.conversation_id)
+    assert activity is not None
+    (note,) = activity.summaries
+    assert (note.key, note.prompt_tokens, note.output_tokens, note.calls) == (_KEY, 400, 30, 1)
+    assert activity.totals.compactions == 1
+
+
+async def test_a_summary_that_another_process_was_faster_with_was_paid_for() -> None:
+    reply = say("It works now.", prompt_tokens=400, completion_tokens=30)
+    async with compaction_parts(reply) as parts:
+        theirs = make_pivot(_RECEIVED.conversation, 5)
+        await parts.state.pivots.save_new(theirs)
+        result = await parts.job.compact(_TURN, _SITUATION, _CUT, _REQUEST)
+        activity = parts.activity.find(_TURN.conversation_id)
+    assert result.pivot == theirs and activity is not None
+    assert (activity.totals.compactions, activity.totals.summary_prompt_tokens) == (0, 400)
+    assert activity.summaries == []

@@ -183,3 +183,19 @@ async def test_a_retry_beyond_the_budget_is_not_made() -> None:
         result = await summarize(parts, turn)
         assert (result.failure, result.calls, len(parts.model.calls)) == ("over budget", 1, 1)
         assert parts.summarizer.is_over_budget(turn)
+
+
+async def test_the_usage_of_all_calls_is_added_up() -> None:
+    replies = (
+        say("cut", "length", prompt_tokens=50, completion_tokens=9),
+        say("It works now.", prompt_tokens=40, completion_tokens=3),
+    )
+    async with compaction_parts(*replies) as parts:
+        result = await summarize(parts)
+    assert result.pivot is not None and result.calls == 2
+    assert result.usage is not None and result.usage[:2] == (90, 12)
+
+
+async def test_without_reported_usage_there_is_none() -> None:
+    async with compaction_parts(_GOOD) as parts:
+        assert (await summarize(parts)).usage is None

@@ -24,6 +24,22 @@ class Usage(NamedTuple):
         return self.prompt_tokens + self.output_tokens
 
 
+def add_usage(left: Usage | None, right: Usage | None) -> Usage | None:
+    """Of two requests. None, also for one kind of tokens, if neither reported any."""
+    if left is None or right is None:
+        return right if left is None else left
+    return Usage(
+        left.prompt_tokens + right.prompt_tokens,
+        left.output_tokens + right.output_tokens,
+        _add_counts(left.cached_tokens, right.cached_tokens),
+        _add_counts(left.cache_write_tokens, right.cache_write_tokens),
+    )
+
+
+def _add_counts(left: int | None, right: int | None) -> int | None:
+    return None if left is None and right is None else (left or 0) + (right or 0)
+
+
 def find_usage(value: Mapping[str, object]) -> Usage | None:
     """Usage from an object of any shape; None if it has no size of the prompt."""
     prompt = _find_prompt(value)

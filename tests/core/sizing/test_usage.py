@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.core.sizing.usage import Usage, find_timings, find_usage, merge_usage
+from gateway.core.sizing.usage import Usage, add_usage, find_timings, find_usage, merge_usage
 
 
 @pytest.mark.parametrize(
@@ -82,3 +82,9 @@ def test_any_value_gives_non_negative_usage_or_none(
 ) -> None:
     for usage in (find_usage(value), find_timings(value)):
         assert usage is None or (usage.prompt_tokens > 0 and usage.output_tokens >= 0)
+
+
+def test_usage_of_several_requests_is_added_kind_by_kind() -> None:
+    assert add_usage(None, None) is None
+    assert add_usage(Usage(1, 2), None) == add_usage(None, Usage(1, 2)) == Usage(1, 2)
+    assert add_usage(Usage(1, 2, 3), Usage(10, 20, 30, 40)) == Usage(11, 22, 33, 40)
