@@ -190,6 +190,8 @@ class Gateway:
         exits.push_async_callback(_cancel, listening)
         sampling = asyncio.create_task(sample_loop_delay(foundation.metrics.note_loop_delay))
         exits.push_async_callback(_cancel, sampling)
+        if self._place is None:
+            exits.push_async_callback(_cancel, asyncio.create_task(foundation.feed.run()))
         exits.push_async_callback(self.generations.close)
         await self.generations.open()
 

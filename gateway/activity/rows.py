@@ -3,7 +3,9 @@
 Times are ISO 8601 in UTC. Money is in US dollars, and null while no price is known.
 """
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
+from typing import Literal
 
 import msgspec
 
@@ -59,6 +61,13 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     summary_tokens: int
     summary_usd: float | None
     pivot: PivotRow | None
+
+
+class ActivityEvent(msgspec.Struct, frozen=True, kw_only=True):
+    """The event `activity`: the conversations that have changed, the newest first."""
+
+    type: Literal["activity"] = "activity"
+    conversations: Sequence[Row]
 
 
 def make_row(activity: ConversationActivity) -> Row:

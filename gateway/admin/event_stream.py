@@ -31,7 +31,7 @@ class EventStream:
         response = web.StreamResponse(headers=STREAM_HEADERS)
         self._listeners += 1
         try:
-            with self._bus.subscribe() as subscription:
+            with self._bus.subscribe(watches=True) as subscription:
                 await response.prepare(request)
                 await response.write(b": listening\n\n")
                 while True:

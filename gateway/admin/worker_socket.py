@@ -5,6 +5,7 @@ the socket decide: it is for the user of the gateway.
 """
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -23,8 +24,8 @@ class WorkerAdmin:
 
     port = 0
 
-    def __init__(self, path: Path, pages: Pages, stream: WorkerStream) -> None:
-        """stream: one of the pages. It is closed with the socket."""
+    def __init__(self, path: Path, pages: Sequence[Pages], stream: WorkerStream) -> None:
+        """stream: of one of the pages. It is closed with the socket."""
         self._path = path
         self._pages = pages
         self._stream = stream
@@ -36,7 +37,8 @@ class WorkerAdmin:
     async def open(self) -> None:
         """Raises OSError."""
         application = web.Application()
-        application.add_routes(self._pages.routes())
+        for pages in self._pages:
+            application.add_routes(pages.routes())
         self._runner = web.AppRunner(
             application,
             handle_signals=False,

@@ -98,7 +98,7 @@ class Lost(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Relayed(msgspec.Struct, frozen=True, kw_only=True):
-    """An event of another process, in the bytes that it was rendered to there."""
+    """An event in the bytes that it was rendered to before, here or in another process."""
 
     name: str
     data: bytes
@@ -158,21 +158,36 @@ class Bus:
     def __init__(self, max_waiting: int = _MAX_WAITING) -> None:
         self._max_waiting = max_waiting
         self._subscriptions: set[Subscription] = set()
+        # Those of them that show what conversations do.
+        self._watching: set[Subscription] = set()
 
     @property
     def subscribers(self) -> int:
         return len(self._subscriptions)
+
+    @property
+    def watchers(self) -> int:
+        return len(self._watching)
+
+    def publish_to_watchers(self, event: Event) -> None:
+        for subscription in self._watching:
+            subscription.put(event)
 
     def publish(self, event: Event) -> None:
         for subscription in self._subscriptions:
             subscription.put(event)
 
     @contextmanager
-    def subscribe(self) -> Iterator[Subscription]:
-        """The subscription gets what is published while this is open."""
+    def subscribe(self, *, watches: bool = False) -> Iterator[Subscription]:
+        """The subscription gets what is published while this is open. watches: also what is published to
+        watchers.
+        """
         subscription = Subscription(self._max_waiting)
         self._subscriptions.add(subscription)
+        if watches:
+            self._watching.add(subscription)
         try:
             yield subscription
         finally:
             self._subscriptions.discard(subscription)
+            self._watching.discard(subscription)

@@ -10,6 +10,7 @@ from pathlib import Path
 from gateway.admin.event_stream import EventStream
 from gateway.admin.pages import AdminPages, EventPage, PageSources
 from gateway.admin.server import AdminServer
+from gateway.admin.worker_activity import WorkerActivity
 from gateway.admin.worker_socket import WorkerAdmin
 from gateway.admin.worker_stream import WorkerStream
 from gateway.settings import Settings
@@ -60,7 +61,7 @@ def build_admin(
         return AdminServer(settings.admin, AdminPages(_make_sources(foundation, current, stream)))
     worker_stream = WorkerStream(foundation.bus, foundation.metrics)
     pages = AdminPages(_make_sources(foundation, current, worker_stream))
-    return WorkerAdmin(socket, pages, worker_stream)
+    return WorkerAdmin(socket, [pages, WorkerActivity(foundation.activity)], worker_stream)
 
 
 def _make_sources(foundation: Foundation, current: Current, events: EventPage) -> PageSources:

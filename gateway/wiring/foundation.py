@@ -36,6 +36,7 @@ from gateway.quotas.ledger import Backend, Ledger
 from gateway.quotas.redis import ScriptRunner, make_redis_backend
 from gateway.quotas.served import SERVICE, SupervisedStore, make_served_backend
 from gateway.quotas.summary_budget import SummaryBudget
+from gateway.reporting.activity_feed import ActivityFeed, take_rows
 from gateway.reporting.compaction_log import CompactionLogWriter
 from gateway.reporting.events import Bus
 from gateway.reporting.metrics import Metrics
@@ -102,6 +103,7 @@ class Foundation:
     bus: Bus
     activity: ActivityBook
     price_table: Mapping[str, Price]
+    feed: ActivityFeed
     reporter: Reporter
     registry: Registry
     table: ModelTable
@@ -157,6 +159,7 @@ def build_foundation(settings: Settings, stores: Stores | None = None) -> Founda
         bus=bus,
         activity=activity,
         price_table=price_table,
+        feed=ActivityFeed(bus, partial(take_rows, activity)),
         reporter=Reporter(metrics, bus, log_writer, archive, activity),
         registry=Registry(settings.cache.bodies_bytes, settings.cache.bodies),
         table=ModelTable.load(),

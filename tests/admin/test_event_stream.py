@@ -32,6 +32,14 @@ async def serving(stream: EventStream) -> AsyncIterator[str]:
         await runner.cleanup()
 
 
+async def read_block(stream: aiohttp.ClientResponse, passing: str = "") -> str:
+    """The next one whose name is another."""
+    while True:
+        block = (await stream.content.readuntil(b"\n\n")).decode()
+        if not block.startswith(f"event: {passing}\n"):
+            return block
+
+
 async def test_the_events_of_a_compaction_arrive_while_it_happens() -> None:
     async with (
         ToyUpstream(window=16_000) as toy,
@@ -42,13 +50,35 @@ async def test_the_events_of_a_compaction_arrive_while_it_happens() -> None:
             assert stream.headers["Content-Type"] == "text/event-stream"
             assert await stream.content.readuntil(b"\n\n") == b": listening\n\n"
             run = await run_session(make_session(30, 3), gateway.base_url, toy, Shape(max_tokens=1_000))
-            blocks = [(await stream.content.readuntil(b"\n\n")).decode() for _ in range(2)]
+            blocks = [await read_block(stream, passing="activity") for _ in range(2)]
     names, data = zip(*(block.strip().split("\n") for block in blocks), strict=True)
     boundary, compacted = (json.loads(line.removeprefix("data: ")) for line in data)
     assert names == ("event: compact_boundary", "event: session.compacted")
     assert boundary["subtype"] == "compact_boundary"
     assert boundary["session_id"] == compacted["sessionID"]
     assert compacted["sessionID"] == run.answers[-1].header("x-gateway-conversation")
+
+
+async def test_conversations_that_change_are_told_while_somebody_listens() -> None:
+    async with (
+        ToyUpstream() as toy,
+        running_gateway(make_settings(toy, more="admin: {port: 0}\n")) as gateway,
+    ):
+        url = f"http://127.0.0.1:{gateway.admin_port}/api/events"
+        async with aiohttp.ClientSession() as client, client.get(url) as stream:
+            assert await read_block(stream) == ": listening\n\n"
+            run = await run_session(make_session(2, 3), gateway.base_url, toy)
+            async with asyncio.timeout(60):
+                await wait_for_rows(stream, {run.conversation: len(run.answers)})
+
+
+async def wait_for_rows(stream: aiohttp.ClientResponse, expected: dict[str, int]) -> None:
+    """Reads on until the events `activity` have told these numbers of requests, by conversation."""
+    told: dict[str, int] = {}
+    while told != expected:
+        name, _, data = (await stream.content.readuntil(b"\n\n")).decode().partition("\ndata: ")
+        assert name == "event: activity"
+        told |= {row["id"]: row["requests"] for row in json.loads(data)["conversations"]}
 
 
 async def test_a_silent_stream_is_kept_alive_with_comments() -> None:

@@ -38,7 +38,7 @@ async def test_a_worker_shows_its_pages_at_its_socket_and_opens_no_admin_port() 
 async def test_a_socket_that_cannot_be_opened_raises_os_error() -> None:
     with socket_paths() as paths:
         path = next(paths) / "in" / "no" / "folder"
-        admin = WorkerAdmin(path, _NoPages(), WorkerStream(Bus(), Metrics()))
+        admin = WorkerAdmin(path, [_NoPages()], WorkerStream(Bus(), Metrics()))
         with pytest.raises(OSError):
             await admin.open()
         await admin.close()

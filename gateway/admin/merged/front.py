@@ -5,15 +5,18 @@ The same port, checks and pages as with one process; what they show is merged.
 
 import asyncio
 from contextlib import suppress
+from functools import partial
 
 from aiohttp import web
 
 from gateway.admin.event_stream import EventStream
+from gateway.admin.merged.activity import take_all_rows
 from gateway.admin.merged.collector import MetricsCollector
 from gateway.admin.merged.conversations import MergedConversations
 from gateway.admin.merged.event_relay import EventRelay
 from gateway.admin.merged.live_workers import LiveWorkers
 from gateway.admin.server import PURGE_PATH, AdminServer
+from gateway.reporting.activity_feed import ActivityFeed
 from gateway.reporting.events import Bus
 from gateway.reporting.metrics import CONTENT_TYPE
 from gateway.settings import Admin
@@ -44,6 +47,7 @@ class AdminFront:
         bus = Bus()
         self._collector = MetricsCollector(workers)
         self._relay = EventRelay(workers, bus, self._collector)
+        self._feed = ActivityFeed(bus, partial(take_all_rows, workers))
         pages = MergedPages(self._collector, EventStream(bus), MergedConversations(workers))
         self._server = AdminServer(settings, pages)
         self._tasks: list[asyncio.Task[None]] = []
@@ -60,7 +64,8 @@ class AdminFront:
     async def open(self) -> None:
         """Logs a port that is taken and goes on without one, as a gateway of one process does."""
         loop = asyncio.get_running_loop()
-        self._tasks = [loop.create_task(self._collector.run()), loop.create_task(self._relay.run())]
+        running = (self._collector.run(), self._relay.run(), self._feed.run())
+        self._tasks = [loop.create_task(each) for each in running]
         await self._server.open()
 
     async def close(self) -> None:

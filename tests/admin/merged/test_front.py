@@ -1,5 +1,6 @@
 """One admin port over real gateways, with the checks and pages of a single one."""
 
+import asyncio
 import json
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -13,6 +14,7 @@ from pydantic import SecretStr
 from gateway.admin.merged.front import AdminFront
 from gateway.admin.merged.live_workers import LiveWorkers
 from gateway.settings import Admin
+from tests.admin.test_event_stream import wait_for_rows
 from tests.toy.agent import Shape, make_session
 from tests.toy.gateway import RunningGateway, make_settings, running_gateway
 from tests.toy.running import Pace, run_session
@@ -85,6 +87,19 @@ async def test_events_of_all_workers_come_on_one_stream() -> None:
             ]
             heard = [await read_compacted(stream, run.conversation) for run in runs]
     assert heard == [run.conversation for run in runs] and len({*heard}) == 2
+
+
+async def test_conversations_that_change_at_any_worker_are_told() -> None:
+    async with ToyUpstream() as toy, running_workers(toy, 2) as (front, workers):
+        url = f"http://127.0.0.1:{front.port}/api/events"
+        async with aiohttp.ClientSession() as client, client.get(url) as stream:
+            assert await stream.content.readuntil(b"\n\n") == b": listening\n\n"
+            runs = [
+                await run_session(make_session(2, seed), worker.base_url, toy)
+                for seed, worker in enumerate(workers)
+            ]
+            async with asyncio.timeout(60):
+                await wait_for_rows(stream, {run.conversation: len(run.answers) for run in runs})
 
 
 async def read_compacted(stream: aiohttp.ClientResponse, conversation: str) -> str:
