@@ -1,0 +1,41 @@
+/** What the page shows before the first request: how to point a client here. */
+
+import { html, useEffect } from "../vendor/htm-preact.js";
+import { api } from "./api.js";
+import { CopyLine } from "./copy-line.js";
+import { useLoaded } from "./hooks.js";
+
+const NO_ADDRESS = "http://HOST:PORT";
+
+export function FirstVisit({ heading }) {
+  const gateway = useLoaded((signal) => api.gateway(signal), []);
+  useEffect(() => {
+    document.title = "Waiting for the first request · Context window gateway";
+  }, []);
+  const address = gateway.data?.data_url ?? NO_ADDRESS;
+  return html`<section class="first-visit" aria-labelledby="first-heading">
+    <h1 id="first-heading" ref=${heading} tabindex="-1">Waiting for the first request</h1>
+    <p>The gateway runs, and no conversation has come through it yet. Point a client here with one line. Its key stays
+      its own: the gateway passes it on.</p>
+    <ol class="steps">
+      <li>
+        <h2>OpenAI clients</h2>
+        <p>opencode, Codex, and whatever uses an OpenAI SDK: set the base URL, by option or environment.</p>
+        <${CopyLine} label="Base URL for OpenAI clients" text=${`OPENAI_BASE_URL=${address}/v1`} />
+      </li>
+      <li>
+        <h2>Claude Code</h2>
+        <p>And other clients of Anthropic's API. Without <code>/v1</code>.</p>
+        <${CopyLine} label="Base URL for Claude Code" text=${`ANTHROPIC_BASE_URL=${address}`} />
+      </li>
+    </ol>
+    <p class="waiting" role="status"><span class="dot" aria-hidden="true"></span>
+      This page shows the first conversation as soon as a request arrives.</p>
+    <h2>What you will see then</h2>
+    <ul class="plain">
+      <li>each conversation with its tokens against the model's window, and what was saved and spent;</li>
+      <li>what the client sent beside what the model got, message by message;</li>
+      <li>each summary with its reason and cost, to read, edit and restore.</li>
+    </ul>
+  </section>`;
+}

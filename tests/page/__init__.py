@@ -1,0 +1,1 @@
+"""The operators' page: its files, and the page itself in a browser."""
