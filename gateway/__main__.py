@@ -17,13 +17,17 @@ from gateway.command_line.health import find_ill_health
 from gateway.command_line.options import (
     SettingsSource,
     load_chosen_settings,
+    name_worker,
     parse_arguments,
+    parse_first_log,
     render_worker_arguments,
 )
 from gateway.command_line.process_setup import (
     HURRY_SECONDS,
     end_within,
+    logs_json,
     open_standard_streams,
+    set_up_logging,
     set_up_process,
 )
 from gateway.command_line.terminal import Terminal
@@ -85,8 +89,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except (StoreError, OSError) as error:
-        print(f"gateway: {error}", file=sys.stderr)
+        _complain(str(error))
         return 1
+
+
+def _complain(text: str, beginning: str = "gateway: ") -> None:
+    if logs_json():
+        log.error("cannot serve: %s", text)
+    else:
+        print(f"{beginning}{text}", file=sys.stderr)
 
 
 def _serve(options: argparse.Namespace) -> int:
@@ -99,7 +110,7 @@ def _serve(options: argparse.Namespace) -> int:
     watcher = SettingsWatcher(Path(options.config)) if options.watch else None
     source = SettingsSource(options, os.environ)
     settings = source.load()
-    set_up_process(options.log_level, "supervisor" if options.workers > 1 else "")
+    set_up_process(settings.log, "supervisor" if options.workers > 1 else "")
     if options.workers == 1:
         return _run_loop(_run_alone(settings, source, watcher))
     return _run_loop(_run_supervisor(settings, source, watcher, options))
@@ -108,7 +119,7 @@ def _serve(options: argparse.Namespace) -> int:
 def _serve_as_worker(options: argparse.Namespace) -> int:
     from gateway.workers.worker import run_worker
 
-    set_up_process(options.log_level, f"worker-{options.as_worker}")
+    set_up_process(parse_first_log(options.first_log), name_worker(options))
     return _run_loop(run_worker(options))
 
 
@@ -181,11 +192,22 @@ def _health(options: argparse.Namespace) -> int:
 
 
 def _warn(settings: Settings) -> None:
-    for problem in settings.warnings:
-        print(f"warning: {problem}", file=sys.stderr)
+    for warning in _list_warnings(settings):
+        print(f"warning: {warning}", file=sys.stderr)
+
+
+def _list_warnings(settings: Settings) -> list[str]:
     exposure = describe_exposure(settings)
-    if exposure is not None:
-        print(f"warning: {exposure}", file=sys.stderr)
+    return [*map(str, settings.warnings), *([exposure] if exposure is not None else [])]
+
+
+def _greet(settings: Settings, gateway: Running) -> None:
+    """Shows what was started to a person, or only the warnings to a program that reads the log."""
+    if logs_json():
+        for warning in _list_warnings(settings):
+            log.warning("settings: %s", warning)
+    else:
+        _show_start_screen(settings, gateway)
 
 
 async def _run_alone(settings: Settings, source: SettingsSource, watcher: SettingsWatcher | None) -> int:
@@ -201,11 +223,13 @@ async def _run_supervisor(
     from gateway.workers.supervisor import start_supervisor
     from gateway.workers.worker_process import WorkerFailed
 
-    start = partial(start_supervisor, settings, source, render_worker_arguments(options), options.workers)
+    start = partial(
+        start_supervisor, settings, source, render_worker_arguments(options, settings.log), options.workers
+    )
     try:
         return await _run(settings, source, watcher, start)
     except WorkerFailed as error:
-        print(error.message, file=sys.stderr)
+        _complain(error.message, "")
         return error.status
 
 
@@ -228,13 +252,19 @@ async def _run(
     for signal_number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(signal_number, signals.put_nowait, None)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGHUP})
-    _warn(settings)
+    if not logs_json():
+        _warn(settings)
     gateway = await start()
-    _show_start_screen(settings, gateway)
+    _greet(settings, gateway)
     tune_interpreter()
+
+    async def reload(loaded: Settings) -> None:
+        await gateway.reload(loaded)
+        set_up_logging(loaded.log, "supervisor" if gateway.workers > 1 else "")
+
     background = [
         loop.create_task(collect_garbage()),
-        loop.create_task(Reloader(source.load, gateway.reload, reloads, gateway.note_reload).run()),
+        loop.create_task(Reloader(source.load, reload, reloads, gateway.note_reload).run()),
     ]
     if watcher is not None:
         background.append(loop.create_task(watcher.run(reloads.set)))

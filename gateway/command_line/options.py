@@ -3,11 +3,12 @@
 import argparse
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 from gateway import __version__
-from gateway.settings import Settings, SettingsFile, load_settings, read_settings_file
+from gateway.settings import Log, Settings, SettingsFile, load_settings, read_settings_file
 from gateway.settings.violations import find_nearest
 
 LOG_LEVELS: Final = ("debug", "info", "warning", "error")
@@ -139,7 +140,7 @@ def load_chosen_settings(
 
     Raises SettingsError.
     """
-    return load_settings(
+    settings = load_settings(
         file or read_chosen_file(options),
         env,
         upstream=options.upstream,
@@ -147,6 +148,10 @@ def load_chosen_settings(
         port=getattr(options, "port", None),
         admin_port=getattr(options, "admin_port", None),
     )
+    level = getattr(options, "log_level", None)
+    if level is None:
+        return settings
+    return replace(settings, log=Log(format=settings.log.format, level=level))
 
 
 class SettingsSource:
@@ -173,6 +178,7 @@ def _add_serve(parser: argparse.ArgumentParser) -> None:
     _add_running(parser)
     # For the supervisor alone, which starts its workers so.
     parser.add_argument("--as-worker", type=int, default=None, help=argparse.SUPPRESS)
+    parser.add_argument("--first-log", default="text:info", help=argparse.SUPPRESS)
     parser.add_argument("--link", type=int, default=None, help=argparse.SUPPRESS)
 
 
@@ -194,13 +200,15 @@ def _add_running(parser: argparse.ArgumentParser) -> None:
         "--log-level",
         metavar="LEVEL",
         choices=LOG_LEVELS,
-        default="info",
-        help="debug, info, warning or error; debug has a line for each request; default: info",
+        help="debug, info, warning or error; debug has a line for each request; default: the settings'",
     )
 
 
-def render_worker_arguments(options: argparse.Namespace) -> list[str]:
-    """The options of a `serve` as its workers get them. They hold no secrets: the settings do not."""
+def render_worker_arguments(options: argparse.Namespace, log: Log) -> list[str]:
+    """The options of a `serve` as its workers get them. They hold no secrets: the settings do not.
+
+    log: how a worker writes until it has the settings.
+    """
     named = {
         "--config": options.config,
         "--upstream": options.upstream,
@@ -208,9 +216,21 @@ def render_worker_arguments(options: argparse.Namespace) -> list[str]:
         "--port": options.port,
         "--admin-port": options.admin_port,
         "--log-level": options.log_level,
+        "--first-log": f"{log.format}:{log.level}",
     }
     given = [(name, str(value)) for name, value in named.items() if value is not None]
     return ["serve", *(word for pair in given for word in pair)]
+
+
+def parse_first_log(text: str) -> Log:
+    """How a worker writes until it has the settings."""
+    form, _, level = text.partition(":")
+    return Log.model_validate({"format": form, "level": level})
+
+
+def name_worker(options: argparse.Namespace) -> str:
+    """The name of this worker in log lines."""
+    return f"worker-{options.as_worker}"
 
 
 def _add_check(parser: argparse.ArgumentParser) -> None:

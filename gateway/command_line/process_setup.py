@@ -4,10 +4,16 @@ import logging
 import os
 import signal
 import sys
+import threading
+from types import TracebackType
 from typing import Final
 
 from gateway.bounds.allocator import return_freed_memory
 from gateway.bounds.descriptors import raise_limit
+from gateway.logs.render import JsonFormatter, make_text_formatter
+from gateway.settings import Log
+
+_log: Final = logging.getLogger("gateway")
 
 # Time to write what is queued after a second signal.
 HURRY_SECONDS: Final = 0.7
@@ -23,23 +29,46 @@ def open_standard_streams() -> None:
             os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
 
 
-def set_up_process(log_level: str, name: str = "") -> None:
+def set_up_process(log: Log, name: str = "") -> None:
     """name: that of the process in its log lines, where a gateway has several."""
-    _set_up_logging(log_level, name)
+    set_up_logging(log, name)
     raise_limit()
     return_freed_memory()
 
 
-def _set_up_logging(level: str, name: str) -> None:
-    """For the gateway's own loggers: at `debug`, libraries log headers, and so keys."""
-    words = ("%(asctime)s", *([name] if name else []), "%(levelname)s", "%(name)s", "%(message)s")
-    logging.basicConfig(
-        level=max(logging.INFO, logging.getLevelNamesMapping()[level.upper()]),
-        format=" ".join(words),
-        stream=sys.stderr,
-    )
-    logging.getLogger("gateway").setLevel(level.upper())
+def set_up_logging(log: Log, name: str = "") -> None:
+    """For the gateway's own loggers: at `debug`, libraries log headers, and so keys. May be called again."""
+    logging.basicConfig(level=max(logging.INFO, _number(log.level)), stream=sys.stderr)
+    is_json = log.format == "json"
+    for handler in logging.getLogger().handlers:
+        handler.setFormatter(JsonFormatter(name) if is_json else make_text_formatter(name))
+    logging.getLogger().setLevel(max(logging.INFO, _number(log.level)))
+    logging.getLogger("gateway").setLevel(_number(log.level))
     logging.getLogger("httpx2").setLevel(logging.WARNING)
+    # A line that is no JSON would be lost to a program that reads the log.
+    sys.excepthook = _log_uncaught if is_json else sys.__excepthook__
+    threading.excepthook = _log_uncaught_in_thread if is_json else threading.__excepthook__
+
+
+def logs_json() -> bool:
+    """Whether every line on standard error has to be JSON."""
+    return any(isinstance(handler.formatter, JsonFormatter) for handler in logging.getLogger().handlers)
+
+
+def _number(level: str) -> int:
+    return logging.getLevelNamesMapping()[level.upper()]
+
+
+def _log_uncaught(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    if issubclass(kind, KeyboardInterrupt):
+        sys.__excepthook__(kind, error, trace)
+        return
+    _log.critical("uncaught error", exc_info=(kind, error, trace))
+
+
+def _log_uncaught_in_thread(failed: threading.ExceptHookArgs) -> None:
+    if failed.exc_value is not None:
+        _log.critical("uncaught error", exc_info=(failed.exc_type, failed.exc_value, failed.exc_traceback))
 
 
 def end_within(seconds: float) -> None:

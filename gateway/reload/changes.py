@@ -21,6 +21,7 @@ FIXED: Final[Mapping[str, tuple[str, ...]]] = {
     "listen": ("host", "port", "max_body_bytes"),
     "admin": ("host", "port"),
     "store": (),
+    "traces": (),
     "retention": (),
     "cache": (),
     "bounds": (),

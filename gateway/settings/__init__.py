@@ -5,6 +5,7 @@ The steps of a file: `document` (YAML with line numbers, references replaced) ->
 """
 
 from gateway.settings.crosscheck import is_loopback
+from gateway.settings.diagnostics_schema import Log, Traces
 from gateway.settings.document import SettingsFile, read_settings_file
 from gateway.settings.effective import Quota, Settings, TenantSettings, UpstreamSettings
 from gateway.settings.errors import Problem, SettingsError
@@ -35,6 +36,7 @@ __all__ = [
     "HookTargets",
     "Keepalive",
     "Listen",
+    "Log",
     "ModelRule",
     "PriceRule",
     "Problem",
@@ -44,6 +46,7 @@ __all__ = [
     "SettingsError",
     "SettingsFile",
     "TenantSettings",
+    "Traces",
     "UpstreamSettings",
     "describe_exposure",
     "fingerprint",

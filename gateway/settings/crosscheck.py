@@ -3,6 +3,7 @@
 import ipaddress
 import socket
 from collections.abc import Collection, Iterator
+from importlib.util import find_spec
 from urllib.parse import urlsplit
 
 from gateway.settings.document import Document, Location
@@ -13,6 +14,7 @@ from gateway.settings.tenant_schema import fingerprint_key
 from gateway.settings.violations import find_nearest, render_location
 
 DEFAULT_POLICY = "default"
+_EXPORTER = "opentelemetry.exporter.otlp.proto.http.trace_exporter"
 
 
 def find_conflicts(settings: FileSettings, document: Document) -> list[Problem]:
@@ -26,6 +28,7 @@ def find_conflicts(settings: FileSettings, document: Document) -> list[Problem]:
         _open_relay,
         _open_admin,
         _own_address,
+        _missing_extra,
     )
     return [
         Problem(document.find_origin(location), f"{render_location(location)}: {text}")
@@ -131,6 +134,21 @@ def _own_address(settings: FileSettings) -> Iterator[_Finding]:
     for name, upstream in settings.upstreams.items():
         if points_at(upstream.base_url, settings.listen):
             yield ("upstreams", name, "base_url"), "points at the gateway itself"
+
+
+def _missing_extra(settings: FileSettings) -> Iterator[_Finding]:
+    if settings.traces.endpoint is not None and not _is_installed(_EXPORTER):
+        yield (
+            ("traces", "endpoint"),
+            "needs the libraries of OpenTelemetry: pip install 'context-window-gateway[otel]'",
+        )
+
+
+def _is_installed(module: str) -> bool:
+    try:
+        return find_spec(module) is not None
+    except ModuleNotFoundError:
+        return False
 
 
 def points_at(base_url: str, listen: Listen) -> bool:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pydantic import SecretStr
 
 from gateway.core.policy import Policy
+from gateway.settings.diagnostics_schema import Log, Traces
 from gateway.settings.errors import Problem
 from gateway.settings.model_rule import ModelRule
 from gateway.settings.price_rule import PriceRule
@@ -86,6 +87,8 @@ class Settings:
     admin: Admin
     # It may contain the password of a Redis server.
     store: str = field(repr=False)
+    log: Log
+    traces: Traces
     hooks: HookTargets
     retention: Retention
     response_headers: bool

@@ -114,6 +114,8 @@ def _make_settings(file: FileSettings, policies: Mapping[str, Policy]) -> Settin
         listen=file.listen,
         admin=file.admin,
         store=file.store,
+        log=file.log,
+        traces=file.traces,
         hooks=file.hooks,
         retention=file.retention,
         response_headers=file.response_headers,

@@ -6,16 +6,16 @@ description is a line of `config/reference.yaml`.
 
 import re
 from typing import Annotated, Literal
-from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field
 
+from gateway.settings.diagnostics_schema import Log, Traces
 from gateway.settings.model_rule import ModelRule
 from gateway.settings.policy_schema import PolicySection
 from gateway.settings.price_rule import PriceRule
 from gateway.settings.section import Section
 from gateway.settings.tenant_schema import TenantSection
-from gateway.settings.values import NonEmpty, PositiveFloat, PositiveInt, Secret
+from gateway.settings.values import NonEmpty, PositiveFloat, PositiveInt, Secret, check_url
 from gateway.store.redis.address import FORM, is_redis, parse_address
 
 FormatName = Literal["chat", "responses", "messages"]
@@ -29,27 +29,9 @@ _ENDPOINT_ENDINGS = ("/chat/completions", "/completions", "/responses", "/messag
 _LOCAL_STORE = re.compile(r"disk:.+|memory:")
 
 
-def _check_url(url: str) -> str:
-    """Without the trailing slash. Errors do not show the URL, because it could contain a password."""
-    if any(character.isspace() or not character.isprintable() for character in url):
-        raise ValueError("must not contain spaces")
-    try:
-        parts = urlsplit(url)
-        host, port, has_user = parts.hostname, parts.port, "@" in parts.netloc
-    except ValueError:
-        raise ValueError("is not a valid URL") from None
-    if parts.scheme not in ("http", "https") or not host or port == 0:
-        raise ValueError("must be http://HOST… or https://HOST…")
-    if has_user:
-        raise ValueError("must not contain a user or password; use api_key")
-    if "?" in url or "#" in url:
-        raise ValueError("must not contain a query or fragment")
-    return url.rstrip("/")
-
-
 def _check_base_url(url: str) -> str:
     """The base of an API, to which the gateway adds the path of each request."""
-    url = _check_url(url)
+    url = check_url(url)
     for ending in _ENDPOINT_ENDINGS:
         if url.endswith(ending):
             raise ValueError(f"must end before {ending}: write {url.removesuffix(ending)}")
@@ -58,7 +40,7 @@ def _check_base_url(url: str) -> str:
 
 def _check_hook_url(url: str) -> str:
     """Unchanged. Errors do not show the URL, because its path or query may contain a secret."""
-    _check_url(url.partition("?")[0])
+    check_url(url.partition("?")[0])
     if "#" in url or any(character.isspace() or not character.isprintable() for character in url):
         raise ValueError("must not contain spaces or a fragment")
     return url
@@ -276,6 +258,10 @@ class FileSettings(Section):
     store: Annotated[str, AfterValidator(_check_store)] = Field(
         default="disk:.gateway",
         description="Where state is kept: disk:PATH, memory:, redis://HOST:PORT/DB or rediss:// (with TLS).",
+    )
+    log: Log = Field(default_factory=Log, description="The log, on standard error.")
+    traces: Traces = Field(
+        default_factory=Traces, description="OpenTelemetry: what each request took, for a collector."
     )
     hooks: HookTargets = Field(
         default_factory=HookTargets, description="Webhooks called before and after compactions."

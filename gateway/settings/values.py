@@ -1,6 +1,7 @@
 """Types of single values that several sections of a settings file have, with their checks."""
 
 from typing import Annotated
+from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field, SecretStr
 
@@ -13,6 +14,24 @@ def check_secret(secret: SecretStr) -> SecretStr:
     if not (text.isascii() and text.isprintable()) or " " in text:
         raise ValueError("must not contain spaces, line ends or other characters that a header cannot carry")
     return secret
+
+
+def check_url(url: str) -> str:
+    """Without the trailing slash. Errors do not show the URL, because it could contain a password."""
+    if any(character.isspace() or not character.isprintable() for character in url):
+        raise ValueError("must not contain spaces")
+    try:
+        parts = urlsplit(url)
+        host, port, has_user = parts.hostname, parts.port, "@" in parts.netloc
+    except ValueError:
+        raise ValueError("is not a valid URL") from None
+    if parts.scheme not in ("http", "https") or not host or port == 0:
+        raise ValueError("must be http://HOST… or https://HOST…")
+    if has_user:
+        raise ValueError("must not contain a user or password; use api_key")
+    if "?" in url or "#" in url:
+        raise ValueError("must not contain a query or fragment")
+    return url.rstrip("/")
 
 
 Secret = Annotated[SecretStr, AfterValidator(check_secret)]

@@ -12,8 +12,8 @@ from typing import Final
 
 from gateway.app import Gateway, WorkerPlace, start_gateway
 from gateway.bounds.interpreter import collect_garbage, tune_interpreter
-from gateway.command_line.options import load_chosen_settings
-from gateway.command_line.process_setup import HURRY_SECONDS, end_within
+from gateway.command_line.options import load_chosen_settings, name_worker
+from gateway.command_line.process_setup import HURRY_SECONDS, end_within, set_up_logging
 from gateway.downstream.shared_port import SharedPort
 from gateway.downstream.tally import Tally
 from gateway.reload.changes import find_change
@@ -110,6 +110,7 @@ class _Worker:
         if reloaded is not None:
             # What the other workers did at that time: some settings stay those of the start.
             settings = find_change(settings, self._load_settings(reloaded)).settings
+        set_up_logging(settings.log, name_worker(self._options))
         gateway = await start_gateway(settings, place)
         tune_interpreter()
         return gateway
@@ -162,7 +163,9 @@ class _Worker:
 
     async def _reload(self, gateway: Gateway, sent: SettingsText) -> None:
         try:
-            await gateway.reload(await asyncio.to_thread(self._load_settings, sent))
+            settings = await asyncio.to_thread(self._load_settings, sent)
+            await gateway.reload(settings)
+            set_up_logging(settings.log, name_worker(self._options))
         except (SettingsError, StoreError, OSError) as error:
             log.error("settings not reloaded in this worker, which keeps the earlier ones: %s", error)
 

@@ -7,10 +7,12 @@ import pytest
 from gateway.command_line.options import (
     SettingsSource,
     load_chosen_settings,
+    name_worker,
     parse_arguments,
+    parse_first_log,
     render_worker_arguments,
 )
-from gateway.settings import SettingsError
+from gateway.settings import Log, SettingsError
 
 
 def test_options_of_serve_choose_the_settings(tmp_path: Path) -> None:
@@ -21,7 +23,18 @@ def test_options_of_serve_choose_the_settings(tmp_path: Path) -> None:
     settings = load_chosen_settings(options, {})
     assert (settings.listen.host, settings.listen.port, settings.admin.port) == ("127.0.0.2", 2, 3)
     assert settings.upstreams["default"].base_url == "http://up.example/v1"
-    assert (options.workers, options.log_level) == (1, "info")
+    assert (options.workers, settings.log.level) == (1, "info")
+
+
+def test_the_option_takes_precedence_over_the_level_of_the_file(tmp_path: Path) -> None:
+    config = tmp_path / "f.yaml"
+    config.write_text("log: {format: json, level: warning}\n")
+    words = ["serve", "--config", str(config)]
+    levels = [
+        load_chosen_settings(parse_arguments([*words, *more]), {}).log
+        for more in ([], ["--log-level", "debug"])
+    ]
+    assert levels == [Log(format="json", level="warning"), Log(format="json", level="debug")]
 
 
 @pytest.mark.parametrize("workers", ["0", "-1", "1001", "two", "1.5", "auto", ""])
@@ -38,10 +51,13 @@ def test_a_number_of_workers_is_from_one_to_a_thousand(
 def test_workers_get_the_options_that_choose_the_settings() -> None:
     words = ["serve", "--config", "f.yaml", "--port", "0", "--log-level", "debug", "--host", "0.0.0.0"]
     options = parse_arguments([*words, "--workers", "4"])
-    again = parse_arguments([*render_worker_arguments(options), "--as-worker", "2", "--link", "7"])
+    again = parse_arguments(
+        [*render_worker_arguments(options, Log(format="json")), "--as-worker", "2", "--link", "7"]
+    )
     for name in ("command", "config", "upstream", "host", "port", "admin_port", "log_level"):
         assert getattr(again, name) == getattr(options, name)
     assert (again.as_worker, again.link, again.workers) == (2, 7, 1)
+    assert (parse_first_log(again.first_log), name_worker(again)) == (Log(format="json"), "worker-2")
 
 
 def test_a_source_keeps_the_text_of_its_last_good_load(tmp_path: Path) -> None:

@@ -29,8 +29,8 @@ from bench.subject import read_peak_rss_bytes, read_rss_bytes
 from tests.toy.running import wait_until
 
 _REPOSITORY = Path(__file__).resolve().parents[2]
-# A line of the start screen, which is printed once the gateway listens.
-_CLIENTS = re.compile(r"base_url http://[^ ]+:(\d+)/v1")
+# A line of the start screen, which is printed once the gateway listens. A log in JSON has a line instead.
+_CLIENTS = re.compile(r"base_url http://[^ ]+:(\d+)/v1|\"message\": \"listening on http://[^ \"]+:(\d+)")
 # Both are for a machine that is busy with other things. A process takes two seconds of a core to start, and
 # with four workers there are five of them.
 _START_SECONDS = 150.0
@@ -120,7 +120,7 @@ class ProcessGateway:
 
     def _find_port(self) -> int:
         found = _CLIENTS.search(self.log)
-        return int(found[1]) if found else 0
+        return int(found[1] or found[2]) if found else 0
 
 
 # Several of them run at the same time.
