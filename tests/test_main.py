@@ -131,6 +131,10 @@ async def test_a_killed_gateway_resumes_a_due_summary_at_the_next_request(
                 await run_session(session, served.base_url, toy, SHAPE, Pace(first=turn, last=turn + 1))
                 await asyncio.sleep(0.05)
                 turn += 1
+            # The client goes on while the summary is made.
+            await run_session(session, served.base_url, toy, SHAPE, Pace(first=turn, last=turn + 1))
+            turn += 1
+            # Heads are written with a delay of two seconds.
             await asyncio.sleep(3)
             await served.kill()
         assert len(toy.summaries) == 1

@@ -68,7 +68,7 @@ class ManualCompaction:
 
         The process that gets the marker out of the store carries it out.
         """
-        marker = self._state.tasks.waiting.pop(turn.head.key) if turn.head is not None else None
+        marker = self._state.tasks.pop_waiting(turn.received.conversation) if turn.head is not None else None
         if marker is None:
             return
         if marker.auto:

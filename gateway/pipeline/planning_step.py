@@ -20,7 +20,6 @@ from gateway.headers import X_GATEWAY_CONVERSATION
 from gateway.planning.planner import Planner
 from gateway.reporting.window_warnings import WindowWarnings
 from gateway.settings import Settings
-from gateway.state.tasks import Tasks
 
 T = TypeVar("T")
 
@@ -74,20 +73,17 @@ class PlanningStep:
         compactor: Compactor,
         job: CompactionJob,
         manual: ManualCompaction,
-        tasks: Tasks,
     ) -> None:
         self._shows_headers = settings.response_headers
         self._planner = planner
         self._compactor = compactor
         self._job = job
         self._manual = manual
-        self._tasks = tasks
         self._warnings = WindowWarnings()
 
     async def plan(self, turn: Turn, budget: WaitBudget, client: Responder) -> Plan:
         """Plans at once if the request is far below its thresholds, otherwise by measured sizes."""
-        if turn.head is not None and turn.head.key in self._tasks.waiting:
-            self._manual.resume(turn)
+        self._manual.resume(turn)
         plan = await self._planner.plan_unmeasured(turn)
         if plan is None:
             return await self.plan_measured(turn, budget, client)

@@ -50,6 +50,19 @@ class Tasks:
         if marker is not None:
             self._wait(marker)
 
+    def pop_waiting(self, conversation: Conversation) -> Marker | None:
+        """The newest marker on the chain. Its head may be an earlier one than that of the request: while a
+        summary is made, the client goes on, and then the process may end.
+        """
+        chain = conversation.chain
+        on_chain = [
+            marker
+            for marker in (self.waiting.values() if len(self.waiting) else ())
+            if marker.length < len(chain) and chain[marker.length].hex() == marker.key
+        ]
+        newest = max(on_chain, key=lambda marker: marker.length, default=None)
+        return self.waiting.pop(newest.key) if newest is not None else None
+
     async def take(self, owner: str, key: str) -> Marker | None:
         """The marker at this chain, out of the store: of several processes one gets it, and does what it
         stands for.

@@ -214,7 +214,7 @@ def build_pipeline(
     turns = TurnBuilder(Policies(settings), reading.reader, limits.book, limits.discovery, state)
     outcomes = OutcomeRecorder(compactor, foundation.registry, learner, foundation.reporter)
     sender = Sender(settings, reading.rewriter, relay, compactor, outcomes)
-    planning_step = PlanningStep(settings, planner, compactor, compaction.job, compaction.manual, state.tasks)
+    planning_step = PlanningStep(settings, planner, compactor, compaction.job, compaction.manual)
     proxy = Proxy(
         settings=settings,
         memory=foundation.budget,

@@ -212,6 +212,25 @@ async def test_a_scheduled_compaction_survives_a_restart() -> None:
         assert not parts.compactor.is_idle
 
 
+async def test_a_compaction_is_resumed_although_the_client_went_on_before_the_end_of_the_process() -> None:
+    store = await make_store()
+    later = receive(10)
+    async with compaction_parts(store=store) as parts:
+        parts.manual.compact(asked(), "Keep names.")
+        while parts.compactor.find_running(asked()) is None:
+            await asyncio.sleep(0)
+        parts.compactor.record_response(turn_of(later, limits=_ROOMY), make_plan(), None)
+        await parts.compactor.close()
+    async with compaction_parts(store=store) as parts:
+        head = parts.compactor.record_response(turn_of(later, limits=_ROOMY), make_plan(), None)
+        await parts.state.tasks.load_marker("t", asked().received.conversation.key.hex())
+        parts.manual.resume(turn_of(receive(11), limits=_ROOMY, head=head))
+        while not parts.compactor.is_idle:
+            await asyncio.sleep(0)
+        (call,) = parts.model.calls
+    assert "Keep names." in call["messages"][-1]["content"]
+
+
 async def test_a_stop_leaves_a_marker_for_a_conversation_and_none_for_a_command() -> None:
     """A client that still wants the response to its command sends it again."""
     for turn, has_marker in ((asked(), True), (command(), False)):

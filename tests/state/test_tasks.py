@@ -84,6 +84,19 @@ async def test_of_several_processes_one_takes_a_marker() -> None:
     assert "ab" not in other.waiting
 
 
+async def test_a_marker_waits_for_a_request_that_is_later_by_some_turns() -> None:
+    """The newest first; one of another conversation stays."""
+    tasks = make_state(await make_store()).tasks
+    older, newer, foreign = (
+        make_marker(talk(turns).key.hex(), length=len(talk(turns).messages)) for turns in (2, 3, 5)
+    )
+    for marker in (newer, older, foreign):
+        tasks.save_marker(marker)
+        await tasks.load_marker("t", marker.key)
+    assert [tasks.pop_waiting(talk(4)) for _ in range(3)] == [newer, older, None]
+    assert tasks.pop_waiting(talk(5)) == foreign
+
+
 async def test_a_marker_that_is_left_is_announced_with_its_place() -> None:
     server = ToyServer()
     here, there = (make_state(server.connect()) for _ in range(2))

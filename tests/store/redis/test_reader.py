@@ -113,7 +113,7 @@ _STEPS = st.lists(
 )
 
 
-@examples(8, exhaustive=300)
+@examples(8, exhaustive=100)
 @given(steps=_STEPS, seed=st.integers(0, 1 << 16))
 def test_no_value_is_ever_returned_for_a_wrong_key(steps: list[tuple[list[int], str]], seed: int) -> None:
     asyncio.run(_interleave(steps, random.Random(seed)))
