@@ -10,7 +10,7 @@ import sys
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from gateway.bounds.interpreter import collect_garbage, tune_interpreter
 from gateway.command_line.health import find_ill_health
@@ -35,6 +35,9 @@ from gateway.reload.reloader import Reloader
 from gateway.reload.watcher import SettingsWatcher
 from gateway.settings import Settings, SettingsError, describe_exposure, load_settings, render_summary
 from gateway.store import StoreError, find_directory, open_store
+
+if TYPE_CHECKING:
+    from gateway.command_line.model_report import ModelReport
 
 log = logging.getLogger("gateway")
 
@@ -139,40 +142,58 @@ def _demo(_: argparse.Namespace) -> int:
 
 
 def _models(options: argparse.Namespace) -> int:
-    from gateway.command_line.model_report import describe_sources
+    from gateway.command_line.console import render_json
+    from gateway.command_line.model_report import describe_sources, list_sources
 
     settings = load_chosen_settings(options, os.environ)
     if options.name is not None:
-        return _report_model(settings, options.name, asks=options.ask)
-    print(describe_sources(settings))
+        report = _make_report(settings, options.name, asks=options.ask)
+        print(render_json(report.facts) if options.json else report.text)
+        return 0 if report.is_known else 1
+    print(render_json(list_sources(settings)) if options.json else describe_sources(settings))
     return 0
 
 
-def _report_model(settings: Settings, model: str, *, asks: bool) -> int:
+def _make_report(settings: Settings, model: str, *, asks: bool) -> "ModelReport":
     from gateway.command_line.model_report import describe_model
 
     # What the book logs about an unknown model is in the report; what an upstream has answered is not.
     logging.basicConfig(level=logging.ERROR, format="%(message)s", stream=sys.stderr)
     logging.getLogger("gateway.discovery").setLevel(logging.INFO)
-    report = asyncio.run(describe_model(settings, model, asks=asks))
-    print(report.text)
-    return 0 if report.is_known else 1
+    return asyncio.run(describe_model(settings, model, asks=asks))
 
 
 def _check(options: argparse.Namespace) -> int:
     settings = load_settings(Path(options.file), os.environ)
     # `serve` would refuse a valid store URL of a kind that this build does not support.
     open_store(settings.store)
-    _warn(settings)
-    print(render_summary(settings))
-    return _report_model(settings, options.model, asks=False) if options.model is not None else 0
+    report = _make_report(settings, options.model, asks=False) if options.model is not None else None
+    if options.json:
+        _print_facts(settings, report)
+    else:
+        _warn(settings)
+        print(render_summary(settings), *([report.text] if report is not None else []), sep="\n")
+    return 0 if report is None or report.is_known else 1
+
+
+def _print_facts(settings: Settings, report: "ModelReport | None") -> None:
+    from gateway.command_line.console import render_json
+    from gateway.command_line.json_reports import list_facts
+
+    print(render_json({**list_facts(settings), **({"model": report.facts} if report is not None else {})}))
 
 
 def _tenants(options: argparse.Namespace) -> int:
+    from gateway.command_line.console import render_json
+    from gateway.command_line.json_reports import list_tenant_facts
     from gateway.command_line.tenant_commands import ask_person, list_tenants, purge_tenant
 
     if options.action == "list":
-        print(list_tenants(options, os.environ))
+        if options.json:
+            tenants = list_tenant_facts(load_chosen_settings(options, os.environ))
+            print(render_json({"tenants": tenants}))
+        else:
+            print(list_tenants(options, os.environ))
         return 0
     return purge_tenant(options, os.environ, ask_person, partial(print, file=sys.stderr))
 

@@ -262,3 +262,19 @@ def test_without_an_output_the_status_still_tells(command: str, tmp_path: Path) 
         check=False,
     )
     assert (shown.returncode, shown.stderr) == (0, b"")
+
+
+def test_reports_are_one_json_value_for_programs(tmp_path: Path) -> None:
+    config = tmp_path / "gateway.yaml"
+    config.write_text("models: [{match: mine, context: 9000}]\n")
+    ran = run_command("models", "mine", "--json", "--config", str(config), cwd=tmp_path)
+    report = json.loads(ran.stdout)
+    assert ran.returncode == 0 and report["is_known"] and report["upstreams"][0]["context"] == 9000
+    ran = run_command("models", "unheard-of", "--json", cwd=tmp_path)
+    assert ran.returncode == 1 and not json.loads(ran.stdout)["is_known"]
+    ran = run_command("models", "--json", cwd=tmp_path)
+    assert json.loads(ran.stdout)["table"] > 1000
+    ran = run_command("check", str(config), "--json", "--model", "mine", cwd=tmp_path)
+    assert ran.returncode == 0 and json.loads(ran.stdout)["model"]["is_known"]
+    ran = run_command("tenants", "list", "--json", cwd=tmp_path)
+    assert json.loads(ran.stdout) == {"tenants": []}

@@ -10,8 +10,9 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
+from gateway.command_line.json_reports import list_rules
 from gateway.core.limits.model_limits import Limits
 from gateway.core.limits.thresholds import RequestSize, choose_thresholds
 from gateway.core.policy import Policy
@@ -52,10 +53,11 @@ _NOTE: Final = """\
 
 @dataclass(frozen=True)
 class ModelReport:
-    """is_known: whether the window is known at every upstream."""
+    """is_known: whether the window is known at every upstream. facts: the same for programs."""
 
     text: str
     is_known: bool
+    facts: Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -76,10 +78,11 @@ async def describe_model(settings: Settings, model: str, *, asks: bool = False) 
         await _ask(known, model)
     # Upstreams of which the same is known are shown together.
     places: dict[tuple[str, ...], list[str]] = {}
-    found = []
+    found, facts = [], []
     for upstream in settings.upstreams:
         served = ServedModel(_NOBODY, upstream, model)
         found.append(await known.book.load(served))
+        facts.append(_list_facts(known, served, found[-1]))
         lines = [*_describe(known, served, found[-1]), *await _describe_tenants(known, served)]
         places.setdefault(tuple(lines), []).append(upstream)
     text = []
@@ -87,7 +90,17 @@ async def describe_model(settings: Settings, model: str, *, asks: bool = False) 
         text += [model if len(places) == 1 else f"{model} at {', '.join(names)}", *lines_of_some]
     is_known = all(limits.context or limits.input for limits in found)
     text += [_NOTE] if is_known else _list_advice(known, model, asks=asks)
-    return ModelReport("\n".join(text), is_known)
+    return ModelReport("\n".join(text), is_known, {"model": model, "is_known": is_known, "upstreams": facts})
+
+
+def list_sources(settings: Settings) -> dict[str, Any]:
+    """What `describe_sources` says, for programs."""
+    return {
+        "rules": list_rules(settings),
+        "upstreams": [upstream.name for upstream in settings.upstreams.values() if upstream.discover],
+        "learned": len(_read_learned(settings)),
+        "table": ModelTable.load().size,
+    }
 
 
 def describe_sources(settings: Settings) -> str:
@@ -137,6 +150,27 @@ async def _ask(known: _Knowledge, model: str) -> None:
         for upstream in known.settings.upstreams.values():
             discovery.notice(_NOBODY, upstream, model, ())
         await discovery.finish()
+
+
+def _list_facts(known: _Knowledge, served: ServedModel, limits: Limits) -> dict[str, Any]:
+    return {
+        "upstream": served.upstream,
+        "context": limits.context,
+        "input": limits.input,
+        "output": limits.output,
+        "source": known.book.name_source(served),
+        "policies": [
+            {"name": name, "preset": policy.name, "auto": policy.auto, **_list_thresholds(policy, limits)}
+            for name, policy in _find_policies(known.settings, served)
+        ],
+    }
+
+
+def _list_thresholds(policy: Policy, limits: Limits) -> dict[str, int | None]:
+    found = choose_thresholds(policy, limits, RequestSize())
+    if found is None:
+        return {"soft": None, "hard": None, "target": None}
+    return {"soft": found.soft, "hard": found.hard, "target": found.target}
 
 
 def _describe(known: _Knowledge, served: ServedModel, limits: Limits) -> Iterator[str]:

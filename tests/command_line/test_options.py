@@ -114,7 +114,9 @@ def test_without_a_command_the_help_is_shown(capsys: pytest.CaptureFixture[str])
     assert "gateway demo" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("command", ["serve", "demo", "models", "check", "health"])
+@pytest.mark.parametrize(
+    "command", ["serve", "demo", "doctor", "models", "check", "top", "conversations", "health"]
+)
 def test_the_help_of_each_command_fits_a_terminal_and_names_the_exit_status(
     command: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -8,6 +8,15 @@ from pathlib import Path
 from typing import Final
 
 from gateway import __version__
+from gateway.command_line.options import doctor, operating
+from gateway.command_line.options.command import (
+    UPSTREAM_HELP,
+    Command,
+    add_commands,
+    add_json,
+    add_settings,
+    parse_model,
+)
 from gateway.settings import Log, Settings, SettingsFile, load_settings, read_settings_file
 from gateway.settings.violations import find_nearest
 
@@ -21,6 +30,8 @@ first steps:
   gateway demo          see a compaction, without a model and without a key
   gateway serve         then set a client's base_url: http://127.0.0.1:8080/v1
   gateway models NAME   which window a model has, and when it is compacted
+  gateway doctor        what is wrong with a set-up, and how to mend it
+  gateway top           what conversations do, live
 """
 _SERVE: Final = """\
 Without --config and --upstream, chat and responses go to
@@ -75,8 +86,13 @@ settings
 """
 _DEMO: Final = """\
 Starts a stand-in for a model with a small window, a gateway in front of it, and
-an agent that works through the gateway and then without it. Uses free ports of
+an agent that works through the gateway and then without it. The gateway's page
+shows the session meanwhile; its address is printed. Uses free ports of
 127.0.0.1, takes some seconds, and leaves nothing behind.
+
+examples:
+  gateway demo
+  gateway demo --keep      then look at the page as long as you like
 
 exit status: 0 if everything went as it should, otherwise 1
 """
@@ -84,17 +100,6 @@ exit status: 0 if everything went as it should, otherwise 1
 _TYPO_SIMILARITY: Final = 0.5
 # Each takes some hundred megabytes; a slip of the finger should not take the machine.
 _MOST_WORKERS: Final = 1_000
-_UPSTREAM_HELP: Final = "base URL of the model API; replaces the upstreams of the file"
-# Each with its line in the list of commands, and the text of its own help.
-_COMMANDS: Final = {
-    "serve": ("run the gateway", _SERVE),
-    "demo": ("show a compaction, without a model and without a key", _DEMO),
-    "models": ("say which window a model gets, and from which source", _MODELS),
-    "check": ("check a settings file and say what it means", _CHECK),
-    "tenants": ("list the tenants, or delete everything of one of them", _TENANTS),
-    "schema": ("print the JSON schema of the settings file, for editors", _SCHEMA),
-    "health": ("ask a running gateway whether it is well", _HEALTH),
-}
 
 
 def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
@@ -103,21 +108,7 @@ def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
         prog="gateway", description=_DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--version", action="version", version=__version__)
-    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True, title="commands")
-    parsers = {
-        name: commands.add_parser(
-            name,
-            help=help_text,
-            description=description,
-            formatter_class=argparse.RawDescriptionHelpFormatter,
-        )
-        for name, (help_text, description) in _COMMANDS.items()
-    }
-    _add_serve(parsers["serve"])
-    _add_check(parsers["check"])
-    _add_models(parsers["models"])
-    _add_health(parsers["health"])
-    _add_tenants(parsers["tenants"])
+    parsers = add_commands(parser, _COMMANDS, name="command")
     given = list(sys.argv[1:] if arguments is None else arguments)
     _refuse_unknown_command(parser, given)
     options = parser.parse_args(given)
@@ -174,7 +165,7 @@ class SettingsSource:
 
 
 def _add_serve(parser: argparse.ArgumentParser) -> None:
-    _add_settings(parser)
+    add_settings(parser)
     _add_running(parser)
     # For the supervisor alone, which starts its workers so.
     parser.add_argument("--as-worker", type=int, default=None, help=argparse.SUPPRESS)
@@ -238,18 +229,20 @@ def _add_check(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--model",
         metavar="NAME",
-        type=_parse_model,
+        type=parse_model,
         help="also say which window this model gets by the file",
     )
+    add_json(parser)
 
 
 def _add_models(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "name", metavar="NAME", nargs="?", type=_parse_model, help="a model, as clients name it"
+        "name", metavar="NAME", nargs="?", type=parse_model, help="a model, as clients name it"
     )
     parser.add_argument("--config", metavar="FILE", help="settings file (YAML); optional")
-    parser.add_argument("--upstream", metavar="URL", help=_UPSTREAM_HELP)
+    parser.add_argument("--upstream", metavar="URL", help=UPSTREAM_HELP)
     parser.add_argument("--ask", action="store_true", help="ask the upstreams for their lists of models")
+    add_json(parser)
 
 
 def _add_tenants(parser: argparse.ArgumentParser) -> None:
@@ -259,6 +252,7 @@ def _add_tenants(parser: argparse.ArgumentParser) -> None:
     for action in (listing, purging):
         action.add_argument("--config", metavar="FILE", help="settings file (YAML)")
         action.set_defaults(upstream=None)
+    add_json(listing)
     purging.add_argument("name", metavar="NAME", help="a tenant, or key:HASH for a caller without a name")
     purging.add_argument("--removed", action="store_true", help="the settings do not name it any more")
     purging.add_argument("--yes", action="store_true", help="do not ask for the name again")
@@ -267,35 +261,27 @@ def _add_tenants(parser: argparse.ArgumentParser) -> None:
 
 def _add_health(parser: argparse.ArgumentParser) -> None:
     """It takes those of `serve` as they are. How the gateway runs does not matter to it."""
-    _add_settings(parser)
+    add_settings(parser)
     _add_running(parser)
     parser.add_argument(
         "--of-process", metavar="ID", type=int, help="take the options from this process, a `gateway serve`"
     )
 
 
-def _add_settings(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--config", metavar="FILE", help="settings file (YAML); optional")
-    parser.add_argument("--upstream", metavar="URL", help=_UPSTREAM_HELP)
-    parser.add_argument("--host", metavar="HOST", help="address to listen on; default: 127.0.0.1")
-    parser.add_argument("--port", metavar="N", type=int, help="port to listen on; default: 8080")
+def _add_demo(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--admin-port", metavar="N", type=int, help="port for operators (metrics, events); default: 8081"
+        "--keep", action="store_true", help="keep the page open after the session, until Ctrl-C"
     )
+
+
+def _add_nothing(_: argparse.ArgumentParser) -> None:
+    """The command has no options."""
 
 
 def _parse_workers(text: str) -> int:
     if not text.isdecimal() or not 1 <= int(text) <= _MOST_WORKERS:
         raise argparse.ArgumentTypeError(f"must be a number of processes, from 1 to {_MOST_WORKERS}")
     return int(text)
-
-
-def _parse_model(name: str) -> str:
-    if not name or not name.isprintable():
-        raise argparse.ArgumentTypeError(
-            "the name of a model has printable characters only, and at least one"
-        )
-    return name
 
 
 def _refuse_unknown_command(parser: argparse.ArgumentParser, given: Sequence[str]) -> None:
@@ -307,3 +293,16 @@ def _refuse_unknown_command(parser: argparse.ArgumentParser, given: Sequence[str
         nearest = find_nearest(given[0], _COMMANDS, similarity=_TYPO_SIMILARITY)
         hint = f"; the nearest is '{nearest}'" if nearest else ""
         parser.error(f"there is no command {given[0][:40]!r}{hint}. Commands: {', '.join(_COMMANDS)}")
+
+
+_COMMANDS: Final = {
+    "serve": Command("run the gateway", _SERVE, _add_serve),
+    "demo": Command("show a compaction, without a model and without a key", _DEMO, _add_demo),
+    **doctor.COMMANDS,
+    "models": Command("say which window a model gets, and from which source", _MODELS, _add_models),
+    "check": Command("check a settings file and say what it means", _CHECK, _add_check),
+    **operating.COMMANDS,
+    "tenants": Command("list the tenants, or delete everything of one of them", _TENANTS, _add_tenants),
+    "schema": Command("print the JSON schema of the settings file, for editors", _SCHEMA, _add_nothing),
+    "health": Command("ask a running gateway whether it is well", _HEALTH, _add_health),
+}

@@ -1,0 +1,109 @@
+"""The options of the commands that ask a running gateway: `conversations` and `top`."""
+
+import argparse
+from typing import Final
+
+from gateway.command_line.options.command import Command, add_admin, add_commands, add_json, parse_count
+
+_DEFAULT_LIMIT: Final = 50
+_CONVERSATIONS: Final = """\
+The conversations of a running gateway, which it keeps the numbers of. An ID may
+be shortened as long as it names one conversation.
+
+examples:
+  gateway conversations list --model 'gpt-4o*' --limit 20
+  gateway conversations show 3f2a
+  gateway conversations compact 3f2a --instructions 'Keep all file names'
+  gateway conversations delete 3f2a
+
+exit status: 0, 1 if the gateway does not answer, knows no such conversation or
+refuses, 2 for wrong usage or settings
+"""
+_SHOW: Final = """\
+Its numbers, its newest requests, and its summaries. The text of summaries is
+shown with --texts, where the gateway allows it: if admin.token is set, or the
+policy has show_texts: true. The gateway logs that it was read.
+"""
+_COMPACT: Final = """\
+Asks for a compaction: at once if the newest request is still in the gateway's
+memory, otherwise when the next one comes.
+"""
+_DELETE: Final = """\
+Deletes everything that the gateway keeps of it: summaries, originals, numbers.
+A client that continues it begins a new conversation.
+"""
+_TOP: Final = """\
+The conversations of a running gateway, live: tokens sent against the window,
+compactions, and what was saved. `q` or Ctrl-C ends it.
+
+examples:
+  gateway top
+  gateway top --once                 print it once, as a script may want it
+  gateway top --once --json | jq '.rates'
+
+exit status: 0, 1 if the gateway does not answer, 2 for wrong usage or settings
+"""
+
+
+def _add_list(parser: argparse.ArgumentParser) -> None:
+    add_admin(parser)
+    parser.add_argument("--tenant", metavar="NAME", help="only those of this tenant")
+    parser.add_argument("--model", metavar="NAME", help="only those with this model")
+    parser.add_argument("--search", metavar="TEXT", help="only those with this in their id, label or names")
+    parser.add_argument(
+        "--limit",
+        metavar="N",
+        type=parse_count,
+        default=_DEFAULT_LIMIT,
+        help=f"the newest N; default: {_DEFAULT_LIMIT}",
+    )
+    add_json(parser)
+
+
+def _add_one(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("id", metavar="ID", help="of the conversation, or its first characters")
+    add_admin(parser)
+
+
+def _add_show(parser: argparse.ArgumentParser) -> None:
+    _add_one(parser)
+    parser.add_argument("--texts", action="store_true", help="with the texts of its summaries")
+    add_json(parser)
+
+
+def _add_compact(parser: argparse.ArgumentParser) -> None:
+    _add_one(parser)
+    parser.add_argument("--instructions", metavar="TEXT", help="what the summary should keep, in your words")
+    add_json(parser)
+
+
+def _add_delete(parser: argparse.ArgumentParser) -> None:
+    _add_one(parser)
+    parser.add_argument("--yes", action="store_true", help="do not ask")
+    add_json(parser)
+
+
+_ACTIONS: Final = {
+    "list": Command("list them, the newest first", "The newest first.", _add_list),
+    "show": Command("show one with its requests and summaries", _SHOW, _add_show),
+    "compact": Command("ask for a compaction of one", _COMPACT, _add_compact),
+    "delete": Command("delete one with everything it left", _DELETE, _add_delete),
+}
+
+
+def _add_conversations(parser: argparse.ArgumentParser) -> None:
+    add_commands(parser, _ACTIONS, name="action")
+
+
+def _add_top(parser: argparse.ArgumentParser) -> None:
+    add_admin(parser)
+    parser.add_argument("--once", action="store_true", help="print once and end")
+    add_json(parser)
+
+
+COMMANDS: Final = {
+    "conversations": Command(
+        "list, show, compact or delete conversations", _CONVERSATIONS, _add_conversations
+    ),
+    "top": Command("watch the conversations of a running gateway", _TOP, _add_top),
+}
