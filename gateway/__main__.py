@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from gateway.bounds.interpreter import collect_garbage, tune_interpreter
 from gateway.command_line.health import find_ill_health
+from gateway.command_line.json_reports import list_warnings
 from gateway.command_line.options import (
     SettingsSource,
     load_chosen_settings,
@@ -33,7 +34,7 @@ from gateway.command_line.process_setup import (
 from gateway.command_line.terminal import Terminal
 from gateway.reload.reloader import Reloader
 from gateway.reload.watcher import SettingsWatcher
-from gateway.settings import Settings, SettingsError, describe_exposure, load_settings, render_summary
+from gateway.settings import Settings, SettingsError, load_settings, render_summary
 from gateway.store import StoreError, find_directory, open_store
 
 if TYPE_CHECKING:
@@ -213,19 +214,14 @@ def _health(options: argparse.Namespace) -> int:
 
 
 def _warn(settings: Settings) -> None:
-    for warning in _list_warnings(settings):
+    for warning in list_warnings(settings):
         print(f"warning: {warning}", file=sys.stderr)
-
-
-def _list_warnings(settings: Settings) -> list[str]:
-    exposure = describe_exposure(settings)
-    return [*map(str, settings.warnings), *([exposure] if exposure is not None else [])]
 
 
 def _greet(settings: Settings, gateway: Running) -> None:
     """Shows what was started to a person, or only the warnings to a program that reads the log."""
     if logs_json():
-        for warning in _list_warnings(settings):
+        for warning in list_warnings(settings):
             log.warning("settings: %s", warning)
     else:
         _show_start_screen(settings, gateway)

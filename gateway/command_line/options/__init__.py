@@ -11,7 +11,7 @@ from gateway import __version__
 from gateway.command_line.options import doctor, operating
 from gateway.command_line.options.command import (
     UPSTREAM_HELP,
-    Command,
+    CommandOptions,
     add_commands,
     add_json,
     add_settings,
@@ -296,13 +296,17 @@ def _refuse_unknown_command(parser: argparse.ArgumentParser, given: Sequence[str
 
 
 _COMMANDS: Final = {
-    "serve": Command("run the gateway", _SERVE, _add_serve),
-    "demo": Command("show a compaction, without a model and without a key", _DEMO, _add_demo),
+    "serve": CommandOptions("run the gateway", _SERVE, _add_serve),
+    "demo": CommandOptions("show a compaction, without a model and without a key", _DEMO, _add_demo),
     **doctor.COMMANDS,
-    "models": Command("say which window a model gets, and from which source", _MODELS, _add_models),
-    "check": Command("check a settings file and say what it means", _CHECK, _add_check),
+    "models": CommandOptions("say which window a model gets, and from which source", _MODELS, _add_models),
+    "check": CommandOptions("check a settings file and say what it means", _CHECK, _add_check),
     **operating.COMMANDS,
-    "tenants": Command("list the tenants, or delete everything of one of them", _TENANTS, _add_tenants),
-    "schema": Command("print the JSON schema of the settings file, for editors", _SCHEMA, _add_nothing),
-    "health": Command("ask a running gateway whether it is well", _HEALTH, _add_health),
+    "tenants": CommandOptions(
+        "list the tenants, or delete everything of one of them", _TENANTS, _add_tenants
+    ),
+    "schema": CommandOptions(
+        "print the JSON schema of the settings file, for editors", _SCHEMA, _add_nothing
+    ),
+    "health": CommandOptions("ask a running gateway whether it is well", _HEALTH, _add_health),
 }

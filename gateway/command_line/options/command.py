@@ -9,7 +9,7 @@ UPSTREAM_HELP: Final = "base URL of the model API; replaces the upstreams of the
 
 
 @dataclass(frozen=True)
-class Command:
+class CommandOptions:
     """help: its line in the list of commands. description: of its own help. add: adds its options."""
 
     help: str
@@ -44,7 +44,7 @@ def add_json(parser: argparse.ArgumentParser) -> None:
 
 
 def add_commands(
-    parser: argparse.ArgumentParser, commands: dict[str, Command], *, name: str
+    parser: argparse.ArgumentParser, commands: dict[str, CommandOptions], *, name: str
 ) -> dict[str, argparse.ArgumentParser]:
     """The parsers of the commands, by name. name: of the attribute that says which was chosen."""
     adding = parser.add_subparsers(dest=name, metavar=name.upper(), required=True, title=f"{name}s")

@@ -3,7 +3,7 @@
 import argparse
 from typing import Final
 
-from gateway.command_line.options.command import Command, add_json, add_settings, parse_model
+from gateway.command_line.options.command import CommandOptions, add_json, add_settings, parse_model
 
 _DOCTOR: Final = """\
 Examines a set-up before it is used, or while it does not work: settings, store,
@@ -43,4 +43,4 @@ def _add_doctor(parser: argparse.ArgumentParser) -> None:
     add_json(parser)
 
 
-COMMANDS: Final = {"doctor": Command("examine a set-up and name the fixes", _DOCTOR, _add_doctor)}
+COMMANDS: Final = {"doctor": CommandOptions("examine a set-up and name the fixes", _DOCTOR, _add_doctor)}

@@ -3,7 +3,13 @@
 import argparse
 from typing import Final
 
-from gateway.command_line.options.command import Command, add_admin, add_commands, add_json, parse_count
+from gateway.command_line.options.command import (
+    CommandOptions,
+    add_admin,
+    add_commands,
+    add_json,
+    parse_count,
+)
 
 _DEFAULT_LIMIT: Final = 50
 _CONVERSATIONS: Final = """\
@@ -84,10 +90,10 @@ def _add_delete(parser: argparse.ArgumentParser) -> None:
 
 
 _ACTIONS: Final = {
-    "list": Command("list them, the newest first", "The newest first.", _add_list),
-    "show": Command("show one with its requests and summaries", _SHOW, _add_show),
-    "compact": Command("ask for a compaction of one", _COMPACT, _add_compact),
-    "delete": Command("delete one with everything it left", _DELETE, _add_delete),
+    "list": CommandOptions("list them, the newest first", "The newest first.", _add_list),
+    "show": CommandOptions("show one with its requests and summaries", _SHOW, _add_show),
+    "compact": CommandOptions("ask for a compaction of one", _COMPACT, _add_compact),
+    "delete": CommandOptions("delete one with everything it left", _DELETE, _add_delete),
 }
 
 
@@ -102,8 +108,8 @@ def _add_top(parser: argparse.ArgumentParser) -> None:
 
 
 COMMANDS: Final = {
-    "conversations": Command(
+    "conversations": CommandOptions(
         "list, show, compact or delete conversations", _CONVERSATIONS, _add_conversations
     ),
-    "top": Command("watch the conversations of a running gateway", _TOP, _add_top),
+    "top": CommandOptions("watch the conversations of a running gateway", _TOP, _add_top),
 }

@@ -4,7 +4,7 @@ import argparse
 
 import pytest
 
-from gateway.command_line.options.command import Command, add_commands, add_json, parse_count
+from gateway.command_line.options.command import CommandOptions, add_commands, add_json, parse_count
 
 
 def test_a_count_is_a_number_above_zero() -> None:
@@ -16,6 +16,6 @@ def test_a_count_is_a_number_above_zero() -> None:
 
 def test_commands_get_their_options() -> None:
     parser = argparse.ArgumentParser()
-    parsers = add_commands(parser, {"a": Command("does a", "Does a.", add_json)}, name="action")
+    parsers = add_commands(parser, {"a": CommandOptions("does a", "Does a.", add_json)}, name="action")
     options = parser.parse_args(["a", "--json"])
     assert (options.action, options.json, [*parsers]) == ("a", True, ["a"])
