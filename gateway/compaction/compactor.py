@@ -376,6 +376,7 @@ def _make_head(turn: Turn, plan: Plan, usage: Usage | None) -> Head:
         parent=turn.parent_id,
         covers=covers,
         dropped=count_dropped(conversation, covers),
+        pivot_version=plan.pivot.version if plan.pivot is not None else 1,
     )
 
 

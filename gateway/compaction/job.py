@@ -33,6 +33,8 @@ PAUSED: Final = Rejected("paused", is_summarizer_fault=False)
 NOT_STORED: Final = Rejected("store", is_summarizer_fault=False)
 # Another process has taken over: its pivot is used.
 LOST: Final = Rejected("lease lost", is_summarizer_fault=False)
+# A person has edited what the summary was made from: what that text says must not be lost.
+EDITED: Final = Rejected("edited meanwhile", is_summarizer_fault=False)
 # Stores a pivot. False if that is not allowed any more. Raises StoreError.
 Save = Callable[[Pivot], Awaitable[bool]]
 
@@ -108,7 +110,8 @@ class CompactionJob:
             pivot = result.pivot
             if request.trigger == "manual":
                 pivot = replace(pivot, resume="", is_manual=True)
-            result = replace(result, outcome=await self._save(turn, pivot, save))
+            pivot = self._count_version(pivot)
+            result = replace(result, outcome=await self._save(turn, pivot, cut.base, save))
             if result.outcome is LOST:
                 return result
             if result.pivot is not None and result.pivot is not pivot:
@@ -150,7 +153,7 @@ class CompactionJob:
             self._reporter.note_held_digest(turn, digest)
             return True
         pre_tokens = _count_before(situation, cut)
-        result = CompactionResult(await self._save(turn, digest), 0, pre_tokens=pre_tokens)
+        result = CompactionResult(await self._save(turn, digest, cut.base), 0, pre_tokens=pre_tokens)
         if result.pivot is not None and result.pivot is not digest:
             return True
         self._reporter.note_compaction(turn, cut, result, DIGEST, self._clock() - started)
@@ -171,19 +174,35 @@ class CompactionJob:
         known = self._state.pivots.find(turn.received.conversation.chain[cut.covers].hex())
         return known is not None and not known.is_digest
 
-    async def _save(self, turn: Turn, pivot: Pivot, save: Save | None = None) -> Pivot | Rejected:
+    def _count_version(self, pivot: Pivot) -> Pivot:
+        """A summary in the place of a digest is its next version, which no edit of the digest may change."""
+        known = self._state.pivots.find(pivot.key)
+        return replace(pivot, version=known.version + 1) if known is not None and known.is_digest else pivot
+
+    async def _save(
+        self, turn: Turn, pivot: Pivot, base: Pivot | None, save: Save | None = None
+    ) -> Pivot | Rejected:
         try:
-            if save is None:
-                saved = await self._state.pivots.save_new(pivot)
-            elif await save(pivot):
-                saved = pivot
-            else:
-                return LOST
+            saved = await self._save_unless_edited(pivot, base, save)
         except StoreError:
             return NOT_STORED
         if saved is pivot:
             await cleared_results.record(self._state, turn, pivot)
         return saved
+
+    async def _save_unless_edited(
+        self, pivot: Pivot, base: Pivot | None, save: Save | None
+    ) -> Pivot | Rejected:
+        """Raises StoreError."""
+        # Without `save` nothing is overwritten, so only what it was made from can be lost.
+        concerned = [each for each in (base, pivot if save is not None else None) if each is not None]
+        async with self._state.edits.hold(pivot.owner, [each.key for each in concerned]):
+            for each in concerned:
+                if await self._state.edits.has_changed(each):
+                    return EDITED
+            if save is None:
+                return await self._state.pivots.save_new(pivot)
+            return pivot if await save(pivot) else LOST
 
     def _update_breaker(self, turn: Turn, outcome: Pivot | Rejected) -> None:
         if isinstance(outcome, Pivot):

@@ -156,6 +156,7 @@ async def _adopt(
         batches=(),
         conversation=latest.conversation if latest is not None else hashes.conversation,
         parent=latest.parent if latest is not None else None,
+        pivot_version=pivot.version,
     )
     nearest = state.heads.find(conversation, scope)
     if nearest is None or nearest.length < head.length:

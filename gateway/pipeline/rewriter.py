@@ -19,7 +19,7 @@ from gateway.wire.wire_format import WireFormat
 _WEIGHT_BYTES = ENTRY_WEIGHT_BYTES + 300
 
 # Identifies a shortened message, or the messages of a pivot.
-RenderedKey = tuple[bytes, int | None, str] | tuple[str, float, str, str | None]
+RenderedKey = tuple[bytes, int | None, str] | tuple[str, float, int, str, str | None]
 
 
 class Rewriter:
@@ -69,7 +69,7 @@ class Rewriter:
         return rendered
 
     def _render_pivot(self, wire_format: WireFormat, pivot: Pivot, next_role: str) -> bytes:
-        key = (pivot.key, pivot.created_seconds, next_role, pivot.question)
+        key = (pivot.key, pivot.created_seconds, pivot.version, next_role, pivot.question)
         return self._find_or_render(key, lambda: wire_format.render_summary(pivot, next_role))
 
     def _render_message(self, turn: Turn, mark: Mark, placeholder: str) -> bytes:

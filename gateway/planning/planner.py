@@ -47,7 +47,8 @@ class Active:
 
     pivot: Pivot | None
     batches: Sequence[Batch]
-    # False if something is missing. Then the head's usage says nothing about what would be sent now.
+    # False if something is missing, or was edited. Then the head's usage says nothing about what would be
+    # sent now.
     is_complete: bool
 
 
@@ -161,7 +162,9 @@ class Planner:
         if pivot is not None:
             pivot = place_pivot(pivot, conversation) if is_eligible(conversation, pivot) else None
         is_complete = (pivot is not None) == (head.pivot is not None) and len(batches) == len(head.batches)
-        return Active(pivot, batches, is_complete)
+        # A person may have edited the summary since.
+        is_same = pivot is None or pivot.version == head.pivot_version
+        return Active(pivot, batches, is_complete and is_same)
 
     def is_past_soft(self, turn: Turn, total_tokens: int) -> bool:
         """Whether it is time to prepare a compaction. Never while the client compacts its history itself."""

@@ -105,6 +105,24 @@ class Reporter:
         """Another process has stored its own, and reports that one. The calls were paid for all the same."""
         self._activity.note_summary_calls(turn, result)
 
+    def note_edit(self, turn: Turn, before: Pivot, edited: Pivot) -> None:
+        """A person has edited a summary, or restored an earlier version. Ids and sizes, and no text."""
+        _compactor.info(
+            "summary edited: key=%s version=%d chars=%d before=%d conversation=%s",
+            *(edited.key, edited.version, len(edited.summary), len(before.summary)),
+            turn.conversation_id,
+            extra=name_ids(turn),
+        )
+        entry = LogEntry(
+            at_seconds=self._clock(),
+            kind="summary",
+            trigger="manual",
+            reason="edit",
+            messages=edited.covers,
+            summary_tokens=edited.tokens,
+        )
+        self._log_writer.note(turn, entry)
+
     def note_held_digest(self, turn: Turn, digest: Pivot) -> None:
         """A digest for one request alone. There may be one for each, so nothing about it is stored."""
         self._count(DIGEST, None)

@@ -1,4 +1,4 @@
-"""What is known about conversations, in seven repositories. Knows no wire format.
+"""What is known about conversations, in eight repositories. Knows no wire format.
 
 Records are held in memory, decoded, in front of a store. The compaction package writes them, with five
 exceptions: `planning.learning` saves calibrations, the limits book learned limits, `pipeline.name_guard`
@@ -19,6 +19,7 @@ from gateway.state.news import StateNews
 from gateway.state.owned_names import OwnedNames
 from gateway.state.pivots import Pivots
 from gateway.state.record_cache import Storage
+from gateway.state.summary_edits import SummaryEdits
 from gateway.state.tasks import Tasks
 from gateway.store import Store
 
@@ -35,6 +36,7 @@ class State:
     histories: Histories
     news: StateNews
     leases: CompactionLeases
+    edits: SummaryEdits
 
     def forget(self, tag: str) -> None:
         """All of a tenant leaves memory. What other packages hold is theirs to forget: see
@@ -50,15 +52,17 @@ class State:
 def make_state(storage: Storage, named_store: Store | None = None) -> State:
     """named_store: for threads and responses that requests only name, which may be lost. None: the same."""
     heads, news = Heads(storage), StateNews(storage.store.news)
+    pivots, leases = Pivots(storage, heads, news), CompactionLeases(storage, LeaseTimes())
     return State(
         store=storage.store,
         heads=heads,
-        pivots=Pivots(storage, heads, news),
+        pivots=pivots,
         tasks=Tasks(storage, heads, news),
         calibrations=Calibrations(storage, news),
         owned_names=OwnedNames(storage),
         named_turns=NamedTurns(replace(storage, store=named_store or storage.store)),
         histories=Histories(storage),
         news=news,
-        leases=CompactionLeases(storage, LeaseTimes()),
+        leases=leases,
+        edits=SummaryEdits(storage, pivots, leases),
     )

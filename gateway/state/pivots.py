@@ -9,7 +9,7 @@ from typing import Final
 from gateway.core.history.cleared_results import ResultHashesRecord
 from gateway.core.history.conversation import Conversation, find_open_group, list_links
 from gateway.core.history.head import Head
-from gateway.core.history.pivot import Batch, Pivot, is_on_chain
+from gateway.core.history.pivot import Batch, Pivot, are_copies, is_on_chain
 from gateway.lru import ENTRY_WEIGHT_BYTES, Lru, weigh_texts
 from gateway.state.chain_places import ChainPlace, ChainPlaces
 from gateway.state.heads import Heads
@@ -85,6 +85,22 @@ class Pivots:
             self._note_made(pivot)
         return is_saved
 
+    async def save_edited(self, lease: Lease, pivot: Pivot) -> bool:
+        """The same for what a person has written, which is never kept for later: it is in the store when this
+        returns True. Raises StoreError.
+        """
+        if lease.is_of_process_alone:
+            await self.save(pivot)
+            return True
+        return await self.save_leased(lease, pivot)
+
+    async def load_again(self, owner: str, key: str) -> Pivot | None:
+        """What the store has now; what memory has if the store has nothing, or cannot be asked."""
+        stored = await self._pivots.stored.load(owner, key)
+        if stored is not None and stored != self.find(key):
+            self._pivots.hold_stored(owner, key, stored)
+        return self.find(key)
+
     async def save_new(self, pivot: Pivot) -> Pivot:
         """The pivot that is used from now on: this one, or the one that was stored under its key before.
 
@@ -143,7 +159,7 @@ class Pivots:
 
     def find_followers(self, pivot: Pivot) -> list[Head]:
         """Heads in memory that were sent with this pivot, under any of its keys; in no order."""
-        keys = {other.key for other in self._pivots.list_all() if _content(other) == _content(pivot)}
+        keys = {other.key for other in self._pivots.list_all() if are_copies(other, pivot)}
         return self._heads.find_sent_with(keys)
 
     # Look-ups
@@ -311,17 +327,14 @@ class Pivots:
 
 def _with_pivot(head: Head, pivot: Pivot) -> Head:
     """Without its usage, which was counted for another array of messages."""
-    return replace(head, pivot=pivot.key, prompt_tokens=0, output_tokens=0)
+    return replace(head, pivot=pivot.key, pivot_version=pivot.version, prompt_tokens=0, output_tokens=0)
 
 
 def _is_summary_of(loaded: Pivot, known: Pivot) -> bool:
-    """Whether a summary has taken the place of a digest in the store. The other way round never happens."""
-    return known.is_digest and not loaded.is_digest
-
-
-def _content(pivot: Pivot) -> tuple[str, int, float, str]:
-    """Equal for two pivots that differ in their key alone."""
-    return pivot.owner, pivot.covers, pivot.created_seconds, pivot.summary
+    """Whether a summary has taken the place of a digest in the store, or a person's text that of an earlier
+    version. The other way round never happens.
+    """
+    return (known.is_digest and not loaded.is_digest) or loaded.version > known.version
 
 
 def _weigh_pivot(pivot: Pivot) -> int:

@@ -4,6 +4,7 @@ pydantic checks every field on the way in. A record that does not fit its type c
 """
 
 import re
+from dataclasses import fields
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -15,6 +16,7 @@ from gateway.core.history.cleared_results import ResultHashesRecord
 from gateway.core.history.head import Head
 from gateway.core.history.pivot import Batch, Pivot
 from gateway.core.history.trimmed import HistoryEnd
+from gateway.core.history.versions import VersionsRecord
 from gateway.core.limits.learned import Learned
 from gateway.core.sizing.estimate import Calibration
 
@@ -81,14 +83,34 @@ _adapters: Final[dict[type, TypeAdapter[Any]]] = {
     kind: TypeAdapter(kind)
     for kind in (
         *(Head, Pivot, Batch, ResultHashesRecord, Marker, HistoryEnd, FailedCompaction),
-        *(Calibration, Learned, Compacted, OwnedName, NamedRecord),
+        *(Calibration, Learned, Compacted, OwnedName, NamedRecord, VersionsRecord),
     )
+}
+# Fields that were added in November 2026, and what they say in the records of before.
+_LATER_FIELDS: Final[dict[type, dict[str, object]]] = {
+    Pivot: {"version": 1, "edited_seconds": None, "origin": None},
+    Head: {"pivot_version": 1},
+}
+_EARLIER_FIELDS: Final = {
+    kind: [field.name for field in fields(kind) if field.name not in later]
+    for kind, later in _LATER_FIELDS.items()
 }
 _envelope_decoder: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 def render_record(owner: str, record: object) -> bytes:
-    return msgspec.json.encode({"version": VERSION, "owner": owner, "record": record})
+    return msgspec.json.encode({"version": VERSION, "owner": owner, "record": _without_defaults(record)})
+
+
+def _without_defaults(record: object) -> object:
+    """Without the fields that earlier versions do not know, unless they say something: a record with a field
+    that it does not know counts as absent.
+    """
+    later = _LATER_FIELDS.get(type(record))
+    if later is None or all(getattr(record, name) == default for name, default in later.items()):
+        names = _EARLIER_FIELDS.get(type(record))
+        return {name: getattr(record, name) for name in names} if names is not None else record
+    return record
 
 
 def parse_record(kind: type[R], owner: str, data: bytes) -> R | None:

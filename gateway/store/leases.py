@@ -17,6 +17,11 @@ class Lease(NamedTuple):
     key: str
     fence: int
 
+    @property
+    def is_of_process_alone(self) -> bool:
+        """Whether it was granted because the store could not be reached."""
+        return self.fence == 0
+
 
 class Held(NamedTuple):
     """Another process has the lease, for so long at least."""

@@ -12,6 +12,7 @@ from gateway.compaction.manual import ManualCompaction
 from gateway.compaction.paid_calls import PaidCalls
 from gateway.compaction.pivots import PivotMaker
 from gateway.compaction.summarizer import Summarizer
+from gateway.compaction.summary_editor import SummaryEditor
 from gateway.compaction.summary_client import SummaryClient, SummaryModels
 from gateway.compaction.summary_prompt import SummaryCallBuilder
 from gateway.hooks import Hooks
@@ -59,6 +60,7 @@ class Compaction:
     job: CompactionJob
     compactor: Compactor
     manual: ManualCompaction
+    editor: SummaryEditor
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -197,8 +199,12 @@ def build_compaction(foundation: Foundation, planning: Planning, summarizer: Sum
     pivots = PivotMaker(foundation.reading.sizer, foundation.lanes)
     job = CompactionJob(state, summarizer, pivots, reporter, foundation.running)
     compactor = Compactor(state, planner, planning.learner, job, reporter, foundation.budget)
-    manual = ManualCompaction(state, planner, compactor, reporter)
-    return Compaction(job=job, compactor=compactor, manual=manual)
+    return Compaction(
+        job=job,
+        compactor=compactor,
+        manual=ManualCompaction(state, planner, compactor, reporter),
+        editor=SummaryEditor(state, planner, foundation.reading.sizer, reporter),
+    )
 
 
 def build_pipeline(

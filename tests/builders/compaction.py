@@ -21,6 +21,7 @@ from gateway.compaction.pivots import PivotMaker
 from gateway.compaction.running import RunningCompactions
 from gateway.compaction.summarizer import Summarizer
 from gateway.compaction.summary_client import SummaryClient, SummaryModels
+from gateway.compaction.summary_editor import SummaryEditor
 from gateway.compaction.summary_prompt import SummaryCallBuilder
 from gateway.conversations.recognizer import Received
 from gateway.conversations.turn import Turn
@@ -131,6 +132,7 @@ class CompactionParts:
     compactor: Compactor
     slots: Slots
     manual: ManualCompaction
+    editor: SummaryEditor
     model: ToyModel = field(default_factory=ToyModel)
 
     async def gather(self, turn: Turn, **flags: bool) -> Situation:
@@ -192,6 +194,7 @@ async def compaction_parts(
             compactor=compactor,
             slots=slots,
             manual=ManualCompaction(state, planner, compactor, reporter),
+            editor=SummaryEditor(state, planner, sizer, reporter, clock),
             model=model,
         )
         await compactor.close()

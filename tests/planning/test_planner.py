@@ -145,6 +145,20 @@ async def test_a_request_is_measured_if_something_of_its_head_is_gone(missing: J
         assert not await is_planned(parts, turn)
 
 
+async def test_the_usage_before_an_edit_of_the_summary_does_not_count() -> None:
+    async with compaction_parts() as parts:
+        pivot = make_pivot(_SHORT.conversation, 3)
+        await parts.state.pivots.save(pivot)
+        turn = answered(_SHORT, 900, pivot=pivot.key)
+        assert await is_planned(parts, turn)
+        await parts.state.pivots.save(replace(pivot, version=2, summary="word " * 500, tokens=600))
+        assert not await is_planned(parts, turn)
+        situation = await parts.gather(turn)
+    assert situation.known.head is None
+    assert situation.sticky is not None and situation.sticky.version == 2
+    assert situation.estimate(View(situation.sticky, {})).tokens > 600
+
+
 async def test_a_pivot_of_another_branch_is_not_active() -> None:
     other = make_pivot(read(render([{"role": "user", "content": "Other."}, *talk(3)])).conversation, 3)
     async with compaction_parts() as parts:

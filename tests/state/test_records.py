@@ -1,4 +1,5 @@
 import json
+from dataclasses import fields, replace
 from typing import Any
 
 import pytest
@@ -256,3 +257,15 @@ def test_the_owner_of_a_record_is_found_without_its_kind() -> None:
 @pytest.mark.parametrize("data", [b"", b"[]", b"{}", b'{"owner": 1}', b"\xff", b'{"owner": "a'])
 def test_a_damaged_record_has_no_owner(data: bytes) -> None:
     assert find_owner(data) is None
+
+
+@pytest.mark.parametrize(("record", "later"), [(_PIVOT, "version"), (_HEAD, "pivot_version")])
+def test_a_record_names_nothing_that_earlier_versions_do_not_know_unless_it_must(
+    record: Pivot | Head, later: str
+) -> None:
+    data = render_record("t", record)
+    plain = json.loads(data)["record"]
+    assert later not in plain and set(plain) < {field.name for field in fields(record)}
+    assert parse_record(type(record), "t", data) == record
+    changed = replace(record, **{later: 2})
+    assert parse_record(type(record), "t", render_record("t", changed)) == changed

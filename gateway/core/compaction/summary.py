@@ -33,7 +33,7 @@ _REFUSED = frozenset({"content_filter", "refusal", "safety"})
 _FINISHED = frozenset({"stop", "end_turn", "eos", "completed"})
 # Upstream applies the cap by its own count. Ours may differ by this factor, and by a larger one as long as
 # its tokenizer is unknown.
-_CAP_TOLERANCE = 1.25
+CAP_TOLERANCE = 1.25
 _UNCALIBRATED_CAP_TOLERANCE = 1 + UNCALIBRATED_MARGIN
 
 
@@ -107,7 +107,7 @@ def judge_summary(candidate: Candidate, tokens: int, bounds: SummaryBounds) -> A
     rejected = find_flaw(candidate)
     if rejected is not None:
         return rejected
-    tolerance = _CAP_TOLERANCE if bounds.is_calibrated else _UNCALIBRATED_CAP_TOLERANCE
+    tolerance = CAP_TOLERANCE if bounds.is_calibrated else _UNCALIBRATED_CAP_TOLERANCE
     if tokens > bounds.cap_tokens * tolerance:
         return Rejected("over its cap")
     if tokens > bounds.replaced_tokens * SMALLER_SHARE:

@@ -146,7 +146,7 @@ def rekey(pivot: Pivot, conversation: Conversation) -> Pivot:
     covered = conversation.messages[pivot.opening_end : pivot.covers]
     left_tokens = int(sum(message.size_bytes for message in covered) / _ROUGH_BYTES_PER_TOKEN)
     saved_tokens = min(pivot.saved_tokens, left_tokens)
-    return replace(pivot, key=key, saved_tokens=saved_tokens)
+    return replace(pivot, key=key, saved_tokens=saved_tokens, origin=pivot.origin or pivot.key)
 
 
 def _is_cleared_form(before: Sequence[bytes], now: Sequence[bytes], placeholders: frozenset[bytes]) -> bool:

@@ -40,10 +40,19 @@ class Head:
     covers: int = 0
     # How many messages behind the pivot the client no longer sent.
     dropped: int = 0
+    # Of the active pivot. The usage counts for this version alone.
+    pivot_version: int = 1
 
     @property
     def total_tokens(self) -> int:
         return self.prompt_tokens + self.output_tokens
+
+
+def is_sent_alike(one: Head, other: Head) -> bool:
+    """Whether both were sent with the same pivot, in the same version, and the same batches."""
+    return (
+        one.pivot == other.pivot and one.pivot_version == other.pivot_version and one.batches == other.batches
+    )
 
 
 def count_dropped(conversation: Conversation, covers: int) -> int:
@@ -64,7 +73,7 @@ def is_worth_saving(head: Head, before: Head, threshold_tokens: int) -> bool:
 
     threshold_tokens: the size at which something has to be decided, 0 if there is none.
     """
-    if (head.pivot, head.batches) != (before.pivot, before.batches):
+    if not is_sent_alike(head, before):
         return True
     known_tokens = before.total_tokens
     return abs(head.total_tokens - known_tokens) > _WORTH_SAVING_SHARE * max(known_tokens, threshold_tokens)

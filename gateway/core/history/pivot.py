@@ -47,6 +47,26 @@ class Pivot:
     opening: str | None = None
     # A person asked for it: it applies at once, also below the thresholds.
     is_manual: bool = False
+    # Grows when a person edits the summary, or a summary replaces a digest under the same key.
+    version: int = 1
+    # When a person wrote this version; None for a text that the gateway made.
+    edited_seconds: float | None = None
+    # The key of the pivot that this one is a copy of; None for an original.
+    origin: str | None = None
+
+    @property
+    def is_edited(self) -> bool:
+        return self.edited_seconds is not None
+
+
+def are_copies(one: Pivot, other: Pivot) -> bool:
+    """Whether both were made by one compaction: under other keys, or in other versions."""
+    if one.owner != other.owner or one.covers != other.covers:
+        return False
+    if (one.origin or one.key) == (other.origin or other.key):
+        return True
+    # Copies of earlier gateways do not name their origin.
+    return one.created_seconds == other.created_seconds and one.summary == other.summary
 
 
 def list_turns(pivot: Pivot, next_role: str) -> list[tuple[Literal["user", "assistant"], str]]:

@@ -15,7 +15,7 @@ from operator import attrgetter
 from typing import Final
 
 from gateway.core.history.conversation import Conversation, find_reply_end
-from gateway.core.history.head import Head
+from gateway.core.history.head import Head, is_sent_alike
 from gateway.core.history.view import Size, View, measure, shown_tokens
 from gateway.core.sizing.estimate import (
     CALIBRATED_MARGIN,
@@ -133,7 +133,7 @@ def find_steps(sizes: Sizes, past: Sequence[Head], changed: Sequence[int] = ()) 
     """
     steps = []
     for before, after in pairwise(past):
-        is_same = before.pivot == after.pivot and before.batches == after.batches
+        is_same = is_sent_alike(before, after)
         is_known = not _has_any(changed, before.covers, after.length)
         if is_same and is_known and before.length < after.length:
             positions = slice(before.length, after.length)

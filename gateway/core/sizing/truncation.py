@@ -109,4 +109,6 @@ def had_active(head: Head, pivot: Pivot | None, batches: Sequence[Batch]) -> boo
     """Whether the head was sent with the same pivot and batches; otherwise its usage is not comparable."""
     if head.pivot != (pivot.key if pivot is not None else None) or len(head.batches) != len(batches):
         return False
+    if pivot is not None and head.pivot_version != pivot.version:
+        return False
     return not batches or head.batches == tuple(batch.key for batch in batches)

@@ -1,0 +1,166 @@
+"""Edits a summary: a person's text is its next version, and is used from the next request on.
+
+An edit and a compaction that builds on the same summary may come at once. The first that is stored counts: a
+compaction that finds its base edited is thrown away, and the next request starts another one; an edit of a
+summary that a newer one has taken the place of is refused. See `state.summary_edits`.
+"""
+
+import time
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from typing import Final, Literal, NamedTuple
+
+from gateway.conversations.turn import Turn
+from gateway.core.compaction.edit import find_edit_flaw
+from gateway.core.compaction.situation import Situation
+from gateway.core.compaction.summary import SummaryBounds
+from gateway.core.history.conversation import list_links
+from gateway.core.history.pivot import Pivot, is_on_chain
+from gateway.core.history.versions import edit_pivot
+from gateway.planning.message_sizes import Sizer
+from gateway.planning.planner import Planner
+from gateway.reporting.reporter import Reporter
+from gateway.state import State
+from gateway.store import StoreError
+from gateway.store.leases import Lease
+
+
+@dataclass(frozen=True, slots=True)
+class EditRefused:
+    """Nothing has changed. cause: it is of another version than the text was written for; it is not in use
+    any more; there is no such version; the text does not pass its checks.
+    """
+
+    cause: Literal["outdated", "not in use", "unknown version", "flawed"]
+    reason: str
+
+
+_NOT_IN_USE: Final = EditRefused("not in use", "This summary is not in use any more.")
+_REPLACED: Final = EditRefused(
+    "not in use", "A newer summary has taken the place of this one; it is used from the next request on."
+)
+
+
+class _Measured(NamedTuple):
+    """Raw tokens of the text in use and of the new one, and true tokens for each of them."""
+
+    before: int
+    after: int
+    ratio: float
+
+    @property
+    def added(self) -> int:
+        return self.after - self.before
+
+
+class SummaryEditor:
+    """clock: seconds since 1970."""
+
+    def __init__(
+        self,
+        state: State,
+        planner: Planner,
+        sizer: Sizer,
+        reporter: Reporter,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._state = state
+        self._planner = planner
+        self._sizer = sizer
+        self._reporter = reporter
+        self._clock = clock
+
+    async def edit(self, turn: Turn, key: str, text: str, based_on: int | None = None) -> Pivot | EditRefused:
+        """The pivot with the new text, durable by now. turn: the newest of the conversation.
+
+        based_on: the version that the person saw; None: whichever it is. Raises StoreError.
+        """
+        situation = await self._planner.gather(turn, may_compact=False)
+        async with self._hold(turn, key, based_on) as (pivot, leases):
+            if isinstance(pivot, EditRefused):
+                return pivot
+            measured = await self._measure(turn, situation, pivot, text)
+            tokens = int(measured.after * measured.ratio)
+            flaw = find_edit_flaw(text, tokens, _find_bounds(situation, pivot, measured))
+            if flaw is not None:
+                return EditRefused("flawed", flaw.reason)
+            return await self._save(turn, leases, pivot, text, measured)
+
+    async def restore(
+        self, turn: Turn, key: str, version: int, based_on: int | None = None
+    ) -> Pivot | EditRefused:
+        """The text of an earlier version, which has passed its checks, as a new one. Raises StoreError."""
+        situation = await self._planner.gather(turn, may_compact=False)
+        async with self._hold(turn, key, based_on) as (pivot, leases):
+            if isinstance(pivot, EditRefused):
+                return pivot
+            earlier = (await self._state.edits.load_versions(turn.owner, key)).find(version)
+            if earlier is None:
+                return EditRefused("unknown version", f"There is no earlier version {version}.")
+            measured = await self._measure(turn, situation, pivot, earlier.text)
+            return await self._save(turn, leases, pivot, earlier.text, measured)
+
+    @asynccontextmanager
+    async def _hold(
+        self, turn: Turn, key: str, based_on: int | None
+    ) -> AsyncIterator[tuple[Pivot | EditRefused, Mapping[str, Lease]]]:
+        """The pivot, if it may be edited, and the leases on it and on what it is a copy of."""
+        keys = [key, *self._list_origin(key)]
+        async with self._state.edits.hold(turn.owner, keys) as leases:
+            pivot = await self._find_in_use(turn, key)
+            if isinstance(pivot, Pivot) and based_on not in (None, pivot.version):
+                reason = f"The summary is of version {pivot.version} by now, not {based_on}."
+                yield EditRefused("outdated", reason), leases
+            else:
+                yield pivot, leases
+
+    def _list_origin(self, key: str) -> list[str]:
+        """The pivot of which this one is a copy: see `core.history.cleared_results.rekey`."""
+        pivot = self._state.pivots.find(key)
+        return [pivot.origin] if pivot is not None and pivot.origin is not None else []
+
+    async def _find_in_use(self, turn: Turn, key: str) -> Pivot | EditRefused:
+        """The pivot, if none that covers more is known anywhere."""
+        pivots, conversation = self._state.pivots, turn.received.conversation
+        pivot = await pivots.load_again(turn.owner, key)
+        if pivot is None or pivot.owner != turn.owner or not is_on_chain(conversation, key, pivot.covers):
+            return _NOT_IN_USE
+        newer = [link.hex() for link in list_links(conversation, pivot.covers + 1)]
+        return pivot if await pivots.load_newest(turn.owner, newer) is None else _REPLACED
+
+    async def _measure(self, turn: Turn, situation: Situation, pivot: Pivot, text: str) -> _Measured:
+        estimator = turn.policy.estimator
+        before = await self._sizer.count(turn.owner, pivot.summary, estimator)
+        after = await self._sizer.count(turn.owner, text, estimator)
+        return _Measured(before, after, situation.calibrated.ratio)
+
+    async def _save(
+        self, turn: Turn, leases: Mapping[str, Lease], pivot: Pivot, text: str, measured: _Measured
+    ) -> Pivot:
+        edited = edit_pivot(pivot, text, measured.added, int(measured.added * measured.ratio), self._clock())
+        if pivot.origin is not None and pivot.origin in leases:
+            # If the client clears more results, the original is what is found again.
+            original = await self._state.pivots.load_again(turn.owner, pivot.origin)
+            if original is not None and original.summary == pivot.summary:
+                await self._store(
+                    leases[pivot.origin],
+                    original,
+                    replace(edited, key=original.key, version=original.version + 1, origin=None),
+                )
+        await self._store(leases[pivot.key], pivot, edited)
+        self._reporter.note_edit(turn, pivot, edited)
+        return edited
+
+    async def _store(self, lease: Lease, before: Pivot, edited: Pivot) -> None:
+        """Raises StoreError."""
+        if not await self._state.edits.save(lease, before, edited):
+            raise StoreError("another process is changing this summary")
+
+
+def _find_bounds(situation: Situation, pivot: Pivot, measured: _Measured) -> SummaryBounds:
+    thresholds = situation.thresholds
+    return SummaryBounds(
+        replaced_tokens=pivot.saved_tokens + int(measured.before * measured.ratio),
+        cap_tokens=thresholds.longest_summary if thresholds is not None else 0,
+    )
