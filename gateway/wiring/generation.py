@@ -12,8 +12,8 @@ from gateway.compaction.manual import ManualCompaction
 from gateway.compaction.paid_calls import PaidCalls
 from gateway.compaction.pivots import PivotMaker
 from gateway.compaction.summarizer import Summarizer
-from gateway.compaction.summary_editor import SummaryEditor
 from gateway.compaction.summary_client import SummaryClient, SummaryModels
+from gateway.compaction.summary_editor import SummaryEditor
 from gateway.compaction.summary_prompt import SummaryCallBuilder
 from gateway.hooks import Hooks
 from gateway.hooks.webhook import Webhook

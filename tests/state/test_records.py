@@ -259,13 +259,18 @@ def test_a_damaged_record_has_no_owner(data: bytes) -> None:
     assert find_owner(data) is None
 
 
-@pytest.mark.parametrize(("record", "later"), [(_PIVOT, "version"), (_HEAD, "pivot_version")])
+@pytest.mark.parametrize(
+    ("record", "changed", "later"),
+    [
+        (_PIVOT, replace(_PIVOT, version=2, edited_seconds=5.0), "version"),
+        (_HEAD, replace(_HEAD, pivot_version=2), "pivot_version"),
+    ],
+)
 def test_a_record_names_nothing_that_earlier_versions_do_not_know_unless_it_must(
-    record: Pivot | Head, later: str
+    record: Pivot | Head, changed: Pivot | Head, later: str
 ) -> None:
     data = render_record("t", record)
     plain = json.loads(data)["record"]
     assert later not in plain and set(plain) < {field.name for field in fields(record)}
     assert parse_record(type(record), "t", data) == record
-    changed = replace(record, **{later: 2})
     assert parse_record(type(record), "t", render_record("t", changed)) == changed

@@ -171,7 +171,7 @@ def test_a_rekeyed_pivot_has_the_same_summary_and_saves_no_more_than_is_left() -
     pivot = make_pivot(_TALK, 2, key="ab", saved_tokens=9_000)
     moved = rekey(pivot, _TALK)
     assert moved.key == _TALK.chain[2].hex()
-    assert moved == replace(pivot, key=moved.key, saved_tokens=moved.saved_tokens)
+    assert moved == replace(pivot, key=moved.key, saved_tokens=moved.saved_tokens, origin="ab")
     assert 0 < moved.saved_tokens < _TALK.messages[1].size_bytes
     assert rekey(replace(pivot, saved_tokens=3), _TALK).saved_tokens == 3
     assert rekey(replace(pivot, key=moved.key), _TALK).saved_tokens == 9_000
