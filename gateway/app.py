@@ -186,6 +186,9 @@ class Gateway:
     async def _open_network(self, exits: AsyncExitStack) -> None:
         foundation, current = self._parts.foundation, self._parts.current
         exits.push_async_callback(foundation.client.aclose)
+        if foundation.tracer is not None:
+            foundation.tracer.open()
+            exits.push_async_callback(foundation.tracer.close)
         listening = asyncio.create_task(listen(foundation.bus, lambda: current.generation.hooks))
         exits.push_async_callback(_cancel, listening)
         sampling = asyncio.create_task(sample_loop_delay(foundation.metrics.note_loop_delay))

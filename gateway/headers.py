@@ -257,6 +257,15 @@ class UpstreamHead:
         """The same head, asking for a response without content encoding, which can be edited as it comes."""
         return self.with_header(hdrs.ACCEPT_ENCODING, "identity")
 
+    def with_headers(self, values: Mapping[str, str | None]) -> "UpstreamHead":
+        """None: without this header."""
+        headers = self.headers.copy()
+        for name, value in values.items():
+            headers.popall(name, None)
+            if value is not None:
+                headers[name] = value
+        return UpstreamHead(self.method, self.url, self.target, headers)
+
     def with_header(self, name: str, value: str) -> "UpstreamHead":
         headers = self.headers.copy()
         headers[name] = value

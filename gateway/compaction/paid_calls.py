@@ -1,6 +1,8 @@
 """Makes summary calls within what the tenant may use in an hour, and counts them. Retries are calls, too."""
 
 import time
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from gateway.compaction.summary_client import CallRefused, SummaryClient, SummaryReply
 from gateway.compaction.summary_prompt import FittedCall
@@ -8,13 +10,22 @@ from gateway.core.errors import ModelUnknown, UpstreamFailed
 from gateway.quotas.summary_budget import SummaryBudget
 from gateway.reporting.metrics import Metrics
 from gateway.tenants import Tenant
+from gateway.traces import names
+from gateway.traces.carrier import with_carried
+
+if TYPE_CHECKING:
+    from gateway.traces.tracer import Tracer
 
 
 class PaidCalls:
-    def __init__(self, client: SummaryClient, budget: SummaryBudget, metrics: Metrics) -> None:
+    def __init__(
+        self, client: SummaryClient, budget: SummaryBudget, metrics: Metrics, tracer: "Tracer | None" = None
+    ) -> None:
+        """tracer: None where traces are off."""
         self._client = client
         self._budget = budget
         self._metrics = metrics
+        self._tracer = tracer
 
     def is_over_budget(self, tenant: Tenant) -> bool:
         """Whether the next call would not be made, as far as this process knows."""
@@ -42,7 +53,7 @@ class PaidCalls:
     async def _ask(self, fitted: FittedCall) -> SummaryReply:
         begun_seconds, result, usage = time.monotonic(), "cancelled", None
         try:
-            reply = await self._client.ask(fitted.call)
+            reply = await self._ask_traced(fitted)
             result, usage = "done", reply.usage
             return reply
         except (UpstreamFailed, ModelUnknown):
@@ -50,3 +61,26 @@ class PaidCalls:
             raise
         finally:
             self._metrics.note_summary_call(result, usage, time.monotonic() - begun_seconds)
+
+    async def _ask_traced(self, fitted: FittedCall) -> SummaryReply:
+        if self._tracer is None:
+            return await self._client.ask(fitted.call)
+        call, model = fitted.call, fitted.model
+        attributes = {
+            names.OPERATION: names.CHAT,
+            names.PROVIDER: names.find_provider(call.url, model.upstream),
+            names.REQUEST_MODEL: names.shorten(model.model),
+            names.UPSTREAM: model.upstream,
+        }
+        with self._tracer.call(names.name_chat(model.model), attributes) as span:
+            headers = with_carried(call.headers, self._tracer.carry(span))
+            reply = await self._client.ask(replace(call, headers=headers))
+            usage, reason = reply.usage, reply.candidate.finish_reason
+            span.describe(
+                {
+                    names.INPUT_TOKENS: usage.prompt_tokens if usage is not None else None,
+                    names.OUTPUT_TOKENS: usage.output_tokens if usage is not None else None,
+                    names.FINISH_REASONS: (reason,) if reason is not None else None,
+                }
+            )
+            return reply

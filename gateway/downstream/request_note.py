@@ -4,9 +4,12 @@ It holds no content. Times are of `time.monotonic()`, and most of them are taken
 """
 
 import time
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from gateway.core.sizing.usage import Usage
+
+if TYPE_CHECKING:
+    from gateway.traces.spans import OpenSpan
 
 # The plan of a request that the gateway has not read, and of one that no upstream was asked for.
 RELAYED_PLAN: Final = "relayed"
@@ -37,6 +40,8 @@ class RequestNote:
     # Spent on waiting for a compaction, and for a client that does not read.
     waited_seconds = 0.0
     client_seconds = 0.0
+    # None where traces are off.
+    span: "OpenSpan | None" = None
 
     def __init__(self) -> None:
         self.begun_seconds = time.monotonic()

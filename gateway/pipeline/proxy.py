@@ -8,7 +8,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
@@ -27,6 +27,7 @@ from gateway.pipeline.overflow_retry import OverflowRetry
 from gateway.pipeline.planning_step import PlanningStep, WaitBudget
 from gateway.pipeline.relay import Relay
 from gateway.pipeline.request_log import RequestLog
+from gateway.pipeline.request_span import begin_span, describe_turn, end_span
 from gateway.pipeline.sender import Sender
 from gateway.pipeline.turns import TurnBuilder
 from gateway.pipeline.unknown_threads import UnknownThreads
@@ -35,6 +36,9 @@ from gateway.reporting.metrics import Metrics
 from gateway.settings import Settings
 from gateway.upstream.sending import UpstreamCall
 from gateway.wire.formats.registry import render_error
+
+if TYPE_CHECKING:
+    from gateway.traces.tracer import Tracer
 
 log = logging.getLogger("gateway.proxy")
 
@@ -64,11 +68,15 @@ class Proxy:
     relay: Relay
     metrics: Metrics
     log: RequestLog
+    # None where traces are off.
+    tracer: "Tracer | None" = None
 
     async def respond(self, request: Request) -> Response | None:
         """Responds to any request of the data port. Raises only ConnectionError, if the client hung up."""
         client = Responder(request, self.settings.keepalive)
         self.metrics.open_requests += 1
+        if self.tracer is not None:
+            client.note.span = begin_span(self.tracer, request.head)
         try:
             route = self.admission.admit(request.head)
             quota = route.tenant.quota
@@ -101,6 +109,8 @@ class Proxy:
         self.metrics.open_requests -= 1
         self.metrics.note_end(client.note, status, end_seconds)
         self.log.note_end(request.head, client.note, status, end_seconds)
+        if client.note.span is not None:
+            end_span(client.note.span, client.note, status, end_seconds)
 
     async def _serve(self, route: Route, request: Request, client: Responder) -> None:
         await self.names.check_path(route)
@@ -151,6 +161,8 @@ class Proxy:
             turn.conversation_id,
             len(body.raw),
         )
+        if note.span is not None:
+            describe_turn(note.span, turn)
         client.set_format(route.format, is_streaming=turn.received.body.envelope.is_streaming)
         if turn.command is not None:
             await share.fit(held_bytes)

@@ -6,7 +6,7 @@ None of these holds text of a conversation. The reporter also hands removed mess
 import logging
 import time
 from collections.abc import Callable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from gateway.activity.book import ActivityBook
 from gateway.conversations.turn import Turn, name_ids
@@ -18,6 +18,7 @@ from gateway.core.history.pivot import Batch, Pivot
 from gateway.core.refusal.overflow import Overflow
 from gateway.core.sizing.usage import Usage
 from gateway.reporting.compaction_log import DONE, CompactionLogWriter, LogEntry
+from gateway.reporting.compaction_span import describe_compaction
 from gateway.reporting.events import (
     Bus,
     CompactionFailed,
@@ -28,6 +29,10 @@ from gateway.reporting.events import (
 )
 from gateway.reporting.metrics import Metrics
 from gateway.reporting.originals import OriginalsArchive
+from gateway.traces import names
+
+if TYPE_CHECKING:
+    from gateway.traces.tracer import Tracer
 
 _compactor: Final = logging.getLogger("gateway.compactor")
 _recovery: Final = logging.getLogger("gateway.recovery")
@@ -57,6 +62,12 @@ class Reporter:
         self._archive = archive
         self._activity = activity
         self._clock = clock
+        # None where traces are off.
+        self._tracer: Tracer | None = None
+
+    def use_tracer(self, tracer: "Tracer") -> None:
+        """From now on compactions have spans."""
+        self._tracer = tracer
 
     def note_request(self, turn: Turn, plan: Plan, usage: Usage | None) -> None:
         """An answered request. Called for each of them, so all of this is plain counting.
@@ -97,6 +108,9 @@ class Reporter:
             self._publish_failed(turn, outcome.reason, request, result.pre_tokens)
         self._metrics.note_compaction_time(_kind(request), seconds)
         entry = self._make_entry(cut, result, request, seconds)
+        if self._tracer is not None:
+            attributes = describe_compaction(turn.conversation_id, entry)
+            self._tracer.record(names.COMPACT, seconds, self._clock(), attributes)
         self._log_writer.note(turn, entry)
         usd = self._activity.note_compaction(turn, result, request, seconds, entry.post_tokens or 0)
         self._metrics.note_summary_money(usd)

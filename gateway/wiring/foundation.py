@@ -6,7 +6,7 @@ A reload keeps all of it, so what sizes it is applied at the next start.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Final, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Final, Protocol, runtime_checkable
 
 import httpx2 as httpx
 
@@ -42,7 +42,7 @@ from gateway.reporting.events import Bus
 from gateway.reporting.metrics import Metrics
 from gateway.reporting.originals import OriginalsArchive
 from gateway.reporting.reporter import Reporter
-from gateway.settings import Settings
+from gateway.settings import Settings, Traces
 from gateway.state import State, make_state
 from gateway.state.record_cache import Storage
 from gateway.store import Store
@@ -50,6 +50,9 @@ from gateway.store.stores import Stores, make_stores
 from gateway.store.timed import time_stores
 from gateway.upstream.internal_client import open_client
 from gateway.wire.structure import BodyBounds
+
+if TYPE_CHECKING:
+    from gateway.traces.tracer import Tracer
 
 # Counts of forty thousand messages: all that hundreds of conversations near their thresholds hold.
 _SIZES_BYTES: Final = 16 << 20
@@ -114,6 +117,8 @@ class Foundation:
     client: httpx.AsyncClient
     quotas: QuotaParts
     purge: LivePurge
+    # None where traces are off.
+    tracer: "Tracer | None"
 
     def use_prices(self, settings: Settings) -> None:
         """From now on; what was spent before stays as it was counted."""
@@ -169,9 +174,20 @@ def build_foundation(settings: Settings, stores: Stores | None = None) -> Founda
         client=open_client(),
         quotas=build_quotas(stores.main, metrics),
         purge=LivePurge(stores, state.news, log_writer, archive),
+        tracer=build_tracer(settings.traces),
     )
     foundation.use_prices(settings)
+    if foundation.tracer is not None:
+        foundation.reporter.use_tracer(foundation.tracer)
     return foundation
+
+
+def build_tracer(settings: Traces) -> "Tracer | None":
+    if settings.endpoint is None:
+        return None
+    from gateway.traces.tracer import Tracer  # its libraries are an extra
+
+    return Tracer(settings)
 
 
 def build_running(settings: Settings) -> RunningCompactions:

@@ -121,9 +121,7 @@ def build_generation(
     summarizer = build_summarizer(settings, foundation, limits, hooks)
     compaction = build_compaction(foundation, planning, summarizer)
     is_same_way = before is not None and _describe_way(before.settings) == _describe_way(settings)
-    relay = (
-        before.pipeline.relay if before is not None and is_same_way else Relay(settings, foundation.budget)
-    )
+    relay = before.pipeline.relay if before is not None and is_same_way else build_relay(settings, foundation)
     return Generation(
         settings=settings,
         requests=OpenRequests(),
@@ -132,6 +130,14 @@ def build_generation(
         compaction=compaction,
         pipeline=build_pipeline(settings, relay, foundation, limits, planning, compaction),
     )
+
+
+def build_relay(settings: Settings, foundation: Foundation) -> Relay:
+    if foundation.tracer is None:
+        return Relay(settings, foundation.budget)
+    from gateway.pipeline.traced_relay import TracedRelay
+
+    return TracedRelay(settings, foundation.budget, foundation.tracer)
 
 
 def _describe_way(settings: Settings) -> tuple[object, ...]:
@@ -190,7 +196,9 @@ def build_summarizer(
     models, lanes, sizer = SummaryModels(), foundation.lanes, foundation.reading.sizer
     builder = SummaryCallBuilder(Upstreams(settings), limits.book, sizer, models, lanes)
     pivots = PivotMaker(sizer, lanes)
-    calls = PaidCalls(SummaryClient(foundation.client), foundation.quotas.summaries, foundation.metrics)
+    calls = PaidCalls(
+        SummaryClient(foundation.client), foundation.quotas.summaries, foundation.metrics, foundation.tracer
+    )
     return Summarizer(calls, builder, models, sizer, pivots, hooks)
 
 
@@ -238,5 +246,6 @@ def build_pipeline(
         relay=relay,
         metrics=foundation.metrics,
         log=RequestLog(limits.book),
+        tracer=foundation.tracer,
     )
     return Pipeline(relay=relay, proxy=proxy)
