@@ -175,10 +175,12 @@ class Gateway:
         exits.push_async_callback(foundation.archive.finish)
         exits.push_async_callback(foundation.stores.main.close)
         exits.push_async_callback(foundation.log_writer.finish)
+        exits.push_async_callback(foundation.keeper.close)
         exits.callback(foundation.state.heads.flush)
         if self._place is None:
             await asyncio.to_thread(upgrade_stores, self._settings.store)
         await foundation.stores.open()
+        foundation.keeper.start()
         exits.push_async_callback(foundation.quotas.ledger.close)
         await foundation.quotas.ledger.open()
         await asyncio.to_thread(foundation.reading.tokenizer.load)

@@ -8,26 +8,23 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple
 
+from gateway.activity.entry import Entry
+from gateway.activity.increments import find_increment, merge
 from gateway.activity.prices import FindPrice, find_no_price
-from gateway.activity.record import ConversationActivity, PivotNote, SummaryNote, Totals
+from gateway.activity.record import KEPT_SUMMARIES, ConversationActivity, PivotNote, SummaryNote, Totals
 from gateway.activity.series import PointSeries, PrefixChange, RequestPoint
 from gateway.conversations.turn import Turn
 from gateway.core.compaction.plan import Plan
 from gateway.core.compaction.request import CompactionRequest, CompactionResult, SummaryKind
 from gateway.core.history.head import is_comparable
 from gateway.core.history.pivot import Pivot
-from gateway.core.money import Price, add_usd, count_saved_usd, count_usd
+from gateway.core.money import add_usd, count_saved_usd, count_usd
 from gateway.core.sizing.usage import Usage
-from gateway.lru import ENTRY_WEIGHT_BYTES, Lru, weigh_texts
+from gateway.lru import Lru
 from gateway.store.keys import make_tag
 
-KEPT_SUMMARIES: Final = 50
 # Clients choose the name of a model and of a session; this much of each is kept.
 _NAME_CHARS: Final = 256
-# An entry with its totals, its note of a pivot and the texts that are always short.
-_ENTRY_WEIGHT_BYTES: Final = ENTRY_WEIGHT_BYTES + 2_400
-_SUMMARY_WEIGHT_BYTES: Final = 700
-_BATCH_WEIGHT_BYTES: Final = 120
 # An entry is weighed again after so many requests.
 _WEIGH_REQUESTS: Final = 16
 # No prompt is so large: an upstream that says so is not believed.
@@ -44,40 +41,19 @@ class NotedRequest(NamedTuple):
     saved_usd: float | None
 
 
-class _Entry:
-    """One conversation, with what is only needed here."""
-
-    __slots__ = ("activity", "caches", "find_price", "pivot", "price", "summary_hash")
-
-    def __init__(self, activity: ConversationActivity) -> None:
-        self.activity = activity
-        # Whether the upstream has ever reported cached tokens.
-        self.caches = activity.totals.cached_tokens > 0
-        # The price of the model, and where it was found: prices may be reloaded.
-        self.price: Price | None = None
-        self.find_price: FindPrice | None = None
-        # The pivot that the newest request was sent with. Only its identity and hash are looked at.
-        self.pivot: Pivot | None = None
-        self.summary_hash: int | None = None
-
-    @property
-    def weight_bytes(self) -> int:
-        activity = self.activity
-        weight = _ENTRY_WEIGHT_BYTES + activity.series.weight_bytes
-        weight += len(activity.summaries) * _SUMMARY_WEIGHT_BYTES
-        weight += len(activity.batches) * _BATCH_WEIGHT_BYTES
-        return weight + weigh_texts(activity.tenant, activity.session, activity.model)
-
-
 class ActivityBook:
     """clock: seconds since 1970."""
 
     def __init__(self, max_bytes: int, clock: Callable[[], float] = time.time) -> None:
-        self._entries: Lru[str, _Entry] = Lru(max_bytes)
+        self._entries: Lru[str, Entry] = Lru(max_bytes)
         self._find_price: FindPrice = find_no_price
         self._clock = clock
-        # Conversations that have changed, for those who show them.
+        # Conversations that have changed, for those who show them, and for what stores them.
         self.changed: set[str] = set()
+        self.unsaved: set[str] = set()
+        # Called with entries that made room, and with those that were deleted.
+        self.on_dropped: Callable[[Entry], None] | None = None
+        self.on_deleted: Callable[[Entry], None] | None = None
 
     def use_prices(self, find_price: FindPrice) -> None:
         """From now on. What was spent before stays as it was counted."""
@@ -117,7 +93,7 @@ class ActivityBook:
         )
         if activity.totals.requests % _WEIGH_REQUESTS == 1:
             self._weigh(entry)
-        self.changed.add(identity)
+        self._note_change(identity)
         return noted
 
     def note_compaction(
@@ -157,19 +133,21 @@ class ActivityBook:
                 post_tokens=post_tokens,
             )
             entry.activity.summaries = [*entry.activity.summaries, note][-KEPT_SUMMARIES:]
+            # It is stored at the next opportunity.
+            entry.stored_seconds = 0.0
         self._weigh(entry)
-        self.changed.add(turn.conversation_id)
+        self._note_change(turn.conversation_id)
         return usd
 
     def note_summary_calls(self, turn: Turn, result: CompactionResult) -> None:
         """Calls for a summary that is not used."""
         self._count_summary(self._find_entry(turn).activity.totals, result)
-        self.changed.add(turn.conversation_id)
+        self._note_change(turn.conversation_id)
 
     def note_pruning(self, turn: Turn) -> None:
         """A batch of marks that a request was sent with for the first time."""
         self._find_entry(turn).activity.totals.prunings += 1
-        self.changed.add(turn.conversation_id)
+        self._note_change(turn.conversation_id)
 
     # What is asked
 
@@ -195,18 +173,41 @@ class ActivityBook:
         self._entries.drop_where(lambda entry: make_tag(entry.activity.owner) == tag)
 
     def forget_conversation(self, owner: str, conversation_id: str) -> None:
+        """Here and in the store."""
         entry = self._entries.peek(conversation_id)
         if entry is not None and entry.activity.owner == owner:
             self._entries.pop(conversation_id)
+            if self.on_deleted is not None:
+                self.on_deleted(entry)
 
     # Entries
 
-    def _find_entry(self, turn: Turn) -> _Entry:
+    def find_entry(self, conversation_id: str) -> Entry | None:
+        """For what stores it."""
+        return self._entries.peek(conversation_id)
+
+    def restore(self, stored: Iterable[ConversationActivity]) -> None:
+        """What an earlier process has left, or another one has stored, the oldest first. Conversations that
+        have been seen here by now go on with it.
+        """
+        live = list(self._entries)
+        for activity in stored:
+            entry = self._entries.peek(activity.id)
+            if entry is None:
+                entry = Entry(activity)
+            else:
+                entry.go_on(merge(activity, entry.activity, find_increment(entry.activity, Totals())))
+            entry.note_stored(activity.totals)
+            self._weigh(entry)
+        for conversation_id in live:
+            self._entries.get(conversation_id)
+
+    def _find_entry(self, turn: Turn) -> Entry:
         entry = self._entries.get(turn.conversation_id)
         return entry if entry is not None else self._begin(turn, self._clock())
 
-    def _begin(self, turn: Turn, now: float) -> _Entry:
-        entry = _Entry(
+    def _begin(self, turn: Turn, now: float) -> Entry:
+        entry = Entry(
             ConversationActivity(
                 owner=turn.owner,
                 id=turn.conversation_id,
@@ -226,14 +227,21 @@ class ActivityBook:
         self._weigh(entry)
         return entry
 
-    def _weigh(self, entry: _Entry) -> None:
+    def _weigh(self, entry: Entry) -> None:
         self._forget_dropped(self._entries.put(entry.activity.id, entry, entry.weight_bytes))
 
-    def _forget_dropped(self, dropped: Iterable[_Entry]) -> None:
+    def _forget_dropped(self, dropped: Iterable[Entry]) -> None:
         for entry in dropped:
             self.changed.discard(entry.activity.id)
+            self.unsaved.discard(entry.activity.id)
+            if self.on_dropped is not None:
+                self.on_dropped(entry)
 
-    def _compare_with_parent(self, entry: _Entry, turn: Turn, plan: Plan) -> PrefixChange | None:
+    def _note_change(self, conversation_id: str) -> None:
+        self.changed.add(conversation_id)
+        self.unsaved.add(conversation_id)
+
+    def _compare_with_parent(self, entry: Entry, turn: Turn, plan: Plan) -> PrefixChange | None:
         """Of the first request of a conversation: one that left another conversation changed the history."""
         parent = self._entries.peek(turn.parent_id) if turn.parent_id is not None else None
         if parent is None:
@@ -243,7 +251,7 @@ class ActivityBook:
     # Sums
 
     def _count(
-        self, entry: _Entry, model: str, plan: Plan, usage: Usage | None, change: PrefixChange | None
+        self, entry: Entry, model: str, plan: Plan, usage: Usage | None, change: PrefixChange | None
     ) -> NotedRequest:
         totals = entry.activity.totals
         saved_tokens = plan.received - plan.sent
@@ -284,7 +292,7 @@ class ActivityBook:
         return usd
 
 
-def _note_newest(entry: _Entry, turn: Turn, plan: Plan, now: float) -> None:
+def _note_newest(entry: Entry, turn: Turn, plan: Plan, now: float) -> None:
     activity, thresholds, pivot = entry.activity, turn.thresholds, plan.pivot
     activity.seen_seconds = now
     activity.messages = len(turn.received.conversation.messages)
@@ -313,12 +321,12 @@ def _describe_pivot(pivot: Pivot | None) -> PivotNote | None:
     )
 
 
-def _find_change(entry: _Entry, turn: Turn, plan: Plan) -> PrefixChange | None:
+def _find_change(entry: Entry, turn: Turn, plan: Plan) -> PrefixChange | None:
     """Against the request before of the same conversation."""
     return _find_plan_change(entry, plan) or ("history" if _has_other_history(entry, turn) else None)
 
 
-def _find_plan_change(entry: _Entry, plan: Plan) -> PrefixChange | None:
+def _find_plan_change(entry: Entry, plan: Plan) -> PrefixChange | None:
     pivot, before = plan.pivot, entry.activity.pivot
     if pivot is not entry.pivot or entry.pivot is None:
         if (pivot.key if pivot is not None else None) != (before.key if before is not None else None):
@@ -332,7 +340,7 @@ def _find_plan_change(entry: _Entry, plan: Plan) -> PrefixChange | None:
     return None
 
 
-def _has_other_history(entry: _Entry, turn: Turn) -> bool:
+def _has_other_history(entry: Entry, turn: Turn) -> bool:
     """Whether the client changed what comes before its new messages: the tools, the model, the leading block,
     or which messages it still sends.
     """

@@ -4,13 +4,19 @@ Tokens that a provider bills are those that the upstream reported. Money is in U
 price is known.
 """
 
+from typing import Final
+
 import msgspec
+from msgspec import structs
 
 from gateway.activity.series import PointSeries
 from gateway.core.compaction.plan import PlanName
 from gateway.core.compaction.request import CompactionTrigger, SummaryKind
 from gateway.core.history.purpose import Purpose
 from gateway.core.money import add_usd
+
+# The newest ones of a conversation.
+KEPT_SUMMARIES: Final = 50
 
 
 class SummaryNote(msgspec.Struct, frozen=True, kw_only=True):
@@ -89,6 +95,12 @@ class Totals(msgspec.Struct, kw_only=True):
         self.spent_usd = add_usd(self.spent_usd, other.spent_usd)
         self.saved_usd = add_usd(self.saved_usd, other.saved_usd)
         self.summary_usd = add_usd(self.summary_usd, other.summary_usd)
+
+    def minus(self, other: "Totals") -> "Totals":
+        """What came since the other, earlier ones."""
+        earlier = structs.asdict(other)
+        since = {name: value - (earlier[name] or 0) for name, value in structs.asdict(self).items() if value}
+        return structs.replace(self, **since)
 
 
 class ConversationActivity(msgspec.Struct, kw_only=True):

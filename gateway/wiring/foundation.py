@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final, Protocol, runtime_checkable
 import httpx2 as httpx
 
 from gateway.activity.book import ActivityBook
+from gateway.activity.keeper import ActivityKeeper
 from gateway.activity.prices import PriceList, load_price_table
 from gateway.bounds.lanes import Lanes
 from gateway.bounds.memory_budget import MemoryBudget
@@ -106,6 +107,7 @@ class Foundation:
     bus: Bus
     activity: ActivityBook
     price_table: Mapping[str, Price]
+    keeper: ActivityKeeper
     feed: ActivityFeed
     reporter: Reporter
     registry: Registry
@@ -164,6 +166,7 @@ def build_foundation(settings: Settings, stores: Stores | None = None) -> Founda
         bus=bus,
         activity=activity,
         price_table=price_table,
+        keeper=ActivityKeeper(activity, stores.main, keep_seconds),
         feed=ActivityFeed(bus, partial(take_rows, activity)),
         reporter=Reporter(metrics, bus, log_writer, archive, activity),
         registry=Registry(settings.cache.bodies_bytes, settings.cache.bodies),

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.activity.book import KEPT_SUMMARIES, ActivityBook
+from gateway.activity.book import ActivityBook
+from gateway.activity.record import KEPT_SUMMARIES
 from gateway.activity.series import PrefixChange
 from gateway.conversations.turn import Turn
 from gateway.core.compaction.plan import Plan

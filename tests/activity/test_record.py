@@ -1,6 +1,7 @@
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from msgspec.structs import asdict
+from msgspec.structs import asdict, replace
 
 from gateway.activity.record import Totals
 
@@ -21,3 +22,12 @@ def test_totals_add_field_by_field(left: Totals, right: Totals) -> None:
         earlier = before[name]
         expected = None if earlier is None and value is None else (earlier or 0) + (value or 0)
         assert asdict(left)[name] == expected
+
+
+@given(totals(), totals())
+def test_what_was_added_is_what_came_since(left: Totals, right: Totals) -> None:
+    both = replace(left)
+    both.add(right)
+    since = both.minus(left)
+    for name, value in asdict(right).items():
+        assert (getattr(since, name) or 0) == pytest.approx(value or 0)
