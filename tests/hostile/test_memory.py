@@ -14,6 +14,7 @@ import brotli
 import pytest
 
 from bench.hostile_memory import count_bound
+from gateway.activity.book import ActivityBook
 from gateway.bounds.lanes import Lanes
 from gateway.conversations.recognizer import Received, Recognizer
 from gateway.conversations.registry import Registry
@@ -98,6 +99,23 @@ def test_a_system_prompt_of_many_short_blocks_is_not_kept_as_texts() -> None:
     system.append({"type": "text", "text": "long " * 100})
     body = json.dumps({"model": "m", "max_tokens": 1, "system": system, "messages": []}).encode()
     assert MESSAGES.parse_body(body, UNBOUNDED).envelope.identity_blocks == ()
+
+
+def test_what_conversations_did_takes_bounded_memory_whatever_they_are_called() -> None:
+    book, received = ActivityBook(2 * _MIB), read(render([{"role": "user", "content": "Fix it."}]))
+
+    def send() -> None:
+        for number in range(6_000):
+            turn = make_turn(
+                received,
+                conversation_id=f"{number:016}",
+                tenant=Tenant(f"tenant:{number:064}", None, "default"),
+                session=f"{number}" + _WIDE * 100,
+            )
+            for _ in range(1 + number % 20):
+                book.note_request(turn, make_plan(), None)
+
+    assert measure_growth(send) < _SLACK * 2 * _MIB
 
 
 def test_the_list_of_conversations_weighs_names_that_clients_choose() -> None:
