@@ -10,6 +10,7 @@ from gateway.bounds.lanes import Lanes
 from gateway.conversations.turn import Turn
 from gateway.core.compaction.plan import Plan
 from gateway.pipeline.rewriter import Rewriter
+from gateway.wire.arrays import Arrays, ArrayWindow
 
 # Rendering so much takes a few milliseconds.
 _INLINE_BYTES: Final = 256 * 1024
@@ -32,6 +33,10 @@ class FairRewriter:
     async def rewrite_with_usage(self, turn: Turn, plan: Plan) -> bytes:
         """See Rewriter."""
         return await self._run(self._rewriter.rewrite_with_usage, turn, plan)
+
+    async def show(self, turn: Turn, plan: Plan, window: ArrayWindow) -> Arrays:
+        """See Rewriter. Always in a thread: for operators, who wait for what clients need first."""
+        return await self._lanes.run(turn.owner, window.max_bytes, self._rewriter.show, turn, plan, window)
 
     async def _run(self, rewrite: Callable[[Turn, Plan], bytes], turn: Turn, plan: Plan) -> bytes:
         size_bytes = _weigh(turn, plan)

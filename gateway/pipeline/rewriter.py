@@ -13,6 +13,7 @@ from gateway.core.compaction.plan import Plan
 from gateway.core.history.pivot import Mark, Pivot
 from gateway.core.history.view import View
 from gateway.lru import ENTRY_WEIGHT_BYTES, Lru
+from gateway.wire.arrays import Arrays, ArraySource, ArrayWindow, make_arrays
 from gateway.wire.edits import Edit, apply_edits, make_output_edit, make_usage_edit, make_view_edits
 from gateway.wire.wire_format import WireFormat
 
@@ -41,6 +42,24 @@ class Rewriter:
         body = turn.received.body
         return apply_edits(body.data, [*self._make_edits(turn, plan), make_usage_edit(body)])
 
+    def show(self, turn: Turn, plan: Plan, window: ArrayWindow) -> Arrays:
+        """A part of the array as received and as this plan sends it."""
+        view = plan.view
+        placeholders = _find_placeholders(plan)
+
+        def render(position: int) -> bytes:
+            mark = view.marks.get(position) or _find_opening_mark(view, position)
+            return self._render_message(turn, mark, placeholders.get(position, ""))
+
+        source = ArraySource(
+            body=turn.received.body,
+            conversation=turn.received.conversation,
+            view=view,
+            render_shortened=render,
+            render_summary=partial(self._render_pivot, turn.received.format),
+        )
+        return make_arrays(source, window)
+
     def _make_edits(self, turn: Turn, plan: Plan) -> list[Edit]:
         body, conversation = turn.received.body, turn.received.conversation
         edits: list[Edit] = []
@@ -58,7 +77,7 @@ class Rewriter:
         pivot = view.pivot
         if not view.marks and (pivot is None or pivot.opening_chars is None):
             return {}
-        placeholders = {mark.position: batch.placeholder for batch in plan.batches for mark in batch.marks}
+        placeholders = _find_placeholders(plan)
         rendered = {
             position: self._render_message(turn, mark, placeholders[position])
             for position, mark in view.marks.items()
@@ -88,3 +107,12 @@ class Rewriter:
             with self._lock:
                 self._rendered.put(key, found, len(found) + _WEIGHT_BYTES)
         return found
+
+
+def _find_placeholders(plan: Plan) -> dict[int, str]:
+    """By position."""
+    return {mark.position: batch.placeholder for batch in plan.batches for mark in batch.marks}
+
+
+def _find_opening_mark(view: View, position: int) -> Mark:
+    return Mark(position, view.pivot.opening_chars if view.pivot is not None else None)

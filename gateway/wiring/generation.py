@@ -22,6 +22,7 @@ from gateway.limits.discovery import Discovery
 from gateway.limits.model_lists import ModelLists
 from gateway.limits.start_check import StartCheck
 from gateway.pipeline.admission import Admission
+from gateway.pipeline.array_view import ArrayView
 from gateway.pipeline.commands import Commands
 from gateway.pipeline.count_tokens import CountTokens
 from gateway.pipeline.outcomes import OutcomeRecorder
@@ -67,6 +68,7 @@ class Compaction:
 class Pipeline:
     relay: Relay
     proxy: Proxy
+    arrays: ArrayView
 
 
 class OpenRequests:
@@ -248,4 +250,5 @@ def build_pipeline(
         log=RequestLog(limits.book),
         tracer=foundation.tracer,
     )
-    return Pipeline(relay=relay, proxy=proxy)
+    arrays = ArrayView(planner, reading.rewriter, foundation.budget)
+    return Pipeline(relay=relay, proxy=proxy, arrays=arrays)

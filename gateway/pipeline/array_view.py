@@ -1,0 +1,82 @@
+"""What operators see of a conversation's newest request: the array as received beside the array as sent.
+
+Rendered by the rewriter that made the request. Of a history that the provider holds this is what the model
+has seen: everything that the request names is written out.
+"""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Final
+
+from gateway.bounds.memory_budget import MemoryBudget
+from gateway.conversations.registry import NewestRequest
+from gateway.core.compaction.plan import Plan
+from gateway.core.compaction.situation import Situation
+from gateway.core.errors import Overloaded
+from gateway.core.history.pivot import Mark
+from gateway.core.history.view import shown_tokens
+from gateway.pipeline.fair_rewriter import FairRewriter
+from gateway.planning.planner import Planner
+from gateway.wire.arrays import Arrays, ArrayTokens, ArrayWindow, CountedArrays, SentMessage
+
+# Of the bodies of one answer; a single larger message is an answer of its own.
+_MAX_BYTES: Final = 4 << 20
+# Slices of the body, their texts in an answer, and the answer as it is sent.
+_COPIES: Final = 3
+# A token takes about this many bytes of JSON.
+_BYTES_PER_TOKEN: Final = 3.5
+
+
+class ArrayView:
+    def __init__(self, planner: Planner, rewriter: FairRewriter, memory: MemoryBudget) -> None:
+        """memory: of all bodies under way."""
+        self._planner = planner
+        self._rewriter = rewriter
+        self._memory = memory
+
+    @asynccontextmanager
+    async def show(self, newest: NewestRequest, start: int, most: int) -> AsyncIterator[CountedArrays]:
+        """A part of both arrays, whose memory is counted until the block ends. start, most: see ArrayWindow.
+
+        Raises Overloaded.
+        """
+        turn, plan = newest.turn, newest.plan
+        size_bytes = min(len(turn.received.body.data), _MAX_BYTES)
+        with self._memory.open(turn.owner) as share:
+            if not share.try_grow(_COPIES * size_bytes):
+                raise Overloaded("There is no memory left to show these messages; try again.")
+            situation = await self._planner.gather(turn, may_compact=False)
+            window = ArrayWindow(start, most, _MAX_BYTES)
+            arrays = await self._rewriter.show(turn, plan, window)
+            share.take(_COPIES * max(0, _weigh(arrays) - size_bytes))
+            yield CountedArrays(arrays=arrays, tokens=_count(arrays, situation, plan))
+
+
+def _weigh(arrays: Arrays) -> int:
+    return sum(len(row.raw or b"") for row in arrays.received) + sum(len(row.raw) for row in arrays.sent)
+
+
+def _count(arrays: Arrays, situation: Situation, plan: Plan) -> ArrayTokens:
+    """True tokens, as far as they are known. Those of the leading block are counted together with the tools,
+    so here they are a guess by their length.
+    """
+    messages = situation.calibrated.messages
+    received = [
+        _guess(row.raw or b"") if row.position is None else int(messages[row.position])
+        for row in arrays.received
+    ]
+    return ArrayTokens(received=received, sent=[_count_sent(row, situation, plan) for row in arrays.sent])
+
+
+def _count_sent(row: SentMessage, situation: Situation, plan: Plan) -> int:
+    if row.position is None:
+        return _guess(row.raw)
+    calibrated, pivot = situation.calibrated, plan.pivot
+    if pivot is not None and pivot.opening_chars is not None and row.position < pivot.opening_end:
+        size = situation.sizes.messages[row.position]
+        return int(shown_tokens(size, Mark(row.position, pivot.opening_chars)) * calibrated.ratio)
+    return int(calibrated.shown(plan.view, row.position, row.position + 1))
+
+
+def _guess(raw: bytes) -> int:
+    return int(len(raw) / _BYTES_PER_TOKEN)
