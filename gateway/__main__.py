@@ -1,4 +1,4 @@
-"""The command line: `gateway serve`, `demo`, `models`, `check`, `schema`, `tenants` and `health`."""
+"""The command line: each command of `gateway`, and the running of `gateway serve`."""
 
 import argparse
 import asyncio
@@ -140,6 +140,12 @@ def _demo(_: argparse.Namespace) -> int:
     from gateway.demo.play import run_demo
 
     return 0 if asyncio.run(run_demo(partial(print, flush=True))) else 1
+
+
+def _doctor(options: argparse.Namespace) -> int:
+    from gateway.doctor.report import run_doctor
+
+    return run_doctor(options)
 
 
 def _models(options: argparse.Namespace) -> int:
@@ -335,6 +341,7 @@ def _find_program() -> str:
 _COMMANDS: Final = {
     "serve": _serve,
     "demo": _demo,
+    "doctor": _doctor,
     "models": _models,
     "check": _check,
     "schema": _schema,

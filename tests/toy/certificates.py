@@ -33,6 +33,27 @@ def make_certificates(folder: Path) -> Certificates:
     return Certificates(ca=ca, server=server, server_key=server_key, client=client, client_key=client_key)
 
 
+def make_self_signed(folder: Path) -> tuple[Path, Path]:
+    """A certificate for 127.0.0.1 that no authority has signed, and its key."""
+    certificate, key = folder / "self.pem", folder / "self.key"
+    _run(
+        *("req", "-x509", *_new_key(key), "-out", certificate, "-days", "2", "-subj", "/CN=self"),
+        *("-addext", "subjectAltName=IP:127.0.0.1"),
+    )
+    return certificate, key
+
+
+def make_expired(folder: Path, certificates: Certificates) -> tuple[Path, Path]:
+    """A certificate of the authority that was good until yesterday, and its key."""
+    certificate, key, request = folder / "old.pem", folder / "old.key", folder / "old.csr"
+    name = ("-subj", "/CN=old", "-addext", "subjectAltName=IP:127.0.0.1")
+    _run("req", *_new_key(key), "-out", request, *name)
+    authority = ("-CA", certificates.ca, "-CAkey", certificates.ca.with_suffix(".key"), "-CAcreateserial")
+    signing = ("x509", "-req", "-in", request, *authority, "-copy_extensions", "copy")
+    _run(*signing, "-days", "-1", "-out", certificate)
+    return certificate, key
+
+
 def _make_signed(folder: Path, name: str, ca: Path, ca_key: Path) -> tuple[Path, Path]:
     certificate, key = folder / f"{name}.pem", folder / f"{name}.key"
     _run(

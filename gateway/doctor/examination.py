@@ -1,0 +1,76 @@
+"""All subjects, in the order in which they matter. Upstreams are asked at the same time."""
+
+import argparse
+import asyncio
+import os
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from gateway.command_line.options import load_chosen_settings
+from gateway.doctor.clock import examine_clock
+from gateway.doctor.exposure import examine_exposure
+from gateway.doctor.finding import Finding, note_ok
+from gateway.doctor.ports import examine_ports
+from gateway.doctor.process import examine_process
+from gateway.doctor.settings_file import examine_errors, examine_settings
+from gateway.doctor.store_disk import examine_disk
+from gateway.doctor.store_redis import examine_redis
+from gateway.doctor.streaming import examine_stream
+from gateway.doctor.upstream_api import UpstreamReport, examine_upstream
+from gateway.doctor.windows import examine_windows
+from gateway.settings import Settings, SettingsError
+from gateway.store.redis.address import is_redis
+from gateway.upstream.internal_client import open_client
+
+_MEMORY: Final = "memory:"
+
+
+def examine(options: argparse.Namespace, env: Mapping[str, str] = os.environ) -> list[Finding]:
+    """options: of `gateway doctor`."""
+    try:
+        settings = load_chosen_settings(options, env)
+    except SettingsError as error:
+        return list(examine_errors(error))
+    return asyncio.run(_examine(settings, options))
+
+
+async def _examine(settings: Settings, options: argparse.Namespace) -> list[Finding]:
+    reports, answers = await _ask_upstreams(settings, options.ask)
+    models = [*options.models, *([options.ask] if options.ask else [])]
+    listed = {name: report.names for name, report in reports.items() if report.names}
+    dates = {name: report.date for name, report in reports.items() if report.date}
+    return [
+        *examine_settings(settings, options.config),
+        *await _examine_store(settings),
+        *(finding for report in reports.values() for finding in report.findings),
+        *answers,
+        *await examine_windows(settings, models, listed),
+        *examine_clock(dates),
+        # It asks a gateway that may run here, and waits for it.
+        *await asyncio.to_thread(lambda: list(examine_ports(settings))),
+        *examine_process(settings),
+        *examine_exposure(settings),
+    ]
+
+
+async def _examine_store(settings: Settings) -> Sequence[Finding]:
+    if is_redis(settings.store):
+        return await examine_redis(settings)
+    if settings.store == _MEMORY:
+        return [note_ok("store", "in memory: a restart forgets summaries, and clients go on without them")]
+    return await asyncio.to_thread(lambda: list(examine_disk(settings)))
+
+
+async def _ask_upstreams(
+    settings: Settings, model: str | None
+) -> tuple[dict[str, UpstreamReport], list[Finding]]:
+    """model: is asked for one token at each upstream that can be reached; None: none is."""
+    upstreams = settings.upstreams
+    async with open_client() as client:
+        found = await asyncio.gather(*(examine_upstream(client, upstream) for upstream in upstreams.values()))
+        reports = dict(zip(upstreams, found, strict=True))
+        if model is None:
+            return reports, []
+        usable = [upstream for name, upstream in upstreams.items() if reports[name].is_usable]
+        asked = (examine_stream(client, settings, each, model, reports[each.name].names) for each in usable)
+        return reports, list(await asyncio.gather(*asked))

@@ -1,0 +1,42 @@
+"""Who can reach the ports, and what protects them."""
+
+from collections.abc import Iterator
+from typing import Final
+from urllib.parse import urlsplit
+
+from gateway.doctor.finding import Finding, note_ok, warn
+from gateway.settings import Settings, describe_exposure, is_loopback
+
+_SUBJECT: Final = "exposure"
+_SHORTEST_TOKEN: Final = 16
+_NEW_TOKEN: Final = "export GATEWAY_ADMIN_TOKEN=$(openssl rand -hex 32)"
+
+
+def examine_exposure(settings: Settings) -> Iterator[Finding]:
+    exposure = describe_exposure(settings)
+    if exposure is not None:
+        yield warn(
+            _SUBJECT,
+            exposure,
+            "listen: {host: 127.0.0.1}  # or set `tenants`, as docs/configuration.md shows",
+        )
+    elif settings.tenants:
+        yield note_ok(_SUBJECT, f"data port: {len(settings.tenants)} tenants with keys of their own")
+    else:
+        yield note_ok(_SUBJECT, f"data port: only this machine reaches {settings.listen.host}")
+    yield from _examine_token(settings)
+    for upstream in settings.upstreams.values():
+        host = urlsplit(upstream.base_url).hostname or ""
+        if upstream.base_url.startswith("http://") and upstream.api_key is not None and not is_loopback(host):
+            what = f"upstream {upstream.name}: its api_key travels unencrypted to {host}"
+            yield warn(_SUBJECT, what, f"base_url: https://{upstream.base_url.removeprefix('http://')}")
+
+
+def _examine_token(settings: Settings) -> Iterator[Finding]:
+    token = settings.admin.token
+    if token is None:
+        yield note_ok(_SUBJECT, "admin port: without a token, so it shows no texts of conversations")
+    elif len(token.get_secret_value()) < _SHORTEST_TOKEN:
+        yield warn(_SUBJECT, f"admin.token has less than {_SHORTEST_TOKEN} characters", _NEW_TOKEN)
+    else:
+        yield note_ok(_SUBJECT, "admin port: with a token")

@@ -1,0 +1,127 @@
+"""Is the API of an upstream where the settings say, does it accept the key, and which models does it list?"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import httpx2 as httpx
+import msgspec
+
+from gateway.doctor.finding import Finding, blame, note_ok, warn
+from gateway.doctor.reaching import SUBJECT, Probe, ProbeResponse, send_probe
+from gateway.limits.discovery import make_list_headers
+from gateway.settings import UpstreamSettings
+from gateway.wire.model_list import parse_model_list
+
+_LIST: Final = "/models"
+_VERSION: Final = "/v1"
+_KEY_WANTED: Final = frozenset({401, 403})
+_REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
+_SHOWN_CHARS: Final = 200
+
+
+@dataclass(frozen=True, kw_only=True)
+class UpstreamReport:
+    """names: of the models in its list. date: of its response. is_usable: whether requests can reach it."""
+
+    findings: list[Finding]
+    names: frozenset[str] = field(default_factory=frozenset)
+    date: str = ""
+    is_usable: bool = True
+
+
+async def examine_upstream(client: httpx.AsyncClient, upstream: UpstreamSettings) -> UpstreamReport:
+    found = await _list_models(client, upstream, upstream.base_url)
+    if isinstance(found, Finding):
+        return UpstreamReport(findings=[found], is_usable=False)
+    date = found.headers.get("date", "")
+    if found.status == 200 and _is_json(found):
+        return UpstreamReport(
+            findings=[_describe_list(upstream, found)], names=_read_names(found.body), date=date
+        )
+    if found.status in _KEY_WANTED:
+        return UpstreamReport(
+            findings=[_describe_key(upstream, found)], date=date, is_usable=upstream.api_key is None
+        )
+    if found.status in _REDIRECTS:
+        return UpstreamReport(findings=[_describe_redirect(upstream, found)], date=date, is_usable=False)
+    return await _look_elsewhere(client, upstream, found)
+
+
+async def _list_models(
+    client: httpx.AsyncClient, upstream: UpstreamSettings, base_url: str
+) -> ProbeResponse | Finding:
+    headers = make_list_headers(upstream, ())
+    return await send_probe(
+        client, Probe(upstream=upstream, method="GET", url=base_url + _LIST, headers=headers)
+    )
+
+
+async def _look_elsewhere(
+    client: httpx.AsyncClient, upstream: UpstreamSettings, found: ProbeResponse
+) -> UpstreamReport:
+    """Most often the /v1 of a local server is missing, or there is one too many."""
+    base_url, date = upstream.base_url, found.headers.get("date", "")
+    other_url = base_url.removesuffix(_VERSION) if base_url.endswith(_VERSION) else base_url + _VERSION
+    other = await _list_models(client, upstream, other_url)
+    what = f"{upstream.name}: {base_url + _LIST} is not a list of models (status {found.status})"
+    if isinstance(other, ProbeResponse) and (
+        other.status in _KEY_WANTED or (other.status == 200 and _is_json(other))
+    ):
+        finding = blame(SUBJECT, f"{what}, and {other_url + _LIST} is", f"base_url: {other_url}")
+        return UpstreamReport(findings=[finding], date=date, is_usable=False)
+    if found.status == 200:
+        finding = blame(SUBJECT, f"{what} but a web page", f"correct upstreams.{upstream.name}.base_url")
+        return UpstreamReport(findings=[finding], date=date, is_usable=False)
+    if found.status >= 500:
+        return UpstreamReport(
+            findings=[warn(SUBJECT, what, f"look at its log; curl -i {base_url + _LIST}")], date=date
+        )
+    fix = (
+        f'models: [{{match: "NAME", upstream: {upstream.name}, context: 32768}}]  # names the windows instead'
+    )
+    return UpstreamReport(findings=[warn(SUBJECT, what, fix)], date=date)
+
+
+def _describe_list(upstream: UpstreamSettings, found: ProbeResponse) -> Finding:
+    names, windows = _read_names(found.body), parse_model_list(found.body)
+    key = "accepts its api_key" if upstream.api_key is not None else "answers without a key"
+    return note_ok(
+        SUBJECT, f"{upstream.name}: {key}; lists {len(names):,} models, {len(windows):,} with their windows"
+    )
+
+
+def _describe_key(upstream: UpstreamSettings, found: ProbeResponse) -> Finding:
+    if upstream.api_key is None:
+        what = f"{upstream.name}: is there, and wants the key of each caller (status {found.status})"
+        return note_ok(SUBJECT, what)
+    what = f"{upstream.name}: refuses its api_key (status {found.status})"
+    return blame(
+        SUBJECT, what, f"upstreams.{upstream.name}.api_key: ${{A_VALID_KEY}}  # from the environment"
+    )
+
+
+def _describe_redirect(upstream: UpstreamSettings, found: ProbeResponse) -> Finding:
+    """The upstream chooses where to, so it is shown as an ASCII literal."""
+    place = found.headers.get("location", "")[:_SHOWN_CHARS].removesuffix(_LIST)
+    what = f"{upstream.name}: redirects to {place!a}, which is not followed"
+    return blame(SUBJECT, what, f"base_url: {ascii(place)[1:-1]}" if place else "correct its base_url")
+
+
+def _is_json(found: ProbeResponse) -> bool:
+    return "json" in found.headers.get("content-type", "")
+
+
+def _read_names(body: bytes) -> frozenset[str]:
+    return frozenset(_list_names(body))
+
+
+def _list_names(body: bytes) -> Iterator[str]:
+    try:
+        value: Any = msgspec.json.decode(body)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return
+    entries = value.get("data") if isinstance(value, dict) else value
+    for entry in entries if isinstance(entries, list) else ():
+        if isinstance(entry, dict) and isinstance(name := entry.get("id") or entry.get("name"), str):
+            yield name
