@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from email.utils import parsedate_to_datetime
 from typing import Final
 
-from gateway.doctor.finding import Finding, note_ok, warn
+from gateway.doctor.finding import Diagnosis, note_ok, warn
 
 _SUBJECT: Final = "clock"
 # Signed webhooks are refused after some minutes; a response takes some seconds.
@@ -13,7 +13,7 @@ _MOST_SECONDS: Final = 60.0
 _HOUR: Final = 3_600.0
 
 
-def examine_clock(dates: dict[str, str], now: float | None = None) -> Iterator[Finding]:
+def examine_clock(dates: dict[str, str], now: float | None = None) -> Iterator[Diagnosis]:
     """dates: the header of each upstream that sent one. now: Unix time, of this machine."""
     here = time.time() if now is None else now
     offsets = {name: here - seconds for name, date in dates.items() if (seconds := _parse(date)) is not None}

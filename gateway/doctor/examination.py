@@ -9,7 +9,7 @@ from typing import Final
 from gateway.command_line.options import load_chosen_settings
 from gateway.doctor.clock import examine_clock
 from gateway.doctor.exposure import examine_exposure
-from gateway.doctor.finding import Finding, note_ok
+from gateway.doctor.finding import Diagnosis, note_ok
 from gateway.doctor.ports import examine_ports
 from gateway.doctor.process import examine_process
 from gateway.doctor.settings_file import examine_errors, examine_settings
@@ -25,7 +25,7 @@ from gateway.upstream.internal_client import open_client
 _MEMORY: Final = "memory:"
 
 
-def examine(options: argparse.Namespace, env: Mapping[str, str] = os.environ) -> list[Finding]:
+def examine(options: argparse.Namespace, env: Mapping[str, str] = os.environ) -> list[Diagnosis]:
     """options: of `gateway doctor`."""
     try:
         settings = load_chosen_settings(options, env)
@@ -34,7 +34,7 @@ def examine(options: argparse.Namespace, env: Mapping[str, str] = os.environ) ->
     return asyncio.run(_examine(settings, options))
 
 
-async def _examine(settings: Settings, options: argparse.Namespace) -> list[Finding]:
+async def _examine(settings: Settings, options: argparse.Namespace) -> list[Diagnosis]:
     reports, answers = await _ask_upstreams(settings, options.ask)
     models = [*options.models, *([options.ask] if options.ask else [])]
     listed = {name: report.names for name, report in reports.items() if report.names}
@@ -53,7 +53,7 @@ async def _examine(settings: Settings, options: argparse.Namespace) -> list[Find
     ]
 
 
-async def _examine_store(settings: Settings) -> Sequence[Finding]:
+async def _examine_store(settings: Settings) -> Sequence[Diagnosis]:
     if is_redis(settings.store):
         return await examine_redis(settings)
     if settings.store == _MEMORY:
@@ -63,7 +63,7 @@ async def _examine_store(settings: Settings) -> Sequence[Finding]:
 
 async def _ask_upstreams(
     settings: Settings, model: str | None
-) -> tuple[dict[str, UpstreamReport], list[Finding]]:
+) -> tuple[dict[str, UpstreamReport], list[Diagnosis]]:
     """model: is asked for one token at each upstream that can be reached; None: none is."""
     upstreams = settings.upstreams
     async with open_client() as client:

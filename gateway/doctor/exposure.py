@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Final
 from urllib.parse import urlsplit
 
-from gateway.doctor.finding import Finding, note_ok, warn
+from gateway.doctor.finding import Diagnosis, note_ok, warn
 from gateway.settings import Settings, describe_exposure, is_loopback
 
 _SUBJECT: Final = "exposure"
@@ -12,7 +12,7 @@ _SHORTEST_TOKEN: Final = 16
 _NEW_TOKEN: Final = "export GATEWAY_ADMIN_TOKEN=$(openssl rand -hex 32)"
 
 
-def examine_exposure(settings: Settings) -> Iterator[Finding]:
+def examine_exposure(settings: Settings) -> Iterator[Diagnosis]:
     exposure = describe_exposure(settings)
     if exposure is not None:
         yield warn(
@@ -32,7 +32,7 @@ def examine_exposure(settings: Settings) -> Iterator[Finding]:
             yield warn(_SUBJECT, what, f"base_url: https://{upstream.base_url.removeprefix('http://')}")
 
 
-def _examine_token(settings: Settings) -> Iterator[Finding]:
+def _examine_token(settings: Settings) -> Iterator[Diagnosis]:
     token = settings.admin.token
     if token is None:
         yield note_ok(_SUBJECT, "admin port: without a token, so it shows no texts of conversations")

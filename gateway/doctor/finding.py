@@ -10,7 +10,7 @@ STATUSES: Final[dict[Level, int]] = {"ok": 0, "warning": 1, "problem": 2}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Finding:
+class Diagnosis:
     """fix: the line to write or the command to run; None where nothing has to be done."""
 
     subject: str
@@ -19,19 +19,19 @@ class Finding:
     fix: str | None = None
 
 
-def note_ok(subject: str, what: str) -> Finding:
-    return Finding(subject=subject, level="ok", what=what)
+def note_ok(subject: str, what: str) -> Diagnosis:
+    return Diagnosis(subject=subject, level="ok", what=what)
 
 
-def warn(subject: str, what: str, fix: str) -> Finding:
-    return Finding(subject=subject, level="warning", what=what, fix=fix)
+def warn(subject: str, what: str, fix: str) -> Diagnosis:
+    return Diagnosis(subject=subject, level="warning", what=what, fix=fix)
 
 
-def blame(subject: str, what: str, fix: str) -> Finding:
+def blame(subject: str, what: str, fix: str) -> Diagnosis:
     """For what keeps the gateway from working."""
-    return Finding(subject=subject, level="problem", what=what, fix=fix)
+    return Diagnosis(subject=subject, level="problem", what=what, fix=fix)
 
 
-def choose_level(findings: Iterable[Finding]) -> Level:
+def choose_level(findings: Iterable[Diagnosis]) -> Level:
     """The worst."""
     return max((finding.level for finding in findings), key=STATUSES.__getitem__, default="ok")

@@ -10,7 +10,7 @@ from typing import Final
 import msgspec
 
 from gateway.command_line.health import choose_loopback
-from gateway.doctor.finding import Finding, blame, note_ok
+from gateway.doctor.finding import Diagnosis, blame, note_ok
 from gateway.downstream.bind_errors import describe_bind_error
 from gateway.settings import Settings
 
@@ -21,7 +21,7 @@ _GUARDED: Final = "/api/conversations?limit=1"
 _MOST_BYTES: Final = 1 << 16
 
 
-def examine_ports(settings: Settings) -> Iterator[Finding]:
+def examine_ports(settings: Settings) -> Iterator[Diagnosis]:
     listen, admin = settings.listen, settings.admin
     yield from _examine_port("data port", listen.host, listen.port, "--port")
     is_served = False
@@ -32,7 +32,7 @@ def examine_ports(settings: Settings) -> Iterator[Finding]:
         yield from _examine_token(settings)
 
 
-def _examine_port(name: str, host: str, port: int, option: str) -> Iterator[Finding]:
+def _examine_port(name: str, host: str, port: int, option: str) -> Iterator[Diagnosis]:
     if port == 0:
         yield note_ok(_SUBJECT, f"{name}: the system will choose a free one")
         return
@@ -70,7 +70,7 @@ def _is_gateway(host: str, port: int) -> bool:
     return status == http.client.OK and isinstance(value, dict) and value.get("status") == "ok"
 
 
-def _examine_token(settings: Settings) -> Iterator[Finding]:
+def _examine_token(settings: Settings) -> Iterator[Diagnosis]:
     token = settings.admin.token
     headers = {"Authorization": f"Bearer {token.get_secret_value()}"} if token is not None else {}
     status, _ = _ask(settings.admin.host, settings.admin.port, _GUARDED, headers)

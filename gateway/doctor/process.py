@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from gateway.bounds.descriptors import find_most_connections
-from gateway.doctor.finding import Finding, note_ok, warn
+from gateway.doctor.finding import Diagnosis, note_ok, warn
 from gateway.settings import Settings
 
 _SUBJECT: Final = "process"
@@ -14,7 +14,7 @@ _SUBJECT: Final = "process"
 _OTHERS: Final = 256
 
 
-def examine_process(settings: Settings) -> Iterator[Finding]:
+def examine_process(settings: Settings) -> Iterator[Diagnosis]:
     """The gateway raises the soft limit to the hard one, so the hard one counts."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = settings.bounds.connections

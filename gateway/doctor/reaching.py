@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 import httpx2 as httpx
 
-from gateway.doctor.finding import Finding, blame
+from gateway.doctor.finding import Diagnosis, blame
 from gateway.settings import UpstreamSettings
 from gateway.upstream.failures import describe_failure
 from gateway.upstream.internal_client import CALL_ERRORS
@@ -44,7 +44,7 @@ class Probe:
     body: bytes | None = None
 
 
-async def send_probe(client: httpx.AsyncClient, probe: Probe) -> ProbeResponse | Finding:
+async def send_probe(client: httpx.AsyncClient, probe: Probe) -> ProbeResponse | Diagnosis:
     """A finding if nothing was answered."""
     try:
         async with asyncio.timeout(_TIMEOUT_SECONDS):
@@ -71,7 +71,7 @@ async def _send(client: httpx.AsyncClient, probe: Probe) -> ProbeResponse:
     return ProbeResponse(status=response.status_code, headers=response.headers, body=bytes(data))
 
 
-def _explain(upstream: UpstreamSettings, error: BaseException) -> Finding:
+def _explain(upstream: UpstreamSettings, error: BaseException) -> Diagnosis:
     what = f"{upstream.name}: {describe_failure(error, upstream.base_url)}"
     return blame(SUBJECT, what, _choose_fix(upstream, list(_list_causes(error))))
 

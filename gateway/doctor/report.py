@@ -12,7 +12,7 @@ from rich.text import Text
 
 from gateway.command_line.console import make_console, render_json
 from gateway.doctor.examination import examine
-from gateway.doctor.finding import STATUSES, Finding, Level, choose_level
+from gateway.doctor.finding import STATUSES, Diagnosis, Level, choose_level
 
 _STYLES: Final[dict[Level, str]] = {"ok": "green", "warning": "yellow", "problem": "bold red"}
 _WORKING: Final = "Examining the set-up …"
@@ -31,7 +31,7 @@ def run_doctor(options: argparse.Namespace) -> int:
     return STATUSES[choose_level(findings)]
 
 
-def list_values(findings: Sequence[Finding]) -> dict[str, object]:
+def list_values(findings: Sequence[Diagnosis]) -> dict[str, object]:
     """For programs."""
     return {
         "level": choose_level(findings),
@@ -39,7 +39,7 @@ def list_values(findings: Sequence[Finding]) -> dict[str, object]:
     }
 
 
-def show_findings(console: Console, findings: Sequence[Finding]) -> None:
+def show_findings(console: Console, findings: Sequence[Diagnosis]) -> None:
     table = Table.grid(padding=(0, 2, 0, 0))
     table.add_column(no_wrap=True)
     table.add_column(no_wrap=True)
@@ -53,7 +53,7 @@ def show_findings(console: Console, findings: Sequence[Finding]) -> None:
     console.print(Text(_summarize(findings), _STYLES[choose_level(findings)]))
 
 
-def _summarize(findings: Sequence[Finding]) -> str:
+def _summarize(findings: Sequence[Diagnosis]) -> str:
     problems = sum(finding.level == "problem" for finding in findings)
     warnings = sum(finding.level == "warning" for finding in findings)
     return "All is well." if not problems + warnings else f"problems: {problems}, warnings: {warnings}"

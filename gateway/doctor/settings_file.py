@@ -2,13 +2,13 @@
 
 from collections.abc import Iterator
 
-from gateway.doctor.finding import Finding, blame, note_ok, warn
+from gateway.doctor.finding import Diagnosis, blame, note_ok, warn
 from gateway.settings import Settings, SettingsError
 
 _SUBJECT = "settings"
 
 
-def examine_errors(error: SettingsError) -> Iterator[Finding]:
+def examine_errors(error: SettingsError) -> Iterator[Diagnosis]:
     """Settings that do not load. Each problem names its line, and never the value there."""
     for problem in error.problems:
         yield blame(
@@ -16,7 +16,7 @@ def examine_errors(error: SettingsError) -> Iterator[Finding]:
         )
 
 
-def examine_settings(settings: Settings, file: str | None) -> Iterator[Finding]:
+def examine_settings(settings: Settings, file: str | None) -> Iterator[Diagnosis]:
     source = file or "the built-in settings: no --config FILE is given"
     yield note_ok(_SUBJECT, f"valid: {source}")
     for problem in settings.warnings:

@@ -14,7 +14,7 @@ from urllib.parse import quote
 
 from diskcache.core import DBNAME
 
-from gateway.doctor.finding import Finding, blame, note_ok, warn
+from gateway.doctor.finding import Diagnosis, blame, note_ok, warn
 from gateway.settings import Retention, Settings
 from gateway.store import find_directory
 from gateway.store.ownership import DAMAGED_PREFIX, MARK_NAME, ShareLock, has_foreign
@@ -33,7 +33,7 @@ _CHECK_SECONDS: Final = 10.0
 _STEPS: Final = 100_000
 
 
-def examine_disk(settings: Settings) -> Iterator[Finding]:
+def examine_disk(settings: Settings) -> Iterator[Diagnosis]:
     """For `disk:PATH`."""
     directory = find_directory(settings.store)
     assert directory is not None
@@ -69,7 +69,7 @@ def _find_existing(directory: Path) -> Path:
     return next(path for path in (directory, *directory.parents) if path.exists())
 
 
-def _find_refusal(place: Path) -> Finding | None:
+def _find_refusal(place: Path) -> Diagnosis | None:
     """Why nothing can be written there; None if something can. What is written has no name and is gone."""
     if not place.is_dir():
         return blame(_SUBJECT, f"{place} is not a folder", 'store: "disk:PATH"  # name a folder')
@@ -83,7 +83,7 @@ def _find_refusal(place: Path) -> Finding | None:
     return None
 
 
-def _explain_refusal(place: Path, error: OSError) -> Finding:
+def _explain_refusal(place: Path, error: OSError) -> Diagnosis:
     reason = error.strerror or type(error).__name__
     if isinstance(error, PermissionError):
         user = os.geteuid()
@@ -97,7 +97,7 @@ def _explain_refusal(place: Path, error: OSError) -> Finding:
     )
 
 
-def _examine_space(place: Path, retention: Retention) -> Iterator[Finding]:
+def _examine_space(place: Path, retention: Retention) -> Iterator[Diagnosis]:
     free = shutil.disk_usage(place).free
     wanted = retention.originals_bytes + retention.named_bytes + _STATE_BYTES
     if free < _LEAST_BYTES:
@@ -109,7 +109,7 @@ def _examine_space(place: Path, retention: Retention) -> Iterator[Finding]:
         yield note_ok(_SUBJECT, f"{place} can be written; {free >> 30:,} GB are free")
 
 
-def _find_foreign(directory: Path) -> Finding | None:
+def _find_foreign(directory: Path) -> Diagnosis | None:
     if (directory / MARK_NAME).exists() or (directory / DBNAME).exists() or not any(directory.iterdir()):
         return None
     if not has_foreign(directory):
@@ -118,7 +118,7 @@ def _find_foreign(directory: Path) -> Finding | None:
     return blame(_SUBJECT, what, f'store: "disk:{directory}/gateway"  # a folder of its own')
 
 
-def _examine_access(directory: Path) -> Iterator[Finding]:
+def _examine_access(directory: Path) -> Iterator[Diagnosis]:
     status = directory.stat()
     if status.st_uid != os.geteuid():
         what = f"{directory} belongs to user {status.st_uid}, and this is user {os.geteuid()}"
@@ -127,7 +127,7 @@ def _examine_access(directory: Path) -> Iterator[Finding]:
         yield warn(_SUBJECT, f"other users of this machine can read {directory}", f"chmod 700 {directory}")
 
 
-def _examine_damage(directory: Path) -> Iterator[Finding]:
+def _examine_damage(directory: Path) -> Iterator[Diagnosis]:
     for name in ("", ORIGINALS_NAME, NAMED_NAME):
         database = directory / name / DBNAME
         if database.is_file() and (damage := _find_damage(database)) is not None:
@@ -160,7 +160,7 @@ def _find_damage(database: Path) -> str | None:
     return None if result == "ok" else "its pages do not fit together"
 
 
-def _examine_bounds(directory: Path, retention: Retention) -> Iterator[Finding]:
+def _examine_bounds(directory: Path, retention: Retention) -> Iterator[Diagnosis]:
     bounds = ((ORIGINALS_NAME, retention.originals_bytes), (NAMED_NAME, retention.named_bytes))
     for name, most in bounds:
         database = directory / name / DBNAME

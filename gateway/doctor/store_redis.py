@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from importlib.util import find_spec
 from typing import Final
 
-from gateway.doctor.finding import Finding, blame, note_ok, warn
+from gateway.doctor.finding import Diagnosis, blame, note_ok, warn
 from gateway.settings import Settings
 from gateway.store.redis.address import Address, parse_address
 from gateway.store.redis.replies import Reply, ServerRefusal
@@ -20,7 +20,7 @@ _LEAST_VERSION: Final = (7, 0)
 _FULL: Final = 0.9
 
 
-async def examine_redis(settings: Settings) -> list[Finding]:
+async def examine_redis(settings: Settings) -> list[Diagnosis]:
     """For `redis://` and `rediss://`."""
     if find_spec("redis") is None:
         return [
@@ -43,7 +43,7 @@ async def examine_redis(settings: Settings) -> list[Finding]:
         await session.close()
 
 
-def _blame_connection(address: Address, reason: str) -> Finding:
+def _blame_connection(address: Address, reason: str) -> Diagnosis:
     what = f"{address.shown}: {reason}"
     if "user and password" in reason:
         return blame(
@@ -58,7 +58,7 @@ def _blame_connection(address: Address, reason: str) -> Finding:
     )
 
 
-async def _examine(session: Session, address: Address) -> Iterator[Finding]:
+async def _examine(session: Session, address: Address) -> Iterator[Diagnosis]:
     """Raises SessionError."""
     await session.open()
     started = time.monotonic()
@@ -72,7 +72,7 @@ async def _examine(session: Session, address: Address) -> Iterator[Finding]:
     return _describe(address, written, seconds, [server, memory, policy])
 
 
-def _describe(address: Address, written: Reply, seconds: float, replies: list[Reply]) -> Iterator[Finding]:
+def _describe(address: Address, written: Reply, seconds: float, replies: list[Reply]) -> Iterator[Diagnosis]:
     if isinstance(written, ServerRefusal):
         what = f"{address.shown} takes no writes: {written.kind.value}"
         yield blame(_SUBJECT, what, "redis-cli info  # memory, role and disk; or another user in `store`")
@@ -83,7 +83,7 @@ def _describe(address: Address, written: Reply, seconds: float, replies: list[Re
     yield from _examine_memory(facts, replies[2])
 
 
-def _examine_version(address: Address, version: str) -> Iterator[Finding]:
+def _examine_version(address: Address, version: str) -> Iterator[Diagnosis]:
     numbers = tuple(int(part) for part in version.split(".")[:2] if part.isdecimal())
     if numbers and numbers < _LEAST_VERSION:
         yield warn(
@@ -93,14 +93,14 @@ def _examine_version(address: Address, version: str) -> Iterator[Finding]:
         yield note_ok(_SUBJECT, f"{address.shown} answers{f', version {version}' if version else ''}")
 
 
-def _examine_delay(address: Address, seconds: float) -> Iterator[Finding]:
+def _examine_delay(address: Address, seconds: float) -> Iterator[Diagnosis]:
     if seconds * 1000 > address.timeout_ms:
         taken = round(seconds * 1000)
         what = f"it took {taken} ms for one write, and timeout_ms is {address.timeout_ms}"
         yield warn(_SUBJECT, what, f"store: redis://HOST:PORT/0?timeout_ms={min(1000, 2 * taken)}")
 
 
-def _examine_memory(facts: dict[str, str], reply: Reply) -> Iterator[Finding]:
+def _examine_memory(facts: dict[str, str], reply: Reply) -> Iterator[Diagnosis]:
     policy = _read_policy(reply)
     if policy.startswith("allkeys"):
         what = f"maxmemory-policy is {policy}: it may evict records that are in use"

@@ -10,7 +10,7 @@ import msgspec
 from gateway.activity.prices import PriceList, load_price_table
 from gateway.core.money import count_usd
 from gateway.core.sizing.usage import Usage
-from gateway.doctor.finding import Finding, blame, note_ok, warn
+from gateway.doctor.finding import Diagnosis, blame, note_ok, warn
 from gateway.doctor.reaching import Probe, ProbeResponse, send_probe
 from gateway.limits.discovery import make_list_headers
 from gateway.settings import FormatName, Settings, UpstreamSettings
@@ -35,17 +35,19 @@ async def examine_stream(
     upstream: UpstreamSettings,
     model: str,
     names: Collection[str],
-) -> Finding:
+) -> Diagnosis:
     """names: the models that the upstream lists."""
     response = await _ask(client, upstream, model)
-    if isinstance(response, Finding):
+    if isinstance(response, Diagnosis):
         return response
     if response.status == 200:
         return _describe_stream(settings, upstream, model, response)
     return _describe_refusal(upstream, model, response, names)
 
 
-async def _ask(client: httpx.AsyncClient, upstream: UpstreamSettings, model: str) -> ProbeResponse | Finding:
+async def _ask(
+    client: httpx.AsyncClient, upstream: UpstreamSettings, model: str
+) -> ProbeResponse | Diagnosis:
     wire_format: FormatName = next(name for name in _PATHS if name in upstream.formats)
     body = _make_body(wire_format, model)
     response = await _send(client, upstream, wire_format, body)
@@ -62,7 +64,7 @@ async def _ask(client: httpx.AsyncClient, upstream: UpstreamSettings, model: str
 
 async def _send(
     client: httpx.AsyncClient, upstream: UpstreamSettings, wire_format: FormatName, body: Mapping[str, Any]
-) -> ProbeResponse | Finding:
+) -> ProbeResponse | Diagnosis:
     headers = [*make_list_headers(upstream, ()), (b"Content-Type", b"application/json")]
     url = upstream.base_url + _PATHS[wire_format]
     content = msgspec.json.encode(body)
@@ -81,7 +83,7 @@ def _make_body(wire_format: FormatName, model: str) -> dict[str, Any]:
 
 def _describe_stream(
     settings: Settings, upstream: UpstreamSettings, model: str, response: ProbeResponse
-) -> Finding:
+) -> Diagnosis:
     place = f"{model} at {upstream.name}"
     if "text/event-stream" not in response.headers.get("content-type", ""):
         fix = f"turn off buffering in a proxy before {upstream.name}; the answer was asked for as a stream"
@@ -103,7 +105,7 @@ def _describe_cost(settings: Settings, model: str, usage: Usage) -> str:
 
 def _describe_refusal(
     upstream: UpstreamSettings, model: str, response: ProbeResponse, names: Collection[str]
-) -> Finding:
+) -> Diagnosis:
     place = f"{model} at {upstream.name}"
     if response.status in (401, 403):
         if upstream.api_key is None:

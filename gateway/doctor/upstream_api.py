@@ -7,7 +7,7 @@ from typing import Any, Final
 import httpx2 as httpx
 import msgspec
 
-from gateway.doctor.finding import Finding, blame, note_ok, warn
+from gateway.doctor.finding import Diagnosis, blame, note_ok, warn
 from gateway.doctor.reaching import SUBJECT, Probe, ProbeResponse, send_probe
 from gateway.limits.discovery import make_list_headers
 from gateway.settings import UpstreamSettings
@@ -24,7 +24,7 @@ _SHOWN_CHARS: Final = 200
 class UpstreamReport:
     """names: of the models in its list. date: of its response. is_usable: whether requests can reach it."""
 
-    findings: list[Finding]
+    findings: list[Diagnosis]
     names: frozenset[str] = field(default_factory=frozenset)
     date: str = ""
     is_usable: bool = True
@@ -32,7 +32,7 @@ class UpstreamReport:
 
 async def examine_upstream(client: httpx.AsyncClient, upstream: UpstreamSettings) -> UpstreamReport:
     found = await _list_models(client, upstream, upstream.base_url)
-    if isinstance(found, Finding):
+    if isinstance(found, Diagnosis):
         return UpstreamReport(findings=[found], is_usable=False)
     date = found.headers.get("date", "")
     if found.status == 200 and _is_json(found):
@@ -50,7 +50,7 @@ async def examine_upstream(client: httpx.AsyncClient, upstream: UpstreamSettings
 
 async def _list_models(
     client: httpx.AsyncClient, upstream: UpstreamSettings, base_url: str
-) -> ProbeResponse | Finding:
+) -> ProbeResponse | Diagnosis:
     headers = make_list_headers(upstream, ())
     return await send_probe(
         client, Probe(upstream=upstream, method="GET", url=base_url + _LIST, headers=headers)
@@ -83,7 +83,7 @@ async def _look_elsewhere(
     return UpstreamReport(findings=[warn(SUBJECT, what, fix)], date=date)
 
 
-def _describe_list(upstream: UpstreamSettings, found: ProbeResponse) -> Finding:
+def _describe_list(upstream: UpstreamSettings, found: ProbeResponse) -> Diagnosis:
     names, windows = _read_names(found.body), parse_model_list(found.body)
     key = "accepts its api_key" if upstream.api_key is not None else "answers without a key"
     return note_ok(
@@ -91,7 +91,7 @@ def _describe_list(upstream: UpstreamSettings, found: ProbeResponse) -> Finding:
     )
 
 
-def _describe_key(upstream: UpstreamSettings, found: ProbeResponse) -> Finding:
+def _describe_key(upstream: UpstreamSettings, found: ProbeResponse) -> Diagnosis:
     if upstream.api_key is None:
         what = f"{upstream.name}: is there, and wants the key of each caller (status {found.status})"
         return note_ok(SUBJECT, what)
@@ -101,7 +101,7 @@ def _describe_key(upstream: UpstreamSettings, found: ProbeResponse) -> Finding:
     )
 
 
-def _describe_redirect(upstream: UpstreamSettings, found: ProbeResponse) -> Finding:
+def _describe_redirect(upstream: UpstreamSettings, found: ProbeResponse) -> Diagnosis:
     """The upstream chooses where to, so it is shown as an ASCII literal."""
     place = found.headers.get("location", "")[:_SHOWN_CHARS].removesuffix(_LIST)
     what = f"{upstream.name}: redirects to {place!a}, which is not followed"

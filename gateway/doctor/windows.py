@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Final
 
 from gateway.command_line.model_report import describe_model
-from gateway.doctor.finding import Finding, note_ok, warn
+from gateway.doctor.finding import Diagnosis, note_ok, warn
 from gateway.doctor.streaming import suggest_names
 from gateway.limits.model_table import ModelTable
 from gateway.settings import Settings
@@ -20,7 +20,7 @@ _MOST_LISTED: Final = 100
 
 async def examine_windows(
     settings: Settings, models: Collection[str], listed: Mapping[str, Collection[str]]
-) -> list[Finding]:
+) -> list[Diagnosis]:
     """models: those that the caller names; those that a rule names are added. listed: by upstream, where it
     has a list.
     """
@@ -40,7 +40,7 @@ async def examine_windows(
     return findings
 
 
-async def _examine_model(settings: Settings, model: str) -> Finding:
+async def _examine_model(settings: Settings, model: str) -> Diagnosis:
     report = await describe_model(
         settings, model, asks=any(each.discover for each in settings.upstreams.values())
     )
@@ -55,14 +55,14 @@ async def _examine_model(settings: Settings, model: str) -> Finding:
     return warn(_SUBJECT, f"{ascii(model)[1:-1]}: its window is unknown, so it counts as unlimited", rule)
 
 
-def _find_unlisted(model: str, listed: Mapping[str, Collection[str]]) -> Iterator[Finding]:
+def _find_unlisted(model: str, listed: Mapping[str, Collection[str]]) -> Iterator[Diagnosis]:
     names = {name for some in listed.values() for name in some}
     if names and model not in names:
         what = f"{ascii(model)[1:-1]}: no upstream with a list of models has it"
         yield warn(_SUBJECT, what, suggest_names(model, names))
 
 
-def _examine_list(settings: Settings, upstream: str, names: Collection[str]) -> Iterator[Finding]:
+def _examine_list(settings: Settings, upstream: str, names: Collection[str]) -> Iterator[Diagnosis]:
     """Of a short list, the models that no rule and no table knows."""
     if not names or len(names) > _MOST_LISTED:
         return

@@ -3,11 +3,11 @@
 from pathlib import Path
 
 from gateway.doctor.exposure import examine_exposure
-from gateway.doctor.finding import Finding
+from gateway.doctor.finding import Diagnosis
 from tests.builders.settings import KEYED, PLAIN, TENANT, load_text
 
 
-def examine(folder: Path, text: str) -> list[Finding]:
+def examine(folder: Path, text: str) -> list[Diagnosis]:
     return list(examine_exposure(load_text(folder, text)))
 
 

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from gateway.doctor.finding import Finding
+from gateway.doctor.finding import Diagnosis
 from gateway.doctor.reaching import Probe, ProbeResponse, send_probe
 from gateway.upstream.internal_client import open_client
 from gateway.wire.model_list import MAX_BYTES
@@ -12,7 +12,7 @@ from tests.toy.doctoring import name_upstream
 from tests.toy.upstream import ToyUpstream
 
 
-async def send(folder: Path, toy: ToyUpstream) -> ProbeResponse | Finding:
+async def send(folder: Path, toy: ToyUpstream) -> ProbeResponse | Diagnosis:
     upstream = load_text(folder, name_upstream(toy.base_url)).upstreams["up"]
     async with open_client() as client:
         probe = Probe(upstream=upstream, method="GET", url=f"{toy.base_url}/models", headers=[(b"X-A", b"b")])
@@ -39,5 +39,5 @@ async def test_a_connection_that_is_closed_is_a_finding_with_a_fix(tmp_path: Pat
         answer = RawAnswer(pieces=(b"x" * 100,), delivery=Delivery(stop_after_bytes=10, ending="abort"))
         toy.raw_answers["GET", "/v1/models"] = answer
         found = await send(tmp_path, toy)
-    assert isinstance(found, Finding) and found.level == "problem"
+    assert isinstance(found, Diagnosis) and found.level == "problem"
     assert "curl -v" in (found.fix or "")

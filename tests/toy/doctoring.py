@@ -11,7 +11,7 @@ from aiohttp import web
 
 from gateway.command_line.options import parse_arguments
 from gateway.doctor.examination import examine
-from gateway.doctor.finding import Finding
+from gateway.doctor.finding import Diagnosis
 
 # Ports that are free, whatever else runs here; the store of a test's own.
 QUIET = "listen: {port: 0}\nadmin: {port: 0}\n"
@@ -27,17 +27,17 @@ def make_options(folder: Path, text: str, *words: str) -> argparse.Namespace:
 
 async def run_doctor(
     folder: Path, text: str, *words: str, env: Mapping[str, str] | None = None
-) -> list[Finding]:
+) -> list[Diagnosis]:
     options = make_options(folder, text, *words)
     return await asyncio.to_thread(examine, options, env or {})
 
 
-def find_bad(findings: Sequence[Finding], subject: str) -> list[Finding]:
+def find_bad(findings: Sequence[Diagnosis], subject: str) -> list[Diagnosis]:
     """What is not well of one subject."""
     return [finding for finding in findings if finding.subject == subject and finding.level != "ok"]
 
 
-def find_one(findings: Sequence[Finding], subject: str) -> Finding:
+def find_one(findings: Sequence[Diagnosis], subject: str) -> Diagnosis:
     """The only finding of the subject that is not well."""
     (found,) = find_bad(findings, subject)
     assert found.fix
