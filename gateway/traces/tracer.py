@@ -45,6 +45,7 @@ class Tracer:
         self._settings = settings
         self._exporter = exporter
         self._provider: TracerProvider | None = None
+        self._watch: CollectorWatch | None = None
         self._maker: SpanMaker = NoOpTracer()
         self._propagator = TraceContextTextMapPropagator()
 
@@ -60,7 +61,8 @@ class Tracer:
         )
         exporter = self._exporter or _make_exporter(settings)
         milliseconds = _BATCH_SECONDS * 1_000
-        processor = BatchSpanProcessor(CollectorWatch(exporter), schedule_delay_millis=milliseconds)
+        self._watch = CollectorWatch(exporter)
+        processor = BatchSpanProcessor(self._watch, schedule_delay_millis=milliseconds)
         self._provider.add_span_processor(processor)
         self._maker = self._provider.get_tracer(_NAME, __version__)
 
@@ -83,6 +85,8 @@ class Tracer:
             async with asyncio.timeout(_CLOSE_SECONDS):
                 await has_ended.wait()
         except TimeoutError:
+            if self._watch is not None:
+                self._watch.is_silent = True
             log.warning("traces: the collector took too long at the end, so the last ones are lost")
 
     def begin(self, name: str, received: Mapping[str, str], attributes: Attributes) -> OpenSpan:
@@ -121,15 +125,21 @@ class Tracer:
 
 
 class CollectorWatch(SpanExporter):
-    """Says once that the collector is away, and once that it is back."""
+    """Says once that the collector is away, and once that it is back.
+
+    is_silent: from now on nothing is said, because the end has come.
+    """
 
     def __init__(self, exporter: SpanExporter) -> None:
         self._exporter = exporter
         self._is_away = False
+        self.is_silent = False
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
         result = self._exporter.export(spans)
         is_away = result is not SpanExportResult.SUCCESS
+        if self.is_silent:
+            return result
         if is_away and not self._is_away:
             log.warning("traces: the collector does not take them: they are dropped until it does")
         elif self._is_away and not is_away:
