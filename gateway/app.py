@@ -218,6 +218,7 @@ class Gateway:
             await self._server.open(listen.host, listen.port)
         except OSError as error:
             raise OSError(describe_bind_error(listen.host, listen.port, error, "--port")) from error
+        self._parts.facts.port = self.port
         loop = await asyncio.to_thread(describe_loop, settings.upstreams.values(), listen, self.port)
         if loop is not None:
             raise OSError(loop)

@@ -58,6 +58,13 @@ def make_tenant_id(name: str) -> str:
     return f"{_TENANT}{name}"
 
 
+def find_tenant(settings: Settings, owner: str) -> Tenant | None:
+    """The tenant under whose id something is kept; None if the settings do not let it in any more."""
+    if owner.startswith(_KEY):
+        return Tenant(owner, None, "default") if not settings.tenants else None
+    return next((tenant for tenant in list_tenants(settings) if tenant.id == owner), None)
+
+
 def list_tenants(settings: Settings) -> Sequence[Tenant]:
     """The configured ones, in the order of the file."""
     return [_make_tenant(section) for section in settings.tenants]

@@ -5,6 +5,7 @@ from typing import Final
 
 from aiohttp import web
 
+from gateway.admin.problems import respond_problem
 from gateway.reporting.events import Bus, Event, Subscription, event_name, render_event
 
 # Proxies close connections that are silent for 30 s or more.
@@ -27,7 +28,7 @@ class EventStream:
     async def send(self, request: web.BaseRequest) -> web.StreamResponse:
         """Sends events until the listener hangs up or the port closes."""
         if self._listeners >= _MAX_LISTENERS:
-            return web.json_response({"error": "too many listeners"}, status=503)
+            return respond_problem(503, "too many listeners")
         response = web.StreamResponse(headers=STREAM_HEADERS)
         self._listeners += 1
         try:

@@ -1,37 +1,43 @@
-"""The admin API: metrics, events, conversations and their history.
+"""The admin API of one process: metrics, events, conversations and their history.
 
-Only `originals/DIGEST` shows the text of a conversation; all other pages show ids, names and numbers.
-`admin/server.py` checks who may see them.
+`operations` declares what is asked and answered. `server` checks who may ask.
 """
 
 from collections.abc import Awaitable, Callable
-from datetime import UTC, datetime
-from typing import Annotated, Any, Final, Literal, Protocol
+from typing import Protocol
 
 import msgspec
 from aiohttp import web
 
-from gateway.admin.server import PURGE_PATH
+from gateway.activity.book import ActivityBook
+from gateway.activity.record import ConversationActivity
+from gateway.activity.rows import make_row, render_time
+from gateway.activity.series import RequestPoint
+from gateway.admin.answers import (
+    CompactionBegun,
+    ConversationList,
+    ConversationPage,
+    GatewayPage,
+    Lines,
+    RequestList,
+    RequestRow,
+    TotalsPage,
+)
+from gateway.admin.conversation_list import make_page, sum_tenants
+from gateway.admin.gateway_page import GatewayFacts
+from gateway.admin.history_pages import HistoryPages, unknown_conversation
+from gateway.admin.openapi import show_document
+from gateway.admin.operations import CompactBody, ListQuery, PurgeBody
+from gateway.admin.problems import Refusal
+from gateway.admin.routing import Handlers, make_routes, read_body, read_query
+from gateway.admin.texts import TextAccess
 from gateway.compaction.manual import ManualCompaction
-from gateway.conversations.registry import ConversationRecord, Registry
-from gateway.core.compaction.manual import LONGEST_INSTRUCTIONS_CHARS
+from gateway.conversations.registry import Registry
 from gateway.purge.stored import PurgeCount
-from gateway.reporting.compaction_log import CompactionLogWriter, LogEntry
+from gateway.reporting.compaction_log import CompactionLogWriter
 from gateway.reporting.metrics import CONTENT_TYPE, Metrics
-from gateway.reporting.originals import OriginalsArchive, RemovedMessages
-from gateway.state.pivots import Pivots
+from gateway.reporting.originals import OriginalsArchive
 from gateway.store import StoreError
-from gateway.store.keys import make_tag
-
-_MAX_CONVERSATIONS: Final = 500
-# Messages; a page of 1 MB.
-_MAX_ORIGINALS: Final = 10_000
-_HISTORY: Final = "/api/conversations/{id:[0-9a-f]{1,64}}"
-# The text of a conversation is not written to the disk of the client that asks for it.
-_PRIVATE: Final = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
-
-
-Precision = Literal["seconds", "milliseconds"]
 
 
 class EventPage(Protocol):
@@ -45,10 +51,12 @@ class PageSources(msgspec.Struct, frozen=True, kw_only=True):
     for, by the settings that hold now.
     """
 
+    facts: GatewayFacts
     metrics: Metrics
     events: EventPage
+    activity: ActivityBook
     registry: Registry
-    pivots: Pivots
+    texts: TextAccess
     find_manual: Callable[[], ManualCompaction]
     compaction_log: CompactionLogWriter
     originals: OriginalsArchive
@@ -56,182 +64,113 @@ class PageSources(msgspec.Struct, frozen=True, kw_only=True):
     purge: Callable[[str], Awaitable[PurgeCount]]
 
 
-class _CompactBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    instructions: Annotated[str, msgspec.Meta(max_length=LONGEST_INSTRUCTIONS_CHARS)] | None = None
-
-
-class _PurgeBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    tag: Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{32}$")]
-
-
 class AdminPages:
     def __init__(self, sources: PageSources) -> None:
         self._sources = sources
+        self._book = sources.activity
         self._registry = sources.registry
+        self._history = HistoryPages(
+            sources.activity, sources.compaction_log, sources.originals, sources.texts
+        )
 
     def routes(self) -> list[web.RouteDef]:
-        return [
-            web.get("/metrics", self._show_metrics),
-            web.get("/api/events", self._sources.events.send, allow_head=False),
-            web.get("/api/conversations", self._list_conversations),
-            web.get("/api/conversations/{id}", self._show_conversation),
-            web.post("/api/conversations/{id}/compact", self._compact),
-            web.post(PURGE_PATH, self._purge),
-            web.get(_HISTORY + "/log", self._show_log),
-            web.get(_HISTORY + "/originals", self._list_originals),
-            web.get(_HISTORY + "/originals/{digest:[0-9a-f]{64}}", self._show_original),
-        ]
+        return [web.get("/metrics", self._show_metrics), *make_routes(self._list_handlers())]
+
+    def _list_handlers(self) -> Handlers:
+        return {
+            "showGateway": self._show_gateway,
+            "listConversations": self._list_conversations,
+            "showTotals": self._show_totals,
+            "showConversation": self._show_conversation,
+            "listRequests": self._list_requests,
+            "compact": self._compact,
+            "listLog": self._history.list_log,
+            "listOriginals": self._history.list_originals,
+            "showOriginal": self._history.show_original,
+            "purgeTenant": self._purge,
+            "streamEvents": self._sources.events.send,
+            "showDocument": show_document,
+        }
 
     async def _show_metrics(self, _: web.Request) -> web.Response:
         return web.Response(body=self._sources.metrics.render(), headers={"Content-Type": CONTENT_TYPE})
 
-    async def _list_conversations(self, request: web.Request) -> web.Response:
-        found = self._registry.list(request.query.get("tenant"), _MAX_CONVERSATIONS)
-        return web.json_response({"conversations": [self._describe(record) for record in found]})
+    async def _show_gateway(self, request: web.Request) -> GatewayPage:
+        return self._sources.facts.show(request)
 
-    async def _show_conversation(self, request: web.Request) -> web.Response:
-        record = self._registry.find(request.match_info["id"])
-        if record is None:
-            return _respond_unknown()
-        head = record.head
-        turn = self._registry.find_turn(head.conversation)
-        known = turn.thresholds if turn is not None else None
-        more = {
-            "messages": head.length,
-            "growth_tokens": int(head.growth_tokens),
-            "prune_batches": len(head.batches),
-            "body_in_memory": turn is not None,
-            "lines": {"window": known.window, "soft": known.soft, "hard": known.hard} if known else None,
-        }
-        return web.json_response({**self._describe(record), **more})
+    async def _list_conversations(self, request: web.Request) -> ConversationList:
+        query = read_query(request, ListQuery)
+        try:
+            return make_page(map(make_row, self._book.list(query.tenant)), query)
+        except ValueError as error:
+            raise Refusal(400, "query: this cursor was not given by this list") from error
 
-    async def _compact(self, request: web.Request) -> web.Response:
+    async def _show_totals(self, _: web.Request) -> TotalsPage:
+        return TotalsPage(tenants=sum_tenants(map(make_row, self._book.list())))
+
+    async def _show_conversation(self, request: web.Request) -> ConversationPage:
+        known = self._find(request)
+        newest = self._registry.find_newest(known.id)
+        head = newest.head if newest is not None else None
+        return ConversationPage(
+            **msgspec.structs.asdict(make_row(known)),
+            messages=known.messages,
+            growth_tokens=int(head.growth_tokens) if head is not None else 0,
+            prune_batches=len(known.batches),
+            body_in_memory=newest is not None,
+            lines=Lines(window=known.window, soft=known.soft, hard=known.hard) if known.window else None,
+            texts=self._sources.texts.describe(known),
+        )
+
+    async def _list_requests(self, request: web.Request) -> RequestList:
+        known = self._find(request)
+        points = known.series.list_points()
+        rows = [_describe_point(point) for point in points]
+        return RequestList(id=known.id, requests=rows, left_off=known.series.thinned)
+
+    async def _compact(self, request: web.Request) -> CompactionBegun:
         """Starts at once if the newest body is in memory, otherwise at the conversation's next request."""
         record = self._registry.find(request.match_info["id"])
         if record is None:
-            return _respond_unknown()
-        try:
-            body = msgspec.json.decode(await request.read() or b"{}", type=_CompactBody)
-        except (msgspec.MsgspecError, UnicodeDecodeError, web.HTTPRequestEntityTooLarge):
-            return web.json_response({"error": 'the body must be {"instructions": "..."}'}, status=400)
+            raise Refusal(404, "no such conversation since the start of this process")
+        body = await read_body(request, CompactBody)
         instructions = (body.instructions or "").strip()
         turn = self._registry.find_turn(record.head.conversation)
         manual = self._sources.find_manual()
         if turn is None:
             manual.schedule(record.head, instructions)
         elif not manual.compact(turn, instructions):
-            return web.json_response({"error": "a manual compaction is already in progress"}, status=409)
+            raise Refusal(409, "a manual compaction is already in progress")
         begins = "now" if turn is not None else "at the next request"
-        return web.json_response({"id": record.head.conversation, "begins": begins}, status=202)
+        return CompactionBegun(id=record.head.conversation, begins=begins)
 
-    async def _purge(self, request: web.Request) -> web.Response:
+    async def _purge(self, request: web.Request) -> PurgeCount:
         """Returns once everything is deleted."""
+        body = await read_body(request, PurgeBody)
         try:
-            body = msgspec.json.decode(await request.read(), type=_PurgeBody)
-        except (msgspec.MsgspecError, UnicodeDecodeError, web.HTTPRequestEntityTooLarge):
-            return web.json_response({"error": 'the body must be {"tag": "..."}'}, status=400)
-        try:
-            count = await self._sources.purge(body.tag)
+            return await self._sources.purge(body.tag)
         except StoreError as error:
-            return web.json_response({"error": f"not deleted: {error}"}, status=503)
-        return web.json_response(msgspec.structs.asdict(count))
+            raise Refusal(503, f"not deleted: {error}") from error
 
-    async def _show_log(self, request: web.Request) -> web.Response:
-        identity = request.match_info["id"]
-        tag = await self._find_tag(identity)
-        log = await self._sources.compaction_log.load(tag, identity) if tag is not None else None
-        if log is None and self._registry.find(identity) is None:
-            return _respond_unknown()
-        entries = reversed(log.entries) if log is not None else ()
-        return web.json_response({"id": identity, "log": [_describe_entry(entry) for entry in entries]})
-
-    async def _list_originals(self, request: web.Request) -> web.Response:
-        identity = request.match_info["id"]
-        tag = await self._find_tag(identity)
-        listing = await self._sources.originals.load_lists(tag or "", identity, _MAX_ORIGINALS)
-        if not listing.lists and self._registry.find(identity) is None:
-            return _respond_unknown()
-        taken = [_describe_removed(removed) for removed in listing.lists]
-        page = msgspec.json.encode({"id": identity, "taken": taken, "left_off": listing.left_off})
-        return web.Response(body=page, content_type="application/json")
-
-    async def _show_original(self, request: web.Request) -> web.Response:
-        identity = request.match_info["id"]
-        tag = await self._find_tag(identity)
-        raw = await self._sources.originals.load(tag or "", identity, request.match_info["digest"])
-        if raw is None:
-            return web.json_response({"error": "no such original of this conversation is kept"}, status=404)
-        return web.Response(body=raw, content_type="application/json", headers=_PRIVATE)
-
-    async def _find_tag(self, conversation_id: str) -> str | None:
-        """Of the owner, also of a conversation that an earlier process or another one has served."""
-        record = self._registry.find(conversation_id)
-        if record is not None:
-            return make_tag(record.head.owner)
-        return await self._sources.compaction_log.find_tag(conversation_id)
-
-    def _describe(self, record: ConversationRecord) -> dict[str, Any]:
-        head = record.head
-        return {
-            "id": head.conversation,
-            "parent": head.parent,
-            "tenant": record.tenant,
-            "session": record.session,
-            "purpose": record.purpose,
-            "model": record.model,
-            "upstream": record.upstream,
-            "prompt_tokens": head.prompt_tokens,
-            "output_tokens": head.output_tokens,
-            "pivot": self._describe_pivot(head.pivot),
-            # Several workers may have seen it in one second; the newest of them is asked.
-            "last_seen": _render_time(record.seen_seconds, "milliseconds"),
-        }
-
-    def _describe_pivot(self, key: str | None) -> dict[str, Any] | None:
-        """Without its text."""
-        pivot = self._sources.pivots.find(key)
-        if pivot is None:
-            return None
-        return {
-            "kind": "digest" if pivot.is_digest else "summary",
-            "covers": pivot.covers,
-            "saved_tokens": pivot.saved_tokens,
-            "created": _render_time(pivot.created_seconds),
-        }
+    def _find(self, request: web.Request) -> ConversationActivity:
+        """Raises Refusal (404)."""
+        known = self._book.find(request.match_info["id"])
+        if known is None:
+            raise unknown_conversation()
+        return known
 
 
-def _describe_entry(entry: LogEntry) -> dict[str, Any]:
-    return {
-        "when": _render_time(entry.at_seconds),
-        "kind": entry.kind,
-        "trigger": entry.trigger,
-        "reason": entry.reason,
-        "outcome": entry.outcome,
-        "pre_tokens": entry.pre_tokens,
-        "post_tokens": entry.post_tokens,
-        "messages": entry.messages,
-        "summary_tokens": entry.summary_tokens,
-        "model": entry.model,
-        "calls": entry.calls,
-        "seconds": round(entry.seconds, 3),
-    }
-
-
-def _describe_removed(removed: RemovedMessages) -> dict[str, Any]:
-    return {
-        "when": _render_time(removed.created_seconds),
-        "kind": removed.kind,
-        "bytes": sum(original.size_bytes for original in removed.originals),
-        "messages": [
-            {"position": original.position, "bytes": original.size_bytes, "digest": original.digest}
-            for original in removed.originals
-        ],
-    }
-
-
-def _respond_unknown() -> web.Response:
-    return web.json_response({"error": "no such conversation since the start of this process"}, status=404)
-
-
-def _render_time(seconds: float, precision: Precision = "seconds") -> str:
-    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec=precision)
+def _describe_point(point: RequestPoint) -> RequestRow:
+    return RequestRow(
+        at=render_time(point.at_seconds),
+        messages=point.messages,
+        received=point.received,
+        sent=point.sent,
+        prompt_tokens=point.prompt_tokens,
+        cached_tokens=point.cached_tokens,
+        output_tokens=point.output_tokens,
+        plan=point.plan,
+        soft=point.soft or None,
+        hard=point.hard or None,
+        change=point.change,
+    )

@@ -13,6 +13,8 @@ from typing import Final, Protocol
 
 from aiohttp import web
 
+from gateway.admin.page_files import PageFiles
+from gateway.admin.problems import respond_problem
 from gateway.downstream.bind_errors import describe_bind_error
 from gateway.downstream.connection import ClientConnection
 from gateway.downstream.gate import Gate, PortBounds
@@ -26,10 +28,10 @@ _CLOSE_SECONDS: Final = 0.1
 _BOUNDS: Final = PortBounds(
     connections=64, connections_per_address=128, head_bytes=1 << 15, head_seconds=10.0, stall_seconds=60.0
 )
-_MAX_BODY_BYTES: Final = 1 << 16
+# A summary that a person has edited, in JSON.
+_MAX_BODY_BYTES: Final = 1 << 20
 # Deletes all of a tenant.
-PURGE_PATH: Final = "/api/tenants/purge"
-# Container platforms ask for it, and have no token.
+PURGE_PATH: Final = "/api/v1/tenants/purge"
 _HEALTH: Final = "/healthz"
 
 Page = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -47,6 +49,9 @@ class AdminServer:
     def __init__(self, settings: Admin, pages: Pages, bounds: PortBounds = _BOUNDS) -> None:
         self._settings = settings
         self._pages = pages
+        self._files = PageFiles()
+        # They hold no data. Container platforms ask for the health, and have no token.
+        self._open_paths = {_HEALTH, *self._files.paths}
         self._gate = Gate(bounds)
         self._runner: web.AppRunner | None = None
         self._listener: asyncio.Server | None = None
@@ -59,7 +64,7 @@ class AdminServer:
     async def open(self) -> None:
         """Logs a port that is taken and serves without one: traffic matters more than metrics."""
         application = web.Application(middlewares=[self._serve], client_max_size=_MAX_BODY_BYTES)
-        application.add_routes([*self._pages.routes(), web.get(_HEALTH, _show_health)])
+        application.add_routes([*self._pages.routes(), *self._files.routes(), web.get(_HEALTH, _show_health)])
         self._runner = web.AppRunner(
             application, handle_signals=False, shutdown_timeout=_CLOSE_SECONDS, handler_cancellation=True
         )
@@ -98,14 +103,16 @@ class AdminServer:
 
     async def _guard(self, request: web.Request, handler: Page) -> web.StreamResponse:
         if not (self._has_own_host(request) and has_same_origin(request.headers)):
-            return web.json_response({"error": "wrong host or origin"}, status=403)
-        if request.path != _HEALTH and not self._has_token(request):
+            return respond_problem(403, "wrong host or origin")
+        if request.path not in self._open_paths and not self._has_token(request):
             headers = {"WWW-Authenticate": "Bearer"}
-            return web.json_response({"error": "token required"}, status=401, headers=headers)
+            return respond_problem(401, "this needs the admin.token, as Authorization: Bearer TOKEN", headers)
         try:
             return await handler(request)
-        except (web.HTTPNotFound, web.HTTPMethodNotAllowed):
-            return web.json_response({"error": "no such page"}, status=404)
+        except web.HTTPMethodNotAllowed as error:
+            return respond_problem(405, "not with this method", {"Allow": error.headers["Allow"]})
+        except web.HTTPNotFound:
+            return respond_problem(404, "no such page")
 
     def _has_own_host(self, request: web.Request) -> bool:
         """On a loopback address only loopback names are allowed; elsewhere the token is the protection."""

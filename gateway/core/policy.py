@@ -285,6 +285,9 @@ class Policy:
     commands: Annotated[
         bool, Doc("Carry out '/compact [instructions]' sent as a user message, and answer it.")
     ] = False
+    show_texts: Annotated[
+        bool, Doc("Show texts of its conversations on the admin port without an admin.token, too.")
+    ] = False
     estimator: Annotated[
         Estimator,
         Doc("How tokens are estimated before usage is known: tiktoken, chars (length / 4), chars-up."),

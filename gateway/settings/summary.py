@@ -93,8 +93,11 @@ def _describe_routes(settings: Settings) -> Iterator[tuple[str, str]]:
 
 def _describe_policy(policy: Policy) -> str:
     switched_off = [name for name, on in (("auto", policy.auto), ("prune", policy.prune)) if not on]
-    commands = ", commands on" if policy.commands else ""
-    return f"preset {policy.name}" + "".join(f", {name} off" for name in switched_off) + commands
+    switched_on = [
+        name for name, on in (("commands", policy.commands), ("show_texts", policy.show_texts)) if on
+    ]
+    switches = [*(f"{name} off" for name in switched_off), *(f"{name} on" for name in switched_on)]
+    return ", ".join([f"preset {policy.name}", *switches])
 
 
 def show_store(url: str) -> str:

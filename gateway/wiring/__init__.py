@@ -7,14 +7,19 @@ built over the same foundation for each of them.
 from dataclasses import dataclass
 from pathlib import Path
 
+from gateway.activity.record import ConversationActivity
 from gateway.admin.event_stream import EventStream
+from gateway.admin.gateway_page import GatewayFacts
 from gateway.admin.pages import AdminPages, EventPage, PageSources
 from gateway.admin.server import AdminServer
 from gateway.admin.worker_activity import WorkerActivity
+from gateway.admin.texts import TextAccess
 from gateway.admin.worker_socket import WorkerAdmin
 from gateway.admin.worker_stream import WorkerStream
+from gateway.core.policy import Policy
 from gateway.settings import Settings
 from gateway.store.stores import Stores
+from gateway.tenants import Policies, find_tenant
 from gateway.wiring.foundation import Foundation, build_foundation
 from gateway.wiring.generation import Current, Generation, build_generation
 from gateway.wiring.watching import watch_parts
@@ -38,6 +43,8 @@ class Parts:
     foundation: Foundation
     current: Current
     admin: AdminServer | WorkerAdmin
+    # What the admin port says about the gateway.
+    facts: GatewayFacts
 
 
 def build(settings: Settings, stores: Stores | None = None, admin_socket: Path | None = None) -> Parts:
@@ -49,29 +56,49 @@ def build(settings: Settings, stores: Stores | None = None, admin_socket: Path |
     foundation = build_foundation(settings, stores)
     current = Current(build_generation(settings, foundation))
     watch_parts(foundation, current)
-    admin = build_admin(settings, admin_socket, foundation, current)
-    return Parts(foundation=foundation, current=current, admin=admin)
+    facts = GatewayFacts(lambda: current.generation.settings)
+    admin = build_admin(settings, admin_socket, facts, foundation, current)
+    return Parts(foundation=foundation, current=current, admin=admin, facts=facts)
 
 
 def build_admin(
-    settings: Settings, socket: Path | None, foundation: Foundation, current: Current
+    settings: Settings,
+    socket: Path | None,
+    facts: GatewayFacts,
+    foundation: Foundation,
+    current: Current,
 ) -> AdminServer | WorkerAdmin:
     if socket is None:
         stream = EventStream(foundation.bus)
-        return AdminServer(settings.admin, AdminPages(_make_sources(foundation, current, stream)))
+        return AdminServer(settings.admin, AdminPages(_make_sources(facts, foundation, current, stream)))
     worker_stream = WorkerStream(foundation.bus, foundation.metrics)
-    pages = AdminPages(_make_sources(foundation, current, worker_stream))
+    pages = AdminPages(_make_sources(facts, foundation, current, worker_stream))
     return WorkerAdmin(socket, [pages, WorkerActivity(foundation.activity)], worker_stream)
 
 
-def _make_sources(foundation: Foundation, current: Current, events: EventPage) -> PageSources:
+def _make_sources(
+    facts: GatewayFacts, foundation: Foundation, current: Current, events: EventPage
+) -> PageSources:
     return PageSources(
+        facts=facts,
         metrics=foundation.metrics,
         events=events,
+        activity=foundation.activity,
         registry=foundation.registry,
-        pivots=foundation.state.pivots,
+        texts=_make_text_access(current),
         find_manual=lambda: current.generation.compaction.manual,
         compaction_log=foundation.log_writer,
         originals=foundation.archive,
         purge=foundation.purge.run,
     )
+
+
+def _make_text_access(current: Current) -> TextAccess:
+    def find_policy(conversation: ConversationActivity) -> Policy | None:
+        settings = current.generation.settings
+        tenant = find_tenant(settings, conversation.owner)
+        if tenant is None:
+            return None
+        return Policies(settings).choose(tenant, conversation.upstream, conversation.model)
+
+    return TextAccess(lambda: current.generation.settings.admin, find_policy)

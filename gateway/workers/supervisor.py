@@ -53,7 +53,7 @@ class Supervisor:
         self._exits = AsyncExitStack()
         self._folder = Path()
         self._live = LiveWorkers()
-        self._front = AdminFront(settings.admin, self._live)
+        self._front = AdminFront(lambda: self._settings, self._live)
         self._crew = Crew(workers, self._launch, self._note_end, self._live.count_replaced)
         # The admin socket of the newest process of each slot.
         self._admin_sockets: dict[int, Path] = {}
@@ -82,6 +82,7 @@ class Supervisor:
             exits.push_async_callback(self._front.close)
             exits.push_async_callback(self._close_crew)
             self.windows = (await self._crew.open()).windows
+            self._front.facts.port = self.port
             await self._front.open()
             log.info(
                 "listening on http://%s:%d with %d workers",

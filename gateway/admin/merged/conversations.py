@@ -1,86 +1,120 @@
-"""Pages about conversations, asked of all workers or of the one that knows most.
+"""The operations of the admin API, asked of all workers or of the one that knows most.
 
 What lies in the store (the log and the originals) any worker can tell, also of a conversation that it never
 saw. A worker that does not answer within a second is left out.
 """
 
+from collections.abc import Awaitable, Callable, Iterable
+from functools import partial
+from pathlib import Path
 from typing import Final
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
+import msgspec
 from aiohttp import web
 
+from gateway.activity.rows import Row
+from gateway.admin.answers import ConversationList, TotalsPage
+from gateway.admin.conversation_list import sum_tenants
 from gateway.admin.merged.live_workers import LiveWorkers
-from gateway.admin.merged.ranking import Ranking, merge_lists, put_bodies_first, rank
+from gateway.admin.merged.ranking import Ranking, merge_pages, merge_rows, put_bodies_first, rank
 from gateway.admin.merged.worker_client import WorkerPage, ask, ask_all
+from gateway.admin.operations import (
+    MOST_ROWS,
+    OPERATIONS,
+    PREFIXES,
+    ListQuery,
+    Operation,
+    Reach,
+    find_operation,
+)
+from gateway.admin.problems import Refusal
+from gateway.admin.routing import Answer, Handler, Handlers, read_query
+from gateway.admin.texts import PEER_HEADER
 
-_LIST: Final = "/api/conversations"
-_MAX_CONVERSATIONS: Final = 500
+_LIST: Final = PREFIXES[0] + find_operation("listConversations").path
+_SHOW: Final = "showConversation"
 # For a page that is read from the store, or work that is begun, at a worker that has just answered.
 _LONG_SECONDS: Final = 15.0
 # A large store is written anew.
 _LONGEST_SECONDS: Final = 600.0
 
+_Forward = Callable[[Operation, web.Request], Awaitable[Answer]]
+
 
 class MergedConversations:
     def __init__(self, workers: LiveWorkers) -> None:
         self._workers = workers
+        self._forwards: dict[Reach, _Forward] = {
+            "list": self._list,
+            "totals": self._sum,
+            "newest": self._ask_newest,
+            "stored": self._ask_until_found,
+            "body": self._ask_for_body,
+            "any": self._ask_any,
+        }
 
-    def routes(self) -> list[web.RouteDef]:
-        one = _LIST + "/{id}"
-        return [
-            web.get(_LIST, self._list),
-            web.get(one, self._show),
-            web.post(one + "/compact", self._compact),
-            web.get(one + "/log", self._show_stored),
-            web.get(one + "/originals", self._show_stored),
-            web.get(one + "/originals/{digest}", self._show_stored),
-        ]
+    def list_handlers(self) -> Handlers:
+        """Of the operations that the supervisor does not answer itself."""
+        return {each.name: self._make_handler(each) for each in OPERATIONS if each.reach in self._forwards}
 
-    async def _list(self, request: web.Request) -> web.Response:
+    def _make_handler(self, operation: Operation) -> Handler:
+        return partial(self._forwards[operation.reach], operation)
+
+    async def _list(self, _: Operation, request: web.Request) -> Answer:
+        query = read_query(request, ListQuery)
         answers = await ask_all(self._workers.sockets, request.path_qs)
-        pages = [answer.parse() for answer in answers if isinstance(answer, WorkerPage)]
+        pages = [answer for answer in answers if isinstance(answer, WorkerPage)]
         if not pages:
-            return _respond_busy()
-        return web.json_response({"conversations": merge_lists(pages)[:_MAX_CONVERSATIONS]})
+            raise _busy()
+        refused = next((page for page in pages if page.status != 200), None)
+        if refused is not None:
+            return _respond(refused)
+        return merge_pages([_read_list(page) for page in pages], query.limit)
 
-    async def _show(self, request: web.Request) -> web.Response:
+    async def _sum(self, _: Operation, request: web.Request) -> TotalsPage:
+        if not self._workers.sockets:
+            raise _busy()
+        rows = [row for socket in self._workers.sockets for row in await _read_all(socket)]
+        return TotalsPage(tenants=sum_tenants(merge_rows(rows)))
+
+    async def _ask_newest(self, operation: Operation, request: web.Request) -> Answer:
         ranking = await self._rank(request)
-        return _respond(ranking.knowing[0][1]) if ranking.knowing else _respond_unknown(ranking)
+        if not ranking.knowing:
+            raise _unknown(ranking)
+        if operation.name == _SHOW:
+            return _respond(ranking.knowing[0][1])
+        return await _ask_each([socket for socket, _ in ranking.knowing], request)
 
-    async def _show_stored(self, request: web.Request) -> web.Response:
+    async def _ask_until_found(self, _: Operation, request: web.Request) -> Answer:
         """404 only if no worker finds it."""
         ranking = await self._rank(request)
+        body = await _read_body(request)
         missing = None
         for socket in ranking.sockets:
-            answer = await ask(socket, request.path_qs, seconds=_LONG_SECONDS)
+            answer = await _pass_on(socket, request, body)
             if isinstance(answer, WorkerPage) and answer.status != 404:
                 return _respond(answer)
             missing = answer if isinstance(answer, WorkerPage) else missing
-        return _respond_busy() if missing is None or ranking.has_silent else _respond(missing)
+        if missing is None or ranking.has_silent:
+            raise _busy()
+        return _respond(missing)
 
-    async def _compact(self, request: web.Request) -> web.Response:
-        """At the worker with the newest body. If it ends at that moment, the next one has the next newest."""
-        try:
-            body = await request.read()
-        except web.HTTPRequestEntityTooLarge:
-            return web.json_response({"error": "the body is too large"}, status=400)
+    async def _ask_for_body(self, _: Operation, request: web.Request) -> Answer:
+        """The worker with the newest body. If it ends at that moment, the next one has the next newest."""
         ranking = await self._rank(request)
         if not ranking.knowing:
-            return _respond_unknown(ranking)
-        for socket in put_bodies_first(ranking):
-            answer = await ask(socket, request.path_qs, method="POST", body=body, seconds=_LONG_SECONDS)
-            if isinstance(answer, WorkerPage) and answer.status != 404:
-                return _respond(answer)
-        return _respond_busy()
+            raise _unknown(ranking)
+        return await _ask_each(put_bodies_first(ranking), request)
 
-    async def pass_on(self, request: web.Request) -> web.Response:
-        """To one worker, which tells the others by the store."""
-        body = await request.read()
+    async def _ask_any(self, _: Operation, request: web.Request) -> Answer:
+        """One worker, which tells the others by the store."""
+        body = await _read_body(request)
         for socket in self._workers.sockets:
-            answer = await ask(socket, request.path_qs, method="POST", body=body, seconds=_LONGEST_SECONDS)
+            answer = await _pass_on(socket, request, body, _LONGEST_SECONDS)
             if isinstance(answer, WorkerPage):
                 return _respond(answer)
-        return _respond_busy()
+        raise _busy()
 
     async def _rank(self, request: web.Request) -> Ranking:
         sockets = self._workers.sockets
@@ -88,17 +122,63 @@ class MergedConversations:
         return rank(sockets, await ask_all(sockets, path))
 
 
+async def _ask_each(sockets: Iterable[Path], request: web.Request) -> Answer:
+    """The answer of the first that has one."""
+    body = await _read_body(request)
+    for socket in sockets:
+        answer = await _pass_on(socket, request, body)
+        if isinstance(answer, WorkerPage) and answer.status != 404:
+            return _respond(answer)
+    raise _busy()
+
+
+async def _pass_on(socket: Path, request: web.Request, body: bytes, seconds: float = _LONG_SECONDS) -> object:
+    return await ask(
+        socket,
+        request.path_qs,
+        method=request.method,
+        body=body,
+        seconds=seconds,
+        headers={PEER_HEADER: request.remote or ""},
+    )
+
+
+async def _read_body(request: web.Request) -> bytes:
+    try:
+        return await request.read()
+    except web.HTTPRequestEntityTooLarge as error:
+        raise Refusal(400, "body: too large") from error
+
+
+async def _read_all(socket: Path) -> list[Row]:
+    """All rows of a worker, as far as it answers."""
+    rows, cursor = list[Row](), ""
+    while True:
+        query = urlencode({"limit": MOST_ROWS, **({"cursor": cursor} if cursor else {})})
+        answer = await ask(socket, f"{_LIST}?{query}")
+        if not isinstance(answer, WorkerPage) or answer.status != 200:
+            return rows
+        page = _read_list(answer)
+        rows += page.conversations
+        if page.next is None:
+            return rows
+        cursor = page.next
+
+
+def _read_list(page: WorkerPage) -> ConversationList:
+    return msgspec.json.decode(page.body, type=ConversationList)
+
+
 def _respond(page: WorkerPage) -> web.Response:
     return web.Response(status=page.status, body=page.body, headers=page.headers)
 
 
-def _respond_unknown(ranking: Ranking) -> web.Response:
+def _unknown(ranking: Ranking) -> Refusal:
     if ranking.has_silent or not ranking.others:
-        return _respond_busy()
-    return web.json_response({"error": "no such conversation since the start of this gateway"}, status=404)
+        return _busy()
+    return Refusal(404, "no such conversation is known")
 
 
-def _respond_busy() -> web.Response:
+def _busy() -> Refusal:
     """Nothing is said about what a worker may know that does not answer."""
-    headers = {"Retry-After": "1"}
-    return web.json_response({"error": "not all workers answer; try again"}, status=503, headers=headers)
+    return Refusal(503, "not all workers answer; try again", {"Retry-After": "1"})

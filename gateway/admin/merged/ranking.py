@@ -7,11 +7,11 @@ turn knows most. Values in, values out.
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
+from gateway.activity.rows import Row
+from gateway.admin.answers import ConversationList
+from gateway.admin.conversation_list import find_place, make_cursor
 from gateway.admin.merged.worker_client import Silent, WorkerAnswer, WorkerPage
-
-JSON = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -53,19 +53,26 @@ def put_bodies_first(ranking: Ranking) -> list[Path]:
     ]
 
 
-def merge_lists(pages: Iterable[object]) -> list[JSON]:
+def merge_rows(rows: Iterable[Row]) -> list[Row]:
     """Each conversation once, as the worker shows it that saw it last; the newest first."""
-    newest: dict[str, JSON] = {}
-    for entry in (entry for page in pages for entry in _read_entries(page)):
-        known = newest.get(entry["id"])
-        if known is None or _read_time(entry) > _read_time(known):
-            newest[entry["id"]] = entry
-    return sorted(newest.values(), key=_read_time, reverse=True)
+    newest: dict[str, Row] = {}
+    for row in rows:
+        known = newest.get(row.id)
+        if known is None or find_place(row) > find_place(known):
+            newest[row.id] = row
+    return sorted(newest.values(), key=find_place, reverse=True)
 
 
-def _read_entries(page: object) -> Iterable[JSON]:
-    found = page.get("conversations", ()) if isinstance(page, dict) else ()
-    return [entry for entry in found if isinstance(entry, dict) and isinstance(entry.get("id"), str)]
+def merge_pages(pages: Sequence[ConversationList], limit: int) -> ConversationList:
+    """The same page of the list of all workers. pages: of each worker, with as many rows at most.
+
+    Where a worker has more rows than it shows, nothing older than the last of them is shown.
+    """
+    rows = merge_rows(row for page in pages for row in page.conversations)
+    ends = [find_place(page.conversations[-1]) for page in pages if page.next and page.conversations]
+    shown = [row for row in rows if not ends or find_place(row) >= max(ends)][:limit]
+    has_more = bool(shown) and (bool(ends) or len(shown) < len(rows))
+    return ConversationList(conversations=shown, next=make_cursor(shown[-1]) if has_more else None)
 
 
 def _read_time(entry: object) -> str:

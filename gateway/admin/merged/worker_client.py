@@ -2,8 +2,10 @@
 
 import asyncio
 import errno
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final
 
 import aiohttp
@@ -18,7 +20,8 @@ _URL: Final = "http://worker"
 # So many questions wait at the socket that it takes no more: as uvloop and as asyncio say it.
 _CROWDED: Final = (errno.EAGAIN, errno.ENOTCONN)
 # What a page says about itself, beside its length.
-_KEPT_HEADERS: Final = ("Content-Type", "Cache-Control", "X-Content-Type-Options")
+_KEPT_HEADERS: Final = ("Content-Type", "Cache-Control", "X-Content-Type-Options", "Retry-After")
+_NO_HEADERS: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -57,6 +60,7 @@ async def ask(
     method: str = "GET",
     body: bytes = b"",
     seconds: float = PATIENCE_SECONDS,
+    headers: Mapping[str, str] = _NO_HEADERS,
 ) -> WorkerAnswer:
     """Opens a connection for this request alone: a kept one might be closed by a worker that lives."""
     url = URL(_URL + path, encoded=True)
@@ -64,7 +68,7 @@ async def ask(
         async with (
             asyncio.timeout(seconds),
             open_session(socket) as session,
-            session.request(method, url, data=body or None) as response,
+            session.request(method, url, data=body or None, headers=headers) as response,
         ):
             kept = {name: response.headers[name] for name in _KEPT_HEADERS if name in response.headers}
             return WorkerPage(response.status, await response.read(), kept)

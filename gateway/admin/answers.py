@@ -1,0 +1,153 @@
+"""What the operations of the admin API answer. Times are ISO 8601 in UTC; money is in US dollars."""
+
+from typing import Literal
+
+import msgspec
+
+from gateway.activity.rows import Row
+from gateway.activity.series import PrefixChange
+from gateway.core.compaction.plan import PlanName
+from gateway.core.compaction.request import CompactionTrigger
+from gateway.reporting.originals import RemovalKind
+
+
+class GatewayPage(msgspec.Struct, frozen=True, kw_only=True):
+    """data_url: where clients find the data port, without `/v1`; null if it does not listen.
+
+    texts: `token` if `admin.token` shows the texts of conversations, `policy` if each policy decides.
+    """
+
+    version: str
+    data_url: str | None
+    token_required: bool
+    texts: Literal["token", "policy"]
+
+
+class ConversationList(msgspec.Struct, frozen=True, kw_only=True):
+    """next: the cursor of the next page; null if this was the last one."""
+
+    conversations: list[Row]
+    next: str | None
+
+
+class TenantTotals(msgspec.Struct, frozen=True, kw_only=True):
+    """Sums over all conversations of a tenant that are listed."""
+
+    tenant: str
+    conversations: int
+    requests: int
+    compactions: int
+    prunings: int
+    cache_breaks: int
+    saved_tokens: int
+    summary_tokens: int
+    saved_usd: float | None
+    spent_usd: float | None
+    summary_usd: float | None
+
+
+class TotalsPage(msgspec.Struct, frozen=True, kw_only=True):
+    tenants: list[TenantTotals]
+
+
+class Lines(msgspec.Struct, frozen=True, kw_only=True):
+    """The thresholds of a conversation, in tokens."""
+
+    window: int
+    soft: int
+    hard: int
+
+
+class TextsAllowed(msgspec.Struct, frozen=True, kw_only=True):
+    """Whether the texts of a conversation are shown, and if not, which settings would show them."""
+
+    allowed: bool
+    reason: str | None
+
+
+class ConversationPage(Row, frozen=True, kw_only=True):
+    """body_in_memory: whether the newest body is still there, so that it can be shown and compacted now."""
+
+    messages: int
+    growth_tokens: int
+    prune_batches: int
+    body_in_memory: bool
+    lines: Lines | None
+    texts: TextsAllowed
+
+
+class RequestRow(msgspec.Struct, frozen=True, kw_only=True):
+    """One answered request. received, sent: estimates; the other tokens as the upstream reported them.
+
+    change: why its array is not that of the request before with something added at its end.
+    """
+
+    at: str
+    messages: int
+    received: int
+    sent: int
+    prompt_tokens: int | None
+    cached_tokens: int | None
+    output_tokens: int | None
+    plan: PlanName
+    soft: int | None
+    hard: int | None
+    change: PrefixChange | None
+
+
+class RequestList(msgspec.Struct, frozen=True, kw_only=True):
+    """left_off: older requests that are kept as sums only."""
+
+    id: str
+    requests: list[RequestRow]
+    left_off: int
+
+
+class CompactionBegun(msgspec.Struct, frozen=True, kw_only=True):
+    id: str
+    begins: Literal["now", "at the next request"]
+
+
+class Entry(msgspec.Struct, frozen=True, kw_only=True):
+    """An entry of the compaction log; see `reporting.compaction_log.LogEntry`."""
+
+    when: str
+    kind: RemovalKind
+    trigger: CompactionTrigger
+    reason: str
+    outcome: str
+    pre_tokens: int | None
+    post_tokens: int | None
+    messages: int
+    summary_tokens: int | None
+    model: str | None
+    calls: int
+    seconds: float
+
+
+class EntryList(msgspec.Struct, frozen=True, kw_only=True):
+    id: str
+    log: list[Entry]
+
+
+class OriginalRow(msgspec.Struct, frozen=True, kw_only=True):
+    position: int
+    bytes: int
+    digest: str
+
+
+class Removal(msgspec.Struct, frozen=True, kw_only=True):
+    """The messages that one compaction or pruning took out of what is sent."""
+
+    when: str
+    kind: RemovalKind
+    bytes: int
+    messages: list[OriginalRow]
+
+
+class OriginalList(msgspec.Struct, frozen=True, kw_only=True):
+    """left_off: older removals that are not listed."""
+
+    id: str
+    taken: list[Removal]
+    left_off: int

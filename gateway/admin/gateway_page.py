@@ -1,0 +1,37 @@
+"""What the gateway says about itself on the admin port."""
+
+from collections.abc import Callable
+from typing import Final
+
+from aiohttp import web
+from yarl import URL
+
+from gateway import __version__
+from gateway.admin.answers import GatewayPage
+from gateway.settings import Settings
+
+_EVERYWHERE: Final = frozenset({"0.0.0.0", "::"})
+
+
+class GatewayFacts:
+    """find_settings: those that hold now. port: of the data port, set once it listens."""
+
+    def __init__(self, find_settings: Callable[[], Settings]) -> None:
+        self._find_settings = find_settings
+        self.port = 0
+
+    def show(self, request: web.Request) -> GatewayPage:
+        has_token = self._find_settings().admin.token is not None
+        return GatewayPage(
+            version=__version__,
+            data_url=self._find_data_url(request),
+            token_required=has_token,
+            texts="token" if has_token else "policy",
+        )
+
+    def _find_data_url(self, request: web.Request) -> str | None:
+        """As the one who asks can reach it: what listens everywhere listens where the admin port is, too."""
+        host = self._find_settings().listen.host
+        if host in _EVERYWHERE:
+            host = request.url.host or host
+        return str(URL.build(scheme="http", host=host, port=self.port).origin()) if self.port else None

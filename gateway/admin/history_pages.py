@@ -1,0 +1,98 @@
+"""What the store has of a conversation: its compaction log, and the messages that are not sent any more.
+
+Also of one that an earlier process or another one has served.
+"""
+
+from datetime import UTC, datetime
+
+from aiohttp import web
+
+from gateway.activity.book import ActivityBook
+from gateway.admin.answers import Entry, EntryList, OriginalList, OriginalRow, Removal
+from gateway.admin.operations import MOST_ORIGINALS
+from gateway.admin.problems import Refusal
+from gateway.admin.routing import PRIVATE
+from gateway.admin.texts import TextAccess
+from gateway.reporting.compaction_log import CompactionLogWriter, LogEntry
+from gateway.reporting.originals import OriginalsArchive, RemovedMessages
+from gateway.store.keys import make_tag
+
+
+class HistoryPages:
+    def __init__(
+        self, book: ActivityBook, log: CompactionLogWriter, originals: OriginalsArchive, texts: TextAccess
+    ) -> None:
+        self._book = book
+        self._log = log
+        self._originals = originals
+        self._texts = texts
+
+    async def list_log(self, request: web.Request) -> EntryList:
+        identity = request.match_info["id"]
+        tag = await self._find_tag(identity)
+        log = await self._log.load(tag, identity) if tag is not None else None
+        if log is None and self._book.find(identity) is None:
+            raise unknown_conversation()
+        entries = reversed(log.entries) if log is not None else ()
+        return EntryList(id=identity, log=[_describe_entry(entry) for entry in entries])
+
+    async def list_originals(self, request: web.Request) -> OriginalList:
+        identity = request.match_info["id"]
+        tag = await self._find_tag(identity)
+        listing = await self._originals.load_lists(tag or "", identity, MOST_ORIGINALS)
+        if not listing.lists and self._book.find(identity) is None:
+            raise unknown_conversation()
+        taken = [_describe_removed(removed) for removed in listing.lists]
+        return OriginalList(id=identity, taken=taken, left_off=listing.left_off)
+
+    async def show_original(self, request: web.Request) -> web.Response:
+        identity, digest = request.match_info["id"], request.match_info["digest"]
+        self._texts.check(request, identity, self._book.find(identity), "original")
+        tag = await self._find_tag(identity)
+        raw = await self._originals.load(tag or "", identity, digest)
+        if raw is None:
+            raise Refusal(404, "no such original of this conversation is kept")
+        return web.Response(body=raw, content_type="application/json", headers=PRIVATE)
+
+    async def _find_tag(self, identity: str) -> str | None:
+        """Of the owner."""
+        known = self._book.find(identity)
+        return make_tag(known.owner) if known is not None else await self._log.find_tag(identity)
+
+
+def unknown_conversation() -> Refusal:
+    return Refusal(404, "no such conversation is known")
+
+
+def _describe_entry(entry: LogEntry) -> Entry:
+    return Entry(
+        when=_render_seconds(entry.at_seconds),
+        kind=entry.kind,
+        trigger=entry.trigger,
+        reason=entry.reason,
+        outcome=entry.outcome,
+        pre_tokens=entry.pre_tokens,
+        post_tokens=entry.post_tokens,
+        messages=entry.messages,
+        summary_tokens=entry.summary_tokens,
+        model=entry.model,
+        calls=entry.calls,
+        seconds=round(entry.seconds, 3),
+    )
+
+
+def _describe_removed(removed: RemovedMessages) -> Removal:
+    rows = [
+        OriginalRow(position=each.position, bytes=each.size_bytes, digest=each.digest)
+        for each in removed.originals
+    ]
+    return Removal(
+        when=_render_seconds(removed.created_seconds),
+        kind=removed.kind,
+        bytes=sum(row.bytes for row in rows),
+        messages=rows,
+    )
+
+
+def _render_seconds(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")

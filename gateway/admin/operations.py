@@ -1,0 +1,190 @@
+"""Every operation of the admin API, declared once: its routes, its documentation, and who answers.
+
+`pages` answers them in one process, `merged` for several workers, and `openapi` describes them. Paths are
+given without their prefix: `/api/v1` is the versioned one, and `/api` stands for the newest version.
+"""
+
+from dataclasses import dataclass
+from typing import Annotated, Any, Final, Literal
+
+import msgspec
+
+from gateway.admin.answers import (
+    CompactionBegun,
+    ConversationList,
+    ConversationPage,
+    EntryList,
+    GatewayPage,
+    OriginalList,
+    RequestList,
+    TotalsPage,
+)
+from gateway.core.compaction.manual import LONGEST_INSTRUCTIONS_CHARS
+from gateway.purge.stored import PurgeCount
+
+PREFIXES: Final = ("/api/v1", "/api")
+MOST_ROWS: Final = 500
+# Of one page of originals; 1 MB.
+MOST_ORIGINALS: Final = 10_000
+_MOST_CHARS: Final = 256
+JSON: Final = "application/json"
+EVENTS: Final = "text/event-stream"
+
+Method = Literal["GET", "POST", "PUT", "DELETE"]
+# How several workers answer: by one list or sum of all, by the one that saw the conversation last, by
+# whichever finds it in the store, by the one that holds the newest body, by any, or by their supervisor.
+Reach = Literal["list", "totals", "newest", "stored", "body", "any", "supervisor"]
+_Text = Annotated[str, msgspec.Meta(max_length=_MOST_CHARS)]
+
+
+class ListQuery(msgspec.Struct, frozen=True):
+    """q: a part of an id, a session label, a model, an upstream or a tenant, in any case."""
+
+    tenant: _Text | None = None
+    model: _Text | None = None
+    purpose: _Text | None = None
+    q: _Text = ""
+    limit: Annotated[int, msgspec.Meta(ge=1, le=MOST_ROWS)] = 100
+    cursor: _Text | None = None
+
+
+class CompactBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    instructions: Annotated[str, msgspec.Meta(max_length=LONGEST_INSTRUCTIONS_CHARS)] | None = None
+
+
+class PurgeBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    tag: Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{32}$")]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Operation:
+    """answer: the Struct of a JSON answer; None for another content, see `media`."""
+
+    name: str
+    method: Method = "GET"
+    path: str
+    summary: str
+    answer: type[msgspec.Struct] | None = None
+    media: str = JSON
+    status: int = 200
+    query: type[msgspec.Struct] | None = None
+    body: type[msgspec.Struct] | None = None
+    # Statuses of its problems, beside those that every operation has.
+    problems: tuple[int, ...] = ()
+    reach: Reach = "newest"
+    # Texts of conversations are shown only where the settings allow it.
+    shows_texts: bool = False
+
+
+_ONE: Final = "/conversations/{id}"
+
+OPERATIONS: Final = (
+    Operation(
+        name="showGateway",
+        path="/gateway",
+        summary="The gateway itself: version, and where clients find it.",
+        answer=GatewayPage,
+        reach="supervisor",
+    ),
+    Operation(
+        name="listConversations",
+        path="/conversations",
+        summary="Conversations, the newest first.",
+        answer=ConversationList,
+        query=ListQuery,
+        problems=(400,),
+        reach="list",
+    ),
+    Operation(
+        name="showTotals",
+        path="/totals",
+        summary="Sums over the conversations of each tenant.",
+        answer=TotalsPage,
+        reach="totals",
+    ),
+    Operation(
+        name="showConversation",
+        path=_ONE,
+        summary="One conversation, with its thresholds.",
+        answer=ConversationPage,
+        problems=(404,),
+    ),
+    Operation(
+        name="listRequests",
+        path=_ONE + "/requests",
+        summary="The tokens of its requests, the oldest first.",
+        answer=RequestList,
+        problems=(404,),
+    ),
+    Operation(
+        name="compact",
+        method="POST",
+        path=_ONE + "/compact",
+        summary="Compacts now, or at the next request if the newest body is not in memory.",
+        answer=CompactionBegun,
+        status=202,
+        body=CompactBody,
+        problems=(400, 404, 409),
+        reach="body",
+    ),
+    Operation(
+        name="listLog",
+        path=_ONE + "/log",
+        summary="What was summarized, pruned or edited, or failed; the newest first.",
+        answer=EntryList,
+        problems=(404,),
+        reach="stored",
+    ),
+    Operation(
+        name="listOriginals",
+        path=_ONE + "/originals",
+        summary="Which messages were removed from what is sent.",
+        answer=OriginalList,
+        problems=(404,),
+        reach="stored",
+    ),
+    Operation(
+        name="showOriginal",
+        path=_ONE + "/originals/{digest}",
+        summary="A removed message as it was received.",
+        problems=(403, 404),
+        reach="stored",
+        shows_texts=True,
+    ),
+    Operation(
+        name="purgeTenant",
+        method="POST",
+        path="/tenants/purge",
+        summary="Deletes everything of a tenant; for `gateway tenants purge`.",
+        answer=PurgeCount,
+        body=PurgeBody,
+        problems=(400, 503),
+        reach="any",
+    ),
+    Operation(
+        name="streamEvents",
+        path="/events",
+        summary="Events as they happen.",
+        media=EVENTS,
+        problems=(503,),
+        reach="supervisor",
+    ),
+    Operation(
+        name="showDocument",
+        path="/openapi.json",
+        summary="This document.",
+        reach="supervisor",
+    ),
+)
+
+
+def list_paths(operation: Operation) -> list[str]:
+    """With every prefix."""
+    return [prefix + operation.path for prefix in PREFIXES]
+
+
+def find_operation(name: str) -> Operation:
+    return next(each for each in OPERATIONS if each.name == name)
+
+
+JSONObject = dict[str, Any]

@@ -1,0 +1,66 @@
+"""Routes of the operations, and what every handler needs: its query, its body, and its answer as JSON."""
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Final, TypeVar
+
+import msgspec
+from aiohttp import web
+
+from gateway.admin.operations import OPERATIONS, Operation, list_paths
+from gateway.admin.problems import Refusal, respond_problem
+
+Answer = msgspec.Struct | web.StreamResponse
+Handler = Callable[[web.Request], Awaitable[Answer]]
+# By the names of the operations.
+Handlers = Mapping[str, Handler]
+T = TypeVar("T", bound=msgspec.Struct)
+
+# What is shown is not written to the disk of the client that asks for it.
+PRIVATE: Final = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
+
+
+def make_routes(handlers: Handlers) -> list[web.RouteDef]:
+    """Of every operation, under every prefix. Raises KeyError for one without a handler."""
+    return [
+        web.route(operation.method, path, _make_handler(operation, handlers[operation.name]))
+        for operation in OPERATIONS
+        for path in list_paths(operation)
+    ]
+
+
+def read_query(request: web.Request, kind: type[T]) -> T:
+    """Raises Refusal (400)."""
+    try:
+        return msgspec.convert(dict(request.query), kind, strict=False)
+    except msgspec.ValidationError as error:
+        raise Refusal(400, f"query: {error}") from error
+
+
+async def read_body(request: web.Request, kind: type[T]) -> T:
+    """An empty one stands for an object without fields. Raises Refusal (400)."""
+    try:
+        return msgspec.json.decode(await request.read() or b"{}", type=kind)
+    except msgspec.MsgspecError as error:
+        raise Refusal(400, f"body: {error}") from error
+    except (UnicodeDecodeError, web.HTTPRequestEntityTooLarge) as error:
+        raise Refusal(400, "body: too large, or not UTF-8") from error
+
+
+def _make_handler(
+    operation: Operation, handler: Handler
+) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
+    async def handle(request: web.Request) -> web.StreamResponse:
+        try:
+            answer = await handler(request)
+        except Refusal as refusal:
+            return respond_problem(refusal.status, refusal.detail, refusal.headers)
+        if isinstance(answer, web.StreamResponse):
+            return answer
+        return web.Response(
+            status=operation.status,
+            body=msgspec.json.encode(answer),
+            content_type=operation.media,
+            headers=PRIVATE,
+        )
+
+    return handle

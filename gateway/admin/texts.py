@@ -1,0 +1,63 @@
+"""Who may read the texts of conversations through the admin port, and the log of every such view.
+
+Texts are bodies, summaries and originals. They are shown to those who have `admin.token`; without one, only
+of conversations whose policy allows it.
+"""
+
+import logging
+from collections.abc import Callable
+from typing import Final
+
+from aiohttp import web
+
+from gateway.activity.record import ConversationActivity
+from gateway.admin.answers import TextsAllowed
+from gateway.admin.problems import Refusal
+from gateway.core.policy import Policy
+from gateway.settings import Admin
+
+log = logging.getLogger("gateway.admin")
+
+# Who asked the supervisor of several workers, whose connections to them have no address.
+PEER_HEADER: Final = "X-Gateway-Peer"
+_REFUSED: Final = (
+    "texts of conversations are not shown without a token: set admin.token, or show_texts: true in the policy"
+)
+_UNKNOWN: Final = "-"
+
+
+class TextAccess:
+    """find_admin: the settings of the admin port as they are now. find_policy: of a conversation; None if
+    its tenant is not configured any more.
+    """
+
+    def __init__(
+        self,
+        find_admin: Callable[[], Admin],
+        find_policy: Callable[[ConversationActivity], Policy | None],
+    ) -> None:
+        self._find_admin = find_admin
+        self._find_policy = find_policy
+
+    @property
+    def needs_token(self) -> bool:
+        return self._find_admin().token is not None
+
+    def describe(self, conversation: ConversationActivity | None) -> TextsAllowed:
+        """conversation: None if only its records are left."""
+        if self.needs_token:
+            return TextsAllowed(allowed=True, reason=None)
+        policy = self._find_policy(conversation) if conversation is not None else None
+        if policy is not None and policy.show_texts:
+            return TextsAllowed(allowed=True, reason=None)
+        return TextsAllowed(allowed=False, reason=_REFUSED)
+
+    def check(
+        self, request: web.Request, identity: str, conversation: ConversationActivity | None, what: str
+    ) -> None:
+        """Logs a view of texts of this conversation. Raises Refusal (403) if they are not to be shown."""
+        allowed = self.describe(conversation)
+        if allowed.reason is not None:
+            raise Refusal(403, allowed.reason)
+        peer = request.remote or request.headers.get(PEER_HEADER, _UNKNOWN)
+        log.info("texts shown: conversation=%s what=%s to=%s", identity, what, ascii(peer)[1:-1])
