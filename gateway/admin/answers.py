@@ -27,7 +27,7 @@ class ConversationList(msgspec.Struct, frozen=True, kw_only=True):
     """next: the cursor of the next page; null if this was the last one."""
 
     conversations: list[Row]
-    next: str | None
+    next: str | None = None
 
 
 class TenantTotals(msgspec.Struct, frozen=True, kw_only=True):

@@ -141,8 +141,9 @@ class AdminPages:
             manual.schedule(record.head, instructions)
         elif not manual.compact(turn, instructions):
             raise Refusal(409, "a manual compaction is already in progress")
-        begins = "now" if turn is not None else "at the next request"
-        return CompactionBegun(id=record.head.conversation, begins=begins)
+        return CompactionBegun(
+            id=record.head.conversation, begins="now" if turn is not None else "at the next request"
+        )
 
     async def _purge(self, request: web.Request) -> PurgeCount:
         """Returns once everything is deleted."""

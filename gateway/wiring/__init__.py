@@ -12,8 +12,8 @@ from gateway.admin.event_stream import EventStream
 from gateway.admin.gateway_page import GatewayFacts
 from gateway.admin.pages import AdminPages, EventPage, PageSources
 from gateway.admin.server import AdminServer
-from gateway.admin.worker_activity import WorkerActivity
 from gateway.admin.texts import TextAccess
+from gateway.admin.worker_activity import WorkerActivity
 from gateway.admin.worker_socket import WorkerAdmin
 from gateway.admin.worker_stream import WorkerStream
 from gateway.core.policy import Policy

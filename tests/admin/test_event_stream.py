@@ -118,4 +118,4 @@ async def test_the_number_of_listeners_is_bounded() -> None:
             assert await stream.content.readuntil(b"\n\n") == LISTENING
         async with client.get(url) as refused:
             assert refused.status == 503
-            assert await refused.json() == {"error": "too many listeners"}
+            assert (await refused.json())["detail"] == "too many listeners"

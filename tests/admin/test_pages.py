@@ -53,7 +53,7 @@ async def test_conversations_are_listed_newest_first_for_one_tenant_or_for_all()
     assert [each["tenant"] for each in everything["conversations"]] == ["red", "blue", "red"]
     newest, middle, oldest = everything["conversations"]
     assert red["conversations"] == [newest, oldest] and middle["tenant"] == "blue"
-    assert unknown == {"conversations": []}
+    assert unknown == {"conversations": [], "next": None}
 
 
 async def test_unknown_conversations_and_pages_are_404() -> None:
@@ -61,7 +61,7 @@ async def test_unknown_conversations_and_pages_are_404() -> None:
         assert (await ask(gateway, "/api/conversations/0123456789abcdef"))[0] == 404
         assert (await ask(gateway, "/api/conversations/"))[0] == 404
         assert (await ask(gateway, "/api"))[0] == 404
-        assert await ask(gateway, "/api/conversations") == (200, {"conversations": []})
+        assert await ask(gateway, "/api/conversations") == (200, {"conversations": [], "next": None})
 
 
 async def test_all_pages_need_the_token() -> None:

@@ -66,11 +66,11 @@ async def test_only_requests_with_the_token_and_the_right_origin_are_served(
     ("method", "path", "status"),
     [
         ("HEAD", "/metrics", 200),
-        ("POST", "/metrics", 404),
-        ("HEAD", "/api/events", 404),
-        ("GET", "/api/conversations/0123456789abcdef/compact", 404),
+        ("POST", "/metrics", 405),
+        ("HEAD", "/api/events", 405),
+        ("GET", "/api/conversations/0123456789abcdef/compact", 405),
         ("GET", "/metrics/", 404),
-        ("GET", "/", 404),
+        ("GET", "/", 200),
     ],
 )
 async def test_each_page_has_its_methods(method: str, path: str, status: int) -> None:
@@ -81,8 +81,8 @@ async def test_each_page_has_its_methods(method: str, path: str, status: int) ->
         url = f"http://127.0.0.1:{gateway.admin_port}{path}"
         async with aiohttp.ClientSession() as client, client.request(method, url) as response:
             assert response.status == status
-            if status == 404 and method != "HEAD":
-                assert await response.json() == {"error": "no such page"}
+            if status >= 400 and method != "HEAD":
+                assert (await response.json())["status"] == response.status
 
 
 async def test_an_unknown_page_is_404_and_never_relayed() -> None:

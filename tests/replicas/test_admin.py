@@ -44,6 +44,6 @@ async def compare(one: RunningGateway, other: RunningGateway, conversation: str)
     found = await get(other, f"/conversations/{conversation}/originals/{digest}")
     assert found == original and found[0] == 200
     # The list and the page are of this replica alone.
-    assert await get_json(other, "/conversations") == {"conversations": []}
+    assert await get_json(other, "/conversations") == {"conversations": [], "next": None}
     assert (await get(other, f"/conversations/{conversation}"))[0] == 404
     assert (await ask_to_compact(other, conversation))[0] == 404

@@ -7,14 +7,16 @@ import aiohttp
 
 from tests.toy.gateway import RunningGateway
 
-# Settings that serve it.
-ADMIN = "admin: {port: 0}\n"
+TOKEN = "toy-admin"
+# Settings that serve it. With a token, texts of conversations are shown.
+ADMIN = f"admin: {{port: 0, token: {TOKEN}}}\n"
+_HEADERS = {"Authorization": f"Bearer {TOKEN}"}
 
 
 async def get(gateway: RunningGateway, path: str) -> tuple[int, bytes]:
     """Status and body of `/api/…`."""
     url = f"http://127.0.0.1:{gateway.admin_port}/api{path}"
-    async with aiohttp.ClientSession() as client, client.get(url) as response:
+    async with aiohttp.ClientSession(headers=_HEADERS) as client, client.get(url) as response:
         return response.status, await response.read()
 
 
@@ -32,5 +34,8 @@ async def ask_to_compact(
 ) -> tuple[int, Any]:
     """Status and JSON of the response, which comes before the compaction is done."""
     url = f"http://127.0.0.1:{gateway.admin_port}/api/conversations/{conversation}/compact"
-    async with aiohttp.ClientSession() as client, client.post(url, data=body, headers=headers) as response:
+    async with (
+        aiohttp.ClientSession(headers=_HEADERS) as client,
+        client.post(url, data=body, headers=headers) as response,
+    ):
         return response.status, await response.json()

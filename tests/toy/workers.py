@@ -4,6 +4,7 @@ import asyncio
 import tempfile
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -119,7 +120,8 @@ async def running_worker(settings_yaml: str, socket: Path) -> AsyncIterator[Runn
 
 @asynccontextmanager
 async def running_front(live: LiveWorkers, token: str | None = None) -> AsyncIterator[AdminFront]:
-    front = AdminFront(Admin(host="127.0.0.1", port=0, token=SecretStr(token) if token else None), live)
+    admin = Admin(host="127.0.0.1", port=0, token=SecretStr(token) if token else None)
+    front = AdminFront(lambda: replace(load_settings(None, {}), admin=admin), live)
     await front.open()
     try:
         yield front

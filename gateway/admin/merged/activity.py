@@ -1,11 +1,10 @@
 """Which conversations have changed in any worker since this was asked before."""
 
-from collections.abc import Iterable
-
 import msgspec
 
 from gateway.activity.rows import ActivityEvent, Row
 from gateway.admin.merged.live_workers import LiveWorkers
+from gateway.admin.merged.ranking import merge_rows
 from gateway.admin.merged.worker_client import WorkerPage, ask_all
 from gateway.admin.worker_activity import CHANGED_PATH
 
@@ -15,16 +14,6 @@ async def take_all_rows(workers: LiveWorkers) -> list[Row]:
     answers = await ask_all(workers.sockets, CHANGED_PATH)
     pages = [answer for answer in answers if isinstance(answer, WorkerPage) and answer.status == 200]
     return merge_rows(row for page in pages for row in _parse_rows(page.body))
-
-
-def merge_rows(rows: Iterable[Row]) -> list[Row]:
-    """One row for each conversation, of the worker that saw it last. The newest first."""
-    newest: dict[str, Row] = {}
-    for row in rows:
-        known = newest.get(row.id)
-        if known is None or row.last_seen > known.last_seen:
-            newest[row.id] = row
-    return sorted(newest.values(), key=lambda row: row.last_seen, reverse=True)
 
 
 def _parse_rows(body: bytes) -> list[Row]:

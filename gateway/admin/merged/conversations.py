@@ -166,7 +166,11 @@ async def _read_all(socket: Path) -> list[Row]:
 
 
 def _read_list(page: WorkerPage) -> ConversationList:
-    return msgspec.json.decode(page.body, type=ConversationList)
+    """Empty for an answer that is no list."""
+    try:
+        return msgspec.json.decode(page.body, type=ConversationList)
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return ConversationList(conversations=[])
 
 
 def _respond(page: WorkerPage) -> web.Response:

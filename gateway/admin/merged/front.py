@@ -12,8 +12,8 @@ from aiohttp import web
 
 from gateway.admin.answers import GatewayPage
 from gateway.admin.event_stream import EventStream
-from gateway.admin.merged.activity import take_all_rows
 from gateway.admin.gateway_page import GatewayFacts
+from gateway.admin.merged.activity import take_all_rows
 from gateway.admin.merged.collector import MetricsCollector
 from gateway.admin.merged.conversations import MergedConversations
 from gateway.admin.merged.event_relay import EventRelay

@@ -6,8 +6,9 @@ from msgspec import to_builtins
 from msgspec.structs import replace
 
 from gateway.activity.rows import Row, make_row
-from gateway.admin.merged.activity import merge_rows, take_all_rows
+from gateway.admin.merged.activity import take_all_rows
 from gateway.admin.merged.live_workers import LiveWorkers
+from gateway.admin.merged.ranking import merge_rows
 from gateway.admin.worker_activity import CHANGED_PATH
 from tests.activity.talk import make_book, plan, turn
 from tests.toy.workers import running_toys

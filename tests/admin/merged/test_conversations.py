@@ -5,18 +5,20 @@ from typing import Any
 
 import aiohttp
 import pytest
+from msgspec import to_builtins
 
 from gateway.admin.merged.live_workers import LiveWorkers
+from tests.builders.rows import row
 from tests.toy.workers import ToyWorker, running_front, running_toys
 
-_LIST = "/api/conversations"
+_LIST = "/api/v1/conversations"
 _ONE = f"{_LIST}/c0ffee"
-_BUSY = {"error": "not all workers answer; try again"}
+_BUSY = "not all workers answer; try again"
 
 
 def see(toy: ToyWorker, milliseconds: int, *, has_body: bool = False) -> dict[str, Any]:
     """The worker has answered a turn of the conversation."""
-    entry = {"id": "c0ffee", "last_seen": f"2026-11-23T05:00:00.{milliseconds:03}+00:00"}
+    entry = to_builtins(row("c0ffee", milliseconds))
     toy.pages[_LIST] = {"conversations": [entry]}
     toy.pages[_ONE] = page = {**entry, "body_in_memory": has_body}
     return page
@@ -32,7 +34,7 @@ async def ask(live: LiveWorkers, path: str, method: str = "GET", body: bytes = b
 async def test_the_lists_of_all_workers_become_one() -> None:
     async with running_toys(3) as (live, toys):
         see(toys[0], 1)
-        toys[1].pages[_LIST] = {"conversations": [{"id": "d", "last_seen": "2026-11-23T05:00:00.500+00:00"}]}
+        toys[1].pages[_LIST] = {"conversations": [to_builtins(row("d", 500))]}
         see(toys[2], 700)
         await toys[0].crash()
         status, listed = await ask(live, _LIST)
@@ -43,7 +45,7 @@ async def test_the_list_of_one_tenant_is_asked_of_each_worker() -> None:
     path = f"{_LIST}?tenant=blue%20team%26"
     async with running_toys(2) as (live, toys):
         toys[0].pages[path] = toys[1].pages[path] = {"conversations": []}
-        assert await ask(live, path) == (200, {"conversations": []})
+        assert await ask(live, path) == (200, {"conversations": [], "next": None})
         assert [toy.asked for toy in toys] == [[f"GET {path}"]] * 2
 
 
@@ -56,7 +58,7 @@ async def test_a_conversation_is_shown_as_the_worker_knows_it_that_saw_it_last()
         assert (await ask(live, _ONE))[0] == 200
         await toys[0].crash()
         status, unknown = await ask(live, _ONE)
-    assert (status, unknown) == (404, {"error": "no such conversation since the start of this gateway"})
+    assert (status, unknown["detail"]) == (404, "no such conversation is known")
 
 
 async def test_the_log_is_asked_of_the_newest_worker_and_then_of_the_others() -> None:
@@ -102,8 +104,8 @@ async def test_a_compaction_of_an_unknown_conversation_is_404() -> None:
 async def test_a_compaction_with_a_body_that_is_too_large_is_400() -> None:
     async with running_toys(1) as (live, (toy,)):
         see(toy, 1, has_body=True)
-        status, said = await ask(live, f"{_ONE}/compact", "POST", b"x" * 70_000)
-    assert (status, said) == (400, {"error": "the body is too large"})
+        status, said = await ask(live, f"{_ONE}/compact", "POST", b"x" * 1_100_000)
+    assert (status, said["detail"]) == (400, "body: too large")
 
 
 async def test_a_worker_that_hangs_is_left_out() -> None:
@@ -125,7 +127,7 @@ async def test_unknown_is_said_only_if_every_worker_has_said_so(how_many: int) -
         found = await asyncio.gather(
             *(ask(live, path) for path in paths), ask(live, f"{_ONE}/compact", "POST")
         )
-    assert found == [(503, _BUSY)] * 5
+    assert [(status, said["detail"]) for status, said in found] == [(503, _BUSY)] * 5
 
 
 async def test_a_name_in_the_path_reaches_the_worker_as_it_is() -> None:

@@ -21,6 +21,8 @@ from tests.toy.running import Pace, run_session
 from tests.toy.upstream import ToyUpstream
 from tests.toy.workers import running_front, running_toys, running_worker, socket_paths
 
+# The front asks for none here; where there is one, texts are shown.
+_TOKEN = "admin: {token: secret}\n"
 _TENANTS = "tenants:\n  - {name: red, keys: [sk-red]}\n  - {name: blue, keys: [sk-blue]}\n"
 
 
@@ -49,7 +51,7 @@ async def get(front: AdminFront, path: str) -> tuple[int, Any]:
 
 
 async def test_conversations_of_all_workers_are_listed_and_shown_with_their_log() -> None:
-    async with ToyUpstream(window=16_000) as toy, running_workers(toy, 2, _TENANTS) as (front, workers):
+    async with ToyUpstream(window=16_000) as toy, running_workers(toy, 2, _TENANTS + _TOKEN) as (front, workers):
         shape = Shape(max_tokens=1_000)
         red = await run_session(make_session(30, 3), workers[0].base_url, toy, shape, Pace(key="sk-red"))
         blue = await run_session(make_session(2, 4), workers[1].base_url, toy, pace=Pace(key="sk-blue"))

@@ -6,8 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.admin.merged.ranking import merge_lists, put_bodies_first, rank
+from gateway.activity.rows import Row
+from gateway.admin.conversation_list import make_page
+from gateway.admin.merged.ranking import merge_pages, merge_rows, put_bodies_first, rank
 from gateway.admin.merged.worker_client import Gone, Silent, WorkerAnswer, WorkerPage
+from gateway.admin.operations import ListQuery
+from tests.builders.rows import row
 
 _TIME = "2026-11-23T05:00:00.{:03}+00:00"
 
@@ -43,29 +47,29 @@ def test_a_compaction_goes_to_the_newest_body_if_there_is_one() -> None:
 
 
 def test_each_conversation_is_listed_once_as_its_newest_worker_shows_it() -> None:
-    first = {"conversations": [entry("x", 9, model="new"), entry("y", 2)]}
-    second = {"conversations": [entry("z", 5), entry("x", 1, model="old")]}
-    merged = merge_lists([first, second])
-    assert [each["id"] for each in merged] == ["x", "z", "y"]
-    assert merged[0]["model"] == "new"
-    assert merge_lists([second, first]) == merged
+    first = [row("x", 9, model="new"), row("y", 2)]
+    second = [row("z", 5), row("x", 1, model="old")]
+    merged = merge_rows([*first, *second])
+    assert [each.id for each in merged] == ["x", "z", "y"]
+    assert merged[0].model == "new"
+    assert merge_rows([*second, *first]) == merged
 
 
-@given(
-    st.lists(st.lists(st.tuples(st.sampled_from("xyz"), st.integers(0, 999)), max_size=4), max_size=3),
-)
-def test_the_list_is_ordered_and_has_each_id_once(parts: list[list[tuple[str, int]]]) -> None:
-    merged = merge_lists([{"conversations": [entry(*each) for each in part]} for part in parts])
-    times = [each["last_seen"] for each in merged]
-    assert times == sorted(times, reverse=True)
-    everything = [each for part in parts for each in part]
-    newest = {
-        name: _TIME.format(max(at for other, at in everything if other == name)) for name, _ in everything
-    }
-    assert {each["id"]: each["last_seen"] for each in merged} == newest
-    assert len(merged) == len(newest)
+_PARTS = st.lists(st.dictionaries(st.sampled_from("uvwxyz"), st.integers(0, 999), max_size=6), max_size=3)
 
 
-@pytest.mark.parametrize("wrong", [None, [], "text", {"conversations": [1, {"id": 2}]}, {"error": "x"}])
-def test_what_is_no_list_of_conversations_adds_nothing(wrong: object) -> None:
-    assert merge_lists([wrong, {"conversations": [entry("x", 1)]}]) == [entry("x", 1)]
+@given(_PARTS, st.integers(1, 7))
+def test_the_pages_of_the_merged_list_hold_each_row_once(parts: list[dict[str, int]], limit: int) -> None:
+    """Nothing changes while somebody pages through it."""
+    lists = [[row(name, at) for name, at in part.items()] for part in parts]
+    everything = merge_rows(each for rows in lists for each in rows)
+    seen, cursor = list[Row](), None
+    while True:
+        query = ListQuery(limit=limit, cursor=cursor)
+        page = merge_pages([make_page(rows, query) for rows in lists], limit)
+        seen += page.conversations
+        if page.next is None:
+            break
+        cursor = page.next
+    # An older state of a row may come again behind its newest one; a reader knows it by its id.
+    assert list({each.id: each for each in reversed(seen)}.values())[::-1] == everything
