@@ -6,7 +6,7 @@ from typing import Final, TypeVar
 import msgspec
 from aiohttp import web
 
-from gateway.admin.operations import OPERATIONS, Operation, list_paths
+from gateway.admin.operations import EVENTS, OPERATIONS, Operation, list_paths
 from gateway.admin.problems import Refusal, respond_problem
 
 Answer = msgspec.Struct | web.StreamResponse
@@ -22,10 +22,17 @@ PRIVATE: Final = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosnif
 def make_routes(handlers: Handlers) -> list[web.RouteDef]:
     """Of every operation, under every prefix. Raises KeyError for one without a handler."""
     return [
-        web.route(operation.method, path, _make_handler(operation, handlers[operation.name]))
+        web.route(
+            operation.method, path, _make_handler(operation, handlers[operation.name]), **_options(operation)
+        )
         for operation in OPERATIONS
         for path in list_paths(operation)
     ]
+
+
+def _options(operation: Operation) -> dict[str, bool]:
+    """A stream of events has no end, so there is no `HEAD` of it."""
+    return {"allow_head": False} if operation.media == EVENTS else {}
 
 
 def read_query(request: web.Request, kind: type[T]) -> T:

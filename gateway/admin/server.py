@@ -29,7 +29,7 @@ _BOUNDS: Final = PortBounds(
     connections=64, connections_per_address=128, head_bytes=1 << 15, head_seconds=10.0, stall_seconds=60.0
 )
 # A summary that a person has edited, in JSON.
-_MAX_BODY_BYTES: Final = 1 << 20
+_MAX_BODY_BYTES: Final = 1 << 19
 # Deletes all of a tenant.
 PURGE_PATH: Final = "/api/v1/tenants/purge"
 _HEALTH: Final = "/healthz"

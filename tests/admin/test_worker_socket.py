@@ -30,7 +30,7 @@ async def test_a_worker_shows_its_pages_at_its_socket_and_opens_no_admin_port() 
             assert worker.admin_port == 0
         after = await ask(path, "/api/conversations")
     assert stat.S_ISSOCK(mode) and stat.S_IMODE(mode) == 0o600
-    assert isinstance(shown, WorkerPage) and shown.parse() == {"conversations": []}
+    assert isinstance(shown, WorkerPage) and shown.parse() == {"conversations": [], "next": None}
     assert isinstance(missing, WorkerPage) and missing.status == 404
     assert after == Gone() and not path.exists()
 

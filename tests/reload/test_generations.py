@@ -12,7 +12,7 @@ import pytest
 from gateway.settings import SettingsError
 from tests.builders.compaction import talk
 from tests.builders.pipeline import load_text
-from tests.toy.admin_port import ADMIN, ask_to_compact
+from tests.toy.admin_port import ADMIN, TOKEN, ask_to_compact
 from tests.toy.delivery import Delivery
 from tests.toy.gateway import RunningGateway, make_settings, running_gateway
 from tests.toy.running import Answer, ask, wait_until
@@ -131,7 +131,7 @@ async def test_settings_that_lead_to_the_gateway_itself_change_nothing() -> None
 
 async def test_the_admin_port_takes_the_new_token() -> None:
     async with reloading() as case:
-        more = ADMIN.replace("port: 0", "port: 0, token: new-token")
+        more = ADMIN.replace(TOKEN, "new-token")
         await case.gateway.app.reload(load_text(make_settings(case.toy, more=more)))
         assert (await ask_to_compact(case.gateway, "ab"))[0] == 401
         headers = {"Authorization": "Bearer new-token"}

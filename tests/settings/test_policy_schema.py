@@ -91,7 +91,13 @@ def test_a_policy_has_the_keys_of_a_preset_and_its_name() -> None:
     assert list(PolicySection.model_fields) == ["preset", *PresetSection.model_fields]
     assert issubclass(PolicySection, Section)
     sections = ["trigger", "keep", "pruning", "summary", "prompts", "originals"]
-    assert list(PresetSection.model_fields) == ["compaction", "commands", "estimator", *sections]
+    assert list(PresetSection.model_fields) == [
+        "compaction",
+        "commands",
+        "show_texts",
+        "estimator",
+        *sections,
+    ]
 
 
 def test_the_upstream_of_the_summary_is_found() -> None:

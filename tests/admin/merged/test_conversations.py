@@ -104,7 +104,7 @@ async def test_a_compaction_of_an_unknown_conversation_is_404() -> None:
 async def test_a_compaction_with_a_body_that_is_too_large_is_400() -> None:
     async with running_toys(1) as (live, (toy,)):
         see(toy, 1, has_body=True)
-        status, said = await ask(live, f"{_ONE}/compact", "POST", b"x" * 1_100_000)
+        status, said = await ask(live, f"{_ONE}/compact", "POST", b"x" * 600_000)
     assert (status, said["detail"]) == (400, "body: too large")
 
 

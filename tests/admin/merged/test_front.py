@@ -51,7 +51,10 @@ async def get(front: AdminFront, path: str) -> tuple[int, Any]:
 
 
 async def test_conversations_of_all_workers_are_listed_and_shown_with_their_log() -> None:
-    async with ToyUpstream(window=16_000) as toy, running_workers(toy, 2, _TENANTS + _TOKEN) as (front, workers):
+    async with (
+        ToyUpstream(window=16_000) as toy,
+        running_workers(toy, 2, _TENANTS + _TOKEN) as (front, workers),
+    ):
         shape = Shape(max_tokens=1_000)
         red = await run_session(make_session(30, 3), workers[0].base_url, toy, shape, Pace(key="sk-red"))
         blue = await run_session(make_session(2, 4), workers[1].base_url, toy, pace=Pace(key="sk-blue"))

@@ -72,4 +72,7 @@ def test_the_pages_of_the_merged_list_hold_each_row_once(parts: list[dict[str, i
             break
         cursor = page.next
     # An older state of a row may come again behind its newest one; a reader knows it by its id.
-    assert list({each.id: each for each in reversed(seen)}.values())[::-1] == everything
+    first = dict[str, Row]()
+    for each in seen:
+        first.setdefault(each.id, each)
+    assert list(first.values()) == everything
