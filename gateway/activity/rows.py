@@ -54,6 +54,8 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     compactions: int
     prunings: int
     cache_breaks: int
+    total_received_tokens: int
+    total_sent_tokens: int
     saved_tokens: int
     saved_usd: float | None
     spent_usd: float | None
@@ -94,6 +96,8 @@ def make_row(activity: ConversationActivity) -> Row:
         compactions=totals.compactions,
         prunings=totals.prunings,
         cache_breaks=totals.cache_breaks,
+        total_received_tokens=totals.received_tokens,
+        total_sent_tokens=totals.sent_tokens,
         saved_tokens=totals.saved_tokens,
         saved_usd=_round_usd(totals.saved_usd),
         spent_usd=_round_usd(totals.spent_usd),

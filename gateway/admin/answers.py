@@ -39,6 +39,8 @@ class TenantTotals(msgspec.Struct, frozen=True, kw_only=True):
     compactions: int
     prunings: int
     cache_breaks: int
+    received_tokens: int
+    sent_tokens: int
     saved_tokens: int
     summary_tokens: int
     saved_usd: float | None

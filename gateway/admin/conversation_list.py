@@ -13,7 +13,7 @@ from gateway.admin.answers import ConversationList, TenantTotals
 from gateway.admin.operations import ListQuery
 from gateway.core.money import add_usd
 
-Place = tuple[str, str]
+ListPlace = tuple[str, str]
 
 _SUMS: Final = ("requests", "compactions", "prunings", "cache_breaks", "saved_tokens", "summary_tokens")
 _MONEY: Final = ("saved_usd", "spent_usd", "summary_usd")
@@ -31,7 +31,7 @@ def make_page(rows: Iterable[Row], query: ListQuery) -> ConversationList:
     )
 
 
-def find_place(row: Row) -> Place:
+def find_place(row: Row) -> ListPlace:
     """Where it stands in the list. Times are written in one form, so their texts compare as they do."""
     return row.last_seen, row.id
 
@@ -40,7 +40,7 @@ def make_cursor(row: Row) -> str:
     return urlsafe_b64encode("\n".join(find_place(row)).encode()).decode()
 
 
-def read_cursor(cursor: str) -> Place:
+def read_cursor(cursor: str) -> ListPlace:
     """Raises ValueError."""
     seen, found, identity = urlsafe_b64decode(cursor).decode().partition("\n")
     if not found:
@@ -58,6 +58,8 @@ def sum_tenants(rows: Iterable[Row]) -> list[TenantTotals]:
 
 def _sum(tenant: str, rows: Sequence[Row]) -> TenantTotals:
     sums: dict[str, Any] = {name: sum(getattr(row, name) for row in rows) for name in _SUMS}
+    sums["received_tokens"] = sum(row.total_received_tokens for row in rows)
+    sums["sent_tokens"] = sum(row.total_sent_tokens for row in rows)
     for name in _MONEY:
         money = None
         for row in rows:

@@ -10,9 +10,9 @@ from aiohttp import web
 from gateway.activity.book import ActivityBook
 from gateway.admin.answers import Entry, EntryList, OriginalList, OriginalRow, Removal
 from gateway.admin.operations import MOST_ORIGINALS
-from gateway.admin.problems import Refusal
+from gateway.admin.problems import AdminRefusal
 from gateway.admin.routing import PRIVATE
-from gateway.admin.texts import TextAccess
+from gateway.admin.texts import TextAccess, log_view
 from gateway.reporting.compaction_log import CompactionLogWriter, LogEntry
 from gateway.reporting.originals import OriginalsArchive, RemovedMessages
 from gateway.store.keys import make_tag
@@ -47,11 +47,13 @@ class HistoryPages:
 
     async def show_original(self, request: web.Request) -> web.Response:
         identity, digest = request.match_info["id"], request.match_info["digest"]
-        self._texts.check(request, identity, self._book.find(identity), "original")
+        conversation = self._book.find(identity)
+        self._texts.check(conversation)
         tag = await self._find_tag(identity)
         raw = await self._originals.load(tag or "", identity, digest)
         if raw is None:
-            raise Refusal(404, "no such original of this conversation is kept")
+            raise AdminRefusal(404, "no such original of this conversation is kept")
+        log_view(request, identity, "original")
         return web.Response(body=raw, content_type="application/json", headers=PRIVATE)
 
     async def _find_tag(self, identity: str) -> str | None:
@@ -60,8 +62,8 @@ class HistoryPages:
         return make_tag(known.owner) if known is not None else await self._log.find_tag(identity)
 
 
-def unknown_conversation() -> Refusal:
-    return Refusal(404, "no such conversation is known")
+def unknown_conversation() -> AdminRefusal:
+    return AdminRefusal(404, "no such conversation is known")
 
 
 def _describe_entry(entry: LogEntry) -> Entry:

@@ -11,12 +11,12 @@ from aiohttp import web
 from gateway import __version__
 from gateway.admin import problems
 from gateway.admin.operations import JSON, OPERATIONS, PREFIXES, JSONObject, Operation
-from gateway.admin.problems import Problem
+from gateway.admin.problems import ProblemDetails
 
 _REFERENCE: Final = "#/components/schemas/{name}"
 _PARAMETER: Final = re.compile(r"{(\w+)}")
-# Every operation may answer these: the token is missing, the host is wrong.
-_ALWAYS: Final = (401, 403)
+# Every operation may answer these: the token is missing, the host is wrong, workers do not answer.
+_ALWAYS: Final = (401, 403, 503)
 _PROBLEMS: Final = {
     400: "The request is not understood.",
     401: "The token is missing or wrong.",
@@ -41,7 +41,7 @@ def make_document() -> JSONObject:
     types = sorted(
         {type_ for each in OPERATIONS for type_ in _list_types(each)}, key=lambda type_: type_.__name__
     )
-    _, schemas = msgspec.json.schema_components([Problem, *types], ref_template=_REFERENCE)
+    _, schemas = msgspec.json.schema_components([ProblemDetails, *types], ref_template=_REFERENCE)
     paths: dict[str, JSONObject] = {}
     for operation in OPERATIONS:
         paths.setdefault(PREFIXES[0] + operation.path, {})[operation.method.lower()] = _describe(operation)
@@ -83,7 +83,7 @@ def _describe_answer(operation: Operation) -> JSONObject:
 
 
 def _describe_problems(operation: Operation) -> JSONObject:
-    content = {problems.CONTENT_TYPE: {"schema": _refer(Problem)}}
+    content = {problems.CONTENT_TYPE: {"schema": _refer(ProblemDetails)}}
     return {
         str(status): {"description": _PROBLEMS[status], "content": content}
         for status in sorted({*_ALWAYS, *operation.problems})

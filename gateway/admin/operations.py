@@ -30,7 +30,7 @@ _MOST_CHARS: Final = 256
 JSON: Final = "application/json"
 EVENTS: Final = "text/event-stream"
 
-Method = Literal["GET", "POST", "PUT", "DELETE"]
+HttpMethod = Literal["GET", "POST", "PUT", "DELETE"]
 # How several workers answer: by one list or sum of all, by the one that saw the conversation last, by
 # whichever finds it in the store, by the one that holds the newest body, by any, or by their supervisor.
 Reach = Literal["list", "totals", "newest", "stored", "body", "any", "supervisor"]
@@ -61,7 +61,7 @@ class Operation:
     """answer: the Struct of a JSON answer; None for another content, see `media`."""
 
     name: str
-    method: Method = "GET"
+    method: HttpMethod = "GET"
     path: str
     summary: str
     answer: type[msgspec.Struct] | None = None
@@ -76,6 +76,7 @@ class Operation:
     shows_texts: bool = False
 
 
+_PATTERNS: Final = {"id": "[0-9a-f]{1,64}", "digest": "[0-9a-f]{64}", "key": "[0-9a-f]{1,128}"}
 _ONE: Final = "/conversations/{id}"
 
 OPERATIONS: Final = (
@@ -179,8 +180,11 @@ OPERATIONS: Final = (
 
 
 def list_paths(operation: Operation) -> list[str]:
-    """With every prefix."""
-    return [prefix + operation.path for prefix in PREFIXES]
+    """As routes, with every prefix. No other name of a conversation reaches the store."""
+    path = operation.path
+    for name, pattern in _PATTERNS.items():
+        path = path.replace(f"{{{name}}}", f"{{{name}:{pattern}}}")
+    return [prefix + path for prefix in PREFIXES]
 
 
 def find_operation(name: str) -> Operation:

@@ -28,7 +28,7 @@ from gateway.admin.gateway_page import GatewayFacts
 from gateway.admin.history_pages import HistoryPages, unknown_conversation
 from gateway.admin.openapi import show_document
 from gateway.admin.operations import CompactBody, ListQuery, PurgeBody
-from gateway.admin.problems import Refusal
+from gateway.admin.problems import AdminRefusal
 from gateway.admin.routing import Handlers, make_routes, read_body, read_query
 from gateway.admin.texts import TextAccess
 from gateway.compaction.manual import ManualCompaction
@@ -103,7 +103,7 @@ class AdminPages:
         try:
             return make_page(map(make_row, self._book.list(query.tenant)), query)
         except ValueError as error:
-            raise Refusal(400, "query: this cursor was not given by this list") from error
+            raise AdminRefusal(400, "query: this cursor was not given by this list") from error
 
     async def _show_totals(self, _: web.Request) -> TotalsPage:
         return TotalsPage(tenants=sum_tenants(map(make_row, self._book.list())))
@@ -132,7 +132,7 @@ class AdminPages:
         """Starts at once if the newest body is in memory, otherwise at the conversation's next request."""
         record = self._registry.find(request.match_info["id"])
         if record is None:
-            raise Refusal(404, "no such conversation since the start of this process")
+            raise AdminRefusal(404, "no such conversation since the start of this process")
         body = await read_body(request, CompactBody)
         instructions = (body.instructions or "").strip()
         turn = self._registry.find_turn(record.head.conversation)
@@ -140,7 +140,7 @@ class AdminPages:
         if turn is None:
             manual.schedule(record.head, instructions)
         elif not manual.compact(turn, instructions):
-            raise Refusal(409, "a manual compaction is already in progress")
+            raise AdminRefusal(409, "a manual compaction is already in progress")
         return CompactionBegun(
             id=record.head.conversation, begins="now" if turn is not None else "at the next request"
         )
@@ -151,10 +151,10 @@ class AdminPages:
         try:
             return await self._sources.purge(body.tag)
         except StoreError as error:
-            raise Refusal(503, f"not deleted: {error}") from error
+            raise AdminRefusal(503, f"not deleted: {error}") from error
 
     def _find(self, request: web.Request) -> ConversationActivity:
-        """Raises Refusal (404)."""
+        """Raises AdminRefusal (404)."""
         known = self._book.find(request.match_info["id"])
         if known is None:
             raise unknown_conversation()

@@ -12,7 +12,7 @@ CONTENT_TYPE: Final = "application/problem+json"
 _NO_HEADERS: Final[Mapping[str, str]] = MappingProxyType({})
 
 
-class Problem(msgspec.Struct, frozen=True, kw_only=True):
+class ProblemDetails(msgspec.Struct, frozen=True, kw_only=True):
     """What went wrong. detail: for the person who asked; it never quotes a conversation."""
 
     type: str = "about:blank"
@@ -21,7 +21,7 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True):
     detail: str
 
 
-class Refusal(Exception):
+class AdminRefusal(Exception):
     """Raised by a handler, and answered with a problem of this status."""
 
     def __init__(self, status: int, detail: str, headers: Mapping[str, str] = _NO_HEADERS) -> None:
@@ -32,7 +32,7 @@ class Refusal(Exception):
 
 
 def respond_problem(status: int, detail: str, headers: Mapping[str, str] = _NO_HEADERS) -> web.Response:
-    problem = Problem(title=HTTPStatus(status).phrase, status=status, detail=detail)
+    problem = ProblemDetails(title=HTTPStatus(status).phrase, status=status, detail=detail)
     return web.Response(
         status=status, body=msgspec.json.encode(problem), content_type=CONTENT_TYPE, headers=headers
     )

@@ -7,12 +7,12 @@ import msgspec
 from aiohttp import web
 
 from gateway.admin.operations import EVENTS, OPERATIONS, Operation, list_paths
-from gateway.admin.problems import Refusal, respond_problem
+from gateway.admin.problems import AdminRefusal, respond_problem
 
 Answer = msgspec.Struct | web.StreamResponse
-Handler = Callable[[web.Request], Awaitable[Answer]]
+OperationHandler = Callable[[web.Request], Awaitable[Answer]]
 # By the names of the operations.
-Handlers = Mapping[str, Handler]
+Handlers = Mapping[str, OperationHandler]
 T = TypeVar("T", bound=msgspec.Struct)
 
 # What is shown is not written to the disk of the client that asks for it.
@@ -36,30 +36,30 @@ def _options(operation: Operation) -> dict[str, bool]:
 
 
 def read_query(request: web.Request, kind: type[T]) -> T:
-    """Raises Refusal (400)."""
+    """Raises AdminRefusal (400)."""
     try:
         return msgspec.convert(dict(request.query), kind, strict=False)
     except msgspec.ValidationError as error:
-        raise Refusal(400, f"query: {error}") from error
+        raise AdminRefusal(400, f"query: {error}") from error
 
 
 async def read_body(request: web.Request, kind: type[T]) -> T:
-    """An empty one stands for an object without fields. Raises Refusal (400)."""
+    """An empty one stands for an object without fields. Raises AdminRefusal (400)."""
     try:
         return msgspec.json.decode(await request.read() or b"{}", type=kind)
     except msgspec.MsgspecError as error:
-        raise Refusal(400, f"body: {error}") from error
+        raise AdminRefusal(400, f"body: {error}") from error
     except (UnicodeDecodeError, web.HTTPRequestEntityTooLarge) as error:
-        raise Refusal(400, "body: too large, or not UTF-8") from error
+        raise AdminRefusal(400, "body: too large, or not UTF-8") from error
 
 
 def _make_handler(
-    operation: Operation, handler: Handler
+    operation: Operation, handler: OperationHandler
 ) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
     async def handle(request: web.Request) -> web.StreamResponse:
         try:
             answer = await handler(request)
-        except Refusal as refusal:
+        except AdminRefusal as refusal:
             return respond_problem(refusal.status, refusal.detail, refusal.headers)
         if isinstance(answer, web.StreamResponse):
             return answer

@@ -12,7 +12,7 @@ from aiohttp import web
 
 from gateway.activity.record import ConversationActivity
 from gateway.admin.answers import TextsAllowed
-from gateway.admin.problems import Refusal
+from gateway.admin.problems import AdminRefusal
 from gateway.core.policy import Policy
 from gateway.settings import Admin
 
@@ -21,7 +21,8 @@ log = logging.getLogger("gateway.admin")
 # Who asked the supervisor of several workers, whose connections to them have no address.
 PEER_HEADER: Final = "X-Gateway-Peer"
 _REFUSED: Final = (
-    "texts of conversations are not shown without a token: set admin.token, or show_texts: true in the policy"
+    "texts of conversations are not shown: set admin.token (or GATEWAY_ADMIN_TOKEN), or show_texts: true in the "
+    "policy of the conversation (policies.NAME.show_texts)"
 )
 _UNKNOWN: Final = "-"
 
@@ -52,12 +53,14 @@ class TextAccess:
             return TextsAllowed(allowed=True, reason=None)
         return TextsAllowed(allowed=False, reason=_REFUSED)
 
-    def check(
-        self, request: web.Request, identity: str, conversation: ConversationActivity | None, what: str
-    ) -> None:
-        """Logs a view of texts of this conversation. Raises Refusal (403) if they are not to be shown."""
+    def check(self, conversation: ConversationActivity | None) -> None:
+        """Raises AdminRefusal (403) if its texts are not to be shown. What is shown then is to be logged."""
         allowed = self.describe(conversation)
         if allowed.reason is not None:
-            raise Refusal(403, allowed.reason)
-        peer = request.remote or request.headers.get(PEER_HEADER, _UNKNOWN)
-        log.info("texts shown: conversation=%s what=%s to=%s", identity, what, ascii(peer)[1:-1])
+            raise AdminRefusal(403, allowed.reason)
+
+
+def log_view(request: web.Request, identity: str, what: str) -> None:
+    """A line for each text of a conversation that somebody is shown."""
+    peer = request.remote or request.headers.get(PEER_HEADER, _UNKNOWN)
+    log.info("texts shown: conversation=%s what=%s to=%s", identity, what, ascii(peer)[1:-1])

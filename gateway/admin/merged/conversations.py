@@ -18,7 +18,7 @@ from gateway.admin.answers import ConversationList, TotalsPage
 from gateway.admin.conversation_list import sum_tenants
 from gateway.admin.merged.live_workers import LiveWorkers
 from gateway.admin.merged.ranking import Ranking, merge_pages, merge_rows, put_bodies_first, rank
-from gateway.admin.merged.worker_client import WorkerPage, ask, ask_all
+from gateway.admin.merged.worker_client import WorkerAnswer, WorkerPage, ask, ask_all
 from gateway.admin.operations import (
     MOST_ROWS,
     OPERATIONS,
@@ -28,8 +28,8 @@ from gateway.admin.operations import (
     Reach,
     find_operation,
 )
-from gateway.admin.problems import Refusal
-from gateway.admin.routing import Answer, Handler, Handlers, read_query
+from gateway.admin.problems import AdminRefusal
+from gateway.admin.routing import Answer, OperationHandler, Handlers, read_query
 from gateway.admin.texts import PEER_HEADER
 
 _LIST: Final = PREFIXES[0] + find_operation("listConversations").path
@@ -58,7 +58,7 @@ class MergedConversations:
         """Of the operations that the supervisor does not answer itself."""
         return {each.name: self._make_handler(each) for each in OPERATIONS if each.reach in self._forwards}
 
-    def _make_handler(self, operation: Operation) -> Handler:
+    def _make_handler(self, operation: Operation) -> OperationHandler:
         return partial(self._forwards[operation.reach], operation)
 
     async def _list(self, _: Operation, request: web.Request) -> Answer:
@@ -87,15 +87,19 @@ class MergedConversations:
         return await _ask_each([socket for socket, _ in ranking.knowing], request)
 
     async def _ask_until_found(self, _: Operation, request: web.Request) -> Answer:
-        """404 only if no worker finds it."""
+        """What the best of them says, if no worker finds it. One that does not know the conversation does not
+        know its policy, either.
+        """
         ranking = await self._rank(request)
         body = await _read_body(request)
-        missing = None
+        missing: WorkerPage | None = None
         for socket in ranking.sockets:
             answer = await _pass_on(socket, request, body)
-            if isinstance(answer, WorkerPage) and answer.status != 404:
+            if not isinstance(answer, WorkerPage):
+                continue
+            if answer.status not in (403, 404):
                 return _respond(answer)
-            missing = answer if isinstance(answer, WorkerPage) else missing
+            missing = missing or answer
         if missing is None or ranking.has_silent:
             raise _busy()
         return _respond(missing)
@@ -132,7 +136,7 @@ async def _ask_each(sockets: Iterable[Path], request: web.Request) -> Answer:
     raise _busy()
 
 
-async def _pass_on(socket: Path, request: web.Request, body: bytes, seconds: float = _LONG_SECONDS) -> object:
+async def _pass_on(socket: Path, request: web.Request, body: bytes, seconds: float = _LONG_SECONDS) -> WorkerAnswer:
     return await ask(
         socket,
         request.path_qs,
@@ -147,7 +151,7 @@ async def _read_body(request: web.Request) -> bytes:
     try:
         return await request.read()
     except web.HTTPRequestEntityTooLarge as error:
-        raise Refusal(400, "body: too large") from error
+        raise AdminRefusal(400, "body: too large") from error
 
 
 async def _read_all(socket: Path) -> list[Row]:
@@ -177,12 +181,12 @@ def _respond(page: WorkerPage) -> web.Response:
     return web.Response(status=page.status, body=page.body, headers=page.headers)
 
 
-def _unknown(ranking: Ranking) -> Refusal:
+def _unknown(ranking: Ranking) -> AdminRefusal:
     if ranking.has_silent or not ranking.others:
         return _busy()
-    return Refusal(404, "no such conversation is known")
+    return AdminRefusal(404, "no such conversation is known")
 
 
-def _busy() -> Refusal:
+def _busy() -> AdminRefusal:
     """Nothing is said about what a worker may know that does not answer."""
-    return Refusal(503, "not all workers answer; try again", {"Retry-After": "1"})
+    return AdminRefusal(503, "not all workers answer; try again", {"Retry-After": "1"})
