@@ -21,8 +21,8 @@ log = logging.getLogger("gateway.admin")
 # Who asked the supervisor of several workers, whose connections to them have no address.
 PEER_HEADER: Final = "X-Gateway-Peer"
 _REFUSED: Final = (
-    "texts of conversations are not shown: set admin.token (or GATEWAY_ADMIN_TOKEN), or show_texts: true in the "
-    "policy of the conversation (policies.NAME.show_texts)"
+    "texts of conversations are not shown: set admin.token (or GATEWAY_ADMIN_TOKEN), or "
+    "policies.NAME.show_texts in the policy of the conversation"
 )
 _UNKNOWN: Final = "-"
 

@@ -29,7 +29,7 @@ from gateway.admin.operations import (
     find_operation,
 )
 from gateway.admin.problems import AdminRefusal
-from gateway.admin.routing import Answer, OperationHandler, Handlers, read_query
+from gateway.admin.routing import Answer, Handlers, OperationHandler, read_query
 from gateway.admin.texts import PEER_HEADER
 
 _LIST: Final = PREFIXES[0] + find_operation("listConversations").path
@@ -136,7 +136,9 @@ async def _ask_each(sockets: Iterable[Path], request: web.Request) -> Answer:
     raise _busy()
 
 
-async def _pass_on(socket: Path, request: web.Request, body: bytes, seconds: float = _LONG_SECONDS) -> WorkerAnswer:
+async def _pass_on(
+    socket: Path, request: web.Request, body: bytes, seconds: float = _LONG_SECONDS
+) -> WorkerAnswer:
     return await ask(
         socket,
         request.path_qs,
