@@ -110,7 +110,7 @@ class CompactionBegun(msgspec.Struct, frozen=True, kw_only=True):
     begins: Literal["now", "at the next request"]
 
 
-class Entry(msgspec.Struct, frozen=True, kw_only=True):
+class LoggedCompaction(msgspec.Struct, frozen=True, kw_only=True):
     """An entry of the compaction log; see `reporting.compaction_log.LogEntry`."""
 
     when: str
@@ -127,9 +127,9 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     seconds: float
 
 
-class EntryList(msgspec.Struct, frozen=True, kw_only=True):
+class LogPage(msgspec.Struct, frozen=True, kw_only=True):
     id: str
-    log: list[Entry]
+    log: list[LoggedCompaction]
 
 
 class OriginalRow(msgspec.Struct, frozen=True, kw_only=True):

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from aiohttp import web
 
 from gateway.activity.book import ActivityBook
-from gateway.admin.answers import Entry, EntryList, OriginalList, OriginalRow, Removal
+from gateway.admin.answers import LoggedCompaction, LogPage, OriginalList, OriginalRow, Removal
 from gateway.admin.operations import MOST_ORIGINALS
 from gateway.admin.problems import AdminRefusal
 from gateway.admin.routing import PRIVATE
@@ -27,14 +27,14 @@ class HistoryPages:
         self._originals = originals
         self._texts = texts
 
-    async def list_log(self, request: web.Request) -> EntryList:
+    async def list_log(self, request: web.Request) -> LogPage:
         identity = request.match_info["id"]
         tag = await self._find_tag(identity)
         log = await self._log.load(tag, identity) if tag is not None else None
         if log is None and self._book.find(identity) is None:
             raise unknown_conversation()
         entries = reversed(log.entries) if log is not None else ()
-        return EntryList(id=identity, log=[_describe_entry(entry) for entry in entries])
+        return LogPage(id=identity, log=[_describe_entry(entry) for entry in entries])
 
     async def list_originals(self, request: web.Request) -> OriginalList:
         identity = request.match_info["id"]
@@ -66,8 +66,8 @@ def unknown_conversation() -> AdminRefusal:
     return AdminRefusal(404, "no such conversation is known")
 
 
-def _describe_entry(entry: LogEntry) -> Entry:
-    return Entry(
+def _describe_entry(entry: LogEntry) -> LoggedCompaction:
+    return LoggedCompaction(
         when=_render_seconds(entry.at_seconds),
         kind=entry.kind,
         trigger=entry.trigger,
