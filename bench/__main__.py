@@ -23,6 +23,7 @@ from bench.hostile_cases import CASES
 from bench.hostile_memory import print_hostile_memory
 from bench.memory import print_memory, read_memory_row
 from bench.paced import print_streams
+from bench.page import print_page
 from bench.redis_cost import (
     make_memory_cases,
     make_request_cases,
@@ -38,6 +39,7 @@ from bench.sse import print_sse
 from bench.subject import (
     Subject,
     all_cpus,
+    find_port,
     pin_load,
     running_bare,
     running_gateway,
@@ -61,6 +63,8 @@ class Effort:
     many_requests: int
     patience_seconds: float
     stream_seconds: float
+    # Of each conversation in one round of the part `page`.
+    page_turns: int
     cases: tuple[str, ...] = tuple(CASES)
     # Whether the part `memory` attacks.
     is_hostile: bool = False
@@ -74,6 +78,7 @@ _FULL = Effort(
     many_requests=20_000,
     patience_seconds=60,
     stream_seconds=20,
+    page_turns=60,
 )
 _QUICK = Effort(
     scale=0.1,
@@ -83,6 +88,7 @@ _QUICK = Effort(
     many_requests=2_000,
     patience_seconds=10,
     stream_seconds=6,
+    page_turns=20,
 )
 
 
@@ -151,6 +157,17 @@ def _run_streams(effort: Effort) -> None:
         running_gateway(stub, Path(folder), models=HEAVY_MODELS) as gateway,
     ):
         _run(print_streams(gateway, stub, seconds=effort.stream_seconds))
+
+
+def _run_page(effort: Effort) -> None:
+    pin_load()
+    admin_port = find_port()
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        running_stub() as stub,
+        running_gateway(stub, Path(folder), admin_port=admin_port) as gateway,
+    ):
+        _run(print_page(gateway, admin_port, rounds=max(2, effort.rounds), turns=effort.page_turns))
 
 
 def _run_memory(effort: Effort) -> None:
@@ -226,6 +243,7 @@ _PARTS = {
     "sse": _run_sse,
     "growth": _run_growth,
     "streams": _run_streams,
+    "page": _run_page,
     "memory": _run_memory,
     "scale": _run_scale,
     "redis": _run_redis,

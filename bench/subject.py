@@ -26,7 +26,7 @@ _STOP_SECONDS: Final = 15.0
 # bench-wide is never full. The other windows are so small that the histories exceed the hard threshold.
 _SETTINGS: Final = """
 store: "{store}"
-admin: {{port: 0}}
+admin: {{port: {admin_port}}}
 upstreams:
   default: {{base_url: "http://127.0.0.1:{port}/v1", formats: [chat]}}
 models:
@@ -90,7 +90,7 @@ def read_peak_rss_bytes(pid: int) -> int:
 @contextmanager
 def running_stub(*, cpus: set[int] | None = None) -> Iterator[Subject]:
     """cpus: None for the cores of the load."""
-    port = _find_port()
+    port = find_port()
     command = [sys.executable, "-m", "bench.stub", str(port)]
     with _running("stub", port, command, cpus=cpus or _other_cpus()) as subject:
         yield subject
@@ -99,17 +99,19 @@ def running_stub(*, cpus: set[int] | None = None) -> Iterator[Subject]:
 @contextmanager
 def running_bare(stub: Subject, *, cpus: set[int] | None = None) -> Iterator[Subject]:
     """cpus: None for the one core of measured processes."""
-    port = _find_port()
+    port = find_port()
     command = [sys.executable, "-m", "bench.bare", str(port), f"http://127.0.0.1:{stub.port}"]
     with _running("bare", port, command, cpus=cpus or subject_cpus()) as subject:
         yield subject
 
 
 @contextmanager
-def running_gateway(stub: Subject, folder: Path, more: str = "", *, models: str = "") -> Iterator[Subject]:
+def running_gateway(
+    stub: Subject, folder: Path, more: str = "", *, models: str = "", admin_port: int = 0
+) -> Iterator[Subject]:
     """more: further settings as YAML; models: further items of `models`. Its store is in `folder`."""
-    settings = _write_settings(stub, folder, f"disk:{folder}/store", more, models)
-    port = _find_port()
+    settings = _write_settings(stub, folder, f"disk:{folder}/store", more, models, admin_port)
+    port = find_port()
     command = [sys.executable, "-m", "gateway", "serve", "--config", str(settings), "--port", str(port)]
     with _running("gateway", port, command, subject_cpus(), _GATEWAY_SETTLE_SECONDS) as subject:
         yield subject
@@ -122,7 +124,7 @@ def running_workers(
     """store: as in the settings, where `{folder}` is a folder of its own. cpus: None for all cores."""
     with tempfile.TemporaryDirectory() as folder:
         settings = _write_settings(stub, Path(folder), store.format(folder=folder), more)
-        port = _find_port()
+        port = find_port()
         command = [sys.executable, "-m", "gateway", "serve", "--config", str(settings), "--port", str(port)]
         command += ["--workers", str(workers)]
         with _running(name, port, command, cpus or all_cpus(), _GATEWAY_SETTLE_SECONDS) as subject:
@@ -135,15 +137,18 @@ def running_redis() -> Iterator[Subject]:
     program = shutil.which("redis-server") or shutil.which("valkey-server")
     if program is None:
         raise SystemExit("bench: redis-server is not installed (apt-get install redis-server)")
-    port = _find_port()
+    port = find_port()
     command = [program, "--port", str(port), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"]
     with _running("redis", port, command, all_cpus()) as subject:
         yield subject
 
 
-def _write_settings(stub: Subject, folder: Path, store: str, more: str, models: str = "") -> Path:
+def _write_settings(
+    stub: Subject, folder: Path, store: str, more: str, models: str = "", admin_port: int = 0
+) -> Path:
     settings = folder / "gateway.yaml"
-    settings.write_text(_SETTINGS.format(store=store, port=stub.port, more=more, models=models))
+    text = _SETTINGS.format(store=store, port=stub.port, more=more, models=models, admin_port=admin_port)
+    settings.write_text(text)
     return settings
 
 
@@ -188,7 +193,7 @@ def _wait_for(name: str, port: int, process: "subprocess.Popen[bytes]") -> None:
     raise SystemExit(f"bench: {name} does not listen")
 
 
-def _find_port() -> int:
+def find_port() -> int:
     """A free port below those for outgoing connections, because the load opens many of these."""
     while True:
         port = random.randrange(10_000, 30_000)

@@ -27,7 +27,7 @@ _ROUND_SECONDS: Final = 1.0
 # A conversation is written at most so often, and one with a long series less often.
 _PAUSE_SECONDS: Final = 5.0
 _PAUSE_BYTES: Final = 8_192
-_MOST_RECORDS: Final = 50
+_MOST_RECORDS: Final = 25
 _LEASE_SECONDS: Final = 6.0
 # At the end. What has not been written by then is lost.
 _LAST_SECONDS: Final = 3.0
