@@ -1,8 +1,8 @@
 """The book survives its process, on every store, and several processes lose nothing to each other."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -20,6 +20,7 @@ from tests.activity.talk import BOOK_BYTES, make_book, make_clock, plan, receive
 from tests.builders.chat import make_pivot
 from tests.builders.state import make_store
 from tests.store.clock import Clock
+from tests.store.served.serving import serving
 from tests.toy.shared_store import ToyServer
 
 _PIVOT = make_pivot(receive().conversation, 5)
@@ -109,9 +110,25 @@ async def test_a_stop_before_what_is_stored_is_read_loses_nothing(store_url: str
     assert last.find().totals.requests == 3
 
 
-async def test_several_processes_add_to_one_conversation() -> None:
-    server = ToyServer()
-    processes = [_Process(await connect(server)) for _ in range(3)]
+@pytest.mark.parametrize("kind", ["toy", "served", "redis"])
+async def test_several_processes_add_to_one_conversation(kind: str, request: pytest.FixtureRequest) -> None:
+    """Three processes with a store of a server, of a supervisor, and of a Redis."""
+    async with AsyncExitStack() as exits:
+        stores: list[Store]
+        if kind == "served":
+            supervisor = await exits.enter_async_context(serving())
+            stores = [await supervisor.connect() for _ in range(4)]
+        elif kind == "redis":
+            url = request.getfixturevalue("empty_redis").patient_url
+            stores = [await exits.enter_async_context(opened(url)) for _ in range(4)]
+        else:
+            server = ToyServer()
+            stores = [await connect(server) for _ in range(4)]
+        await add_at_once(stores[:3], stores[3])
+
+
+async def add_at_once(stores: Sequence[Store], last_store: Store) -> None:
+    processes = [_Process(store) for store in stores]
     for turns in range(4):
         for process in processes:
             for _ in range(turns):
@@ -124,7 +141,7 @@ async def test_several_processes_add_to_one_conversation() -> None:
         await process.keeper.save_due()
     assert processes[-1].find().totals.requests == 3 * (1 + 2 + 3)
     assert len(processes[-1].find().series) == 18
-    last = _Process(await connect(server))
+    last = _Process(last_store)
     await last.keeper.restore()
     assert last.find().totals == processes[-1].find().totals
 
