@@ -68,6 +68,16 @@ async def test_a_summary_that_fails_its_checks_is_not_stored() -> None:
     assert isinstance(failed, CompactionFailed) and failed.reason == "empty"
 
 
+async def test_the_calls_of_a_summary_are_counted_and_no_usage_is_invented() -> None:
+    async with compaction_parts(say(""), say("It works now.")) as parts:
+        await parts.job.compact(_TURN, _SITUATION, _CUT, _REQUEST)
+        lines = parts.metrics.render().decode().splitlines()
+        assert parts.job.count_open_breakers() == 0
+    assert 'gateway_summary_calls_total{result="done"} 2.0' in lines
+    assert "gateway_summary_call_seconds_count 2.0" in lines
+    assert not any(line.startswith("gateway_summary_tokens_total{") for line in lines)
+
+
 async def test_a_pivot_that_cannot_be_stored_is_not_used() -> None:
     store = FullStore()
     await store.open()
@@ -83,6 +93,7 @@ async def test_summaries_pause_while_they_cannot_be_stored_because_each_is_paid_
     async with compaction_parts(say("It works now."), store=store) as parts:
         results = [await parts.job.compact(_TURN, _SITUATION, _CUT, _REQUEST) for _ in range(5)]
         assert [result.failure for result in results] == ["store"] * 3 + ["paused"] * 2
+        assert parts.job.count_open_breakers() == 1
         assert len(parts.model.requests) == 3
 
 

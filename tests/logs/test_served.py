@@ -11,6 +11,7 @@ from tests.hostile.process import run_command, serving
 from tests.toy.reply import Reply
 from tests.toy.running import wait_until
 from tests.toy.upstream import ToyUpstream
+from tests.workers.processes import find_admin_port
 
 _SECRET = "hunter2"
 
@@ -72,6 +73,23 @@ async def test_a_reload_changes_the_format_and_the_level(tmp_path: Path) -> None
             await wait_until(lambda: "settings reloaded: log" in gateway.log, 30)
             await post(gateway.port)
             await wait_until(lambda: '"method": "POST"' in gateway.log, 30)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+async def test_a_reload_that_failed_is_counted(tmp_path: Path, workers: int) -> None:
+    """Here, because it needs the whole program."""
+    config = tmp_path / "gateway.yaml"
+    async with ToyUpstream(window=16_000) as toy:
+        config.write_text(render_settings(toy, level="info", form="text"))
+        words = ("--config", str(config), "--watch", "--workers", str(workers))
+        async with serving(*words, folder=tmp_path) as gateway:
+            url = f"http://127.0.0.1:{find_admin_port(gateway)}/metrics"
+            config.write_text("no: such key\n")
+            await wait_until(lambda: "settings not reloaded" in gateway.log, 30)
+            async with aiohttp.ClientSession() as client, client.get(url) as response:
+                lines = (await response.text()).splitlines()
+    assert 'gateway_settings_reloads_total{result="failed"} 1.0' in lines
+    assert sum(line.startswith("gateway_build_info{") and line.endswith(" 1.0") for line in lines) == 1
 
 
 def test_a_failure_at_the_start_is_a_line_of_json_too(tmp_path: Path) -> None:

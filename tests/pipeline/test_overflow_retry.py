@@ -43,9 +43,11 @@ async def test_a_refused_request_is_sent_again_smaller() -> None:
         written = await retry(pipeline, body, [Reply(body=b'{"ok":1}')])
         (sent,) = pipeline.sent
         probe = pipeline.relay.exchanges[0].probe
+        metrics = pipeline.proxy.metrics.render().decode()
     assert written.startswith(b"HTTP/1.1 200") and written.endswith(b'{"ok":1}')
     assert len(sent) < len(body) / 2
     assert probe == "start"
+    assert "\ngateway_overflow_recovered_total 1.0\n" in metrics
 
 
 async def test_what_the_refusal_names_holds_for_later_requests() -> None:

@@ -9,6 +9,8 @@ import pytest
 
 from gateway.bounds.memory_budget import MemoryBudget
 from gateway.core.errors import RequestRefused, UpstreamFailed, UpstreamStalled
+from gateway.downstream.request_note import RequestNote
+from gateway.downstream.responder import Responder
 from gateway.pipeline.exchange import Exchange, Forwarded, Outcome
 from gateway.pipeline.relay import Relay
 from gateway.settings import UpstreamSettings, load_settings
@@ -55,6 +57,21 @@ async def test_a_request_and_its_response_are_forwarded(tmp_path: Path) -> None:
         assert sent.result == Forwarded(refused_usage_option=False, held=None)
         assert (sent.body, raw.received[0].body) == (b"pong", b"ping")
         assert b"X-Own: 1" in sent.head
+
+
+async def test_the_time_of_the_upstream_is_noted(tmp_path: Path) -> None:
+    async with relaying(writing(render_answer(b"pong")), tmp_path) as (relay, upstream, _):
+        notes = list[RequestNote]()
+
+        async def forward(client: Responder) -> Forwarded:
+            notes.append(client.note)
+            return await relay.forward(Exchange(call=make_call(upstream, body=b"ping")), client)
+
+        await serve(forward)
+    (note,) = notes
+    assert note.upstream == "default" and note.name_plan() == "relayed"
+    assert note.first_byte_seconds is not None
+    assert 0 < note.first_byte_seconds <= note.upstream_seconds
 
 
 async def test_an_error_of_the_upstream_is_a_response_like_any_other(tmp_path: Path) -> None:

@@ -69,6 +69,7 @@ async def test_a_request_during_a_reload_loads_the_newest_file_after_it(tmp_path
             while len(applied.settings) < 2:
                 await asyncio.sleep(0)
     assert [each.drain_seconds for each in applied.settings] == [8, 2]
+    assert applied.has_failed[0] is False
 
 
 async def test_a_bad_file_is_named_with_line_and_nearest_key_and_a_good_one_is_taken_later(
@@ -87,6 +88,7 @@ async def test_a_bad_file_is_named_with_line_and_nearest_key_and_a_good_one_is_t
             while not applied.settings:
                 await asyncio.sleep(0)
     (message,) = caplog.messages
+    assert applied.has_failed[0] is True
     line = PLAIN.count("\n") + 1
     assert message == (
         f"settings not reloaded, the earlier ones stay: {path}:{line}: unknown key 'drain_secondz'; "

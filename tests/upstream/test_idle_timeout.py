@@ -57,6 +57,18 @@ async def test_the_task_does_not_count_as_cancelled_afterwards() -> None:
     await asyncio.sleep(0)
 
 
+async def test_it_knows_when_the_request_was_sent_and_what_came_when() -> None:
+    idle = make_timeout()
+    heads = [idle.head_seconds]
+    assert idle.last_seconds == idle.begun_seconds
+    idle.expect_from(Response())
+    heads.append(idle.head_seconds)
+    idle.reset()
+    idle.pause()
+    assert heads[0] is None and heads[1] is not None
+    assert idle.begun_seconds <= heads[1] <= idle.last_seconds <= time.monotonic()
+
+
 async def test_a_task_is_woken_once() -> None:
     idle = make_timeout()
     idle.check(later())

@@ -28,6 +28,19 @@ async def test_without_workers_only_their_number_is_shown() -> None:
     assert samples == {"gateway_workers": 0.0, "gateway_workers_replaced_total": 0.0}
 
 
+async def test_reloads_are_counted_once_however_many_workers_there_are() -> None:
+    async with running_toys(2) as (live, _):
+        live.count_reload(has_failed=True)
+        live.count_reload(has_failed=False)
+        live.count_reload(has_failed=False)
+        samples = await read(MetricsCollector(live))
+    name = "gateway_settings_reloads_total"
+    assert {key: value for key, value in samples.items() if key.startswith(name)} == {
+        f'{name}{{result="failed"}}': 1.0,
+        f'{name}{{result="done"}}': 2.0,
+    }
+
+
 async def test_the_metrics_of_all_workers_are_summed_as_they_are_now() -> None:
     async with running_toys(2) as (live, toys):
         collector = MetricsCollector(live)
