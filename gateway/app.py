@@ -60,7 +60,10 @@ class Gateway:
         self._reloading = asyncio.Lock()
         self._is_stopping = False
         self._tasks: set[asyncio.Task[None]] = set()
-        parts.foundation.state.news.listen("purge", self._forget)
+        news = parts.foundation.state.news
+        news.listen("purge", self._forget)
+        news.listen("conversation", parts.foundation.forget_conversation)
+        news.listen("deleted", parts.foundation.forget_pivot)
 
     @property
     def port(self) -> int:

@@ -17,7 +17,7 @@ from gateway.bounds.memory_budget import MemoryBudget, Share
 from gateway.bounds.slots import Place
 from gateway.compaction.job import CompactionJob
 from gateway.compaction.leadership import Leadership, Wanted
-from gateway.compaction.running import RunningCompaction
+from gateway.compaction.running import RunningCompaction, RunningDigest
 from gateway.conversations import trimmed_histories
 from gateway.conversations.turn import Turn
 from gateway.core.compaction.cut import Cut
@@ -221,7 +221,7 @@ class Compactor:
         key = situation.conversation.chain[cut.covers].hex()
         place = self._job.slots.place(turn.owner, is_awaited=is_awaited)
         task = self.spawn(self._compact_in_turn(place, turn, situation, cut, request))
-        self.running.add(RunningCompaction(turn.owner, key, cut.covers, place, task))
+        self.running.add(RunningCompaction(turn.owner, turn.conversation_id, key, cut.covers, place, task))
         return task
 
     async def _compact_in_turn(
@@ -244,7 +244,7 @@ class Compactor:
         task = self.running.find_digest(key)
         if task is None:
             task = self.spawn(self._job.digest(turn, situation, cut), self.hold(turn))
-            self.running.add_digest(key, task)
+            self.running.add_digest(key, RunningDigest(turn.conversation_id, task))
         return task
 
     def find_running(self, turn: Turn) -> "asyncio.Task[CompactionResult] | None":

@@ -21,10 +21,17 @@ class RunningCompaction:
     """A compaction in progress. key: of the chain up to `covers`."""
 
     owner: str
+    conversation_id: str
     key: str
     covers: int
     place: Place
     task: "asyncio.Task[CompactionResult]"
+
+
+@dataclass(frozen=True, slots=True)
+class RunningDigest:
+    conversation_id: str
+    task: "asyncio.Task[bool]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +49,7 @@ class RunningCompactions:
         self.slots = slots
         self.limiter = SummaryLimiter()
         self._compactions: dict[str, RunningCompaction] = {}
-        self._digests: dict[str, asyncio.Task[bool]] = {}
+        self._digests: dict[str, RunningDigest] = {}
         self._manual: dict[str, ManualRun] = {}
 
     def add(self, running: RunningCompaction) -> None:
@@ -70,13 +77,26 @@ class RunningCompactions:
                 running.task.cancel()
         self.limiter = SummaryLimiter()
 
-    def add_digest(self, key: str, task: "asyncio.Task[bool]") -> None:
+    def cancel_conversation(self, conversation_id: str) -> None:
+        """What is being made for one conversation."""
+        for running in self._compactions.values():
+            if running.conversation_id == conversation_id:
+                running.task.cancel()
+        for digest in self._digests.values():
+            if digest.conversation_id == conversation_id:
+                digest.task.cancel()
+        manual = self._manual.get(conversation_id)
+        if manual is not None:
+            manual.task.cancel()
+
+    def add_digest(self, key: str, digest: RunningDigest) -> None:
         """key: of the chain up to its cut."""
-        self._digests[key] = task
-        task.add_done_callback(lambda _: self._digests.pop(key, None))
+        self._digests[key] = digest
+        digest.task.add_done_callback(lambda _: self._digests.pop(key, None))
 
     def find_digest(self, key: str) -> "asyncio.Task[bool] | None":
-        return self._digests.get(key)
+        digest = self._digests.get(key)
+        return digest.task if digest is not None else None
 
     def add_manual(self, conversation_id: str, run: ManualRun) -> None:
         self._manual[conversation_id] = run

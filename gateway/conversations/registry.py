@@ -98,6 +98,10 @@ class Registry:
         for conversation_id in list(self._newest):
             self._newest.pop(conversation_id)
 
+    def forget_conversation(self, conversation_id: str) -> None:
+        self._newest.pop(conversation_id)
+        self._records.pop(conversation_id)
+
     def forget(self, tag: str) -> None:
         """All of a tenant."""
         newest = [each for each in self._newest.values() if make_tag(each.turn.owner) == tag]

@@ -64,8 +64,8 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
     command: str | None = None
     # Called with each event of the response, if a later request may name that response.
     on_event: OnEvent | None = None
-    # Called with what the gateway changed, before the request is sent, in the same case.
-    note_sent: Callable[[str], None] | None = None
+    # In the same case called before the request is sent: with what the gateway changed, and the conversation.
+    note_sent: Callable[[str, str], None] | None = None
 
     @property
     def owner(self) -> str:

@@ -61,7 +61,7 @@ class Sender:
         asks_for_usage = self._must_ask_for_usage(turn)
         make_call = partial(self._make_call, turn, plan)
         if turn.note_sent is not None:
-            turn.note_sent(fingerprint_plan(plan))
+            turn.note_sent(fingerprint_plan(plan), turn.conversation_id)
         call = await (self._make_asking_call(turn, plan) if asks_for_usage else make_call())
         note = client.note
         note.plan, note.received, note.sent = plan.name, plan.received, plan.sent

@@ -1,1 +1,3 @@
-"""Deletes everything of one tenant: from every store, and from the memory of every process."""
+"""Deletes everything of one tenant, or of one conversation: from every store, and from the memory of every
+process.
+"""

@@ -1,10 +1,14 @@
-"""A purge while gateways run: all of them forget the tenant, and what they had queued goes nowhere."""
+"""A purge while gateways run: all of them forget the tenant, or the conversation, and what they had queued
+goes nowhere.
+"""
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from functools import partial
 from typing import Final
 
+from gateway.purge.conversation import ConversationPurge, purge_conversation
 from gateway.purge.stored import PurgeCount, purge_stores
 from gateway.reporting.compaction_log import CompactionLogWriter
 from gateway.reporting.originals import OriginalsArchive
@@ -34,15 +38,41 @@ class LivePurge:
 
     async def run(self, tag: str) -> PurgeCount:
         """Requests that this tenant sends meanwhile leave new records. Raises StoreError."""
-        count = await self._purge(tag)
+        return await self._repeat(partial(self._purge, tag))
+
+    async def run_conversation(self, purge: ConversationPurge) -> PurgeCount:
+        """The same for one conversation. Others that began alike lose at worst a summary."""
+        known = purge
+
+        async def purge_again() -> PurgeCount:
+            nonlocal known
+            count, known = await self._purge_conversation(known)
+            return count
+
+        return await self._repeat(purge_again)
+
+    async def _repeat(self, purge: Callable[[], Awaitable[PurgeCount]]) -> PurgeCount:
+        count = await purge()
         if self._stores.main.is_shared:
             await self._settle()
-            count = count.plus(await self._purge(tag))
+            count = count.plus(await purge())
         return count
 
     async def _purge(self, tag: str) -> PurgeCount:
         self._news.announce_purge(tag)
-        # What is queued for the stores has to be there to be deleted.
+        await self._finish_queues()
+        return await purge_stores(self._stores, tag)
+
+    async def _purge_conversation(self, purge: ConversationPurge) -> tuple[PurgeCount, ConversationPurge]:
+        """And what is known of it by now."""
+        self._news.announce_conversation(purge.tag, purge.conversation_id)
+        await self._finish_queues()
+        purged = await purge_conversation(self._stores, purge)
+        for pivot in purged.traces.pivots:
+            self._news.announce_deleted(purge.tag, pivot)
+        return purged.count, replace(purge, traces=purged.traces)
+
+    async def _finish_queues(self) -> None:
+        """What is queued for the stores has to be there to be deleted."""
         await self._log_writer.finish()
         await self._archive.finish()
-        return await purge_stores(self._stores, tag)

@@ -158,7 +158,7 @@ class CompactionLogWriter:
 
 def make_place_key(conversation_id: str) -> str:
     """Operators name a conversation alone. This record says under which tag its log lies."""
-    return make_key(make_tag(f"conversation:{conversation_id}"), "place", conversation_id)
+    return make_key(find_place_tag(conversation_id), "place", conversation_id)
 
 
 async def load_places(store: Store, tag: str) -> list[str]:
@@ -167,6 +167,21 @@ async def load_places(store: Store, tag: str) -> list[str]:
     found = [each for kind in kinds for each in await store.scan(make_key(tag, kind, ""))]
     names = {key.partition("}")[2].partition(":")[0] for key, _ in found}
     return sorted(map(make_place_key, names))
+
+
+async def find_log(store: Store, tag: str, conversation_id: str) -> list[str]:
+    """The names of the entries of one conversation. What points to them has another tag, see
+    `make_place_key`.
+    """
+    found = await store.scan(_make_prefix(tag, conversation_id))
+    old = make_key(tag, _OLD_KIND, conversation_id)
+    is_old = await store.read(old) is not None
+    return [*(name for name, _ in found), *([old] if is_old else [])]
+
+
+def find_place_tag(conversation_id: str) -> str:
+    """The tag of the record that points to a log."""
+    return make_tag(f"conversation:{conversation_id}")
 
 
 def _make_prefix(tag: str, conversation_id: str) -> str:

@@ -115,6 +115,10 @@ class OriginalsArchive:
         """Returns once everything that was queued is archived."""
         await self._queue.finish()
 
+    def forget_conversation(self, conversation_id: str) -> None:
+        """What it had archived is archived again if it is removed again."""
+        self._kept.pop(conversation_id)
+
     # Archiving. These calls only queue a job.
 
     def keep_compacted(self, turn: Turn, cut: Cut, pivot: Pivot) -> None:
@@ -202,6 +206,24 @@ class OriginalsArchive:
         if not self._has_warned:
             log.warning("originals are not kept: %s; further cases are not logged", why)
         self._has_warned = True
+
+
+async def find_own_originals(store: Store, tag: str, conversation_id: str) -> list[str]:
+    """The names of the lists of a conversation, and of the originals that no other one of the tenant has."""
+    found = await store.scan(make_key(tag, "taken", ""))
+    return await asyncio.to_thread(_choose_own, found, tag, conversation_id)
+
+
+def _choose_own(found: Sequence[tuple[str, bytes]], tag: str, conversation_id: str) -> list[str]:
+    prefix = _list_prefix(tag, conversation_id)
+    own = [(name, data) for name, data in found if name.startswith(prefix)]
+    others = [(name, data) for name, data in found if not name.startswith(prefix)]
+    digests = _list_digests(own) - _list_digests(others)
+    return [*(name for name, _ in own), *(make_key(tag, "original", each) for each in sorted(digests))]
+
+
+def _list_digests(found: Sequence[tuple[str, bytes]]) -> set[str]:
+    return {original.digest for removed in _read_lists(found) for original in removed.originals}
 
 
 def _slices(job: _Job) -> Iterator[list[int]]:

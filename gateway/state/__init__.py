@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 from gateway.state.calibrations import Calibrations
 from gateway.state.compaction_leases import CompactionLeases, LeaseTimes
+from gateway.state.conversation_traces import ConversationTraces, trace_heads
 from gateway.state.heads import Heads
 from gateway.state.histories import Histories
 from gateway.state.named_turns import NamedTurns
@@ -47,6 +48,17 @@ class State:
             *(self.named_turns, self.histories, self.news),
         ):
             repository.forget(tag)
+
+    def trace(self, conversation_id: str) -> ConversationTraces:
+        """What memory knows of a conversation."""
+        return trace_heads(self.heads.list_of(conversation_id))
+
+    def forget_conversation(self, tag: str, conversation_id: str, traces: ConversationTraces) -> None:
+        """One conversation leaves memory. Calibrations belong to its model, and stay."""
+        self.heads.forget_conversation(conversation_id)
+        self.histories.forget_branch(conversation_id)
+        self.pivots.forget_some(tag, traces.pivots, traces.batches)
+        self.tasks.forget_some(traces.links)
 
 
 def make_state(storage: Storage, named_store: Store | None = None) -> State:

@@ -212,6 +212,20 @@ class Heads:
             self._records.save(head.owner, head.key, head)
         self._unwritten.clear()
 
+    def list_of(self, conversation_id: str) -> list[Head]:
+        """Those of one conversation in memory. Looks at all."""
+        held = [head for held in self._held.values() for head in held.heads]
+        known = [*held, *(written.head for written in self._written.values())]
+        return [head for head in known if head.conversation == conversation_id]
+
+    def forget_conversation(self, conversation_id: str) -> None:
+        """It leaves memory, and so do the heads of others at its links."""
+        self._held.drop_where(lambda held: any(each.conversation == conversation_id for each in held.heads))
+        self._written.drop_where(lambda written: written.head.conversation == conversation_id)
+        self._durable.drop_where(lambda durable: durable[0].conversation == conversation_id)
+        for branch in [branch for branch in self._unwritten if branch[0] == conversation_id]:
+            del self._unwritten[branch]
+
     def forget(self, tag: str) -> None:
         """All of a tenant leaves memory."""
         self._held.drop_where(lambda held: make_tag(held.heads[0].owner) == tag)

@@ -145,6 +145,14 @@ class Histories:
         ended = self._chains.get(key)
         return replace(end, is_crowded=ended is None or ended.chain != newest.conversation.key)
 
+    def forget_branch(self, branch: str) -> None:
+        """One conversation leaves memory."""
+        gone = self._newest.pop(branch)
+        if gone is not None:
+            self._drop(gone)
+            self._chains.drop_where(lambda ended: ended.chain == gone.conversation.key)
+        self._saved.pop(branch)
+
     def forget(self, tag: str) -> None:
         """All of a tenant leaves memory."""
         gone = [newest for newest in self._newest.values() if make_tag(newest.owner) == tag]

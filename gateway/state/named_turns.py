@@ -8,15 +8,20 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Final, NamedTuple
 
+import msgspec
+
 from gateway.lru import ENTRY_WEIGHT_BYTES, Lru, weigh_texts
 from gateway.state.owned_names import make_name_key
 from gateway.state.record_cache import RecordStore, Storage
 from gateway.state.records import NamedRecord
-from gateway.store.keys import make_tag
+from gateway.store import Store
+from gateway.store.keys import make_key, make_tag
 
 # What fills a window of half a million tokens. A larger one is kept in memory alone: reading it takes more
 # than the 20 ms that a request may cost the event loop.
 _MAX_BYTES: Final = 2 << 20
+# Which names a conversation has been given: a record of keys, beside each response.
+GIVEN_KIND: Final = "given"
 # Times of some five thousand turns.
 _SAVED_BYTES: Final = 2 << 20
 
@@ -109,6 +114,12 @@ class NamedTurns:
             key = make_name_key(owner, upstream, name)
             self._items.save(owner, key, NamedRecord(owner=owner, key=key, items=(_render(item),)))
 
+    def save_given(self, owner: str, upstream: str, conversation_id: str, names: Sequence[str]) -> None:
+        """The names of a response and of its items, by which a deletion of the conversation finds them."""
+        keys = [make_name_key(owner, upstream, name) for name in names]
+        key = make_key(make_tag(owner), GIVEN_KIND, f"{conversation_id}:{keys[0]}")
+        self._storage.store.write(key, msgspec.json.encode(keys), keep_seconds=self._storage.keep_seconds)
+
     def is_due(self, owner: str, upstream: str, name: str) -> bool:
         """Whether a turn that is in use must be written: it may be in no store, or it would expire there."""
         saved = self._saved.get((owner, upstream, name))
@@ -119,6 +130,19 @@ class NamedTurns:
     def forget(self, tag: str) -> None:
         """All of a tenant leaves memory."""
         self._saved.drop_where(lambda saved: saved.tag == tag)
+
+
+async def find_given(store: Store, tag: str, conversation_id: str) -> list[str]:
+    """The names of all records of a conversation's responses and items, and of the lists of them. Some of
+    the records may not exist.
+    """
+    found = await store.scan(make_key(tag, GIVEN_KIND, f"{conversation_id}:"))
+    names = [name for name, _ in found]
+    for _, data in found:
+        with suppress(msgspec.MsgspecError, UnicodeDecodeError):
+            for key in msgspec.json.decode(data, type=list[str]):
+                names += [make_key(tag, kind, key) for kind in ("turn", "item")]
+    return names
 
 
 def _parse(text: str) -> bytes:

@@ -19,6 +19,9 @@ PlaceKind = Literal["pivot", "marker", "compacting", "idle"]
 # A record that other processes may hold.
 RecordKind = Literal["learned", "calibration"]
 _PURGE: Final = "purge"
+# A conversation that is deleted, by its id, and a pivot of it, by its key.
+_CONVERSATION: Final = "conversation"
+_DELETED: Final = "deleted"
 _KEY: Final = re.compile(r"(?:[0-9a-f]{2}){1,64}")
 _LENGTH: Final = re.compile(r"[0-9]{1,9}")
 
@@ -52,8 +55,24 @@ class StateNews:
         self._note(tag, _PURGE)
         self._news.announce(tag, _PURGE)
 
-    def listen(self, kind: PlaceKind | RecordKind | Literal["purge"], listener: StateListener) -> None:
-        """Of a purge the key is empty, and the process that announces it hears of it, too."""
+    def announce_conversation(self, tag: str, conversation_id: str) -> None:
+        """A conversation is being deleted, and leaves the memory of all processes."""
+        self._note(tag, f"{_CONVERSATION} {conversation_id}")
+        self._news.announce(tag, f"{_CONVERSATION} {conversation_id}")
+
+    def announce_deleted(self, tag: str, pivot: str) -> None:
+        """A pivot of a deleted conversation, also to a process that does not know whose it is."""
+        self._note(tag, f"{_DELETED} {pivot}")
+        self._news.announce(tag, f"{_DELETED} {pivot}")
+
+    def listen(
+        self,
+        kind: PlaceKind | RecordKind | Literal["purge", "conversation", "deleted"],
+        listener: StateListener,
+    ) -> None:
+        """Of a purge the key is empty. The process that announces a purge, or that a conversation is deleted,
+        hears of it, too.
+        """
         self._listeners.setdefault(kind, []).append(listener)
 
     def find(self, owner: str, conversation: Conversation) -> list[ChainPlace]:

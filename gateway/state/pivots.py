@@ -1,7 +1,7 @@
 """Pivots, mark batches, and the hashes by which a pivot is found behind cleared tool results."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import islice
 from typing import Final
@@ -316,6 +316,19 @@ class Pivots:
 
     def save_batch(self, batch: Batch) -> None:
         self._batches.save(batch.owner, batch.key, batch)
+
+    def forget_some(self, tag: str, pivots: Iterable[str], batches: Iterable[str]) -> None:
+        """These leave memory, under all keys that they have."""
+        keys = set(pivots)
+        dropped = [self._pivots.find(key) for key in keys]
+        for pivot in self._pivots.list_all():
+            if any(known is not None and are_copies(pivot, known) for known in dropped):
+                keys.add(pivot.key)
+        for key in keys:
+            self._pivots.drop(key)
+            self._manual.drop(tag, key)
+        for key in batches:
+            self._batches.drop(key)
 
     def forget(self, tag: str) -> None:
         """All of a tenant leaves memory."""

@@ -272,6 +272,10 @@ class RecordCache(Generic[R]):
         if held is not None:
             self._held.put(key, held._replace(is_outdated=True), self._weigh(held.record))
 
+    def drop(self, key: str) -> None:
+        """Out of memory."""
+        self._held.pop(key)
+
     def forget(self, tag: str) -> None:
         """All of a tenant leaves memory."""
         self._held.drop_where(lambda held: held.tag == tag)

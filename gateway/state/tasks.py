@@ -1,5 +1,6 @@
 """Markers of compactions that are due, and the outcome of commands that were carried out."""
 
+from collections.abc import Collection
 from typing import Final
 
 from gateway.core.compaction.manual import Compacted
@@ -80,6 +81,10 @@ class Tasks:
     async def save_command(self, owner: str, key: str, outcome: Compacted) -> None:
         """Durable when this returns, and so is all that was saved before it. Raises StoreError."""
         await self._commands.save_durably(owner, key, outcome)
+
+    def forget_some(self, links: Collection[str]) -> None:
+        """What waits at these links leaves memory."""
+        self.waiting.drop_where(lambda marker: marker.key in links)
 
     def forget(self, tag: str) -> None:
         """All of a tenant leaves memory."""

@@ -31,7 +31,9 @@ from gateway.pipeline.name_guard import NameGuard
 from gateway.pipeline.rewriter import Rewriter
 from gateway.planning.message_sizes import Sizer, TextCounter
 from gateway.planning.tokenizer import Tokenizer, count_by_length, count_by_length_up
+from gateway.purge.conversation import ConversationPurge
 from gateway.purge.live import LivePurge
+from gateway.purge.stored import PurgeCount
 from gateway.quotas.gate import QuotaGate
 from gateway.quotas.ledger import Backend, Ledger
 from gateway.quotas.redis import ScriptRunner, make_redis_backend
@@ -45,8 +47,10 @@ from gateway.reporting.originals import OriginalsArchive
 from gateway.reporting.reporter import Reporter
 from gateway.settings import Settings, Traces
 from gateway.state import State, make_state
+from gateway.state.conversation_traces import ConversationTraces
 from gateway.state.record_cache import Storage
 from gateway.store import Store
+from gateway.store.keys import make_tag
 from gateway.store.stores import Stores, make_stores
 from gateway.store.timed import time_stores
 from gateway.upstream.internal_client import open_client
@@ -136,6 +140,46 @@ class Foundation:
         self.registry.forget(tag)
         self.activity.forget(tag)
         self.reading.clear()
+
+    def trace(self, tag: str, conversation_id: str) -> ConversationTraces:
+        """What memory knows of a conversation of this tenant."""
+        traces = self.state.trace(conversation_id)
+        known = self.activity.find(conversation_id)
+        if known is not None and make_tag(known.owner) == tag:
+            noted = frozenset(note.key for note in known.summaries)
+            traces = traces.join(ConversationTraces(pivots=noted))
+        newest = self.registry.find_newest(conversation_id)
+        if newest is not None and make_tag(newest.turn.owner) == tag:
+            conversation = newest.turn.received.conversation
+            links = frozenset(link.hex() for link in conversation.known_chain[1:])
+            pivots = frozenset(pivot.key for pivot in self.state.pivots.list_on_chain(conversation))
+            traces = traces.join(ConversationTraces(links=links, pivots=pivots))
+        return traces
+
+    async def delete_conversation(self, tag: str, conversation_id: str) -> PurgeCount:
+        """Everything that a conversation has left, here, in the stores and in other processes.
+
+        Raises StoreError.
+        """
+        traces = self.trace(tag, conversation_id)
+        purge = ConversationPurge(tag=tag, conversation_id=conversation_id, traces=traces)
+        return await self.purge.run_conversation(purge)
+
+    def forget_conversation(self, tag: str, conversation_id: str) -> None:
+        """It leaves memory, and nothing more is made for it."""
+        traces = self.trace(tag, conversation_id)
+        self.running.cancel_conversation(conversation_id)
+        known = self.activity.find(conversation_id)
+        if known is not None and make_tag(known.owner) == tag:
+            self.activity.forget_conversation(known.owner, conversation_id)
+        self.state.forget_conversation(tag, conversation_id, traces)
+        self.registry.forget_conversation(conversation_id)
+        self.archive.forget_conversation(conversation_id)
+        self.reading.clear()
+
+    def forget_pivot(self, tag: str, key: str) -> None:
+        """One of a deleted conversation."""
+        self.state.pivots.forget_some(tag, (key,), ())
 
 
 def build_foundation(settings: Settings, stores: Stores | None = None) -> Foundation:

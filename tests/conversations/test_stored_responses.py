@@ -291,7 +291,7 @@ async def test_what_was_changed_before_a_response_is_remembered_with_it() -> Non
     received = make_recognizer().recognize("t", RESPONSES, _FIRST)
     received, recorder = await memory.write_out(received, STORED_HISTORY, "u", Lanes())
     assert recorder is not None and received.held == ""
-    recorder.note_sent("changes")
+    recorder.note_sent("changes", "c")
     response = {"object": "response", "id": "a", "status": "completed", "output": []}
     recorder.note(SseEvent("", json.dumps(response).encode()))
     for each in (memory, make_memory(1 << 20, store=store)):

@@ -1,0 +1,56 @@
+"""Deletes what the stores hold of one conversation.
+
+Names that an upstream has given stay, without what they stand for, because the client may go on with them;
+so do calibrations and limits, which belong to the model.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from gateway.purge.stored import PurgeCount
+from gateway.reporting.compaction_log import find_log, find_place_tag
+from gateway.reporting.originals import find_own_originals
+from gateway.state.conversation_traces import ConversationTraces, find_stored
+from gateway.state.named_turns import find_given
+from gateway.store import Store
+from gateway.store.stores import Stores
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ConversationPurge:
+    """tag: of the owner. traces: what is known of it beside the stores."""
+
+    tag: str
+    conversation_id: str
+    traces: ConversationTraces = field(default_factory=ConversationTraces)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PurgedConversation:
+    count: PurgeCount
+    # With what the stores knew.
+    traces: ConversationTraces
+
+
+async def purge_conversation(stores: Stores, purge: ConversationPurge) -> PurgedConversation:
+    """Raises StoreError; what is deleted by then stays so."""
+    tag, identity = purge.tag, purge.conversation_id
+    found = await find_stored(stores.main, tag, identity, purge.traces)
+    state = [*found.names, *await find_log(stores.main, tag, identity)]
+    originals = await find_own_originals(stores.originals, tag, identity)
+    named = await find_given(stores.named, tag, identity)
+    count = PurgeCount(
+        state=len(state) + await _delete(stores.main, identity, state),
+        originals=len(originals) + await _delete(stores.originals, identity, originals),
+        named=len(named) + await _delete(stores.named, identity, named),
+    )
+    return PurgedConversation(count=count, traces=found.traces)
+
+
+async def _delete(store: Store, conversation_id: str, names: Sequence[str]) -> int:
+    """Their bytes leave the files, too, as those of every purge do. Returns how many more records pointed to
+    the conversation.
+    """
+    for name in names:
+        store.delete(name)
+    return await store.purge(find_place_tag(conversation_id))
