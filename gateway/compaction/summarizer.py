@@ -4,11 +4,10 @@ Stores nothing.
 """
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Protocol
 
-from gateway.compaction.paid_calls import PaidCalls
 from gateway.compaction.pivots import PivotMaker
-from gateway.compaction.summary_client import PromptRefused, SummaryModels
+from gateway.compaction.summary_client import PromptRefused, SummaryModels, SummaryReply
 from gateway.compaction.summary_prompt import NO_LIMIT, CallBudget, FittedCall, SummaryCallBuilder
 from gateway.conversations.turn import Turn
 from gateway.core.compaction.cut import SMALLER_SHARE, Cut
@@ -30,6 +29,7 @@ from gateway.core.refusal.overflow import Overflow
 from gateway.core.sizing.usage import Usage, add_usage
 from gateway.hooks import Hooks, PreCompact
 from gateway.planning.message_sizes import Sizer
+from gateway.tenants import Tenant
 
 # One retry. If the first prompt may not have fitted, the second has at most this share of it.
 _TRIES: Final = 2
@@ -42,6 +42,16 @@ _VETOED: Final = Rejected("vetoed", is_summarizer_fault=False)
 # many characters.
 _LIST_SHARE: Final = 0.2
 _LIST_CHARS_PER_TOKEN: Final = 2.5
+
+
+class SummaryCalls(Protocol):
+    """Asks models for summaries; see PaidCalls."""
+
+    def is_over_budget(self, tenant: Tenant) -> bool: ...
+
+    def note_missing(self, tenant: Tenant) -> None: ...
+
+    async def ask(self, tenant: Tenant, fitted: FittedCall) -> SummaryReply | None: ...
 
 
 @dataclass(slots=True)
@@ -77,7 +87,7 @@ class _Attempts:
 class Summarizer:
     def __init__(
         self,
-        calls: PaidCalls,
+        calls: SummaryCalls,
         builder: SummaryCallBuilder,
         models: SummaryModels,
         sizer: Sizer,

@@ -85,6 +85,16 @@ class Sizer:
             messages = [known_sizes.get(at, _NOTHING) for at in range(len(conversation.messages))]
         return Sizes(messages=messages, environment=environment)
 
+    def measure_message(self, received: Received, position: int, estimator: Estimator) -> Size:
+        """The size of one message that was received, counted at once."""
+        message = received.conversation.messages[position]
+        size = self._known.get((estimator, message.key))
+        if size is None:
+            parse_entry, raw = received.format.parse_entry, received.raw(position)
+            size = take_all_steps(measure_message(parse_entry, self._counters[estimator], raw))
+            self._known.put((estimator, message.key), size, _WEIGHT_BYTES)
+        return size
+
     async def count(self, owner: str, text: str, estimator: Estimator) -> int:
         """Raw tokens of one text of this tenant."""
         steps = _count(self._counters[estimator], text)

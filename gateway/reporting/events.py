@@ -151,6 +151,13 @@ class Subscription:
             self._has_events.clear()
         return event
 
+    def take(self) -> list[Event]:
+        """Everything that waits now."""
+        events = [*self._waiting]
+        self._waiting.clear()
+        self._has_events.clear()
+        return events
+
 
 class Bus:
     """Publishing never waits."""

@@ -182,8 +182,11 @@ class Foundation:
         self.state.pivots.forget_some(tag, (key,), ())
 
 
-def build_foundation(settings: Settings, stores: Stores | None = None) -> Foundation:
-    """stores: None for those that the settings name.
+def build_foundation(
+    settings: Settings, stores: Stores | None = None, lanes: Lanes | None = None
+) -> Foundation:
+    """stores: None for those that the settings name. lanes: where nothing else waits for the event loop, work
+    need not go through threads.
 
     Raises StoreError for a store that this build does not know.
     """
@@ -191,7 +194,7 @@ def build_foundation(settings: Settings, stores: Stores | None = None) -> Founda
     stores = stores or make_stores(
         settings.store, originals_bytes=retention.originals_bytes, named_bytes=retention.named_bytes
     )
-    metrics, bus, lanes = Metrics(), Bus(), Lanes()
+    metrics, bus, lanes = Metrics(), Bus(), lanes or Lanes()
     price_table = load_price_table()
     timed = time_stores(stores, metrics.note_store)
     keep_seconds, max_bytes = settings.retention.seconds, settings.cache.records_bytes

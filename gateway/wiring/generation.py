@@ -11,7 +11,7 @@ from gateway.compaction.job import CompactionJob
 from gateway.compaction.manual import ManualCompaction
 from gateway.compaction.paid_calls import PaidCalls
 from gateway.compaction.pivots import PivotMaker
-from gateway.compaction.summarizer import Summarizer
+from gateway.compaction.summarizer import Summarizer, SummaryCalls
 from gateway.compaction.summary_client import SummaryClient, SummaryModels
 from gateway.compaction.summary_editor import SummaryEditor
 from gateway.compaction.summary_prompt import SummaryCallBuilder
@@ -40,6 +40,14 @@ from gateway.settings import BUILT_IN_UPSTREAMS, Settings
 from gateway.tenants import Policies, Tenancy
 from gateway.upstream.target import Upstreams
 from gateway.wiring.foundation import Foundation
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outside:
+    """All that sends something to an upstream. A replay puts stand-ins here, and decides nothing itself."""
+
+    relay: Relay
+    calls: SummaryCalls
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,24 +122,38 @@ class Current:
 
 
 def build_generation(
-    settings: Settings, foundation: Foundation, before: Generation | None = None
+    settings: Settings,
+    foundation: Foundation,
+    before: Generation | None = None,
+    outside: Outside | None = None,
 ) -> Generation:
-    """before: the one that this one follows. Connections to its upstreams are kept if none has changed."""
+    """before: the one that this one follows. Connections to its upstreams are kept if none has changed.
+
+    outside: in place of what reaches the upstreams of the settings.
+    """
+    outside = outside or build_outside(settings, foundation, before)
     limits = build_limits(settings, foundation, before)
     planning = build_planning(foundation, limits)
     hooks = build_hooks(settings, foundation)
-    summarizer = build_summarizer(settings, foundation, limits, hooks)
+    summarizer = build_summarizer(settings, foundation, limits, hooks, outside.calls)
     compaction = build_compaction(foundation, planning, summarizer)
-    is_same_way = before is not None and _describe_way(before.settings) == _describe_way(settings)
-    relay = before.pipeline.relay if before is not None and is_same_way else build_relay(settings, foundation)
     return Generation(
         settings=settings,
         requests=OpenRequests(),
         limits=limits,
         hooks=hooks,
         compaction=compaction,
-        pipeline=build_pipeline(settings, relay, foundation, limits, planning, compaction),
+        pipeline=build_pipeline(settings, outside.relay, foundation, limits, planning, compaction),
     )
+
+
+def build_outside(settings: Settings, foundation: Foundation, before: Generation | None) -> Outside:
+    is_same_way = before is not None and _describe_way(before.settings) == _describe_way(settings)
+    relay = before.pipeline.relay if before is not None and is_same_way else build_relay(settings, foundation)
+    calls = PaidCalls(
+        SummaryClient(foundation.client), foundation.quotas.summaries, foundation.metrics, foundation.tracer
+    )
+    return Outside(relay=relay, calls=calls)
 
 
 def build_relay(settings: Settings, foundation: Foundation) -> Relay:
@@ -193,14 +215,11 @@ def build_hooks(settings: Settings, foundation: Foundation) -> Hooks:
 
 
 def build_summarizer(
-    settings: Settings, foundation: Foundation, limits: LimitParts, hooks: Hooks
+    settings: Settings, foundation: Foundation, limits: LimitParts, hooks: Hooks, calls: SummaryCalls
 ) -> Summarizer:
     models, lanes, sizer = SummaryModels(), foundation.lanes, foundation.reading.sizer
     builder = SummaryCallBuilder(Upstreams(settings), limits.book, sizer, models, lanes)
     pivots = PivotMaker(sizer, lanes)
-    calls = PaidCalls(
-        SummaryClient(foundation.client), foundation.quotas.summaries, foundation.metrics, foundation.tracer
-    )
     return Summarizer(calls, builder, models, sizer, pivots, hooks)
 
 

@@ -13,6 +13,8 @@ from multidict import CIMultiDict, CIMultiDictProxy
 from gateway.activity.book import ActivityBook
 from gateway.bounds.memory_budget import MemoryBudget
 from gateway.compaction.compactor import Compactor
+from gateway.compaction.paid_calls import PaidCalls
+from gateway.compaction.summary_client import SummaryClient
 from gateway.conversations.registry import Registry
 from gateway.conversations.turn import Turn
 from gateway.core.refusal.overflow import Overflow
@@ -132,7 +134,8 @@ async def running_pipeline(
     limits = generating.build_limits(settings, foundation)
     planning = generating.build_planning(foundation, limits)
     hooks = generating.build_hooks(settings, foundation)
-    summarizer = generating.build_summarizer(settings, foundation, limits, hooks)
+    calls = PaidCalls(SummaryClient(foundation.client), foundation.quotas.summaries, foundation.metrics)
+    summarizer = generating.build_summarizer(settings, foundation, limits, hooks, calls)
     compaction = generating.build_compaction(foundation, planning, summarizer)
     relay = ToyRelay(settings)
     pipeline = generating.build_pipeline(settings, relay, foundation, limits, planning, compaction)
