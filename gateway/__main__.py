@@ -170,6 +170,13 @@ def _make_report(settings: Settings, model: str, *, asks: bool) -> "ModelReport"
     return asyncio.run(describe_model(settings, model, asks=asks))
 
 
+def _replay(options: argparse.Namespace) -> int:
+    from gateway.command_line.console import make_console
+    from gateway.replay.command import run_replay
+
+    return run_replay(options, os.environ, make_console(), make_console(is_error=True))
+
+
 def _check(options: argparse.Namespace) -> int:
     settings = load_settings(Path(options.file), os.environ)
     # `serve` would refuse a valid store URL of a kind that this build does not support.
@@ -343,6 +350,7 @@ _COMMANDS: Final = {
     "demo": _demo,
     "doctor": _doctor,
     "models": _models,
+    "replay": _replay,
     "check": _check,
     "schema": _schema,
     "tenants": _tenants,

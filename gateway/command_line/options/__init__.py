@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from gateway import __version__
-from gateway.command_line.options import doctor, operating
+from gateway.command_line.options import doctor, operating, replay
 from gateway.command_line.options.command import (
     UPSTREAM_HELP,
     CommandOptions,
@@ -299,6 +299,7 @@ _COMMANDS: Final = {
     "serve": CommandOptions("run the gateway", _SERVE, _add_serve),
     "demo": CommandOptions("show a compaction, without a model and without a key", _DEMO, _add_demo),
     **doctor.COMMANDS,
+    **replay.COMMANDS,
     "models": CommandOptions("say which window a model gets, and from which source", _MODELS, _add_models),
     "check": CommandOptions("check a settings file and say what it means", _CHECK, _add_check),
     **operating.COMMANDS,

@@ -1,0 +1,64 @@
+"""The options of `gateway replay`."""
+
+import argparse
+from typing import Final
+
+from gateway.command_line.options.command import (
+    CommandOptions,
+    add_config,
+    add_json,
+    parse_count,
+    parse_model,
+)
+
+_REPLAY: Final = """\
+Plays recorded sessions through the plan of a gateway, without a network: when
+it would compact and prune, tokens and money with and without, and how much of
+each prompt a provider's cache could reuse. Give several policies to see them
+side by side, and choose thresholds before they are deployed.
+
+FILE is a request log (OpenAI, Anthropic), a transcript with messages, a session
+file of Claude Code, Codex or opencode, or what `gateway export` has written. A
+folder stands for the recordings below it.
+
+examples:
+  gateway replay ~/.claude/projects --window 200000
+  gateway replay log.jsonl --policy adaptive --policy rolling --price gpt-4o
+  gateway replay session.json --config gateway.yaml --svg chart.svg
+
+exit status: 0, 1 if nothing could be played, 2 for wrong usage or settings, or
+a file that is no recording
+"""
+
+
+def _add_replay(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("files", metavar="FILE", nargs="+", help="a recording, or a folder with recordings")
+    parser.add_argument(
+        "--policy",
+        metavar="X",
+        action="append",
+        default=[],
+        dest="policies",
+        help="a policy of the settings or a preset; may be repeated; default: as configured",
+    )
+    parser.add_argument(
+        "--window",
+        metavar="N",
+        type=parse_count,
+        help="tokens of every model's window; default: as the settings and the bundled table say",
+    )
+    parser.add_argument(
+        "--price",
+        metavar="MODEL",
+        type=parse_model,
+        help="what this model costs; default: the models of the recordings. Its window holds for recordings "
+        "without a model",
+    )
+    add_config(parser)
+    parser.add_argument("--svg", metavar="OUT", help="also write the chart as an SVG file")
+    add_json(parser)
+
+
+COMMANDS: Final = {
+    "replay": CommandOptions("try policies on recorded sessions, without a network", _REPLAY, _add_replay)
+}

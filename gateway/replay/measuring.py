@@ -1,0 +1,222 @@
+"""How large a request is as it came and as it is sent, and how much of that a provider's cache can reuse.
+
+Where the recording has usage, the request as it came has exactly that size; what a plan takes away is counted
+by the estimator and scaled to the usage. A cache reuses what two prompts of one conversation begin with in
+common, in whole messages.
+"""
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from itertools import accumulate
+from typing import Final, NamedTuple
+
+from gateway.activity.series import PrefixChange
+from gateway.conversations.turn import Turn
+from gateway.core.compaction.plan import Plan
+from gateway.core.history.shared_list import SharedList
+from gateway.core.history.view import Size, View, measure_range
+from gateway.planning.message_sizes import Sizer
+from gateway.replay.recording import RecordedUsage
+
+# Far more conversations of one recording than are under way at a time.
+_MOST_BRANCHES: Final = 512
+# Smaller steps say little about a tokenizer.
+_LEAST_STEP_TOKENS: Final = 50
+# A ratio outside of these is no tokenizer's.
+_SMALLEST_RATIO: Final = 0.5
+_LARGEST_RATIO: Final = 3.0
+_AS_RECEIVED: Final = View(None, {})
+_NOTHING: Final = Size(0, 0)
+
+
+class Sized(NamedTuple):
+    """The messages of a conversation, and everything before them, by our own count."""
+
+    messages: SharedList[Size]
+    # The tokens of the first messages together: of none, of one, of two …
+    sums: SharedList[int]
+    environment: int
+
+    def grow(self, keep: int, added: Sequence[Size]) -> "Sized":
+        """The first `keep` messages, then those that were added."""
+        sums = [*accumulate((size.tokens for size in added), initial=self.sums[keep])][1:]
+        return Sized(self.messages.grow(keep, added), self.sums.grow(keep + 1, sums), self.environment)
+
+    def measure(self, view: View, end: int) -> int:
+        """Raw tokens of everything sent up to a position."""
+        pivot, start = view.pivot, min(view.start, end)
+        before = self.environment
+        if pivot is not None:
+            before += pivot.opening_tokens + pivot.tokens
+        if view.marks:
+            return before + measure_range(view, self.messages, start, end)
+        return before + self.sums[end] - self.sums[start]
+
+
+class Sent(NamedTuple):
+    """A request, as far as the next one is compared with it."""
+
+    turn: Turn
+    view: View
+    sized: Sized
+    # The tokens that the recording has for it, and our count of it as it came.
+    recorded: int | None
+    raw: int
+
+
+class Measured(NamedTuple):
+    """See RequestRun."""
+
+    received: int
+    sent: int
+    received_cached: int
+    sent_cached: int
+    change: PrefixChange | None
+    is_rewritten: bool
+
+
+class TokenRatio(NamedTuple):
+    """Recorded tokens beside those of our count, over the steps between requests.
+
+    The whole prompts are no measure: recordings often lack the system prompt that was counted, too.
+    """
+
+    recorded: int = 0
+    counted: int = 0
+
+    @property
+    def value(self) -> float:
+        if not self.counted:
+            return 1.0
+        return min(max(self.recorded / self.counted, _SMALLEST_RATIO), _LARGEST_RATIO)
+
+    def with_step(self, recorded: int, counted: int) -> "TokenRatio":
+        if min(recorded, counted) < _LEAST_STEP_TOKENS:
+            return self
+        return TokenRatio(self.recorded + recorded, self.counted + counted)
+
+
+class Measurer:
+    """Of one recording under one policy."""
+
+    def __init__(self, sizer: Sizer) -> None:
+        self._sizer = sizer
+        # The newest request of each branch.
+        self._newest: dict[str, Sent] = {}
+        self._ratio = TokenRatio()
+
+    async def measure(self, turn: Turn, plan: Plan, usage: RecordedUsage | None) -> Measured:
+        before = self._find_before(turn)
+        common = count_common(before.turn, turn) if before is not None else 0
+        sized = await self._size(turn, before, common)
+        end = len(turn.received.conversation.messages)
+        raw, raw_sent = sized.measure(_AS_RECEIVED, end), sized.measure(plan.view, end)
+        recorded = usage.prompt_tokens if usage is not None else None
+        now = Sent(turn, plan.view, sized, recorded, raw)
+        self._learn(before, now)
+        self._keep(now)
+        received = raw if recorded is None else recorded
+        removed = raw - raw_sent if recorded is None else round((raw - raw_sent) * self._ratio.value)
+        sent = max(1, received - removed)
+        if before is None:
+            return Measured(received, sent, 0, 0, None, is_rewritten=False)
+        shared = count_shared(before._replace(view=_AS_RECEIVED), now._replace(view=_AS_RECEIVED), common)
+        shared_sent = count_shared(before, now, common)
+        is_rewritten = common < _length(before) or not _has_same_scope(before, turn)
+        return Measured(
+            received,
+            sent,
+            received * shared // max(1, raw),
+            sent * shared_sent // max(1, raw_sent),
+            find_change(before, now, common, is_rewritten=is_rewritten),
+            is_rewritten,
+        )
+
+    def _find_before(self, turn: Turn) -> Sent | None:
+        """The request before on this branch; on a new branch that of the branch it left."""
+        found = self._newest.get(turn.conversation_id)
+        return found if found is not None or turn.parent_id is None else self._newest.get(turn.parent_id)
+
+    async def _size(self, turn: Turn, before: Sent | None, common: int) -> Sized:
+        """Counts what is new."""
+        received, estimator = turn.received, turn.policy.estimator
+        if before is None or not _has_same_scope(before, turn):
+            sizes = await self._sizer.measure(received, estimator)
+            return Sized(SharedList([]), SharedList([0]), sizes.environment).grow(0, sizes.messages)
+        conversation = received.conversation
+        added = [
+            _NOTHING if conversation.is_gone(at) else self._sizer.measure_message(received, at, estimator)
+            for at in range(common, len(conversation.messages))
+        ]
+        return before.sized.grow(common, added)
+
+    def _keep(self, now: Sent) -> None:
+        self._newest.pop(now.turn.conversation_id, None)
+        self._newest[now.turn.conversation_id] = now
+        if len(self._newest) > _MOST_BRANCHES:
+            del self._newest[next(iter(self._newest))]
+
+    def _learn(self, before: Sent | None, now: Sent) -> None:
+        if before is not None and before.recorded is not None and now.recorded is not None:
+            self._ratio = self._ratio.with_step(now.recorded - before.recorded, now.raw - before.raw)
+
+
+def count_common(before: Turn, now: Turn) -> int:
+    """How many messages both begin with."""
+    first, second = before.received.conversation.chain, now.received.conversation.chain
+    if second.continues(first):
+        return len(first) - 1
+    shorter = min(len(first), len(second))
+    if first[shorter - 1] == second[shorter - 1]:
+        return shorter - 1
+    # Links are equal up to the first difference, and never behind it.
+    return bisect_left(range(1, shorter), True, key=lambda at: first[at] != second[at])
+
+
+def count_shared(before: Sent, now: Sent, common: int) -> int:
+    """Raw tokens that both arrays begin with. common: messages that both histories begin with."""
+    if not _has_same_scope(before, now.turn):
+        return 0
+    old, new = before.view.pivot, now.view.pivot
+    pivots = [pivot for pivot in (old, new) if pivot is not None]
+    if (old.key if old else None) != (new.key if new else None):
+        start = min(common, *(pivot.opening_end for pivot in pivots))
+    elif new is not None and common < new.covers:
+        start = min(common, new.opening_end)
+    else:
+        return now.sized.measure(now.view, _find_first_difference(before.view, now.view, common))
+    if any(pivot.opening_chars is not None for pivot in pivots):
+        start = 0
+    return now.sized.environment + now.sized.sums[start]
+
+
+def find_change(before: Sent, now: Sent, common: int, *, is_rewritten: bool) -> PrefixChange | None:
+    """Why the sent array does not begin with the one before."""
+    old, new = before.view.pivot, now.view.pivot
+    if (old.key if old else None) != (new.key if new else None):
+        return "compaction"
+    if is_rewritten:
+        return "history"
+    return "pruning" if _find_first_difference(before.view, now.view, common) < common else None
+
+
+def _find_first_difference(before: View, now: View, common: int) -> int:
+    """The first message that is marked in another way, at most `common`."""
+    if before.marks == now.marks:
+        return common
+    start = now.start
+    changed = (
+        position
+        for position in before.marks.keys() | now.marks.keys()
+        if position >= start and before.marks.get(position) != now.marks.get(position)
+    )
+    return min(min(changed, default=common), common)
+
+
+def _has_same_scope(before: Sent, turn: Turn) -> bool:
+    """The scope stands for everything before the messages."""
+    return before.turn.scope == turn.scope
+
+
+def _length(sent: Sent) -> int:
+    return len(sent.turn.received.conversation.messages)

@@ -1,0 +1,119 @@
+"""What stands where a running gateway reaches an upstream, or is reached by a client.
+
+The upstream accepts every request and reports the usage that the simulation has found. The summarizer writes
+a text of a stated length. The client waits for as long as it takes.
+"""
+
+import asyncio
+import math
+from collections.abc import Callable
+from functools import cache
+from typing import Final, ParamSpec, TypeVar
+
+from gateway.bounds.lanes import Lanes, Steps, take_all_steps
+from gateway.compaction.summary_client import SummaryReply
+from gateway.compaction.summary_prompt import FittedCall
+from gateway.core.compaction.summary import Candidate
+from gateway.core.sizing.usage import Usage
+from gateway.downstream.request_note import RequestNote
+from gateway.downstream.responder import Responder
+from gateway.pipeline.exchange import Exchange, Forwarded, Outcome
+from gateway.pipeline.relay import Relay
+from gateway.tenants import Tenant
+from gateway.wire.response.reader import Reading
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+# What models write if they are not told a length, with the headings of the built-in prompt.
+SUMMARY_TOKENS: Final = 1_500
+# Of the length that a summary may have.
+_CAP_SHARE: Final = 0.8
+_SENTENCE: Final = "The agent read a file, changed it as the task asked, and ran the tests again. "
+# By o200k_base, the space at its end included in the next one.
+_SENTENCE_TOKENS: Final = 19
+_BAD_REQUEST: Final = 400
+
+
+class OfflineClient(Responder):
+    """Of one request. It has no connection, so nothing of Responder but what is here may be used."""
+
+    def __init__(self) -> None:
+        self.response = None
+        self.is_committed = False
+        self.note = RequestNote()
+        # What the upstream reports for the next response. None if it fails.
+        self.usage: Usage | None = None
+
+    async def wait_for(
+        self, work: "asyncio.Future[T]", headers: dict[str, str], max_seconds: float = math.inf
+    ) -> bool:
+        await asyncio.wait((work,))
+        return True
+
+    async def reply(self, body: bytes, headers: dict[str, str]) -> None:
+        """A response of the gateway itself is not recorded."""
+
+
+class InlineLanes(Lanes):
+    """Does all work at once: nothing else waits, and a way through a thread takes longer than most work."""
+
+    async def run(
+        self, owner: str, size_bytes: int, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs
+    ) -> T:
+        return function(*args, **kwargs)
+
+    async def run_steps(self, owner: str, size_bytes: int, steps: Steps[T]) -> T:
+        return take_all_steps(steps)
+
+
+class OfflineRelay(Relay):
+    """Answers for the upstream. Never opened, so it has no connection."""
+
+    async def forward(self, exchange: Exchange, client: Responder) -> Forwarded:
+        assert isinstance(client, OfflineClient), "no other client is played"
+        usage = client.usage
+        reading = Reading(usage, "stop", has_error=usage is None, is_complete=True)
+        if exchange.on_outcome is not None:
+            exchange.on_outcome(Outcome(200 if usage is not None else _BAD_REQUEST, reading))
+        return Forwarded(refused_usage_option=False, held=None)
+
+
+class OfflineSummaries:
+    """Answers for the model that writes summaries. Its usage is our own count of the prompt, and the length
+    of the text.
+    """
+
+    def __init__(self) -> None:
+        self._calls: list[tuple[str, Usage]] = []
+
+    def is_over_budget(self, tenant: Tenant) -> bool:
+        return False
+
+    def note_missing(self, tenant: Tenant) -> None:
+        """There is no budget."""
+
+    async def ask(self, tenant: Tenant, fitted: FittedCall) -> SummaryReply:
+        tokens = choose_summary_tokens(fitted.call.request.cap)
+        usage = Usage(fitted.raw_tokens, tokens)
+        self._calls.append((fitted.model.model, usage))
+        text = make_summary_text(tokens)
+        return SummaryReply(
+            Candidate(text=text, finish_reason="stop", has_tool_calls=False, has_error=False), usage
+        )
+
+    def take_calls(self) -> list[tuple[str, Usage]]:
+        """The model and the usage of each call since this was last asked for."""
+        calls, self._calls = self._calls, []
+        return calls
+
+
+def choose_summary_tokens(cap: int) -> int:
+    """cap: the longest summary that is accepted, in tokens."""
+    return max(_SENTENCE_TOKENS, min(SUMMARY_TOKENS, int(_CAP_SHARE * cap)))
+
+
+@cache
+def make_summary_text(tokens: int) -> str:
+    """About so many tokens, by the usual tokenizer."""
+    return (_SENTENCE * max(1, tokens // _SENTENCE_TOKENS)).strip()

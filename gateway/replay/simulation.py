@@ -1,0 +1,277 @@
+"""Plays requests through what a running gateway consists of: admission, turns, planning, sending.
+
+All of it is built by `gateway.wiring`, with stand-ins for the upstream, the summarizer and the client. Each
+recording is a tenant of its own, so that none learns from another. A summary that is made in the background
+is ready before the next request.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from typing import Final, NamedTuple
+
+import msgspec
+from aiohttp import hdrs
+from multidict import CIMultiDict, CIMultiDictProxy
+
+from gateway.bounds.lanes import take_all_steps
+from gateway.conversations.turn import Turn
+from gateway.core.compaction.plan import Plan
+from gateway.core.errors import BeyondBounds, RequestRefused, Unreadable
+from gateway.core.policy import Estimator
+from gateway.core.sizing.usage import Usage
+from gateway.downstream.request import ReceivedBody, RequestHead
+from gateway.pipeline.planning_step import WaitBudget
+from gateway.pipeline.proxy import Proxy
+from gateway.planning.message_sizes import Sizer, TextCounter, measure_message
+from gateway.planning.tokenizer import count_by_length, count_by_length_up
+from gateway.replay.measuring import Measured, Measurer
+from gateway.replay.offline import InlineLanes, OfflineClient, OfflineRelay, OfflineSummaries
+from gateway.replay.recording import RecordedRequest
+from gateway.replay.runs import CompactionRun, Played, RequestRun, SummaryCallRun, When
+from gateway.reporting.events import CompactionFailed, Event, Pruned, SessionCompacted, Subscription
+from gateway.settings import Settings
+from gateway.wire.body import JSON_ERRORS
+from gateway.wire.wire_format import WireFormat
+from gateway.wiring import Foundation, build_foundation, build_generation
+from gateway.wiring.generation import Generation, Outside
+
+# Headers that would make other tenants of requests of one recording.
+_CREDENTIALS: Final = frozenset(
+    {
+        "authorization",
+        "x-api-key",
+        "api-key",
+        "cookie",
+        "chatgpt-account-id",
+        "openai-organization",
+        "openai-project",
+    }
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReplayGateway:
+    """What a running gateway consists of, for one policy. name: of the policy, for people."""
+
+    name: str
+    generation: Generation
+    summaries: OfflineSummaries
+    events: Subscription
+    sizer: Sizer
+    counters: Mapping[Estimator, TextCounter]
+
+
+class ReplaySession:
+    """One recording on one gateway. tenant: a credential that no other recording has."""
+
+    def __init__(self, gateway: ReplayGateway, tenant: str) -> None:
+        self._gateway = gateway
+        self._tenant = tenant
+        self._measurer = Measurer(gateway.sizer)
+        self._runs: list[RequestRun] = []
+        self._unread = 0
+        self._failed = 0
+
+    async def play(self, request: RecordedRequest) -> None:
+        """Plans and sends one request, and lets everything end that follows from its response."""
+        turn = await self._build_turn(request)
+        if turn is None:
+            self._unread += 1
+            return
+        client = OfflineClient()
+        if turn.command is not None:
+            await self._proxy.commands.run(turn, turn.command, client)
+            await self._settle()
+            return
+        plan = await self._proxy.planning.plan(turn, WaitBudget(turn.policy.summary), client)
+        before = self._take_made("before")
+        measured = await self._measurer.measure(turn, plan, request.usage)
+        output = self._count_output(turn, request)
+        client.usage = None if request.has_failed else Usage(measured.sent, output)
+        await self._proxy.sender.send(turn, plan, client)
+        await self._settle()
+        after = self._take_made("after")
+        run = _make_run(turn, plan, measured)
+        made = before.joined(after)
+        self._runs.append(
+            msgspec.structs.replace(
+                run,
+                output=output,
+                is_usage_recorded=request.usage is not None,
+                compactions=made.compactions,
+                pruned_messages=made.pruned_messages,
+                calls=made.calls,
+            )
+        )
+        self._failed += request.has_failed
+
+    def finish(self, recording: str) -> Played:
+        return Played(
+            recording=recording,
+            policy=self._gateway.name,
+            requests=tuple(self._runs),
+            unread=self._unread,
+            failed=self._failed,
+        )
+
+    @property
+    def _proxy(self) -> Proxy:
+        return self._gateway.generation.pipeline.proxy
+
+    async def _settle(self) -> None:
+        await self._gateway.generation.compaction.compactor.finish()
+
+    async def _build_turn(self, request: RecordedRequest) -> Turn | None:
+        try:
+            route = self._proxy.admission.admit(_make_head(request, self._tenant))
+            if route.format is None or route.is_count:
+                return None
+            return await self._proxy.turns.build(route, ReceivedBody(request.body, request.body))
+        except (BeyondBounds, RequestRefused):
+            return None
+
+    def _count_output(self, turn: Turn, request: RecordedRequest) -> int:
+        if request.usage is not None and request.usage.output_tokens is not None:
+            return request.usage.output_tokens
+        counter = self._gateway.counters[turn.policy.estimator]
+        return sum(_count_reply(turn.received.format, counter, raw) for raw in request.reply)
+
+    def _take_made(self, when: When) -> "_Made":
+        """What was made since it was last asked for."""
+        events = self._gateway.events.take()
+        calls = [
+            SummaryCallRun(model, usage.prompt_tokens, usage.output_tokens)
+            for model, usage in self._gateway.summaries.take_calls()
+        ]
+        found = (_read_event(event, when) for event in events)
+        return _Made(
+            tuple(each for each in found if each is not None),
+            sum(event.marks for event in events if isinstance(event, Pruned)),
+            tuple(calls),
+        )
+
+
+class _Made(NamedTuple):
+    """See RequestRun."""
+
+    compactions: tuple[CompactionRun, ...]
+    pruned_messages: int
+    calls: tuple[SummaryCallRun, ...]
+
+    def joined(self, other: "_Made") -> "_Made":
+        return _Made(
+            self.compactions + other.compactions,
+            self.pruned_messages + other.pruned_messages,
+            self.calls + other.calls,
+        )
+
+
+def _read_event(event: Event, when: When) -> CompactionRun | None:
+    match event:
+        case SessionCompacted():
+            return CompactionRun(
+                when=when,
+                kind=event.kind,
+                covers=event.covers,
+                pre_tokens=event.pre_tokens,
+                post_tokens=event.post_tokens,
+            )
+        case CompactionFailed():
+            return CompactionRun(
+                when=when, kind=event.kind, pre_tokens=event.pre_tokens, failure=event.reason
+            )
+        case _:
+            return None
+
+
+def _make_head(request: RecordedRequest, tenant: str) -> RequestHead:
+    """The recorded headers, with the tenant in place of every credential."""
+    kept = [(name, value) for name, value in request.headers if name.lower() not in _CREDENTIALS]
+    headers = [*kept, (hdrs.AUTHORIZATION, f"Bearer {tenant}")]
+    raw = tuple(
+        (name.encode("utf-8", "surrogateescape"), value.encode("utf-8", "surrogateescape"))
+        for name, value in headers
+    )
+    return RequestHead(hdrs.METH_POST, request.path, CIMultiDictProxy(CIMultiDict(headers)), raw)
+
+
+def _make_run(turn: Turn, plan: Plan, measured: Measured) -> RequestRun:
+    thresholds, conversation = turn.thresholds, turn.received.conversation
+    return RequestRun(
+        conversation=turn.conversation_id,
+        purpose=turn.purpose,
+        model=turn.model,
+        messages=len(conversation.messages),
+        size_bytes=len(turn.raw_body),
+        plan=plan.name,
+        estimated_received=plan.received,
+        estimated_sent=plan.sent,
+        received=measured.received,
+        sent=measured.sent,
+        received_cached=measured.received_cached,
+        sent_cached=measured.sent_cached,
+        covers=plan.pivot.covers if plan.pivot is not None else 0,
+        change=measured.change,
+        is_rewritten=measured.is_rewritten,
+        window=thresholds.window if thresholds is not None else None,
+        soft=thresholds.soft if thresholds is not None else None,
+        hard=thresholds.hard if thresholds is not None else None,
+        warning=plan.warning,
+    )
+
+
+def _count_reply(wire_format: WireFormat, counter: TextCounter, raw: bytes) -> int:
+    """Tokens of a message or an item of a reply; 0 if it is not understood."""
+    try:
+        return take_all_steps(measure_message(wire_format.parse_entry, counter, raw)).tokens
+    except (Unreadable, UnicodeError, *JSON_ERRORS):
+        return 0
+
+
+@asynccontextmanager
+async def open_gateways(choices: Mapping[str, Settings]) -> AsyncIterator[Sequence[ReplayGateway]]:
+    """choices: the settings of each policy, by its name. All share one foundation: what is counted once for
+    a message is known to all of them, while everything else belongs to a generation or to a tenant.
+    """
+    foundation = replace(build_foundation(next(iter(choices.values())), lanes=InlineLanes()), plugins=())
+    await foundation.stores.open()
+    await asyncio.to_thread(foundation.reading.tokenizer.load)
+    with foundation.bus.subscribe() as events:
+        gateways = [_make_gateway(name, settings, foundation, events) for name, settings in choices.items()]
+        try:
+            yield gateways
+        finally:
+            for gateway in gateways:
+                await gateway.generation.compaction.compactor.close()
+            await _close(foundation)
+
+
+def _make_gateway(
+    name: str, settings: Settings, foundation: Foundation, events: Subscription
+) -> ReplayGateway:
+    summaries = OfflineSummaries()
+    outside = Outside(relay=OfflineRelay(settings, foundation.budget), calls=summaries)
+    return ReplayGateway(
+        name=name,
+        generation=build_generation(settings, foundation, outside=outside),
+        summaries=summaries,
+        events=events,
+        sizer=foundation.reading.sizer,
+        counters={
+            "tiktoken": foundation.reading.tokenizer.count,
+            "chars": count_by_length,
+            "chars-up": count_by_length_up,
+        },
+    )
+
+
+async def _close(foundation: Foundation) -> None:
+    await foundation.log_writer.finish()
+    await foundation.archive.finish()
+    await foundation.client.aclose()
+    await foundation.stores.main.close()
+    await foundation.stores.named.close()
+    await foundation.stores.originals.close()
+    foundation.lanes.close()

@@ -1,0 +1,89 @@
+"""Small recordings for tests, and what a replay makes of them."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from gateway.activity.prices import PriceList
+from gateway.core.money import Price
+from gateway.replay.money import Pricing
+from gateway.replay.playing import PlayedSource, play_all
+from gateway.replay.policies import choose_settings
+from gateway.replay.runs import RequestRun
+from gateway.replay.sources import find_sources
+from gateway.settings import Settings, load_settings
+
+MODEL = "sample-model"
+PRICING = Pricing(PriceList((), {MODEL: Price(input=1, cached_input=0.1, output=5)}).find)
+# So that tests need no tokenizer.
+CHARS = "policies: {default: {estimator: chars}, small: {estimator: chars, trigger: {hard_ratio: 0.5}}}\n"
+
+
+def make_messages(turns: int, chars: int = 2_000) -> list[dict[str, Any]]:
+    """A task, and so many turns of one call with a result of so many characters."""
+    messages: list[dict[str, Any]] = [{"role": "user", "content": "Port the storage layer."}]
+    for turn in range(turns):
+        function = {"name": "read_file", "arguments": json.dumps({"path": f"/src/{turn}.py"})}
+        call = {"id": f"call_{turn}", "type": "function", "function": function}
+        words = f"line {turn} of a file, read again. "
+        messages += [
+            {"role": "assistant", "content": f"Reading {turn}.", "tool_calls": [call]},
+            {"role": "tool", "tool_call_id": f"call_{turn}", "content": words * (chars // len(words))},
+        ]
+    return messages
+
+
+def make_transcript(turns: int, chars: int = 2_000, **more: object) -> dict[str, Any]:
+    return {"messages": make_messages(turns, chars), "model": MODEL, "usage_by_assistant": [], **more}
+
+
+def write_json(path: Path, value: object) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(value), "utf-8")
+    return path
+
+
+def write_lines(path: Path, values: Sequence[object]) -> Path:
+    path.write_text("".join(json.dumps(value) + "\n" for value in values), "utf-8")
+    return path
+
+
+def load(text: str, folder: Path) -> Settings:
+    path = folder / "settings.yaml"
+    path.write_text(text, "utf-8")
+    return load_settings(path, {})
+
+
+def play(
+    paths: Sequence[Path],
+    folder: Path,
+    *,
+    policies: Sequence[str] = ("default",),
+    window: int | None = 16_000,
+    settings: str = CHARS,
+    processes: int = 1,
+) -> list[PlayedSource]:
+    choices = choose_settings(load(settings, folder), policies, window)
+    return play_all(find_sources(paths).found, choices, MODEL, lambda _: None, processes)
+
+
+def make_run(**changes: Any) -> RequestRun:
+    """A request of 1,000 tokens that is sent as it came."""
+    plain = RequestRun(
+        conversation="c0ffee00",
+        purpose="main",
+        model=MODEL,
+        messages=3,
+        size_bytes=4_000,
+        plan="passthrough",
+        estimated_received=1_000,
+        estimated_sent=1_000,
+        received=1_000,
+        sent=1_000,
+        received_cached=0,
+        sent_cached=0,
+    )
+    return msgspec.structs.replace(plain, **changes)
