@@ -10,6 +10,7 @@ from tests.toy.gateway import RunningGateway
 TOKEN = "toy-admin"
 # Settings that serve it. With a token, texts of conversations are shown.
 ADMIN = f"admin: {{port: 0, token: {TOKEN}}}\n"
+ADMIN_WITHOUT_TOKEN = "admin: {port: 0}\n"
 _HEADERS = {"Authorization": f"Bearer {TOKEN}"}
 
 

@@ -9,16 +9,20 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+import msgspec
 from aiohttp import web
 from pydantic import SecretStr
 
 from gateway.admin.merged.front import AdminFront
 from gateway.admin.merged.live_workers import LiveWorkers
+from gateway.admin.problems import respond_problem
+from gateway.admin.texts import PEER_HEADER
 from gateway.admin.worker_stream import WorkerStream
 from gateway.app import Gateway
 from gateway.reporting.events import Bus
 from gateway.reporting.metrics import Metrics
 from gateway.settings import Admin, load_settings
+from gateway.store.stores import Stores
 from gateway.wiring import build
 from tests.toy.gateway import RunningGateway
 
@@ -31,9 +35,9 @@ def socket_paths() -> Iterator[Iterator[Path]]:
 
 
 class ToyWorker:
-    """pages: JSON by path. A path that is not among them is 404. asked: the requests, in their order.
+    """pages: JSON, or Structs of it, by path. A path that is not among them is 404.
 
-    shown: how often its metrics were read.
+    asked: the requests, in their order. shown: how often its metrics were read.
     """
 
     def __init__(self, socket: Path) -> None:
@@ -43,6 +47,8 @@ class ToyWorker:
         self.pages: dict[str, Any] = {}
         self.asked: list[str] = []
         self.bodies: list[bytes] = []
+        # The peers that the requests name.
+        self.peers: list[str] = []
         self.shown = 0
         # Cleared: requests wait for it.
         self.is_answering = asyncio.Event()
@@ -82,10 +88,12 @@ class ToyWorker:
     async def _show(self, request: web.Request) -> web.Response:
         self.asked.append(f"{request.method} {request.path_qs}")
         self.bodies.append(await request.read())
+        self.peers.append(request.headers.get(PEER_HEADER, ""))
         await self.is_answering.wait()
         if request.path_qs not in self.pages:
-            return web.json_response({"error": "no such thing"}, status=404)
-        return web.json_response(self.pages[request.path_qs])
+            return respond_problem(404, "no such thing")
+        page = msgspec.json.encode(self.pages[request.path_qs])
+        return web.Response(body=page, content_type="application/json")
 
 
 @asynccontextmanager
@@ -104,12 +112,17 @@ async def running_toys(how_many: int) -> AsyncIterator[tuple[LiveWorkers, list[T
 
 
 @asynccontextmanager
-async def running_worker(settings_yaml: str, socket: Path) -> AsyncIterator[RunningGateway]:
-    """A whole gateway whose admin pages are at the socket."""
+async def running_worker(
+    settings_yaml: str, socket: Path, stores: Stores | None = None
+) -> AsyncIterator[RunningGateway]:
+    """A whole gateway whose admin pages are at the socket.
+
+    stores: in place of those that the settings name.
+    """
     path = socket.with_suffix(".yaml")
     await asyncio.to_thread(path.write_text, settings_yaml, "utf-8")
     settings = load_settings(path, {}, host="127.0.0.1", port=0)
-    parts = build(settings, admin_socket=socket)
+    parts = build(settings, stores, admin_socket=socket)
     app = Gateway(settings, parts)
     await app.start()
     try:

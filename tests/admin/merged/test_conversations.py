@@ -1,40 +1,65 @@
 """What the admin port asks of which worker, and what it says if one does not answer."""
 
 import asyncio
+import io
+import json
 from typing import Any
 
 import aiohttp
+import msgspec
 import pytest
-from msgspec import to_builtins
 
+from gateway.activity.rows import Row
+from gateway.admin.answers import ConversationList, ConversationPage, TextsAllowed
 from gateway.admin.merged.live_workers import LiveWorkers
 from tests.builders.rows import row
 from tests.toy.workers import ToyWorker, running_front, running_toys
 
 _LIST = "/api/v1/conversations"
 _ONE = f"{_LIST}/c0ffee"
-_BUSY = "not all workers answer; try again"
+_ALL = f"{_LIST}?limit=500"
+_TOO_LARGE = b"x" * 600_000
 
 
-def see(toy: ToyWorker, milliseconds: int, *, has_body: bool = False) -> dict[str, Any]:
-    """The worker has answered a turn of the conversation."""
-    entry = to_builtins(row("c0ffee", milliseconds))
-    toy.pages[_LIST] = {"conversations": [entry]}
-    toy.pages[_ONE] = page = {**entry, "body_in_memory": has_body}
-    return page
+def list_rows(*rows: Row, cursor: str | None = None) -> ConversationList:
+    return ConversationList(conversations=list(rows), next=cursor)
+
+
+def see(toy: ToyWorker, milliseconds: int, *, has_body: bool = False) -> Any:
+    """The worker has answered a turn of the conversation. The page that it shows of it."""
+    listed = row("c0ffee", milliseconds)
+    toy.pages[_LIST] = toy.pages[_ALL] = list_rows(listed)
+    toy.pages[_ONE] = page = ConversationPage(
+        **msgspec.structs.asdict(listed),
+        messages=2,
+        growth_tokens=0,
+        prune_batches=0,
+        body_in_memory=has_body,
+        lines=None,
+        texts=TextsAllowed(allowed=True, reason=None),
+    )
+    return json.loads(msgspec.json.encode(page))
 
 
 async def ask(live: LiveWorkers, path: str, method: str = "GET", body: bytes = b"") -> tuple[int, Any]:
     async with running_front(live) as front, aiohttp.ClientSession() as client:
         url = f"http://127.0.0.1:{front.port}{path}"
-        async with client.request(method, url, data=body) as response:
-            return response.status, await response.json()
+        async with client.request(method, url, data=io.BytesIO(body)) as response:
+            is_problem = response.content_type == "application/problem+json"
+            assert is_problem == (response.status >= 400)
+            return response.status, await response.json(content_type=None)
+
+
+async def ask_for_status(live: LiveWorkers, path: str, method: str = "GET", body: bytes = b"") -> int:
+    status, said = await ask(live, path, method, body)
+    assert status < 400 or said["status"] == status
+    return status
 
 
 async def test_the_lists_of_all_workers_become_one() -> None:
     async with running_toys(3) as (live, toys):
         see(toys[0], 1)
-        toys[1].pages[_LIST] = {"conversations": [to_builtins(row("d", 500))]}
+        toys[1].pages[_LIST] = list_rows(row("d", 500))
         see(toys[2], 700)
         await toys[0].crash()
         status, listed = await ask(live, _LIST)
@@ -44,7 +69,7 @@ async def test_the_lists_of_all_workers_become_one() -> None:
 async def test_the_list_of_one_tenant_is_asked_of_each_worker() -> None:
     path = f"{_LIST}?tenant=blue%20team%26"
     async with running_toys(2) as (live, toys):
-        toys[0].pages[path] = toys[1].pages[path] = {"conversations": []}
+        toys[0].pages[path] = toys[1].pages[path] = list_rows()
         assert await ask(live, path) == (200, {"conversations": [], "next": None})
         assert [toy.asked for toy in toys] == [[f"GET {path}"]] * 2
 
@@ -57,8 +82,7 @@ async def test_a_conversation_is_shown_as_the_worker_knows_it_that_saw_it_last()
         await toys[1].crash()
         assert (await ask(live, _ONE))[0] == 200
         await toys[0].crash()
-        status, unknown = await ask(live, _ONE)
-    assert (status, unknown["detail"]) == (404, "no such conversation is known")
+        assert await ask_for_status(live, _ONE) == 404
 
 
 async def test_the_log_is_asked_of_the_newest_worker_and_then_of_the_others() -> None:
@@ -71,7 +95,7 @@ async def test_the_log_is_asked_of_the_newest_worker_and_then_of_the_others() ->
         assert await ask(live, f"{_ONE}/log") == (200, {"log": ["older"]})
         toys[1].pages[f"{_ONE}/log"] = {"log": ["newest"]}
         assert await ask(live, f"{_ONE}/log") == (200, {"log": ["newest"]})
-        assert await ask(live, f"{_ONE}/originals") == (404, {"error": "no such thing"})
+        assert await ask_for_status(live, f"{_ONE}/originals") == 404
 
 
 async def test_an_original_is_found_where_no_worker_has_seen_the_conversation() -> None:
@@ -104,7 +128,7 @@ async def test_a_compaction_of_an_unknown_conversation_is_404() -> None:
 async def test_a_compaction_with_a_body_that_is_too_large_is_400() -> None:
     async with running_toys(1) as (live, (toy,)):
         see(toy, 1, has_body=True)
-        status, said = await ask(live, f"{_ONE}/compact", "POST", b"x" * 600_000)
+        status, said = await ask(live, f"{_ONE}/compact", "POST", _TOO_LARGE)
     assert (status, said["detail"]) == (400, "body: too large")
 
 
@@ -125,12 +149,79 @@ async def test_unknown_is_said_only_if_every_worker_has_said_so(how_many: int) -
             toy.is_answering.clear()
         paths = [_LIST, _ONE, f"{_ONE}/log", f"{_ONE}/originals"]
         found = await asyncio.gather(
-            *(ask(live, path) for path in paths), ask(live, f"{_ONE}/compact", "POST")
+            *(ask_for_status(live, path) for path in paths), ask_for_status(live, f"{_ONE}/compact", "POST")
         )
-    assert [(status, said["detail"]) for status, said in found] == [(503, _BUSY)] * 5
+    assert found == [503] * 5
 
 
-async def test_a_name_that_no_conversation_has_reaches_no_worker() -> None:
+async def test_a_name_in_the_path_reaches_the_worker_as_it_is() -> None:
     async with running_toys(1) as (live, (toy,)):
-        assert (await ask(live, f"{_LIST}/a%2F..%2Fb%3Fc"))[0] == 404
-        assert toy.asked == []
+        assert await ask_for_status(live, f"{_LIST}/a%2F..%2Fb%3Fc") == 404
+        assert all(asked == f"GET {_LIST}/a%2F..%2Fb%3Fc" for asked in toy.asked)
+
+
+async def test_the_unversioned_paths_are_the_same_pages() -> None:
+    path = _ONE.replace("/v1", "")
+    async with running_toys(1) as (live, (toy,)):
+        known = see(toy, 1)
+        toy.pages[f"{path}/log"] = {"log": []}
+        assert await ask(live, path) == (200, known)
+        assert await ask(live, f"{path}/log") == (200, {"log": []})
+
+
+async def test_pages_of_the_list_follow_each_other_over_all_workers() -> None:
+    """What one worker holds back may be newer than what another one shows."""
+    path = f"{_LIST}?limit=2"
+    async with running_toys(2) as (live, toys):
+        newest, *_, oldest = rows = [row(name, 900 - at) for at, name in enumerate("abcdef")]
+        toys[0].pages[path] = list_rows(*rows[:2], cursor="more")
+        toys[1].pages[path] = list_rows(*rows[3:5], cursor="more")
+        status, page = await ask(live, path)
+    assert status == 200 and page["next"] is not None
+    assert [each["id"] for each in page["conversations"]] == ["a", "b"]
+    assert newest.id == "a" and oldest.id == "f"
+
+
+async def test_a_worker_refuses_a_query_and_so_does_the_port() -> None:
+    async with running_toys(1) as (live, _):
+        for query in ("limit=0", "limit=501", "limit=x", "q=" + "x" * 300, "cursor=!"):
+            assert await ask_for_status(live, f"{_LIST}?{query}") in (400, 404)
+
+
+async def test_totals_are_summed_after_the_rows_of_all_workers_are_merged() -> None:
+    async with running_toys(2) as (live, toys):
+        toys[0].pages[_ALL] = list_rows(row("a", 2, requests=7), row("b", 1, requests=1))
+        toys[1].pages[_ALL] = list_rows(row("a", 1, requests=5))
+        status, totals = await ask(live, "/api/v1/totals")
+    (found,) = totals["tenants"]
+    assert (status, found["tenant"], found["conversations"], found["requests"]) == (200, "t", 2, 8)
+
+
+async def test_totals_are_read_page_by_page() -> None:
+    async with running_toys(1) as (live, (toy,)):
+        toy.pages[_ALL] = list_rows(row("a", 2), cursor="x=&")
+        toy.pages[f"{_ALL}&cursor=x%3D%26"] = list_rows(row("b", 1))
+        _, totals = await ask(live, "/api/v1/totals")
+    assert totals["tenants"][0]["conversations"] == 2
+
+
+async def test_the_requests_of_a_conversation_are_asked_of_the_worker_that_saw_it_last() -> None:
+    async with running_toys(3) as (live, toys):
+        see(toys[0], 1)
+        see(toys[1], 2)
+        for at, toy in enumerate(toys):
+            toy.pages[f"{_ONE}/requests"] = {"worker": at}
+        assert await ask(live, f"{_ONE}/requests") == (200, {"worker": 1})
+        await toys[1].crash()
+        assert await ask(live, f"{_ONE}/requests") == (200, {"worker": 0})
+
+
+async def test_a_worker_is_told_who_asked_and_a_client_cannot_say_it_itself() -> None:
+    async with running_toys(1) as (live, (toy,)), running_front(live) as front:
+        see(toy, 1)
+        path = f"{_ONE}/originals/{'ab' * 32}"
+        toy.pages[path] = {"role": "user"}
+        headers = {"X-Gateway-Peer": "10.9.9.9"}
+        async with aiohttp.ClientSession(headers=headers) as client:
+            await client.get(f"http://127.0.0.1:{front.port}{path}")
+        assert toy.asked[-1] == f"GET {path}" and toy.peers[-1] == "127.0.0.1"

@@ -12,7 +12,7 @@ async def test_a_page_comes_with_its_status_and_what_it_says_about_itself() -> N
         missing = await ask(toy.socket, "/api/y", method="POST", body=b"text")
     assert isinstance(found, WorkerPage) and isinstance(missing, WorkerPage)
     assert (found.status, found.parse()) == (200, {"b": 1})
-    assert found.headers == {"Content-Type": "application/json; charset=utf-8"}
+    assert found.headers == {"Content-Type": "application/json"}
     assert missing.status == 404
     assert toy.asked == ["GET /api/x?a=%2F", "POST /api/y"]
     assert toy.bodies == [b"", b"text"]
