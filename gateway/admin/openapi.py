@@ -15,8 +15,10 @@ from gateway.admin.problems import ProblemDetails
 
 _REFERENCE: Final = "#/components/schemas/{name}"
 _PARAMETER: Final = re.compile(r"{(\w+)}")
-# Every operation may answer these: the token is missing, the host is wrong, workers do not answer.
-_ALWAYS: Final = (401, 403, 503)
+# Every operation may answer these: the token is missing, the host is wrong.
+_ALWAYS: Final = (401, 403)
+# And each one that a supervisor asks of its workers: they do not answer.
+_OF_WORKERS: Final = (503,)
 _PROBLEMS: Final = {
     400: "The request is not understood.",
     401: "The token is missing or wrong.",
@@ -84,9 +86,10 @@ def _describe_answer(operation: Operation) -> JSONObject:
 
 def _describe_problems(operation: Operation) -> JSONObject:
     content = {problems.CONTENT_TYPE: {"schema": _refer(ProblemDetails)}}
+    asked = () if operation.reach == "supervisor" else _OF_WORKERS
     return {
         str(status): {"description": _PROBLEMS[status], "content": content}
-        for status in sorted({*_ALWAYS, *operation.problems})
+        for status in sorted({*_ALWAYS, *asked, *operation.problems})
     }
 
 
