@@ -44,6 +44,9 @@ async def test_a_call_counts_by_its_own_usage() -> None:
         reply = await PaidCalls(parts.client, parts.budget, parts.metrics).ask(_TENANT, await fit(parts))
         assert reply is not None and reply.candidate.text == "It works."
         assert await has_used(parts, 1_000)
+        lines = parts.metrics.render().decode().splitlines()
+    assert 'gateway_summary_tokens_total{kind="prompt"} 700.0' in lines
+    assert 'gateway_summary_tokens_total{kind="output"} 300.0' in lines
 
 
 @pytest.mark.parametrize("reply", [say("It works."), httpx.ReadTimeout("late")], ids=["no usage", "no reply"])
