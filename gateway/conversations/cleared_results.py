@@ -32,6 +32,7 @@ from gateway.core.history.cleared_results import (
 from gateway.core.history.conversation import find_open_group
 from gateway.core.history.head import Head
 from gateway.core.history.pivot import Pivot
+from gateway.logs.fields import name_fields
 from gateway.state import State
 from gateway.store import StoreError
 from gateway.wire.wire_format import parse_split_fingerprint
@@ -162,7 +163,9 @@ async def _adopt(
     if nearest is None or nearest.length < head.length:
         state.heads.save(head)
     log.info(
-        "pivot found again after cleared results: covers=%d conversation=%s", pivot.covers, head.conversation
+        "pivot found again after cleared results: covers=%d conversation=%s",
+        *(pivot.covers, head.conversation),
+        extra=name_fields(conversation=head.conversation),
     )
     return state.heads.find(conversation, scope)
 

@@ -12,6 +12,7 @@ import msgspec
 
 from gateway.core.compaction.request import CompactionTrigger
 from gateway.core.errors import HookFailed
+from gateway.logs.fields import name_fields
 from gateway.reporting.events import Bus, SessionCompacted
 
 log = logging.getLogger("gateway.hooks")
@@ -81,7 +82,10 @@ class Hooks:
                 log.warning("hook pre_compact %s: %s", hook.name, error)
                 continue
             if reply.veto:
-                log.info("hook pre_compact %s: veto conversation=%s", hook.name, before.conversation)
+                ids = name_fields(conversation=before.conversation, tenant=before.tenant)
+                log.info(
+                    "hook pre_compact %s: veto conversation=%s", hook.name, before.conversation, extra=ids
+                )
                 return reply
             prompt = reply.prompt or prompt
             context += reply.context
