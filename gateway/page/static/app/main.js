@@ -18,7 +18,7 @@ function Page() {
     <a class="skip" href="#main" onClick=${skipToMain}>Skip to content</a>
     <header class="top">
       <a class="brand" href=${renderOverview()}>
-        <img src="static/icon.svg" alt="" width="20" height="20" />
+        <img src="icon.svg" alt="" width="20" height="20" />
         <span>Context window gateway</span>
       </a>
       <${ConnectionState} />

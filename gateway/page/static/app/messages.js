@@ -23,7 +23,7 @@ export function Messages({ id, row }) {
       ${data && html`<p class="muted">${data.at && `Request of ${formatTime(data.at)}`}
         ${isOutdated && " · there is a newer one"} <button type="button" onClick=${loaded.reload}>Load the newest</button></p>`}
     </div>
-    ${!isAllowed && html`<${TextsRefused} reason=${row.texts.reason} />`}
+    ${!isAllowed && html`<${TextsRefused} />`}
     ${problem && html`<${Refused} problem=${problem} onRetry=${loaded.reload} />`}
     ${isAllowed && !data && !problem && html`<p class="muted">Loading …</p>`}
     ${data && html`<${Arrays} key=${data.at} data=${data} />`}
@@ -31,7 +31,7 @@ export function Messages({ id, row }) {
 }
 
 function Refused({ problem, onRetry }) {
-  if (problem.status === 403) return html`<${TextsRefused} reason=${problem.detail} />`;
+  if (problem.status === 403) return html`<${TextsRefused} />`;
   return html`<div class="empty"><p>${problem.detail}</p>
     <button type="button" onClick=${onRetry}>Try again</button></div>`;
 }

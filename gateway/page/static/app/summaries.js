@@ -16,7 +16,7 @@ export function Summaries({ id, loaded, texts, onChange }) {
     ${problem && html`<p class="error" role="alert">${problem.detail}</p>`}
     ${data && summaries.length === 0 &&
     html`<p class="empty">None so far. A summary is made when the conversation comes near its soft threshold, or by “Compact now”.</p>`}
-    ${isRefused && html`<${TextsRefused} reason=${texts.reason} />`}
+    ${isRefused && html`<${TextsRefused} />`}
     ${summaries.map((summary) => html`<${Summary} key=${summary.key} id=${id} summary=${summary} onChange=${onChange} />`)}
   </section>`;
 }
