@@ -1,6 +1,6 @@
 /** The overview's filters. The server applies them, and the address keeps them. */
 
-import { html, useEffect, useRef } from "../vendor/htm-preact.js";
+import { html, useEffect, useRef, useState } from "../vendor/htm-preact.js";
 import { renderOverview, replaceRoute } from "./router.js";
 
 const TYPING_MS = 250;
@@ -12,12 +12,19 @@ export const namePurpose = (purpose) => PURPOSES[purpose] ?? purpose;
 export function Filters({ query, tenants, rows }) {
   const form = useRef(null);
   const timer = useRef(0);
+  // What is typed, which the address follows a little later. Drawing the form again must not undo it.
+  const [typed, setTyped] = useState(query.q ?? "");
   useEffect(() => () => clearTimeout(timer.current), []);
+  useEffect(() => {
+    if (!timer.current) setTyped(query.q ?? "");
+  }, [query.q]);
   const apply = () => {
     clearTimeout(timer.current);
+    timer.current = 0;
     replaceRoute(renderOverview(Object.fromEntries(new FormData(form.current))));
   };
-  const applySoon = () => {
+  const type = (event) => {
+    setTyped(event.target.value);
     clearTimeout(timer.current);
     timer.current = setTimeout(apply, TYPING_MS);
   };
@@ -26,6 +33,9 @@ export function Filters({ query, tenants, rows }) {
     apply();
   };
   const clear = () => {
+    clearTimeout(timer.current);
+    timer.current = 0;
+    setTyped("");
     form.current.reset();
     replaceRoute(renderOverview());
     form.current.elements.q.focus();
@@ -34,15 +44,15 @@ export function Filters({ query, tenants, rows }) {
   const isFiltered = Object.keys(query).length > 0;
   return html`<form class="filters" role="search" aria-label="Conversations" ref=${form} onSubmit=${submit}>
     <label class="grow"><span>Search</span>
-      <input name="q" type="search" placeholder="Label, id, tenant or model" value=${query.q ?? ""}
-        onInput=${applySoon} autocomplete="off" spellcheck="false" /></label>
+      <input name="q" type="search" placeholder="Label, id, tenant or model" value=${typed}
+        onInput=${type} autocomplete="off" spellcheck="false" /></label>
     <${Choice} label="Tenant" name="tenant" all="All tenants" chosen=${query.tenant} onChange=${apply}
       options=${tenants.map(({ tenant }) => [tenant, tenant])} />
     <${Choice} label="Model" name="model" all="All models" chosen=${query.model} onChange=${apply}
       options=${models.map((model) => [model, model])} />
     <${Choice} label="Purpose" name="purpose" all="All purposes" chosen=${query.purpose} onChange=${apply}
       options=${Object.entries(PURPOSES)} />
-    <button type="button" onClick=${clear} disabled=${!isFiltered}>Clear</button>
+    <button type="button" onClick=${clear} disabled=${!isFiltered && !typed}>Clear</button>
   </form>`;
 }
 
