@@ -1,16 +1,22 @@
 /**
  * The array as received beside the array as sent, in rows. Values in, values out.
  *
+ * A message has its position in the conversation. Those of the leading block have none, and are sent as received.
+ * For the reader, each has its `place` in its own array.
+ *
  * A row is one of
- *   {kind: "same", received, sent}        sent as it was received (what was sent has its `place` in that array)
+ *   {kind: "same", received, sent}        sent as it was received
  *   {kind: "reduced", received, sent}     sent cleared or shortened
  *   {kind: "replaced", received[], sent[]}  messages that are not sent, and what is sent in their place
  */
 
 const REDUCED = new Set(["cleared", "shortened"]);
 
-/** `received` and `sent` as the API gives them; both are in order. */
-export function alignArrays(received, sent) {
+const withPlace = (entry, place) => ({ ...entry, place });
+
+/** Both arrays as the API gives them, in order. */
+export function alignArrays(receivedEntries, sentEntries) {
+  const received = receivedEntries.map(withPlace);
   const rows = [];
   let next = 0;
   let inserted = [];
@@ -20,9 +26,10 @@ export function alignArrays(received, sent) {
     next = Math.max(next, end);
     inserted = [];
   };
-  const places = new Map(received.map((entry, index) => [entry.position, index]));
-  for (const entry of sent.map((entry, index) => ({ ...entry, place: index }))) {
-    const place = places.get(entry.position);
+  const places = new Map(received.filter(({ position }) => position != null).map(({ position, place }) => [position, place]));
+  const isLeading = ({ position, kind }) => position == null && kind === "message" && received[next]?.position == null;
+  for (const entry of sentEntries.map(withPlace)) {
+    const place = isLeading(entry) ? next : places.get(entry.position);
     // What has no place, or stands before what was shown already, is only sent.
     if (place === undefined || place < next) {
       inserted.push(entry);

@@ -89,11 +89,13 @@ export const api = {
   conversations: (query, signal) => ask("GET", "/conversations", { query, signal }),
   conversation: (id, signal) => ask("GET", one(id), { signal }),
   requests: (id, signal) => ask("GET", `${one(id)}/requests`, { signal }),
-  messages: (id, signal) => ask("GET", `${one(id)}/messages`, { signal }),
+  /** query: start, limit. */
+  messages: (id, query, signal) => ask("GET", `${one(id)}/messages`, { query, signal }),
   summaries: (id, signal) => ask("GET", `${one(id)}/summaries`, { signal }),
   log: (id, signal) => ask("GET", `${one(id)}/log`, { signal }),
   compact: (id, instructions) => ask("POST", `${one(id)}/compact`, { body: { instructions } }),
-  saveSummary: (id, key, text) => ask("PUT", summary(id, key), { body: { text } }),
+  /** version: that the text was written for; another one in the meantime is refused. */
+  saveSummary: (id, key, text, version) => ask("PUT", summary(id, key), { body: { text, based_on: version } }),
   restoreSummary: (id, key, version) => ask("POST", `${summary(id, key)}/restore`, { body: { version } }),
   deleteConversation: (id) => ask("DELETE", one(id)),
 };

@@ -19,13 +19,13 @@ const FATES = { folded: "folded", gone: "dropped by the client" };
 // Of a group of folded messages, drawn at once.
 const GROUP_ROWS = 50;
 
-export function Row({ row, originals }) {
+export function Row({ row }) {
   if (row.kind === "skipped") {
     return html`<li class="pair skipped"><p class="muted">${formatNumberOf(row.count, "message")} sent as received</p></li>`;
   }
   if (row.kind === "same") return html`<${SameRow} row=${row} />`;
   if (row.kind === "reduced") return html`<${ReducedRow} row=${row} />`;
-  return html`<${ReplacedRow} row=${row} originals=${originals} />`;
+  return html`<${ReplacedRow} row=${row} />`;
 }
 
 /** Its text is the same on both sides, and is shown once. */
@@ -59,13 +59,13 @@ function ReducedRow({ row }) {
 }
 
 /** Messages that are not sent, beside what stands for them. */
-function ReplacedRow({ row, originals }) {
+function ReplacedRow({ row }) {
   return html`<li class="pair replaced">
     <div class="side received">${row.received.length > 0
       ? html`<${Group} entries=${row.received} />`
       : html`<p class="muted nothing">nothing: added by the gateway</p>`}</div>
     <div class="side sent">${row.sent.length > 0
-      ? row.sent.map((entry, index) => html`<${Inserted} key=${index} entry=${entry} originals=${originals} />`)
+      ? row.sent.map((entry, index) => html`<${Inserted} key=${index} entry=${entry} />`)
       : html`<p class="muted nothing">not sent</p>`}</div>
   </li>`;
 }
@@ -78,13 +78,13 @@ function Group({ entries }) {
   return html`
     <button type="button" class="line group" aria-expanded=${isOpen} onClick=${() => setOpen(!isOpen)}>
       <span class="hidden side-name">Received </span>
-      <span class="position">${first.position}–${last.position}</span>
+      <span class="position">${first === last ? first.place : `${first.place}–${last.place}`}</span>
       <span class="badge folded">${fates}</span>
       <span class="preview">${formatNumberOf(entries.length, "message")}</span>
       <span class="tokens">${formatTokens(sumTokens(entries))}</span>
     </button>
     ${isOpen && html`<ol class="group-list">
-      ${entries.slice(0, shown).map((entry) => html`<li key=${entry.position}><${Original} entry=${entry} /></li>`)}
+      ${entries.slice(0, shown).map((entry) => html`<li key=${entry.place}><${Original} entry=${entry} /></li>`)}
     </ol>`}
     ${isOpen && shown < entries.length &&
     html`<p class="more"><button type="button" onClick=${() => setShown(shown + GROUP_ROWS)}>Show more of these messages</button></p>`}
@@ -101,13 +101,12 @@ function Original({ entry }) {
 }
 
 /** What the gateway sends on its own: a summary, a repeated question, a resume text. */
-function Inserted({ entry, originals }) {
+function Inserted({ entry }) {
   const [isOpen, setOpen] = useState(false);
-  const original = entry.position == null ? null : originals.get(entry.position);
   return html`
     <${Line} side="Sent" entry=${entry} badge=${KINDS[entry.kind] ?? entry.kind} style=${entry.kind} isOpen=${isOpen}
       onToggle=${() => setOpen(!isOpen)} />
-    ${isOpen && html`<${MessageText} message=${entry.message ?? original?.message} />`}
+    ${isOpen && html`<${MessageText} message=${entry.message} />`}
   `;
 }
 
@@ -115,7 +114,7 @@ function Inserted({ entry, originals }) {
 function Line({ side, entry, badge, style = "", isOpen, onToggle }) {
   return html`<button type="button" class="line" aria-expanded=${isOpen} onClick=${onToggle}>
     <span class="hidden side-name">${side} </span>
-    <span class="position">${entry.place ?? entry.position}</span>
+    <span class="position">${entry.place}</span>
     <span class="role">${entry.role}</span>
     ${badge && html`<span class="badge ${style}">${badge}</span>`}
     <span class="preview"><bdi>${entry.message == null ? "(not in memory)" : previewMessage(entry.message)}</bdi></span>

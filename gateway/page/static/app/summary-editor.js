@@ -6,6 +6,8 @@ import { api } from "./api.js";
 
 export function SummaryEditor({ id, summary, onSaved, onCancel }) {
   const field = useRef(null);
+  // Of the text that the reader began with, also if another one is saved in the meantime.
+  const version = useRef(summary.version);
   const [problem, setProblem] = useState(null);
   const [isSaving, setSaving] = useState(false);
   const fieldId = `text-${summary.key}`;
@@ -14,7 +16,7 @@ export function SummaryEditor({ id, summary, onSaved, onCancel }) {
     event.preventDefault();
     setSaving(true);
     try {
-      const saved = await api.saveSummary(id, summary.key, field.current.value);
+      const saved = await api.saveSummary(id, summary.key, field.current.value, version.current);
       announce(`Version ${saved.version} is saved. The next request uses it.`);
       onSaved();
     } catch (refused) {
