@@ -1,4 +1,4 @@
-"""The overview: rows that live, filters that the server applies, more rows on demand, totals, a lost connection."""
+"""The overview: live rows, filters by the server, more rows on demand, totals, a lost connection."""
 
 import asyncio
 import json
@@ -42,23 +42,25 @@ async def test_a_row_shows_the_window_the_savings_and_the_costs_and_changes_as_r
     browser: Browser,
 ) -> None:
     prices = 'prices: [{match: "toy-*", input: 1000, output: 1000}]\n'
-    async with ToyUpstream(window=16_000) as toy:
-        async with running_gateway(make_settings(toy, more=OPEN + prices)) as gateway:
-            run = await play(gateway, toy, last=10)
-            async with looking(browser, gateway.admin_port) as page:
-                row = rows_of(page)
-                await expect(row).to_have_count(1)
-                window = row.get_by_role("img", name="of a window of 16,000")
-                await expect(window).to_be_visible()
-                before = await window.get_attribute("aria-label")
-                await expect(row.get_by_role("cell", name="0", exact=True)).to_have_count(2)
-                await play(gateway, toy, first=10)
-                await expect(window).not_to_have_attribute("aria-label", str(before))
-                # Compactions, and what they saved and cost.
-                await expect(row.get_by_role("cell").nth(2)).to_have_text(re.compile("[1-9]"))
-                await expect(row.get_by_role("cell").nth(3)).to_contain_text("$")
-                await expect(row.get_by_role("cell").nth(4)).to_contain_text("tokens")
-                await expect(row.get_by_role("link")).to_have_text(run.conversation[:8])
+    async with (
+        ToyUpstream(window=16_000) as toy,
+        running_gateway(make_settings(toy, more=OPEN + prices)) as gateway,
+    ):
+        run = await play(gateway, toy, last=10)
+        async with looking(browser, gateway.admin_port) as page:
+            row = rows_of(page)
+            await expect(row).to_have_count(1)
+            window = row.get_by_role("img", name="of a window of 16,000")
+            await expect(window).to_be_visible()
+            before = await window.get_attribute("aria-label")
+            await expect(row.get_by_role("cell", name="0", exact=True)).to_have_count(2)
+            await play(gateway, toy, first=10)
+            await expect(window).not_to_have_attribute("aria-label", str(before))
+            # Compactions, and what they saved and cost.
+            await expect(row.get_by_role("cell").nth(2)).to_have_text(re.compile("[1-9]"))
+            await expect(row.get_by_role("cell").nth(3)).to_contain_text("$")
+            await expect(row.get_by_role("cell").nth(4)).to_contain_text("tokens")
+            await expect(row.get_by_role("link")).to_have_text(run.conversation[:8])
 
 
 async def test_the_server_searches_and_filters_and_the_address_keeps_it(browser: Browser) -> None:
