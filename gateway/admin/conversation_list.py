@@ -5,18 +5,40 @@ the list come exactly once; one that is seen again moves to the beginning.
 """
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
-from gateway.activity.rows import Row
+from gateway.activity.record import ConversationActivity
+from gateway.activity.rows import Row, render_time
 from gateway.admin.answers import ConversationList, TenantTotals
 from gateway.admin.operations import ListQuery
 from gateway.core.money import add_usd
 
 ListPlace = tuple[str, str]
 
+# Behind every time.
+_BEFORE_ALL: Final[ListPlace] = ("~", "")
+# What is shown of a time.
+_TICK_SECONDS: Final = 0.001
+
 _SUMS: Final = ("requests", "compactions", "prunings", "cache_breaks", "saved_tokens", "summary_tokens")
 _MONEY: Final = ("saved_usd", "spent_usd", "summary_usd")
+
+
+def choose_shown(found: Iterable[ConversationActivity], query: ListQuery) -> Iterator[ConversationActivity]:
+    """At least those that the page shows, and the one behind it. Only they have to be made rows.
+
+    found: the newest first. Raises ValueError for a cursor that is none.
+    """
+    after = read_cursor(query.cursor) if query.cursor is not None else _BEFORE_ALL
+    chosen, last_seconds = 0, 0.0
+    for activity in found:
+        # Several seen in one millisecond stand in the order of their ids, so all of them are needed.
+        if chosen > query.limit and activity.seen_seconds < last_seconds - _TICK_SECONDS:
+            return
+        if _matches(activity, query) and (render_time(activity.seen_seconds), activity.id) < after:
+            chosen, last_seconds = chosen + 1, activity.seen_seconds
+            yield activity
 
 
 def make_page(rows: Iterable[Row], query: ListQuery) -> ConversationList:
@@ -68,11 +90,12 @@ def _sum(tenant: str, rows: Sequence[Row]) -> TenantTotals:
     return TenantTotals(tenant=tenant, conversations=len(rows), **sums)
 
 
-def _matches(row: Row, query: ListQuery) -> bool:
-    wanted = ((query.tenant, row.tenant), (query.model, row.model), (query.purpose, row.purpose))
-    return all(name in (None, value) for name, value in wanted) and _holds(row, query.q.casefold())
+def _matches(found: Row | ConversationActivity, query: ListQuery) -> bool:
+    if query.tenant not in (None, found.tenant) or query.model not in (None, found.model):
+        return False
+    return query.purpose in (None, found.purpose) and (not query.q or _holds(found, query.q.casefold()))
 
 
-def _holds(row: Row, part: str) -> bool:
-    names = (row.id, row.session or "", row.model, row.upstream, row.tenant)
+def _holds(found: Row | ConversationActivity, part: str) -> bool:
+    names = (found.id, found.session or "", found.model, found.upstream, found.tenant)
     return any(part in name.casefold() for name in names)

@@ -14,6 +14,7 @@ from gateway.activity.record import ConversationActivity
 from gateway.admin.answers import TextsAllowed
 from gateway.admin.problems import AdminRefusal
 from gateway.core.policy import Policy
+from gateway.logs.fields import name_fields
 from gateway.settings import Admin
 
 log = logging.getLogger("gateway.admin")
@@ -63,4 +64,5 @@ class TextAccess:
 def log_view(request: web.Request, identity: str, what: str) -> None:
     """A line for each text of a conversation that somebody is shown."""
     peer = request.remote or request.headers.get(PEER_HEADER, _UNKNOWN)
-    log.info("texts shown: conversation=%s what=%s to=%s", identity, what, ascii(peer)[1:-1])
+    fields = name_fields(conversation=identity, what=what)
+    log.info("texts shown: conversation=%s what=%s to=%s", identity, what, ascii(peer)[1:-1], extra=fields)

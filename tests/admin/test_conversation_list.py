@@ -4,9 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.activity.rows import Row
-from gateway.admin.conversation_list import make_cursor, make_page, read_cursor, sum_tenants
+from gateway.activity.rows import Row, make_row
+from gateway.admin.conversation_list import choose_shown, make_cursor, make_page, read_cursor, sum_tenants
 from gateway.admin.operations import ListQuery
+from tests.activity.talk import make_book, make_clock, plan, turn
 from tests.builders.rows import row as make
 
 _ROWS = [
@@ -78,6 +79,38 @@ def test_rows_that_do_not_change_are_neither_lost_nor_repeated_by_those_that_do(
         rows[name] = make(name, now)
     still = [name for name in shown if name.startswith("still")]
     assert still == [f"still-{at}" for at in reversed(range(10))]
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 8), st.sampled_from("ab")), max_size=14),
+    st.integers(1, 4),
+    st.sampled_from(["", "a"]),
+)
+def test_what_is_chosen_first_gives_the_same_pages(
+    found: list[tuple[int, str]], limit: int, tenant: str
+) -> None:
+    """found: in half milliseconds, so that several are seen in one."""
+    clock = make_clock()
+    book = make_book(clock=clock)
+    for at, (ticks, name) in enumerate(found):
+        clock.now = 1_000 + ticks / 2_000
+        book.note_request(turn(f"{at:x}", f"tenant:{name}"), plan(), None)
+    query = ListQuery(limit=limit, tenant=tenant or None)
+    while True:
+        page = make_page(map(make_row, choose_shown(book.list(), query)), query)
+        assert page == make_page(map(make_row, book.list()), query)
+        if page.next is None:
+            break
+        query = ListQuery(limit=limit, tenant=tenant or None, cursor=page.next)
+
+
+def test_no_more_is_chosen_than_the_page_needs() -> None:
+    clock = make_clock()
+    book = make_book(clock=clock)
+    for at in range(40):
+        clock.now += 1
+        book.note_request(turn(f"{at:x}"), plan(), None)
+    assert len(list(choose_shown(book.list(), ListQuery(limit=5)))) == 6
 
 
 def test_the_last_page_has_no_cursor() -> None:
