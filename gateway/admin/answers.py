@@ -1,14 +1,16 @@
 """What the operations of the admin API answer. Times are ISO 8601 in UTC; money is in US dollars."""
 
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
 from gateway.activity.rows import Row
 from gateway.activity.series import PrefixChange
 from gateway.core.compaction.plan import PlanName
-from gateway.core.compaction.request import CompactionTrigger
+from gateway.core.compaction.request import CompactionTrigger, SummaryKind
+from gateway.purge.stored import PurgeCount
 from gateway.reporting.originals import RemovalKind
+from gateway.wire.arrays import Fate, SentKind
 
 
 class GatewayPage(msgspec.Struct, frozen=True, kw_only=True):
@@ -153,3 +155,94 @@ class OriginalList(msgspec.Struct, frozen=True, kw_only=True):
     id: str
     taken: list[Removal]
     left_off: int
+
+
+class ReceivedRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A message as the client sent it. position: in the conversation after its leading block; null inside it.
+
+    bytes: as received. tokens: an estimate. message: null if the client no longer sends it.
+    """
+
+    position: int | None
+    role: str
+    bytes: int
+    tokens: int
+    fate: Fate
+    message: Any
+
+
+class SentRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A message as it went upstream. position: of the received one that it is; null for the leading block,
+    and for those that stand for folded messages.
+    """
+
+    position: int | None
+    kind: SentKind
+    role: str
+    tokens: int
+    message: Any
+
+
+class ArrayLengths(msgspec.Struct, frozen=True, kw_only=True):
+    received: int
+    sent: int
+
+
+class MessagesPage(msgspec.Struct, frozen=True, kw_only=True):
+    """A part of the newest request. at: when it was answered; two parts with another one are not of the same
+    request. total: of both whole arrays. next: the start of the next part; null if this is the last one.
+    """
+
+    id: str
+    at: str
+    format: str
+    total: ArrayLengths
+    received: list[ReceivedRow]
+    sent: list[SentRow]
+    next: int | None
+
+
+class VersionRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A version of a summary. edited: a person wrote it. text: null where texts are not shown."""
+
+    version: int
+    created: str
+    edited: bool
+    text: str | None
+
+
+class SummaryRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A summary or a digest. text: null where texts are not shown, or if it is not kept any more.
+
+    calls, prompt_tokens, output_tokens, usd: of making it; null if not known. versions: the newest first,
+    with the one in use.
+    """
+
+    key: str
+    kind: SummaryKind
+    covers: int
+    trigger: CompactionTrigger
+    reason: str
+    created: str
+    model: str | None
+    calls: int
+    seconds: float
+    prompt_tokens: int | None
+    output_tokens: int | None
+    usd: float | None
+    tokens: int
+    saved_tokens: int
+    in_use: bool
+    version: int
+    text: str | None
+    versions: list[VersionRow]
+
+
+class SummaryList(msgspec.Struct, frozen=True, kw_only=True):
+    id: str
+    summaries: list[SummaryRow]
+
+
+class Deletion(msgspec.Struct, frozen=True, kw_only=True):
+    id: str
+    deleted: PurgeCount

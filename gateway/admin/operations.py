@@ -13,10 +13,14 @@ from gateway.admin.answers import (
     CompactionBegun,
     ConversationList,
     ConversationPage,
+    Deletion,
     GatewayPage,
     LogPage,
+    MessagesPage,
     OriginalList,
     RequestList,
+    SummaryList,
+    SummaryRow,
     TotalsPage,
 )
 from gateway.core.compaction.manual import LONGEST_INSTRUCTIONS_CHARS
@@ -52,6 +56,27 @@ class CompactBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     instructions: Annotated[str, msgspec.Meta(max_length=LONGEST_INSTRUCTIONS_CHARS)] | None = None
 
 
+class MessagesQuery(msgspec.Struct, frozen=True):
+    """start: of all messages of the history, those of the leading block counted, too."""
+
+    start: Annotated[int, msgspec.Meta(ge=0)] = 0
+    limit: Annotated[int, msgspec.Meta(ge=1, le=MOST_ROWS)] = 200
+
+
+class EditBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """based_on: the version that the person has edited. If it is another one by now, nothing is changed."""
+
+    text: str
+    based_on: int | None = None
+
+
+class RestoreBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """based_on: the version in use when the person decided."""
+
+    version: int
+    based_on: int | None = None
+
+
 class PurgeBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     tag: Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{32}$")]
 
@@ -78,6 +103,7 @@ class Operation:
 
 _PATTERNS: Final = {"id": "[0-9a-f]{1,64}", "digest": "[0-9a-f]{64}", "key": "[0-9a-f]{1,128}"}
 _ONE: Final = "/conversations/{id}"
+_SUMMARY: Final = _ONE + "/summaries/{key}"
 
 OPERATIONS: Final = (
     Operation(
@@ -151,6 +177,54 @@ OPERATIONS: Final = (
         problems=(403, 404),
         reach="stored",
         shows_texts=True,
+    ),
+    Operation(
+        name="listMessages",
+        path=_ONE + "/messages",
+        summary="The newest request: the array as received beside the array as sent.",
+        answer=MessagesPage,
+        query=MessagesQuery,
+        problems=(400, 403, 404, 409),
+        reach="body",
+        shows_texts=True,
+    ),
+    Operation(
+        name="listSummaries",
+        path=_ONE + "/summaries",
+        summary="Its summaries and digests, the newest first, with their versions.",
+        answer=SummaryList,
+        problems=(404,),
+    ),
+    Operation(
+        name="editSummary",
+        method="PUT",
+        path=_SUMMARY,
+        summary="Gives a summary another text, which is used from the next request on.",
+        answer=SummaryRow,
+        body=EditBody,
+        problems=(400, 403, 404, 409, 422),
+        reach="body",
+        shows_texts=True,
+    ),
+    Operation(
+        name="restoreSummary",
+        method="POST",
+        path=_SUMMARY + "/restore",
+        summary="Makes the text of an earlier version the newest one.",
+        answer=SummaryRow,
+        body=RestoreBody,
+        problems=(400, 403, 404, 409),
+        reach="body",
+        shows_texts=True,
+    ),
+    Operation(
+        name="deleteConversation",
+        method="DELETE",
+        path=_ONE,
+        summary="Deletes a conversation with everything it left.",
+        answer=Deletion,
+        problems=(404,),
+        reach="stored",
     ),
     Operation(
         name="purgeTenant",

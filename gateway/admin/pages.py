@@ -24,6 +24,7 @@ from gateway.admin.answers import (
     RequestRow,
     TotalsPage,
 )
+from gateway.admin.array_page import ArrayPage
 from gateway.admin.conversation_list import choose_shown, make_page, sum_tenants
 from gateway.admin.gateway_page import GatewayFacts
 from gateway.admin.history_pages import HistoryPages, unknown_conversation
@@ -31,6 +32,8 @@ from gateway.admin.openapi import show_document
 from gateway.admin.operations import CompactBody, ListQuery, PurgeBody
 from gateway.admin.problems import AdminRefusal
 from gateway.admin.routing import Handlers, make_routes, read_body, read_query
+from gateway.admin.summary_pages import SummaryPages
+from gateway.admin.text_sources import TextSources
 from gateway.admin.texts import TextAccess
 from gateway.compaction.manual import ManualCompaction
 from gateway.conversations.registry import Registry
@@ -66,6 +69,7 @@ class PageSources(msgspec.Struct, frozen=True, kw_only=True):
     originals: OriginalsArchive
     # Deletes all of a tenant, by its tag.
     purge: Callable[[str], Awaitable[PurgeCount]]
+    words: TextSources
 
 
 class AdminPages:
@@ -76,6 +80,9 @@ class AdminPages:
         self._history = HistoryPages(
             sources.activity, sources.compaction_log, sources.originals, sources.texts
         )
+
+        self._arrays = ArrayPage(sources.words)
+        self._summaries = SummaryPages(sources.words)
 
     def routes(self) -> list[web.RouteDef]:
         return [web.get("/metrics", self._show_metrics), *make_routes(self._list_handlers())]
@@ -91,6 +98,11 @@ class AdminPages:
             "listLog": self._history.list_log,
             "listOriginals": self._history.list_originals,
             "showOriginal": self._history.show_original,
+            "listMessages": self._arrays.list_messages,
+            "listSummaries": self._summaries.list_summaries,
+            "editSummary": self._summaries.edit,
+            "restoreSummary": self._summaries.restore,
+            "deleteConversation": self._summaries.delete,
             "purgeTenant": self._purge,
             "streamEvents": self._sources.events.send,
             "showDocument": show_document,

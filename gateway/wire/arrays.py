@@ -99,6 +99,16 @@ class ArraySource:
     render_summary: Callable[[Pivot, str], bytes]
 
 
+def count_messages(conversation: Conversation, view: View) -> tuple[int, int]:
+    """Of both whole arrays: the history as far as it is known, and what is sent."""
+    skip, messages, pivot = len(conversation.leading), conversation.messages, view.pivot
+    sent = conversation.index(len(messages))
+    if pivot is not None:
+        sent -= conversation.index(pivot.covers) - conversation.index(pivot.opening_end)
+        sent += len(list_turns(pivot, conversation.find_role(pivot.covers)))
+    return skip + len(messages), skip + sent
+
+
 def make_arrays(source: ArraySource, window: ArrayWindow) -> Arrays:
     received: list[ReceivedMessage] = []
     sent: list[SentMessage] = []

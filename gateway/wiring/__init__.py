@@ -12,6 +12,7 @@ from gateway.admin.event_stream import EventStream
 from gateway.admin.gateway_page import GatewayFacts
 from gateway.admin.pages import AdminPages, EventPage, PageSources
 from gateway.admin.server import AdminServer
+from gateway.admin.text_sources import TextSources
 from gateway.admin.texts import TextAccess
 from gateway.admin.worker_activity import WorkerActivity
 from gateway.admin.worker_socket import WorkerAdmin
@@ -79,17 +80,29 @@ def build_admin(
 def _make_sources(
     facts: GatewayFacts, foundation: Foundation, current: Current, events: EventPage
 ) -> PageSources:
+    texts = _make_text_access(current)
     return PageSources(
         facts=facts,
         metrics=foundation.metrics,
         events=events,
         activity=foundation.activity,
         registry=foundation.registry,
-        texts=_make_text_access(current),
+        texts=texts,
         find_manual=lambda: current.generation.compaction.manual,
         compaction_log=foundation.log_writer,
         originals=foundation.archive,
         purge=foundation.purge.run,
+        words=TextSources(
+            activity=foundation.activity,
+            registry=foundation.registry,
+            texts=texts,
+            compaction_log=foundation.log_writer,
+            pivots=foundation.state.pivots,
+            edits=foundation.state.edits,
+            find_editor=lambda: current.generation.compaction.editor,
+            find_arrays=lambda: current.generation.pipeline.arrays,
+            delete=foundation.delete_conversation,
+        ),
     )
 
 

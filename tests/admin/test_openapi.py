@@ -168,6 +168,30 @@ async def visit_compact(subject: Subject, identity: str) -> None:
     await subject.gateway.settle()
 
 
+async def visit_words(subject: Subject, identity: str) -> None:
+    """What the conversation says, until its newest body is not in memory any more."""
+    call = subject.api.call
+    page = (await call("listMessages", "?limit=3", names={"id": identity})).json()
+    assert len(page["received"]) == page["next"] == 3 < page["total"]["received"]
+    (summary, *_) = (await call("listSummaries", names={"id": identity})).json()["summaries"]
+    names = {"id": identity, "key": summary["key"]}
+    for text, status in (("Mine.", 200), ("", 422)):
+        body = json.dumps({"text": text}).encode()
+        assert (await call("editSummary", body=body, names=names)).status == status
+    assert (await call("restoreSummary", body=b'{"version": 1}', names=names)).json()["version"] == 3
+    subject.gateway.parts.foundation.registry.forget_turns()
+    assert (await call("listMessages", names={"id": identity})).status == 409
+    assert (await call("editSummary", body=b'{"text": "x"}', names=names)).status == 409
+    assert (await call("restoreSummary", body=b'{"version": 1}', names=names)).status == 409
+
+
+async def visit_end(subject: Subject, _: str) -> None:
+    """Of another conversation."""
+    gone = (await subject.play(5, 2, Pace(key="sk-red"))).conversation
+    assert (await subject.api.call("deleteConversation", names={"id": gone})).json()["id"] == gone
+    assert (await subject.api.call("showConversation", names={"id": gone})).status == 404
+
+
 async def visit_events(subject: Subject, _: str) -> None:
     assert (await subject.api.call("streamEvents")).body == b": listening\n\n"
     async with aiohttp.ClientSession(headers=subject.api.headers) as client, AsyncExitStack() as streams:
@@ -194,6 +218,8 @@ _VISITS: Sequence[Callable[[Subject, str], Awaitable[None]]] = (
     visit_compact,
     visit_events,
     visit_purge,
+    visit_words,
+    visit_end,
 )
 # What needs no worker.
 _SUPERVISED = ("showGateway", "showDocument", "streamEvents")

@@ -86,15 +86,16 @@ class MergedConversations:
             return _respond(ranking.knowing[0][1])
         return await _ask_each([socket for socket, _ in ranking.knowing], request)
 
-    async def _ask_until_found(self, _: Operation, request: web.Request) -> Answer:
+    async def _ask_until_found(self, operation: Operation, request: web.Request) -> Answer:
         """What the best of them says, if no worker finds it. One that does not know the conversation does not
         know its policy, either.
         """
         ranking = await self._rank(request)
         body = await _read_body(request)
         missing: WorkerPage | None = None
+        seconds = _LONGEST_SECONDS if operation.method == "DELETE" else _LONG_SECONDS
         for socket in ranking.sockets:
-            answer = await _pass_on(socket, request, body)
+            answer = await _pass_on(socket, request, body, seconds)
             if not isinstance(answer, WorkerPage):
                 continue
             if answer.status not in (403, 404):

@@ -1,0 +1,178 @@
+"""The summaries of a conversation: read, edited, restored; and the end of a conversation."""
+
+import re
+from typing import Final
+
+from aiohttp import web
+
+from gateway.activity.record import ConversationActivity, PivotNote, SummaryNote
+from gateway.activity.rows import render_time
+from gateway.admin.answers import Deletion, SummaryList, SummaryRow, VersionRow
+from gateway.admin.array_page import NOT_IN_MEMORY
+from gateway.admin.history_pages import unknown_conversation
+from gateway.admin.operations import EditBody, RestoreBody
+from gateway.admin.problems import AdminRefusal
+from gateway.admin.routing import read_body
+from gateway.admin.text_sources import TextSources
+from gateway.admin.texts import log_view
+from gateway.compaction.summary_editor import EditRefused
+from gateway.conversations.turn import Turn
+from gateway.core.history.pivot import Pivot
+from gateway.core.history.versions import SummaryVersion, read_version
+from gateway.store import StoreError
+from gateway.store.keys import make_tag
+
+_HEX: Final = re.compile(r"[0-9a-f]{1,64}")
+_STATUSES: Final = {"outdated": 409, "not in use": 409, "unknown version": 404, "flawed": 422}
+
+
+class SummaryPages:
+    def __init__(self, sources: TextSources) -> None:
+        self._sources = sources
+
+    async def list_summaries(self, request: web.Request) -> SummaryList:
+        """Without their texts where those are not shown."""
+        known = self._sources.find(request)
+        shows_texts = self._sources.texts.describe(known).allowed
+        if shows_texts:
+            log_view(request, known.id, "summaries")
+        notes = _list_notes(known)
+        rows = [await self._describe(known, note, shows_texts=shows_texts) for note in notes]
+        return SummaryList(id=known.id, summaries=rows)
+
+    async def edit(self, request: web.Request) -> SummaryRow:
+        known = self._find_shown(request)
+        body, key = await read_body(request, EditBody), _read_key(request)
+        turn, editor = self._find_turn(known), self._sources.find_editor()
+        try:
+            edited = await editor.edit(turn, key, body.text, body.based_on)
+        except StoreError as error:
+            raise AdminRefusal(503, f"not stored: {error}") from error
+        return await self._answer(request, known, edited)
+
+    async def restore(self, request: web.Request) -> SummaryRow:
+        known = self._find_shown(request)
+        body, key = await read_body(request, RestoreBody), _read_key(request)
+        turn, editor = self._find_turn(known), self._sources.find_editor()
+        try:
+            restored = await editor.restore(turn, key, body.version, body.based_on)
+        except StoreError as error:
+            raise AdminRefusal(503, f"not stored: {error}") from error
+        return await self._answer(request, known, restored)
+
+    async def delete(self, request: web.Request) -> Deletion:
+        """Also of one that only the store knows. Returns once everything is deleted."""
+        identity = request.match_info["id"]
+        known = self._sources.activity.find(identity)
+        tag = make_tag(known.owner) if known is not None else None
+        if tag is None and _HEX.fullmatch(identity):
+            tag = await self._sources.compaction_log.find_tag(identity)
+        if tag is None:
+            raise unknown_conversation()
+        try:
+            return Deletion(id=identity, deleted=await self._sources.delete(tag, identity))
+        except StoreError as error:
+            raise AdminRefusal(503, f"not deleted: {error}") from error
+
+    def _find_shown(self, request: web.Request) -> ConversationActivity:
+        """Raises AdminRefusal (403, 404)."""
+        known = self._sources.find(request)
+        self._sources.texts.check(known)
+        return known
+
+    def _find_turn(self, known: ConversationActivity) -> Turn:
+        """Raises AdminRefusal (409)."""
+        turn = self._sources.registry.find_turn(known.id)
+        if turn is None:
+            raise AdminRefusal(409, NOT_IN_MEMORY)
+        return turn
+
+    async def _answer(
+        self, request: web.Request, known: ConversationActivity, outcome: Pivot | EditRefused
+    ) -> SummaryRow:
+        """Raises AdminRefusal if nothing was changed."""
+        if isinstance(outcome, EditRefused):
+            raise AdminRefusal(_STATUSES[outcome.cause], outcome.reason)
+        log_view(request, known.id, "summary")
+        notes = {note.key: note for note in _list_notes(known)}
+        return await self._describe(known, notes.get(outcome.key) or _note(outcome), shows_texts=True)
+
+    async def _describe(
+        self, known: ConversationActivity, note: SummaryNote, *, shows_texts: bool
+    ) -> SummaryRow:
+        pivot = await self._sources.pivots.load(known.owner, note.key)
+        earlier = await self._sources.edits.load_versions(known.owner, note.key)
+        versions = [*earlier.versions, *([read_version(pivot)] if pivot is not None else [])]
+        newest = pivot or note
+        return SummaryRow(
+            key=note.key,
+            kind=note.kind,
+            covers=note.covers,
+            trigger=note.trigger,
+            reason=note.reason,
+            created=render_time(note.at_seconds),
+            model=note.model,
+            calls=note.calls,
+            seconds=round(note.seconds, 3),
+            prompt_tokens=note.prompt_tokens,
+            output_tokens=note.output_tokens,
+            usd=note.usd,
+            tokens=newest.tokens,
+            saved_tokens=pivot.saved_tokens if pivot is not None else note.pre_tokens - note.post_tokens,
+            in_use=known.pivot is not None and known.pivot.key == note.key,
+            version=pivot.version if pivot is not None else 1,
+            text=pivot.summary if pivot is not None and shows_texts else None,
+            versions=[_describe_version(each, shows_texts=shows_texts) for each in reversed(versions)],
+        )
+
+
+def _read_key(request: web.Request) -> str:
+    """Raises AdminRefusal (404)."""
+    key = request.match_info["key"]
+    if not _HEX.fullmatch(key):
+        raise AdminRefusal(404, "no such summary is known")
+    return key
+
+
+def _list_notes(known: ConversationActivity) -> list[SummaryNote]:
+    """The newest first, one of each summary. One in use that was made for another conversation, from which
+    this one branched off, has no note of its own.
+    """
+    notes: dict[str, SummaryNote] = {}
+    for note in reversed(known.summaries):
+        notes.setdefault(note.key, note)
+    if known.pivot is not None and known.pivot.key not in notes:
+        return [_note_inherited(known.pivot), *notes.values()]
+    return list(notes.values())
+
+
+def _note_inherited(pivot: PivotNote) -> SummaryNote:
+    return SummaryNote(
+        key=pivot.key,
+        covers=pivot.covers,
+        at_seconds=pivot.created_seconds,
+        kind=pivot.kind,
+        trigger="auto",
+        reason="inherited",
+        pre_tokens=pivot.saved_tokens,
+    )
+
+
+def _note(pivot: Pivot) -> SummaryNote:
+    return SummaryNote(
+        key=pivot.key,
+        covers=pivot.covers,
+        at_seconds=pivot.created_seconds,
+        kind="digest" if pivot.is_digest else "summary",
+        trigger="manual" if pivot.is_manual else "auto",
+        reason="inherited",
+    )
+
+
+def _describe_version(version: SummaryVersion, *, shows_texts: bool) -> VersionRow:
+    return VersionRow(
+        version=version.version,
+        created=render_time(version.created_seconds),
+        edited=version.is_edited,
+        text=version.text if shows_texts else None,
+    )

@@ -1,0 +1,157 @@
+"""A person edits a summary: the text is at the upstream with the next request, wherever that goes."""
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import aiohttp
+import pytest
+
+from tests.toy.agent import make_session
+from tests.toy.gateway import RunningGateway, make_settings, running_gateway
+from tests.toy.redis_server import RedisServer
+from tests.toy.running import Pace, Run, run_session, wait_until
+from tests.toy.upstream import ToyUpstream
+
+_ADMIN = "admin: {port: 0, token: sesame}\n"
+_SESSION = make_session(30, 3)
+_TEXT = "A person knows: the ticket is 4711, and the tests pass."
+
+
+@asynccontextmanager
+async def api(gateway: RunningGateway) -> AsyncIterator[aiohttp.ClientSession]:
+    base = f"http://127.0.0.1:{gateway.admin_port}/api/v1/conversations/"
+    async with aiohttp.ClientSession(base, headers={"Authorization": "Bearer sesame"}) as client:
+        yield client
+
+
+async def list_summaries(gateway: RunningGateway, identity: str) -> list[Any]:
+    async with api(gateway) as client, client.get(f"{identity}/summaries") as response:
+        assert response.status == 200
+        found: list[Any] = (await response.json())["summaries"]
+        return found
+
+
+async def put(gateway: RunningGateway, identity: str, key: str, body: dict[str, Any]) -> tuple[int, Any]:
+    async with api(gateway) as client, client.put(f"{identity}/summaries/{key}", json=body) as response:
+        return response.status, await response.json()
+
+
+async def restore(gateway: RunningGateway, identity: str, key: str, version: int) -> tuple[int, Any]:
+    path = f"{identity}/summaries/{key}/restore"
+    async with api(gateway) as client, client.post(path, json={"version": version}) as response:
+        return response.status, await response.json()
+
+
+async def play(gateway: RunningGateway, toy: ToyUpstream, first: int, last: int) -> Run:
+    run = await run_session(_SESSION, gateway.base_url, toy, pace=Pace(first=first, last=last))
+    assert run.failed == [] and run.refusals == []
+    await gateway.settle()
+    return run
+
+
+async def play_until_compacted(gateway: RunningGateway, toy: ToyUpstream) -> tuple[Run, int]:
+    """The last run, and the turn after it."""
+    for turn in range(len(_SESSION)):
+        run = await play(gateway, toy, turn, turn + 1)
+        if run.plans == ["pivot"]:
+            return run, turn + 1
+    raise AssertionError("it was never compacted")
+
+
+def read_summary(run: Run) -> str:
+    """What stands for the folded messages, of the last request that reached the upstream."""
+    body = next(seen.body for seen in reversed(run.seen) if not seen.is_summary)
+    messages = json.loads(body)["messages"]
+    return str(next(each["content"] for each in messages if each["role"] == "assistant"))
+
+
+def read_prefix(run: Run) -> bytes:
+    """Up to the end of the summary, byte for byte."""
+    body = next(seen.body for seen in reversed(run.seen) if not seen.is_summary)
+    text = json.dumps(read_summary(run), ensure_ascii=False).encode()
+    return body[: body.index(text) + len(text)]
+
+
+async def test_an_edited_summary_is_sent_from_the_next_request_on_and_can_be_restored(
+    store_url: str,
+) -> None:
+    async with ToyUpstream(window=16_000) as toy:
+        settings = make_settings(toy, store=store_url, more=_ADMIN)
+        async with running_gateway(settings) as gateway:
+            before, turn = await play_until_compacted(gateway, toy)
+            identity = before.conversation
+            (summary, *_) = await list_summaries(gateway, identity)
+            assert summary["in_use"] and summary["text"] == read_summary(before)
+            calls = len(toy.summaries)
+            status, edited = await put(
+                gateway, identity, summary["key"], {"text": _TEXT, "based_on": summary["version"]}
+            )
+            assert (status, edited["text"], edited["version"]) == (200, _TEXT, summary["version"] + 1)
+            after = await play(gateway, toy, turn, turn + 1)
+            assert read_summary(after) == _TEXT
+            again = await put(gateway, identity, summary["key"], {"text": "Mine.", "based_on": 1})
+            assert again[0] == 409 and "version 2" in again[1]["detail"]
+        async with running_gateway(settings) as gateway:
+            later = await play(gateway, toy, turn + 1, turn + 2)
+            assert read_prefix(later) == read_prefix(after)
+            (summary, *_) = await list_summaries(gateway, identity)
+            assert [each["edited"] for each in summary["versions"]] == [True, False]
+            status, restored = await restore(gateway, identity, summary["key"], 1)
+            assert (status, restored["version"]) == (200, 3)
+            last = await play(gateway, toy, turn + 2, turn + 3)
+            assert read_summary(last) == read_summary(before)
+    assert len(toy.summaries) == calls
+
+
+async def test_another_replica_uses_the_edited_summary(empty_redis: RedisServer) -> None:
+    async with ToyUpstream(window=16_000) as toy:
+        settings = make_settings(toy, store=empty_redis.patient_url, more=_ADMIN)
+        async with running_gateway(settings) as one, running_gateway(settings) as other:
+            before, turn = await play_until_compacted(one, toy)
+            await play(other, toy, turn, turn + 1)
+            (summary, *_) = await list_summaries(other, before.conversation)
+            key = summary["key"]
+            assert (await put(other, before.conversation, key, {"text": _TEXT}))[0] == 200
+            turn_here = one.parts.foundation.registry.find_turn(before.conversation)
+            assert turn_here is not None
+            owner, conversation = turn_here.owner, turn_here.received.conversation
+            # The news of it arrive a moment later.
+            await wait_until(lambda: bool(one.parts.foundation.state.news.find(owner, conversation)))
+            after = await play(one, toy, turn + 1, turn + 2)
+            assert read_summary(after) == _TEXT
+            assert read_prefix(await play(other, toy, turn + 2, turn + 3)) == read_prefix(after)
+
+
+@pytest.mark.parametrize(
+    ("text", "status", "word"),
+    [("  ", 422, "empty"), ("word " * 20_000, 422, "at most"), (None, 400, "body")],
+)
+async def test_what_is_refused_says_why_and_changes_nothing(text: str | None, status: int, word: str) -> None:
+    async with (
+        ToyUpstream(window=16_000) as toy,
+        running_gateway(make_settings(toy, more=_ADMIN)) as gateway,
+    ):
+        before, turn = await play_until_compacted(gateway, toy)
+        (summary, *_) = await list_summaries(gateway, before.conversation)
+        answer = await put(gateway, before.conversation, summary["key"], {"text": text})
+        assert answer[0] == status and word in answer[1]["detail"]
+        after = await play(gateway, toy, turn, turn + 1)
+    assert read_prefix(after) == read_prefix(before)
+
+
+async def test_the_next_estimate_counts_the_new_text() -> None:
+    async with (
+        ToyUpstream(window=16_000) as toy,
+        running_gateway(make_settings(toy, more=_ADMIN)) as gateway,
+    ):
+        before, turn = await play_until_compacted(gateway, toy)
+        (summary, *_) = await list_summaries(gateway, before.conversation)
+        text = summary["text"] + " Remember this well." * 60
+        assert (await put(gateway, before.conversation, summary["key"], {"text": text}))[0] == 200
+        after = await play(gateway, toy, turn, turn + 1)
+        tokens = after.answers[-1].header("x-gateway-tokens") or ""
+        sent = int(tokens.rpartition("sent=")[2])
+    true = next(seen.prompt_tokens for seen in reversed(after.seen) if not seen.is_summary)
+    assert abs(sent - true) < 0.1 * true
