@@ -216,9 +216,9 @@ _VISITS: Sequence[Callable[[Subject, str], Awaitable[None]]] = (
     visit_conversation,
     visit_history,
     visit_compact,
+    visit_words,
     visit_events,
     visit_purge,
-    visit_words,
     visit_end,
 )
 # What needs no worker.
