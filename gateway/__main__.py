@@ -148,6 +148,18 @@ def _doctor(options: argparse.Namespace) -> int:
     return run_doctor(options)
 
 
+def _conversations(options: argparse.Namespace) -> int:
+    from gateway.command_line.conversation_commands import run_conversations
+
+    return run_conversations(options)
+
+
+def _top(options: argparse.Namespace) -> int:
+    from gateway.command_line.top import run_top
+
+    return run_top(options)
+
+
 def _models(options: argparse.Namespace) -> int:
     from gateway.command_line.console import render_json
     from gateway.command_line.model_report import describe_sources, list_sources
@@ -352,6 +364,8 @@ _COMMANDS: Final = {
     "models": _models,
     "replay": _replay,
     "check": _check,
+    "conversations": _conversations,
+    "top": _top,
     "schema": _schema,
     "tenants": _tenants,
     "health": _health,

@@ -1,0 +1,191 @@
+"""`gateway top`: the conversations of a running gateway, live.
+
+The list is loaded once, and whenever the stream of events begins anew; in between the event `activity` brings
+the rows that have changed.
+"""
+
+import argparse
+import os
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import msgspec
+from rich.console import Console, Group
+from rich.live import Live
+from rich.text import Text
+
+from gateway.activity.rows import Row
+from gateway.command_line.admin_client import AdminClient, AdminError
+from gateway.command_line.console import make_console, render_json
+from gateway.command_line.conversation_table import make_table
+from gateway.command_line.figures import show_tokens, show_usd
+from gateway.command_line.keyboard import Keyboard
+from gateway.command_line.options import load_chosen_settings
+from gateway.settings import Settings
+
+_EVENT: Final = "activity"
+_LIMIT: Final = 500
+_RATE_SECONDS: Final = 60.0
+_LOOK_SECONDS: Final = 0.5
+_RETRY_SECONDS: Final = 2.0
+_QUITS: Final = frozenset("qQ\x1b\x04")
+# Lines that are not conversations.
+_OTHER_LINES: Final = 5
+
+
+class LiveRows:
+    """Rows by id, and how fast their numbers grow. Two threads may use it."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._rows: dict[str, Row] = {}
+        # Time, requests and sent tokens, for the rates.
+        self._samples: deque[tuple[float, int, int]] = deque()
+        self.trouble = ""
+
+    def replace(self, rows: list[Row]) -> None:
+        """The whole list."""
+        with self._lock:
+            self._rows = {row.id: row for row in rows}
+            self._samples.clear()
+            self._note(0, 0)
+
+    def update(self, rows: list[Row]) -> None:
+        """Those that have changed."""
+        with self._lock:
+            before = self._rows
+            requests = sum(
+                row.requests - (before[row.id].requests if row.id in before else 0) for row in rows
+            )
+            sent = sum(row.sent_tokens for row in rows if row != before.get(row.id))
+            self._rows = before | {row.id: row for row in rows}
+            self._note(requests, sent)
+
+    def list(self) -> list[Row]:
+        """The newest first."""
+        with self._lock:
+            return sorted(self._rows.values(), key=lambda row: row.last_seen, reverse=True)
+
+    def count_rates(self) -> dict[str, float]:
+        """Requests and sent tokens in a minute, over the last minute at most."""
+        with self._lock:
+            now = self._clock()
+            while self._samples and self._samples[0][0] < now - _RATE_SECONDS:
+                self._samples.popleft()
+            first = self._samples[0][0] if self._samples else now
+            minutes = max(now - first, 1.0) / 60
+            requests = sum(sample[1] for sample in self._samples) / minutes
+            sent = sum(sample[2] for sample in self._samples) / minutes
+            return {"requests_per_minute": round(requests, 1), "sent_tokens_per_minute": round(sent)}
+
+    def _note(self, requests: int, sent: int) -> None:
+        self._samples.append((self._clock(), max(requests, 0), sent))
+
+
+def run_top(options: argparse.Namespace, env: Mapping[str, str] = os.environ) -> int:
+    """The exit status."""
+    settings = load_chosen_settings(options, env)
+    rows = LiveRows()
+    try:
+        with AdminClient(settings) as client:
+            rows.replace(_load(client))
+    except AdminError as error:
+        make_console(is_error=True).print(Text(f"gateway: {error}"), soft_wrap=True)
+        return 1
+    if options.json:
+        sys.stdout.write(render_json(make_values(rows)) + "\n")
+    elif options.once:
+        console = make_console()
+        console.print(render_screen(rows, console, most=_LIMIT))
+    else:
+        _watch(settings, rows)
+    return 0
+
+
+def make_values(rows: LiveRows) -> dict[str, Any]:
+    """What a program gets: the conversations and their sums."""
+    found = rows.list()
+    return {"totals": count_totals(found), "conversations": [msgspec.to_builtins(row) for row in found]}
+
+
+def count_totals(rows: list[Row]) -> dict[str, Any]:
+    """Sums over the rows. Money is None while no price is known."""
+    names = ("requests", "compactions", "prunings", "cache_breaks", "saved_tokens")
+    totals: dict[str, Any] = {name: sum(getattr(row, name) for row in rows) for name in names}
+    for name in ("saved_usd", "spent_usd", "summary_usd"):
+        known = [value for row in rows if (value := getattr(row, name)) is not None]
+        totals[name] = round(sum(known), 6) if known else None
+    return {"conversations": len(rows), **totals}
+
+
+def render_screen(
+    rows: LiveRows, console: Console, *, most: int, rates: Mapping[str, float] | None = None
+) -> Group:
+    """most: conversations that are shown."""
+    found = rows.list()
+    totals = count_totals(found)
+    head = (
+        f"conversations {totals['conversations']:,} · requests {totals['requests']:,} · compactions "
+        f"{totals['compactions']:,} · prunings {totals['prunings']:,} · cache breaks {totals['cache_breaks']:,}"
+    )
+    money = (
+        f"saved {show_tokens(totals['saved_tokens'])} tokens, {show_usd(totals['saved_usd'])} · spent "
+        f"{show_usd(totals['spent_usd'])} · summaries {show_usd(totals['summary_usd'])}"
+    )
+    lines = [Text(head, "bold"), Text(money)]
+    if rates is not None:
+        rate = f"{rates['requests_per_minute']:.1f} requests and "
+        rate += f"{show_tokens(int(rates['sent_tokens_per_minute']))} tokens a minute · q quits"
+        lines.append(Text(rows.trouble or rate, "red" if rows.trouble else "dim"))
+    return Group(*lines, make_table(found[:most], console.width))
+
+
+def _load(client: AdminClient) -> list[Row]:
+    return msgspec.convert(client.get("/conversations", {"limit": _LIMIT})["conversations"], list[Row])
+
+
+def _watch(settings: Settings, rows: LiveRows) -> None:
+    """Until a person ends it."""
+    console = make_console()
+    # A daemon: it waits for events, and has nothing to put away when the program ends.
+    threading.Thread(target=follow, args=(settings, rows), daemon=True).start()
+    with (
+        Keyboard() as keyboard,
+        Live(console=console, screen=console.is_terminal, auto_refresh=False) as live,
+    ):
+        try:
+            while not _QUITS & set(keyboard.wait(_LOOK_SECONDS)):
+                most = max(1, console.height - _OTHER_LINES)
+                live.update(render_screen(rows, console, most=most, rates=rows.count_rates()), refresh=True)
+        except KeyboardInterrupt:
+            return
+
+
+def follow(settings: Settings, rows: LiveRows, *, is_over: Callable[[], bool] = lambda: False) -> None:
+    """Brings the rows up to date until it is over. While the gateway is away, the old ones stay."""
+    while not is_over():
+        try:
+            with AdminClient(settings) as client:
+                _follow_once(client, rows, is_over)
+        except (AdminError, msgspec.ValidationError) as error:
+            rows.trouble = str(error)
+        if not is_over():
+            time.sleep(_RETRY_SECONDS)
+
+
+def _follow_once(client: AdminClient, rows: LiveRows, is_over: Callable[[], bool]) -> None:
+    is_first = True
+    for event in client.read_events(_EVENT):
+        if is_over():
+            return
+        if is_first:
+            # What happened before the stream began is in the list.
+            rows.replace(_load(client))
+            rows.trouble, is_first = "", False
+        if event is not None:
+            rows.update(msgspec.convert(event["conversations"], list[Row]))
