@@ -6,7 +6,7 @@ It uses no proxy: the port is this machine's, or that of a machine of ours.
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Final, Self, TypeVar
 
 import httpx2 as httpx
 import msgspec
@@ -21,6 +21,14 @@ _UNAUTHORIZED, _NOT_FOUND = 401, 404
 _LONGEST_DETAIL_CHARS: Final = 500
 
 Query = Mapping[str, str | int]
+Answer = TypeVar("Answer")
+
+
+class _ProblemDetails(msgspec.Struct, frozen=True):
+    """What an error says: a problem of the API, or the older form of one."""
+
+    detail: str = ""
+    error: str = ""
 
 
 class AdminError(Exception):
@@ -54,40 +62,41 @@ class AdminClient:
     ) -> None:
         self._client.close()
 
-    def get(self, path: str, query: Query | None = None) -> Any:
-        """The JSON value of the answer."""
-        return self._ask("GET", path, query=query)
+    def get(self, path: str, answer: type[Answer], query: Query | None = None) -> Answer:
+        return self._ask("GET", path, answer, query=query)
 
-    def post(self, path: str, body: Mapping[str, object]) -> Any:
-        return self._ask("POST", path, body=body)
+    def post(self, path: str, answer: type[Answer], body: Mapping[str, object]) -> Answer:
+        return self._ask("POST", path, answer, body=body)
 
-    def delete(self, path: str) -> Any:
-        return self._ask("DELETE", path)
+    def delete(self, path: str, answer: type[Answer]) -> Answer:
+        return self._ask("DELETE", path, answer)
 
-    def read_events(self, name: str) -> Iterator[Any]:
-        """The JSON values of all events of this name, as they come, until the gateway ends. A None comes with
-        each sign of life between them.
+    def read_events(self, name: str, event: type[Answer]) -> Iterator[Answer | None]:
+        """All events of this name, as they come, until the gateway ends. None: the stream has begun, or is
+        still alive.
         """
         with self._mapped_errors(), self._client.stream("GET", f"{API}/events") as response:
             if response.status_code != httpx.codes.OK:
                 response.read()
                 raise self._make_error(response)
             yield None
-            yield from _parse_events(response.iter_lines(), name)
+            for data in _read_data(response.iter_lines(), name):
+                yield None if data is None else _parse(data, event)
 
     def _ask(
         self,
         method: str,
         path: str,
+        answer: type[Answer],
         *,
         query: Query | None = None,
         body: Mapping[str, object] | None = None,
-    ) -> Any:
+    ) -> Answer:
         with self._mapped_errors():
             response = self._client.request(method, API + path, params=query, json=body)
         if response.status_code >= httpx.codes.BAD_REQUEST:
             raise self._make_error(response)
-        return _parse(response.content)
+        return _parse(response.content, answer)
 
     @contextmanager
     def _mapped_errors(self) -> Iterator[None]:
@@ -108,32 +117,39 @@ class AdminClient:
             return AdminError(
                 "the gateway wants its admin.token: name it with --config FILE or GATEWAY_ADMIN_TOKEN", status
             )
-        problem = _parse(response.content, default={})
-        detail = problem.get("detail") or problem.get("error") if isinstance(problem, dict) else None
-        if not isinstance(detail, str):
+        detail = _read_detail(response.content)
+        if not detail:
             what = "knows no such path, so it may be an older one" if status == _NOT_FOUND else "refused"
             return AdminError(f"the gateway at {self._place} {what} (status {status})", status)
         return AdminError(make_printable(detail[:_LONGEST_DETAIL_CHARS]), status)
 
 
-def _parse(content: bytes, default: Any = None) -> Any:
-    """Raises AdminError for what is not JSON, unless there is a default."""
+def _parse(content: bytes, answer: type[Answer]) -> Answer:
+    """Raises AdminError."""
     try:
-        return msgspec.json.decode(content)
+        return msgspec.json.decode(content, type=answer)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        if default is not None:
-            return default
-        raise AdminError("what answered is not the admin port of a gateway") from error
+        raise AdminError("what answered is not the admin port of a gateway of this version") from error
 
 
-def _parse_events(lines: Iterator[str], name: str) -> Iterator[Any]:
+def _read_detail(content: bytes) -> str:
+    """ "" if it is not a problem."""
+    try:
+        problem = msgspec.json.decode(content, type=_ProblemDetails)
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return ""
+    return problem.detail or problem.error
+
+
+def _read_data(lines: Iterator[str], name: str) -> Iterator[bytes | None]:
+    """The data of each event of this name; None at the end of each block."""
     current = ""
     for line in lines:
         field, _, value = line.partition(": ")
         if field == "event":
             current = value
         elif field == "data" and current == name:
-            yield _parse(value.encode())
+            yield value.encode()
         elif not line:
             current = ""
             yield None

@@ -5,25 +5,38 @@ import fnmatch
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 from rich.text import Text
 
 from gateway.activity.rows import Row
+from gateway.admin.answers import CompactionBegun, ConversationList, ConversationPage, RequestList
 from gateway.command_line.admin_client import AdminClient, AdminError
 from gateway.command_line.console import make_console, make_printable, render_json
-from gateway.command_line.conversation_report import show_conversation
+from gateway.command_line.conversation_report import (
+    ShownConversation,
+    SummaryFacts,
+    SummaryFactsList,
+    show_conversation,
+)
 from gateway.command_line.conversation_table import make_table
 from gateway.command_line.options import load_chosen_settings
 from gateway.command_line.tenant_commands import ask_person
 
 _PAGE: Final = 500
 _WILDCARDS: Final = frozenset("*?[")
-_FORBIDDEN, _NOT_FOUND, _WRONG_METHOD = 403, 404, 405
 _SHOWN_MATCHES: Final = 5
+_NOT_FOUND: Final = 404
 
 Ask = Callable[[str], str]
+
+
+class ConversationDeleted(msgspec.Struct, frozen=True):
+    """deleted: how many records of each kind."""
+
+    id: str
+    deleted: dict[str, int]
 
 
 def run_conversations(
@@ -39,11 +52,11 @@ def run_conversations(
         return 1
 
 
-def list_rows(client: AdminClient, options: argparse.Namespace) -> list[dict[str, Any]]:
+def list_rows(client: AdminClient, options: argparse.Namespace) -> list[Row]:
     """Those that the filters choose, the newest first."""
-    rows = []
+    rows: list[Row] = []
     for row in _read_pages(client, options):
-        if options.model is None or fnmatch.fnmatchcase(str(row.get("model")), options.model):
+        if options.model is None or fnmatch.fnmatchcase(row.model, options.model):
             rows.append(row)
         if len(rows) == options.limit:
             break
@@ -53,7 +66,7 @@ def list_rows(client: AdminClient, options: argparse.Namespace) -> list[dict[str
 def find_id(client: AdminClient, beginning: str) -> str:
     """The id that begins so. Raises AdminError if none does, or several."""
     options = argparse.Namespace(tenant=None, model=None, search=beginning, limit=_PAGE)
-    found = [str(row["id"]) for row in list_rows(client, options) if str(row["id"]).startswith(beginning)]
+    found = [row.id for row in list_rows(client, options) if row.id.startswith(beginning)]
     if beginning in found or len(found) == 1:
         return beginning if beginning in found else found[0]
     shown = make_printable(beginning[:64])
@@ -65,17 +78,17 @@ def find_id(client: AdminClient, beginning: str) -> str:
     raise AdminError(f"{len(found)} conversations have ids that begin with {shown}: {some}")
 
 
-def _read_pages(client: AdminClient, options: argparse.Namespace) -> Iterator[dict[str, Any]]:
+def _read_pages(client: AdminClient, options: argparse.Namespace) -> Iterator[Row]:
     is_exact = options.model is not None and not _WILDCARDS & set(options.model)
     filters = {"tenant": options.tenant, "q": options.search, "model": options.model if is_exact else None}
     query: dict[str, str | int] = {name: value for name, value in filters.items() if value is not None}
     query["limit"] = _PAGE if options.model else min(options.limit, _PAGE)
     while True:
-        page = client.get("/conversations", query)
-        yield from page["conversations"]
-        if not page.get("next"):
+        page = client.get("/conversations", ConversationList, query)
+        yield from page.conversations
+        if page.next is None:
             return
-        query["cursor"] = page["next"]
+        query["cursor"] = page.next
 
 
 def _list(client: AdminClient, options: argparse.Namespace, _: Ask) -> int:
@@ -85,7 +98,7 @@ def _list(client: AdminClient, options: argparse.Namespace, _: Ask) -> int:
         return 0
     console = make_console()
     if rows:
-        console.print(make_table(msgspec.convert(rows, list[Row]), console.width))
+        console.print(make_table(rows, console.width))
     else:
         console.print(Text("no conversations: nothing was answered yet, or the filters fit none"))
     return 0
@@ -93,11 +106,11 @@ def _list(client: AdminClient, options: argparse.Namespace, _: Ask) -> int:
 
 def _show(client: AdminClient, options: argparse.Namespace, _: Ask) -> int:
     path = f"/conversations/{find_id(client, options.id)}"
-    shown = {
-        "conversation": client.get(path),
-        "requests": client.get(f"{path}/requests")["requests"],
-        "summaries": _load_summaries(client, path, with_texts=options.texts),
-    }
+    shown = ShownConversation(
+        conversation=client.get(path, ConversationPage),
+        requests=client.get(f"{path}/requests", RequestList).requests,
+        summaries=_load_summaries(client, path, with_texts=options.texts),
+    )
     if options.json:
         _write(shown)
     else:
@@ -105,26 +118,25 @@ def _show(client: AdminClient, options: argparse.Namespace, _: Ask) -> int:
     return 0
 
 
-def _load_summaries(client: AdminClient, path: str, *, with_texts: bool) -> list[dict[str, Any]]:
-    """Without texts unless they are wanted."""
+def _load_summaries(client: AdminClient, path: str, *, with_texts: bool) -> list[SummaryFacts]:
+    """Without their texts unless these are wanted."""
     try:
-        found: list[dict[str, Any]] = client.get(f"{path}/summaries")["summaries"]
+        found = client.get(f"{path}/summaries", SummaryFactsList).summaries
     except AdminError as error:
-        if error.status in (_FORBIDDEN, _NOT_FOUND, _WRONG_METHOD):
+        if error.status == _NOT_FOUND:
             return []
         raise
-    hidden = () if with_texts else ("text", "versions")
-    return [{name: value for name, value in each.items() if name not in hidden} for each in found]
+    return found if with_texts else [msgspec.structs.replace(each, text=None) for each in found]
 
 
 def _compact(client: AdminClient, options: argparse.Namespace, _: Ask) -> int:
     identity = find_id(client, options.id)
     body = {"instructions": options.instructions} if options.instructions else {}
-    begun = client.post(f"/conversations/{identity}/compact", body)
+    begun = client.post(f"/conversations/{identity}/compact", CompactionBegun, body)
     if options.json:
         _write(begun)
     else:
-        make_console().print(Text(f"{identity}: compaction begins {begun['begins']}"), soft_wrap=True)
+        make_console().print(Text(f"{identity}: compaction begins {begun.begins}"), soft_wrap=True)
     return 0
 
 
@@ -133,12 +145,11 @@ def _delete(client: AdminClient, options: argparse.Namespace, ask: Ask) -> int:
     question = f"Delete everything that the gateway keeps of {identity}? Type yes to go on: "
     if not options.yes and ask(question).strip().lower() not in ("y", "yes"):
         raise AdminError("nothing was deleted")
-    deleted = client.delete(f"/conversations/{identity}")
+    deleted = client.delete(f"/conversations/{identity}", ConversationDeleted)
     if options.json:
         _write(deleted)
     else:
-        count = deleted.get("deleted", {})
-        numbers = ", ".join(f"{name}: {number}" for name, number in count.items())
+        numbers = ", ".join(f"{name}: {number}" for name, number in deleted.deleted.items())
         make_console().print(Text(f"{identity}: deleted; records: {numbers}"), soft_wrap=True)
     return 0
 

@@ -10,21 +10,24 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
-from typing import Any, Final
+from collections.abc import Callable, Mapping, Sequence
+from functools import reduce
+from typing import Final
 
 import msgspec
 from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
-from gateway.activity.rows import Row
+from gateway.activity.rows import ActivityEvent, Row
+from gateway.admin.answers import ConversationList
 from gateway.command_line.admin_client import AdminClient, AdminError
 from gateway.command_line.console import make_console, render_json
 from gateway.command_line.conversation_table import make_table
 from gateway.command_line.figures import show_tokens, show_usd
 from gateway.command_line.keyboard import Keyboard
 from gateway.command_line.options import load_chosen_settings
+from gateway.core.money import add_usd
 from gateway.settings import Settings
 
 _EVENT: Final = "activity"
@@ -55,7 +58,7 @@ class LiveRows:
             self._samples.clear()
             self._note(0, 0)
 
-    def update(self, rows: list[Row]) -> None:
+    def update(self, rows: Sequence[Row]) -> None:
         """Those that have changed."""
         with self._lock:
             before = self._rows
@@ -66,7 +69,7 @@ class LiveRows:
             self._rows = before | {row.id: row for row in rows}
             self._note(requests, sent)
 
-    def list(self) -> list[Row]:
+    def list_rows(self) -> list[Row]:
         """The newest first."""
         with self._lock:
             return sorted(self._rows.values(), key=lambda row: row.last_seen, reverse=True)
@@ -97,8 +100,9 @@ def run_top(options: argparse.Namespace, env: Mapping[str, str] = os.environ) ->
     except AdminError as error:
         make_console(is_error=True).print(Text(f"gateway: {error}"), soft_wrap=True)
         return 1
+    found = rows.list_rows()
     if options.json:
-        sys.stdout.write(render_json(make_values(rows)) + "\n")
+        sys.stdout.write(render_json(TopValues(totals=count_totals(found), conversations=found)) + "\n")
     elif options.once:
         console = make_console()
         console.print(render_screen(rows, console, most=_LIMIT))
@@ -107,35 +111,55 @@ def run_top(options: argparse.Namespace, env: Mapping[str, str] = os.environ) ->
     return 0
 
 
-def make_values(rows: LiveRows) -> dict[str, Any]:
-    """What a program gets: the conversations and their sums."""
-    found = rows.list()
-    return {"totals": count_totals(found), "conversations": [msgspec.to_builtins(row) for row in found]}
+class TopTotals(msgspec.Struct, frozen=True, kw_only=True):
+    """Sums over conversations. Money is None while no price is known."""
+
+    conversations: int
+    requests: int
+    compactions: int
+    prunings: int
+    cache_breaks: int
+    saved_tokens: int
+    saved_usd: float | None
+    spent_usd: float | None
+    summary_usd: float | None
 
 
-def count_totals(rows: list[Row]) -> dict[str, Any]:
-    """Sums over the rows. Money is None while no price is known."""
-    names = ("requests", "compactions", "prunings", "cache_breaks", "saved_tokens")
-    totals: dict[str, Any] = {name: sum(getattr(row, name) for row in rows) for name in names}
-    for name in ("saved_usd", "spent_usd", "summary_usd"):
-        known = [value for row in rows if (value := getattr(row, name)) is not None]
-        totals[name] = round(sum(known), 6) if known else None
-    return {"conversations": len(rows), **totals}
+class TopValues(msgspec.Struct, frozen=True, kw_only=True):
+    """What a program gets."""
+
+    totals: TopTotals
+    conversations: list[Row]
+
+
+def count_totals(rows: Sequence[Row]) -> TopTotals:
+    return TopTotals(
+        conversations=len(rows),
+        requests=sum(row.requests for row in rows),
+        compactions=sum(row.compactions for row in rows),
+        prunings=sum(row.prunings for row in rows),
+        cache_breaks=sum(row.cache_breaks for row in rows),
+        saved_tokens=sum(row.saved_tokens for row in rows),
+        saved_usd=reduce(add_usd, (row.saved_usd for row in rows), None),
+        spent_usd=reduce(add_usd, (row.spent_usd for row in rows), None),
+        summary_usd=reduce(add_usd, (row.summary_usd for row in rows), None),
+    )
 
 
 def render_screen(
     rows: LiveRows, console: Console, *, most: int, rates: Mapping[str, float] | None = None
 ) -> Group:
     """most: conversations that are shown."""
-    found = rows.list()
+    found = rows.list_rows()
     totals = count_totals(found)
     head = (
-        f"conversations {totals['conversations']:,} · requests {totals['requests']:,} · compactions "
-        f"{totals['compactions']:,} · prunings {totals['prunings']:,} · cache breaks {totals['cache_breaks']:,}"
+        f"conversations {totals.conversations:,} · requests {totals.requests:,} · "
+        f"compactions {totals.compactions:,} · prunings {totals.prunings:,} · "
+        f"cache breaks {totals.cache_breaks:,}"
     )
     money = (
-        f"saved {show_tokens(totals['saved_tokens'])} tokens, {show_usd(totals['saved_usd'])} · spent "
-        f"{show_usd(totals['spent_usd'])} · summaries {show_usd(totals['summary_usd'])}"
+        f"saved {show_tokens(totals.saved_tokens)} tokens, {show_usd(totals.saved_usd)} · spent "
+        f"{show_usd(totals.spent_usd)} · summaries {show_usd(totals.summary_usd)}"
     )
     lines = [Text(head, "bold"), Text(money)]
     if rates is not None:
@@ -146,7 +170,7 @@ def render_screen(
 
 
 def _load(client: AdminClient) -> list[Row]:
-    return msgspec.convert(client.get("/conversations", {"limit": _LIMIT})["conversations"], list[Row])
+    return client.get("/conversations", ConversationList, {"limit": _LIMIT}).conversations
 
 
 def _watch(settings: Settings, rows: LiveRows) -> None:
@@ -172,7 +196,7 @@ def follow(settings: Settings, rows: LiveRows, *, is_over: Callable[[], bool] = 
         try:
             with AdminClient(settings) as client:
                 _follow_once(client, rows, is_over)
-        except (AdminError, msgspec.ValidationError) as error:
+        except AdminError as error:
             rows.trouble = str(error)
         if not is_over():
             time.sleep(_RETRY_SECONDS)
@@ -180,7 +204,7 @@ def follow(settings: Settings, rows: LiveRows, *, is_over: Callable[[], bool] = 
 
 def _follow_once(client: AdminClient, rows: LiveRows, is_over: Callable[[], bool]) -> None:
     is_first = True
-    for event in client.read_events(_EVENT):
+    for event in client.read_events(_EVENT, ActivityEvent):
         if is_over():
             return
         if is_first:
@@ -188,4 +212,4 @@ def _follow_once(client: AdminClient, rows: LiveRows, is_over: Callable[[], bool
             rows.replace(_load(client))
             rows.trouble, is_first = "", False
         if event is not None:
-            rows.update(msgspec.convert(event["conversations"], list[Row]))
+            rows.update(event.conversations)

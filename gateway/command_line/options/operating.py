@@ -45,7 +45,7 @@ compactions, and what was saved. `q` or Ctrl-C ends it.
 examples:
   gateway top
   gateway top --once                 print it once, as a script may want it
-  gateway top --once --json | jq '.rates'
+  gateway top --once --json | jq .totals
 
 exit status: 0, 1 if the gateway does not answer, 2 for wrong usage or settings
 """
