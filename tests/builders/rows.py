@@ -1,46 +1,19 @@
-"""Rows of conversations, as the admin API lists them."""
+"""Rows of the list of conversations."""
 
-from datetime import UTC, datetime
 from typing import Any
 
-import msgspec
+from msgspec.structs import replace
 
-from gateway.activity.rows import Row, render_time
+from gateway.activity.rows import Row, make_row
+from tests.activity.talk import make_book, plan, turn
 
-NOW = datetime(2026, 11, 23, 12, 0, tzinfo=UTC)
-
-_PLAIN = Row(
-    id="0123456789abcdef",
-    parent=None,
-    tenant="team-a",
-    session=None,
-    purpose="main",
-    model="toy-1",
-    upstream="default",
-    first_seen=render_time(NOW.timestamp() - 60),
-    last_seen=render_time(NOW.timestamp()),
-    requests=3,
-    window=16_000,
-    soft=10_000,
-    hard=12_000,
-    plan="pivot",
-    received_tokens=20_000,
-    sent_tokens=8_000,
-    prompt_tokens=8_000,
-    output_tokens=100,
-    compactions=1,
-    prunings=0,
-    cache_breaks=1,
-    total_received_tokens=40_000,
-    total_sent_tokens=28_000,
-    saved_tokens=12_000,
-    saved_usd=0.25,
-    spent_usd=1.5,
-    summary_tokens=5_000,
-    summary_usd=None,
-    pivot=None,
-)
+_TIME = "2026-11-23T05:00:00.{:03}+00:00"
 
 
-def make_plain_row(**changes: Any) -> Row:
-    return msgspec.structs.replace(_PLAIN, **changes)
+def row(identity: str, milliseconds: int, **more: Any) -> Row:
+    """Seen at this time."""
+    book = make_book()
+    book.note_request(turn(identity), plan(), None)
+    activity = book.find(identity)
+    assert activity is not None
+    return replace(make_row(activity), last_seen=_TIME.format(milliseconds), **more)

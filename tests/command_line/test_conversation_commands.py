@@ -10,7 +10,7 @@ import pytest
 
 from gateway.command_line.conversation_commands import run_conversations
 from gateway.command_line.options import parse_arguments
-from tests.builders.rows import make_plain_row
+from tests.builders.shown_rows import make_plain_row
 from tests.toy.admin_api import serving_admin_port
 from tests.toy.agent import Shape, make_session
 from tests.toy.gateway import RunningGateway, make_settings, running_gateway

@@ -8,7 +8,7 @@ from rich.console import Console
 
 from gateway.admin.answers import ConversationPage, RequestRow
 from gateway.command_line.conversation_report import ShownConversation, SummaryFacts, show_conversation
-from tests.builders.rows import make_plain_row
+from tests.builders.shown_rows import make_plain_row
 
 PAGE = msgspec.convert(
     msgspec.to_builtins(make_plain_row(session="label"))

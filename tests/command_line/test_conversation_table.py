@@ -7,7 +7,7 @@ from rich.console import Console
 
 from gateway.activity.rows import Row
 from gateway.command_line.conversation_table import make_table
-from tests.builders.rows import make_plain_row
+from tests.builders.shown_rows import make_plain_row
 
 
 def render(row: Row, columns: int) -> list[str]:

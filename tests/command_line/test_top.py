@@ -17,7 +17,7 @@ from rich.console import Console
 from gateway.command_line.options import parse_arguments
 from gateway.command_line.top import LiveRows, count_totals, follow, render_screen, run_top
 from gateway.settings import load_settings
-from tests.builders.rows import make_plain_row
+from tests.builders.shown_rows import make_plain_row
 from tests.toy.admin_api import serving_admin_port
 from tests.toy.agent import make_session
 from tests.toy.gateway import make_settings, running_gateway
