@@ -21,7 +21,7 @@ _UNAUTHORIZED, _NOT_FOUND = 401, 404
 _LONGEST_DETAIL_CHARS: Final = 500
 
 Query = Mapping[str, str | int]
-Answer = TypeVar("Answer")
+Parsed = TypeVar("Parsed")
 
 
 class _ProblemDetails(msgspec.Struct, frozen=True):
@@ -62,16 +62,16 @@ class AdminClient:
     ) -> None:
         self._client.close()
 
-    def get(self, path: str, answer: type[Answer], query: Query | None = None) -> Answer:
+    def get(self, path: str, answer: type[Parsed], query: Query | None = None) -> Parsed:
         return self._ask("GET", path, answer, query=query)
 
-    def post(self, path: str, answer: type[Answer], body: Mapping[str, object]) -> Answer:
+    def post(self, path: str, answer: type[Parsed], body: Mapping[str, object]) -> Parsed:
         return self._ask("POST", path, answer, body=body)
 
-    def delete(self, path: str, answer: type[Answer]) -> Answer:
+    def delete(self, path: str, answer: type[Parsed]) -> Parsed:
         return self._ask("DELETE", path, answer)
 
-    def read_events(self, name: str, event: type[Answer]) -> Iterator[Answer | None]:
+    def read_events(self, name: str, event: type[Parsed]) -> Iterator[Parsed | None]:
         """All events of this name, as they come, until the gateway ends. None: the stream has begun, or is
         still alive.
         """
@@ -87,11 +87,11 @@ class AdminClient:
         self,
         method: str,
         path: str,
-        answer: type[Answer],
+        answer: type[Parsed],
         *,
         query: Query | None = None,
         body: Mapping[str, object] | None = None,
-    ) -> Answer:
+    ) -> Parsed:
         with self._mapped_errors():
             response = self._client.request(method, API + path, params=query, json=body)
         if response.status_code >= httpx.codes.BAD_REQUEST:
@@ -124,7 +124,7 @@ class AdminClient:
         return AdminError(make_printable(detail[:_LONGEST_DETAIL_CHARS]), status)
 
 
-def _parse(content: bytes, answer: type[Answer]) -> Answer:
+def _parse(content: bytes, answer: type[Parsed]) -> Parsed:
     """Raises AdminError."""
     try:
         return msgspec.json.decode(content, type=answer)

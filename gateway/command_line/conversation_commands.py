@@ -29,7 +29,7 @@ _WILDCARDS: Final = frozenset("*?[")
 _SHOWN_MATCHES: Final = 5
 _NOT_FOUND: Final = 404
 
-Ask = Callable[[str], str]
+AskPerson = Callable[[str], str]
 
 
 class ConversationDeleted(msgspec.Struct, frozen=True):
@@ -40,7 +40,7 @@ class ConversationDeleted(msgspec.Struct, frozen=True):
 
 
 def run_conversations(
-    options: argparse.Namespace, env: Mapping[str, str] = os.environ, ask: Ask = ask_person
+    options: argparse.Namespace, env: Mapping[str, str] = os.environ, ask: AskPerson = ask_person
 ) -> int:
     """The exit status. ask: a person, by this question."""
     settings = load_chosen_settings(options, env)
@@ -91,7 +91,7 @@ def _read_pages(client: AdminClient, options: argparse.Namespace) -> Iterator[Ro
         query["cursor"] = page.next
 
 
-def _list(client: AdminClient, options: argparse.Namespace, _: Ask) -> int:
+def _list(client: AdminClient, options: argparse.Namespace, _: AskPerson) -> int:
     rows = list_rows(client, options)
     if options.json:
         _write({"conversations": rows})
@@ -104,7 +104,7 @@ def _list(client: AdminClient, options: argparse.Namespace, _: Ask) -> int:
     return 0
 
 
-def _show(client: AdminClient, options: argparse.Namespace, _: Ask) -> int:
+def _show(client: AdminClient, options: argparse.Namespace, _: AskPerson) -> int:
     path = f"/conversations/{find_id(client, options.id)}"
     shown = ShownConversation(
         conversation=client.get(path, ConversationPage),
@@ -129,7 +129,7 @@ def _load_summaries(client: AdminClient, path: str, *, with_texts: bool) -> list
     return found if with_texts else [msgspec.structs.replace(each, text=None) for each in found]
 
 
-def _compact(client: AdminClient, options: argparse.Namespace, _: Ask) -> int:
+def _compact(client: AdminClient, options: argparse.Namespace, _: AskPerson) -> int:
     identity = find_id(client, options.id)
     body = {"instructions": options.instructions} if options.instructions else {}
     begun = client.post(f"/conversations/{identity}/compact", CompactionBegun, body)
@@ -140,7 +140,7 @@ def _compact(client: AdminClient, options: argparse.Namespace, _: Ask) -> int:
     return 0
 
 
-def _delete(client: AdminClient, options: argparse.Namespace, ask: Ask) -> int:
+def _delete(client: AdminClient, options: argparse.Namespace, ask: AskPerson) -> int:
     identity = find_id(client, options.id)
     question = f"Delete everything that the gateway keeps of {identity}? Type yes to go on: "
     if not options.yes and ask(question).strip().lower() not in ("y", "yes"):
@@ -158,7 +158,7 @@ def _write(value: object) -> None:
     sys.stdout.write(render_json(value) + "\n")
 
 
-_ACTIONS: Final[Mapping[str, Callable[[AdminClient, argparse.Namespace, Ask], int]]] = {
+_ACTIONS: Final[Mapping[str, Callable[[AdminClient, argparse.Namespace, AskPerson], int]]] = {
     "list": _list,
     "show": _show,
     "compact": _compact,
