@@ -3,7 +3,7 @@
 from typing import Final, Protocol
 
 from gateway.replay.errors import NotARecording
-from gateway.replay.readers import request_log, transcript
+from gateway.replay.readers import claude_code, codex, gateway_export, opencode, request_log, transcript
 from gateway.replay.readers.document import RecordedFile, describe_keys
 from gateway.replay.recording import Recording
 
@@ -17,7 +17,14 @@ class RecordingReader(Protocol):
 
 
 # The forms of programs come first; nearly anything may be an entry of a log.
-_READERS: Final[tuple[RecordingReader, ...]] = (transcript, request_log)
+_READERS: Final[tuple[RecordingReader, ...]] = (
+    gateway_export,
+    claude_code,
+    codex,
+    opencode,
+    transcript,
+    request_log,
+)
 FORMS: Final = (
     "request logs of OpenAI's and Anthropic's APIs, transcripts with messages, session files of Claude Code, "
     "Codex and opencode, and what `gateway export` writes"

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from gateway.replay.errors import NotARecording, ReplayError
-from gateway.replay.readers import request_log
+from gateway.replay.readers import opencode, request_log
 from gateway.replay.readers.document import RecordedFile, parse_file
 from gateway.replay.recognition import find_reader
 from gateway.replay.recording import Recording
@@ -67,26 +67,32 @@ def _find_named(path: Path) -> Source:
 
 
 def _find_below(folder: Path, unreadable: list[tuple[Path, str]]) -> Iterator[Source]:
-    for inner in sorted({path.parent for path in _list_files(folder)}, key=_order):
-        singles: list[Path] = []
-        for path in sorted((path for path in _list_files(inner, "*")), key=_order):
-            try:
-                document = _parse(path)
-                reader = find_reader(document)
-            except NotARecording as error:
-                unreadable.append((path, str(error)))
-                continue
-            if reader is request_log and request_log.is_single(document):
-                singles.append(path)
-            else:
-                yield Source(str(path), (path,), path.stat().st_size)
-        if singles:
-            name = str(inner) if len(singles) > 1 else str(singles[0])
-            yield Source(name, tuple(singles), sum(path.stat().st_size for path in singles))
+    groups: dict[str, list[Path]] = {}
+    for path in sorted(_list_files(folder), key=_order):
+        try:
+            groups.setdefault(_find_group(path), []).append(path)
+        except NotARecording as error:
+            unreadable.append((path, str(error)))
+    for group, paths in groups.items():
+        name = group if len(paths) > 1 else str(paths[0])
+        yield Source(name, tuple(paths), sum(path.stat().st_size for path in paths))
 
 
-def _list_files(folder: Path, pattern: str = "**/*") -> Iterable[Path]:
-    return (path for path in folder.glob(pattern) if path.suffix in _SUFFIXES and path.is_file())
+def _find_group(path: Path) -> str:
+    """The name that the files of one recording share; a file of its own has its own. Raises NotARecording."""
+    document = _parse(path)
+    reader = find_reader(document)
+    if reader is request_log and request_log.is_single(document):
+        return str(path.parent)
+    session = opencode.find_group(document.objects[0]) if reader is opencode else None
+    if session is None:
+        return str(path)
+    # Of `storage/message/SESSION/…`, `storage/part/MESSAGE/…` and `storage/session/PROJECT/…`.
+    return str(path.parent.parent.parent / session)
+
+
+def _list_files(folder: Path) -> Iterable[Path]:
+    return (path for path in folder.rglob("*") if path.suffix in _SUFFIXES and path.is_file())
 
 
 def _order(path: Path) -> list[tuple[int, str]]:
@@ -116,10 +122,15 @@ def _join(documents: Sequence[RecordedFile]) -> RecordedFile:
 
 def _with_short_names(sources: Sequence[Source]) -> list[Source]:
     """The names without the folders that all of them have in common, and without their suffix."""
-    parts = [Path(source.name).with_suffix("").parts for source in sources]
+    parts = [_without_suffix(Path(source.name)).parts for source in sources]
     common = 0
     while all(len(each) > common + 1 and each[common] == parts[0][common] for each in parts):
         common += 1
     return [
         source._replace(name="/".join(each[common:])) for source, each in zip(sources, parts, strict=True)
     ]
+
+
+def _without_suffix(path: Path) -> Path:
+    """A folder may have a dot in its name, too."""
+    return path.with_suffix("") if path.suffix in _SUFFIXES else path
