@@ -32,9 +32,7 @@ def _describe(request: RecordedRequest) -> dict[str, Any]:
 @pytest.mark.parametrize("name", _NAMES)
 def test_a_recording_stands_for_these_requests(name: str) -> None:
     expected = json.loads((_GOLDEN / name / "requests.json").read_text("utf-8"))
-    sources = [
-        source for source in find_sources([_GOLDEN / name / "recording"]).found
-    ]
+    sources = find_sources([_GOLDEN / name / "recording"]).found
     assert len(sources) == 1
     recording = read_source(sources[0], "no-model")
     found = [_describe(request) for request in recording.list_requests()]

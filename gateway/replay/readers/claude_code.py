@@ -46,7 +46,7 @@ class _Said:
 
 
 @dataclass(slots=True)
-class _Thread:
+class _Strand:
     """The main conversation, or that of a sub-agent. ends: how many messages there were at each line."""
 
     messages: list[_Said] = field(default_factory=list)
@@ -97,7 +97,7 @@ class _Asked:
 class _Reading:
     def __init__(self, model: str) -> None:
         self._model = model
-        self._threads: dict[str, _Thread] = {}
+        self._threads: dict[str, _Strand] = {}
 
     def list_requests(self, lines: Sequence[RecordedFields]) -> Iterator[_Asked]:
         for line in lines:
@@ -108,7 +108,7 @@ class _Reading:
     def _read_line(self, line: RecordedFields) -> _Asked | None:
         """The request that a line's reply answers, if it begins one."""
         agent = find_text(line, "agentId") or ("sidechain" if find_value(line, "isSidechain") else "")
-        thread = self._threads.setdefault(agent, _Thread())
+        thread = self._threads.setdefault(agent, _Strand())
         if find_text(line, "subtype") == "compact_boundary":
             thread.messages.clear()
         asked = self._read_message(line, thread, agent)
@@ -117,7 +117,7 @@ class _Reading:
             thread.ends[name] = len(thread.messages)
         return asked
 
-    def _read_message(self, line: RecordedFields, thread: _Thread, agent: str) -> _Asked | None:
+    def _read_message(self, line: RecordedFields, thread: _Strand, agent: str) -> _Asked | None:
         role, message = find_text(line, "type"), find_object(line, "message")
         if message is None or role not in (_USER, _ASSISTANT):
             return None
@@ -130,7 +130,7 @@ class _Reading:
         return self._read_reply(line, message, thread, agent)
 
     def _read_reply(
-        self, line: RecordedFields, message: RecordedFields, thread: _Thread, agent: str
+        self, line: RecordedFields, message: RecordedFields, thread: _Strand, agent: str
     ) -> _Asked | None:
         model, name = find_text(message, "model"), find_text(message, "id") or ""
         if model == _SYNTHETIC or not thread.messages:
