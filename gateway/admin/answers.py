@@ -150,11 +150,12 @@ class Removal(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class OriginalList(msgspec.Struct, frozen=True, kw_only=True):
-    """left_off: older removals that are not listed."""
+    """left_off: older removals that are not listed. next: the cursor of the page with them."""
 
     id: str
     taken: list[Removal]
     left_off: int
+    next: str | None
 
 
 class ReceivedRow(msgspec.Struct, frozen=True, kw_only=True):

@@ -9,9 +9,9 @@ from aiohttp import web
 
 from gateway.activity.book import ActivityBook
 from gateway.admin.answers import LoggedCompaction, LogPage, OriginalList, OriginalRow, Removal
-from gateway.admin.operations import MOST_ORIGINALS
+from gateway.admin.operations import OriginalsQuery
 from gateway.admin.problems import AdminRefusal
-from gateway.admin.routing import PRIVATE
+from gateway.admin.routing import PRIVATE, read_query
 from gateway.admin.texts import TextAccess, log_view
 from gateway.reporting.compaction_log import CompactionLogWriter, LogEntry
 from gateway.reporting.originals import OriginalsArchive, RemovedMessages
@@ -37,13 +37,16 @@ class HistoryPages:
         return LogPage(id=identity, log=[_describe_entry(entry) for entry in entries])
 
     async def list_originals(self, request: web.Request) -> OriginalList:
-        identity = request.match_info["id"]
+        identity, query = request.match_info["id"], read_query(request, OriginalsQuery)
         tag = await self._find_tag(identity)
-        listing = await self._originals.load_lists(tag or "", identity, MOST_ORIGINALS)
+        listing = await self._originals.load_lists(tag or "", identity, query.limit, query.cursor)
         if not listing.lists and self._book.find(identity) is None:
             raise unknown_conversation()
         taken = [_describe_removed(removed) for removed in listing.lists]
-        return OriginalList(id=identity, taken=taken, left_off=listing.left_off)
+        left_off = listing.left_off
+        return OriginalList(
+            id=identity, taken=taken, left_off=left_off, next=listing.last if left_off else None
+        )
 
     async def show_original(self, request: web.Request) -> web.Response:
         identity, digest = request.match_info["id"], request.match_info["digest"]

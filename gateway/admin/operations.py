@@ -52,6 +52,13 @@ class ListQuery(msgspec.Struct, frozen=True):
     cursor: _Text | None = None
 
 
+class OriginalsQuery(msgspec.Struct, frozen=True):
+    """limit: of messages; one removal is listed in any case."""
+
+    limit: Annotated[int, msgspec.Meta(ge=1, le=MOST_ORIGINALS)] = MOST_ORIGINALS
+    cursor: Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{16}$")] | None = None
+
+
 class CompactBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     instructions: Annotated[str, msgspec.Meta(max_length=LONGEST_INSTRUCTIONS_CHARS)] | None = None
 
@@ -167,7 +174,8 @@ OPERATIONS: Final = (
         path=_ONE + "/originals",
         summary="Which messages were removed from what is sent.",
         answer=OriginalList,
-        problems=(404,),
+        query=OriginalsQuery,
+        problems=(400, 404),
         reach="stored",
     ),
     Operation(

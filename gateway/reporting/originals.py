@@ -74,10 +74,11 @@ def parse_removed(data: bytes) -> RemovedMessages | None:
 
 
 class Listing(msgspec.Struct, frozen=True):
-    """left_off: the number of further lists."""
+    """left_off: the number of further lists. last: the place of the last list, behind which they are."""
 
     lists: list[RemovedMessages]
     left_off: int
+    last: str
 
 
 class _KeptRange(msgspec.Struct, frozen=True):
@@ -156,11 +157,15 @@ class OriginalsArchive:
 
     # Reading. What is absent, expired or damaged is left out, or None.
 
-    async def load_lists(self, tag: str, conversation_id: str, max_messages: int) -> Listing:
+    async def load_lists(
+        self, tag: str, conversation_id: str, max_messages: int, behind: str | None = None
+    ) -> Listing:
         """The newest list first, and that one in any case; the others as long as they hold no more than
-        max_messages together. tag: of the owner, see `store.keys`.
+        max_messages together. tag: of the owner, see `store.keys`. behind: the last place of another listing.
         """
         found = await self._store.scan(_list_prefix(tag, conversation_id))
+        if behind is not None:
+            found = [each for each in found if _find_list_place(each[0]) < behind]
         return await asyncio.to_thread(_choose_newest, found, max_messages)
 
     async def load(self, tag: str, conversation_id: str, digest: str) -> bytes | None:
@@ -223,7 +228,7 @@ def _choose_own(found: Sequence[tuple[str, bytes]], tag: str, conversation_id: s
 
 
 def _list_digests(found: Sequence[tuple[str, bytes]]) -> set[str]:
-    return {original.digest for removed in _read_lists(found) for original in removed.originals}
+    return {original.digest for _, removed in _read_lists(found) for original in removed.originals}
 
 
 def _slices(job: _Job) -> Iterator[list[int]]:
@@ -265,27 +270,33 @@ def _list_prefix(tag: str, conversation_id: str) -> str:
     return make_key(tag, "taken", f"{conversation_id}:")
 
 
-def _read_lists(found: Sequence[tuple[str, bytes]]) -> Iterator[RemovedMessages]:
-    """The newest first, without damaged ones."""
-    for _, data in reversed(found):
-        plain = _unpack(data)
+def _find_list_place(key: str) -> str:
+    """Later lists have greater ones."""
+    return key.rpartition(":")[2]
+
+
+def _read_lists(found: Sequence[tuple[str, bytes]]) -> Iterator[tuple[int, RemovedMessages]]:
+    """The newest first, without damaged ones. Each with the number of those that are older."""
+    for older in reversed(range(len(found))):
+        plain = _unpack(found[older][1])
         removed = parse_removed(plain) if plain is not None else None
         if removed is not None:
-            yield removed
+            yield older, removed
 
 
 def _choose_newest(found: Sequence[tuple[str, bytes]], max_messages: int) -> Listing:
-    lists: list[RemovedMessages] = []
-    for removed in _read_lists(found):
+    lists, left_off = list[RemovedMessages](), 0
+    for older, removed in _read_lists(found):
         max_messages -= len(removed.originals)
         if lists and max_messages < 0:
             break
         lists.append(removed)
-    return Listing(lists, len(found) - len(lists))
+        left_off = older
+    return Listing(lists, left_off, _find_list_place(found[left_off][0]) if found else "")
 
 
 def _find_owner(found: Sequence[tuple[str, bytes]], digest: str) -> str | None:
-    for removed in _read_lists(found):
+    for _, removed in _read_lists(found):
         if any(original.digest == digest for original in removed.originals):
             return removed.owner
     return None

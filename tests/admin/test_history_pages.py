@@ -30,6 +30,27 @@ async def test_entries_and_removals_are_listed_the_newest_first() -> None:
     assert all(each["bytes"] == sum(one["bytes"] for one in each["messages"]) for each in taken)
 
 
+async def test_removals_are_listed_page_by_page() -> None:
+    async with ToyUpstream(window=16_000) as toy, running_gateway(make_settings(toy, more=ADMIN)) as gateway:
+        run = await run_session(make_session(45, 3), gateway.base_url, toy, _SHAPE)
+        await gateway.settle()
+        path = f"/v1/conversations/{run.conversation}/originals"
+        whole = await get_json(gateway, path)
+        taken, query = list[object](), "?limit=1"
+        while query:
+            page = await get_json(gateway, path + query)
+            assert len(page["taken"]) == 1
+            taken += page["taken"]
+            assert page["left_off"] == len(whole["taken"]) - len(taken)
+            query = f"?limit=1&cursor={page['next']}" if page["next"] is not None else ""
+        refused = [
+            (await get(gateway, f"{path}?{query}"))[0]
+            for query in ("limit=0", "limit=10001", "cursor=x", "cursor=" + "g" * 16, "cursor=")
+        ]
+    assert whole["next"] is None and taken == whole["taken"] and len(taken) > 1
+    assert refused == [400] * 5
+
+
 async def test_a_conversation_that_was_never_compacted_has_empty_lists() -> None:
     async with ToyUpstream() as toy, running_gateway(make_settings(toy, more=ADMIN)) as gateway:
         run = await run_session(make_session(2, 3), gateway.base_url, toy, _SHAPE)

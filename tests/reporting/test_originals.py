@@ -143,6 +143,23 @@ async def test_the_newest_lists_come_first_and_the_others_are_counted() -> None:
         assert listing.left_off == 3 - len(wanted)
 
 
+async def test_a_listing_goes_on_behind_another_one_although_there_are_new_lists() -> None:
+    archive = OriginalsArchive(await make_store(), keep_seconds=60)
+    for covers in (3, 5, 7):
+        compact(archive, talk(13), covers - 2, covers)
+    await archive.finish()
+    positions, behind = list[int](), None
+    for left_off in (2, 1, 0):
+        listing = await archive.load_lists(_TAG, "c", 1, behind)
+        positions += [removed.originals[-1].position for removed in listing.lists]
+        assert listing.left_off == left_off
+        behind = listing.last
+        compact(archive, talk(13), 7, 9)
+        await archive.finish()
+    assert positions == [6, 4, 2]
+    assert (await archive.load_lists(_TAG, "c", 1, behind)).lists == []
+
+
 async def test_the_policy_decides_how_long_originals_are_kept() -> None:
     now = 1_000_000.0
     store = MemoryStore(clock=lambda: now)
