@@ -3,11 +3,14 @@
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
 import aiohttp
 import pytest
 
+from tests.replicas.test_random_replica import clear_old_results
+from tests.toy.admin_port import ask_to_compact
 from tests.toy.agent import make_session
 from tests.toy.gateway import RunningGateway, make_settings, running_gateway
 from tests.toy.redis_server import RedisServer
@@ -155,3 +158,24 @@ async def test_the_next_estimate_counts_the_new_text() -> None:
         sent = int(tokens.rpartition("sent=")[2])
     true = next(seen.prompt_tokens for seen in reversed(after.seen) if not seen.is_summary)
     assert abs(sent - true) < 0.1 * true
+
+
+async def test_the_text_stays_when_the_client_clears_more_of_its_results() -> None:
+    """Then what it covers has changed, and the summary is found again."""
+    session = replace(make_session(40, 3), trim=clear_old_results(10))
+    keys = list[str]()
+    async with ToyUpstream() as toy, running_gateway(make_settings(toy, more=_ADMIN)) as gateway:
+        for turn in range(len(session)):
+            run = await run_session(session, gateway.base_url, toy, pace=Pace(first=turn, last=turn + 1))
+            if turn == 15:
+                await ask_to_compact(gateway, run.conversation, headers={"Authorization": "Bearer sesame"})
+            await gateway.settle()
+            summaries = await list_summaries(gateway, run.conversation)
+            used = next((each["key"] for each in summaries if each["in_use"]), None)
+            if used is not None and not keys:
+                assert (await put(gateway, run.conversation, used, {"text": _TEXT}))[0] == 200
+            elif used is not None:
+                assert read_summary(run) == _TEXT
+            keys += [used] if used is not None else []
+    assert len(toy.summaries) == 1
+    assert len(keys) > 20
