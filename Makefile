@@ -26,7 +26,7 @@ run: .venv/runtime.stamp
 	@exec $(BIN)/gateway serve $(ARGS)
 
 demo: .venv/runtime.stamp
-	@$(BIN)/gateway demo
+	@$(BIN)/gateway demo $(ARGS)
 
 # One process per core, at most four: each of them runs gateways of its own. A process that is done takes over
 # tests of another one.

@@ -44,6 +44,8 @@ log = logging.getLogger("gateway")
 
 # As a shell reports a program that Ctrl-C has ended. `serve` ends with 0.
 _INTERRUPTED: Final = 130
+# After each of some twenty turns of the demo.
+_DEMO_PAUSE_SECONDS: Final = 0.3
 
 
 class Running(Protocol):
@@ -136,10 +138,22 @@ def _run_loop(main: Coroutine[None, None, int]) -> int:
         return uvloop.run(main)
 
 
-def _demo(_: argparse.Namespace) -> int:
+def _demo(options: argparse.Namespace) -> int:
     from gateway.demo.play import run_demo
 
-    return 0 if asyncio.run(run_demo(partial(print, flush=True))) else 1
+    # Somebody who watches gets some seconds to look.
+    pause_seconds = _DEMO_PAUSE_SECONDS if options.keep or sys.stdout.isatty() else 0.0
+    keep = _wait_signal if options.keep else None
+    running = run_demo(partial(print, flush=True), keep=keep, pause_seconds=pause_seconds)
+    return 0 if asyncio.run(running) else 1
+
+
+async def _wait_signal() -> None:
+    """Returns after SIGTERM or SIGINT."""
+    ended, loop = asyncio.Event(), asyncio.get_running_loop()
+    for signal_number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(signal_number, ended.set)
+    await ended.wait()
 
 
 def _doctor(options: argparse.Namespace) -> int:

@@ -129,7 +129,8 @@ def _describe_admin(settings: Settings, port: int) -> str:
     if not port:
         return "not open, see the log"
     token = ", with its token" if settings.admin.token is not None else ""
-    return f"http://{_show_host(settings.admin.host)}:{port}/api/conversations, /api/events, /metrics{token}"
+    address = f"http://{_show_host(settings.admin.host)}:{port}/"
+    return f"{address} in a browser, /api/v1 and /metrics for programs{token}"
 
 
 def _show_host(host: str) -> str:

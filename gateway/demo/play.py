@@ -2,25 +2,35 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator, Sequence
+import textwrap
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Final
 
 from gateway.app import Gateway, start_gateway
+from gateway.command_line.figures import draw_bar
 from gateway.demo.agent import FILES, TurnReport, find_missing, play
 from gateway.demo.stand_in import WINDOW_TOKENS, StandIn
 from gateway.headers import X_GATEWAY_PLAN
-from gateway.settings import load_settings
+from gateway.settings import Settings, load_settings
 
 WriteText = Callable[[str], None]
 
+_COLUMNS: Final = 80
+_BAR_COLUMNS: Final = 20
 _BEGINNING: Final = f"""\
-An agent reads {FILES} files with the help of a model whose window holds {WINDOW_TOKENS:,} tokens.
-The model is a stand-in that understands nothing; the gateway between them is real.
-
+An agent reads {FILES} files with a model whose window holds {WINDOW_TOKENS:,} tokens.
+The model is a stand-in that understands nothing; the gateway before it is real.
+"""
+_PAGE: Final = """\
+The gateway's page shows the session live, while this runs:
+  http://127.0.0.1:{}/
+"""
+_KEPT: Final = "\nThe page stays open: http://127.0.0.1:{}/   Ctrl-C ends the demo."
+_TABLE: Final = f"""\
          agent sends       model gets
-turn  messages  tokens  messages  tokens  {X_GATEWAY_PLAN}"""
+turn  messages  tokens  messages  tokens  {X_GATEWAY_PLAN}  of the window"""
 _COMPACTOR: Final = "gateway.compactor"
 # Names of plans, as the header has them.
 _PLANS_WITH_SUMMARY: Final = ("pivot", "pivot+pruned")
@@ -29,36 +39,62 @@ _PLANS_WITH_SUMMARY: Final = ("pivot", "pivot+pruned")
 _LOOK_SECONDS: Final = 0.002
 
 
-async def run_demo(write: WriteText) -> bool:
-    """Writes what happens, line by line. False if something did not go as it should."""
+async def run_demo(
+    write: WriteText, *, keep: Callable[[], Awaitable[None]] | None = None, pause_seconds: float = 0.0
+) -> bool:
+    """Writes what happens, line by line. False if something did not go as it should.
+
+    keep: returns once nobody needs the page any longer; None: it ends with the session. pause_seconds: after
+    each turn, for people who watch.
+    """
     async with StandIn() as model:
-        settings = load_settings(None, {}, upstream=model.base_url, port=0, admin_port=0)
-        gateway = await start_gateway(replace(settings, store="memory:"))
-        write(_BEGINNING)
+        gateway = await start_gateway(_make_settings(model.base_url))
         try:
+            _introduce(write, gateway)
             with _showing_log(write):
-                through = await _play_through(gateway, model, write)
+                through = await _play_through(gateway, model, write, pause_seconds)
+            direct = [turn async for turn in play(model.base_url)]
+            for line in _compare(through, direct):
+                write(_wrap(line))
+            problems = find_problems(through, direct)
+            for problem in problems:
+                write(f"The demo did not go as it should: {problem}")
+            if keep is not None and gateway.admin_port:
+                write(_KEPT.format(gateway.admin_port))
+                await keep()
         finally:
             await gateway.stop()
-        direct = [turn async for turn in play(model.base_url)]
-    for line in _compare(through, direct):
-        write(line)
-    problems = find_problems(through, direct)
-    for problem in problems:
-        write(f"The demo did not go as it should: {problem}")
     return not problems
 
 
-async def _play_through(gateway: Gateway, model: StandIn, write: WriteText) -> list[TurnReport]:
+def _make_settings(upstream: str) -> Settings:
+    """On free ports, in memory. The page shows texts: those of the demo are nobody's secret."""
+    settings = load_settings(None, {}, upstream=upstream, port=0, admin_port=0)
+    policies = {name: replace(policy, show_texts=True) for name, policy in settings.policies.items()}
+    return replace(settings, store="memory:", policies=policies)
+
+
+def _introduce(write: WriteText, gateway: Gateway) -> None:
+    write(_BEGINNING)
+    if gateway.admin_port:
+        write(_PAGE.format(gateway.admin_port))
+    write(_TABLE)
+
+
+async def _play_through(
+    gateway: Gateway, model: StandIn, write: WriteText, pause_seconds: float
+) -> list[TurnReport]:
     turns: list[TurnReport] = []
     async for turn in play(f"http://127.0.0.1:{gateway.port}/v1"):
         turns.append(turn)
         messages, tokens = model.last_prompt
         plan = turn.headers.get(X_GATEWAY_PLAN, "") if turn.status == 200 else f"status {turn.status}"
         sent = f"{len(turns):4}  {turn.messages:8}  {turn.tokens:6,}"
-        write(f"{sent}  {messages:8}  {tokens:6,}  {plan}")
+        bar = draw_bar(tokens, WINDOW_TOKENS, _BAR_COLUMNS)
+        write(f"{sent}  {messages:8}  {tokens:6,}  {plan:14}  {bar}")
         while not gateway.is_idle:  # noqa: ASYNC110 - the gateway has no event for it, as nothing waits for it
             await asyncio.sleep(_LOOK_SECONDS)
+        await asyncio.sleep(pause_seconds)
     return turns
 
 
@@ -73,7 +109,7 @@ def _compare(through: Sequence[TurnReport], direct: Sequence[TurnReport]) -> Ite
     if last.status == 200:
         return
     yield (
-        f"Without it, the same agent was refused in turn {len(direct)}, with {last.messages} messages and "
+        f"Without it, the agent was refused in turn {len(direct)}, at {last.messages} messages, "
         f"{last.tokens:,} tokens:"
     )
     yield f"  {last.status} {last.text}"
@@ -89,6 +125,17 @@ def find_problems(through: Sequence[TurnReport], direct: Sequence[TurnReport]) -
         (direct[-1].status == 400, "without the gateway nothing was refused"),
     )
     return [problem for is_good, problem in checks if not is_good]
+
+
+def _wrap(text: str) -> str:
+    """In lines of a terminal of 80 columns. What follows the first line of a paragraph is indented."""
+    lines = [_wrap_line(line) for line in text.split("\n")]
+    return "\n".join(lines)
+
+
+def _wrap_line(line: str) -> str:
+    indent = " " * (len(line) - len(line.lstrip()))
+    return textwrap.fill(line, _COLUMNS - 1, subsequent_indent=indent + "  ", break_long_words=False)
 
 
 @contextmanager
@@ -112,4 +159,4 @@ class _Writing(logging.Handler):
         self.setFormatter(logging.Formatter("      log: %(levelname)s %(name)s %(message)s"))
 
     def emit(self, record: logging.LogRecord) -> None:
-        self._write(self.format(record))
+        self._write(_wrap(self.format(record)))

@@ -37,7 +37,7 @@ def test_the_screen_says_where_to_point_a_client_and_where_things_are() -> None:
         "To see it work without a model: gateway demo\n",
         "  clients   base_url http://127.0.0.1:1234/v1\n",
         "Claude Code and Anthropic SDKs: http://127.0.0.1:1234, without /v1\n",
-        "  admin     http://127.0.0.1:1235/api/conversations",
+        "  admin     http://127.0.0.1:1235/ in a browser, /api/v1 and /metrics for programs",
         "  models    2,421 windows are known, upstreams are asked; see gateway models NAME\n",
         "  state     /srv/state, kept for 7 days\n",
     ):

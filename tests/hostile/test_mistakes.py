@@ -41,7 +41,7 @@ async def test_the_start_says_where_clients_operators_and_state_are(tmp_path: Pa
         serving("--upstream", toy.base_url, "--admin-port", "0", folder=tmp_path) as gateway,
     ):
         log = gateway.log
-        assert re.search(r"admin +http://127\.0\.0\.1:\d+/api/conversations, /api/events, /metrics", log)
+        assert re.search(r"admin +http://127\.0\.0\.1:\d+/ in a browser, /api/v1 and /metrics", log)
         assert re.search(r"models +2,\d\d\d windows are known", log)
         assert f"state     {tmp_path / '.gateway'}, kept for 7 days" in log
 
