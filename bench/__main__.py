@@ -78,7 +78,7 @@ _FULL = Effort(
     many_requests=20_000,
     patience_seconds=60,
     stream_seconds=20,
-    page_turns=60,
+    page_turns=30,
 )
 _QUICK = Effort(
     scale=0.1,

@@ -114,7 +114,7 @@ class ActivityBook:
         pivot = result.pivot
         if pivot is not None:
             totals.compactions += 1
-            usage = result.usage
+            usage = result.usage if result.usage and result.usage.total <= _MOST_TOKENS else None
             note = SummaryNote(
                 key=pivot.key,
                 covers=pivot.covers,
@@ -282,7 +282,7 @@ class ActivityBook:
         """Returns what the calls cost, if that is known."""
         totals.summary_calls += result.calls
         usage = result.usage
-        if usage is None:
+        if usage is None or usage.total > _MOST_TOKENS:
             return None
         totals.summary_prompt_tokens += usage.prompt_tokens
         totals.summary_output_tokens += usage.output_tokens

@@ -190,6 +190,15 @@ def test_a_summary_is_noted_with_what_its_calls_used() -> None:
     assert activity.totals.summary_usd == pytest.approx(1.1) and activity.totals.spent_usd is None
 
 
+def test_usage_of_a_summary_that_no_model_has_counts_as_not_reported() -> None:
+    book = make_book()
+    result = CompactionResult(_PIVOT, calls=1, model="toy", usage=Usage(10**30, 1))
+    book.note_compaction(turn(), result, _REQUEST, seconds=1, post_tokens=0)
+    activity = book.find("c")
+    assert activity is not None and activity.totals.summary_prompt_tokens == 0
+    assert activity.summaries[0].prompt_tokens is None
+
+
 def test_a_failed_summary_was_paid_for_too() -> None:
     book = make_book()
     book.use_prices(price_toy)

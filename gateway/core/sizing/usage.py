@@ -49,7 +49,7 @@ def find_usage(value: Mapping[str, object]) -> Usage | None:
     output = _find_count(value.get("output_tokens") if completion is None else completion) or 0
     # xAI and Gemini count reasoning in total_tokens, but not in completion_tokens.
     beyond_prompt = (_find_count(value.get("total_tokens")) or 0) - prompt
-    cached, written = _find_cached(value)
+    cached, written = (_limit(count, prompt) for count in _find_cached(value))
     return Usage(prompt, max(output, beyond_prompt), cached, written)
 
 
@@ -99,6 +99,10 @@ def _find_cached(value: Mapping[str, object]) -> tuple[int | None, int | None]:
     for name in _CACHED:
         cached = _find_count(value.get(name)) if cached is None else cached
     return cached, _find_count(value.get("cache_creation_input_tokens")) or written
+
+
+def _limit(count: int | None, most: int) -> int | None:
+    return None if count is None else min(count, most)
 
 
 def _find_count(value: object) -> int | None:

@@ -32,6 +32,8 @@ from gateway.core.sizing.usage import Usage, add_usage, find_timings, find_usage
             Usage(10, 0, 4, 5),
         ),
         ({"prompt_tokens": 10, "prompt_tokens_details": None}, Usage(10, 0)),
+        # More than there is.
+        ({"prompt_tokens": 10, "cached_tokens": 10**30}, Usage(10, 0, 10)),
         ({"prompt_tokens": None, "input_tokens": 7}, Usage(7, 0)),
     ],
 )
