@@ -68,6 +68,8 @@ _CALLERS: Final = frozenset(
 )
 _SET_COOKIES: Final = frozenset({b"set-cookie", b"set-cookie2"})
 # A value with one of these could end its line and begin another header (RFC 9110 §5.5).
+# Whose page a browser sends a request for.
+_FETCH_SITE: Final = "Sec-Fetch-Site"
 _CONTROL: Final = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 _CONTROL_AS_SPACE: Final = bytes(0x20 if _CONTROL.match(chr(byte)) else byte for byte in range(256))
 
@@ -155,6 +157,13 @@ def has_same_origin(headers: CIMultiDictProxy[str], allowed: Sequence[str] = ())
     if origin is None or origin in allowed:
         return True
     return _split_url(origin).netloc == headers.get(hdrs.HOST)
+
+
+def is_from_other_page(headers: CIMultiDictProxy[str]) -> bool:
+    """Whether a browser says so: it sends no `Origin` with an image, a script or a link, but says whose page
+    asks for it (https://www.w3.org/TR/fetch-metadata/). Other programs say nothing.
+    """
+    return headers.get(_FETCH_SITE, "none") not in ("none", "same-origin")
 
 
 def _split_url(url: str) -> SplitResult:

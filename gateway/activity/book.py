@@ -65,7 +65,7 @@ class ActivityBook:
         """An answered request. Called for each, so it only counts."""
         now = self._clock()
         identity = turn.conversation_id
-        entry = self._entries.get(identity)
+        entry = self._get(turn)
         if entry is None:
             entry = self._begin(turn, now)
             change = self._compare_with_parent(entry, turn, plan)
@@ -195,6 +195,8 @@ class ActivityBook:
             entry = self._entries.peek(activity.id)
             if entry is None:
                 entry = Entry(activity)
+            elif entry.activity.owner != activity.owner:
+                continue
             else:
                 entry.go_on(merge(activity, entry.activity, find_increment(entry.activity, Totals())))
             entry.note_stored(activity.totals)
@@ -202,9 +204,13 @@ class ActivityBook:
         for conversation_id in live:
             self._entries.get(conversation_id)
 
-    def _find_entry(self, turn: Turn) -> Entry:
+    def _get(self, turn: Turn) -> Entry | None:
+        """Ids are short hashes: numbers of another tenant are never added to, or shown as this one's."""
         entry = self._entries.get(turn.conversation_id)
-        return entry if entry is not None else self._begin(turn, self._clock())
+        return entry if entry is not None and entry.activity.owner == turn.owner else None
+
+    def _find_entry(self, turn: Turn) -> Entry:
+        return self._get(turn) or self._begin(turn, self._clock())
 
     def _begin(self, turn: Turn, now: float) -> Entry:
         entry = Entry(
@@ -238,6 +244,9 @@ class ActivityBook:
                 self.on_dropped(entry)
 
     def _note_change(self, conversation_id: str) -> None:
+        if conversation_id not in self._entries:
+            # An entry that is larger than the book is not kept.
+            return
         self.changed.add(conversation_id)
         self.unsaved.add(conversation_id)
 

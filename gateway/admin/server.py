@@ -18,7 +18,7 @@ from gateway.admin.problems import respond_problem
 from gateway.downstream.bind_errors import describe_bind_error
 from gateway.downstream.connection import ClientConnection
 from gateway.downstream.gate import Gate, PortBounds
-from gateway.headers import has_same_origin, names_loopback
+from gateway.headers import has_same_origin, is_from_other_page, names_loopback
 from gateway.settings import Admin, is_loopback
 
 log = logging.getLogger("gateway.admin")
@@ -104,6 +104,8 @@ class AdminServer:
     async def _guard(self, request: web.Request, handler: Page) -> web.StreamResponse:
         if not (self._has_own_host(request) and has_same_origin(request.headers)):
             return respond_problem(403, "wrong host or origin")
+        if request.path not in self._open_paths and is_from_other_page(request.headers):
+            return respond_problem(403, "not for pages of another address")
         if request.path not in self._open_paths and not self._has_token(request):
             headers = {"WWW-Authenticate": "Bearer"}
             return respond_problem(401, "this needs the admin.token, as Authorization: Bearer TOKEN", headers)

@@ -55,7 +55,9 @@ def end_span(span: "OpenSpan", note: RequestNote, status: int, end_seconds: floa
             names.OUTPUT_TOKENS: usage.output_tokens if usage is not None else None,
             names.CACHED_TOKENS: usage.cached_tokens if usage is not None else None,
             names.CACHE_WRITE_TOKENS: usage.cache_write_tokens if usage is not None else None,
-            names.FINISH_REASONS: (note.finish_reason,) if note.finish_reason is not None else None,
+            names.FINISH_REASONS: (
+                (names.shorten(note.finish_reason),) if note.finish_reason is not None else None
+            ),
             names.FIRST_BYTE_SECONDS: note.first_byte_seconds,
             names.OWN_SECONDS: note.count_own_seconds(end_seconds),
             names.WAITED_SECONDS: note.waited_seconds or None,

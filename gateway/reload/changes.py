@@ -53,6 +53,12 @@ def find_change(running: Settings, loaded: Settings) -> Change:
         else:
             postponed.append(section)
             settings = replace(settings, **{section: before})
+    if running.admin.token is not None and settings.admin.token is None:
+        # The admin port and several workers change over one after the other: in between, one that does not
+        # ask for the token any more must not show what another one shows to those who have it.
+        postponed.append("admin.token")
+        kept = settings.admin.model_copy(update={"token": running.admin.token})
+        settings = replace(settings, admin=kept)
     names = (each.name for each in fields(Settings) if each.name not in _DERIVED)
     sections = (name for name in names if getattr(running, name) != getattr(settings, name))
     return Change(settings=settings, sections=tuple(sections), postponed=tuple(postponed))

@@ -18,6 +18,8 @@ from gateway.core.compaction.request import CompactionTrigger, SummaryKind
 
 # Compactions are rare. This many events are hours of them, and 100 KB at most.
 _MAX_WAITING: Final = 256
+# Of events that were rendered before: each second one may hold hundreds of conversations.
+_MAX_WAITING_BYTES: Final = 4 << 20
 
 
 class CompactMetadata(msgspec.Struct, frozen=True, kw_only=True):
@@ -130,14 +132,19 @@ class Subscription:
     def __init__(self, max_waiting: int) -> None:
         self._max_waiting = max_waiting
         self._waiting: deque[Event] = deque()
+        self._waiting_bytes = 0
         self._lost = 0
         self._has_events = asyncio.Event()
 
     def put(self, event: Event) -> None:
-        if len(self._waiting) >= self._max_waiting:
-            self._waiting.popleft()
+        size_bytes = _weigh(event)
+        while self._waiting and (
+            len(self._waiting) >= self._max_waiting or self._waiting_bytes + size_bytes > _MAX_WAITING_BYTES
+        ):
+            self._pop()
             self._lost += 1
         self._waiting.append(event)
+        self._waiting_bytes += size_bytes
         self._has_events.set()
 
     async def next(self) -> Event:
@@ -146,17 +153,27 @@ class Subscription:
         if self._lost:
             lost, self._lost = Lost(count=self._lost), 0
             return lost
-        event = self._waiting.popleft()
+        event = self._pop()
         if not self._waiting:
             self._has_events.clear()
+        return event
+
+    def _pop(self) -> Event:
+        event = self._waiting.popleft()
+        self._waiting_bytes -= _weigh(event)
         return event
 
     def take(self) -> list[Event]:
         """Everything that waits now."""
         events = [*self._waiting]
         self._waiting.clear()
+        self._waiting_bytes = 0
         self._has_events.clear()
         return events
+
+
+def _weigh(event: Event) -> int:
+    return len(event.data) if isinstance(event, Relayed) else 0
 
 
 class Bus:

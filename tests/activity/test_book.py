@@ -277,3 +277,23 @@ def test_a_turn_may_change_its_model() -> None:
     activity = book.find("c")
     assert activity is not None and activity.model == "unpriced"
     assert book.note_request(turn(), plan(), Usage(1_000_000, 0)).spent_usd == pytest.approx(2.0)
+
+
+def test_an_id_that_two_tenants_have_never_joins_what_they_did() -> None:
+    book = make_book()
+    book.note_request(turn(), plan(100, 90), None)
+    book.note_request(turn(tenant="u"), plan(7, 7), None)
+    found = book.find("c")
+    assert found is not None and (found.owner, found.totals.received_tokens) == ("u", 7)
+    other = make_book()
+    other.note_request(turn(), plan(100, 90), None)
+    book.restore(other.list())
+    found = book.find("c")
+    assert found is not None and (found.owner, found.totals.requests) == ("u", 1)
+
+
+def test_a_conversation_that_finds_no_room_leaves_nothing() -> None:
+    book = make_book(max_bytes=10)
+    for number in range(3):
+        book.note_request(turn(f"c{number}"), plan(), None)
+    assert (book.list(), book.changed, book.unsaved) == ([], set(), set())

@@ -120,3 +120,50 @@ async def test_a_header_that_cannot_be_read_is_refused_and_not_quoted_in_the_log
         writer.close()
     assert response.split(b" ")[1] == str(status).encode()
     assert "secr" not in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("site", "path", "status"),
+    [
+        ("cross-site", "/api/v1/conversations", 403),
+        ("same-site", "/metrics", 403),
+        ("cross-site", "/api/v1/events", 403),
+        ("same-origin", "/api/v1/conversations", 200),
+        ("none", "/metrics", 200),
+        # A link to the page, which holds no data.
+        ("cross-site", "/", 200),
+        ("cross-site", "/healthz", 200),
+    ],
+)
+async def test_another_page_cannot_ask_with_an_image_or_a_script(site: str, path: str, status: int) -> None:
+    """Browsers send no Origin with those."""
+    async with (
+        ToyUpstream() as toy,
+        running_gateway(make_settings(toy, more="admin: {port: 0}\n")) as gateway,
+    ):
+        assert (await read(gateway.admin_port, {"Sec-Fetch-Site": site}, path))[0] == status
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("POST", "/api/v1/tenants/purge"),
+        ("POST", "/api/v1/conversations/0123456789abcdef/compact"),
+        ("DELETE", "/api/v1/conversations/0123456789abcdef"),
+        ("PUT", "/api/v1/conversations/0123456789abcdef/summaries/ab"),
+        ("OPTIONS", "/api/v1/conversations/0123456789abcdef"),
+    ],
+)
+@pytest.mark.parametrize("origin", ["null", "http://evil.example", "http://127.0.0.1:1", "https://localhost"])
+async def test_another_page_can_change_nothing(method: str, path: str, origin: str) -> None:
+    """Also by requests that need no preflight, such as a form's."""
+    async with (
+        ToyUpstream() as toy,
+        running_gateway(make_settings(toy, more="admin: {port: 0}\n")) as gateway,
+        aiohttp.ClientSession() as client,
+    ):
+        url = f"http://127.0.0.1:{gateway.admin_port}{path}"
+        headers = {"Origin": origin, "Content-Type": "text/plain"}
+        async with client.request(method, url, headers=headers, data="{}") as response:
+            assert response.status == 403
+            assert "Access-Control-Allow-Origin" not in response.headers

@@ -76,3 +76,13 @@ async def test_an_upstream_that_is_the_gateway_itself_cannot_be_used(tmp_path: P
     await check_change(find_change(before, after), after, 8098)
     with pytest.raises(SettingsError, match="points at the gateway itself"):
         await check_change(find_change(before, after), after, 8099)
+
+
+def test_a_token_is_taken_away_by_the_next_start_alone(tmp_path: Path) -> None:
+    """A worker that has not reloaded yet shows texts to whom the supervisor lets pass."""
+    closed = load_text(tmp_path, PLAIN + "admin: {token: t}\n")
+    for more in ("", "admin: {port: 9001}\n"):
+        change = find_change(closed, load_text(tmp_path, PLAIN + more))
+        assert change.settings.admin == closed.admin and "admin.token" in change.postponed
+    renewed = find_change(closed, load_text(tmp_path, PLAIN + "admin: {token: u}\n"))
+    assert renewed.settings.admin.token != closed.admin.token and renewed.postponed == ()

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from gateway.reporting.events import Bus, Event, Lost, Pruned, event_name, make_boundary, render_event
+from gateway.reporting.events import Bus, Event, Lost, Pruned, Relayed, event_name, make_boundary, render_event
 from gateway.tenants import Tenant
 from tests.toy.agent import Shape, make_session
 from tests.toy.delivery import RawAnswer
@@ -136,3 +136,20 @@ async def test_a_pruning_is_published_once() -> None:
     prunings = [_read(event) for event in heard if event_name(event) == "pruned"]
     assert 0 < len(prunings) < plans.count("pruned")
     assert all(event["marks"] > 0 and event["saved_tokens"] > 0 for event in prunings)
+
+
+async def test_large_events_wait_in_bounded_memory() -> None:
+    bus = Bus()
+    large = Relayed(name="activity", data=b"x" * (1 << 20))
+    with bus.subscribe() as slow:
+        for number in range(20):
+            bus.publish(large)
+            bus.publish(_pruned(number))
+        assert await slow.next() == Lost(count=32)
+        assert sum(isinstance(event, Relayed) for event in slow.take()) == 4
+        for _ in range(3):
+            bus.publish(large)
+        assert slow.take() == [large] * 3
+        # One that is larger than all may be is still told.
+        bus.publish(Relayed(name="farewell", data=b"x" * (5 << 20)))
+        assert isinstance(await slow.next(), Relayed)

@@ -24,6 +24,7 @@ class Collector:
         self.paths: list[str] = []
         self.keys: list[str] = []
         self.status = 200
+        self.location: str | None = None
         self.port = 0
 
     @property
@@ -42,7 +43,8 @@ class Collector:
         self.bodies.append(await request.read())
         self.paths.append(request.path)
         self.keys.append(request.headers.get("x-key", ""))
-        return web.Response(status=self.status, content_type="application/x-protobuf")
+        headers = {"Location": self.location} if self.location is not None else {}
+        return web.Response(status=self.status, content_type="application/x-protobuf", headers=headers)
 
 
 def _list_spans(body: bytes) -> Iterator[Span]:

@@ -144,3 +144,15 @@ async def test_a_collector_that_is_away_costs_one_line_and_no_request(
             record for record in caplog.records if record.name.startswith(("gateway.traces", "opentelemetry"))
         ]
     assert [record.levelname for record in named] == ["WARNING", "INFO"]
+
+
+async def test_a_redirect_of_the_collector_is_not_followed(caplog: pytest.LogCaptureFixture) -> None:
+    """Neither the spans nor the collector's key go to another host."""
+    async with ToyUpstream() as toy, collecting() as collector, collecting() as other:
+        collector.status, collector.location = 307, f"http://127.0.0.1:{other.port}/v1/traces"
+        with caplog.at_level(logging.WARNING, "gateway.traces"):
+            async with running_gateway(make_settings(toy, more=name_collector(collector))) as gateway:
+                await post(gateway, {})
+                await collector.wait_for("chat")
+                await wait_until(lambda: "does not take them" in caplog.text, 30)
+    assert other.bodies == [] and set(collector.keys) == {"abc"}

@@ -142,12 +142,19 @@ def _read_entry(entry: RecordedFields, body: bytes) -> RecordedRequest:
 def _find_path(entry: RecordedFields, depth: int = 1) -> str | None:
     """The path of a model's API that an entry names; None if it names none."""
     for name in _PATH_KEYS:
-        text = find_text(entry, name)
-        parts = urlsplit(text) if text else None
-        if parts is not None and find_format(_without_base(parts.path)) is not None:
-            return _without_base(parts.path)
+        path = _without_base(_split_path(find_text(entry, name) or ""))
+        if find_format(path) is not None:
+            return path
     inner = find_object(entry, "request") if depth else None
     return _find_path(inner, depth - 1) if inner is not None else None
+
+
+def _split_path(url: str) -> str:
+    """Empty for a text that is no URL."""
+    try:
+        return urlsplit(url).path
+    except ValueError:
+        return ""
 
 
 def _without_base(path: str) -> str:

@@ -138,3 +138,8 @@ def test_other_objects_are_no_requests() -> None:
     ]
     for value in others:
         assert not request_log.claims(parse_file(json.dumps(value).encode()))
+
+
+@pytest.mark.parametrize("url", ["http://[", "http://a\u2100b/v1/chat/completions", "//[::1"])
+def test_an_address_that_is_none_is_passed_over(url: str) -> None:
+    assert _read({"url": url, "body": _BODY}).path == CHAT_PATH

@@ -11,7 +11,7 @@ export function readBlocks(message) {
     ...readThinking(message),
     ...readItem(message),
     ...readContent(message.content),
-    ...(message.tool_calls ?? []).map(readToolCall),
+    ...listOf(message.tool_calls).map(readToolCall),
   ];
   if (message.refusal) blocks.push(block("Refusal", message.refusal));
   return blocks.length ? blocks : [block("JSON", renderJson(message))];
@@ -33,6 +33,9 @@ export function previewMessage(message, longest = 160) {
 export function renderJson(value) {
   return JSON.stringify(value, null, 2) ?? "";
 }
+
+/** Clients write what they like where a list should be. */
+const listOf = (value) => (Array.isArray(value) ? value : []);
 
 const block = (label, text) => ({ label, text: typeof text === "string" ? text : renderJson(text) });
 
@@ -58,7 +61,7 @@ function readItem(item) {
 }
 
 function readReasoning({ summary, encrypted_content: sealed }) {
-  const blocks = (summary ?? []).map((part) => block("Reasoning", part.text ?? part));
+  const blocks = listOf(summary).map((part) => block("Reasoning", part?.text ?? part));
   return blocks.length || !sealed ? blocks : [block("Reasoning", "(encrypted by the provider)")];
 }
 
@@ -98,6 +101,6 @@ function describeData(part) {
 }
 
 function readToolCall(call) {
-  const called = call.function ?? call.custom ?? {};
+  const called = call?.function ?? call?.custom ?? {};
   return block(`Call of ${called.name ?? "a tool"}`, called.arguments ?? called.input ?? call);
 }
