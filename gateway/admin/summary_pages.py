@@ -34,10 +34,10 @@ class SummaryPages:
         """Without their texts where those are not shown."""
         known = self._sources.find(request)
         shows_texts = self._sources.texts.describe(known).allowed
-        if shows_texts:
-            log_view(request, known.id, "summaries")
         notes = _list_notes(known)
         rows = [await self._describe(known, note, shows_texts=shows_texts) for note in notes]
+        if any(version.text is not None for row in rows for version in row.versions):
+            log_view(request, known.id, "summaries")
         return SummaryList(id=known.id, summaries=rows)
 
     async def edit(self, request: web.Request) -> SummaryRow:

@@ -12,7 +12,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Final
 
-import requests
 from opentelemetry.context import attach, detach
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.resources import Resource
@@ -155,16 +154,9 @@ class CollectorWatch(SpanExporter):
         return self._exporter.force_flush(timeout_millis)
 
 
-class _Session(requests.Session):
-    """Follows no redirect: traces and the key of the collector go nowhere else."""
-
-    def get_redirect_target(self, resp: requests.Response) -> None:
-        """There is none, so the response itself is the answer, and counts as a failure."""
-
-
 def _make_exporter(settings: Traces) -> SpanExporter:
     headers = {name: value.get_secret_value() for name, value in settings.headers.items()}
-    return OTLPSpanExporter(settings.endpoint, headers=headers, timeout=_SEND_SECONDS, session=_Session())
+    return OTLPSpanExporter(settings.endpoint, headers=headers, timeout=_SEND_SECONDS)
 
 
 def _describe_process(service: str) -> dict[str, str]:

@@ -50,6 +50,8 @@ class ToyWorker:
         # The peers that the requests name.
         self.peers: list[str] = []
         self.shown = 0
+        # Requests of this path are never answered.
+        self.hanging: str | None = None
         # Cleared: requests wait for it.
         self.is_answering = asyncio.Event()
         self.is_answering.set()
@@ -90,6 +92,8 @@ class ToyWorker:
         self.bodies.append(await request.read())
         self.peers.append(request.headers.get(PEER_HEADER, ""))
         await self.is_answering.wait()
+        if request.path_qs == self.hanging:
+            await asyncio.Event().wait()
         if request.path_qs not in self.pages:
             return respond_problem(404, "no such thing")
         page = msgspec.json.encode(self.pages[request.path_qs])

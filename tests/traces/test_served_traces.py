@@ -146,13 +146,12 @@ async def test_a_collector_that_is_away_costs_one_line_and_no_request(
     assert [record.levelname for record in named] == ["WARNING", "INFO"]
 
 
-async def test_a_redirect_of_the_collector_is_not_followed(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_redirect_of_the_collector_is_not_followed() -> None:
     """Neither the spans nor the collector's key go to another host."""
     async with ToyUpstream() as toy, collecting() as collector, collecting() as other:
         collector.status, collector.location = 307, f"http://127.0.0.1:{other.port}/v1/traces"
-        with caplog.at_level(logging.WARNING, "gateway.traces"):
-            async with running_gateway(make_settings(toy, more=name_collector(collector))) as gateway:
-                await post(gateway, {})
-                await collector.wait_for("chat")
-                await wait_until(lambda: "does not take them" in caplog.text, 30)
+        async with running_gateway(make_settings(toy, more=name_collector(collector))) as gateway:
+            await post(gateway, {})
+            await collector.wait_for("chat")
+    # At its end the gateway has waited for what was being sent.
     assert other.bodies == [] and set(collector.keys) == {"abc"}

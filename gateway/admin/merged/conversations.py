@@ -18,7 +18,7 @@ from gateway.admin.answers import ConversationList, TotalsPage
 from gateway.admin.conversation_list import sum_tenants
 from gateway.admin.merged.live_workers import LiveWorkers
 from gateway.admin.merged.ranking import Ranking, merge_pages, merge_rows, put_bodies_first, rank
-from gateway.admin.merged.worker_client import WorkerAnswer, WorkerPage, ask, ask_all
+from gateway.admin.merged.worker_client import Silent, WorkerAnswer, WorkerPage, ask, ask_all
 from gateway.admin.operations import (
     MOST_ROWS,
     OPERATIONS,
@@ -134,6 +134,9 @@ async def _ask_each(sockets: Iterable[Path], request: web.Request) -> Answer:
         answer = await _pass_on(socket, request, body)
         if isinstance(answer, WorkerPage) and answer.status != 404:
             return _respond(answer)
+        if isinstance(answer, Silent) and request.method != "GET":
+            # It may still do what it was asked for; another one must not do it, too.
+            break
     raise _busy()
 
 

@@ -11,6 +11,7 @@ import pytest
 
 from gateway.activity.rows import Row
 from gateway.admin.answers import ConversationList, ConversationPage, TextsAllowed
+from gateway.admin.merged import conversations
 from gateway.admin.merged.live_workers import LiveWorkers
 from tests.builders.rows import row
 from tests.toy.workers import ToyWorker, running_front, running_toys
@@ -225,3 +226,15 @@ async def test_a_worker_is_told_who_asked_and_a_client_cannot_say_it_itself() ->
         async with aiohttp.ClientSession(headers=headers) as client:
             await client.get(f"http://127.0.0.1:{front.port}{path}")
         assert toy.asked[-1] == f"GET {path}" and toy.peers[-1] == "127.0.0.1"
+
+
+async def test_a_change_that_hangs_is_not_asked_of_another_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may still be carried out."""
+    monkeypatch.setattr(conversations, "_LONG_SECONDS", 0.2)
+    path = f"{_ONE}/summaries/ab"
+    async with running_toys(2) as (live, toys):
+        see(toys[0], 2, has_body=True)
+        see(toys[1], 1)
+        toys[0].hanging = path
+        assert await ask_for_status(live, path, "PUT", b"{}") == 503
+        assert f"PUT {path}" in toys[0].asked and f"PUT {path}" not in toys[1].asked
