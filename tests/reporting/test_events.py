@@ -5,7 +5,16 @@ from typing import Any
 
 import pytest
 
-from gateway.reporting.events import Bus, Event, Lost, Pruned, Relayed, event_name, make_boundary, render_event
+from gateway.reporting.events import (
+    Bus,
+    Event,
+    Lost,
+    Pruned,
+    Relayed,
+    event_name,
+    make_boundary,
+    render_event,
+)
 from gateway.tenants import Tenant
 from tests.toy.agent import Shape, make_session
 from tests.toy.delivery import RawAnswer
