@@ -72,8 +72,8 @@ function Arrays({ data, onMore }) {
     <label class="check"><input type="checkbox" checked=${isShort} onChange=${(event) => setShort(event.target.checked)} />
       Show only what differs</label>
     <div class="pair heads" aria-hidden="true">
-      <div>As received <${Size} entries=${data.received} isWhole=${data.next == null} /></div>
-      <div>As sent <${Size} entries=${data.sent} isWhole=${data.next == null} /></div>
+      <div>As received <${Size} entries=${data.received} total=${data.total?.received} /></div>
+      <div>As sent <${Size} entries=${data.sent} total=${data.total?.sent} /></div>
     </div>
     <ol class="pairs" aria-label="Messages, as received and as sent">
       ${rows.slice(0, shown).map((row, index) => html`<${Row} key=${index} row=${row} />`)}
@@ -86,8 +86,10 @@ function Arrays({ data, onMore }) {
   `;
 }
 
-function Size({ entries, isWhole }) {
-  return html`<span class="muted">${isWhole ? "" : "the first "}${entries.length} · ${formatTokens(sumTokens(entries))} tokens</span>`;
+/** total: of the whole array, of which the entries are the beginning. */
+function Size({ entries, total = entries.length }) {
+  const part = total > entries.length ? `${entries.length} of ${total}` : total;
+  return html`<span class="muted">${part} · ${formatTokens(sumTokens(entries))} tokens</span>`;
 }
 
 /** Of what is loaded: of a long history that is its beginning. */
