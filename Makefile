@@ -6,6 +6,7 @@
 # make check   format, lint, types, import rules; under a minute
 # make test-agents   real agents, installed from npm and PyPI into .agents, at work behind the gateway
 # make bench   speed and economics
+# make screenshots   the pictures of README and docs/page.md, with Debian's chromium
 # make count   Python calls and files that one request goes through
 # make lock    renew both lock files
 # make lock-agents   renew the lock files of the agents
@@ -19,7 +20,7 @@ SOURCES = gateway tests scripts $(wildcard bench)
 # Nothing is built with dependencies from the network: the lock files hold the build backend, too.
 INSTALL_SELF := $(PIP) install --no-deps --no-build-isolation --editable .
 
-.PHONY: run demo test test-exhaustive test-redis test-agents install-agents check bench count lock lock-agents clean
+.PHONY: run demo test test-exhaustive test-redis test-agents install-agents check bench screenshots count lock lock-agents clean
 .DELETE_ON_ERROR:
 
 run: .venv/runtime.stamp
@@ -87,6 +88,9 @@ check: .venv/dev.stamp
 
 bench: .venv/dev.stamp
 	@$(BIN)/python -m bench $(ARGS)
+
+screenshots: .venv/dev.stamp
+	@mkdir -p docs/images && SCREENSHOTS=docs/images $(BIN)/python -m pytest -q tests/page/test_screenshots.py
 
 count: .venv/dev.stamp
 	@$(BIN)/python scripts/count_calls.py $(ARGS)

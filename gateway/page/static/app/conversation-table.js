@@ -2,7 +2,7 @@
 
 import { Component, html } from "../vendor/htm-preact.js";
 import { namePurpose } from "./filters.js";
-import { formatAgo, formatCount, formatExactTime, formatTokens, formatUsd, nameConversation } from "./format.js";
+import { formatAgo, formatCount, formatExactTime, formatSummaryUsd, formatTokens, formatUsd, nameConversation } from "./format.js";
 import { useNow } from "./hooks.js";
 import { renderConversation } from "./router.js";
 import { WindowBar } from "./window-bar.js";
@@ -49,7 +49,7 @@ class Row extends Component {
       <${Cell} name="Compactions" style="number">${formatCount(row.compactions)}
         ${row.prunings > 0 && html`<span class="note">${formatCount(row.prunings)} pruned</span>`}<//>
       <${Cell} name="Saved" style="number">${formatTokens(row.saved_tokens)}<span class="note">${formatUsd(row.saved_usd)}</span><//>
-      <${Cell} name="Summary spend" style="number">${formatUsd(row.summary_usd)}
+      <${Cell} name="Summary spend" style="number">${formatSummaryUsd(row)}
         <span class="note">${formatTokens(row.summary_tokens)} tokens</span><//>
       <${Cell} name="Cache breaks" style="number">${formatCount(row.cache_breaks)}<//>
       <${Cell} name="Last seen" style="number"><time dateTime=${row.last_seen} title=${formatExactTime(row.last_seen)}>${seen}</time><//>

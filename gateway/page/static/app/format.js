@@ -46,12 +46,9 @@ export function formatUsd(value) {
   return `${sign}$${WHOLE.format(size)}`;
 }
 
-/** Bytes: 512 B, 12 KB, 1.2 MB. */
-export function formatBytes(value) {
-  if (value == null) return UNKNOWN;
-  if (value < 1000) return `${value} B`;
-  if (value < 1_000_000) return `${shorten(value / 1000)} KB`;
-  return `${shorten(value / 1_000_000)} MB`;
+/** What summaries cost: nothing where none was made, also where no price is known. */
+export function formatSummaryUsd({ summary_tokens: tokens, summary_usd: usd }) {
+  return formatUsd(tokens === 0 ? 0 : usd);
 }
 
 export function formatShare(part, whole) {
