@@ -203,6 +203,12 @@ def _replay(options: argparse.Namespace) -> int:
     return run_replay(options, os.environ, make_console(), make_console(is_error=True))
 
 
+def _export(options: argparse.Namespace) -> int:
+    from gateway.command_line.export import run_export
+
+    return run_export(options)
+
+
 def _check(options: argparse.Namespace) -> int:
     settings = load_settings(Path(options.file), os.environ)
     # `serve` would refuse a valid store URL of a kind that this build does not support.
@@ -377,6 +383,7 @@ _COMMANDS: Final = {
     "doctor": _doctor,
     "models": _models,
     "replay": _replay,
+    "export": _export,
     "check": _check,
     "conversations": _conversations,
     "top": _top,

@@ -33,6 +33,7 @@ MOST_ORIGINALS: Final = 10_000
 _MOST_CHARS: Final = 256
 JSON: Final = "application/json"
 EVENTS: Final = "text/event-stream"
+NDJSON: Final = "application/x-ndjson"
 
 HttpMethod = Literal["GET", "POST", "PUT", "DELETE"]
 # How several workers answer: by one list or sum of all, by the one that saw the conversation last, by
@@ -160,6 +161,15 @@ OPERATIONS: Final = (
         body=CompactBody,
         problems=(400, 404, 409),
         reach="body",
+    ),
+    Operation(
+        name="exportConversation",
+        path=_ONE + "/export",
+        summary="Its newest body, its requests and its summaries as lines of JSON, for `gateway replay`.",
+        media=NDJSON,
+        problems=(403, 404, 409),
+        reach="body",
+        shows_texts=True,
     ),
     Operation(
         name="listLog",

@@ -26,6 +26,7 @@ from gateway.admin.answers import (
 )
 from gateway.admin.array_page import ArrayPage
 from gateway.admin.conversation_list import choose_shown, make_page, sum_tenants
+from gateway.admin.export_page import ExportPage
 from gateway.admin.gateway_page import GatewayFacts
 from gateway.admin.history_pages import HistoryPages, unknown_conversation
 from gateway.admin.openapi import show_document
@@ -83,6 +84,7 @@ class AdminPages:
 
         self._arrays = ArrayPage(sources.words)
         self._summaries = SummaryPages(sources.words)
+        self._export = ExportPage(sources.words, self._list_requests, self._summaries.list_summaries)
 
     def routes(self) -> list[web.RouteDef]:
         return [web.get("/metrics", self._show_metrics), *make_routes(self._list_handlers())]
@@ -103,6 +105,7 @@ class AdminPages:
             "editSummary": self._summaries.edit,
             "restoreSummary": self._summaries.restore,
             "deleteConversation": self._summaries.delete,
+            "exportConversation": self._export.export,
             "purgeTenant": self._purge,
             "streamEvents": self._sources.events.send,
             "showDocument": show_document,

@@ -65,6 +65,14 @@ class AdminClient:
     def get(self, path: str, answer: type[Parsed], query: Query | None = None) -> Parsed:
         return self._ask("GET", path, answer, query=query)
 
+    def read(self, path: str) -> bytes:
+        """An answer that is no JSON value."""
+        with self._mapped_errors():
+            response = self._client.get(API + path)
+        if response.status_code >= httpx.codes.BAD_REQUEST:
+            raise self._make_error(response)
+        return response.content
+
     def post(self, path: str, answer: type[Parsed], body: Mapping[str, object]) -> Parsed:
         return self._ask("POST", path, answer, body=body)
 

@@ -173,6 +173,7 @@ async def visit_words(subject: Subject, identity: str) -> None:
     call = subject.api.call
     page = (await call("listMessages", "?limit=3", names={"id": identity})).json()
     assert len(page["received"]) == page["next"] == 3 < page["total"]["received"]
+    assert (await call("exportConversation", names={"id": identity})).status == 200
     (summary, *_) = (await call("listSummaries", names={"id": identity})).json()["summaries"]
     names = {"id": identity, "key": summary["key"]}
     for text, status in (("Mine.", 200), ("", 422)):
@@ -181,6 +182,7 @@ async def visit_words(subject: Subject, identity: str) -> None:
     assert (await call("restoreSummary", body=b'{"version": 1}', names=names)).json()["version"] == 3
     subject.gateway.parts.foundation.registry.forget_turns()
     assert (await call("listMessages", names={"id": identity})).status == 409
+    assert (await call("exportConversation", names={"id": identity})).status == 409
     assert (await call("editSummary", body=b'{"text": "x"}', names=names)).status == 409
     assert (await call("restoreSummary", body=b'{"version": 1}', names=names)).status == 409
 

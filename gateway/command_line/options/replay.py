@@ -1,10 +1,11 @@
-"""The options of `gateway replay`."""
+"""The options of `gateway replay` and `gateway export`."""
 
 import argparse
 from typing import Final
 
 from gateway.command_line.options.command import (
     CommandOptions,
+    add_admin,
     add_config,
     add_json,
     parse_count,
@@ -29,6 +30,32 @@ examples:
 exit status: 0, 1 if nothing could be played, 2 for wrong usage or settings, or
 a file that is no recording
 """
+_EXPORT: Final = """\
+Writes one conversation of a running gateway as a file for `gateway replay`: its
+newest body, the numbers of its requests, and its summaries. The gateway shows
+texts only if admin.token is set, or if the policy has show_texts: true, and
+logs that they were read.
+
+examples:
+  gateway export 3f2a1b0c4d5e6f70 --output session.ndjson
+  gateway export 3f2a1b0c4d5e6f70 > session.ndjson
+
+exit status: 0, 1 if the gateway does not answer, knows no such conversation or
+refuses, 2 for wrong usage or settings
+"""
+
+
+def _add_export(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("id", metavar="ID", type=_parse_id, help="as `gateway conversations list` shows it")
+    parser.add_argument("--output", metavar="FILE", help="a file that does not exist yet; default: stdout")
+    add_admin(parser)
+
+
+def _parse_id(text: str) -> str:
+    """It becomes a part of a path. Raises ArgumentTypeError."""
+    if not text or not set(text) <= set("0123456789abcdef"):
+        raise argparse.ArgumentTypeError("the id of a conversation has the digits 0-9 and a-f only")
+    return text
 
 
 def _add_replay(parser: argparse.ArgumentParser) -> None:
@@ -60,5 +87,6 @@ def _add_replay(parser: argparse.ArgumentParser) -> None:
 
 
 COMMANDS: Final = {
-    "replay": CommandOptions("try policies on recorded sessions, without a network", _REPLAY, _add_replay)
+    "replay": CommandOptions("try policies on recorded sessions, without a network", _REPLAY, _add_replay),
+    "export": CommandOptions("write a conversation as a file for replay", _EXPORT, _add_export),
 }

@@ -16,3 +16,10 @@ def test_wrong_usage_is_refused(arguments: list[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         parse_arguments(arguments)
     assert ended.value.code == 2
+
+
+def test_an_export_names_one_conversation_and_perhaps_a_file() -> None:
+    options = parse_arguments(["export", "3f2a", "--output", "a.ndjson"])
+    assert (options.id, options.output) == ("3f2a", "a.ndjson")
+    with pytest.raises(SystemExit):
+        parse_arguments(["export", "../x"])

@@ -1,0 +1,66 @@
+"""One conversation as lines of JSON, for `gateway replay`: its newest body, requests and summaries."""
+
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+import msgspec
+from aiohttp import web
+
+from gateway import __version__
+from gateway.admin.answers import RequestList, SummaryList
+from gateway.admin.array_page import NOT_IN_MEMORY
+from gateway.admin.operations import NDJSON
+from gateway.admin.problems import AdminRefusal
+from gateway.admin.routing import PRIVATE
+from gateway.admin.text_sources import TextSources
+from gateway.admin.texts import log_view
+
+# Raised when a reader of this version would misunderstand the lines.
+VERSION: Final = 1
+_TYPE: Final = "gateway.export"
+# Outside of texts, which have none, a line break in JSON means as much as a space.
+_ONE_LINE: Final = bytes.maketrans(b"\r\n", b"  ")
+
+
+class ExportPage:
+    """list_requests, list_summaries: answer those operations."""
+
+    def __init__(
+        self,
+        sources: TextSources,
+        list_requests: Callable[[web.Request], Awaitable[RequestList]],
+        list_summaries: Callable[[web.Request], Awaitable[SummaryList]],
+    ) -> None:
+        self._sources = sources
+        self._list_requests = list_requests
+        self._list_summaries = list_summaries
+
+    async def export(self, request: web.Request) -> web.Response:
+        known = self._sources.find(request)
+        self._sources.texts.check(known)
+        requests, summaries = await self._list_requests(request), await self._list_summaries(request)
+        # Looked up last: while the rest was loaded, it may have had to make room.
+        newest = self._sources.registry.find_newest(known.id)
+        if newest is None:
+            raise AdminRefusal(409, NOT_IN_MEMORY)
+        log_view(request, known.id, "export")
+        received = newest.turn.received
+        first = {
+            "type": _TYPE,
+            "version": VERSION,
+            "gateway": __version__,
+            "id": known.id,
+            "model": known.model,
+            "format": received.format.name,
+        }
+        lines = [
+            msgspec.json.encode(first),
+            b'{"type":"body","body":%b}' % received.body.data.translate(_ONE_LINE),
+            *(_render("request", row) for row in requests.requests),
+            *(_render("summary", row) for row in summaries.summaries),
+        ]
+        return web.Response(body=b"\n".join([*lines, b""]), content_type=NDJSON, headers=PRIVATE)
+
+
+def _render(kind: str, row: msgspec.Struct) -> bytes:
+    return msgspec.json.encode({"type": kind, **msgspec.structs.asdict(row)})
