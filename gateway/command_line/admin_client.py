@@ -17,6 +17,8 @@ from gateway.settings import Settings
 
 API: Final = "/api/v1"
 _TIMEOUT_SECONDS: Final = 30.0
+# A large store is written anew.
+_DELETE_SECONDS: Final = 600.0
 _UNAUTHORIZED, _NOT_FOUND = 401, 404
 _LONGEST_DETAIL_CHARS: Final = 500
 
@@ -101,7 +103,8 @@ class AdminClient:
         body: Mapping[str, object] | None = None,
     ) -> Parsed:
         with self._mapped_errors():
-            response = self._client.request(method, API + path, params=query, json=body)
+            seconds = _DELETE_SECONDS if method == "DELETE" else _TIMEOUT_SECONDS
+            response = self._client.request(method, API + path, params=query, json=body, timeout=seconds)
         if response.status_code >= httpx.codes.BAD_REQUEST:
             raise self._make_error(response)
         return _parse(response.content, answer)

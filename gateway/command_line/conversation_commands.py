@@ -11,13 +11,19 @@ import msgspec
 from rich.text import Text
 
 from gateway.activity.rows import Row
-from gateway.admin.answers import CompactionBegun, ConversationList, ConversationPage, RequestList
+from gateway.admin.answers import (
+    CompactionBegun,
+    ConversationList,
+    ConversationPage,
+    Deletion,
+    RequestList,
+    SummaryList,
+    SummaryRow,
+)
 from gateway.command_line.admin_client import AdminClient, AdminError
 from gateway.command_line.console import make_console, make_printable, render_json
 from gateway.command_line.conversation_report import (
     ShownConversation,
-    SummaryFacts,
-    SummaryFactsList,
     show_conversation,
 )
 from gateway.command_line.conversation_table import make_table
@@ -27,16 +33,8 @@ from gateway.command_line.tenant_commands import ask_person
 _PAGE: Final = 500
 _WILDCARDS: Final = frozenset("*?[")
 _SHOWN_MATCHES: Final = 5
-_NOT_FOUND: Final = 404
 
 AskPerson = Callable[[str], str]
-
-
-class ConversationDeleted(msgspec.Struct, frozen=True):
-    """deleted: how many records of each kind."""
-
-    id: str
-    deleted: dict[str, int]
 
 
 def run_conversations(
@@ -118,15 +116,10 @@ def _show(client: AdminClient, options: argparse.Namespace, _: AskPerson) -> int
     return 0
 
 
-def _load_summaries(client: AdminClient, path: str, *, with_texts: bool) -> list[SummaryFacts]:
+def _load_summaries(client: AdminClient, path: str, *, with_texts: bool) -> list[SummaryRow]:
     """Without their texts unless these are wanted."""
-    try:
-        found = client.get(f"{path}/summaries", SummaryFactsList).summaries
-    except AdminError as error:
-        if error.status == _NOT_FOUND:
-            return []
-        raise
-    return found if with_texts else [msgspec.structs.replace(each, text=None) for each in found]
+    found = client.get(f"{path}/summaries", SummaryList).summaries
+    return found if with_texts else [msgspec.structs.replace(each, text=None, versions=[]) for each in found]
 
 
 def _compact(client: AdminClient, options: argparse.Namespace, _: AskPerson) -> int:
@@ -145,11 +138,13 @@ def _delete(client: AdminClient, options: argparse.Namespace, ask: AskPerson) ->
     question = f"Delete everything that the gateway keeps of {identity}? Type yes to go on: "
     if not options.yes and ask(question).strip().lower() not in ("y", "yes"):
         raise AdminError("nothing was deleted")
-    deleted = client.delete(f"/conversations/{identity}", ConversationDeleted)
+    deleted = client.delete(f"/conversations/{identity}", Deletion)
     if options.json:
         _write(deleted)
     else:
-        numbers = ", ".join(f"{name}: {number}" for name, number in deleted.deleted.items())
+        numbers = ", ".join(
+            f"{name}: {number}" for name, number in msgspec.structs.asdict(deleted.deleted).items()
+        )
         make_console().print(Text(f"{identity}: deleted; records: {numbers}"), soft_wrap=True)
     return 0
 

@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from gateway.admin.answers import ConversationPage, RequestRow
+from gateway.admin.answers import ConversationPage, RequestRow, SummaryRow
 from gateway.command_line.console import make_printable
 from gateway.command_line.figures import UNKNOWN, draw_bar, show_ago, show_tokens, show_usd
 
@@ -16,37 +16,12 @@ _SHOWN_REQUESTS: Final = 15
 _BAR_COLUMNS: Final = 24
 
 
-class SummaryFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """What the API says of a summary, as far as it is shown here. text: None if it must not be shown."""
-
-    key: str
-    kind: str
-    covers: int
-    trigger: str
-    reason: str
-    created: str
-    calls: int
-    tokens: int
-    in_use: bool
-    model: str | None = None
-    seconds: float = 0.0
-    prompt_tokens: int | None = None
-    output_tokens: int | None = None
-    usd: float | None = None
-    saved_tokens: int = 0
-    text: str | None = None
-
-
-class SummaryFactsList(msgspec.Struct, frozen=True, kw_only=True):
-    summaries: list[SummaryFacts]
-
-
 class ShownConversation(msgspec.Struct, frozen=True, kw_only=True):
     """requests: the oldest first. summaries: the newest first."""
 
     conversation: ConversationPage
     requests: list[RequestRow]
-    summaries: list[SummaryFacts]
+    summaries: list[SummaryRow]
 
 
 def show_conversation(console: Console, shown: ShownConversation, *, with_texts: bool) -> None:
@@ -107,7 +82,7 @@ def _make_chart(requests: Sequence[RequestRow], window: int | None) -> Table:
     return table
 
 
-def _describe_summary(summary: SummaryFacts) -> str:
+def _describe_summary(summary: SummaryRow) -> str:
     used = ", in use" if summary.in_use else ""
     why = make_printable(summary.reason or summary.trigger)
     return (

@@ -6,6 +6,8 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+from gateway.admin.answers import ConversationList
+from gateway.command_line.admin_client import AdminClient, AdminError
 from gateway.command_line.options import load_chosen_settings
 from gateway.doctor.clock import examine_clock
 from gateway.doctor.exposure import examine_exposure
@@ -23,6 +25,9 @@ from gateway.store.redis.address import is_redis
 from gateway.upstream.internal_client import open_client
 
 _MEMORY: Final = "memory:"
+_MOST_CONVERSATIONS: Final = 500
+# Each is a line of the report.
+_MOST_MODELS: Final = 10
 
 
 def examine(options: argparse.Namespace, env: Mapping[str, str] = os.environ) -> list[Diagnosis]:
@@ -36,7 +41,8 @@ def examine(options: argparse.Namespace, env: Mapping[str, str] = os.environ) ->
 
 async def _examine(settings: Settings, options: argparse.Namespace) -> list[Diagnosis]:
     reports, answers = await _ask_upstreams(settings, options.ask)
-    models = [*options.models, *([options.ask] if options.ask else [])]
+    used = await asyncio.to_thread(_find_used_models, settings)
+    models = [*options.models, *([options.ask] if options.ask else []), *used]
     listed = {name: report.names for name, report in reports.items() if report.names}
     dates = {name: report.date for name, report in reports.items() if report.date}
     return [
@@ -51,6 +57,18 @@ async def _examine(settings: Settings, options: argparse.Namespace) -> list[Diag
         *examine_process(settings),
         *examine_exposure(settings),
     ]
+
+
+def _find_used_models(settings: Settings) -> list[str]:
+    """Those of the conversations of the gateway that runs here, if any."""
+    if not settings.admin.port:
+        return []
+    try:
+        with AdminClient(settings) as client:
+            listed = client.get("/conversations", ConversationList, {"limit": _MOST_CONVERSATIONS})
+    except AdminError:
+        return []
+    return list(dict.fromkeys(row.model for row in listed.conversations))[:_MOST_MODELS]
 
 
 async def _examine_store(settings: Settings) -> Sequence[Diagnosis]:

@@ -62,6 +62,33 @@ async def test_conversations_of_a_running_gateway(capsys: Output) -> None:
         assert "compaction begins now" in capsys.readouterr().out
         await gateway.settle()
         assert len(toy.summaries) > before and "Keep all names." in toy.summaries[-1].body.decode()
+        # Without a token, texts are not shown.
+        assert await run("show", first, "--texts", *port) == 0
+        shown = capsys.readouterr().out
+        assert "summary of " in shown and "its text is not shown: texts of conversations are not" in shown
+        assert await run("delete", first, "--json", "--yes", *port) == 0
+        assert json.loads(capsys.readouterr().out)["deleted"]["state"] > 0
+        assert await run("show", first, *port) == 1
+        assert "no conversation has an id" in capsys.readouterr().err
+
+
+async def test_whoever_has_the_token_may_read_summaries(tmp_path: Path, capsys: Output) -> None:
+    more = "admin: {port: 0, token: a-token-of-operators}\n"
+    async with (
+        ToyUpstream(window=16_000, bias=1.1) as toy,
+        running_gateway(make_settings(toy, more=more)) as gateway,
+    ):
+        identity = await play(gateway, toy, 1)
+        path = tmp_path / "gateway.yaml"
+        path.write_text(f"admin: {{port: {gateway.admin_port}, token: a-token-of-operators}}\n")
+        assert await run("show", identity, "--json", "--texts", "--config", str(path)) == 0
+        with_texts = json.loads(capsys.readouterr().out)["summaries"]
+        assert await run("show", identity, "--json", "--config", str(path)) == 0
+        without = json.loads(capsys.readouterr().out)["summaries"]
+        assert await run("list", "--admin-port", str(gateway.admin_port)) == 1
+        assert "GATEWAY_ADMIN_TOKEN" in capsys.readouterr().err
+    assert with_texts and all(summary["text"] for summary in with_texts)
+    assert [summary["text"] for summary in without] == [None] * len(with_texts)
 
 
 async def test_an_id_that_begins_several_is_not_guessed(tmp_path: Path, capsys: Output) -> None:

@@ -6,8 +6,8 @@ from typing import Any
 import msgspec
 from rich.console import Console
 
-from gateway.admin.answers import ConversationPage, RequestRow
-from gateway.command_line.conversation_report import ShownConversation, SummaryFacts, show_conversation
+from gateway.admin.answers import ConversationPage, RequestRow, SummaryRow
+from gateway.command_line.conversation_report import ShownConversation, show_conversation
 from tests.builders.shown_rows import make_plain_row
 
 PAGE = msgspec.convert(
@@ -22,7 +22,7 @@ PAGE = msgspec.convert(
     },
     ConversationPage,
 )
-SUMMARY = SummaryFacts(
+SUMMARY = SummaryRow(
     key="k",
     kind="summary",
     covers=7,
@@ -33,6 +33,14 @@ SUMMARY = SummaryFacts(
     tokens=900,
     in_use=True,
     usd=0.01,
+    model="toy-1",
+    seconds=1.0,
+    prompt_tokens=100,
+    output_tokens=10,
+    saved_tokens=5_000,
+    version=1,
+    text=None,
+    versions=[],
 )
 
 
@@ -53,7 +61,7 @@ def make_request(**changes: Any) -> RequestRow:
     return msgspec.structs.replace(plain, **changes)
 
 
-def show(summaries: list[SummaryFacts], *, with_texts: bool, requests: list[RequestRow] | None = None) -> str:
+def show(summaries: list[SummaryRow], *, with_texts: bool, requests: list[RequestRow] | None = None) -> str:
     stream = StringIO()
     shown = ShownConversation(conversation=PAGE, requests=requests or [], summaries=summaries)
     show_conversation(Console(file=stream, width=80), shown, with_texts=with_texts)
