@@ -6,13 +6,14 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import product
 from pathlib import Path
 
 import aiohttp
 import pytest
 
 from tests.conftest import STORES
-from tests.covering import cover_product
+from tests.covering import choose_rows, cover_product
 from tests.hostile.process import ProcessGateway, running_process
 from tests.toy.agent import Session, make_session
 from tests.toy.gateway import make_settings
@@ -93,7 +94,10 @@ def shared_start(first: bytes, second: bytes) -> int:
 
 @pytest.mark.timeout(180)
 @pytest.mark.parametrize(
-    ("store_url", "plan", "pause"), cover_product(STORES, tuple(POLICIES), PAUSES), indirect=["store_url"]
+    ("store_url", "plan", "pause"),
+    # Each of these starts two gateways.
+    cover_product(STORES, tuple(POLICIES), PAUSES, strength=1),
+    indirect=["store_url"],
 )
 async def test_what_changes_the_prefix_survives_the_death_after_its_first_use(
     tmp_path: Path, store_url: str, plan: str, pause: float
@@ -111,7 +115,10 @@ async def test_what_changes_the_prefix_survives_the_death_after_its_first_use(
 
 @pytest.mark.timeout(180)
 @pytest.mark.parametrize(
-    ("store_url", "pause"), cover_product(STORES, PAUSES, strength=1), indirect=["store_url"]
+    ("store_url", "pause"),
+    # The shortest pause on disk, and the longest on Redis.
+    choose_rows(list(product(STORES, PAUSES)), [0, 7]),
+    indirect=["store_url"],
 )
 async def test_a_compaction_by_hand_survives_the_death_after_its_first_use(
     tmp_path: Path, store_url: str, pause: float

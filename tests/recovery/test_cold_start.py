@@ -99,7 +99,10 @@ def end_of_messages(seen: Seen) -> int:
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize(
     ("times", "style", "bias", "is_known", "stream"),
-    cover_product((5, 20, 50), ("one_user", "many_users"), (0.7, 1.0, 1.6), (True, False), (True, False)),
+    # Each of these makes up to 50 summaries.
+    cover_product(
+        (5, 20, 50), ("one_user", "many_users"), (0.7, 1.0, 1.6), (True, False), (True, False), strength=1
+    ),
 )
 async def test_first_contact_with_many_windows_is_answered(
     times: int, style: Style, bias: float, is_known: bool, stream: bool, caplog: pytest.LogCaptureFixture

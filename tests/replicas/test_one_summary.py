@@ -12,6 +12,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 
+from tests.covering import choose_rows
 from tests.hostile.process import ProcessGateway, linux_only, running_process
 from tests.toy.admin_port import ADMIN
 from tests.toy.agent import Message, make_session
@@ -110,7 +111,7 @@ async def list_leases(redis: RedisServer) -> list[str]:
     return [key for key in await redis.list_keys() if "lease:" in key]
 
 
-@pytest.mark.parametrize(("turn", "calls"), [(_TURN, 1), (_IN_TWO_PARTS, 2)])
+@pytest.mark.parametrize(("turn", "calls"), choose_rows([(_TURN, 1), (_IN_TWO_PARTS, 2)], [1]))
 async def test_a_hundred_requests_of_one_conversation_at_two_replicas_get_one_summary(
     empty_redis: RedisServer, turn: int, calls: int
 ) -> None:

@@ -102,7 +102,7 @@ def assert_no_dearer(shared: Cost, alone: Cost) -> None:
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("case", choose(CASES, [0, 7, 8, 9, 5]), ids=str)
+@pytest.mark.parametrize("case", choose(CASES, [8, 9, 5]), ids=str)
 async def test_a_replica_drawn_by_chance_costs_no_more_than_one_process(case: Case) -> None:
     assert_no_dearer(await measure(case, case.replicas), await measure(case, 1))
 

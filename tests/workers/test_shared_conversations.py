@@ -8,6 +8,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 
+from tests.covering import choose
 from tests.hostile.process import ProcessGateway, linux_only, running_process
 from tests.toy.agent import Session, Shape, make_session
 from tests.toy.delivery import Delivery
@@ -47,7 +48,7 @@ async def replace_all(gateway: ProcessGateway, workers: int) -> None:
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("store", ["disk:state", "memory:"])
+@pytest.mark.parametrize("store", choose(["disk:state", "memory:"], [0]))
 async def test_a_conversation_goes_on_with_its_summary_in_another_worker(tmp_path: Path, store: str) -> None:
     session = make_session(TURNS, 11, "one_user", 700)
     async with (
@@ -80,7 +81,8 @@ async def test_turns_on_any_worker_make_no_more_summaries_and_prefix_breaks_than
         async with ToyUpstream(window=WINDOW, bias=1.1) as toy:
             settings = make_settings(toy, store=f"disk:{folder}/state")
             async with running_process(settings, folder, "--workers", workers) as gateway:
-                run = await play(session, gateway, toy, 0, TURNS)
+                # No summary is due at the end: whether one has begun by then is a matter of speed.
+                run = await play(session, gateway, toy, 0, TURNS - 4)
         assert run.failed == []
         breaks.append(len(prefix_breaks([seen.body for seen in run.outgoing])))
         summaries.append(len(toy.summaries))
