@@ -22,6 +22,8 @@ from tests.workers.processes import count_starts, find_workers
 SHAPE = Shape(max_tokens=1_000)
 WINDOW = 16_000
 TURNS = 40
+# Some turns after the second summary and before the third: none begins between two turns here.
+SETTLED = 28
 
 pytestmark = linux_only
 
@@ -55,12 +57,12 @@ async def test_a_conversation_goes_on_with_its_summary_in_another_worker(tmp_pat
         ToyUpstream(window=WINDOW, bias=1.1) as toy,
         running_process(make_settings(toy, store=store), tmp_path, "--workers", "2") as gateway,
     ):
-        first = await play(session, gateway, toy, 0, 30)
+        first = await play(session, gateway, toy, 0, SETTLED)
         assert first.failed == [] and "pivot" in first.plans
         await wait_until(lambda: all(seen.finished for seen in toy.summaries))
         made = len(toy.summaries)
         await replace_all(gateway, 2)
-        again = await play(session, gateway, toy, 30, 31)
+        again = await play(session, gateway, toy, SETTLED, SETTLED + 1)
     assert again.failed == []
     assert again.plans == ["pivot"]
     assert len(toy.summaries) == made
@@ -97,11 +99,11 @@ async def test_the_store_on_disk_survives_a_restart_of_all(tmp_path: Path) -> No
     async with ToyUpstream(window=WINDOW, bias=1.1) as toy:
         settings = make_settings(toy, store=f"disk:{tmp_path}/state")
         async with running_process(settings, tmp_path, "--workers", "2") as gateway:
-            first = await play(session, gateway, toy, 0, 30)
+            first = await play(session, gateway, toy, 0, SETTLED)
             assert await gateway.stop() == 0
             made = len(toy.summaries)
             await gateway.start()
-            again = await play(session, gateway, toy, 30, 31)
+            again = await play(session, gateway, toy, SETTLED, SETTLED + 1)
     assert first.failed == again.failed == []
     assert again.plans == ["pivot"]
     assert len(toy.summaries) == made
