@@ -7,12 +7,14 @@ so do calibrations and limits, which belong to the model.
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from gateway.activity.stored import KIND
 from gateway.purge.stored import PurgeCount
 from gateway.reporting.compaction_log import find_log, find_place_tag
 from gateway.reporting.originals import find_own_originals
 from gateway.state.conversation_traces import ConversationTraces, find_stored
 from gateway.state.named_turns import find_given
 from gateway.store import Store
+from gateway.store.keys import make_key
 from gateway.store.stores import Stores
 
 
@@ -36,7 +38,10 @@ async def purge_conversation(stores: Stores, purge: ConversationPurge) -> Purged
     """Raises StoreError; what is deleted by then stays so."""
     tag, identity = purge.tag, purge.conversation_id
     found = await find_stored(stores.main, tag, identity, purge.traces)
-    state = [*found.names, *await find_log(stores.main, tag, identity)]
+    # A process that was adding to it while it forgot the conversation has written it once more.
+    did = make_key(tag, KIND, identity)
+    is_noted = await stores.main.read(did) is not None
+    state = [*found.names, *await find_log(stores.main, tag, identity), *([did] if is_noted else [])]
     originals = await find_own_originals(stores.originals, tag, identity)
     named = await find_given(stores.named, tag, identity)
     count = PurgeCount(

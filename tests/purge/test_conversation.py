@@ -43,11 +43,13 @@ async def test_one_conversation_leaves_every_store(tmp_path: Path) -> None:
         write_originals(stores, conversation, [own, "cc"])
         write_given(stores, conversation, own)
         stores.main.write(make_key(_TAG, "pivot", own), b"x", keep_seconds=60)
+        stores.main.write(make_key(_TAG, "activity", conversation), b"x", keep_seconds=60)
     traces = ConversationTraces(pivots=frozenset({"0a"}))
     purge = ConversationPurge(tag=_TAG, conversation_id="aa", traces=traces)
     purged = await purge_conversation(stores, purge)
-    # A pivot, an entry of the log, and the record that points to that.
-    assert (purged.count.state, purged.count.originals) == (3, 2)
+    # A pivot, what it did, an entry of the log, and the record that points to that.
+    assert (purged.count.state, purged.count.originals) == (4, 2)
+    assert [key for key, _ in await stores.main.scan("activity:")] == [make_key(_TAG, "activity", "bb")]
     assert purged.traces == traces
     assert await stores.main.read(make_place_key("aa")) is None
     assert await stores.main.read(make_place_key("bb")) == _TAG.encode()
