@@ -1,0 +1,95 @@
+"""Modules of the page that only make values of values, called in the browser."""
+
+import json
+from typing import Any
+
+from playwright.async_api import Browser, Page
+
+from tests.page.browser import requires_chromium
+from tests.page.material import opened
+
+pytestmark = requires_chromium
+
+
+async def call(page: Page, module: str, expression: str) -> Any:
+    """What the expression gives, in which `m` is the module."""
+    return await page.evaluate(
+        f"async () => {{ const m = await import('/app/{module}'); return {expression}; }}"
+    )
+
+
+async def test_every_message_stands_in_one_row_in_order(browser: Browser) -> None:
+    fates = ["sent", "folded", "folded", "cleared", "sent", "gone"]
+    received: list[dict[str, object]] = [{"position": None, "fate": "sent"}]
+    received += [{"position": place, "fate": fate} for place, fate in enumerate(fates)]
+    kinds = [
+        (None, "message"),
+        (0, "message"),
+        (None, "question"),
+        (None, "summary"),
+        (3, "cleared"),
+        (4, "message"),
+    ]
+    sent = [{"position": position, "kind": kind} for position, kind in kinds]
+    async with opened(browser) as (_, _, page):
+        arrays = f"{json.dumps(received)}, {json.dumps(sent)}"
+        rows = await call(page, "alignment.js", f"m.alignArrays({arrays})")
+        kept = await call(page, "alignment.js", f"m.keepChanges(m.alignArrays({arrays}))")
+    assert [row["kind"] for row in rows] == ["same", "same", "replaced", "reduced", "same", "replaced"]
+    assert [entry["place"] for entry in rows[2]["received"]] == [2, 3]
+    assert [entry["kind"] for entry in rows[2]["sent"]] == ["question", "summary"]
+    assert [entry["fate"] for entry in rows[5]["received"]] == ["gone"] and rows[5]["sent"] == []
+    assert [row["kind"] for row in kept] == ["skipped", "replaced", "reduced", "skipped", "replaced"]
+    assert kept[0]["count"] == 2
+
+
+async def test_events_are_read_wherever_their_bytes_are_cut(browser: Browser) -> None:
+    stream = ': listening\n\nevent: pruned\ndata: {"marks": 2}\n\n: keep-alive\n\n'
+    stream += "event: x\ndata: [1]\n\nevent: y\n"
+    async with opened(browser) as (_, _, page):
+        for cut in (0, 5, 20, 33, 34, len(stream)):
+            pieces = json.dumps([stream[:cut], stream[cut:]])
+            events = await call(
+                page, "events.js", f"(p => {pieces}.flatMap(x => p.push(x)))(new m.EventParser())"
+            )
+            assert events == [{"name": "pruned", "data": {"marks": 2}}, {"name": "x", "data": [1]}], cut
+
+
+async def test_numbers_are_short_and_unknown_ones_a_dash(browser: Browser) -> None:
+    async with opened(browser) as (_, _, page):
+        values = "[0, 950, 1000, 12345, 99960, 999600, 1250000, null]"
+        tokens = await call(page, "format.js", f"{values}.map(m.formatTokens)")
+        money = await call(page, "format.js", "[0, 0.00001, 0.0042, 1.5, -2, 12345, null].map(m.formatUsd)")
+    assert tokens == ["0", "950", "1k", "12.3k", "100k", "1M", "1.25M", "–"]
+    assert money == ["$0", "<$0.0001", "$0.0042", "$1.50", "−$2.00", "$12,345", "–"]
+
+
+async def test_messages_of_every_format_become_texts(browser: Browser) -> None:
+    messages = [
+        {"role": "user", "content": "Hi."},
+        {
+            "role": "assistant",
+            "content": None,
+            "tool_calls": [{"function": {"name": "ls", "arguments": "{}"}}],
+        },
+        {"role": "user", "content": [{"type": "tool_result", "content": [{"type": "text", "text": "ok"}]}]},
+        {"role": "assistant", "content": [{"type": "thinking", "thinking": "Hm."}]},
+        {"type": "function_call_output", "output": "done"},
+        {"type": "function_call", "name": "ls", "arguments": "{}"},
+        {"type": "new_thing", "payload": 1},
+    ]
+    async with opened(browser) as (_, _, page):
+        blocks = await call(page, "message-text.js", f"{json.dumps(messages)}.map(m.readBlocks)")
+        pieces = await call(page, "text-block.js", "m.splitText('ab\\u{1f600}cd', 3)")
+    found = [[(block["label"], block["text"]) for block in each] for each in blocks]
+    assert found[:6] == [
+        [("", "Hi.")],
+        [("Call of ls", "{}")],
+        [("Result", "ok")],
+        [("Reasoning", "Hm.")],
+        [("", "done")],
+        [("Call of ls", "{}")],
+    ]
+    assert json.loads(found[6][0][1]) == messages[6]
+    # No character is cut in two.
+    assert pieces == ["ab", "😀c", "d"]
