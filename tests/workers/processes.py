@@ -6,7 +6,7 @@ from pathlib import Path
 from tests.hostile.process import ProcessGateway
 from tests.toy.running import wait_until
 
-_ADMIN = re.compile(r"http://[^ ]+:(\d+)/api/conversations")
+_ADMIN = re.compile(r"^ +admin +http://[^ ]+:(\d+)/", re.MULTILINE)
 _READY = re.compile(r"(worker-\d+) is ready \(process (\d+)\)")
 
 
