@@ -1,7 +1,10 @@
 """Small recordings for tests, and what a replay makes of them."""
 
 import json
-from collections.abc import Sequence
+import tracemalloc
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -87,3 +90,22 @@ def make_run(**changes: Any) -> RequestRun:
         sent_cached=0,
     )
     return msgspec.structs.replace(plain, **changes)
+
+
+@dataclass
+class Peak:
+    """size_bytes: set at the end."""
+
+    size_bytes: int = 0
+
+
+@contextmanager
+def measured_peak() -> Iterator[Peak]:
+    """How much memory was taken at most, beyond what was there before."""
+    peak = Peak()
+    tracemalloc.start()
+    try:
+        yield peak
+        peak.size_bytes = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()

@@ -39,9 +39,13 @@ def read(document: RecordedFile, model: str) -> Recording:
         raise NotARecording(f"it is an export of version {version!r}; this gateway reads version {VERSION}")
     body = next((found for line in document.objects if (found := find_object(line, "body"))), {})
     usages = _read_usages(document.objects)
-    requests = [*_list_requests(body, usages)]
+    reading = _Reading(body)
     return Recording(
-        kind=KIND, list_requests=lambda: iter(requests), count=len(requests), skipped=document.skipped
+        kind=KIND,
+        # One at a time: all bodies together are many times the file.
+        list_requests=lambda: _list_requests(reading, usages),
+        count=len(reading.cuts),
+        skipped=document.skipped,
     )
 
 
@@ -60,19 +64,30 @@ def _read_usages(lines: Sequence[RecordedFields]) -> dict[int, RecordedUsage]:
     return found
 
 
-def _list_requests(body: RecordedFields, usages: dict[int, RecordedUsage]) -> Iterator[RecordedRequest]:
-    path = guess_path(body)
-    name = "input" if path == RESPONSES_PATH else "messages"
-    is_reply = _is_reply_item if path == RESPONSES_PATH else _is_reply_message
-    items = [bytes(raw) for raw in find_list(body.get(name)) or ()]
-    growing = GrowingBody(((key, bytes(raw)) for key, raw in body.items() if key != name), name)
+class _Reading:
+    """The newest body, and where the requests before it ended."""
+
+    def __init__(self, body: RecordedFields) -> None:
+        self.path = guess_path(body)
+        self.list_name = "input" if self.path == RESPONSES_PATH else "messages"
+        is_reply = _is_reply_item if self.path == RESPONSES_PATH else _is_reply_message
+        self.items = [bytes(raw) for raw in find_list(body.get(self.list_name)) or ()]
+        self.fields = [(key, bytes(raw)) for key, raw in body.items() if key != self.list_name]
+        self.cuts = [*_find_cuts(self.items, is_reply)]
+
+
+def _list_requests(reading: _Reading, usages: dict[int, RecordedUsage]) -> Iterator[RecordedRequest]:
+    items = reading.items
+    growing = GrowingBody(reading.fields, reading.list_name)
     leading = _count_leading(items)
     done = 0
-    for cut, end in _find_cuts(items, is_reply):
+    for cut, end in reading.cuts:
         growing.add(items[done:cut])
         done = cut
         usage = usages.get(cut - leading)
-        yield RecordedRequest(path=path, body=growing.render(), usage=usage, reply=tuple(items[cut:end]))
+        yield RecordedRequest(
+            path=reading.path, body=growing.render(), usage=usage, reply=tuple(items[cut:end])
+        )
 
 
 def _find_cuts(items: Sequence[bytes], is_reply: Callable[[bytes], bool]) -> Iterator[tuple[int, int]]:

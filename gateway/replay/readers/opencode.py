@@ -54,6 +54,16 @@ class _Step:
         return [{"role": _ASSISTANT, "content": self.text or None, **calls}, *self.results]
 
 
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """A request that is not rendered yet: all bodies together are many times the file."""
+
+    history: tuple[bytes, ...]
+    step: _Step
+    model: str
+    session: str
+
+
 def claims(document: RecordedFile) -> bool:
     only = document.only
     if only is not None and find_list(only.get("messages")) is not None:
@@ -72,9 +82,9 @@ def find_group(fields: RecordedFields) -> str | None:
 
 def read(document: RecordedFile, model: str) -> Recording:
     turns = _read_export(document.objects[0]) if _is_export(document) else _read_storage(document.objects)
-    requests = [*_list_requests(turns, model)]
+    asked = [*_list_asked(turns, model)]
     return Recording(
-        kind=KIND, list_requests=lambda: iter(requests), count=len(requests), skipped=document.skipped
+        kind=KIND, list_requests=lambda: map(_render, asked), count=len(asked), skipped=document.skipped
     )
 
 
@@ -101,7 +111,7 @@ def _read_storage(files: Sequence[RecordedFields]) -> list[_Turn]:
     return [turn for _, turn in sorted(messages.items())]
 
 
-def _list_requests(turns: Sequence[_Turn], model: str) -> Iterator[RecordedRequest]:
+def _list_asked(turns: Sequence[_Turn], model: str) -> Iterator[_Asked]:
     history: list[bytes] = []
     for turn in turns:
         if find_text(turn.info, "role") != _ASSISTANT:
@@ -110,7 +120,7 @@ def _list_requests(turns: Sequence[_Turn], model: str) -> Iterator[RecordedReque
         named = find_text(turn.info, "modelID") or model
         for step in _list_steps(turn):
             if history:
-                yield _render(history, step, named, find_text(turn.info, "sessionID") or "")
+                yield _Asked(tuple(history), step, named, find_text(turn.info, "sessionID") or "")
             history += [msgspec.json.encode(message) for message in step.messages]
         if find_value(turn.info, "summary") is True:
             # What the client goes on with.
@@ -170,9 +180,10 @@ def _count(fields: RecordedFields | None, name: str) -> int:
     return value if isinstance(value, int) and value > 0 else 0
 
 
-def _render(history: Sequence[bytes], step: _Step, model: str, session: str) -> RecordedRequest:
-    body = GrowingBody([("model", msgspec.json.encode(model))], "messages")
-    body.add(history)
+def _render(asked: _Asked) -> RecordedRequest:
+    body = GrowingBody([("model", msgspec.json.encode(asked.model))], "messages")
+    body.add(asked.history)
+    session, step = asked.session, asked.step
     return RecordedRequest(
         path=CHAT_PATH,
         body=body.render(),

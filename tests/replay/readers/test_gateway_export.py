@@ -9,6 +9,7 @@ from gateway.replay.errors import NotARecording
 from gateway.replay.readers import gateway_export
 from gateway.replay.readers.document import parse_file
 from gateway.replay.recording import MESSAGES_PATH, RESPONSES_PATH, RecordedRequest
+from tests.replay.samples import measured_peak
 
 
 def _read(body: dict[str, Any], *lines: dict[str, Any], version: int = 1) -> list[RecordedRequest]:
@@ -56,3 +57,14 @@ def test_a_later_version_is_refused() -> None:
 
 def test_an_export_without_a_body_has_no_requests() -> None:
     assert _read({}) == []
+
+
+def test_the_bodies_of_a_long_conversation_are_never_in_memory_together() -> None:
+    said = [{"role": role, "content": "x" * 2_000} for role in ("user", "assistant")] * 200
+    lines = [{"type": "gateway.export", "version": 1}, {"type": "body", "body": {"model": "m", "messages": said}}]
+    document = parse_file("\n".join(map(json.dumps, lines)).encode())
+    with measured_peak() as peak:
+        recording = gateway_export.read(document, "")
+        assert sum(len(request.body) for request in recording.list_requests()) > 80_000_000
+    assert recording.count == 200
+    assert peak.size_bytes < 20_000_000

@@ -6,6 +6,7 @@ from typing import Any
 from gateway.replay.readers import opencode
 from gateway.replay.readers.document import find_fields, parse_file
 from gateway.replay.recording import RecordedRequest
+from tests.replay.samples import measured_peak
 
 
 def _read(*messages: tuple[str, list[dict[str, Any]]], **info: Any) -> list[RecordedRequest]:
@@ -50,3 +51,14 @@ def test_files_of_the_storage_name_their_session() -> None:
         ({"sessionID": "ses_1"}, None),
     ):
         assert opencode.find_group(find_fields(json.dumps(value).encode()) or {}) == group
+
+
+def test_the_bodies_of_a_long_session_are_never_in_memory_together() -> None:
+    turns = [("user", [_text("x" * 2_000)]), ("assistant", [_text("y" * 2_000)])] * 200
+    listed = [{"info": {"role": role}, "parts": parts} for role, parts in turns]
+    document = parse_file(json.dumps({"info": {"id": "ses_1"}, "messages": listed}).encode())
+    with measured_peak() as peak:
+        recording = opencode.read(document, "m")
+        assert sum(len(request.body) for request in recording.list_requests()) > 80_000_000
+    assert recording.count == 200
+    assert peak.size_bytes < 20_000_000
