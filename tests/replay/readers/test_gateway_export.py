@@ -61,7 +61,10 @@ def test_an_export_without_a_body_has_no_requests() -> None:
 
 def test_the_bodies_of_a_long_conversation_are_never_in_memory_together() -> None:
     said = [{"role": role, "content": "x" * 2_000} for role in ("user", "assistant")] * 200
-    lines = [{"type": "gateway.export", "version": 1}, {"type": "body", "body": {"model": "m", "messages": said}}]
+    lines = [
+        {"type": "gateway.export", "version": 1},
+        {"type": "body", "body": {"model": "m", "messages": said}},
+    ]
     document = parse_file("\n".join(map(json.dumps, lines)).encode())
     with measured_peak() as peak:
         recording = gateway_export.read(document, "")
