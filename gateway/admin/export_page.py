@@ -1,6 +1,7 @@
 """One conversation as lines of JSON, for `gateway replay`: its newest body, requests and summaries."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import suppress
 from typing import Final
 
 import msgspec
@@ -17,6 +18,7 @@ from gateway.admin.texts import log_view
 
 # Raised when a reader of this version would misunderstand the lines.
 VERSION: Final = 1
+_PIECE_BYTES: Final = 1 << 18
 _TYPE: Final = "gateway.export"
 # Outside of texts, which have none, a line break in JSON means as much as a space.
 _ONE_LINE: Final = bytes.maketrans(b"\r\n", b"  ")
@@ -35,9 +37,11 @@ class ExportPage:
         self._list_requests = list_requests
         self._list_summaries = list_summaries
 
-    async def export(self, request: web.Request) -> web.Response:
+    async def export(self, request: web.Request) -> web.StreamResponse:
         known = self._sources.find(request)
         self._sources.texts.check(known)
+        if self._sources.registry.find_newest(known.id) is None:
+            raise AdminRefusal(409, NOT_IN_MEMORY)
         requests, summaries = await self._list_requests(request), await self._list_summaries(request)
         # Looked up last: while the rest was loaded, it may have had to make room.
         newest = self._sources.registry.find_newest(known.id)
@@ -53,13 +57,29 @@ class ExportPage:
             "model": known.model,
             "format": received.format.name,
         }
-        lines = [
-            msgspec.json.encode(first),
-            b'{"type":"body","body":%b}' % received.body.data.translate(_ONE_LINE),
-            *(_render("request", row) for row in requests.requests),
-            *(_render("summary", row) for row in summaries.summaries),
+        lines: list[Sequence[bytes]] = [
+            (msgspec.json.encode(first),),
+            (b'{"type":"body","body":', received.body.data, b"}"),
+            *((_render("request", row),) for row in requests.requests),
+            *((_render("summary", row),) for row in summaries.summaries),
         ]
-        return web.Response(body=b"\n".join([*lines, b""]), content_type=NDJSON, headers=PRIVATE)
+        response = web.StreamResponse(headers={**PRIVATE, "Content-Type": NDJSON})
+        # The client may have gone.
+        with suppress(ConnectionError):
+            await response.prepare(request)
+            for piece in _list_pieces(lines):
+                await response.write(piece)
+            await response.write_eof()
+        return response
+
+
+def _list_pieces(lines: Sequence[Sequence[bytes]]) -> Iterator[bytes]:
+    """A body may have 64 MB: it is never copied as a whole, and no piece takes long."""
+    for parts in lines:
+        for part in parts:
+            for start in range(0, len(part), _PIECE_BYTES):
+                yield part[start : start + _PIECE_BYTES].translate(_ONE_LINE)
+        yield b"\n"
 
 
 def _render(kind: str, row: msgspec.Struct) -> bytes:

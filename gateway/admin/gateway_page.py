@@ -32,6 +32,10 @@ class GatewayFacts:
     def _find_data_url(self, request: web.Request) -> str | None:
         """As the one who asks can reach it: what listens everywhere listens where the admin port is, too."""
         host = self._find_settings().listen.host
-        if host in _EVERYWHERE:
-            host = request.url.host or host
-        return str(URL.build(scheme="http", host=host, port=self.port).origin()) if self.port else None
+        try:
+            if host in _EVERYWHERE:
+                host = request.url.host or host
+            return str(URL.build(scheme="http", host=host, port=self.port).origin()) if self.port else None
+        except ValueError:
+            # A `Host` that is none.
+            return None

@@ -1,5 +1,6 @@
 """What the gateway says about itself."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -69,3 +70,15 @@ async def test_a_gateway_that_listens_everywhere_is_where_it_was_found(
         client.get(url, headers={"Host": asked}) as response,
     ):
         assert await response.json() == {"data_url": expected}
+
+
+async def test_a_host_that_is_none_is_no_error_of_ours() -> None:
+    settings = load_settings(None, {}, upstream="http://127.0.0.1:9/v1", host="0.0.0.0")
+    facts = GatewayFacts(lambda: settings)
+    facts.port = 8080
+    async with serving(facts) as url:
+        reader, writer = await asyncio.open_connection("127.0.0.1", int(url.rpartition(":")[2].strip("/")))
+        writer.write(b"GET / HTTP/1.1\r\nHost: a\xe9.localhost\r\nConnection: close\r\n\r\n")
+        response = await reader.read()
+        writer.close()
+    assert response.startswith(b"HTTP/1.1 200 ") and response.endswith(b'{"data_url": null}')
