@@ -39,7 +39,7 @@ def read(document: RecordedFile, model: str) -> Recording:
         raise NotARecording(f"it is an export of version {version!r}; this gateway reads version {VERSION}")
     body = next((found for line in document.objects if (found := find_object(line, "body"))), {})
     usages = _read_usages(document.objects)
-    reading = _Reading(body)
+    reading = _ExportedBody(body)
     return Recording(
         kind=KIND,
         # One at a time: all bodies together are many times the file.
@@ -64,7 +64,7 @@ def _read_usages(lines: Sequence[RecordedFields]) -> dict[int, RecordedUsage]:
     return found
 
 
-class _Reading:
+class _ExportedBody:
     """The newest body, and where the requests before it ended."""
 
     def __init__(self, body: RecordedFields) -> None:
@@ -76,7 +76,7 @@ class _Reading:
         self.cuts = [*_find_cuts(self.items, is_reply)]
 
 
-def _list_requests(reading: _Reading, usages: dict[int, RecordedUsage]) -> Iterator[RecordedRequest]:
+def _list_requests(reading: _ExportedBody, usages: dict[int, RecordedUsage]) -> Iterator[RecordedRequest]:
     items = reading.items
     growing = GrowingBody(reading.fields, reading.list_name)
     leading = _count_leading(items)

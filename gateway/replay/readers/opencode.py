@@ -55,7 +55,7 @@ class _Step:
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
+class _StepRequest:
     """A request that is not rendered yet: all bodies together are many times the file."""
 
     history: tuple[bytes, ...]
@@ -111,7 +111,7 @@ def _read_storage(files: Sequence[RecordedFields]) -> list[_Turn]:
     return [turn for _, turn in sorted(messages.items())]
 
 
-def _list_asked(turns: Sequence[_Turn], model: str) -> Iterator[_Asked]:
+def _list_asked(turns: Sequence[_Turn], model: str) -> Iterator[_StepRequest]:
     history: list[bytes] = []
     for turn in turns:
         if find_text(turn.info, "role") != _ASSISTANT:
@@ -120,7 +120,7 @@ def _list_asked(turns: Sequence[_Turn], model: str) -> Iterator[_Asked]:
         named = find_text(turn.info, "modelID") or model
         for step in _list_steps(turn):
             if history:
-                yield _Asked(tuple(history), step, named, find_text(turn.info, "sessionID") or "")
+                yield _StepRequest(tuple(history), step, named, find_text(turn.info, "sessionID") or "")
             history += [msgspec.json.encode(message) for message in step.messages]
         if find_value(turn.info, "summary") is True:
             # What the client goes on with.
@@ -180,7 +180,7 @@ def _count(fields: RecordedFields | None, name: str) -> int:
     return value if isinstance(value, int) and value > 0 else 0
 
 
-def _render(asked: _Asked) -> RecordedRequest:
+def _render(asked: _StepRequest) -> RecordedRequest:
     body = GrowingBody([("model", msgspec.json.encode(asked.model))], "messages")
     body.add(asked.history)
     session, step = asked.session, asked.step
