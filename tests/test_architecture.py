@@ -91,6 +91,7 @@ def test_no_module_has_a_name_without_meaning() -> None:
 _TESTED_ELSEWHERE = {
     "admin/answers.py": "values only, which tests/admin/test_openapi.py checks",
     "__main__.py": "tests/test_main.py runs the command",
+    "serving/serve.py": "tests/test_main.py runs the command",
     "app.py": "tests/test_main.py and every test with a running gateway",
     "wiring/foundation.py": "every test with a running gateway",
     "wiring/generation.py": "every test with a running gateway",

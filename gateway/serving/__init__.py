@@ -1,0 +1,1 @@
+"""The running gateway: `gateway serve` from its first line to its end."""

@@ -1,0 +1,225 @@
+"""`gateway serve`: sets the process up, starts a gateway of one process or several, and runs it to its end."""
+
+import argparse
+import asyncio
+import logging
+import os
+import shlex
+import signal
+import sys
+from collections.abc import Awaitable, Callable, Coroutine
+from functools import partial
+from pathlib import Path
+from typing import Protocol
+
+from gateway.bounds.interpreter import collect_garbage, tune_interpreter
+from gateway.command_line.json_reports import list_warnings
+from gateway.command_line.options import (
+    SettingsSource,
+    name_worker,
+    parse_first_log,
+    render_worker_arguments,
+)
+from gateway.command_line.process_setup import (
+    HURRY_SECONDS,
+    end_within,
+    logs_json,
+    open_standard_streams,
+    set_up_logging,
+    set_up_process,
+)
+from gateway.command_line.terminal import Terminal
+from gateway.reload.reloader import Reloader
+from gateway.reload.watcher import SettingsWatcher
+from gateway.settings import Settings
+from gateway.store import find_directory
+
+log = logging.getLogger("gateway")
+
+
+class Running(Protocol):
+    """A gateway of one process or of several, from its start on."""
+
+    @property
+    def port(self) -> int: ...
+
+    @property
+    def admin_port(self) -> int: ...
+
+    @property
+    def windows(self) -> int: ...
+
+    @property
+    def workers(self) -> int: ...
+
+    async def reload(self, settings: Settings) -> None: ...
+
+    def note_reload(self, *, has_failed: bool) -> None: ...
+
+    async def wait_failure(self) -> Exception:
+        """Returns when it cannot serve any longer, with the reason."""
+
+    async def stop(self) -> None: ...
+
+    def stop_draining(self) -> None: ...
+
+
+def serve(options: argparse.Namespace) -> int:
+    """The exit status. Raises SettingsError, StoreError and OSError if it cannot serve."""
+    open_standard_streams()
+    if options.link is not None:
+        return _serve_as_worker(options)
+    # One that comes before there is a handler waits for it.
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})
+    # Before they are loaded, so that it sees a change in between.
+    watcher = SettingsWatcher(Path(options.config)) if options.watch else None
+    source = SettingsSource(options, os.environ)
+    settings = source.load()
+    set_up_process(settings.log, "supervisor" if options.workers > 1 else "")
+    if options.workers == 1:
+        return _run_loop(_run_alone(settings, source, watcher))
+    return _run_loop(_run_supervisor(settings, source, watcher, options))
+
+
+def _serve_as_worker(options: argparse.Namespace) -> int:
+    from gateway.workers.worker import run_worker
+
+    set_up_process(parse_first_log(options.first_log), name_worker(options))
+    return _run_loop(run_worker(options))
+
+
+def _run_loop(main: Coroutine[None, None, int]) -> int:
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.run(main)
+    else:
+        return uvloop.run(main)
+
+
+def complain(text: str, beginning: str = "gateway: ") -> None:
+    """To a person, or to the log if a program reads it."""
+    if logs_json():
+        log.error("cannot serve: %s", text)
+    else:
+        print(f"{beginning}{text}", file=sys.stderr)
+
+
+def warn(settings: Settings) -> None:
+    """Of what is allowed, but hardly meant."""
+    for warning in list_warnings(settings):
+        print(f"warning: {warning}", file=sys.stderr)
+
+
+def _greet(settings: Settings, gateway: Running) -> None:
+    """Shows what was started to a person, or only the warnings to a program that reads the log."""
+    if logs_json():
+        for warning in list_warnings(settings):
+            log.warning("settings: %s", warning)
+    else:
+        _show_start_screen(settings, gateway)
+
+
+async def _run_alone(settings: Settings, source: SettingsSource, watcher: SettingsWatcher | None) -> int:
+    # Not imported for the other commands: a health check runs every few seconds.
+    from gateway.app import start_gateway
+
+    return await _run(settings, source, watcher, partial(start_gateway, settings))
+
+
+async def _run_supervisor(
+    settings: Settings, source: SettingsSource, watcher: SettingsWatcher | None, options: argparse.Namespace
+) -> int:
+    from gateway.workers.supervisor import start_supervisor
+    from gateway.workers.worker_process import WorkerFailed
+
+    start = partial(
+        start_supervisor, settings, source, render_worker_arguments(options, settings.log), options.workers
+    )
+    try:
+        return await _run(settings, source, watcher, start)
+    except WorkerFailed as error:
+        complain(error.message, "")
+        return error.status
+
+
+async def _run(
+    settings: Settings,
+    source: SettingsSource,
+    watcher: SettingsWatcher | None,
+    start: Callable[[], Awaitable[Running]],
+) -> int:
+    """Runs until SIGTERM or SIGINT, then lets open requests finish. A second signal ends the program.
+
+    SIGHUP reloads the settings, or ends the program as SIGTERM does if its terminal was closed.
+    """
+    signals: asyncio.Queue[None] = asyncio.Queue()
+    loop = asyncio.get_running_loop()
+    reloads, terminal = asyncio.Event(), Terminal()
+    loop.add_signal_handler(
+        signal.SIGHUP, lambda: signals.put_nowait(None) if terminal.is_gone else reloads.set()
+    )
+    for signal_number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(signal_number, signals.put_nowait, None)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGHUP})
+    if not logs_json():
+        warn(settings)
+    gateway = await start()
+    _greet(settings, gateway)
+    tune_interpreter()
+
+    async def reload(loaded: Settings) -> None:
+        await gateway.reload(loaded)
+        set_up_logging(loaded.log, "supervisor" if gateway.workers > 1 else "")
+
+    background = [
+        loop.create_task(collect_garbage()),
+        loop.create_task(Reloader(source.load, reload, reloads, gateway.note_reload).run()),
+    ]
+    if watcher is not None:
+        background.append(loop.create_task(watcher.run(reloads.set)))
+    failing = loop.create_task(gateway.wait_failure())
+    stopping = loop.create_task(signals.get())
+    try:
+        await asyncio.wait((stopping, failing), return_when=asyncio.FIRST_COMPLETED)
+        log.info("draining")
+        stopping.cancel()
+        background.append(loop.create_task(_hurry(signals, gateway)))
+    finally:
+        await gateway.stop()
+    for task in background:
+        task.cancel()
+    if failing.done():
+        raise failing.result()
+    failing.cancel()
+    return 0
+
+
+async def _hurry(signals: "asyncio.Queue[None]", gateway: Running) -> None:
+    """After one more signal, what is queued is still written, but not for longer than a moment."""
+    await signals.get()
+    log.warning("stopping at once")
+    # Workers end before the process that started them.
+    end_within(HURRY_SECONDS if gateway.workers == 1 else 2 * HURRY_SECONDS)
+    gateway.stop_draining()
+
+
+def _show_start_screen(settings: Settings, gateway: Running) -> None:
+    from gateway.command_line.start_screen import Places, render_start_screen
+
+    places = Places(
+        gateway.port,
+        gateway.admin_port,
+        gateway.windows,
+        find_directory(settings.store),
+        program=_find_program(),
+        logs_compactions=log.isEnabledFor(logging.INFO),
+        workers=gateway.workers,
+    )
+    print(render_start_screen(settings, places), file=sys.stderr)
+
+
+def _find_program() -> str:
+    """How this program was called, as it can be typed in the same folder."""
+    path = Path(sys.argv[0])
+    return shlex.quote(str(path)) if path.name == "gateway" else "python -m gateway"
