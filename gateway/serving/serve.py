@@ -1,4 +1,4 @@
-"""`gateway serve`: sets the process up, starts a gateway of one process or several, and runs it to its end."""
+"""`gateway serve`: sets the process up, starts a gateway of one or several processes, and runs it."""
 
 import argparse
 import asyncio
