@@ -127,21 +127,18 @@ async def test_a_killed_gateway_resumes_a_due_summary_at_the_next_request(
         config.write_text(make_settings(toy, store=store_url))
         toy.summary_delivery = toy.summary_delivery.__class__(before_headers_seconds=30.0)
         async with serving("--config", str(config), folder=tmp_path) as served:
-            turn = 0
-            while not toy.summaries and turn < 39:
-                await run_session(session, served.base_url, toy, SHAPE, Pace(first=turn, last=turn + 1))
-                await asyncio.sleep(0.05)
-                turn += 1
-            # The client goes on while the summary is made.
-            await run_session(session, served.base_url, toy, SHAPE, Pace(first=turn, last=turn + 1))
-            turn += 1
+            # A summary is due after the last of them.
+            await run_session(session, served.base_url, toy, SHAPE, Pace(last=13))
+            await wait_until(lambda: len(toy.summaries) == 1)
+            # The client goes on while it is made. The turn after this one would wait for it.
+            await run_session(session, served.base_url, toy, SHAPE, Pace(first=13, last=14))
             # Heads are written with a delay of two seconds.
             await asyncio.sleep(3)
             await served.kill()
-        assert len(toy.summaries) == 1
+        assert [seen.finished for seen in toy.summaries] == [False]
         toy.summary_delivery = toy.summary_delivery.__class__()
         async with serving("--config", str(config), folder=tmp_path) as served:
-            again = await run_session(session, served.base_url, toy, SHAPE, Pace(first=turn - 1, last=turn))
+            again = await run_session(session, served.base_url, toy, SHAPE, Pace(first=13, last=14))
             await wait_until(lambda: len(toy.summaries) > 1)
         assert again.failed == []
 
