@@ -4,6 +4,9 @@ Other fixtures live beside their tests.
 """
 
 import asyncio
+import gc
+import logging
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -17,6 +20,7 @@ from tests.toy.redis_server import RedisServer, requires_redis, running_redis
 
 Note = Callable[[str, str], None]
 _ROW = "row of "
+_MOST_GARBAGE_BYTES = 1 << 30
 # Those that outlive a gateway: what a test with a restart needs.
 STORES = ("disk", "redis")
 
@@ -68,6 +72,45 @@ def empty_redis(redis_of_session: RedisServer) -> RedisServer:
     """The server of this process, with nothing in it."""
     redis_of_session.empty()
     return redis_of_session
+
+
+@pytest.fixture(autouse=True)
+def log_levels() -> Iterator[None]:
+    """Commands set the levels of loggers for their whole process, and here it is the tests' own."""
+    loggers = [logging.getLogger(name) for name in ("", "gateway", "httpx2")]
+    levels = [logger.level for logger in loggers]
+    yield
+    for logger, level in zip(loggers, levels, strict=True):
+        logger.setLevel(level)
+
+
+class _GarbageBound:
+    """Gateways end as garbage in cycles, which Python collects by its number of objects, however large."""
+
+    def __init__(self) -> None:
+        self._kept_bytes = _count_resident_bytes()
+
+    def enforce(self) -> None:
+        if _count_resident_bytes() > self._kept_bytes + _MOST_GARBAGE_BYTES:
+            gc.collect()
+            self._kept_bytes = _count_resident_bytes()
+
+
+def _count_resident_bytes() -> int:
+    """0 where the system does not say."""
+    status = Path("/proc/self/statm")
+    return int(status.read_text("utf-8").split()[1]) * os.sysconf("SC_PAGE_SIZE") if status.exists() else 0
+
+
+@pytest.fixture(scope="session")
+def garbage_bound() -> _GarbageBound:
+    return _GarbageBound()
+
+
+@pytest.fixture(autouse=True)
+def bounded_garbage(garbage_bound: _GarbageBound) -> Iterator[None]:
+    yield
+    garbage_bound.enforce()
 
 
 @pytest.fixture(autouse=True)

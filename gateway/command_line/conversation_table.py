@@ -13,7 +13,7 @@ from gateway.command_line.figures import UNKNOWN, draw_bar, show_ago, show_token
 _ID_CHARS: Final = 8
 _BAR_COLUMNS: Final = 8
 # From here on there is room for labels and money.
-_WIDE_COLUMNS: Final = 110
+_WIDE_COLUMNS: Final = 140
 _NEAR: Final = 0.75
 
 
@@ -22,10 +22,10 @@ def make_table(rows: Iterable[Row], columns: int) -> Table:
     is_wide = columns >= _WIDE_COLUMNS
     table = Table(box=None, pad_edge=False, header_style="bold", expand=False)
     table.add_column("ID", no_wrap=True, min_width=_ID_CHARS)
-    table.add_column("TENANT", no_wrap=True, overflow="ellipsis", max_width=24 if is_wide else 9)
+    table.add_column("TENANT", no_wrap=True, overflow="ellipsis", max_width=14 if is_wide else 9)
     if is_wide:
-        table.add_column("LABEL", no_wrap=True, overflow="ellipsis", max_width=24)
-    table.add_column("MODEL", no_wrap=True, overflow="ellipsis", max_width=28 if is_wide else 13)
+        table.add_column("LABEL", no_wrap=True, overflow="ellipsis", max_width=16)
+    table.add_column("MODEL", no_wrap=True, overflow="ellipsis", max_width=20 if is_wide else 13)
     for name in ("SEEN", "REQ", "SENT/WINDOW"):
         table.add_column(name, no_wrap=True, justify="right")
     table.add_column("", no_wrap=True, width=_BAR_COLUMNS)

@@ -84,7 +84,7 @@ async def test_both_gateways_get_requests_and_each_is_sent_once(site: Site) -> N
     assert len(site.toy.requests) == 40
     # One line of the log for each new conversation.
     shares = [gateway.log.count("INFO gateway.requests conversation") for gateway in site.gateways]
-    assert sum(shares) == 40 and min(shares) > 5
+    assert sum(shares) == 40 and min(shares) > 0
 
 
 async def test_a_gateway_that_is_gone_costs_no_request(site: Site) -> None:
