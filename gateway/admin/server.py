@@ -48,7 +48,9 @@ class AdminServer:
 
     def __init__(self, settings: Admin, pages: Pages, bounds: PortBounds = _BOUNDS) -> None:
         self._settings = settings
-        self._pages = pages
+        # Until it is closed: aiohttp remembers the routes of applications with a middleware for good.
+        self._pages: Pages | None = pages
+        self._handlers: list[Page] = []
         self._files = PageFiles()
         # They hold no data. Container platforms ask for the health, and have no token.
         self._open_paths = {_HEALTH, *self._files.paths}
@@ -64,7 +66,10 @@ class AdminServer:
     async def open(self) -> None:
         """Logs a port that is taken and serves without one: traffic matters more than metrics."""
         application = web.Application(middlewares=[self._serve], client_max_size=_MAX_BODY_BYTES)
-        application.add_routes([*self._pages.routes(), *self._files.routes(), web.get(_HEALTH, _show_health)])
+        routes = self._pages.routes() if self._pages is not None else []
+        application.add_routes(
+            [*map(self._detach, routes), *self._files.routes(), web.get(_HEALTH, _show_health)]
+        )
         self._runner = web.AppRunner(
             application, handle_signals=False, shutdown_timeout=_CLOSE_SECONDS, handler_cancellation=True
         )
@@ -88,6 +93,18 @@ class AdminServer:
         await self._gate.close()
         if self._runner is not None:
             await self._runner.cleanup()
+        self._pages = None
+        self._handlers.clear()
+
+    def _detach(self, route: web.RouteDef) -> web.RouteDef:
+        """The same route, which does not lead to the pages once the port is closed."""
+        number = len(self._handlers)
+        self._handlers.append(route.handler)
+
+        async def handle(request: web.Request) -> web.StreamResponse:
+            return await self._handlers[number](request)
+
+        return web.RouteDef(route.method, route.path, handle, route.kwargs)
 
     @web.middleware
     async def _serve(self, request: web.Request, handler: Page) -> web.StreamResponse:
