@@ -64,7 +64,7 @@ def _serve(options: argparse.Namespace) -> int:
 def _demo(options: argparse.Namespace) -> int:
     from gateway.demo.play import run_demo
 
-    # Somebody who watches gets some seconds to look.
+    # Slow enough to follow on the page.
     pause_seconds = _DEMO_PAUSE_SECONDS if options.keep or sys.stdout.isatty() else 0.0
     keep = _wait_signal if options.keep else None
     running = run_demo(partial(print, flush=True), keep=keep, pause_seconds=pause_seconds)

@@ -112,9 +112,18 @@ def render_time(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds")
 
 
+def render_second(seconds: float) -> str:
+    """For what happens rarely."""
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")
+
+
 def _make_pivot_row(pivot: PivotNote) -> PivotRow:
-    created = datetime.fromtimestamp(pivot.created_seconds, UTC).isoformat(timespec="seconds")
-    return PivotRow(kind=pivot.kind, covers=pivot.covers, saved_tokens=pivot.saved_tokens, created=created)
+    return PivotRow(
+        kind=pivot.kind,
+        covers=pivot.covers,
+        saved_tokens=pivot.saved_tokens,
+        created=render_second(pivot.created_seconds),
+    )
 
 
 def _round_usd(usd: float | None) -> float | None:

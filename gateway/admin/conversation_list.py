@@ -1,6 +1,6 @@
 """Which conversations a page of the list shows, and the sums of each tenant. Values in, values out.
 
-A cursor names the last row of a page by its time and id. Rows that do not change while somebody pages through
+A cursor names the last row of a page by its time and id. Rows that do not change while a reader pages through
 the list come exactly once; one that is seen again moves to the beginning.
 """
 

@@ -3,11 +3,10 @@
 Also of one that an earlier process or another one has served.
 """
 
-from datetime import UTC, datetime
-
 from aiohttp import web
 
 from gateway.activity.book import ActivityBook
+from gateway.activity.rows import render_second
 from gateway.admin.answers import LoggedCompaction, LogPage, OriginalList, OriginalRow, Removal
 from gateway.admin.operations import OriginalsQuery
 from gateway.admin.problems import AdminRefusal
@@ -71,7 +70,7 @@ def unknown_conversation() -> AdminRefusal:
 
 def _describe_entry(entry: LogEntry) -> LoggedCompaction:
     return LoggedCompaction(
-        when=_render_seconds(entry.at_seconds),
+        when=render_second(entry.at_seconds),
         kind=entry.kind,
         trigger=entry.trigger,
         reason=entry.reason,
@@ -92,12 +91,8 @@ def _describe_removed(removed: RemovedMessages) -> Removal:
         for each in removed.originals
     ]
     return Removal(
-        when=_render_seconds(removed.created_seconds),
+        when=render_second(removed.created_seconds),
         kind=removed.kind,
         bytes=sum(row.bytes for row in rows),
         messages=rows,
     )
-
-
-def _render_seconds(seconds: float) -> str:
-    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")

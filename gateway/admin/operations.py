@@ -27,6 +27,9 @@ from gateway.core.compaction.manual import LONGEST_INSTRUCTIONS_CHARS
 from gateway.purge.stored import PurgeCount
 
 PREFIXES: Final = ("/api/v1", "/api")
+_PURGE: Final = "/tenants/purge"
+# For `gateway tenants purge`.
+PURGE_PATH: Final = PREFIXES[0] + _PURGE
 MOST_ROWS: Final = 500
 # Of one page of originals; 1 MB.
 MOST_ORIGINALS: Final = 10_000
@@ -36,6 +39,7 @@ EVENTS: Final = "text/event-stream"
 NDJSON: Final = "application/x-ndjson"
 
 HttpMethod = Literal["GET", "POST", "PUT", "DELETE"]
+JSONObject = dict[str, Any]
 # How several workers answer: by one list or sum of all, by the one that saw the conversation last, by
 # whichever finds it in the store, by the one that holds the newest body, by any, or by their supervisor.
 Reach = Literal["list", "totals", "newest", "stored", "body", "any", "supervisor"]
@@ -247,7 +251,7 @@ OPERATIONS: Final = (
     Operation(
         name="purgeTenant",
         method="POST",
-        path="/tenants/purge",
+        path=_PURGE,
         summary="Deletes everything of a tenant; for `gateway tenants purge`.",
         answer=PurgeCount,
         body=PurgeBody,
@@ -281,6 +285,3 @@ def list_paths(operation: Operation) -> list[str]:
 
 def find_operation(name: str) -> Operation:
     return next(each for each in OPERATIONS if each.name == name)
-
-
-JSONObject = dict[str, Any]

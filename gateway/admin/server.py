@@ -30,8 +30,6 @@ _BOUNDS: Final = PortBounds(
 )
 # A summary that a person has edited, in JSON.
 _MAX_BODY_BYTES: Final = 1 << 19
-# Deletes all of a tenant.
-PURGE_PATH: Final = "/api/v1/tenants/purge"
 _HEALTH: Final = "/healthz"
 
 Page = Callable[[web.Request], Awaitable[web.StreamResponse]]

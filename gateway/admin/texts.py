@@ -62,7 +62,7 @@ class TextAccess:
 
 
 def log_view(request: web.Request, identity: str, what: str) -> None:
-    """A line for each text of a conversation that somebody is shown."""
+    """Logs that a text of this conversation was shown."""
     peer = request.remote or request.headers.get(PEER_HEADER, _UNKNOWN)
     fields = name_fields(conversation=identity, what=what)
     log.info("texts shown: conversation=%s what=%s to=%s", identity, what, ascii(peer)[1:-1], extra=fields)

@@ -1,4 +1,4 @@
-"""Which conversations have changed in one worker, for its supervisor, which asks while somebody watches."""
+"""Which conversations have changed in one worker, for its supervisor, which asks while the page is open."""
 
 from typing import Final
 

@@ -37,5 +37,5 @@ def render_json(value: object) -> str:
 
 
 def make_printable(text: str) -> str:
-    """Text that somebody else has chosen, without what a terminal would obey."""
+    """Text from clients or upstreams, without control characters that a terminal would obey."""
     return "".join(character if character.isprintable() else "�" for character in text)

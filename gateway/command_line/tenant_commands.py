@@ -15,7 +15,7 @@ from typing import Final
 
 import msgspec
 
-from gateway.admin.server import PURGE_PATH
+from gateway.admin.operations import PURGE_PATH
 from gateway.command_line.health import choose_loopback
 from gateway.command_line.options import load_chosen_settings
 from gateway.purge.live import LivePurge

@@ -44,7 +44,7 @@ async def run_demo(
 ) -> bool:
     """Writes what happens, line by line. False if something did not go as it should.
 
-    keep: returns once nobody needs the page any longer; None: it ends with the session. pause_seconds: after
+    keep: returns when the page may close; None: it ends with the session. pause_seconds: after
     each turn, for people who watch.
     """
     async with StandIn() as model:
@@ -68,7 +68,7 @@ async def run_demo(
 
 
 def _make_settings(upstream: str) -> Settings:
-    """On free ports, in memory. The page shows texts: those of the demo are nobody's secret."""
+    """On free ports, in memory. The page shows texts: the demo's are not secret."""
     settings = load_settings(None, {}, upstream=upstream, port=0, admin_port=0)
     policies = {name: replace(policy, show_texts=True) for name, policy in settings.policies.items()}
     return replace(settings, store="memory:", policies=policies)

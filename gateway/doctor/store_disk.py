@@ -139,7 +139,9 @@ def _examine_damage(directory: Path) -> Iterator[Diagnosis]:
             )
     beside = directory.parent.glob(f"{directory.name}.{DAMAGED_PREFIX}*")
     for path in sorted([*beside, *directory.glob(f"{DAMAGED_PREFIX}*")]):
-        yield warn(_SUBJECT, f"{path} was set aside as damaged", f"rm -r {path}  # once nobody needs it")
+        yield warn(
+            _SUBJECT, f"{path} was set aside as damaged", f"rm -r {path}  # when it is no longer needed"
+        )
 
 
 def _find_damage(database: Path) -> str | None:

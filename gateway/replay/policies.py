@@ -59,7 +59,7 @@ def _with_policy(settings: Settings, policy: Policy) -> Settings:
 
 
 def _without_originals(policy: Policy) -> Policy:
-    """Nobody will look at what was summarized or pruned."""
+    """Summarized and pruned messages are not kept: a replay shows none."""
     return replace(policy, originals=replace(policy.originals, keep=False))
 
 

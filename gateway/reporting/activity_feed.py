@@ -1,6 +1,6 @@
 """Tells those who watch, once a second, which conversations have changed.
 
-One event for all of them: a request itself publishes nothing, and while nobody watches nothing is done.
+One event holds all of them. Requests publish nothing themselves, and without a listener no event is made.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ from gateway.activity.rows import ActivityEvent, Row, make_row
 from gateway.reporting.events import Bus, Relayed
 
 _PERIOD_SECONDS: Final = 1.0
-# Of one event: all that changed since somebody watched last may be far more.
+# The largest event. Without a listener changes add up to far more.
 MOST_ROWS: Final = 500
 
 # Gives what has changed since it was asked before.

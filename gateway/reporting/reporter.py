@@ -116,7 +116,7 @@ class Reporter:
         self._metrics.note_summary_money(usd)
 
     def note_unused_summary(self, turn: Turn, result: CompactionResult) -> None:
-        """Another process has stored its own, and reports that one. The calls were paid for all the same."""
+        """Another process has stored its own, and reports that one. The calls are paid for, so they count."""
         self._activity.note_summary_calls(turn, result)
 
     def note_edit(self, turn: Turn, before: Pivot, edited: Pivot) -> None:

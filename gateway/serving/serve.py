@@ -149,19 +149,9 @@ async def _run(
     watcher: SettingsWatcher | None,
     start: Callable[[], Awaitable[Running]],
 ) -> int:
-    """Runs until SIGTERM or SIGINT, then lets open requests finish. A second signal ends the program.
-
-    SIGHUP reloads the settings, or ends the program as SIGTERM does if its terminal was closed.
-    """
-    signals: asyncio.Queue[None] = asyncio.Queue()
+    """Runs until SIGTERM or SIGINT, then lets open requests finish. A second signal ends the program."""
     loop = asyncio.get_running_loop()
-    reloads, terminal = asyncio.Event(), Terminal()
-    loop.add_signal_handler(
-        signal.SIGHUP, lambda: signals.put_nowait(None) if terminal.is_gone else reloads.set()
-    )
-    for signal_number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(signal_number, signals.put_nowait, None)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGHUP})
+    signals, reloads = _take_signals(loop)
     if not logs_json():
         warn(settings)
     gateway = await start()
@@ -193,6 +183,22 @@ async def _run(
         raise failing.result()
     failing.cancel()
     return 0
+
+
+def _take_signals(loop: asyncio.AbstractEventLoop) -> "tuple[asyncio.Queue[None], asyncio.Event]":
+    """From now on: those that end the program, and whether the settings are to be reloaded.
+
+    SIGHUP reloads the settings, or ends the program as SIGTERM does if its terminal was closed.
+    """
+    signals: asyncio.Queue[None] = asyncio.Queue()
+    reloads, terminal = asyncio.Event(), Terminal()
+    loop.add_signal_handler(
+        signal.SIGHUP, lambda: signals.put_nowait(None) if terminal.is_gone else reloads.set()
+    )
+    for signal_number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(signal_number, signals.put_nowait, None)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGHUP})
+    return signals, reloads
 
 
 async def _hurry(signals: "asyncio.Queue[None]", gateway: Running) -> None:

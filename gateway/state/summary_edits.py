@@ -1,8 +1,8 @@
 """Versions of summaries, and who may change a summary at a time.
 
-A person edits a summary while compactions build on it. Whoever changes a pivot, or stores one that was made
-from another, first holds the names of all pivots that it concerns, over all processes, and looks at what the
-store has of them. So an edit and a compaction never overwrite one another unseen.
+A person edits a summary while compactions build on it. An edit, and the storing of a pivot that was made from
+another, first hold the names of all pivots that they concern, over all processes, and read what the store has
+of them. So an edit and a compaction never overwrite one another unseen.
 """
 
 import asyncio
@@ -36,7 +36,7 @@ class SummaryEdits:
 
     @asynccontextmanager
     async def hold(self, owner: str, keys: Sequence[str]) -> AsyncIterator[dict[str, Lease]]:
-        """Nobody else changes these pivots meanwhile. Raises StoreError if somebody does for too long."""
+        """No other edit or compaction changes these pivots meanwhile. Raises StoreError after a long wait."""
         leases: dict[str, Lease] = {}
         async with AsyncExitStack() as stack:
             # In one order, so that two who hold several never wait for one another.

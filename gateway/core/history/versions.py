@@ -14,7 +14,7 @@ MAX_VERSIONS: Final = 20
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SummaryVersion:
-    """What a pivot said once."""
+    """An earlier text of a pivot."""
 
     version: int
     text: str

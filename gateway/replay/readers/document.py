@@ -1,4 +1,4 @@
-"""A file as JSON objects: one, an array of them, or one a line. Values that nobody asks for stay raw."""
+"""A file as JSON objects: one, an array of them, or one a line. A value is parsed when it is asked for."""
 
 from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
