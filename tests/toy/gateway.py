@@ -93,11 +93,15 @@ async def running_gateway(
 ) -> AsyncIterator[RunningGateway]:
     """settings_yaml None: no settings file; then `upstream` is the gateway's only upstream.
 
-    stores: in place of those that the settings name.
+    stores: in place of those that the settings name. Without settings of its own the admin port is a free
+    one: other tests run at the same time.
     """
+    admin_port = None if "admin:" in (settings_yaml or "") else 0
     with tempfile.TemporaryDirectory() as folder:
         path = await asyncio.to_thread(_write, Path(folder), settings_yaml)
-        settings = load_settings(path, dict(env or {}), upstream=upstream, host="127.0.0.1", port=0)
+        settings = load_settings(
+            path, dict(env or {}), upstream=upstream, host="127.0.0.1", port=0, admin_port=admin_port
+        )
         parts = build(settings, stores)
         app = Gateway(settings, parts)
         await app.start()

@@ -1,7 +1,7 @@
 /** What an operator can do with a conversation: compact it now, or delete it. */
 
 import { html, useRef, useState } from "../vendor/htm-preact.js";
-import { announce } from "./announce.js";
+import { announce, countAnnouncements } from "./announce.js";
 import { api } from "./api.js";
 import { closeDialog, Dialog } from "./dialog.js";
 import { formatCount, nameConversation } from "./format.js";
@@ -43,10 +43,12 @@ function CompactDialog({ row, onClose }) {
   const submit = async (event) => {
     event.preventDefault();
     const dialog = event.target.closest("dialog");
+    const before = countAnnouncements();
     const answer = await run(() => api.compact(row.id, instructions.current.value.trim()));
     if (!answer) return;
     dialog.close();
-    announce(`The compaction begins ${answer.begins}.`);
+    // The event that says how it ended may come before this answer.
+    if (countAnnouncements() === before) announce(`The compaction begins ${answer.begins}.`);
   };
   return html`<${Dialog} title="Compact now" onClose=${onClose}>
     <p>Old turns become one summary, which is sent in their place from the next request on.

@@ -4,10 +4,17 @@ import { html, useEffect, useState } from "../vendor/htm-preact.js";
 
 const SHOWN_MS = 8_000;
 const listeners = new Set();
+let said = 0;
 
 /** Says what has happened. Politely: a screen reader finishes its sentence first. */
 export function announce(text) {
+  said += 1;
   listeners.forEach((listener) => listener(text));
+}
+
+/** How much was said so far. */
+export function countAnnouncements() {
+  return said;
 }
 
 export function Announcer() {
