@@ -133,7 +133,7 @@ endef
 # pip-tools lives in a place of its own: it must not get into what it locks.
 # The development lock takes the runtime's versions as given.
 LOCK = CUSTOM_COMPILE_COMMAND="make lock" .venv-lock/bin/pip-compile --quiet --upgrade --generate-hashes \
-	--allow-unsafe --strip-extras --no-emit-index-url --no-emit-find-links --no-emit-trusted-host --extra build --extra redis --extra otel
+	--allow-unsafe --strip-extras --no-emit-index-url --no-emit-find-links --no-emit-trusted-host --extra build --extra redis --extra otel --extra mcp --extra embeddings
 
 lock: .venv/runtime.stamp
 	@test -x .venv-lock/bin/pip-compile || { $(BIN)/python -m venv .venv-lock && \

@@ -24,6 +24,8 @@ from bench.hostile_memory import print_hostile_memory
 from bench.memory import print_memory, read_memory_row
 from bench.paced import print_streams
 from bench.page import print_page
+from bench.recall import print_recall
+from bench.recall_index import print_recall_index
 from bench.redis_cost import (
     make_memory_cases,
     make_request_cases,
@@ -65,6 +67,8 @@ class Effort:
     stream_seconds: float
     # Of each conversation in one round of the part `page`.
     page_turns: int
+    # Of originals that are indexed and searched.
+    originals_megabytes: int
     cases: tuple[str, ...] = tuple(CASES)
     # Whether the part `memory` attacks.
     is_hostile: bool = False
@@ -79,6 +83,7 @@ _FULL = Effort(
     patience_seconds=60,
     stream_seconds=20,
     page_turns=30,
+    originals_megabytes=100,
 )
 _QUICK = Effort(
     scale=0.1,
@@ -89,6 +94,7 @@ _QUICK = Effort(
     patience_seconds=10,
     stream_seconds=6,
     page_turns=20,
+    originals_megabytes=10,
 )
 
 
@@ -224,6 +230,20 @@ def _run_facts(effort: Effort) -> None:
     print_facts()
 
 
+def _run_recall(effort: Effort) -> None:
+    """Likewise."""
+    print_recall()
+
+
+def _run_recall_index(effort: Effort) -> None:
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        running_stub() as stub,
+        running_gateway(stub, Path(folder)) as gateway,
+    ):
+        _run(print_recall_index(gateway, effort.originals_megabytes))
+
+
 def _run_estimates(effort: Effort) -> None:
     """Independent of the effort: fewer steps would give other figures."""
     _run(print_estimates())
@@ -249,7 +269,9 @@ _PARTS = {
     "redis": _run_redis,
     "hostile": _run_hostile,
     "facts": _run_facts,
+    "recall": _run_recall,
     "estimates": _run_estimates,
+    "recall-index": _run_recall_index,
 }
 
 if __name__ == "__main__":

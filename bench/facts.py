@@ -32,7 +32,7 @@ _TOP: Final = 40
 # The lossy summary keeps one name of three.
 _KEPT_OF: Final = 3
 
-_Fold = Callable[[Sequence[TranscriptEntry], str, int], str]
+Fold = Callable[[Sequence[TranscriptEntry], str, int], str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,17 +45,17 @@ class Survival:
 
 
 def print_facts() -> None:
-    sessions = list(_load_sessions())
+    sessions = list(load_sessions())
     if not sessions:
         print(f"\nFacts: no recorded sessions in {_SHARED}")
         return
-    folds: dict[str, _Fold] = {}
-    for name, summarize in (("extractive", _extract), ("lossy", _lose)):
+    folds: dict[str, Fold] = {}
+    for name, summarize in (("extractive", extract), ("lossy", lose)):
         folds[f"{name}, no list"] = summarize
         for share in _LIST_SHARES:
-            folds[f"{name}, list of {share:.0%}"] = _with_list(summarize, share)
+            folds[f"{name}, list of {share:.0%}"] = with_list(summarize, share)
     folds["digest, no list"] = _digest
-    folds["digest, list of 20%"] = _with_list(_digest, 0.2)
+    folds["digest, list of 20%"] = with_list(_digest, 0.2)
     rows = []
     for name, fold in folds.items():
         means = _mean([_measure(session, fold) for session in sessions])
@@ -66,7 +66,7 @@ def print_facts() -> None:
     print_table(f"{title}, cap {_CAP_CHARS} characters", columns, rows)
 
 
-def _load_sessions() -> Iterator[list[TranscriptEntry]]:
+def load_sessions() -> Iterator[list[TranscriptEntry]]:
     """Sessions with enough messages, without their system prompts."""
     for path in sorted((_SHARED / "data" / "transcripts").glob("*/*.json")):
         messages = json.loads(path.read_text("utf-8"))["messages"]
@@ -75,7 +75,7 @@ def _load_sessions() -> Iterator[list[TranscriptEntry]]:
             yield [entry for entry in entries if entry.role != "system"]
 
 
-def _measure(session: Sequence[TranscriptEntry], fold: _Fold) -> list[Survival]:
+def _measure(session: Sequence[TranscriptEntry], fold: Fold) -> list[Survival]:
     pieces = _cut(session)
     pieces[0], planted = _plant(pieces[0])
     counted: dict[str, int] = {}
@@ -87,7 +87,7 @@ def _measure(session: Sequence[TranscriptEntry], fold: _Fold) -> list[Survival]:
         summary = fold(piece, summary, _CAP_CHARS)
         if at in _SHOWN:
             top = sorted(counted, key=lambda fact: -counted[fact])[:_TOP]
-            shares = (_share(summary, facts) for facts in (list(counted), top, planted))
+            shares = (find_share(summary, facts) for facts in (list(counted), top, planted))
             survivals.append(Survival(*shares))
     return survivals
 
@@ -122,7 +122,7 @@ def _plant(piece: Sequence[TranscriptEntry]) -> tuple[list[TranscriptEntry], lis
     return planted, facts
 
 
-def _share(summary: str, facts: Sequence[str]) -> float:
+def find_share(summary: str, facts: Sequence[str]) -> float:
     return sum(fact in summary for fact in facts) / len(facts) if facts else 1.0
 
 
@@ -139,7 +139,7 @@ def _mean(measured: Sequence[Sequence[Survival]]) -> list[Survival]:
     ]
 
 
-def _with_list(summarize: _Fold, share: float) -> _Fold:
+def with_list(summarize: Fold, share: float) -> Fold:
     """The list takes its share of the size of the summary."""
 
     def fold(piece: Sequence[TranscriptEntry], earlier: str, cap_chars: int) -> str:
@@ -150,7 +150,7 @@ def _with_list(summarize: _Fold, share: float) -> _Fold:
     return fold
 
 
-def _extract(piece: Sequence[TranscriptEntry], earlier: str, cap_chars: int) -> str:
+def extract(piece: Sequence[TranscriptEntry], earlier: str, cap_chars: int) -> str:
     """Half is the beginning of the earlier summary, half the first words of each message."""
     before = _take_lines(earlier.replace(HEADING, "").splitlines(), cap_chars // 2)
     room = cap_chars - len(before)
@@ -159,9 +159,9 @@ def _extract(piece: Sequence[TranscriptEntry], earlier: str, cap_chars: int) -> 
     return f"{before}\n{_take_lines([' '.join(text.split())[:each] for text in texts], room)}".strip()
 
 
-def _lose(piece: Sequence[TranscriptEntry], earlier: str, cap_chars: int) -> str:
-    """As `_extract`, but two of three facts are replaced by `it`."""
-    text = _extract(piece, earlier, cap_chars)
+def lose(piece: Sequence[TranscriptEntry], earlier: str, cap_chars: int) -> str:
+    """As `extract`, but two of three facts are replaced by `it`."""
+    text = extract(piece, earlier, cap_chars)
     for fact in sorted(find_facts(text), key=len, reverse=True):
         if zlib.crc32(f"{len(earlier)} {fact}".encode()) % _KEPT_OF:
             text = text.replace(fact, "it")

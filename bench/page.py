@@ -64,6 +64,7 @@ class _Page:
 
     port: int
     seen: Seen = field(default_factory=Seen)
+    has_list: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def listen(self) -> None:
         reader, writer = await self._ask("/api/events")
@@ -79,6 +80,7 @@ class _Page:
         while True:
             self.seen.list_bytes += len(await self._read(path))
             self.seen.lists += 1
+            self.has_list.set()
             await asyncio.sleep(_LIST_SECONDS)
 
     async def _find_list(self) -> str:
@@ -104,8 +106,11 @@ class _Page:
 
 @asynccontextmanager
 async def _open(page: _Page) -> AsyncIterator[None]:
+    """Entered once it shows its list."""
+    page.has_list.clear()
     tasks = [asyncio.create_task(page.listen()), asyncio.create_task(page.poll())]
     try:
+        await page.has_list.wait()
         yield
     finally:
         for task in tasks:

@@ -30,6 +30,7 @@ X_GATEWAY_PLAN: Final = "x-gateway-plan"
 X_GATEWAY_TOKENS: Final = "x-gateway-tokens"
 X_GATEWAY_MAX_TOKENS: Final = "x-gateway-max-tokens"
 X_GATEWAY_WARNING: Final = "x-gateway-warning"
+X_GATEWAY_RECALL: Final = "x-gateway-recall"
 # These two are sent with calls of webhooks.
 X_GATEWAY_TIMESTAMP: Final = "X-Gateway-Timestamp"
 X_GATEWAY_SIGNATURE: Final = "X-Gateway-Signature"
@@ -193,6 +194,11 @@ class ResponseHead:
     def drop(self, name: bytes) -> None:
         """name: in lower case."""
         self._fields = [field for field in self._fields if field[0] != name]
+
+    def set_length(self, size_bytes: int) -> None:
+        """Of the body, in place of any that was named."""
+        self.drop(CONTENT_LENGTH)
+        self._fields.append((CONTENT_LENGTH, b"Content-Length: %d\r\n" % size_bytes))
 
     def add(self, headers: Mapping[str, str]) -> None:
         """Adds headers of the gateway's own, before all others. `has` and `drop` do not see them."""

@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
+from gateway.originals.removed import parse_removed
 from gateway.reporting.compaction_log import make_place_key
-from gateway.reporting.originals import parse_removed
 from gateway.state.records import find_owner
 from gateway.store import StoreError, find_directory
 from gateway.store.keys import make_key, make_tag

@@ -15,7 +15,7 @@ _PACKAGE = _TESTS.parent / "gateway"
 
 _CORE = """
     __future__ abc base64 bisect collections contextlib dataclasses enum functools hashlib itertools json math
-    operator re string textwrap types typing gateway.core
+    operator re string textwrap types typing unicodedata gateway.core
 """
 _WIRE = "binascii struct zlib brotli msgspec zstandard gateway.wire"
 _MAY_IMPORT = {"core": {*_CORE.split()}, "wire": {*_CORE.split(), *_WIRE.split()}}
@@ -90,6 +90,7 @@ def test_no_module_has_a_name_without_meaning() -> None:
 # Sources without a test file of their own, and what tests them.
 _TESTED_ELSEWHERE = {
     "admin/answers.py": "values only, which tests/admin/test_openapi.py checks",
+    "admin/session_answers.py": "values only, which tests/admin/test_openapi.py checks",
     "__main__.py": "tests/test_main.py runs the command",
     "serving/serve.py": "tests/test_main.py runs the command",
     "app.py": "tests/test_main.py and every test with a running gateway",
@@ -98,6 +99,7 @@ _TESTED_ELSEWHERE = {
     "core/sizing/attachments.py": "values only",
     "pipeline/exchange.py": "values only",
     "settings/effective.py": "values only",
+    "originals/search.py": "values only",
 }
 
 

@@ -20,6 +20,7 @@ from gateway.core.limits.model_limits import Limits
 from gateway.core.policy import Policy
 from gateway.core.sizing.estimate import Calibration, Known
 from gateway.pipeline.rewriter import Rewriter
+from gateway.wire.edits import make_usage_edit
 from gateway.wire.formats.registry import FORMATS
 from tests.builders.chat import make_batch, make_pivot, make_turn, measure_sizes
 
@@ -72,5 +73,9 @@ def test_the_forwarded_body_is_that_of_the_example(example: str) -> None:
     received = Recognizer(1 << 20, 1 << 20, 8).recognize("t", wire_format, body)
     turn, plan, rewriter = make_turn(received), decide_on(received, known), Rewriter(1 << 20)
     asks = known.get("asked_for_usage")
-    sent = rewriter.rewrite_with_usage(turn, plan) if asks else rewriter.rewrite(turn, plan)
+    sent = (
+        rewriter.rewrite(turn, plan, [make_usage_edit(received.body)])
+        if asks
+        else rewriter.rewrite(turn, plan)
+    )
     assert sent == (folder / "outgoing.json").read_bytes()

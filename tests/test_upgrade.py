@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from gateway.originals.archive import OriginalsArchive
+from gateway.originals.removed import Original, RemovedMessages, render_removed
 from gateway.reporting.compaction_log import CompactionLog, CompactionLogWriter, LogEntry, render_log
-from gateway.reporting.originals import Original, OriginalsArchive, RemovedMessages, render_removed
 from gateway.state import make_state
 from gateway.state.record_cache import Storage
 from gateway.state.records import render_record

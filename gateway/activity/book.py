@@ -144,6 +144,22 @@ class ActivityBook:
         self._count_summary(self._find_entry(turn).activity.totals, result)
         self._note_change(turn.conversation_id)
 
+    def note_recall_call(self, turn: Turn, usage: Usage) -> float | None:
+        """A call that the client does not see, for a model that searched. Returns what it cost, if that is
+        known.
+        """
+        if usage.total > _MOST_TOKENS:
+            return None
+        totals = self._find_entry(turn).activity.totals
+        totals.prompt_tokens += usage.prompt_tokens
+        totals.output_tokens += usage.output_tokens
+        totals.cached_tokens += usage.cached_tokens or 0
+        price = self._find_price(turn.model)
+        spent_usd = count_usd(price, usage) if price is not None else None
+        totals.spent_usd = add_usd(totals.spent_usd, spent_usd)
+        self._note_change(turn.conversation_id)
+        return spent_usd
+
     def note_pruning(self, turn: Turn) -> None:
         """A batch of marks that a request was sent with for the first time."""
         self._find_entry(turn).activity.totals.prunings += 1

@@ -27,7 +27,8 @@ class PivotRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True):
-    """One conversation. window, soft, hard: null if no window is known.
+    """One conversation. window, soft, hard: null if no window is known. title: of the session, which the list
+    of conversations adds where texts are shown; null in events.
 
     Of the newest request: plan, received_tokens and sent_tokens (estimates), prompt_tokens and output_tokens
     (0 if the upstream reported none). Of all requests: the other numbers.
@@ -63,6 +64,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     summary_tokens: int
     summary_usd: float | None
     pivot: PivotRow | None
+    title: str | None = None
 
 
 class ActivityEvent(msgspec.Struct, frozen=True, kw_only=True):

@@ -8,8 +8,8 @@ from gateway.activity.rows import Row
 from gateway.activity.series import PrefixChange
 from gateway.core.compaction.plan import PlanName
 from gateway.core.compaction.request import CompactionTrigger, SummaryKind
+from gateway.originals.removed import RemovalKind
 from gateway.purge.stored import PurgeCount
-from gateway.reporting.originals import RemovalKind
 from gateway.wire.arrays import Fate, SentKind
 
 
@@ -158,6 +158,30 @@ class OriginalList(msgspec.Struct, frozen=True, kw_only=True):
     next: str | None
 
 
+class FoundPart(msgspec.Struct, frozen=True, kw_only=True):
+    """A piece of a message that is not sent any more. position: of the message, in the conversation that is
+    named: this one, or the one that it branched off from. start, end: characters of the message's text.
+    path: of the file that the tool read or changed. when: it was taken out of what is sent.
+    """
+
+    conversation: str
+    position: int
+    role: str
+    tool: str | None
+    path: str | None
+    start: int
+    end: int
+    when: str
+    text: str
+
+
+class SearchPage(msgspec.Struct, frozen=True, kw_only=True):
+    """found: the best first."""
+
+    id: str
+    found: list[FoundPart]
+
+
 class ReceivedRow(msgspec.Struct, frozen=True, kw_only=True):
     """A message as the client sent it. position: in the conversation after its leading block; null inside it.
 
@@ -214,6 +238,7 @@ class VersionRow(msgspec.Struct, frozen=True, kw_only=True):
 
 class SummaryRow(msgspec.Struct, frozen=True, kw_only=True):
     """A summary or a digest. text: null where texts are not shown, or if it is not kept any more.
+    framing, recalled: what is sent before and behind the text; null likewise, and if there is nothing.
 
     calls, prompt_tokens, output_tokens, usd: of making it; null if not known. versions: the newest first,
     with the one in use.
@@ -236,6 +261,8 @@ class SummaryRow(msgspec.Struct, frozen=True, kw_only=True):
     in_use: bool
     version: int
     text: str | None
+    framing: str | None = None
+    recalled: str | None = None
     versions: list[VersionRow]
 
 

@@ -76,7 +76,7 @@ def _describe(identity: str, newest: NewestRequest, shown: CountedArrays) -> Mes
         id=identity,
         at=render_time(newest.seen_seconds),
         format=newest.turn.received.format.name,
-        total=ArrayLengths(received=total[0], sent=total[1]),
+        total=ArrayLengths(received=total[0], sent=total[1] + arrays.inserted),
         received=received,
         sent=sent,
         next=arrays.end,

@@ -12,8 +12,9 @@ from gateway.admin.operations import OriginalsQuery
 from gateway.admin.problems import AdminRefusal
 from gateway.admin.routing import PRIVATE, read_query
 from gateway.admin.texts import TextAccess, log_view
+from gateway.originals.archive import OriginalsArchive
+from gateway.originals.removed import RemovedMessages
 from gateway.reporting.compaction_log import CompactionLogWriter, LogEntry
-from gateway.reporting.originals import OriginalsArchive, RemovedMessages
 from gateway.store.keys import make_tag
 
 

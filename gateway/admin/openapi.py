@@ -81,7 +81,8 @@ def _describe(operation: Operation) -> JSONObject:
 
 def _describe_answer(operation: Operation) -> JSONObject:
     schema = _refer(operation.answer) if operation.answer is not None else {}
-    return {"description": operation.summary, "content": {operation.media: {"schema": schema}}}
+    texts = {media: {"schema": {"type": "string"}} for media in operation.more_media}
+    return {"description": operation.summary, "content": {operation.media: {"schema": schema}, **texts}}
 
 
 def _describe_problems(operation: Operation) -> JSONObject:

@@ -19,10 +19,12 @@ from gateway.admin.answers import (
     MessagesPage,
     OriginalList,
     RequestList,
+    SearchPage,
     SummaryList,
     SummaryRow,
     TotalsPage,
 )
+from gateway.admin.session_answers import DiffPage, SessionForm, SessionPage
 from gateway.core.compaction.manual import LONGEST_INSTRUCTIONS_CHARS
 from gateway.purge.stored import PurgeCount
 
@@ -34,9 +36,13 @@ MOST_ROWS: Final = 500
 # Of one page of originals; 1 MB.
 MOST_ORIGINALS: Final = 10_000
 _MOST_CHARS: Final = 256
+_MOST_QUERY_CHARS: Final = 1_000
+# Pieces of one search.
+MOST_FOUND: Final = 50
 JSON: Final = "application/json"
 EVENTS: Final = "text/event-stream"
 NDJSON: Final = "application/x-ndjson"
+MARKDOWN: Final = "text/markdown"
 
 HttpMethod = Literal["GET", "POST", "PUT", "DELETE"]
 JSONObject = dict[str, Any]
@@ -64,6 +70,13 @@ class OriginalsQuery(msgspec.Struct, frozen=True):
     cursor: Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{16}$")] | None = None
 
 
+class SearchQuery(msgspec.Struct, frozen=True):
+    """q: words, paths or identifiers. limit: of pieces."""
+
+    q: Annotated[str, msgspec.Meta(min_length=1, max_length=_MOST_QUERY_CHARS)]
+    limit: Annotated[int, msgspec.Meta(ge=1, le=MOST_FOUND)] = 10
+
+
 class CompactBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     instructions: Annotated[str, msgspec.Meta(max_length=LONGEST_INSTRUCTIONS_CHARS)] | None = None
 
@@ -73,6 +86,18 @@ class MessagesQuery(msgspec.Struct, frozen=True):
 
     start: Annotated[int, msgspec.Meta(ge=0)] = 0
     limit: Annotated[int, msgspec.Meta(ge=1, le=MOST_ROWS)] = 200
+
+
+class SessionQuery(msgspec.Struct, frozen=True):
+    """format: without it the header `Accept` decides."""
+
+    format: SessionForm | None = None
+
+
+class DiffQuery(msgspec.Struct, frozen=True):
+    """message: the position of a message. Of a user message, with what was changed until the next one."""
+
+    message: Annotated[int, msgspec.Meta(ge=0)] | None = None
 
 
 class EditBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -111,6 +136,8 @@ class Operation:
     reach: Reach = "newest"
     # Texts of conversations are shown only where the settings allow it.
     shows_texts: bool = False
+    # Other forms of the answer, as texts.
+    more_media: tuple[str, ...] = ()
 
 
 _PATTERNS: Final = {"id": "[0-9a-f]{1,64}", "digest": "[0-9a-f]{64}", "key": "[0-9a-f]{1,128}"}
@@ -201,6 +228,16 @@ OPERATIONS: Final = (
         shows_texts=True,
     ),
     Operation(
+        name="searchOriginals",
+        path=_ONE + "/search",
+        summary="Searches the messages that were removed from what is sent.",
+        answer=SearchPage,
+        query=SearchQuery,
+        problems=(400, 403, 404, 503),
+        reach="stored",
+        shows_texts=True,
+    ),
+    Operation(
         name="listMessages",
         path=_ONE + "/messages",
         summary="The newest request: the array as received beside the array as sent.",
@@ -208,6 +245,27 @@ OPERATIONS: Final = (
         query=MessagesQuery,
         problems=(400, 403, 404, 409),
         reach="body",
+        shows_texts=True,
+    ),
+    Operation(
+        name="showSession",
+        path=_ONE + "/summary",
+        summary="What it worked on: title, files, commands, open to-dos, last summary; also as Markdown.",
+        answer=SessionPage,
+        query=SessionQuery,
+        problems=(400, 403, 404),
+        reach="stored",
+        shows_texts=True,
+        more_media=(MARKDOWN,),
+    ),
+    Operation(
+        name="showDiff",
+        path=_ONE + "/diff",
+        summary="What it changed in each file, or what one message changed.",
+        answer=DiffPage,
+        query=DiffQuery,
+        problems=(400, 403, 404),
+        reach="stored",
         shows_texts=True,
     ),
     Operation(

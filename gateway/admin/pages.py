@@ -33,15 +33,18 @@ from gateway.admin.openapi import show_document
 from gateway.admin.operations import CompactBody, ListQuery, PurgeBody
 from gateway.admin.problems import AdminRefusal
 from gateway.admin.routing import Handlers, make_routes, read_body, read_query
+from gateway.admin.search_pages import SearchPages
+from gateway.admin.session_pages import SessionPages
 from gateway.admin.summary_pages import SummaryPages
 from gateway.admin.text_sources import TextSources
 from gateway.admin.texts import TextAccess
 from gateway.compaction.manual import ManualCompaction
 from gateway.conversations.registry import Registry
+from gateway.originals.archive import OriginalsArchive
+from gateway.originals.search import OriginalsSearch
 from gateway.purge.stored import PurgeCount
 from gateway.reporting.compaction_log import CompactionLogWriter
 from gateway.reporting.metrics import CONTENT_TYPE, Metrics
-from gateway.reporting.originals import OriginalsArchive
 from gateway.store import StoreError
 
 # Some 3 ms of the event loop.
@@ -68,6 +71,7 @@ class PageSources(msgspec.Struct, frozen=True, kw_only=True):
     find_manual: Callable[[], ManualCompaction]
     compaction_log: CompactionLogWriter
     originals: OriginalsArchive
+    search: OriginalsSearch
     # Deletes all of a tenant, by its tag.
     purge: Callable[[str], Awaitable[PurgeCount]]
     words: TextSources
@@ -84,6 +88,8 @@ class AdminPages:
 
         self._arrays = ArrayPage(sources.words)
         self._summaries = SummaryPages(sources.words)
+        self._search = SearchPages(sources.words, sources.search, sources.metrics)
+        self._sessions = SessionPages(sources.words)
         self._export = ExportPage(sources.words, self._list_requests, self._summaries.list_summaries)
 
     def routes(self) -> list[web.RouteDef]:
@@ -100,7 +106,10 @@ class AdminPages:
             "listLog": self._history.list_log,
             "listOriginals": self._history.list_originals,
             "showOriginal": self._history.show_original,
+            "searchOriginals": self._search.search,
             "listMessages": self._arrays.list_messages,
+            "showSession": self._sessions.show_session,
+            "showDiff": self._sessions.show_diff,
             "listSummaries": self._summaries.list_summaries,
             "editSummary": self._summaries.edit,
             "restoreSummary": self._summaries.restore,
@@ -120,9 +129,10 @@ class AdminPages:
     async def _list_conversations(self, request: web.Request) -> ConversationList:
         query = read_query(request, ListQuery)
         try:
-            return make_page(map(make_row, choose_shown(self._book.list(query.tenant), query)), query)
+            page = make_page(map(make_row, choose_shown(self._book.list(query.tenant), query)), query)
         except ValueError as error:
             raise AdminRefusal(400, "query: this cursor was not given by this list") from error
+        return await self._sessions.add_titles(page)
 
     async def _show_totals(self, _: web.Request) -> TotalsPage:
         """Some at a time: a full book takes longer than other requests should wait."""
@@ -136,8 +146,10 @@ class AdminPages:
         known = self._find(request)
         newest = self._registry.find_newest(known.id)
         head = newest.head if newest is not None else None
+        titles = await self._sessions.load_titles([known])
+        row = msgspec.structs.replace(make_row(known), title=titles.get(known.id))
         return ConversationPage(
-            **msgspec.structs.asdict(make_row(known)),
+            **msgspec.structs.asdict(row),
             messages=known.messages,
             growth_tokens=int(head.growth_tokens) if head is not None else 0,
             prune_batches=len(known.batches),

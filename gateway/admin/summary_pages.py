@@ -103,7 +103,7 @@ class SummaryPages:
         pivot = await self._sources.pivots.load(known.owner, note.key)
         earlier = await self._sources.edits.load_versions(known.owner, note.key)
         versions = [*earlier.versions, *([read_version(pivot)] if pivot is not None else [])]
-        newest = pivot or note
+        newest, shown = pivot or note, pivot if shows_texts else None
         return SummaryRow(
             key=note.key,
             kind=note.kind,
@@ -121,7 +121,9 @@ class SummaryPages:
             saved_tokens=pivot.saved_tokens if pivot is not None else note.pre_tokens - note.post_tokens,
             in_use=known.pivot is not None and known.pivot.key == note.key,
             version=pivot.version if pivot is not None else 1,
-            text=pivot.summary if pivot is not None and shows_texts else None,
+            text=shown.summary if shown is not None else None,
+            framing=(shown.framing or None) if shown is not None else None,
+            recalled=(shown.recalled or None) if shown is not None else None,
             versions=[_describe_version(each, shows_texts=shows_texts) for each in reversed(versions)],
         )
 

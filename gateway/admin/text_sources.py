@@ -15,6 +15,8 @@ from gateway.compaction.summary_editor import SummaryEditor
 from gateway.conversations.registry import NewestRequest, Registry
 from gateway.purge.stored import PurgeCount
 from gateway.reporting.compaction_log import CompactionLogWriter
+from gateway.sessions.diffs import DiffStore
+from gateway.sessions.keeper import SessionKeeper
 from gateway.state.pivots import Pivots
 from gateway.state.summary_edits import SummaryEdits
 from gateway.wire.arrays import CountedArrays
@@ -35,6 +37,8 @@ class TextSources(msgspec.Struct, frozen=True, kw_only=True):
     registry: Registry
     texts: TextAccess
     compaction_log: CompactionLogWriter
+    sessions: SessionKeeper
+    diffs: DiffStore
     pivots: Pivots
     edits: SummaryEdits
     find_editor: Callable[[], SummaryEditor]

@@ -2,7 +2,9 @@
 
 import asyncio
 import gc
+import importlib
 import sys
+from types import ModuleType
 from typing import Final
 
 # Objects made before the collector looks at the new ones, and collections of each generation before the next
@@ -24,6 +26,26 @@ def tune_interpreter() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(*_THRESHOLDS)
+
+
+def import_for_good(name: str) -> ModuleType:
+    """Imports a large module in a running process. Call it in a thread. Raises ImportError.
+
+    The collector would look at all that an import makes several times, in pauses of 50 to 150 ms, and again
+    once a minute. So it pauses meanwhile, and never looks at what has been made then.
+    """
+    if name in sys.modules:
+        return importlib.import_module(name)
+    gc.collect()
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        module = importlib.import_module(name)
+        gc.freeze()
+    finally:
+        if was_enabled:
+            gc.enable()
+    return module
 
 
 async def collect_garbage(every_seconds: float = _COLLECT_SECONDS) -> None:

@@ -1,4 +1,4 @@
-"""`gateway conversations`: lists, shows, compacts and deletes conversations of a running gateway."""
+"""`gateway conversations`: lists, shows, searches, compacts and deletes those of a running gateway."""
 
 import argparse
 import fnmatch
@@ -17,9 +17,12 @@ from gateway.admin.answers import (
     ConversationPage,
     Deletion,
     RequestList,
+    SearchPage,
     SummaryList,
     SummaryRow,
 )
+from gateway.admin.session_answers import SessionPage
+from gateway.admin.session_markdown import render_markdown
 from gateway.command_line.admin_client import AdminClient, AdminError
 from gateway.command_line.console import make_console, make_printable, render_json
 from gateway.command_line.conversation_report import (
@@ -27,6 +30,7 @@ from gateway.command_line.conversation_report import (
     show_conversation,
 )
 from gateway.command_line.conversation_table import make_table
+from gateway.command_line.found_pieces import show_found
 from gateway.command_line.options import load_chosen_settings
 from gateway.command_line.tenant_commands import ask_person
 
@@ -104,6 +108,8 @@ def _list(client: AdminClient, options: argparse.Namespace, _: AskPerson) -> int
 
 def _show(client: AdminClient, options: argparse.Namespace, _: AskPerson) -> int:
     path = f"/conversations/{find_id(client, options.id)}"
+    if options.summary:
+        return _show_session(client, path, is_json=options.json)
     shown = ShownConversation(
         conversation=client.get(path, ConversationPage),
         requests=client.get(f"{path}/requests", RequestList).requests,
@@ -116,10 +122,32 @@ def _show(client: AdminClient, options: argparse.Namespace, _: AskPerson) -> int
     return 0
 
 
+def _show_session(client: AdminClient, path: str, *, is_json: bool) -> int:
+    page = client.get(f"{path}/summary", SessionPage)
+    if is_json:
+        _write(page)
+    else:
+        lines = render_markdown(page).splitlines()
+        sys.stdout.write("".join(f"{make_printable(line)}\n" for line in lines))
+    return 0
+
+
 def _load_summaries(client: AdminClient, path: str, *, with_texts: bool) -> list[SummaryRow]:
     """Without their texts unless these are wanted."""
     found = client.get(f"{path}/summaries", SummaryList).summaries
     return found if with_texts else [msgspec.structs.replace(each, text=None, versions=[]) for each in found]
+
+
+def _search(client: AdminClient, options: argparse.Namespace, _: AskPerson) -> int:
+    """The status is 1 if nothing is found, as that of `grep`."""
+    identity = find_id(client, options.id)
+    query: dict[str, str | int] = {"q": " ".join(options.query), "limit": options.limit}
+    page = client.get(f"/conversations/{identity}/search", SearchPage, query)
+    if options.json:
+        _write(page)
+    else:
+        show_found(make_console(), page)
+    return 0 if page.found else 1
 
 
 def _compact(client: AdminClient, options: argparse.Namespace, _: AskPerson) -> int:
@@ -156,6 +184,7 @@ def _write(value: object) -> None:
 _ACTIONS: Final[Mapping[str, Callable[[AdminClient, argparse.Namespace, AskPerson], int]]] = {
     "list": _list,
     "show": _show,
+    "search": _search,
     "compact": _compact,
     "delete": _delete,
 }

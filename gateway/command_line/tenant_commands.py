@@ -18,10 +18,9 @@ import msgspec
 from gateway.admin.operations import PURGE_PATH
 from gateway.command_line.health import choose_loopback
 from gateway.command_line.options import load_chosen_settings
+from gateway.originals.index import make_index
 from gateway.purge.live import LivePurge
 from gateway.purge.stored import PurgeCount
-from gateway.reporting.compaction_log import CompactionLogWriter
-from gateway.reporting.originals import OriginalsArchive
 from gateway.settings import Settings
 from gateway.settings.violations import find_nearest
 from gateway.state.news import StateNews
@@ -136,9 +135,8 @@ async def _purge_stores(settings: Settings, tag: str) -> PurgeCount:
     )
     await stores.open()
     try:
-        log_writer = CompactionLogWriter(stores.main, retention.seconds)
-        archive = OriginalsArchive(stores.originals, retention.seconds)
-        return await LivePurge(stores, StateNews(stores.main.news), log_writer, archive).run(tag)
+        search = make_index(settings, stores.originals)
+        return await LivePurge(stores, StateNews(stores.main.news), search).run(tag)
     finally:
         await stores.close()
 

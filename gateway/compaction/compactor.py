@@ -15,6 +15,7 @@ from typing import Any, Final, TypeVar
 
 from gateway.bounds.memory_budget import MemoryBudget, Share
 from gateway.bounds.slots import Place
+from gateway.compaction.answered_heads import make_head, name_prefix
 from gateway.compaction.job import CompactionJob
 from gateway.compaction.leadership import Leadership, Wanted
 from gateway.compaction.running import RunningCompaction, RunningDigest
@@ -25,7 +26,7 @@ from gateway.core.compaction.plan import Plan, decide_after
 from gateway.core.compaction.request import CompactionRequest, CompactionResult
 from gateway.core.compaction.situation import Situation
 from gateway.core.history.conversation import find_open_group
-from gateway.core.history.head import Head, count_dropped, smooth_growth
+from gateway.core.history.head import Head
 from gateway.core.sizing.usage import Usage
 from gateway.planning.learning import Learner
 from gateway.planning.planner import Planner
@@ -114,11 +115,13 @@ class Compactor:
         If the process is killed right after the response, the next request goes on with the same prefix. A
         store that is stuck does not hold the request back for long.
         """
-        if (plan.pivot is None and not plan.batches) or self._job.limiter.is_limited(turn):
+        if plan.new_recall is not None:
+            self._state.recalls.hold(plan.new_recall)
+        if not plan.changes_prefix or self._job.limiter.is_limited(turn):
             return
-        pivot, batches = _name_prefix(plan)
-        if not self._state.heads.is_durable(turn.conversation_id, pivot, batches):
-            head = _make_head(turn, plan, None)
+        prefix = name_prefix(self._state, turn, plan)
+        if not self._state.heads.is_durable(turn.conversation_id, *prefix):
+            head = make_head(turn, prefix, plan, None)
             await asyncio.wait((self.spawn(self._save_prefix(plan, head)),), timeout=_SECURE_SECONDS)
 
     async def _save_prefix(self, plan: Plan, head: Head) -> None:
@@ -126,6 +129,7 @@ class Compactor:
             if plan.new_batch is not None:
                 await self._state.pivots.save_batch_durably(plan.new_batch)
             await self._state.pivots.secure(plan.pivot, plan.batches)
+            await self._state.recalls.secure(plan.recalls)
             await self._state.heads.save_durably(head)
         except StoreError:
             # The store has logged it. The head is saved again with the response, as soon as that is possible.
@@ -133,7 +137,9 @@ class Compactor:
 
     def record_response(self, turn: Turn, plan: Plan, usage: Usage | None) -> Head:
         """Records a complete response; prepares a compaction in the background if the window is filling."""
-        head = _make_head(turn, plan, usage)
+        if plan.new_recall is not None:
+            self._state.recalls.hold(plan.new_recall)
+        head = make_head(turn, name_prefix(self._state, turn, plan), plan, usage)
         total_tokens = head.total_tokens
         needs_compaction = turn.is_unrecognized and self._planner.is_past_soft(
             turn, max(plan.received, total_tokens)
@@ -145,6 +151,7 @@ class Compactor:
             self._reporter.note_pruning(turn, plan.new_batch, plan.sent)
         if is_worth_saving:
             self._state.pivots.refresh(plan.pivot, plan.batches)
+            self._state.recalls.refresh(plan.recalls)
             self._secure_again(plan)
         if usage is not None and (
             self._learner.is_worth_counting(turn, plan, usage)
@@ -155,14 +162,16 @@ class Compactor:
 
     def _secure_again(self, plan: Plan) -> None:
         """A shared store may have lost meanwhile what the request was sent with."""
-        pivots = self._state.pivots
-        if self._state.store.is_shared and not pivots.is_secure(plan.pivot, plan.batches):
+        pivots, recalls = self._state.pivots, self._state.recalls
+        is_secure = pivots.is_secure(plan.pivot, plan.batches) and recalls.is_secure(plan.recalls)
+        if self._state.store.is_shared and not is_secure:
             self.spawn(self._save_again(plan))
 
     async def _save_again(self, plan: Plan) -> None:
         # The store has logged what went wrong. The next request tries again.
         with suppress(StoreError):
             await self._state.pivots.secure(plan.pivot, plan.batches)
+            await self._state.recalls.secure(plan.recalls)
 
     def _start_learning(self, turn: Turn, plan: Plan, usage: Usage) -> None:
         """In the background. Left out while there is no memory for it: a later response teaches the same."""
@@ -176,7 +185,8 @@ class Compactor:
         """True if it is written to the store, too. Without it a conversation far below its thresholds, with
         no pivot and no batch, loses nothing. One that the limiter expects to end here is not written, either.
         """
-        matters = turn.is_near(head.total_tokens) or head.pivot is not None or bool(head.batches)
+        is_changed = head.pivot is not None or bool(head.batches) or bool(head.recalls)
+        matters = is_changed or turn.is_near(head.total_tokens)
         matters = matters and not self._job.limiter.is_limited(turn)
         soft_tokens = turn.thresholds.soft if turn.thresholds is not None else 0
         is_worth_saving = matters and self._state.heads.is_worth_saving(head, soft_tokens)
@@ -189,7 +199,7 @@ class Compactor:
         ended = trimmed_histories.record(self._state, turn)
         histories, branch = self._state.histories, turn.conversation_id
         is_kept = is_worth_saving or (matters and histories.is_behind(branch, head.length))
-        if ended is not None and is_kept and (head.pivot is not None or head.batches):
+        if ended is not None and is_kept and is_changed:
             self.spawn(histories.save(ended, head))
         return is_worth_saving
 
@@ -198,7 +208,7 @@ class Compactor:
         truncated = await self._learner.learn_from_response(turn, plan, usage)
         if truncated is not None:
             # The usage counts only a part of the prompt, so the head is saved without it.
-            self._state.heads.save(_make_head(turn, plan, None))
+            self._state.heads.save(make_head(turn, name_prefix(self._state, turn, plan), plan, None))
             turn = truncated
         if self._planner.is_past_soft(turn, usage.total):
             await self._compact_if_needed(turn, plan, usage.total)
@@ -284,7 +294,7 @@ class Compactor:
         situation = await self._planner.gather(turn, may_compact=self._job.may_start(turn))
         answered = situation
         if plan is not None:
-            answered = replace(situation, sticky=plan.pivot, batches=plan.batches)
+            answered = replace(situation, sticky=plan.pivot, batches=plan.batches, recalls=plan.recalls)
         cut = await self._planner.choose(decide_after, answered, total_tokens)
         if cut is None or self._find_on_chain(turn) is not None:
             return
@@ -354,32 +364,3 @@ def make_marker(owner: str, key: str, length: int, instructions: str | None) -> 
         created_seconds=time.time(),
         instructions=instructions or "",
     )
-
-
-def _make_head(turn: Turn, plan: Plan, usage: Usage | None) -> Head:
-    conversation = turn.received.conversation
-    total = usage.total if usage is not None else 0
-    pivot, batches = _name_prefix(plan)
-    covers = plan.pivot.covers if plan.pivot is not None else 0
-    return Head(
-        owner=turn.owner,
-        key=conversation.key.hex(),
-        length=len(conversation.messages),
-        scope=turn.scope,
-        tools=turn.received.body.envelope.tools.hex(),
-        prompt_tokens=usage.prompt_tokens if usage is not None else 0,
-        output_tokens=usage.output_tokens if usage is not None else 0,
-        growth_tokens=smooth_growth(turn.own_head, total) if usage is not None else turn.growth,
-        pivot=pivot,
-        batches=batches,
-        conversation=turn.conversation_id,
-        parent=turn.parent_id,
-        covers=covers,
-        dropped=count_dropped(conversation, covers),
-        pivot_version=plan.pivot.version if plan.pivot is not None else 1,
-    )
-
-
-def _name_prefix(plan: Plan) -> tuple[str | None, tuple[str, ...]]:
-    """The keys of the pivot and of the batches that a request is sent with."""
-    return plan.pivot.key if plan.pivot else None, tuple([batch.key for batch in plan.batches])

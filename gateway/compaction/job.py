@@ -21,7 +21,6 @@ from gateway.core.compaction.request import DIGEST, CompactionRequest, Compactio
 from gateway.core.compaction.situation import Situation
 from gateway.core.compaction.summary import OVER_BUDGET, Rejected
 from gateway.core.history.pivot import Pivot
-from gateway.core.history.view import make_view
 from gateway.lru import ENTRY_WEIGHT_BYTES, Lru
 from gateway.reporting.reporter import Reporter
 from gateway.state import State
@@ -220,4 +219,4 @@ class CompactionJob:
 
 def _count_before(situation: Situation, cut: Cut) -> int:
     """True tokens of the conversation as it is sent with the pivot that the cut builds on."""
-    return situation.estimate(make_view(cut.base, situation.batches)).tokens
+    return situation.estimate(situation.view(cut.base, situation.batches)).tokens

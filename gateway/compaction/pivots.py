@@ -5,21 +5,24 @@ Stores nothing.
 
 import time
 from collections.abc import Callable, Sequence
-from typing import Final
+from math import ceil
+from typing import Final, NamedTuple
 
 from gateway.bounds.lanes import Lanes
 from gateway.compaction.summary_prompt import read_entries
 from gateway.conversations.turn import Turn
-from gateway.core.compaction.cut import Cut
+from gateway.core.compaction.cut import SMALLER_SHARE, Cut
 from gateway.core.compaction.situation import Situation
 from gateway.core.compaction.summary import Accepted
 from gateway.core.digest.fact_list import find_missing_facts
 from gateway.core.digest.render import make_digest
 from gateway.core.history.conversation import find_replaceable_start
+from gateway.core.history.framing import TextKind, make_framing
 from gateway.core.history.pivot import Mark, Pivot
 from gateway.core.history.transcript import TranscriptEntry, cut_middle, list_entries
 from gateway.core.history.view import shown_tokens
 from gateway.planning.message_sizes import Sizer
+from gateway.recall.beside_summary import choose_recalled
 
 # The inserted messages cost this many raw tokens beyond their texts.
 _INSERTED_TOKENS: Final = 12
@@ -29,6 +32,23 @@ _TRIES: Final = 4
 # Of an opening that is kept for a client that drops it later.
 _MAX_OPENING_CHARS: Final = 16_384
 _SHRINK: Final = 0.95
+# A summary is at least 10 % smaller than what it replaces; with its framing it is not larger.
+_FRAMING_OF_REPLACED: Final = 0.1
+# In a window of a few thousand tokens a summary has more important things to say.
+_FRAMING_OF_CAP: Final = 0.2
+# 1,600 tokens in a window of 32K.
+_RECALLED_OF_WINDOW: Final = 0.05
+_RECALLED_OF_FREE: Final = 0.25
+
+
+class _Added(NamedTuple):
+    """What stands beside a summary. tokens: true ones."""
+
+    text: str
+    tokens: int
+
+
+_NOTHING: Final = _Added("", 0)
 
 
 class PivotMaker:
@@ -41,22 +61,25 @@ class PivotMaker:
 
     async def make_summary(self, turn: Turn, situation: Situation, cut: Cut, text: Accepted) -> Pivot:
         """A pivot whose text a model wrote."""
-        return await self._make(turn, situation, cut, text, is_digest=False)
+        framing = await self._frame(turn, situation, cut, "summary")
+        return await self._make(turn, situation, cut, text, framing, is_digest=False)
 
     async def make_digest(self, turn: Turn, situation: Situation, cut: Cut) -> Pivot:
         """A pivot made without a model. Never fails; the same history gives the same digest."""
         size_bytes = len(turn.received.body.data)
         entries = await self._lanes.run_steps(turn.owner, size_bytes, read_entries(turn, cut))
         earlier = cut.base.summary if cut.base is not None else None
-        max_chars = int(cut.cap_tokens * _CHARS_PER_TOKEN)
+        framing = await self._frame(turn, situation, cut, "digest")
+        most = cut.cap_tokens - framing.tokens
+        max_chars = int(most * _CHARS_PER_TOKEN)
         for _ in range(_TRIES):
             text = await self._lanes.run(turn.owner, size_bytes, make_digest, entries, earlier, max_chars)
             raw_tokens = await self._sizer.count(turn.owner, text, turn.policy.estimator)
             tokens = int(raw_tokens * situation.calibrated.ratio)
-            if tokens <= cut.cap_tokens:
+            if tokens <= most:
                 break
-            max_chars = int(min(len(text), max_chars) * cut.cap_tokens / tokens * _SHRINK)
-        return await self._make(turn, situation, cut, Accepted(text, tokens), is_digest=True)
+            max_chars = int(min(len(text), max_chars) * most / tokens * _SHRINK)
+        return await self._make(turn, situation, cut, Accepted(text, tokens), framing, is_digest=True)
 
     async def find_missing_facts(
         self, turn: Turn, cut: Cut, entries: Sequence[TranscriptEntry], summary: str, max_chars: int
@@ -72,17 +95,38 @@ class PivotMaker:
         """A pivot that drops the old turns; one line of the policy says that something is missing."""
         note = turn.policy.prompts.dropped
         text = Accepted(note, await self._sizer.count(turn.owner, note, turn.policy.estimator))
-        return await self._make(turn, situation, cut, text, is_digest=True)
+        framing = await self._frame(turn, situation, cut, "note")
+        return await self._make(turn, situation, cut, text, framing, is_digest=True)
+
+    async def _frame(self, turn: Turn, situation: Situation, cut: Cut, kind: TextKind) -> _Added:
+        """Empty if the policy wants none, or if it would take too much of what the cut frees."""
+        policy = turn.policy
+        if not policy.summary.framing:
+            return _NOTHING
+        text = make_framing(kind, turn.conversation_id if policy.originals.keep else None)
+        raw_tokens = await self._sizer.count(turn.owner, text, policy.estimator)
+        tokens = ceil(raw_tokens * situation.calibrated.ratio)
+        most = min(_FRAMING_OF_REPLACED * cut.replaced_tokens, _FRAMING_OF_CAP * cut.cap_tokens)
+        return _Added(text, tokens) if tokens <= most else _NOTHING
 
     async def _make(
-        self, turn: Turn, situation: Situation, cut: Cut, text: Accepted, *, is_digest: bool
+        self,
+        turn: Turn,
+        situation: Situation,
+        cut: Cut,
+        text: Accepted,
+        framing: _Added,
+        *,
+        is_digest: bool,
     ) -> Pivot:
         conversation, prompts = situation.conversation, turn.policy.prompts
         opening_end = find_replaceable_start(conversation, keeps_opening=turn.policy.keep.opening)
         mark = Mark(0, cut.opening_chars) if cut.opening_chars is not None else None
         earlier = cut.base.question if cut.base is not None else None
         question = (earlier or prompts.question) if opening_end == 0 else None
-        inserted = [text.summary, prompts.resume, question or ""]
+        framed = Accepted(text.summary, text.tokens + framing.tokens)
+        recalled = await self._recall(turn, situation, cut, framed)
+        inserted = [framing.text, text.summary, recalled.text, prompts.resume, question or ""]
         return Pivot(
             owner=turn.owner,
             key=conversation.chain[cut.covers].hex(),
@@ -95,16 +139,50 @@ class PivotMaker:
             + sum([await self._sizer.count(turn.owner, part, turn.policy.estimator) for part in inserted]),
             opening_chars=cut.opening_chars,
             opening_tokens=sum(shown_tokens(size, mark) for size in situation.sizes.messages[:opening_end]),
-            saved_tokens=max(0, cut.replaced_tokens - text.tokens)
+            saved_tokens=max(0, cut.replaced_tokens - framed.tokens - recalled.tokens)
             + (cut.base.saved_tokens if cut.base else 0),
             created_seconds=self._clock(),
             is_digest=is_digest,
             opening=await self._read_opening(turn, opening_end),
+            conversation=turn.conversation_id,
+            framing=framing.text,
+            recalled=recalled.text,
         )
+
+    async def _recall(self, turn: Turn, situation: Situation, cut: Cut, text: Accepted) -> _Added:
+        """text: the summary, with the tokens of its framing."""
+        policy, ratio = turn.policy, situation.calibrated.ratio
+        if policy.recall != "auto" or not policy.originals.keep:
+            return _NOTHING
+        room = _find_room(turn, situation, cut, text.tokens)
+        most = int(min(policy.recall_tokens, room / ratio))
+
+        async def count(said: str) -> int:
+            return await self._sizer.count(turn.owner, said, policy.estimator)
+
+        recalled = await choose_recalled(turn, self._lanes, text.summary, cut.covers, most, count)
+        return _Added(recalled, ceil(await count(recalled) * ratio)) if recalled else _NOTHING
 
     async def _read_opening(self, turn: Turn, end: int) -> str | None:
         size_bytes = sum(message.size_bytes for message in turn.received.conversation.messages[:end])
         return await self._lanes.run(turn.owner, size_bytes, _read_opening, turn, end) if end else None
+
+
+def _find_room(turn: Turn, situation: Situation, cut: Cut, summary_tokens: int) -> float:
+    """The true tokens that pieces of originals may take: with them, the pivot is smaller than what it
+    replaces, and most of the room up to the threshold is left for turns.
+    """
+    room = SMALLER_SHARE * cut.replaced_tokens - summary_tokens
+    thresholds, tokens = situation.thresholds, situation.calibrated.messages
+    if thresholds is None:
+        return room
+    keeps_opening = turn.policy.keep.opening
+    opening = sum(tokens[: find_replaceable_start(situation.conversation, keeps_opening=keeps_opening)])
+    if cut.opening_chars is not None:
+        opening = min(opening, thresholds.opening)
+    sent = situation.calibrated.environment + opening + summary_tokens + sum(tokens[cut.covers :])
+    free = _RECALLED_OF_FREE * (thresholds.hard - sent)
+    return min(room, free, _RECALLED_OF_WINDOW * thresholds.window)
 
 
 def _read_opening(turn: Turn, end: int) -> str | None:

@@ -92,7 +92,7 @@ class HistorySearch:
     def _may_be_outdated(self, known: KnownHistory) -> bool:
         """What is missing in memory was lost there, or another process has made it."""
         state, head = self._state, known.head
-        if head is not None and (not state.heads.is_current(head) or state.pivots.lacks(head)):
+        if head is not None and (not state.heads.is_current(head) or self._lacks(head)):
             return True
         return bool(state.news.find(known.received.owner, known.received.conversation))
 
@@ -153,7 +153,7 @@ class HistorySearch:
         state.heads.ask(trip, owner, conversation, subject.scope)
         state.tasks.ask(trip, owner, conversation, known.head)
         state.pivots.ask_newest(trip, owner, conversation, is_known=known.head is not None)
-        state.pivots.ask_named(trip, owner, known.head)
+        self._ask_named(trip, known)
         for place in state.news.find(owner, conversation):
             state.news.settle(owner, place)
             state.pivots.ask_pivot(trip, owner, place.key)
@@ -161,5 +161,14 @@ class HistorySearch:
     async def _load_named(self, known: list[KnownHistory], trip: Trip) -> None:
         """What their heads name, with what the trip asks for already."""
         for each in known:
-            self._state.pivots.ask_named(trip, each.received.owner, each.head)
+            self._ask_named(trip, each)
         await trip.run()
+
+    def _lacks(self, head: Head) -> bool:
+        return self._state.pivots.lacks(head) or self._state.recalls.lacks(head.recalls)
+
+    def _ask_named(self, trip: Trip, known: KnownHistory) -> None:
+        owner, head = known.received.owner, known.head
+        self._state.pivots.ask_named(trip, owner, head)
+        if head is not None and head.recalls:
+            self._state.recalls.ask(trip, owner, head.recalls)

@@ -48,6 +48,8 @@ Prompt = Annotated[str, NotBlank()]
 Estimator = Literal["tiktoken", "chars", "chars-up"]
 Formula = Literal["adaptive", "source", "ratio"]
 Protects = Literal["results", "everything"]
+# Who looks up what was summarized: the model, by a tool of the gateway's, or the gateway by itself.
+RecallMode = Literal["off", "tool", "auto"]
 # How old turns are replaced: by a model's summary, by a digest of quotes, or dropped.
 Method = Literal["model", "digest", "drop"]
 
@@ -222,6 +224,9 @@ class Summary:
         PositiveCount | None,
         Doc("The summary request cuts longer messages in the middle; null: only if it has to."),
     ] = None
+    framing: Annotated[
+        bool, Doc("Begin a summary with a line that says what it is and where its originals are searched.")
+    ] = True
     instructions: Annotated[str, Doc("Text added to the request for a summary.")] = ""
     # Such as the current branch (000, docs/sources.md).
     extra_context: Annotated[tuple[str, ...], Doc("Lines added before the instruction.")] = ()
@@ -288,6 +293,17 @@ class Policy:
     show_texts: Annotated[
         bool, Doc("Show texts of its conversations on the admin port without an admin.token, too.")
     ] = False
+    session_summary: Annotated[
+        bool,
+        Doc("Keep files, commands, to-dos and titles of a session to show; needs originals.keep."),
+    ] = True
+    recall: Annotated[
+        RecallMode,
+        Doc("Bring back originals: off; tool: the model may search them; auto: what is named is added."),
+    ] = "off"
+    recall_tokens: Annotated[
+        PositiveCount, Doc("Most tokens that one search, or one addition of the gateway's, brings back.")
+    ] = 1_600
     estimator: Annotated[
         Estimator,
         Doc("How tokens are estimated before usage is known: tiktoken, chars (length / 4), chars-up."),

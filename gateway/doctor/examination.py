@@ -14,6 +14,7 @@ from gateway.doctor.exposure import examine_exposure
 from gateway.doctor.finding import Diagnosis, note_ok
 from gateway.doctor.ports import examine_ports
 from gateway.doctor.process import examine_process
+from gateway.doctor.search_index import examine_search
 from gateway.doctor.settings_file import examine_errors, examine_settings
 from gateway.doctor.store_disk import examine_disk
 from gateway.doctor.store_redis import examine_redis
@@ -48,6 +49,7 @@ async def _examine(settings: Settings, options: argparse.Namespace) -> list[Diag
     return [
         *examine_settings(settings, options.config),
         *await _examine_store(settings),
+        *examine_search(),
         *(finding for report in reports.values() for finding in report.findings),
         *answers,
         *await examine_windows(settings, models, listed),

@@ -23,7 +23,7 @@ from gateway.store.stores import NAMED_NAME, ORIGINALS_NAME
 _SUBJECT: Final = "store"
 # What is written to see whether something can be: more than a block, so that a quota or a full disk shows.
 _PROBE_BYTES: Final = 1 << 20
-# Beside what originals and named responses may take, for the state of conversations.
+# Beside what originals, their index and named responses may take, for the state of conversations.
 _STATE_BYTES: Final = 256 << 20
 _LEAST_BYTES: Final = 64 << 20
 # A bounded store is trimmed to its bound, so it is as good as full from here on.
@@ -99,7 +99,7 @@ def _explain_refusal(place: Path, error: OSError) -> Diagnosis:
 
 def _examine_space(place: Path, retention: Retention) -> Iterator[Diagnosis]:
     free = shutil.disk_usage(place).free
-    wanted = retention.originals_bytes + retention.named_bytes + _STATE_BYTES
+    wanted = retention.originals_bytes + retention.search_bytes + retention.named_bytes + _STATE_BYTES
     if free < _LEAST_BYTES:
         yield blame(_SUBJECT, f"{free >> 20:,} MB are free at {place}", f"free space there: df -h {place}")
     elif free < wanted:

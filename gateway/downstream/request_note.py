@@ -40,6 +40,9 @@ class RequestNote:
     # Spent on waiting for a compaction, and for a client that does not read.
     waited_seconds = 0.0
     client_seconds = 0.0
+    # How often its model searched originals, and what the calls used that the client does not see.
+    recall_searches = 0
+    recall_usage: Usage | None = None
     # None where traces are off.
     span: "OpenSpan | None" = None
 
@@ -56,6 +59,9 @@ class RequestNote:
         self.upstream_seconds += last_seconds - begun_seconds
         if head_seconds is not None:
             self.first_byte_seconds = head_seconds - begun_seconds
+
+    def note_recall(self, searches: int, usage: Usage | None) -> None:
+        self.recall_searches, self.recall_usage = searches, usage
 
     def name_plan(self) -> str:
         return self.plan if self.upstream is not None else LOCAL_PLAN

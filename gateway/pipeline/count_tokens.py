@@ -29,7 +29,15 @@ class CountTokens:
         if turn is not None:
             active = await self._planner.load_active(turn)
             batches = tuple(active.batches)
-            plan = Plan(pivot=active.pivot, batches=batches, new_batch=None, received=0, sent=0, output=None)
+            plan = Plan(
+                pivot=active.pivot,
+                batches=batches,
+                new_batch=None,
+                received=0,
+                sent=0,
+                output=None,
+                recalls=tuple(active.recalls),
+            )
             rewritten = await self._rewriter.rewrite(turn, plan)
             if rewritten is not turn.received.body.data:
                 call = call.with_body(rewritten)

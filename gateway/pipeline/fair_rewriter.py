@@ -3,7 +3,7 @@
 A prune batch may mark ten thousand tool results, and each is parsed and rendered.
 """
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from typing import Final
 
 from gateway.bounds.lanes import Lanes
@@ -11,6 +11,7 @@ from gateway.conversations.turn import Turn
 from gateway.core.compaction.plan import Plan
 from gateway.pipeline.rewriter import Rewriter
 from gateway.wire.arrays import Arrays, ArrayWindow
+from gateway.wire.edits import Edit
 
 # Rendering so much takes a few milliseconds.
 _INLINE_BYTES: Final = 256 * 1024
@@ -26,23 +27,16 @@ class FairRewriter:
     def clear(self) -> None:
         self._rewriter.clear()
 
-    async def rewrite(self, turn: Turn, plan: Plan) -> bytes:
+    async def rewrite(self, turn: Turn, plan: Plan, more: Sequence[Edit] = ()) -> bytes:
         """See Rewriter."""
-        return await self._run(self._rewriter.rewrite, turn, plan)
-
-    async def rewrite_with_usage(self, turn: Turn, plan: Plan) -> bytes:
-        """See Rewriter."""
-        return await self._run(self._rewriter.rewrite_with_usage, turn, plan)
+        size_bytes = _weigh(turn, plan)
+        if size_bytes < _INLINE_BYTES:
+            return self._rewriter.rewrite(turn, plan, more)
+        return await self._lanes.run(turn.owner, size_bytes, self._rewriter.rewrite, turn, plan, more)
 
     async def show(self, turn: Turn, plan: Plan, window: ArrayWindow) -> Arrays:
         """See Rewriter. Always in a thread: for operators, who wait for what clients need first."""
         return await self._lanes.run(turn.owner, window.max_bytes, self._rewriter.show, turn, plan, window)
-
-    async def _run(self, rewrite: Callable[[Turn, Plan], bytes], turn: Turn, plan: Plan) -> bytes:
-        size_bytes = _weigh(turn, plan)
-        if size_bytes < _INLINE_BYTES:
-            return rewrite(turn, plan)
-        return await self._lanes.run(turn.owner, size_bytes, rewrite, turn, plan)
 
 
 def _weigh(turn: Turn, plan: Plan) -> int:

@@ -4,6 +4,7 @@ from gateway.compaction.compactor import Compactor
 from gateway.conversations.registry import Registry
 from gateway.conversations.turn import Turn
 from gateway.core.compaction.plan import Plan
+from gateway.core.sizing.usage import Usage
 from gateway.downstream.request_note import RequestNote
 from gateway.pipeline.exchange import Outcome
 from gateway.planning.learning import Learner
@@ -19,6 +20,10 @@ class OutcomeRecorder:
         self._registry = registry
         self._learner = learner
         self._reporter = reporter
+
+    def record_extra(self, turn: Turn, usage: Usage) -> None:
+        """A call that the client does not see: the model searched, and went on with another one."""
+        self._reporter.note_recall_call(turn, usage)
 
     def record(self, turn: Turn, plan: Plan, note: RequestNote, outcome: Outcome) -> None:
         """Records the response and learns from its usage, also if the client hung up. Never waits."""

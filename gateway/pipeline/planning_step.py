@@ -17,6 +17,7 @@ from gateway.core.compaction.situation import Situation
 from gateway.core.policy import Summary
 from gateway.downstream.responder import Responder
 from gateway.headers import X_GATEWAY_CONVERSATION
+from gateway.pipeline.question_recall import QuestionRecall
 from gateway.planning.planner import Planner
 from gateway.reporting.window_warnings import WindowWarnings
 from gateway.settings import Settings
@@ -73,12 +74,14 @@ class PlanningStep:
         compactor: Compactor,
         job: CompactionJob,
         manual: ManualCompaction,
+        recall: QuestionRecall,
     ) -> None:
         self._shows_headers = settings.response_headers
         self._planner = planner
         self._compactor = compactor
         self._job = job
         self._manual = manual
+        self._recall = recall
         self._warnings = WindowWarnings()
 
     async def plan(self, turn: Turn, budget: WaitBudget, client: Responder) -> Plan:
@@ -86,8 +89,11 @@ class PlanningStep:
         self._manual.resume(turn)
         plan = await self._planner.plan_unmeasured(turn)
         if plan is None:
-            return await self.plan_measured(turn, budget, client)
-        return self._warnings.recall(turn, plan)
+            plan = await self.plan_measured(turn, budget, client)
+        else:
+            plan = self._warnings.recall(turn, plan)
+        # Not where a request is planned again because it was refused as too long.
+        return await self._recall.add(turn, plan) if turn.policy.recall == "auto" else plan
 
     async def plan_measured(self, turn: Turn, budget: WaitBudget, client: Responder) -> Plan:
         """Plans after the compactions that the request needs.

@@ -33,6 +33,7 @@ from gateway.pipeline.turns import TurnBuilder
 from gateway.pipeline.unknown_threads import UnknownThreads
 from gateway.quotas.gate import QuotaGate
 from gateway.reporting.metrics import Metrics
+from gateway.sessions.keeper import SessionKeeper
 from gateway.settings import Settings
 from gateway.upstream.sending import UpstreamCall
 from gateway.wire.formats.registry import render_error
@@ -58,6 +59,7 @@ class Proxy:
     admission: Admission
     gate: QuotaGate
     names: NameGuard
+    sessions: SessionKeeper
     turns: TurnBuilder
     commands: Commands
     count_tokens: CountTokens
@@ -153,7 +155,7 @@ class Proxy:
             return
         # With the facts of its messages, and responses that it names.
         held_bytes = max(body_bytes, turn.weight_bytes)
-        turn = self.names.watch(route, turn)
+        turn = self.sessions.watch(self.names.watch(route, turn))
         self.log.note_turn(turn)
         note = client.note
         note.format, note.conversation, note.body_bytes = (
@@ -173,9 +175,10 @@ class Proxy:
         planning_bytes = _PLANNING_COPIES * read_bytes
         await share.fit_work(held_bytes + planning_bytes, read_bytes)
         plan = await self.planning.plan(turn, budget, client)
-        sent_bytes = held_bytes + self.sender.count_copied_bytes(turn, plan)
+        additions = self.sender.choose_additions(turn, plan)
+        sent_bytes = held_bytes + self.sender.count_copied_bytes(turn, plan, additions)
         await share.fit(sent_bytes)
-        refusal = await self.sender.send(turn, plan, client)
+        refusal = await self.sender.send(turn, plan, client, additions=additions)
         if refusal is not None:
             await share.fit_work(sent_bytes + planning_bytes, read_bytes)
             await self.overflow_retry.run(turn, plan, refusal, budget, client)

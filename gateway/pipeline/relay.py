@@ -4,6 +4,7 @@ Knows HTTP, not conversations. A response is never an error, whatever its status
 """
 
 import asyncio
+from collections.abc import Mapping
 from typing import Final
 
 from msgspec.structs import replace
@@ -12,7 +13,14 @@ from gateway.bounds.memory_budget import MemoryBudget
 from gateway.core.refusal.overflow import Overflow
 from gateway.downstream.responder import Responder
 from gateway.headers import CONTENT_LENGTH, make_response_head
-from gateway.pipeline.exchange import Exchange, Forwarded
+from gateway.pipeline.exchange import (
+    NOTHING_ADDED,
+    Addition,
+    Additions,
+    Exchange,
+    FailedFollowUp,
+    Forwarded,
+)
 from gateway.pipeline.response_stream import ReadingBounds, ResponseStream
 from gateway.settings import Settings
 from gateway.upstream.client import UpstreamClient
@@ -20,9 +28,16 @@ from gateway.upstream.idle_timeout import IdleSweeper, IdleTimeout
 from gateway.upstream.refusal_probe import HeldResponse, must_probe, probe
 from gateway.upstream.response import UpstreamResponse
 from gateway.wire.content_encoding import DecodeError, decode_body
+from gateway.wire.recall import RECALL_TOOL
 
 _MAX_ERROR_BYTES: Final = 1 << 16
 _MAX_PLAIN_BYTES: Final = 1 << 20
+_OK: Final = 200
+# How errors name what the gateway has added.
+_NAMES: Final[Mapping[Addition, tuple[bytes, ...]]] = {
+    "usage": (b"stream_options", b"include_usage"),
+    "tool": (RECALL_TOOL.encode(),),
+}
 
 
 class Relay:
@@ -51,21 +66,24 @@ class Relay:
         idle = self._idle.watch(exchange.call.upstream)
         try:
             response = await self._upstream_client.request(exchange.call, idle)
-            beginning, refused_option = b"", False
-            if exchange.make_without_usage is not None and response.status == 400:
+            beginning, left = b"", exchange.additions
+            while left and exchange.make_with is not None and response.status == 400:
                 beginning = await response.read_bounded(_MAX_ERROR_BYTES)
-                if _names_usage_option(beginning):
-                    idle.close_response()
-                    # It may wait for others' work, which is no silence of the upstream.
-                    idle.pause()
-                    call = await exchange.make_without_usage()
-                    idle.reset()
-                    exchange = replace(exchange, call=call, make_without_usage=None)
-                    response, beginning = await self._upstream_client.request(call, idle), b""
-                    # If this is refused too, the option was not the (only) reason: nothing to remember.
-                    refused_option = response.status < 400
-            held = await self._pass_on(exchange, response, beginning, client, idle)
-            return Forwarded(refused_option, held)
+                named = _find_named(beginning, left)
+                if not named:
+                    break
+                left -= named
+                idle.close_response()
+                # It may wait for others' work, which is no silence of the upstream.
+                idle.pause()
+                call = await exchange.make_with(left)
+                idle.reset()
+                response, beginning = await self._upstream_client.request(call, idle), b""
+            # If it is refused without them, too, they were not the (only) reason: nothing to remember.
+            refused = exchange.additions - left if response.status < 400 else NOTHING_ADDED
+            exchange = replace(exchange, additions=left)
+            forwarded = await self._pass_on(exchange, response, beginning, client, idle)
+            return replace(forwarded, refused=refused) if refused else forwarded
         except BaseException:
             # It was waited for until now.
             idle.reset()
@@ -91,24 +109,29 @@ class Relay:
         beginning: bytes,
         client: Responder,
         idle: IdleTimeout,
-    ) -> HeldResponse | None:
+    ) -> Forwarded:
         """beginning: what was read of the body already."""
         if must_probe(response, exchange.probe):
             probed = await probe(response, beginning, exchange.probe, self._probe_seconds)
             if probed.overflow is not None:
-                return _make_held(response, probed.read, probed.overflow)
+                return Forwarded(held=_make_held(response, probed.read, probed.overflow))
             beginning = probed.read
-        if client.is_committed and response.status != 200:
-            body = beginning or await response.read_bounded(_MAX_ERROR_BYTES)
-            await client.fail(_decode_error(body, response.encoding), response.status)
-            return None
+        must_succeed = client.is_committed or exchange.is_follow_up
+        if must_succeed and response.status != _OK:
+            body = _decode_error(
+                beginning or await response.read_bounded(_MAX_ERROR_BYTES), response.encoding
+            )
+            if exchange.is_follow_up:
+                return Forwarded(failed=FailedFollowUp(response.status, body))
+            await client.fail(body, response.status)
+            return Forwarded()
         await ResponseStream(exchange, response, client, idle, self._bounds).pass_on(beginning)
-        return None
+        return Forwarded()
 
 
-def _names_usage_option(body: bytes) -> bool:
-    """Whether an error names what the gateway injected."""
-    return b"stream_options" in body or b"include_usage" in body
+def _find_named(body: bytes, additions: Additions) -> Additions:
+    """Which of the additions an error names."""
+    return frozenset(each for each in additions if any(word in body for word in _NAMES[each]))
 
 
 def _decode_error(body: bytes, encoding: str) -> bytes:

@@ -95,6 +95,7 @@ def _list_fields(note: RequestNote, status: int, end_seconds: float) -> dict[str
         "prompt_tokens": usage.prompt_tokens if usage is not None else None,
         "cached_tokens": usage.cached_tokens if usage is not None else None,
         "output_tokens": usage.output_tokens if usage is not None else None,
+        **_list_recall_fields(note),
         "seconds": round(seconds, 3),
         "own_seconds": round(note.count_own_seconds(end_seconds), 6),
         "first_byte_seconds": round(first_byte_seconds, 3) if first_byte_seconds is not None else None,
@@ -102,6 +103,15 @@ def _list_fields(note: RequestNote, status: int, end_seconds: float) -> dict[str
         "waited_seconds": round(note.waited_seconds, 3) if note.waited_seconds else None,
     }
     return {name: value for name, value in found.items() if value is not None}
+
+
+def _list_recall_fields(note: RequestNote) -> dict[str, int | None]:
+    usage = note.recall_usage
+    return {
+        "recall_searches": note.recall_searches or None,
+        "recall_prompt_tokens": usage.prompt_tokens if usage is not None else None,
+        "recall_output_tokens": usage.output_tokens if usage is not None else None,
+    }
 
 
 def _quote(text: str) -> str:

@@ -61,6 +61,7 @@ def end_span(span: "OpenSpan", note: RequestNote, status: int, end_seconds: floa
             names.FIRST_BYTE_SECONDS: note.first_byte_seconds,
             names.OWN_SECONDS: note.count_own_seconds(end_seconds),
             names.WAITED_SECONDS: note.waited_seconds or None,
+            names.RECALL_SEARCHES: note.recall_searches or None,
         }
     )
     if status >= _MINIMUM_ERROR or not status:

@@ -1,20 +1,21 @@
 """Passes one response on to the client, piece by piece as it comes, and reads a copy of it.
 
-The bytes change in two cases only: if the usage chunk that the gateway asked for is taken out, and if a
-keep-alive has been sent already, so that the headers no longer can name a content encoding.
+The bytes change in three cases only: if the usage chunk that the gateway asked for is taken out, if an editor
+puts a reply together from several responses, and if a keep-alive has been sent already, so that the headers
+no longer can name a content encoding.
 """
 
 import asyncio
 import logging
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from aiohttp import hdrs
 
 from gateway.bounds.memory_budget import SMALL_BYTES, MemoryBudget, Share
-from gateway.core.errors import UpstreamFailed
+from gateway.core.errors import Overloaded, UpstreamFailed
 from gateway.downstream.responder import Responder
-from gateway.headers import CONTENT_ENCODING, CONTENT_LENGTH, make_response_head
-from gateway.pipeline.exchange import Exchange, Outcome
+from gateway.headers import CONTENT_ENCODING, CONTENT_LENGTH, ResponseHead, make_response_head
+from gateway.pipeline.exchange import Exchange, Outcome, ReplyEditor
 from gateway.upstream.idle_timeout import IdleTimeout
 from gateway.upstream.response import UpstreamResponse
 from gateway.upstream.target import find_origin
@@ -23,6 +24,8 @@ from gateway.wire.response.reader import ResponseReader
 from gateway.wire.response.usage_chunk import UsageChunkFilter
 
 log = logging.getLogger("gateway.proxy")
+
+_OK: Final = 200
 
 
 class ReadingBounds(NamedTuple):
@@ -55,18 +58,18 @@ class ResponseStream:
         if exchange.on_outcome is not None:
             content_type = response.headers.get(hdrs.CONTENT_TYPE, "")
             self._reader = ResponseReader(content_type, response.encoding, exchange.on_event)
-        has_usage_chunk = exchange.make_without_usage is not None and _may_be_stream(response)
-        self._decoder = self._make_decoder(has_usage_chunk)
+        has_usage_chunk = "usage" in exchange.additions and _may_be_stream(response)
+        editor = exchange.editor if response.status == _OK else None
+        self._decoder = self._make_decoder(is_edited=has_usage_chunk or editor is not None)
         # A response in an unknown encoding cannot be edited and passes unchanged.
         is_readable = self._decoder is not None or not response.encoding
         self._filter = UsageChunkFilter() if has_usage_chunk and is_readable else None
-        self._is_edited = self._filter is not None or self._decoder is not None
-        self._head = make_response_head(response.status, response.reason or "", response.raw_headers)
-        if self._decoder is not None:
-            self._head.drop(CONTENT_ENCODING)
-        if self._is_edited:
-            self._head.drop(CONTENT_LENGTH)
-        self._head.add(exchange.headers)
+        self._editor = editor if is_readable else None
+        self._is_edited = self._filter is not None or self._decoder is not None or self._editor is not None
+        self._headers = exchange.headers
+        self._is_follow_up = exchange.is_follow_up
+        # Of a response that is held until its end, beside what the reader holds.
+        self._held_bytes = 0
 
     async def pass_on(self, beginning: bytes) -> None:
         """beginning: what was read of the body already.
@@ -75,17 +78,17 @@ class ResponseStream:
         Raises UpstreamFailed if nothing of it has been sent yet.
         """
         try:
-            self._client.begin(self._head)
+            self._client.begin(self._make_head())
             await self._pump(beginning)
         except UpstreamFailed as error:
-            if self._client.take_back():
+            if self._client.take_back() or self._is_follow_up:
                 raise
             # It was waited for until now.
             self._idle.reset()
             log.warning("response broken off: %s", str(error))
             self._client.abort()
         except DecodeError:
-            if self._client.take_back():
+            if self._client.take_back() or self._is_follow_up:
                 upstream = self._idle.upstream
                 origin = find_origin(upstream.base_url)
                 raise UpstreamFailed(
@@ -93,6 +96,10 @@ class ResponseStream:
                 ) from None
             log.warning("response broken off: its body cannot be decoded")
             self._client.abort()
+        except Overloaded:
+            # There is no room for a response that is held until its end.
+            self._client.take_back()
+            raise
         finally:
             if self._share is not None:
                 self._share.shrink(self._share.size_bytes)
@@ -104,7 +111,7 @@ class ResponseStream:
         response, client = self._response, self._client
         piece = piece or response.read_available()
         if not piece:
-            client.flush()
+            self._flush()
         while piece or (piece := await response.read_piece()):
             if self._reader is not None and self._reader.feed(piece):
                 await self._catch_up(self._reader)
@@ -114,18 +121,55 @@ class ResponseStream:
             if response.is_read:
                 break
             if not piece:
-                client.flush()
+                self._flush()
             elif client.send(piece):
                 # A response in chunks has made a copy.
                 piece = b""
                 await self._wait_for_client()
             piece = b""
+        await self._finish(piece)
+
+    async def _finish(self, piece: bytes) -> None:
+        """piece: the last one."""
         if self._is_edited:
             piece = self._edit_last(piece)
         self._idle.pause()
-        await client.finish(piece)
+        if self._editor is not None:
+            await self._end_edited(self._editor, piece)
+        else:
+            await self._client.finish(piece)
         if self._reader is not None and self._reader.flush():
             await self._catch_up(self._reader)
+
+    def _flush(self) -> None:
+        """A client may see the head at once, unless a better one may be known at the end."""
+        if self._editor is None or not self._editor.holds_all:
+            self._client.flush()
+
+    async def _end_edited(self, editor: ReplyEditor, piece: bytes) -> None:
+        """A client that has seen nothing yet gets all at once, with its length."""
+        client = self._client
+        if piece:
+            client.send(piece)
+        rest = await editor.end()
+        if rest is None:
+            return
+        if client.take_back():
+            head = self._make_head()
+            head.add(editor.headers)
+            head.set_length(len(rest))
+            client.begin(head)
+        await client.finish(rest)
+
+    def _make_head(self) -> ResponseHead:
+        response = self._response
+        head = make_response_head(response.status, response.reason or "", response.raw_headers)
+        if self._decoder is not None:
+            head.drop(CONTENT_ENCODING)
+        if self._is_edited:
+            head.drop(CONTENT_LENGTH)
+        head.add(self._headers)
+        return head
 
     async def _wait_for_client(self) -> None:
         """Waits until the client keeps up, and reads no further. Silence is not the upstream's fault then."""
@@ -137,7 +181,7 @@ class ResponseStream:
 
     def _count(self, reader: ResponseReader) -> None:
         """A response that is one JSON value, or one endless event, is held until its end."""
-        held_bytes = reader.held_bytes
+        held_bytes = reader.held_bytes + self._held_bytes
         if self._share is None:
             if held_bytes <= SMALL_BYTES:
                 return
@@ -158,7 +202,7 @@ class ResponseStream:
     async def _edit(self, piece: bytes) -> bytes:
         """The piece as it is sent. A compressed one may be large: all but the last of it is sent here."""
         if self._decoder is None:
-            return self._filter.feed(piece) if self._filter is not None else piece
+            return await self._change(piece)
         edited = b""
         steps = self._decoder.feed(piece)
         while True:
@@ -170,7 +214,27 @@ class ResponseStream:
             if edited and plain and self._client.send(edited):
                 await self._wait_for_client()
             if plain:
-                edited = self._filter.feed(plain) if self._filter is not None else plain
+                edited = await self._change(plain)
+
+    async def _change(self, piece: bytes) -> bytes:
+        """piece: decoded."""
+        if self._filter is not None:
+            piece = self._filter.feed(piece)
+        if self._editor is None:
+            return piece
+        if self._editor.holds_all:
+            await self._hold(len(piece))
+        return self._editor.feed(piece) if piece else b""
+
+    async def _hold(self, size_bytes: int) -> None:
+        """Raises Overloaded if there is no memory for it."""
+        self._held_bytes += size_bytes
+        if self._held_bytes > SMALL_BYTES:
+            self._share = self._share or self._memory.open()
+            held_bytes = self._held_bytes + (self._reader.held_bytes if self._reader is not None else 0)
+            self._idle.pause()
+            await self._share.fit(max(held_bytes, self._share.size_bytes))
+            self._idle.reset()
 
     def _edit_last(self, piece: bytes) -> bytes:
         """Raises DecodeError if the response ends too early; then everything decoded has been sent."""
@@ -180,11 +244,14 @@ class ResponseStream:
         except DecodeError:
             self._client.send(piece)
             raise
-        return piece + self._filter.finish() if self._filter is not None else piece
+        if self._filter is None:
+            return piece
+        rest = self._filter.finish()
+        return piece + (self._editor.feed(rest) if self._editor is not None and rest else rest)
 
-    def _make_decoder(self, has_usage_chunk: bool) -> Decoder | None:
+    def _make_decoder(self, *, is_edited: bool) -> Decoder | None:
         encoding, is_committed = self._response.encoding, self._client.is_committed
-        if not encoding or not (has_usage_chunk or is_committed):
+        if not encoding or not (is_edited or is_committed):
             return None
         decoder = make_decoder(encoding)
         if decoder is None and is_committed:

@@ -4,17 +4,18 @@ Rendered messages are kept, so that a shortened message is parsed once in its li
 threads.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from threading import Lock
 
+from gateway.conversations.recall_places import RecallPlaces
 from gateway.conversations.turn import Turn
 from gateway.core.compaction.plan import Plan
 from gateway.core.history.pivot import Mark, Pivot
 from gateway.core.history.view import View
 from gateway.lru import ENTRY_WEIGHT_BYTES, Lru
 from gateway.wire.arrays import Arrays, ArraySource, ArrayWindow, make_arrays
-from gateway.wire.edits import Edit, apply_edits, make_output_edit, make_usage_edit, make_view_edits
+from gateway.wire.edits import Edit, apply_edits, make_output_edit, make_view_edits
 from gateway.wire.wire_format import WireFormat
 
 _WEIGHT_BYTES = ENTRY_WEIGHT_BYTES + 300
@@ -24,7 +25,9 @@ RenderedKey = tuple[bytes, int | None, str] | tuple[str, float, int, str, str | 
 
 
 class Rewriter:
-    def __init__(self, max_bytes: int) -> None:
+    def __init__(self, max_bytes: int, places: RecallPlaces | None = None) -> None:
+        """places: None to remember those of this rewriter alone."""
+        self._places = places or RecallPlaces()
         self._rendered: Lru[RenderedKey, bytes] = Lru(max_bytes)
         self._lock = Lock()
 
@@ -32,15 +35,13 @@ class Rewriter:
         """What was rendered is rendered again."""
         with self._lock:
             self._rendered.clear()
+        self._places.clear()
 
-    def rewrite(self, turn: Turn, plan: Plan) -> bytes:
-        """The received body itself if nothing of it changes."""
-        return apply_edits(turn.received.body.data, self._make_edits(turn, plan))
-
-    def rewrite_with_usage(self, turn: Turn, plan: Plan) -> bytes:
-        """The same with a request for usage in the stream."""
-        body = turn.received.body
-        return apply_edits(body.data, [*self._make_edits(turn, plan), make_usage_edit(body)])
+    def rewrite(self, turn: Turn, plan: Plan, more: Sequence[Edit] = ()) -> bytes:
+        """The received body itself if nothing of it changes. more: edits beside those of the plan, which come
+        last where they meet.
+        """
+        return apply_edits(turn.received.body.data, [*self._make_edits(turn, plan), *more])
 
     def show(self, turn: Turn, plan: Plan, window: ArrayWindow) -> Arrays:
         """A part of the array as received and as this plan sends it."""
@@ -57,17 +58,26 @@ class Rewriter:
             view=view,
             render_shortened=render,
             render_summary=partial(self._render_pivot, turn.received.format),
+            recalled=self._render_recalled(turn, plan) if plan.recalls else {},
         )
         return make_arrays(source, window)
+
+    def _render_recalled(self, turn: Turn, plan: Plan) -> dict[int, bytes]:
+        """The messages that something is inserted around, or into, by position."""
+        rendered = self._render_shortened(turn, plan.view, plan)
+        return self._places.render(turn.received, plan.recalls, rendered)
 
     def _make_edits(self, turn: Turn, plan: Plan) -> list[Edit]:
         body, conversation = turn.received.body, turn.received.conversation
         edits: list[Edit] = []
-        if plan.pivot is not None or plan.batches:
+        if plan.changes_prefix:
             view = plan.view
             render_pivot = partial(self._render_pivot, turn.received.format)
             rendered = self._render_shortened(turn, view, plan)
-            edits = make_view_edits(body, conversation, view, rendered, render_pivot)
+            recalled: list[Edit] = []
+            if plan.recalls:
+                recalled, rendered = self._places.make_edits(turn.received, plan.recalls, rendered)
+            edits = make_view_edits(body, conversation, view, rendered, render_pivot) + recalled
         if plan.output is not None:
             edits.append(make_output_edit(body, plan.output))
         return edits

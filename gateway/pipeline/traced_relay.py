@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from gateway.bounds.memory_budget import MemoryBudget
 from gateway.downstream.responder import Responder
-from gateway.pipeline.exchange import Exchange, Forwarded
+from gateway.pipeline.exchange import Additions, Exchange, Forwarded
 from gateway.pipeline.name_guard import chain
 from gateway.pipeline.relay import Relay
 from gateway.settings import Settings
@@ -64,13 +64,13 @@ class TracedRelay(Relay):
 def _with_trace(exchange: Exchange, carried: Carried, span: "OpenSpan | None") -> Exchange:
     """span: of the request; it is told which model has answered."""
     traced = replace(exchange, call=_with_headers(exchange.call, carried))
-    make = exchange.make_without_usage
+    make = exchange.make_with
     if make is not None:
 
-        async def make_traced() -> UpstreamCall:
-            return _with_headers(await make(), carried)
+        async def make_traced(additions: Additions) -> UpstreamCall:
+            return _with_headers(await make(additions), carried)
 
-        traced = replace(traced, make_without_usage=make_traced)
+        traced = replace(traced, make_with=make_traced)
     if span is not None and exchange.on_outcome is not None:
         watch = _ResponseNames(span).note
         traced = replace(
@@ -106,8 +106,9 @@ class _ResponseNames:
 
 
 def _describe_end(span: "OpenSpan", forwarded: Forwarded, client: Responder) -> None:
-    held, response = forwarded.held, client.response
+    held, failed, response = forwarded.held, forwarded.failed, client.response
     status = held.head.status if held is not None else response.status if response is not None else 0
+    status = failed.status if failed is not None else status
     span.describe({names.STATUS: status or None})
     if status >= _MINIMUM_ERROR:
         span.fail(str(status))

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Concatenate, Final, ParamSpec, TypeVar
 
 from gateway.bounds.lanes import Lanes
+from gateway.conversations.recall_places import RecallPlaces
 from gateway.conversations.turn import Turn
 from gateway.core.compaction.clamp import choose_output
 from gateway.core.compaction.plan import Plan
@@ -23,6 +24,7 @@ from gateway.core.history.pivot import (
     is_eligible,
     place_pivot,
 )
+from gateway.core.history.recall import Recall, find_eligible_recalls
 from gateway.core.history.view import View, make_view
 from gateway.core.limits.thresholds import Thresholds
 from gateway.core.sizing.estimate import Calibration, Estimate, Known, upper_bound_tokens
@@ -47,19 +49,22 @@ class Active:
 
     pivot: Pivot | None
     batches: Sequence[Batch]
+    recalls: Sequence[Recall]
     # False if something is missing, or was edited. Then the head's usage says nothing about what would be
     # sent now.
     is_complete: bool
 
 
-_NOTHING: Final = Active(None, (), is_complete=True)
+_NOTHING: Final = Active(None, (), (), is_complete=True)
 
 
 class Planner:
-    def __init__(self, state: State, sizer: Sizer, lanes: Lanes) -> None:
+    def __init__(self, state: State, sizer: Sizer, lanes: Lanes, places: RecallPlaces | None = None) -> None:
+        """places: None to remember those of this planner alone."""
         self._state = state
         self._sizer = sizer
         self._lanes = lanes
+        self._places = places or RecallPlaces()
 
     async def plan_unmeasured(self, turn: Turn) -> Plan | None:
         """The plan for a request that is certainly below its thresholds; None if it has to be measured."""
@@ -82,13 +87,16 @@ class Planner:
         saved = active.pivot.saved_tokens if active.pivot is not None else 0
         for batch in active.batches:
             saved += batch.saved_tokens
+        for recall in active.recalls:
+            saved -= recall.tokens
         return Plan(
             pivot=active.pivot,
             batches=tuple(active.batches),
             new_batch=None,
-            received=sent + saved,
+            received=max(0, sent + saved),
             sent=sent,
             output=None,
+            recalls=tuple(active.recalls),
         )
 
     async def gather(self, turn: Turn, *, may_compact: bool, may_digest: bool = False) -> Situation:
@@ -115,6 +123,7 @@ class Planner:
             sticky=next((pivot for pivot in pivots if active.pivot and pivot.key == active.pivot.key), None),
             pivots=pivots,
             batches=active.batches,
+            recalls=active.recalls,
             may_compact=may_compact and turn.policy.auto,
             may_digest=may_digest and turn.policy.auto,
             in_tokens=in_tokens if measured is not in_tokens else None,
@@ -139,7 +148,7 @@ class Planner:
             return Known(head=None, head_view=View(None, {}), calibration=calibration)
         return Known(
             head=turn.own_head,
-            head_view=make_view(active.pivot, active.batches),
+            head_view=make_view(active.pivot, active.batches, active.recalls),
             calibration=calibration,
             past=self._state.heads.find_past(turn.received.conversation, turn.scope),
         )
@@ -152,7 +161,7 @@ class Planner:
     async def load_active(self, turn: Turn) -> Active:
         """Reads the store only for what is not in memory."""
         head = turn.head
-        if head is None or (head.pivot is None and not head.batches):
+        if head is None or (head.pivot is None and not head.batches and not head.recalls):
             return _NOTHING
         stored, conversation = self._state.pivots, turn.received.conversation
         batches = find_eligible_batches(
@@ -164,7 +173,19 @@ class Planner:
         is_complete = (pivot is not None) == (head.pivot is not None) and len(batches) == len(head.batches)
         # A person may have edited the summary since.
         is_same = pivot is None or pivot.version == head.pivot_version
-        return Active(pivot, batches, is_complete and is_same)
+        recalls = await self._load_recalls(turn, head, pivot) if head.recalls else ()
+        return Active(pivot, batches, recalls, is_complete and is_same)
+
+    async def _load_recalls(self, turn: Turn, head: Head, pivot: Pivot | None) -> Sequence[Recall]:
+        """Those that the head names and that have a place in this request. Of several replies to the head's
+        request the client has gone on with one. Servers refuse calls of tools in a request without any.
+        """
+        conversation = turn.received.conversation
+        known = await self._state.recalls.load(turn.owner, head.recalls)
+        if not turn.received.body.envelope.has_tools:
+            known = [recall for recall in known if recall.kind != "tool"]
+        eligible = find_eligible_recalls(conversation, known, pivot.covers if pivot is not None else 0)
+        return [recall for recall in eligible if self._places.has_place(turn.received, recall)]
 
     def is_past_soft(self, turn: Turn, total_tokens: int) -> bool:
         """Whether it is time to prepare a compaction. Never while the client compacts its history itself."""

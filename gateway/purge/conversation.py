@@ -8,9 +8,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from gateway.activity.stored import KIND
+from gateway.originals.archive import find_own_originals
 from gateway.purge.stored import PurgeCount
 from gateway.reporting.compaction_log import find_log, find_place_tag
-from gateway.reporting.originals import find_own_originals
+from gateway.sessions.stored import find_session_names
 from gateway.state.conversation_traces import ConversationTraces, find_stored
 from gateway.state.named_turns import find_given
 from gateway.store import Store
@@ -41,8 +42,10 @@ async def purge_conversation(stores: Stores, purge: ConversationPurge) -> Purged
     # A process that was adding to it while it forgot the conversation has written it once more.
     did = make_key(tag, KIND, identity)
     is_noted = await stores.main.read(did) is not None
-    state = [*found.names, *await find_log(stores.main, tag, identity), *([did] if is_noted else [])]
-    originals = await find_own_originals(stores.originals, tag, identity)
+    session = await find_session_names(stores.main, tag, identity)
+    log = await find_log(stores.main, tag, identity)
+    state = [*found.names, *log, *session.state, *([did] if is_noted else [])]
+    originals = [*await find_own_originals(stores.originals, tag, identity), *session.diffs]
     named = await find_given(stores.named, tag, identity)
     count = PurgeCount(
         state=len(state) + await _delete(stores.main, identity, state),

@@ -3,20 +3,26 @@ goes nowhere.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Final
+from typing import Final, Protocol
 
+from gateway.originals.index import OriginalsIndex
 from gateway.purge.conversation import ConversationPurge, purge_conversation
 from gateway.purge.stored import PurgeCount, purge_stores
-from gateway.reporting.compaction_log import CompactionLogWriter
-from gateway.reporting.originals import OriginalsArchive
 from gateway.state.news import StateNews
 from gateway.store.stores import Stores
 
 # By then other processes have heard the news, and what they had sent to the store before has arrived.
 _SETTLE_SECONDS: Final = 1.5
+
+
+class WritesLater(Protocol):
+    """What has a queue of its own before the stores."""
+
+    async def finish(self) -> None:
+        """Returns once everything that is queued is with the stores."""
 
 
 class LivePurge:
@@ -26,14 +32,14 @@ class LivePurge:
         self,
         stores: Stores,
         news: StateNews,
-        log_writer: CompactionLogWriter,
-        archive: OriginalsArchive,
+        search: OriginalsIndex,
+        queues: Sequence[WritesLater] = (),
         settle: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         self._stores = stores
         self._news = news
-        self._log_writer = log_writer
-        self._archive = archive
+        self._search = search
+        self._queues = queues
         self._settle = settle or partial(asyncio.sleep, _SETTLE_SECONDS)
 
     async def run(self, tag: str) -> PurgeCount:
@@ -61,18 +67,23 @@ class LivePurge:
     async def _purge(self, tag: str) -> PurgeCount:
         self._news.announce_purge(tag)
         await self._finish_queues()
-        return await purge_stores(self._stores, tag)
+        count = await purge_stores(self._stores, tag)
+        self._search.forget(tag)
+        await self._search.finish_deleting()
+        return count
 
     async def _purge_conversation(self, purge: ConversationPurge) -> tuple[PurgeCount, ConversationPurge]:
         """And what is known of it by now."""
         self._news.announce_conversation(purge.tag, purge.conversation_id)
         await self._finish_queues()
         purged = await purge_conversation(self._stores, purge)
+        self._search.forget_conversation(purge.tag, purge.conversation_id)
+        await self._search.finish_deleting()
         for pivot in purged.traces.pivots:
             self._news.announce_deleted(purge.tag, pivot)
         return purged.count, replace(purge, traces=purged.traces)
 
     async def _finish_queues(self) -> None:
         """What is queued for the stores has to be there to be deleted."""
-        await self._log_writer.finish()
-        await self._archive.finish()
+        for queue in self._queues:
+            await queue.finish()

@@ -23,6 +23,7 @@ FIXED: Final[Mapping[str, tuple[str, ...]]] = {
     "store": (),
     "traces": (),
     "retention": (),
+    "embeddings": (),
     "cache": (),
     "bounds": (),
 }

@@ -9,6 +9,7 @@ import logging
 
 from gateway.downstream.request import Request
 from gateway.downstream.response import Response
+from gateway.mcp.endpoint import is_mcp
 from gateway.settings import Settings
 from gateway.wiring import Current, Foundation, Generation, build_generation
 
@@ -52,6 +53,8 @@ class Generations:
         generation = self._current.generation
         generation.requests.begin()
         try:
+            if generation.mcp is not None and is_mcp(request.head.target):
+                return await generation.mcp.respond(request)
             return await generation.pipeline.proxy.respond(request)
         finally:
             generation.requests.end()

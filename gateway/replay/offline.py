@@ -76,7 +76,7 @@ class OfflineRelay(Relay):
         reading = Reading(usage, "stop", has_error=usage is None, is_complete=True)
         if exchange.on_outcome is not None:
             exchange.on_outcome(Outcome(200 if usage is not None else _BAD_REQUEST, reading))
-        return Forwarded(refused_usage_option=False, held=None)
+        return Forwarded()
 
 
 class OfflineSummaries:

@@ -45,7 +45,6 @@ def _without_outside(settings: Settings, window: int | None) -> Settings:
         upstreams=upstreams,
         tenants=(),
         models=(*rules, *settings.models),
-        policies={name: _without_originals(policy) for name, policy in settings.policies.items()},
     )
 
 
@@ -54,13 +53,8 @@ def _with_policy(settings: Settings, policy: Policy) -> Settings:
     rules = tuple(
         rule.model_copy(update={"policy": None}) for rule in settings.models if rule.is_about_limits
     )
-    policies = {**settings.policies, _DEFAULT: _without_originals(policy)}
+    policies = {**settings.policies, _DEFAULT: policy}
     return replace(settings, policies=policies, models=rules)
-
-
-def _without_originals(policy: Policy) -> Policy:
-    """Summarized and pruned messages are not kept: a replay shows none."""
-    return replace(policy, originals=replace(policy.originals, keep=False))
 
 
 def _find_policy(settings: Settings, name: str) -> Policy:

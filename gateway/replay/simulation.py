@@ -270,6 +270,8 @@ def _make_gateway(
 async def _close(foundation: Foundation) -> None:
     await foundation.log_writer.finish()
     await foundation.archive.finish()
+    await foundation.search.close()
+    await foundation.sessions.finish()
     await foundation.client.aclose()
     await foundation.stores.main.close()
     await foundation.stores.named.close()

@@ -11,11 +11,11 @@ from typing import Final, Literal
 
 import msgspec
 
+from gateway.bounds.work_queue import WorkQueue
 from gateway.conversations.turn import Turn
 from gateway.core.compaction.request import CompactionTrigger
 from gateway.lru import ENTRY_WEIGHT_BYTES, Lru
-from gateway.reporting.originals import RemovalKind
-from gateway.reporting.work_queue import WorkQueue
+from gateway.originals.removed import RemovalKind
 from gateway.store import Store
 from gateway.store.keys import make_key, make_tag
 

@@ -1,6 +1,7 @@
 """Tells operators about rare events: a log line, a count, an event, and an entry in the compaction log.
 
-None of these holds text of a conversation. The reporter also hands removed messages to the archive.
+None of these holds text of a conversation. The reporter also hands removed messages to the archive, and tells
+the keeper of sessions of turns and summaries.
 """
 
 import logging
@@ -17,6 +18,7 @@ from gateway.core.compaction.summary import OVER_BUDGET
 from gateway.core.history.pivot import Batch, Pivot
 from gateway.core.refusal.overflow import Overflow
 from gateway.core.sizing.usage import Usage
+from gateway.originals.archive import OriginalsArchive
 from gateway.reporting.compaction_log import DONE, CompactionLogWriter, LogEntry
 from gateway.reporting.compaction_span import describe_compaction
 from gateway.reporting.events import (
@@ -28,7 +30,7 @@ from gateway.reporting.events import (
     make_boundary,
 )
 from gateway.reporting.metrics import Metrics
-from gateway.reporting.originals import OriginalsArchive
+from gateway.sessions.keeper import SessionKeeper
 from gateway.traces import names
 
 if TYPE_CHECKING:
@@ -64,10 +66,16 @@ class Reporter:
         self._clock = clock
         # None where traces are off.
         self._tracer: Tracer | None = None
+        # None where sessions are not followed.
+        self._sessions: SessionKeeper | None = None
 
     def use_tracer(self, tracer: "Tracer") -> None:
         """From now on compactions have spans."""
         self._tracer = tracer
+
+    def use_sessions(self, sessions: SessionKeeper) -> None:
+        """From now on it is told of requests and summaries."""
+        self._sessions = sessions
 
     def note_request(self, turn: Turn, plan: Plan, usage: Usage | None) -> None:
         """An answered request. Called for each of them, so all of this is plain counting.
@@ -75,12 +83,22 @@ class Reporter:
         usage: as the upstream reported it.
         """
         noted = self._activity.note_request(turn, plan, usage)
+        if self._sessions is not None:
+            self._sessions.note_request(turn)
         tenant = turn.tenant.label
         self._metrics.note_request(tenant, plan, usage)
         if noted.spent_usd is not None or noted.saved_usd is not None:
             self._metrics.note_money(tenant, noted.spent_usd, noted.saved_usd)
         if noted.change is not None:
             self._metrics.count_cache_break(noted.change)
+
+    def note_recall_call(self, turn: Turn, usage: Usage) -> None:
+        """A call beside the one that answered the request: the model searched its originals."""
+        spent_usd = self._activity.note_recall_call(turn, usage)
+        tenant = turn.tenant.label
+        self._metrics.note_recall_call(tenant, usage)
+        if spent_usd is not None:
+            self._metrics.note_money(tenant, spent_usd, None)
 
     def note_compaction(
         self, turn: Turn, cut: Cut, result: CompactionResult, request: CompactionRequest, seconds: float
@@ -94,6 +112,8 @@ class Reporter:
             _compactor.info(COMPACTED + " %s", outcome.covers, cut.covers, where, extra=name_ids(turn))
             self._publish_compacted(turn, cut, outcome, request, result.pre_tokens)
             self._archive.keep_compacted(turn, cut, outcome)
+            if self._sessions is not None:
+                self._sessions.note_summary(turn, outcome)
         else:
             self._count(request, outcome.reason)
             level = logging.DEBUG if outcome == OVER_BUDGET else logging.WARNING

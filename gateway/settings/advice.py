@@ -9,6 +9,7 @@ from gateway.settings.crosscheck import points_at
 from gateway.settings.document import Document, Location
 from gateway.settings.errors import Problem
 from gateway.settings.model_rule import ModelRule
+from gateway.settings.presets import make_policy
 from gateway.settings.schema import WIRE_FORMATS, FileSettings, FormatName
 from gateway.settings.violations import find_nearest, render_location
 
@@ -43,10 +44,20 @@ def find_warnings(
         *_unused_rules(settings, document),
         *_misled_formats(settings, document),
         *_unread_variables(env),
+        *_vain_recalls(settings, document),
     ]
     if not names_upstream:
         found += _clients_variables(settings, env)
     return tuple(found)
+
+
+def _vain_recalls(settings: FileSettings, document: Document) -> Iterator[Problem]:
+    """Policies that bring back originals, and keep none."""
+    for name, section in settings.policies.items():
+        policy = make_policy(section)
+        if policy.recall != "off" and not policy.originals.keep:
+            text = f"policies.{name}: recall: {policy.recall} finds nothing, because originals.keep is false"
+            yield Problem(document.find_origin(("policies", name, "originals", "keep")), text)
 
 
 def _unused_rules(settings: FileSettings, document: Document) -> Iterator[Problem]:

@@ -2,6 +2,7 @@
 
 import ipaddress
 import socket
+import sqlite3
 from collections.abc import Collection, Iterator
 from importlib.util import find_spec
 from urllib.parse import urlsplit
@@ -29,6 +30,7 @@ def find_conflicts(settings: FileSettings, document: Document) -> list[Problem]:
         _open_admin,
         _own_address,
         _missing_extra,
+        _impossible_embeddings,
     )
     return [
         Problem(document.find_origin(location), f"{render_location(location)}: {text}")
@@ -142,6 +144,18 @@ def _missing_extra(settings: FileSettings) -> Iterator[_Finding]:
             ("traces", "endpoint"),
             "needs the libraries of OpenTelemetry: pip install 'context-window-gateway[otel]'",
         )
+
+
+def _impossible_embeddings(settings: FileSettings) -> Iterator[_Finding]:
+    upstream, model = settings.embeddings.upstream, settings.embeddings.model
+    yield from _unknown_name(("embeddings", "upstream"), upstream, settings.upstreams.keys())
+    if (upstream is None) != (model is None):
+        yield ("embeddings",), "needs both an upstream and a model"
+    elif upstream is not None and not _is_installed("sqlite_vec"):
+        yield ("embeddings",), "needs sqlite-vec: pip install 'context-window-gateway[embeddings]'"
+    elif upstream is not None and not hasattr(sqlite3.Connection, "enable_load_extension"):
+        text = "needs a Python whose sqlite3 can load extensions; this one was built without"
+        yield ("embeddings",), text
 
 
 def _is_installed(module: str) -> bool:

@@ -28,6 +28,18 @@ class Log(Section):
     )
 
 
+class Embeddings(Section):
+    """Search over originals by meaning, too."""
+
+    upstream: NonEmpty | None = Field(
+        default=None,
+        description="One of upstreams, which gets the texts of originals; null: search by words alone.",
+    )
+    model: NonEmpty | None = Field(
+        default=None, description="Its model for /v1/embeddings. Needs [embeddings]."
+    )
+
+
 class Traces(Section):
     endpoint: Annotated[str, AfterValidator(_check_endpoint)] | None = Field(
         default=None,

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pydantic import SecretStr
 
 from gateway.core.policy import Policy
-from gateway.settings.diagnostics_schema import Log, Traces
+from gateway.settings.diagnostics_schema import Embeddings, Log, Traces
 from gateway.settings.errors import Problem
 from gateway.settings.model_rule import ModelRule
 from gateway.settings.price_rule import PriceRule
@@ -91,7 +91,9 @@ class Settings:
     traces: Traces
     hooks: HookTargets
     retention: Retention
+    embeddings: Embeddings
     response_headers: bool
+    mcp: bool
     drain_seconds: float
     keepalive: Keepalive
     cache: Cache

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
-from gateway.settings.diagnostics_schema import Log, Traces
+from gateway.settings.diagnostics_schema import Embeddings, Log, Traces
 from gateway.settings.model_rule import ModelRule
 from gateway.settings.policy_schema import PolicySection
 from gateway.settings.price_rule import PriceRule
@@ -127,6 +127,13 @@ class Retention(Section):
     originals_bytes: PositiveInt = Field(
         default=256 * MEBIBYTE, description="Disk space for all originals; the oldest are deleted first."
     )
+    search_bytes: PositiveInt = Field(
+        default=512 * MEBIBYTE,
+        description="Disk space for the search index over originals; the longest unused part goes first.",
+    )
+    search_bytes_per_tenant: PositiveInt = Field(
+        default=256 * MEBIBYTE, description="The same for one tenant, or for one caller key."
+    )
     named_bytes: PositiveInt = Field(
         default=256 * MEBIBYTE,
         description="Disk space for threads and responses that requests only name; the oldest go first.",
@@ -159,6 +166,10 @@ class Cache(Section):
     activity_bytes: PositiveInt = Field(
         default=16 * MEBIBYTE,
         description="Memory for the numbers that operators see of each conversation.",
+    )
+    sessions_bytes: PositiveInt = Field(
+        default=16 * MEBIBYTE,
+        description="Memory for what was read of each session; what is not there is read again.",
     )
 
 
@@ -267,9 +278,16 @@ class FileSettings(Section):
         default_factory=HookTargets, description="Webhooks called before and after compactions."
     )
     retention: Retention = Field(default_factory=Retention, description="How long state is kept.")
+    embeddings: Embeddings = Field(
+        default_factory=Embeddings, description="Search over originals by meaning, too; off by default."
+    )
     response_headers: bool = Field(
         default=True,
         description="Whether responses have x-gateway-* headers (conversation, plan, tokens, warning).",
+    )
+    mcp: bool = Field(
+        default=True,
+        description="Whether clients may search originals at /mcp. Needs [mcp]; false: this path is relayed.",
     )
     drain_seconds: Annotated[float, Field(ge=0)] = Field(
         default=8,

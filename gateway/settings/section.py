@@ -54,6 +54,8 @@ def _fitted(value: object, annotation: object) -> object:
         return [_fitted(item, find_element(annotation)) for item in value]
     if value is None:
         return _fitted_nothing(annotation)
+    if value is False and "off" in _list_literals(annotation):
+        return "off"  # YAML reads a bare `off` as false.
     if value == "" and type(None) in find_choices(annotation):
         return None  # `"${KEY:-}"` without KEY means that there is no key.
     if isinstance(value, Interpolated):
@@ -70,6 +72,11 @@ def _fitted_nothing(annotation: object) -> object:
     if find_section(find_element(annotation)):
         return [] if any(get_origin(choice) is list for choice in find_choices(annotation)) else {}
     return None
+
+
+def _list_literals(annotation: object) -> list[object]:
+    choices = find_choices(annotation)
+    return [literal for each in choices if get_origin(each) is Literal for literal in get_args(each)]
 
 
 def _wants_text(annotation: object) -> bool:

@@ -72,10 +72,16 @@ def _unknown_key(location: Location) -> str:
 
 
 def _nearest_key(key: str, known: list[str]) -> str:
-    """A very similar key of the same section, else of another section, else the nearest of the same."""
+    """The plural of the same section, else the same key of another section, else a very similar one of the
+    same section, else of another section, else the nearest of the same.
+    """
+    if f"{key}s" in known:
+        return f"{key}s"
     paths = list(_paths(FileSettings, ""))
     # Reversed, so that the first of several keys wins: `port` means listen.port, not admin.port.
     elsewhere = {path.rpartition(".")[2]: path for path in reversed(paths)}
+    if key in elsewhere:
+        return elsewhere[key]
     away = elsewhere.get(find_nearest(key, elsewhere, similarity=_TYPO_SIMILARITY), "")
     return find_nearest(key, known, similarity=_TYPO_SIMILARITY) or away or find_nearest(key, known)
 

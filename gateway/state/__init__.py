@@ -1,4 +1,4 @@
-"""What is known about conversations, in eight repositories. Knows no wire format.
+"""What is known about conversations, in nine repositories. Knows no wire format.
 
 Records are held in memory, decoded, in front of a store. The compaction package writes them, with five
 exceptions: `planning.learning` saves calibrations, the limits book learned limits, `pipeline.name_guard`
@@ -19,6 +19,7 @@ from gateway.state.named_turns import NamedTurns
 from gateway.state.news import StateNews
 from gateway.state.owned_names import OwnedNames
 from gateway.state.pivots import Pivots
+from gateway.state.recalls import Recalls
 from gateway.state.record_cache import Storage
 from gateway.state.summary_edits import SummaryEdits
 from gateway.state.tasks import Tasks
@@ -30,6 +31,7 @@ class State:
     store: Store
     heads: Heads
     pivots: Pivots
+    recalls: Recalls
     tasks: Tasks
     calibrations: Calibrations
     owned_names: OwnedNames
@@ -45,7 +47,7 @@ class State:
         """
         for repository in (
             *(self.heads, self.pivots, self.tasks, self.calibrations, self.owned_names),
-            *(self.named_turns, self.histories, self.news),
+            *(self.named_turns, self.histories, self.news, self.recalls),
         ):
             repository.forget(tag)
 
@@ -58,6 +60,7 @@ class State:
         self.heads.forget_conversation(conversation_id)
         self.histories.forget_branch(conversation_id)
         self.pivots.forget_some(tag, traces.pivots, traces.batches)
+        self.recalls.forget_some(traces.recalls)
         self.tasks.forget_some(traces.links)
 
 
@@ -69,6 +72,7 @@ def make_state(storage: Storage, named_store: Store | None = None) -> State:
         store=storage.store,
         heads=heads,
         pivots=pivots,
+        recalls=Recalls(storage),
         tasks=Tasks(storage, heads, news),
         calibrations=Calibrations(storage, news),
         owned_names=OwnedNames(storage),

@@ -28,29 +28,38 @@ _TOGETHER: Final = 100
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ConversationTraces:
-    """All in hex. links: of its chain, at which a request ended or may have. pivots, batches: their keys."""
+    """All in hex. links: of its chain, at which a request ended or may have. pivots, batches,
+    recalls: their keys."""
 
     links: frozenset[str] = field(default_factory=frozenset)
     pivots: frozenset[str] = field(default_factory=frozenset)
     batches: frozenset[str] = field(default_factory=frozenset)
+    recalls: frozenset[str] = field(default_factory=frozenset)
 
     def join(self, other: "ConversationTraces") -> "ConversationTraces":
         return ConversationTraces(
             links=self.links | other.links,
             pivots=self.pivots | other.pivots,
             batches=self.batches | other.batches,
+            recalls=self.recalls | other.recalls,
         )
 
 
 def trace_heads(heads: Iterable[Head]) -> ConversationTraces:
     """What the heads of a conversation name."""
-    links, pivots, batches = set[str](), set[str](), set[str]()
+    links, pivots, batches, recalls = set[str](), set[str](), set[str](), set[str]()
     for head in heads:
         links.add(head.key)
         batches.update(head.batches)
+        recalls.update(head.recalls)
         if head.pivot is not None:
             pivots.add(head.pivot)
-    return ConversationTraces(links=frozenset(links), pivots=frozenset(pivots), batches=frozenset(batches))
+    return ConversationTraces(
+        links=frozenset(links),
+        pivots=frozenset(pivots),
+        batches=frozenset(batches),
+        recalls=frozenset(recalls),
+    )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -80,6 +89,7 @@ async def find_stored(
     traces = traces.join(ConversationTraces(pivots=await _find_origins(store, tag, traces.pivots)))
     wanted = [make_key(tag, kind, key) for kind in _PIVOT_KINDS for key in sorted(traces.pivots)]
     wanted += [make_key(tag, "batch", key) for key in sorted(traces.batches)]
+    wanted += [make_key(tag, "recall", key) for key in sorted(traces.recalls)]
     return StoredTraces(names=[*names, *await _keep_existing(store, wanted)], traces=traces)
 
 

@@ -22,7 +22,7 @@ from gateway.store.keys import make_tag
 # costs an estimate. Other processes need them for the very next request.
 _LINGER_SECONDS: Final = 2.0
 _HEAD_WEIGHT_BYTES: Final = ENTRY_WEIGHT_BYTES + 950
-# The name of a batch of marks: 64 hexadecimal digits.
+# The name of a batch of marks, or of a recall: 64 hexadecimal digits.
 _KEY_WEIGHT_BYTES: Final = 130
 # A side call and the main call may end at one chain; more than this many scopes there are noise.
 _MAX_SCOPES: Final = 4
@@ -173,12 +173,23 @@ class Heads:
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(_LINGER_SECONDS, self.flush)
 
-    def is_durable(self, conversation_id: str, pivot: str | None, batches: tuple[str, ...]) -> bool:
+    def find_at(self, key: str, scope: str) -> Head | None:
+        """In memory, exactly at this chain and of this scope."""
+        held = self._held.peek(bytes.fromhex(key))
+        return next((head for head in held.heads if head.scope == scope), None) if held is not None else None
+
+    def is_durable(
+        self,
+        conversation_id: str,
+        pivot: str | None,
+        batches: tuple[str, ...],
+        recalls: tuple[str, ...] = (),
+    ) -> bool:
         """Whether a head of this branch names these in the store, where no sudden end can lose it."""
         known = self._durable.get(conversation_id)
         if known is None or known[1] != self._news.generation:
             return False
-        return _name(known[0]) == (pivot, batches)
+        return _name(known[0]) == (pivot, batches, recalls)
 
     async def save_durably(self, head: Head) -> None:
         """In the store when this returns, and not in memory. Raises StoreError."""
@@ -237,12 +248,12 @@ class Heads:
 
 
 def _weigh(head: Head) -> int:
-    return _HEAD_WEIGHT_BYTES + _KEY_WEIGHT_BYTES * len(head.batches)
+    return _HEAD_WEIGHT_BYTES + _KEY_WEIGHT_BYTES * (len(head.batches) + len(head.recalls))
 
 
-def _name(head: Head) -> tuple[str | None, tuple[str, ...]]:
+def _name(head: Head) -> tuple[str | None, tuple[str, ...], tuple[str, ...]]:
     """What it was sent with."""
-    return head.pivot, head.batches
+    return head.pivot, head.batches, head.recalls
 
 
 def _choose(heads: Sequence[Head], scope: str) -> Head:

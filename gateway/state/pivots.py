@@ -351,7 +351,9 @@ def _is_summary_of(loaded: Pivot, known: Pivot) -> bool:
 
 
 def _weigh_pivot(pivot: Pivot) -> int:
-    return RECORD_WEIGHT_BYTES + weigh_texts(pivot.summary, pivot.question, pivot.resume)
+    return RECORD_WEIGHT_BYTES + weigh_texts(
+        pivot.summary, pivot.question, pivot.resume, pivot.framing, pivot.recalled
+    )
 
 
 def _weigh_batch(batch: Batch) -> int:

@@ -15,6 +15,7 @@ from gateway.core.compaction.manual import Compacted
 from gateway.core.history.cleared_results import ResultHashesRecord
 from gateway.core.history.head import Head
 from gateway.core.history.pivot import Batch, Pivot
+from gateway.core.history.recall import Recall
 from gateway.core.history.trimmed import HistoryEnd
 from gateway.core.history.versions import VersionsRecord
 from gateway.core.limits.learned import Learned
@@ -82,14 +83,14 @@ class NamedRecord:
 _adapters: Final[dict[type, TypeAdapter[Any]]] = {
     kind: TypeAdapter(kind)
     for kind in (
-        *(Head, Pivot, Batch, ResultHashesRecord, Marker, HistoryEnd, FailedCompaction),
+        *(Head, Pivot, Batch, Recall, ResultHashesRecord, Marker, HistoryEnd, FailedCompaction),
         *(Calibration, Learned, Compacted, OwnedName, NamedRecord, VersionsRecord),
     )
 }
 # Fields that were added in November 2026, and what they say in the records of before.
 _LATER_FIELDS: Final[dict[type, dict[str, object]]] = {
     Pivot: {"version": 1, "edited_seconds": None, "origin": None},
-    Head: {"pivot_version": 1},
+    Head: {"pivot_version": 1, "recalls": ()},
 }
 _EARLIER_FIELDS: Final = {
     kind: [field.name for field in fields(kind) if field.name not in later]
@@ -136,7 +137,8 @@ def find_owner(data: bytes) -> str | None:
 
 def _has_hex_keys(record: object) -> bool:
     """Whether all keys and hashes that it names are hexadecimal. They are decoded without another check."""
-    named = [getattr(record, "key", None), getattr(record, "pivot", None), *getattr(record, "batches", ())]
+    named = [getattr(record, "key", None), getattr(record, "pivot", None), getattr(record, "chain", None)]
+    named += [*getattr(record, "batches", ()), *getattr(record, "recalls", ())]
     for hashes in getattr(record, "outlines", ()):
         named += [hashes.pivot, hashes.results]
     if isinstance(record, HistoryEnd):

@@ -34,6 +34,8 @@ _VALUES_NAME: Final = re.compile(r"[0-9a-f]{2}")
 DAMAGED_PREFIX: Final = "damaged-"
 # The store of the originals, inside that of the state.
 _INNER_NAME: Final = "originals"
+# The index over them.
+_INDEX_NAME: Final = "search"
 # A new ext4 volume holds this directory, so it is not empty.
 _OF_THE_SYSTEM: Final = frozenset({"lost+found"})
 # Every version of the gateway opens diskcache with this bound, and no other program does. In a row of sqlite
@@ -149,7 +151,11 @@ def _is_values_directory(path: Path) -> bool:
 
 def _is_known(path: Path) -> bool:
     name = path.name
-    return name in (MARK_NAME, _INNER_NAME) or name.startswith(DAMAGED_PREFIX) or _holds_records(path)
+    return (
+        name in (MARK_NAME, _INNER_NAME, _INDEX_NAME)
+        or name.startswith(DAMAGED_PREFIX)
+        or _holds_records(path)
+    )
 
 
 def _refuse_links(directory: Path, names: set[str]) -> None:

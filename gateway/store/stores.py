@@ -8,6 +8,8 @@ from gateway.store import Store, open_bounded_store, open_store
 
 # The directory of the originals, beside the state.
 ORIGINALS_NAME: Final = "originals"
+# The index over them.
+SEARCH_NAME: Final = "search"
 # That of the threads and responses that requests only name.
 NAMED_NAME: Final = "named"
 

@@ -4,8 +4,8 @@ Made from the same edits of the same body that made the request, so what is show
 may hold 100,000 messages and 64 MB, so one window of it is made at a time.
 """
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import Final, Literal, NamedTuple
 
 import msgspec
@@ -17,9 +17,16 @@ from gateway.wire.request import RequestBody
 
 # What became of a received message. gone: the client no longer sends it, and it is known from before.
 Fate = Literal["sent", "folded", "cleared", "shortened", "gone"]
-# A message as received, one of the three that stand for what is folded, or one that lost a part of its text.
-SentKind = Literal["message", "question", "summary", "resume", "cleared", "shortened"]
+# A message as received, one of the three that stand for what is folded, one that lost a part of its text, or
+# one that the client does not know, or not all of: the model searched originals.
+SentKind = Literal["message", "question", "summary", "resume", "cleared", "shortened", "recalled"]
 
+
+class _RoleOnly(msgspec.Struct):
+    role: str = ""
+
+
+_role_decoder: Final = msgspec.json.Decoder(_RoleOnly)
 _raws_decoder: Final = msgspec.json.Decoder(list[msgspec.Raw])
 
 
@@ -49,7 +56,7 @@ class ReceivedMessage:
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SentMessage:
     """position: of the received message that it is; None for one of the leading block, and for one that
-    stands for what is folded. raw: as sent.
+    stands for what is folded, or that is inserted. raw: as sent.
     """
 
     position: int | None
@@ -62,12 +69,14 @@ class SentMessage:
 class Arrays:
     """The messages of one window. Those that stand for folded ones come where the folded ones begin.
 
-    end: where the next window begins; None if this was the last one.
+    end: where the next window begins; None if this was the last one. inserted: how many messages recalls add
+    to the whole array.
     """
 
     received: list[ReceivedMessage]
     sent: list[SentMessage]
     end: int | None
+    inserted: int = 0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -89,7 +98,8 @@ class ArraySource:
     """Of which request, and how it was sent.
 
     render_shortened: the bytes of a message that the view shortens, by its position. render_summary: as in
-    WireFormat.
+    WireFormat. recalled: messages with what is inserted around and into them, as they are sent, by position;
+    JSON values separated by commas.
     """
 
     body: RequestBody
@@ -97,6 +107,7 @@ class ArraySource:
     view: View
     render_shortened: Callable[[int], bytes]
     render_summary: Callable[[Pivot, str], bytes]
+    recalled: Mapping[int, bytes]
 
 
 def count_messages(conversation: Conversation, view: View) -> tuple[int, int]:
@@ -110,6 +121,12 @@ def count_messages(conversation: Conversation, view: View) -> tuple[int, int]:
 
 
 def make_arrays(source: ArraySource, window: ArrayWindow) -> Arrays:
+    arrays = _make_window(source, window)
+    added = sum(len(_split(raw)) - 1 for raw in source.recalled.values())
+    return replace(arrays, inserted=added) if added else arrays
+
+
+def _make_window(source: ArraySource, window: ArrayWindow) -> Arrays:
     received: list[ReceivedMessage] = []
     sent: list[SentMessage] = []
     total = len(source.conversation.leading) + len(source.conversation.messages)
@@ -144,7 +161,26 @@ def _make_rows(source: ArraySource, at: int) -> tuple[ReceivedMessage, list[Sent
     if sent is None:
         return row, inserted
     kind: SentKind = "cleared" if fate == "cleared" else "shortened" if fate == "shortened" else "message"
-    return row, [*inserted, SentMessage(position=position, role=role, kind=kind, raw=sent)]
+    message = SentMessage(position=position, role=role, kind=kind, raw=sent)
+    if position in source.recalled:
+        return row, [*inserted, *_list_recalled(message, source.recalled[position])]
+    return row, [*inserted, message]
+
+
+def _list_recalled(message: SentMessage, sent: bytes) -> Iterator[SentMessage]:
+    """What is sent in the place of a message that something is inserted around, or into."""
+    raws = _split(sent)
+    for raw in raws:
+        if raw == message.raw:
+            yield message
+        else:
+            role = _role_decoder.decode(raw).role or message.role
+            position = message.position if len(raws) == 1 else None
+            yield SentMessage(position=position, role=role, kind="recalled", raw=raw)
+
+
+def _split(values: bytes) -> list[bytes]:
+    return [bytes(raw) for raw in _raws_decoder.decode(b"[" + values.strip(b", ") + b"]")]
 
 
 def _find_fate(source: ArraySource, position: int, raw: bytes) -> tuple[Fate, bytes | None]:

@@ -13,6 +13,7 @@ from typing import Final, NamedTuple, cast
 import msgspec
 
 from gateway.core.errors import Unreadable
+from gateway.core.history.tagged_blocks import without_blocks
 from gateway.wire.structure import UNBOUNDED, check_values
 
 # Clients insert, move and strip blocks with exactly these tags.
@@ -72,22 +73,8 @@ def canonical_arguments(arguments: object) -> bytes:
 
 def without_ephemeral_blocks(text: str) -> str:
     """An unclosed block stays. A text without blocks is returned unchanged."""
-    if "<" not in text:
-        return text
-    kept: list[str] = []
-    at = 0
-    unclosed: set[str] = set()
-    for opening in _EPHEMERAL.finditer(text):
-        tag = opening.group(1)
-        if opening.start() < at or tag in unclosed:
-            continue
-        closing = text.find(f"</{tag}>", opening.end())
-        if closing < 0:
-            unclosed.add(tag)
-            continue
-        kept.append(text[at : opening.start()])
-        at = closing + len(tag) + 3
-    return "".join([*kept, text[at:]]).strip() if at else text
+    kept = without_blocks(text, _EPHEMERAL)
+    return kept.strip() if len(kept) < len(text) else text
 
 
 def canonical_part(part: dict[str, object]) -> bytes:

@@ -25,12 +25,14 @@ class Edit(NamedTuple):
 def apply_edits(data: bytes, edits: Iterable[Edit]) -> bytes:
     """The body with all edits applied, in any order; the same object without any.
 
+    Insertions at one place keep their order.
+
     Raises ValueError if edits overlap.
     """
     pieces: list[bytes | memoryview] = []
     view = memoryview(data)
     at = 0
-    for edit in sorted(edits):
+    for edit in sorted(edits, key=_get_range):
         if edit.start < at:
             raise ValueError("edits overlap")
         pieces += [view[at : edit.start], edit.new]
@@ -38,6 +40,10 @@ def apply_edits(data: bytes, edits: Iterable[Edit]) -> bytes:
     if not pieces:
         return data
     return b"".join([*pieces, view[at:]])
+
+
+def _get_range(edit: Edit) -> tuple[int, int]:
+    return edit.start, edit.end
 
 
 def make_view_edits(

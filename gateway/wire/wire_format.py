@@ -14,6 +14,7 @@ from gateway.core.history.pivot import Mark, Pivot
 from gateway.core.history.transcript import TranscriptEntry
 from gateway.wire.body import JSON_ERRORS
 from gateway.wire.canonical import canonical_part, flatten_content
+from gateway.wire.recall import RecallSyntax
 from gateway.wire.request import RequestBody
 from gateway.wire.sse import SseEvent
 from gateway.wire.structure import BodyBounds
@@ -199,6 +200,8 @@ class WireFormat:
     headers: tuple[tuple[str, str], ...] = ()
     # None if requests of this format always hold the whole history.
     stored_history: StoredHistory | None = None
+    # None if a tool of the gateway's own cannot be offered in this format.
+    recall: RecallSyntax | None = None
 
 
 def parse_split_fingerprint(wire_format: WireFormat, message: Message, raw: bytes) -> SplitFingerprint | None:

@@ -4,7 +4,7 @@ A reload keeps all of it, so what sizes it is applied at the next start.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol, runtime_checkable
 
@@ -18,6 +18,7 @@ from gateway.bounds.memory_budget import MemoryBudget
 from gateway.bounds.slots import Slots
 from gateway.compaction.running import RunningCompactions
 from gateway.conversations.body_reader import BodyReader
+from gateway.conversations.recall_places import RecallPlaces
 from gateway.conversations.recognizer import Recognizer
 from gateway.conversations.registry import Registry
 from gateway.conversations.stored_responses import StoredResponses
@@ -26,6 +27,9 @@ from gateway.core.money import Price
 from gateway.core.policy import Estimator
 from gateway.hooks.plugin import Plugin, load_plugins
 from gateway.limits.model_table import ModelTable
+from gateway.mcp.library import McpLibrary
+from gateway.originals.archive import OriginalsArchive
+from gateway.originals.index import OriginalsIndex, make_index
 from gateway.pipeline.fair_rewriter import FairRewriter
 from gateway.pipeline.name_guard import NameGuard
 from gateway.pipeline.rewriter import Rewriter
@@ -43,8 +47,9 @@ from gateway.reporting.activity_feed import ActivityFeed, take_rows
 from gateway.reporting.compaction_log import CompactionLogWriter
 from gateway.reporting.events import Bus
 from gateway.reporting.metrics import Metrics
-from gateway.reporting.originals import OriginalsArchive
 from gateway.reporting.reporter import Reporter
+from gateway.sessions.diffs import DiffStore
+from gateway.sessions.keeper import SessionKeeper
 from gateway.settings import Settings, Traces
 from gateway.state import State, make_state
 from gateway.state.conversation_traces import ConversationTraces
@@ -72,6 +77,7 @@ class ReadingParts:
     reader: BodyReader
     names: NameGuard
     rewriter: FairRewriter
+    places: RecallPlaces
     thread_sizes: ThreadSizes
 
     def clear(self) -> None:
@@ -107,6 +113,9 @@ class Foundation:
     state: State
     log_writer: CompactionLogWriter
     archive: OriginalsArchive
+    # Over the originals: see `originals.search`.
+    search: OriginalsIndex
+    sessions: SessionKeeper
     metrics: Metrics
     bus: Bus
     activity: ActivityBook
@@ -123,8 +132,16 @@ class Foundation:
     client: httpx.AsyncClient
     quotas: QuotaParts
     purge: LivePurge
+    mcp: McpLibrary = field(default_factory=McpLibrary)
     # None where traces are off.
     tracer: "Tracer | None"
+
+    def begin(self, settings: Settings) -> None:
+        """Once, when everything is constructed."""
+        self.use_prices(settings)
+        self.reporter.use_sessions(self.sessions)
+        if self.tracer is not None:
+            self.reporter.use_tracer(self.tracer)
 
     def use_prices(self, settings: Settings) -> None:
         """From now on; what was spent before stays as it was counted."""
@@ -136,9 +153,11 @@ class Foundation:
         for store in (self.stores.main, self.stores.originals, self.stores.named):
             if isinstance(store, HoldsWrites):
                 store.drop_unsent(tag)
+        self.search.forget(tag)
         self.state.forget(tag)
         self.registry.forget(tag)
         self.activity.forget(tag)
+        self.sessions.forget(tag)
         self.reading.clear()
 
     def trace(self, tag: str, conversation_id: str) -> ConversationTraces:
@@ -175,6 +194,8 @@ class Foundation:
         self.state.forget_conversation(tag, conversation_id, traces)
         self.registry.forget_conversation(conversation_id)
         self.archive.forget_conversation(conversation_id)
+        self.search.forget_conversation(tag, conversation_id)
+        self.sessions.forget_conversation(tag, conversation_id)
         self.reading.clear()
 
     def forget_pivot(self, tag: str, key: str) -> None:
@@ -200,8 +221,10 @@ def build_foundation(
     keep_seconds, max_bytes = settings.retention.seconds, settings.cache.records_bytes
     state = make_state(Storage(store=timed.main, keep_seconds=keep_seconds, max_bytes=max_bytes), timed.named)
     log_writer = CompactionLogWriter(timed.main, keep_seconds)
-    archive = OriginalsArchive(timed.originals, keep_seconds)
+    search = make_index(settings, timed.originals, client := open_client())
+    archive = OriginalsArchive(timed.originals, keep_seconds, search.note_kept)
     activity = ActivityBook(settings.cache.activity_bytes)
+    sessions = build_sessions(settings, timed, lanes)
     foundation = Foundation(
         lanes=lanes,
         budget=MemoryBudget(settings.bounds.bodies_bytes),
@@ -209,6 +232,8 @@ def build_foundation(
         state=state,
         log_writer=log_writer,
         archive=archive,
+        search=search,
+        sessions=sessions,
         metrics=metrics,
         bus=bus,
         activity=activity,
@@ -221,15 +246,18 @@ def build_foundation(
         reading=build_reading(settings, state, lanes),
         running=build_running(settings),
         plugins=load_plugins(),
-        client=open_client(),
+        client=client,
         quotas=build_quotas(stores.main, metrics),
-        purge=LivePurge(stores, state.news, log_writer, archive),
+        purge=LivePurge(stores, state.news, search, (log_writer, archive, sessions)),
         tracer=build_tracer(settings.traces),
     )
-    foundation.use_prices(settings)
-    if foundation.tracer is not None:
-        foundation.reporter.use_tracer(foundation.tracer)
+    foundation.begin(settings)
     return foundation
+
+
+def build_sessions(settings: Settings, stores: Stores, lanes: Lanes) -> SessionKeeper:
+    diffs, max_bytes = DiffStore(stores.originals), settings.cache.sessions_bytes
+    return SessionKeeper(stores.main, diffs, lanes, settings.retention.seconds, max_bytes)
 
 
 def build_tracer(settings: Traces) -> "Tracer | None":
@@ -266,6 +294,7 @@ def build_reading(settings: Settings, state: State, lanes: Lanes) -> ReadingPart
         "chars": count_by_length,
         "chars-up": count_by_length_up,
     }
+    places = RecallPlaces()
     recognizer = Recognizer(cache.bodies_bytes, cache.facts_bytes, cache.bodies, body_bounds)
     stored = StoredResponses(recognizer, state.named_turns, cache.named_bytes, settings.listen.max_body_bytes)
     return ReadingParts(
@@ -273,7 +302,8 @@ def build_reading(settings: Settings, state: State, lanes: Lanes) -> ReadingPart
         sizer=Sizer(counters, _SIZES_BYTES, lanes),
         reader=BodyReader(recognizer, stored, lanes),
         names=NameGuard(state.owned_names, lanes, body_bounds),
-        rewriter=FairRewriter(Rewriter(cache.facts_bytes), lanes),
+        rewriter=FairRewriter(Rewriter(cache.facts_bytes, places), lanes),
+        places=places,
         thread_sizes=ThreadSizes(),
     )
 

@@ -21,14 +21,20 @@ from gateway.limits.book import LimitsBook
 from gateway.limits.discovery import Discovery
 from gateway.limits.model_lists import ModelLists
 from gateway.limits.start_check import StartCheck
+from gateway.mcp.endpoint import McpEndpoint
+from gateway.mcp.tools import HistoryTools
 from gateway.pipeline.admission import Admission
 from gateway.pipeline.array_view import ArrayView
+from gateway.pipeline.call_maker import CallMaker
 from gateway.pipeline.commands import Commands
 from gateway.pipeline.count_tokens import CountTokens
 from gateway.pipeline.outcomes import OutcomeRecorder
 from gateway.pipeline.overflow_retry import OverflowRetry
 from gateway.pipeline.planning_step import PlanningStep
 from gateway.pipeline.proxy import Proxy
+from gateway.pipeline.question_recall import QuestionRecall
+from gateway.pipeline.recall_loop import RecallLoop
+from gateway.pipeline.recall_search import RecallSearch
 from gateway.pipeline.relay import Relay
 from gateway.pipeline.request_log import RequestLog
 from gateway.pipeline.sender import Sender
@@ -112,6 +118,8 @@ class Generation:
     hooks: Hooks
     compaction: Compaction
     pipeline: Pipeline
+    # None where the settings leave `/mcp` to the upstream.
+    mcp: McpEndpoint | None
 
 
 @dataclass
@@ -144,6 +152,7 @@ def build_generation(
         hooks=hooks,
         compaction=compaction,
         pipeline=build_pipeline(settings, outside.relay, foundation, limits, planning, compaction),
+        mcp=build_mcp(settings, foundation) if settings.mcp else None,
     )
 
 
@@ -194,7 +203,7 @@ def build_limits(settings: Settings, foundation: Foundation, before: Generation 
 def build_planning(foundation: Foundation, limits: LimitParts) -> Planning:
     state, sizer = foundation.state, foundation.reading.sizer
     return Planning(
-        planner=Planner(state, sizer, foundation.lanes),
+        planner=Planner(state, sizer, foundation.lanes, foundation.reading.places),
         learner=Learner(state.calibrations, sizer, limits.book, foundation.reporter),
     )
 
@@ -248,8 +257,14 @@ def build_pipeline(
     reading, state = foundation.reading, foundation.state
     turns = TurnBuilder(Policies(settings), reading.reader, limits.book, limits.discovery, state)
     outcomes = OutcomeRecorder(compactor, foundation.registry, learner, foundation.reporter)
-    sender = Sender(settings, reading.rewriter, relay, compactor, outcomes)
-    planning_step = PlanningStep(settings, planner, compactor, compaction.job, compaction.manual)
+    calls = CallMaker(reading.rewriter)
+    search = RecallSearch(foundation.search, foundation.metrics)
+    recalls = RecallLoop(relay, calls, search, compactor, outcomes, reading.sizer)
+    sender = Sender(settings, calls, relay, compactor, outcomes, recalls)
+    recall = QuestionRecall(
+        foundation.search, state.recalls, foundation.lanes, reading.sizer, foundation.metrics
+    )
+    planning_step = PlanningStep(settings, planner, compactor, compaction.job, compaction.manual, recall)
     proxy = Proxy(
         settings=settings,
         memory=foundation.budget,
@@ -257,6 +272,7 @@ def build_pipeline(
         admission=Admission(settings, Tenancy(settings), Upstreams(settings)),
         gate=foundation.quotas.gate,
         names=reading.names,
+        sessions=foundation.sessions,
         turns=turns,
         commands=Commands(settings, compaction.manual),
         count_tokens=CountTokens(turns, planner, reading.rewriter, relay),
@@ -271,3 +287,21 @@ def build_pipeline(
     )
     arrays = ArrayView(planner, reading.rewriter, foundation.budget)
     return Pipeline(relay=relay, proxy=proxy, arrays=arrays)
+
+
+def build_mcp(settings: Settings, foundation: Foundation) -> McpEndpoint:
+    archive = foundation.archive
+
+    async def has_originals(tag: str, conversation_id: str) -> bool:
+        return bool((await archive.load_lists(tag, conversation_id, 1)).lists)
+
+    return McpEndpoint(
+        settings=settings,
+        tenancy=Tenancy(settings),
+        gate=foundation.quotas.gate,
+        memory=foundation.budget,
+        lanes=foundation.lanes,
+        metrics=foundation.metrics,
+        tools=HistoryTools(foundation.search, has_originals, foundation.metrics),
+        library=foundation.mcp,
+    )

@@ -49,6 +49,8 @@ def _count_waiting(foundation: Foundation) -> Mapping[str, float]:
         **waiting,
         "compaction_log": foundation.log_writer.waiting_bytes,
         "originals": foundation.archive.waiting_bytes,
+        "search": foundation.search.waiting_bytes,
+        "sessions": foundation.sessions.waiting_bytes,
     }
 
 

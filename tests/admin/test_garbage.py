@@ -24,6 +24,9 @@ _CASES = [
     ("GET", f"/messages?start=-{_HUGE}", b""),
     ("GET", f"/originals?limit={_HUGE}", b""),
     ("GET", "/originals?cursor=%ff", b""),
+    *(("GET", f"/search?q={q}", b"") for q in ("", "x" * 1_001)),
+    *(("GET", f"/search?q=x&limit={limit}", b"") for limit in ("0", "51", "x", "-1", _HUGE)),
+    ("GET", "/search", b""),
     *(
         (method, path, body)
         for method, path in (("PUT", f"/summaries/{_KEY}"), ("POST", f"/summaries/{_KEY}/restore"))

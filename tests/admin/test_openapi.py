@@ -155,6 +155,20 @@ async def visit_history(subject: Subject, identity: str) -> None:
     taken = (await subject.api.call("listOriginals", names={"id": identity})).json()["taken"]
     digest = taken[0]["messages"][0]["digest"]
     assert (await subject.api.call("showOriginal", names={"id": identity, "digest": digest})).status == 200
+    found = (await subject.api.call("searchOriginals", "?q=file&limit=2", names={"id": identity})).json()
+    assert found["id"] == identity and 0 < len(found["found"]) <= 2
+
+
+async def visit_session(subject: Subject, identity: str) -> None:
+    call, names = subject.api.call, {"id": identity}
+    shown = (await call("showSession", names=names)).json()
+    assert shown["title"] and shown["summary"]["text"]
+    assert (await call("showDiff", names=names)).json()["message"] is None
+    asked = {**subject.api.headers, "Accept": "text/markdown"}
+    for query, headers in (("?format=markdown", subject.api.headers), ("", asked)):
+        answer = await call("showSession", query, headers=headers, names=names)
+        assert answer.headers["Content-Type"].startswith("text/markdown")
+        assert answer.body.startswith(b"# ")
 
 
 async def visit_compact(subject: Subject, identity: str) -> None:
@@ -217,6 +231,7 @@ _VISITS: Sequence[Callable[[Subject, str], Awaitable[None]]] = (
     visit_gateway,
     visit_conversation,
     visit_history,
+    visit_session,
     visit_compact,
     visit_words,
     visit_events,
@@ -242,7 +257,7 @@ async def be_refused(api: DocumentedAPI, identity: str) -> None:
         if "400" in operation["responses"]:
             known = {**_NOWHERE, "id": identity}
             body = b"{" if "requestBody" in operation else b""
-            assert (await api.call(name, "?limit=0", body, names=known)).status == 400
+            assert (await api.call(name, "?limit=0&format=x&message=x", body, names=known)).status == 400
 
 
 async def ask_in_vain(api: DocumentedAPI, live: LiveWorkers, identity: str) -> None:

@@ -46,6 +46,8 @@ async def test_summaries_say_what_they_cover_and_the_newest_that_was_sent_is_in_
     assert [each["in_use"] for each in page["summaries"]].count(True) == 1
     assert newest["covers"] > older[0]["covers"]
     assert newest["kind"] == "summary" and newest["trigger"] == "auto" and newest["calls"] >= 1
+    assert "conversation id" in newest["framing"] and newest["framing"] not in newest["text"]
+    assert newest["recalled"] is None
     assert newest["text"] and newest["tokens"] > 0 and newest["saved_tokens"] > 0
     assert newest["versions"] == [
         {"version": 1, "created": newest["versions"][0]["created"], "edited": False, "text": newest["text"]}
@@ -56,7 +58,7 @@ async def test_without_permission_the_texts_are_null_and_nothing_can_be_edited()
     async with compacted(_SHUT) as site:
         async with site.client.get("summaries") as response:
             summaries = (await response.json())["summaries"]
-        assert all(each["text"] is None for each in summaries)
+        assert all(each["text"] is None and each["framing"] is None for each in summaries)
         assert all(version["text"] is None for each in summaries for version in each["versions"])
         key = summaries[0]["key"]
         async with site.client.put(f"summaries/{key}", json={"text": "Mine."}) as response:

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from tests.agents.toolbox import find_ending, find_tools
+from tests.agents.toolbox import find_ending, find_names, find_tools
 
 _SHELL = {
     "type": "object",
@@ -32,6 +32,12 @@ def test_a_shell_is_found_in_each_api_and_called_with_all_it_requires(tool: obje
     call = shell.read("call_1", "/notes/a.txt")
     wanted = {"command": "cat /notes/a.txt", "is_background": False, "description": "Read notes"}
     assert (call.id, call.name, json.loads(call.arguments)) == ("call_1", "bash", wanted)
+
+
+def test_tools_are_named_whatever_they_do() -> None:
+    chat = {"type": "function", "function": {"name": "search", "parameters": {}}}
+    assert find_names({"tools": [chat, {"name": "read", "input_schema": _READER}]}) == ("search", "read")
+    assert find_names({}) == ()
 
 
 def test_a_reader_gets_the_path_alone() -> None:

@@ -63,6 +63,11 @@ def find_tools(request: Request) -> tuple[Tool, ...]:
     return tuple(_usable(request))
 
 
+def find_names(request: Request) -> tuple[str, ...]:
+    """Of all tools that are offered."""
+    return tuple(_read_tool(tool)[0] for tool in _offered(request))
+
+
 def find_ending(request: Request, call_id: str, words: str) -> ToolCall | None:
     """A call of the tool that ends a turn, with the last words, if the client has such a tool."""
     for name, _ in map(_read_tool, _offered(request)):

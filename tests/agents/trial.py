@@ -91,10 +91,10 @@ async def run_trial(client: Client, folder: Path) -> Row:
     toy.reply = errand.reply
     started = time.monotonic()
     async with toy, _gateway(toy, client) as gateway, Tap(gateway.root_url) as tap:
-        place = _make_place(folder, tap.root_url)
+        place = make_place(folder, tap.root_url)
         client.prepare(place)
         commands = client.commands(place, errand.prompts)
-        finished = [await _run(command, place) for command in commands]
+        finished = [await run_command(command, place) for command in commands]
         await _repeat_side_calls(tap, errand)
         counts = await _read_counts(gateway)
     seconds = time.monotonic() - started
@@ -123,7 +123,7 @@ def _gateway(toy: ToyUpstream, client: Client) -> AbstractAsyncContextManager[Ru
     )
 
 
-def _make_place(folder: Path, root_url: str) -> Place:
+def make_place(folder: Path, root_url: str) -> Place:
     place = Place(home=folder / "home", project=folder / "project", root_url=root_url)
     place.home.mkdir(parents=True)
     place.project.mkdir(parents=True, exist_ok=True)
@@ -143,7 +143,7 @@ def _is_side_call(tapped: Tapped, errand: Errand) -> bool:
     return is_asked and errand.is_side_call(json.loads(tapped.body))
 
 
-async def _run(command: Command, place: Place) -> Finished:
+async def run_command(command: Command, place: Place) -> Finished:
     """To the end, or killed with all that it started. A second process group must not outlive the test."""
     process = await asyncio.create_subprocess_exec(
         *command.arguments,

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from gateway.bounds.interpreter import collect_garbage, tune_interpreter
+from gateway.bounds.interpreter import collect_garbage, import_for_good, tune_interpreter
 
 
 class Ring:
@@ -34,6 +34,25 @@ def test_a_busy_thread_gives_way_sooner_and_what_stays_is_not_looked_at_again() 
     tune_interpreter()
     assert sys.getswitchinterval() < interval
     assert gc.get_freeze_count() > frozen
+    assert gc.isenabled()
+
+
+@pytest.mark.usefixtures("interpreter")
+def test_what_an_import_makes_is_not_looked_at_and_a_second_import_changes_nothing() -> None:
+    sys.modules.pop("tabnanny", None)
+    frozen = gc.get_freeze_count()
+    module = import_for_good("tabnanny")
+    assert module.__name__ == "tabnanny"
+    once = gc.get_freeze_count()
+    assert once > frozen and gc.isenabled()
+    assert import_for_good("tabnanny") is module
+    # Garbage collection may make it less, and freezing again would make it more.
+    assert gc.get_freeze_count() <= once
+
+
+def test_an_import_that_fails_leaves_the_collector_on() -> None:
+    with pytest.raises(ImportError):
+        import_for_good("gateway.bounds.missing")
     assert gc.isenabled()
 
 

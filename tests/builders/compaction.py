@@ -37,6 +37,7 @@ from gateway.hooks import Hook, Hooks
 from gateway.limits.book import LimitsBook
 from gateway.limits.model_lists import ModelLists
 from gateway.limits.model_table import ModelTable
+from gateway.originals.archive import OriginalsArchive
 from gateway.planning.learning import Learner
 from gateway.planning.message_sizes import Sizer
 from gateway.planning.planner import Planner
@@ -46,7 +47,6 @@ from gateway.quotas.summary_budget import SummaryBudget
 from gateway.reporting.compaction_log import CompactionLogWriter
 from gateway.reporting.events import Bus
 from gateway.reporting.metrics import Metrics
-from gateway.reporting.originals import OriginalsArchive
 from gateway.reporting.reporter import Reporter
 from gateway.settings import TenantSettings, UpstreamSettings, load_settings
 from gateway.state import State

@@ -24,7 +24,7 @@ from gateway.downstream.responder import Responder
 from gateway.downstream.response import Response
 from gateway.headers import ResponseHead, make_fields
 from gateway.pipeline.admission import Route
-from gateway.pipeline.exchange import Exchange, Forwarded, Outcome
+from gateway.pipeline.exchange import NOTHING_ADDED, Additions, Exchange, Forwarded, Outcome
 from gateway.pipeline.proxy import Proxy
 from gateway.pipeline.relay import Relay
 from gateway.reporting.events import Bus
@@ -57,7 +57,7 @@ class Reply:
     finish_reason: str | None = "stop"
     has_error: bool = False
     is_complete: bool = True
-    refused_usage_option: bool = False
+    refused: Additions = NOTHING_ADDED
 
 
 class ToyRelay(Relay):
@@ -75,7 +75,7 @@ class ToyRelay(Relay):
             raise step
         downstream.note.add_exchange(exchange.call.upstream.name, 0.0, 0.0, 0.0)
         if isinstance(step, HeldResponse):
-            return Forwarded(refused_usage_option=False, held=step)
+            return Forwarded(held=step)
         head = ResponseHead(step.status, "", make_fields({"Content-Length": str(len(step.body))}))
         head.add(exchange.headers)
         downstream.begin(head)
@@ -85,7 +85,7 @@ class ToyRelay(Relay):
         if exchange.on_outcome is not None:
             reading = Reading(step.usage, step.finish_reason, step.has_error, step.is_complete)
             exchange.on_outcome(Outcome(step.status, reading))
-        return Forwarded(refused_usage_option=step.refused_usage_option, held=None)
+        return Forwarded(refused=step.refused)
 
 
 def make_refusal(overflow: Overflow | None = None, body: bytes = b'{"error":{}}') -> HeldResponse:

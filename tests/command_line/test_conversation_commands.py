@@ -10,11 +10,14 @@ import pytest
 
 from gateway.command_line.conversation_commands import run_conversations
 from gateway.command_line.options import parse_arguments
+from tests.builders.sessions import ask
 from tests.builders.shown_rows import make_plain_row
 from tests.toy.admin_api import serving_admin_port
 from tests.toy.agent import Shape, make_session
 from tests.toy.gateway import RunningGateway, make_settings, running_gateway
 from tests.toy.running import run_session
+from tests.toy.sessions import SESSION, TASK
+from tests.toy.sessions import play as play_files
 from tests.toy.upstream import ToyUpstream
 
 # Without a token.
@@ -91,6 +94,30 @@ async def test_whoever_has_the_token_may_read_summaries(tmp_path: Path, capsys: 
     assert [summary["text"] for summary in without] == [None] * len(with_texts)
 
 
+async def test_a_search_shows_what_is_not_sent_any_more(tmp_path: Path, capsys: Output) -> None:
+    token = make_session(30, 1, "one_user", 700).facts[1].token
+    more = "admin: {port: 0, token: a-token-of-operators}\n"
+    async with (
+        ToyUpstream(window=16_000, bias=1.1) as toy,
+        running_gateway(make_settings(toy, more=more)) as gateway,
+    ):
+        identity = await play(gateway, toy, 1)
+        path = tmp_path / "gateway.yaml"
+        path.write_text(f"admin: {{port: {gateway.admin_port}, token: a-token-of-operators}}\n")
+        config = ("--config", str(path))
+        assert await run("search", identity[:10], token, *config) == 0
+        shown = capsys.readouterr().out
+        assert await run("search", identity, token, "--json", "--limit", "1", *config) == 0
+        (found,) = json.loads(capsys.readouterr().out)["found"]
+        assert await run("search", identity, "zzyzx-nowhere", *config) == 1
+        assert "nothing found" in capsys.readouterr().out
+        with pytest.raises(SystemExit):
+            await run("search", identity, "x", "--limit", "99", *config)
+        assert "must be 50 at most" in capsys.readouterr().err
+    assert token in shown and "message " in shown
+    assert token in found["text"]
+
+
 async def test_an_id_that_begins_several_is_not_guessed(tmp_path: Path, capsys: Output) -> None:
     rows = [make_plain_row(id="abc1"), make_plain_row(id="abc2"), make_plain_row(id="xabc")]
     async with serving_admin_port() as toy:
@@ -142,3 +169,26 @@ async def test_errors_go_to_the_error_output_alone(tmp_path: Path, capsys: Outpu
     assert await run("list", "--json", "--config", toy.write_settings(tmp_path)) == 1
     captured = capsys.readouterr()
     assert captured.out == "" and "no gateway answers" in captured.err
+
+
+async def test_what_a_session_worked_on_is_markdown_or_json(capsys: Output) -> None:
+    more = OPEN_ADMIN + "policies: {default: {show_texts: true}}\n"
+    async with ToyUpstream(window=16_000) as toy, running_gateway(make_settings(toy, more=more)) as gateway:
+        identity = await play_files(gateway, [*SESSION, ask("Now this: \x1b[31m red")])
+        port = ("--admin-port", str(gateway.admin_port))
+        assert await run("show", identity, "--summary", *port) == 0
+        shown = capsys.readouterr().out
+        assert shown.startswith(f"# {TASK}\n") and "- `/a.py`: +3 -2\n" in shown and "\x1b" not in shown
+        assert await run("show", identity, "--summary", "--json", *port) == 0
+        assert json.loads(capsys.readouterr().out)["files"][0]["path"] == "/a.py"
+
+
+async def test_what_a_session_worked_on_is_a_text(capsys: Output) -> None:
+    async with (
+        ToyUpstream(window=16_000) as toy,
+        running_gateway(make_settings(toy, more=OPEN_ADMIN)) as gateway,
+    ):
+        identity = await play_files(gateway, SESSION)
+        assert await run("show", identity, "--summary", "--admin-port", str(gateway.admin_port)) == 1
+        output = capsys.readouterr()
+        assert TASK not in output.out + output.err and "texts of conversations are not shown" in output.err

@@ -9,7 +9,7 @@ from tests.toy.gateway import make_settings, running_gateway
 from tests.toy.running import run_session
 from tests.toy.upstream import ToyUpstream
 
-SUBJECTS = {"settings", "store", "upstream", "windows", "clock", "ports", "process", "exposure"}
+SUBJECTS = {"settings", "store", "search", "upstream", "windows", "clock", "ports", "process", "exposure"}
 
 
 async def test_every_subject_has_a_finding(tmp_path: Path) -> None:

@@ -81,10 +81,11 @@ async def test_a_second_compaction_builds_on_the_first_summary() -> None:
         after = await play(gateway, toy, session, 24, 26)
     _, second = toy.summaries
     # System prompt, task, and the first summary. The second summary call contains that summary.
-    earlier = texts_of(run)[2]
+    framed = texts_of(run)[2]
+    framing, _, earlier = framed.partition("\n\n")
     asked: Any = second.request["messages"]
-    assert earlier and earlier in asked[-1]["content"]
-    assert earlier not in texts_of(after) and texts_of(after).count(_SEPARATOR) == 1
+    assert earlier and earlier in asked[-1]["content"] and framing not in asked[-1]["content"]
+    assert framed not in texts_of(after) and texts_of(after).count(_SEPARATOR) == 1
 
 
 async def test_a_conversation_whose_body_is_no_longer_in_memory_is_compacted_at_its_next_request() -> None:

@@ -64,16 +64,18 @@ async def play_until_compacted(gateway: RunningGateway, toy: ToyUpstream) -> tup
 
 
 def read_summary(run: Run) -> str:
-    """What stands for the folded messages, of the last request that reached the upstream."""
+    """What stands for the folded messages, below its framing, of the last request."""
     body = next(seen.body for seen in reversed(run.seen) if not seen.is_summary)
     messages = json.loads(body)["messages"]
-    return str(next(each["content"] for each in messages if each["role"] == "assistant"))
+    framing, _, summary = next(m["content"] for m in messages if m["role"] == "assistant").partition("\n\n")
+    assert "not verified" in framing
+    return str(summary)
 
 
 def read_prefix(run: Run) -> bytes:
     """Up to the end of the summary, byte for byte."""
     body = next(seen.body for seen in reversed(run.seen) if not seen.is_summary)
-    text = json.dumps(read_summary(run), ensure_ascii=False).encode()
+    text = json.dumps(read_summary(run), ensure_ascii=False)[1:].encode()
     return body[: body.index(text) + len(text)]
 
 

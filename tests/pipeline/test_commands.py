@@ -255,9 +255,11 @@ async def test_a_second_command_later_builds_on_the_first() -> None:
         after = await play(gateway, toy, twice, _LATER + 2, _LATER + 4)
     assert read_text(answers.answers[0]).startswith("Compacted: ")
     _, second = toy.summaries
-    earlier = texts_of(run)[2]
+    framing, _, earlier = texts_of(run)[2].partition("\n\n")
     asked: Any = second.request["messages"]
-    assert earlier and earlier in asked[-1]["content"] and earlier not in texts_of(after)
+    assert "written by a model and is not verified" in framing
+    assert earlier and earlier in asked[-1]["content"] and framing not in asked[-1]["content"]
+    assert all(earlier not in text for text in texts_of(after))
     assert set(plans_of(after)) == {"pivot"}
 
 

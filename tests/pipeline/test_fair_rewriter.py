@@ -1,6 +1,7 @@
 """The same bytes wherever they are made."""
 
 import threading
+from collections.abc import Sequence
 
 import pytest
 
@@ -10,6 +11,7 @@ from gateway.core.compaction.plan import Plan
 from gateway.core.history.pivot import Mark
 from gateway.pipeline.fair_rewriter import FairRewriter
 from gateway.pipeline.rewriter import Rewriter
+from gateway.wire.edits import Edit, make_usage_edit
 from tests.builders.chat import JSON, make_batch, make_plan, make_turn, read, render
 
 
@@ -20,13 +22,9 @@ class NotingRewriter(Rewriter):
         super().__init__(1 << 20)
         self.threads: set[int] = set()
 
-    def rewrite(self, turn: Turn, plan: Plan) -> bytes:
+    def rewrite(self, turn: Turn, plan: Plan, more: Sequence[Edit] = ()) -> bytes:
         self.threads.add(threading.get_ident())
-        return super().rewrite(turn, plan)
-
-    def rewrite_with_usage(self, turn: Turn, plan: Plan) -> bytes:
-        self.threads.add(threading.get_ident())
-        return super().rewrite_with_usage(turn, plan)
+        return super().rewrite(turn, plan, more)
 
 
 def _make_case(results: int) -> tuple[Turn, Plan]:
@@ -49,8 +47,9 @@ async def test_a_body_with_much_to_shorten_is_made_in_a_thread(results: int, is_
     turn, plan = _make_case(results)
     lanes, rewriter = Lanes(), NotingRewriter()
     fair = FairRewriter(rewriter, lanes)
-    rewritten, asking = await fair.rewrite(turn, plan), await fair.rewrite_with_usage(turn, plan)
+    more = [make_usage_edit(turn.received.body)]
+    rewritten, asking = await fair.rewrite(turn, plan), await fair.rewrite(turn, plan, more)
     lanes.close()
     assert rewritten == Rewriter(0).rewrite(turn, plan)
-    assert asking == Rewriter(0).rewrite_with_usage(turn, plan)
+    assert asking == Rewriter(0).rewrite(turn, plan, more)
     assert (threading.get_ident() not in rewriter.threads) is is_in_thread

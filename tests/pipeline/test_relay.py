@@ -11,7 +11,7 @@ from gateway.bounds.memory_budget import MemoryBudget
 from gateway.core.errors import RequestRefused, UpstreamFailed, UpstreamStalled
 from gateway.downstream.request_note import RequestNote
 from gateway.downstream.responder import Responder
-from gateway.pipeline.exchange import Exchange, Forwarded, Outcome
+from gateway.pipeline.exchange import Additions, Exchange, FailedFollowUp, Forwarded, Outcome
 from gateway.pipeline.relay import Relay
 from gateway.settings import UpstreamSettings, load_settings
 from gateway.upstream.sending import UpstreamCall
@@ -26,6 +26,9 @@ TOO_LARGE = json.dumps(
     {"error": {"message": "This model's maximum context length is 8 tokens.", "type": "x", "code": "y"}}
 ).encode()
 DELTA = b'data: {"choices":[{"delta":{"content":"hi"}}]}\n\n'
+
+
+_USAGE: Additions = frozenset({"usage"})
 
 
 async def answer_with(call: UpstreamCall) -> UpstreamCall:
@@ -54,7 +57,7 @@ async def test_a_request_and_its_response_are_forwarded(tmp_path: Path) -> None:
     async with relaying(writing(render_answer(b"pong")), tmp_path) as (relay, upstream, raw):
         exchange = Exchange(call=make_call(upstream, body=b"ping"), headers={"X-Own": "1"})
         sent = await serve(lambda client: relay.forward(exchange, client))
-        assert sent.result == Forwarded(refused_usage_option=False, held=None)
+        assert sent.result == Forwarded()
         assert (sent.body, raw.received[0].body) == (b"pong", b"ping")
         assert b"X-Own: 1" in sent.head
 
@@ -87,10 +90,10 @@ async def test_a_refused_usage_option_is_left_out_and_the_refusal_is_reported(tm
     async with relaying(script, tmp_path) as (relay, upstream, raw):
         plain = make_call(upstream, body=b"plain")
         asking = make_call(upstream, body=b"asking")
-        exchange = Exchange(call=asking, make_without_usage=lambda: answer_with(plain))
+        exchange = Exchange(call=asking, additions=_USAGE, make_with=lambda _: answer_with(plain))
         sent = await serve(lambda client: relay.forward(exchange, client))
         assert [seen.body for seen in raw.received] == [b"asking", b"plain"]
-    assert sent.result == Forwarded(refused_usage_option=True, held=None)
+    assert sent.result == Forwarded(refused=frozenset({"usage"}))
     assert sent.body == DELTA
 
 
@@ -102,12 +105,12 @@ async def test_making_a_call_without_the_option_is_no_silence_of_the_upstream(
     async with relaying(script, tmp_path, idle_seconds=0.2) as (relay, upstream, _):
         call = make_call(upstream, body=b"{}")
 
-        async def make_late() -> UpstreamCall:
+        async def make_late(_: Additions) -> UpstreamCall:
             await clock.let_pass(60)
             await clock.let_pass(60)
             return call
 
-        exchange = Exchange(call=call, make_without_usage=make_late)
+        exchange = Exchange(call=call, additions=_USAGE, make_with=make_late)
         sent = await serve(lambda client: relay.forward(exchange, client))
     assert sent.body == DELTA
 
@@ -117,17 +120,17 @@ async def test_a_request_refused_without_the_option_too_says_nothing_about_the_o
 ) -> None:
     async with relaying(writing(OPTION_REFUSED), tmp_path) as (relay, upstream, raw):
         call = make_call(upstream, body=b"{}")
-        exchange = Exchange(call=call, make_without_usage=lambda: answer_with(call))
+        exchange = Exchange(call=call, additions=_USAGE, make_with=lambda _: answer_with(call))
         sent = await serve(lambda client: relay.forward(exchange, client))
         assert len(raw.received) == 2
-    assert sent.result == Forwarded(refused_usage_option=False, held=None)
+    assert sent.result == Forwarded()
     assert sent.head.startswith(b"HTTP/1.1 400")
 
 
 async def test_another_error_is_not_tried_again(tmp_path: Path) -> None:
     async with relaying(writing(render_answer(b"no", line=BAD)), tmp_path) as (relay, upstream, raw):
         call = make_call(upstream, body=b"{}")
-        exchange = Exchange(call=call, make_without_usage=lambda: answer_with(call))
+        exchange = Exchange(call=call, additions=_USAGE, make_with=lambda _: answer_with(call))
         sent = await serve(lambda client: relay.forward(exchange, client))
         assert len(raw.received) == 1
     assert sent.body == b"no"
@@ -175,3 +178,32 @@ async def test_a_response_of_another_gateway_is_refused(tmp_path: Path) -> None:
         with pytest.raises(RequestRefused) as refused:
             await serve(lambda client: relay.forward(exchange, client))
     assert refused.value.status == 508
+
+
+async def test_what_an_error_names_is_left_out_step_by_step(tmp_path: Path) -> None:
+    """First the option, then the tool: each refusal names one of them."""
+    tool_refused = render_answer(b'{"error": {"message": "unknown tool recall_history"}}', line=BAD)
+    script = in_turn(writing(OPTION_REFUSED), writing(tool_refused), writing(*render_chunks([DELTA])))
+    asked = list[Additions]()
+    async with relaying(script, tmp_path) as (relay, upstream, raw):
+        call = make_call(upstream, body=b"{}")
+
+        async def make_with(additions: Additions) -> UpstreamCall:
+            asked.append(additions)
+            return call
+
+        both: Additions = frozenset({"usage", "tool"})
+        exchange = Exchange(call=call, additions=both, make_with=make_with)
+        sent = await serve(lambda client: relay.forward(exchange, client))
+        assert len(raw.received) == 3
+    assert asked == [frozenset({"tool"}), frozenset()]
+    assert sent.result == Forwarded(refused=both)
+
+
+async def test_an_error_in_place_of_a_follow_up_is_for_the_caller(tmp_path: Path) -> None:
+    script = writing(render_answer(b"busy", line="HTTP/1.1 503 Busy"))
+    async with relaying(script, tmp_path) as (relay, upstream, _):
+        exchange = Exchange(call=make_call(upstream, body=b"{}"), is_follow_up=True)
+        sent = await serve(lambda client: relay.forward(exchange, client), is_committed=True)
+    assert sent.result == Forwarded(failed=FailedFollowUp(503, b"busy"))
+    assert b"busy" not in sent.body

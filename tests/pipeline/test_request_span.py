@@ -24,6 +24,7 @@ def test_it_says_what_was_done() -> None:
     note = RequestNote()
     note.plan, note.conversation, note.received, note.sent = "digest", "c1", 900, 100
     note.usage, note.finish_reason, note.waited_seconds = Usage(110, 5, 70, 8), "stop", 1.0
+    note.note_recall(2, Usage(90, 3))
     note.add_exchange("toy", 0.0, 0.5, 1.0)
     said = dict(end(note, 200).attributes or {})
     assert said.pop("gateway.own_seconds") == pytest.approx(1.0)
@@ -42,6 +43,7 @@ def test_it_says_what_was_done() -> None:
         "gen_ai.response.finish_reasons": ("stop",),
         "gen_ai.response.time_to_first_chunk": 0.5,
         "gateway.waited_seconds": 1.0,
+        "gateway.recall.searches": 2,
     }
 
 

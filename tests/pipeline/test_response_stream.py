@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import pytest
 
 from gateway.bounds.memory_budget import MemoryBudget
-from gateway.core.errors import UpstreamFailed
+from gateway.core.errors import Overloaded, UpstreamFailed
 from gateway.downstream.responder import Responder
-from gateway.pipeline.exchange import Exchange, Outcome
+from gateway.pipeline.exchange import NOTHING_ADDED, Exchange, Outcome, ReplyEditor
 from gateway.pipeline.response_stream import ReadingBounds, ResponseStream
 from gateway.upstream.sending import UpstreamCall
 from tests.builders.exchanges import Sent, serve
@@ -35,6 +35,8 @@ async def pass_on(
     outcomes: list[Outcome] | None = None,
     beginning_bytes: int = 0,
     memory: MemoryBudget | None = None,
+    editor: ReplyEditor | None = None,
+    is_follow_up: bool = False,
 ) -> Sent[None]:
     async with RawUpstream(script) as raw, requesting(raw.base_url) as requester:
         call = make_call(requester.upstream)
@@ -42,7 +44,9 @@ async def pass_on(
             call=call,
             headers={"X-Own": "1"},
             on_outcome=outcomes.append if outcomes is not None else None,
-            make_without_usage=(lambda: answer_with(call)) if asked_for_usage else None,
+            additions=frozenset({"usage"}) if asked_for_usage else NOTHING_ADDED,
+            editor=editor,
+            is_follow_up=is_follow_up,
         )
 
         async def work(client: Responder) -> None:
@@ -151,3 +155,64 @@ async def test_an_encoded_response_that_ends_too_early_never_ends_well() -> None
     cut = gzip.compress(EVENTS)[:-9]
     sent = await pass_on(streaming(cut, headers=headers), is_committed=True)
     assert not sent.is_whole
+
+
+class ToyEditor:
+    """Shows all in capitals. rest: what `end` gives; None if the reply goes on elsewhere."""
+
+    def __init__(self, rest: bytes | None, *, holds_all: bool = False) -> None:
+        self.rest = rest
+        self.holds_all = holds_all
+        self.headers = {"X-Late": "1"}
+        self.held = b""
+
+    def feed(self, piece: bytes) -> bytes:
+        if self.holds_all:
+            self.held += piece
+            return b""
+        return piece.upper()
+
+    async def end(self) -> bytes | None:
+        return None if self.rest is None else self.held + self.rest
+
+
+async def test_an_edited_stream_passes_as_it_comes_and_ends_with_what_the_editor_adds() -> None:
+    sent = await pass_on(streaming(b"data: a\n\n", b"data: b\n\n"), editor=ToyEditor(b"data: end\n\n"))
+    assert (sent.body, sent.is_whole) == (b"DATA: A\n\nDATA: B\n\ndata: end\n\n", True)
+
+
+async def test_a_response_that_is_held_until_its_end_has_its_length_and_late_headers() -> None:
+    sent = await pass_on(writing(render_answer(b'{"a":')), editor=ToyEditor(b" 1}", holds_all=True))
+    assert sent.body == b'{"a": 1}'
+    lines = sent.head.split(b"\r\n")
+    assert b"Content-Length: 8" in lines and b"X-Late: 1" in lines and b"X-Own: 1" in lines
+    assert b"chunked" not in sent.head
+
+
+async def test_a_compressed_response_is_edited_in_plain() -> None:
+    packed = gzip.compress(b'{"a":')
+    script = writing(render_answer(packed, [("Content-Encoding", "gzip")]))
+    sent = await pass_on(script, editor=ToyEditor(b" 1}", holds_all=True))
+    assert sent.body == b'{"a": 1}' and b"Content-Encoding" not in sent.head
+
+
+async def test_an_error_is_not_edited() -> None:
+    script = writing(render_answer(b"no", line="HTTP/1.1 429 Busy"))
+    sent = await pass_on(script, editor=ToyEditor(b"!", holds_all=True))
+    assert (sent.body, sent.head.split(b"\r\n")[0]) == (b"no", b"HTTP/1.1 429 Busy")
+
+
+async def test_a_response_that_is_held_and_finds_no_memory_is_refused() -> None:
+    memory = MemoryBudget(100_000, wait_seconds=0.01)
+    with memory.open() as other, pytest.raises(Overloaded):
+        other.take(99_000)
+        await pass_on(
+            writing(render_answer(b"x" * 200_000)), editor=ToyEditor(b"", holds_all=True), memory=memory
+        )
+
+
+async def test_a_follow_up_that_breaks_off_is_reported_to_its_caller() -> None:
+    """Although the client has seen the beginning of the reply."""
+    broken = writing(*render_chunks([b"data: a\n\n"])[:-1], then="reset")
+    with pytest.raises(UpstreamFailed):
+        await pass_on(broken, editor=ToyEditor(b""), is_committed=True, is_follow_up=True)

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from gateway.core.history.conversation import find_open_group, is_boundary
 from gateway.core.history.pivot import Mark
 from gateway.pipeline.rewriter import Rewriter
+from gateway.wire.edits import make_usage_edit
 from gateway.wire.formats.chat.render import render_summary
 from tests.builders import responses
 from tests.builders.chat import (
@@ -205,7 +206,9 @@ def test_the_open_group_is_always_sent(data: st.DataObject) -> None:
 @given(st.data())
 def test_asking_for_usage_changes_the_stream_options_alone(data: st.DataObject) -> None:
     received, pivot, marks, sent = draw_rewrite(data)
-    asked = Rewriter(1 << 20).rewrite_with_usage(make_turn(received), make_plan(pivot, marks))
+    asked = Rewriter(1 << 20).rewrite(
+        make_turn(received), make_plan(pivot, marks), [make_usage_edit(received.body)]
+    )
     before, after = json.loads(sent), json.loads(asked)
     assert after.pop("stream_options") == {**before.pop("stream_options", {}), "include_usage": True}
     assert before == after

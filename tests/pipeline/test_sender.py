@@ -6,6 +6,7 @@ from typing import Any
 from gateway.conversations.turn import Turn
 from gateway.core.refusal.overflow import Overflow
 from gateway.downstream.request import ReceivedBody
+from gateway.pipeline.exchange import NOTHING_ADDED
 from tests.builders.chat import make_batch, make_pivot, make_plan
 from tests.builders.pipeline import SETTINGS, Pipeline, Reply, make_refusal, responding, running_pipeline
 
@@ -57,22 +58,23 @@ async def test_usage_is_asked_for_in_a_stream_whose_client_did_not() -> None:
         ):
             await send(pipeline, await pipeline.build(body))
         asked, plain, client_asked = pipeline.relay.exchanges
-        assert asked.make_without_usage is not None
-        assert (await asked.make_without_usage()).body == render(stream=True)
+        assert asked.make_with is not None
+        assert (await asked.make_with(NOTHING_ADDED)).body == render(stream=True)
     assert isinstance(asked.call.body, bytes)
     assert json.loads(asked.call.body)["stream_options"] == {"include_usage": True}
     assert asked.call.head.headers["Accept-Encoding"] == "identity"
-    assert plain.make_without_usage is None and client_asked.make_without_usage is None
+    assert asked.additions == {"usage"}
+    assert not plain.additions and not client_asked.additions
 
 
 async def test_a_model_that_refuses_the_option_is_not_asked_again() -> None:
     async with running_pipeline() as pipeline:
         turn = await pipeline.build(render(stream=True))
-        pipeline.relay.script = [Reply(refused_usage_option=True)]
+        pipeline.relay.script = [Reply(refused=frozenset({"usage"}))]
         for _ in range(2):
             await send(pipeline, turn)
         first, second = pipeline.relay.exchanges
-    assert first.make_without_usage is not None and second.make_without_usage is None
+    assert first.additions and not second.additions
 
 
 async def test_headers_of_the_response_tell_the_plan() -> None:

@@ -1,5 +1,6 @@
 """What is planned without counting, and what a decision is given."""
 
+import json
 import threading
 from dataclasses import replace
 from typing import Any
@@ -26,6 +27,7 @@ from tests.builders.compaction import (
     talk,
     turn_of,
 )
+from tests.builders.recalls import SPLICING, make_recall
 from tests.builders.state import make_store
 
 # 1,000 bytes a turn; the soft threshold of LIMITS lies at 11,200 tokens.
@@ -157,6 +159,21 @@ async def test_the_usage_before_an_edit_of_the_summary_does_not_count() -> None:
     assert situation.known.head is None
     assert situation.sticky is not None and situation.sticky.version == 2
     assert situation.estimate(View(situation.sticky, {})).tokens > 600
+
+
+async def test_calls_of_the_tool_are_left_out_of_a_request_without_tools_and_not_counted() -> None:
+    body: JSON = json.loads(_LONGER.body.data)
+    received = [read(json.dumps(fields).encode()) for fields in (body, body | {"tools": []})]
+    armed, bare = [structs.replace(each, format=replace(each.format, recall=SPLICING)) for each in received]
+    called = make_recall(_LONGER.conversation, 1, tokens=70)
+    async with compaction_parts() as parts:
+        parts.state.recalls.hold(called)
+        plans = [
+            await parts.planner.plan_unmeasured(answered(_SHORT, 900, each, recalls=(called.key,)))
+            for each in (armed, bare)
+        ]
+    assert [plan.recalls for plan in plans if plan is not None] == [(called,), ()]
+    assert [plan.received - plan.sent for plan in plans if plan is not None] == [-70, 0]
 
 
 async def test_a_pivot_of_another_branch_is_not_active() -> None:

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import msgspec
 
+from gateway.originals.removed import Original, RemovedMessages, render_removed
 from gateway.purge.conversation import ConversationPurge, purge_conversation
 from gateway.purge.stored import PurgeCount
 from gateway.reporting.compaction_log import make_place_key
-from gateway.reporting.originals import Original, RemovedMessages, render_removed
 from gateway.state.conversation_traces import ConversationTraces
 from gateway.store.keys import make_key, make_tag
 from gateway.store.memory import MemoryStore

@@ -1,13 +1,14 @@
 """A purge while gateways run: each forgets the tenant, and nothing that was queued comes back."""
 
-from gateway.purge.live import LivePurge
+from gateway.originals.archive import OriginalsArchive
+from gateway.purge.live import LivePurge, WritesLater
 from gateway.purge.stored import PurgeCount
 from gateway.reporting.compaction_log import CompactionLogWriter
-from gateway.reporting.originals import OriginalsArchive
 from gateway.state.news import StateNews
 from gateway.store.keys import make_key, make_tag
 from gateway.store.memory import MemoryStore
 from gateway.store.stores import Stores
+from tests.builders.originals import make_search
 from tests.toy.shared_store import ToyServer
 
 _TAG = make_tag("tenant:one")
@@ -22,7 +23,8 @@ async def test_this_process_forgets_before_its_store_is_purged() -> None:
     # What it forgets late would be written again.
     news.listen("purge", lambda tag, _: stores.main.write(key, b"queued", keep_seconds=60))
     news.listen("purge", lambda tag, _: forgotten.append(tag))
-    purge = LivePurge(stores, news, CompactionLogWriter(stores.main, 60), OriginalsArchive(stores.main, 60))
+    queues: list[WritesLater] = [CompactionLogWriter(stores.main, 60), OriginalsArchive(stores.main, 60)]
+    purge = LivePurge(stores, news, make_search(stores.originals), queues)
     assert await purge.run(_TAG) == PurgeCount(state=1)
     assert forgotten == [_TAG]
     assert await stores.main.read(key) is None
@@ -42,7 +44,8 @@ async def test_other_processes_forget_and_what_they_still_wrote_is_deleted_after
         await there.write_durably(key, b"late", keep_seconds=60)
 
     log_writer, archive = CompactionLogWriter(here, 60), OriginalsArchive(stores.originals, 60)
-    purge = LivePurge(stores, StateNews(here.news), log_writer, archive, settle)
+    search = make_search(stores.originals)
+    purge = LivePurge(stores, StateNews(here.news), search, [log_writer, archive], settle)
     assert (await purge.run(_TAG)).state == 1
     assert _TAG in forgotten
     assert await there.read(key) is None

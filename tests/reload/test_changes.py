@@ -52,7 +52,16 @@ def test_equal_settings_are_no_change(tmp_path: Path) -> None:
 
 def test_every_section_says_whether_a_reload_may_change_it() -> None:
     """A new one has to be added here, or to FIXED."""
-    live = {"hooks", "response_headers", "drain_seconds", "keepalive", "upstreams", "models", "policies"}
+    live = {
+        "hooks",
+        "response_headers",
+        "mcp",
+        "drain_seconds",
+        "keepalive",
+        "upstreams",
+        "models",
+        "policies",
+    }
     live |= {"tenants", "prices", "log", "warnings", "model_origins"}
     assert {each.name for each in fields(Settings)} == live | FIXED.keys()
 

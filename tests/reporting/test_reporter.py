@@ -10,6 +10,7 @@ from gateway.core.compaction.request import DIGEST, CompactionRequest, Compactio
 from gateway.core.compaction.summary import Rejected
 from gateway.core.history.pivot import Mark
 from gateway.core.refusal.overflow import Overflow
+from gateway.originals.archive import OriginalsArchive
 from gateway.reporting.compaction_log import CompactionLogWriter, LogEntry
 from gateway.reporting.events import (
     Bus,
@@ -22,7 +23,6 @@ from gateway.reporting.events import (
     Subscription,
 )
 from gateway.reporting.metrics import Metrics
-from gateway.reporting.originals import OriginalsArchive
 from gateway.reporting.reporter import NOTHING_TO_COMPACT, Reporter
 from gateway.store.keys import make_tag
 from tests.builders.chat import make_batch, make_pivot, make_plan, make_turn, read, render

@@ -32,6 +32,21 @@ def test_a_rule_behind_one_that_fits_the_same_models_is_named(tmp_path: Path, ru
     )
 
 
+@pytest.mark.parametrize(
+    ("policy", "named"),
+    [
+        ("recall: tool, originals: {keep: false}", "recall: tool finds nothing"),
+        ("recall: auto, originals: {keep: false}", "recall: auto finds nothing"),
+        ("recall: tool", ""),
+        ("originals: {keep: false}", ""),
+    ],
+)
+def test_a_recall_without_originals_is_named(tmp_path: Path, policy: str, named: str) -> None:
+    text = f"{PLAIN}policies: {{p: {{{policy}}}}}\n"
+    warnings = [str(problem) for problem in load_text(tmp_path, text).warnings]
+    assert [named in warning and "policies.p" in warning for warning in warnings] == [True] * bool(named)
+
+
 def test_a_rule_of_a_tenant_that_is_never_used_is_named(tmp_path: Path) -> None:
     rules = "[{match: '*', context: 8000}, {match: 'qwen*', context: 9000}]"
     text = f"{PLAIN}models: [{{match: '*', context: 9000}}]\n{TENANT}    models: {rules}\n"

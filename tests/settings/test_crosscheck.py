@@ -1,5 +1,6 @@
 """Settings that are valid one by one, but do not fit together."""
 
+import sqlite3
 from pathlib import Path
 
 import pytest
@@ -142,3 +143,23 @@ def test_similar_settings_are_accepted(tmp_path: Path, text: str, why: str) -> N
 )
 def test_a_loopback_address_is_recognized(host: str, expected: bool) -> None:
     assert is_loopback(host) is expected
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("embeddings: {upstream: nowhere, model: m}", "there is no such upstream"),
+        ("embeddings: {upstream: default}", "needs both an upstream and a model"),
+        ("embeddings: {model: m}", "needs both an upstream and a model"),
+    ],
+)
+def test_embeddings_need_an_upstream_and_a_model(tmp_path: Path, line: str, expected: str) -> None:
+    assert_refused(tmp_path, f"{line}\n{PLAIN}", 1, expected)
+
+
+def test_a_python_that_cannot_load_extensions_says_so_at_the_start(tmp_path: Path) -> None:
+    text = f"embeddings: {{upstream: default, model: m}}\n{PLAIN}"
+    if hasattr(sqlite3.Connection, "enable_load_extension"):
+        assert load_text(tmp_path, text).embeddings.model == "m"
+    else:
+        assert_refused(tmp_path, text, 1, "can load extensions")

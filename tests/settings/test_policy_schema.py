@@ -95,6 +95,9 @@ def test_a_policy_has_the_keys_of_a_preset_and_its_name() -> None:
         "compaction",
         "commands",
         "show_texts",
+        "session_summary",
+        "recall",
+        "recall_tokens",
         "estimator",
         *sections,
     ]

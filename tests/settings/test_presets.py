@@ -37,7 +37,28 @@ def test_the_opencode_preset_has_the_numbers_of_the_source_documents(tmp_path: P
         trigger=Trigger(formula="source"),
         keep=Keep(tail_tokens=20_000, tail_ratio=0.0, opening=True),
         pruning=Pruning(protect_ratio=1.0, minimum_ratio=1.0, calibrated=False, keep_turns=2, eager=True),
+        summary=Summary(framing=False),
     )
+
+
+def test_only_the_adaptive_preset_frames_its_summaries(tmp_path: Path) -> None:
+    names = sorted(path.stem for path in (find_config_folder() / "presets").glob("*.yaml"))
+    lines = "".join(f"  {name}: {{preset: {name}}}\n" for name in names)
+    policies = load_text(tmp_path, f"policies:\n{lines}").policies
+    assert [name for name in names if policies[name].summary.framing] == ["adaptive"]
+
+
+def test_a_bare_off_switches_recalls_off(tmp_path: Path) -> None:
+    """YAML reads it as false."""
+    text = "policies: {a: {recall: off}, b: {recall: 'off'}, c: {recall: tool}, d: {recall: auto}}\n"
+    policies = load_text(tmp_path, text).policies
+    assert [policies[name].recall for name in "abcd"] == ["off", "off", "tool", "auto"]
+
+
+@pytest.mark.parametrize("written", ["on", "true", "yes", "1", "always"])
+def test_recalls_have_three_modes_and_on_is_none_of_them(tmp_path: Path, written: str) -> None:
+    text = f"policies:\n  p:\n    recall: {written}\n"
+    assert_refused(tmp_path, text, 3, "policies.p.recall: must be 'off', 'tool' or 'auto'")
 
 
 @pytest.mark.system(9)
@@ -45,7 +66,7 @@ def test_only_the_keys_that_were_written_differ_from_the_preset(tmp_path: Path) 
     text = "policies: {p: {preset: opencode, summary: {max_tokens: 100}}, q: }\n"
     policies = load_text(tmp_path, text).policies
     assert policies["p"].keep == Keep(tail_tokens=0, tail_ratio=0.0, opening=False)
-    assert policies["p"].summary == Summary(max_tokens=100)
+    assert policies["p"].summary == Summary(max_tokens=100, framing=False)
     assert without_prompts(policies["q"]) == without_prompts(policies["default"]) == Policy()
 
 

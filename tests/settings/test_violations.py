@@ -17,6 +17,7 @@ from tests.builders.settings import PLAIN, assert_refused
         (PLAIN + "models:\n  - match: x\n    contxt: 1\n", 5, "unknown key 'models[0].contxt'; the nearest"),
         ("port: 1\n", 1, "nearest valid key is 'listen.port'"),
         ("max_body_byte: 1\n", 1, "nearest valid key is 'listen.max_body_bytes'"),
+        ("upstream: {}\n", 1, "nearest valid key is 'upstreams'"),
         ("zzzz: 1\n", 1, "unknown key 'zzzz'; the nearest valid key is"),
     ],
 )

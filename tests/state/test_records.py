@@ -264,6 +264,7 @@ def test_a_damaged_record_has_no_owner(data: bytes) -> None:
     [
         (_PIVOT, replace(_PIVOT, version=2, edited_seconds=5.0), "version"),
         (_HEAD, replace(_HEAD, pivot_version=2), "pivot_version"),
+        (_HEAD, replace(_HEAD, recalls=("ab",)), "recalls"),
     ],
 )
 def test_a_record_names_nothing_that_earlier_versions_do_not_know_unless_it_must(

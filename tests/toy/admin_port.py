@@ -14,10 +14,11 @@ ADMIN_WITHOUT_TOKEN = "admin: {port: 0}\n"
 _HEADERS = {"Authorization": f"Bearer {TOKEN}"}
 
 
-async def get(gateway: RunningGateway, path: str) -> tuple[int, bytes]:
+async def get(gateway: RunningGateway, path: str, token: str | None = TOKEN) -> tuple[int, bytes]:
     """Status and body of `/api/…`."""
+    headers = {"Authorization": f"Bearer {token}"} if token is not None else {}
     url = f"http://127.0.0.1:{gateway.admin_port}/api{path}"
-    async with aiohttp.ClientSession(headers=_HEADERS) as client, client.get(url) as response:
+    async with aiohttp.ClientSession(headers=headers) as client, client.get(url) as response:
         return response.status, await response.read()
 
 

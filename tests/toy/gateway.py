@@ -65,6 +65,8 @@ class RunningGateway:
         await wait_until(lambda: self.app.is_idle)
         await self.parts.foundation.log_writer.finish()
         await self.parts.foundation.archive.finish()
+        await self.parts.foundation.search.finish()
+        await self.parts.foundation.sessions.finish()
 
 
 def make_settings(toy: ToyUpstream, *, store: str = "", output_tokens: int = 0, more: str = "") -> str:

@@ -15,9 +15,12 @@ UsageShape = Literal["openai", "bare", "none"]
 
 @dataclass(frozen=True, kw_only=True)
 class ToolCall:
+    """namespace: of the tool, where the client offers it in one (Responses)."""
+
     id: str
     name: str
     arguments: str
+    namespace: str | None = None
 
     def render(self) -> dict[str, object]:
         function = {"name": self.name, "arguments": self.arguments}

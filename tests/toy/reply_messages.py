@@ -140,6 +140,8 @@ def _unfold(block: Block, delta_chars: int) -> tuple[Block, Sequence[Block]]:
             pieces = cut_pieces(json.dumps(arguments, ensure_ascii=False), delta_chars)
             parts = ["", *pieces]
             return block | {"input": {}}, [{"type": "input_json_delta", "partial_json": p} for p in parts]
+        case {"type": "redacted_thinking"}:
+            return block, []
         case _:
             pieces = cut_pieces(str(block.get("text", "")), delta_chars)
             return block | {"text": ""}, [{"type": "text_delta", "text": piece} for piece in pieces]

@@ -43,7 +43,8 @@ def _make_message(text: str, mark: str) -> Item:
 def _make_call(reply: Reply, index: int, mark: str) -> Item:
     call = reply.tool_calls[index]
     item: Item = {"id": f"fc_{mark}_{index}", "type": "function_call", "status": "completed"}
-    return item | {"call_id": call.id, "name": call.name, "arguments": call.arguments}
+    named: Item = {"namespace": call.namespace} if call.namespace is not None else {}
+    return item | named | {"call_id": call.id, "name": call.name, "arguments": call.arguments}
 
 
 def make_usage(reply: Reply, prompt_tokens: int, counter: TokenCounter) -> Mapping[str, object] | None:

@@ -157,6 +157,14 @@ def test_an_open_tool_turn_begins_with_its_thinking() -> None:
     assert find_violation(request(*bare, YES, USER, **THINKING)) is None
 
 
+def test_a_model_may_think_once_before_several_calls() -> None:
+    more = (used("b"), user(result("b")))
+    whole = (USER, assistant(THOUGHT, CALLED), user(result("a")), *more)
+    bare = (USER, used("a"), user(result("a")), *more)
+    assert find_violation(request(*whole, **THINKING)) is None
+    assert "Expected `thinking`" in str(find_violation(request(*bare, **THINKING)))
+
+
 def test_a_request_to_be_counted_needs_no_max_tokens() -> None:
     bare = {"model": "toy", "messages": [USER]}
     assert find_count_violation(bare) is None

@@ -236,13 +236,21 @@ def _thoughts(request: Block, blocks: Sequence[list[Block]], rules: Rules) -> It
         return
     calling, last = blocks[-2], blocks[-1]
     is_open = bool(_ids(last, "tool_result", "tool_use_id"))
-    if is_open and str(calling[0].get("type")) not in _THOUGHTS:
+    if is_open and str(calling[0].get("type")) not in _THOUGHTS and not _has_begun_thinking(blocks):
         yield (
             f"messages.{len(blocks) - 2}.content.0.type: Expected `thinking` or `redacted_thinking`, but "
             f"found `{calling[0].get('type')}`. When `thinking` is enabled, a final `assistant` message must "
             "start with a thinking block (preceeding the lastmost set of `tool_use` and `tool_result` "
             "blocks)."
         )
+
+
+def _has_begun_thinking(blocks: Sequence[list[Block]]) -> bool:
+    """A model that does not think between its calls thinks once in a turn, before the first one."""
+    start = len(blocks) - 2
+    while start >= 2 and _ids(blocks[start - 1], "tool_result", "tool_use_id"):
+        start -= 2
+    return bool(blocks[start]) and str(blocks[start][0].get("type")) in _THOUGHTS
 
 
 def _is_ours(block: Block) -> bool:

@@ -5,6 +5,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from random import Random
 
+from hypothesis import strategies as st
+
 from gateway.wire.sse import MAX_EVENT_BYTES, BlockSplitter, SseEvent, parse_event
 from tests.shared_data import SHARED
 
@@ -51,3 +53,22 @@ def cut_anywhere(body: bytes, seed: int) -> list[bytes]:
     rng = Random(seed)
     places = sorted(rng.sample(range(len(body) + 1), min(len(body), 40)))
     return [body[start:end] for start, end in zip([0, *places], [*places, len(body)], strict=True)]
+
+
+def spoil(data: st.DataObject, stream: bytes) -> bytes:
+    """A stream with events that are lost, repeated or exchanged, and with changed bytes."""
+    events = stream.split(b"\n\n")
+    for _ in range(data.draw(st.integers(1, 3))):
+        at, other = (data.draw(st.integers(0, len(events) - 1)) for _ in range(2))
+        match data.draw(st.sampled_from(["lost", "repeated", "exchanged", "changed"])):
+            case "lost" if len(events) > 1:
+                del events[at]
+            case "repeated":
+                events.insert(other, events[at])
+            case "exchanged":
+                events[at], events[other] = events[other], events[at]
+            case _:
+                place = data.draw(st.integers(0, len(events[at])))
+                new = data.draw(st.sampled_from([b"null", b"[", b'"', b"\xff", b"-1", b"\n", b""]))
+                events[at] = events[at][:place] + new + events[at][place + 2 :]
+    return b"\n\n".join(events)

@@ -1,13 +1,18 @@
 """What is shown as sent is what was sent, message for message, whatever the plan."""
 
+import json
+from dataclasses import replace as with_fields
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from gateway.conversations.recognizer import Received
 from gateway.core.compaction.plan import Plan
 from gateway.core.history.pivot import Mark
 from gateway.pipeline.rewriter import Rewriter
-from gateway.wire.arrays import Arrays, ArrayWindow, ReceivedMessage, SentMessage
+from gateway.wire.arrays import Arrays, ArrayWindow, ReceivedMessage, SentMessage, count_messages
 from gateway.wire.structure import UNBOUNDED
 from tests.builders import messages, responses
 from tests.builders.chat import (
@@ -25,6 +30,7 @@ from tests.builders.chat import (
     read,
     render,
 )
+from tests.builders.recalls import SPLICING, make_recall
 from tests.examples import examples
 
 few = examples(20, exhaustive=40)
@@ -50,6 +56,27 @@ _TALK: list[JSON] = [
 
 def show(received: Received, plan: Plan, window: ArrayWindow = _WHOLE) -> Arrays:
     return Rewriter(1 << 20).show(make_turn(received), plan, window)
+
+
+@pytest.mark.parametrize("is_marked", [False, True])
+def test_what_is_recalled_is_shown_where_it_is_sent(is_marked: bool) -> None:
+    received = read(render(_TALK))
+    received = replace(received, format=with_fields(received.format, recall=SPLICING))
+    conversation = received.conversation
+    marks = [make_batch(conversation, [Mark(2)])] if is_marked else []
+    plan = with_fields(
+        make_plan(None, marks),
+        recalls=(make_recall(conversation, 1), make_recall(conversation, 3)),
+    )
+    arrays = show(received, plan)
+    kinds = ["message", "message", "recalled", "message", "recalled", "recalled", "message", "recalled"]
+    assert [row.kind for row in arrays.sent] == kinds
+    assert [row.position for row in arrays.sent] == [None, 0, None, 1, 2, None, 3, 4]
+    assert [json.loads(row.raw) for row in arrays.sent] == [
+        json.loads(raw) for raw in read_sent(received, plan)
+    ]
+    whole, sent = count_messages(conversation, plan.view)
+    assert (whole, sent + arrays.inserted) == (len(arrays.received), len(arrays.sent))
 
 
 def list_raws(received: Received) -> list[bytes]:

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.core.errors import BeyondBounds, Unreadable
-from gateway.wire.body import mend_surrogates, split_fields, split_items
+from gateway.wire.body import mend_surrogates, place_fields, place_items, split_fields, split_items
 from gateway.wire.formats.chat.request import parse_body, parse_message
 from gateway.wire.formats.chat.text import parse_entry
 from gateway.wire.request import message_key, parse_continuation
@@ -243,3 +243,30 @@ def test_items_count_with_those_before_them() -> None:
     split_items(b"1,2,3", 1, 5, 1, replace(UNBOUNDED, messages=3))
     with pytest.raises(BeyondBounds):
         split_items(b"1,2,3", 1, 5, 1, replace(UNBOUNDED, messages=2))
+
+
+_NESTED = st.recursive(
+    st.none() | st.integers() | _TEXTS,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(_TEXTS, inner, max_size=3),
+    max_leaves=6,
+)
+
+
+@given(st.dictionaries(st.text(max_size=5), _NESTED, max_size=4), st.sampled_from([None, 1]))
+def test_the_places_of_an_object_hold_its_values(value: dict[str, Any], indent: int | None) -> None:
+    raw = json.dumps(value, indent=indent).encode()
+    found = {key: json.loads(raw[place.start : place.end]) for key, place in place_fields(raw).items()}
+    assert found == json.loads(raw)
+
+
+@given(st.lists(_NESTED, max_size=4), st.sampled_from([None, 1]))
+def test_the_places_of_an_array_hold_its_items(value: list[Any], indent: int | None) -> None:
+    raw = json.dumps(value, indent=indent).encode()
+    assert [json.loads(raw[place.start : place.end]) for place in place_items(raw)] == json.loads(raw)
+
+
+@pytest.mark.parametrize("raw", [b"", b"7", b"[", b"[1", b'"a"', b'{"a":1,"a":2}', b"{'a':1}", b"\xff"])
+def test_what_is_neither_has_no_places(raw: bytes) -> None:
+    for place in (place_fields, place_items):
+        with pytest.raises(Unreadable):
+            place(raw)

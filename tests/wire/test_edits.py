@@ -26,6 +26,11 @@ def test_without_edits_the_same_object_is_returned() -> None:
     assert apply_edits(data, []) is data
 
 
+def test_insertions_at_one_place_keep_their_order() -> None:
+    edits = [Edit(1, 1, b"z"), Edit(1, 2, b""), Edit(1, 1, b"y"), Edit(0, 0, b"x")]
+    assert apply_edits(b"abc", edits) == b"xazyc"
+
+
 @given(edited(), st.randoms())
 def test_only_edited_bytes_change_and_the_order_of_the_edits_does_not_matter(
     case: tuple[list[bytes], list[bytes | None]], rng: Random

@@ -137,3 +137,17 @@ def test_new_items_of_the_last_message_are_not_a_continuation() -> None:
     assert [grown.raw(index) for index in range(len(grown.places))] == [b'"a"', b'"b","+c"']
     with pytest.raises(Unreadable):
         parse_continuation(before, 1, b'{"items":["a","+b"]}')
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ('"tools":[1]', True),
+        ('"tools": [ {"name":"a"} ]', True),
+        ('"tools":[ ]', False),
+        ('"tools":null', False),
+        ('"model":"toy"', False),
+    ],
+)
+def test_an_empty_list_of_tools_has_none(fields: str, expected: bool) -> None:
+    assert parse(fields).envelope.has_tools is expected

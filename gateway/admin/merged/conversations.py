@@ -11,7 +11,7 @@ from typing import Final
 from urllib.parse import quote, urlencode
 
 import msgspec
-from aiohttp import web
+from aiohttp import hdrs, web
 
 from gateway.activity.rows import Row
 from gateway.admin.answers import ConversationList, TotalsPage
@@ -149,7 +149,7 @@ async def _pass_on(
         method=request.method,
         body=body,
         seconds=seconds,
-        headers={PEER_HEADER: request.remote or ""},
+        headers={PEER_HEADER: request.remote or "", hdrs.ACCEPT: request.headers.get(hdrs.ACCEPT, "*/*")},
     )
 
 

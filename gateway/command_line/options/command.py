@@ -69,8 +69,10 @@ def parse_model(name: str) -> str:
     return name
 
 
-def parse_count(text: str) -> int:
-    """Raises ArgumentTypeError for anything but a number above 0."""
+def parse_count(text: str, most: int | None = None) -> int:
+    """Raises ArgumentTypeError for anything but a number above 0, and up to `most`."""
     if not (text.isascii() and text.isdecimal() and int(text) > 0):
         raise argparse.ArgumentTypeError("must be a number above 0")
+    if most is not None and int(text) > most:
+        raise argparse.ArgumentTypeError(f"must be {most} at most")
     return int(text)

@@ -1,6 +1,7 @@
 """The options of the commands that ask a running gateway: `conversations` and `top`."""
 
 import argparse
+from functools import partial
 from typing import Final
 
 from gateway.command_line.options.command import (
@@ -12,6 +13,9 @@ from gateway.command_line.options.command import (
 )
 
 _DEFAULT_LIMIT: Final = 50
+_DEFAULT_FOUND: Final = 5
+# As the admin API has it.
+_MOST_FOUND: Final = 50
 _CONVERSATIONS: Final = """\
 The conversations of a running gateway, which it keeps the numbers of. An ID may
 be shortened as long as it names one conversation.
@@ -19,16 +23,26 @@ be shortened as long as it names one conversation.
 examples:
   gateway conversations list --model 'gpt-4o*' --limit 20
   gateway conversations show 3f2a
+  gateway conversations search 3f2a 'retry of the upload'
+  gateway conversations show 3f2a --summary > session.md
   gateway conversations compact 3f2a --instructions 'Keep all file names'
   gateway conversations delete 3f2a
 
-exit status: 0, 1 if the gateway does not answer, knows no such conversation or
-refuses, 2 for wrong usage or settings
+exit status: 0, 1 if the gateway does not answer, knows no such conversation,
+refuses or finds nothing, 2 for wrong usage or settings
 """
 _SHOW: Final = """\
 Its numbers, its newest requests, and its summaries. The text of summaries is
-shown with --texts, where the gateway allows it: if admin.token is set, or the
-policy has show_texts: true. The gateway logs that it was read.
+shown with --texts, and what the session worked on with --summary, as Markdown:
+title, files, commands, open to-dos, last summary. Both where the gateway allows
+it: if admin.token is set, or the policy has show_texts: true. The gateway logs
+that it was read.
+"""
+_SEARCH: Final = """\
+Searches the messages that were summarized or pruned, and are not sent any more,
+for words, paths or identifiers: the best pieces first. Like the texts of
+summaries, they are shown where the gateway allows it, and it logs that they
+were read.
 """
 _COMPACT: Final = """\
 Asks for a compaction: at once if the newest request is still in the gateway's
@@ -74,6 +88,20 @@ def _add_one(parser: argparse.ArgumentParser) -> None:
 def _add_show(parser: argparse.ArgumentParser) -> None:
     _add_one(parser)
     parser.add_argument("--texts", action="store_true", help="with the texts of its summaries")
+    parser.add_argument("--summary", action="store_true", help="what the session worked on, and nothing else")
+    add_json(parser)
+
+
+def _add_search(parser: argparse.ArgumentParser) -> None:
+    _add_one(parser)
+    parser.add_argument("query", metavar="QUERY", nargs="+", help="words, paths or identifiers")
+    parser.add_argument(
+        "--limit",
+        metavar="N",
+        type=partial(parse_count, most=_MOST_FOUND),
+        default=_DEFAULT_FOUND,
+        help=f"the N best pieces, {_MOST_FOUND} at most; default: {_DEFAULT_FOUND}",
+    )
     add_json(parser)
 
 
@@ -92,6 +120,7 @@ def _add_delete(parser: argparse.ArgumentParser) -> None:
 _ACTIONS: Final = {
     "list": CommandOptions("list them, the newest first", "The newest first.", _add_list),
     "show": CommandOptions("show one with its requests and summaries", _SHOW, _add_show),
+    "search": CommandOptions("search what one does not send any more", _SEARCH, _add_search),
     "compact": CommandOptions("ask for a compaction of one", _COMPACT, _add_compact),
     "delete": CommandOptions("delete one with everything it left", _DELETE, _add_delete),
 }
@@ -109,7 +138,7 @@ def _add_top(parser: argparse.ArgumentParser) -> None:
 
 COMMANDS: Final = {
     "conversations": CommandOptions(
-        "list, show, compact or delete conversations", _CONVERSATIONS, _add_conversations
+        "list, show, search, compact or delete conversations", _CONVERSATIONS, _add_conversations
     ),
     "top": CommandOptions("watch the conversations of a running gateway", _TOP, _add_top),
 }

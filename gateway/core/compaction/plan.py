@@ -21,6 +21,7 @@ from gateway.core.compaction.shorten import choose_shortening
 from gateway.core.compaction.situation import Situation
 from gateway.core.history.conversation import find_open_group
 from gateway.core.history.pivot import Batch, Mark, Pivot
+from gateway.core.history.recall import Recall
 from gateway.core.history.view import View, make_view
 from gateway.core.lazy import lazy
 from gateway.core.limits.small_windows import SmallWindow, find_small_window
@@ -49,10 +50,13 @@ class Plan:
     warning: str | None = None
     # Set if the conversation is compacted too often because its window is too small for it.
     small_window: SmallWindow | None = None
+    # All active recalls, `new_recall` among them: the one that this request or its reply brought.
+    recalls: tuple[Recall, ...] = ()
+    new_recall: Recall | None = None
 
     @property
     def view(self) -> View:
-        return make_view(self.pivot, self.batches)
+        return make_view(self.pivot, self.batches, self.recalls)
 
     @property
     def name(self) -> PlanName:
@@ -63,8 +67,13 @@ class Plan:
         return "pivot+pruned" if self.batches else "pivot"
 
     @property
+    def changes_prefix(self) -> bool:
+        """Whether the messages are sent in another way than they were received."""
+        return bool(self.pivot is not None or self.batches or self.recalls)
+
+    @property
     def changes_body(self) -> bool:
-        return self.pivot is not None or bool(self.batches) or self.output is not None
+        return self.changes_prefix or self.output is not None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -198,12 +207,12 @@ class _Options:
         is_paid_for = situation.is_preparing or has_newer
         if is_paid_for and not situation.policy.pruning.eager:
             return situation.batches
-        current = situation.estimate(make_view(situation.sticky, situation.batches))
+        current = situation.estimate(situation.view(situation.sticky, situation.batches))
         return self.prune(current.tokens) or situation.batches
 
     @lazy
     def active_tokens(self) -> int:
-        return self.situation.estimate(make_view(self.situation.sticky, self.batches)).tokens
+        return self.situation.estimate(self.situation.view(self.situation.sticky, self.batches)).tokens
 
     @property
     def newest(self) -> Pivot | None:
@@ -212,7 +221,7 @@ class _Options:
 
     @lazy
     def newest_estimate(self) -> Estimate:
-        return self.situation.estimate(make_view(self.newest, self.batches))
+        return self.situation.estimate(self.situation.view(self.newest, self.batches))
 
     @lazy
     def fits(self) -> bool:
@@ -255,7 +264,7 @@ class _Options:
         pruning = situation.policy.pruning
         if not situation.policy.prune or (not pruning.eager and current_tokens <= thresholds.soft):
             return None
-        view = make_view(situation.sticky, situation.batches)
+        view = situation.view(situation.sticky, situation.batches)
         prune_thresholds = choose_prune_thresholds(pruning, thresholds.hard)
         positions = choose_results(
             situation.conversation, situation.calibrated, view, pruning, prune_thresholds
@@ -276,7 +285,8 @@ class _Options:
 
     def plan_shortened(self) -> Plan:
         """The array with its largest texts cut, if the policy allows that."""
-        situation, view = self.situation, make_view(self.newest, self.batches)
+        situation = self.situation
+        view = situation.view(self.newest, self.batches)
         if not situation.policy.auto:
             return self.plan_with_newest()
         excess = self.newest_estimate.tokens - self.thresholds.hard
@@ -300,12 +310,13 @@ def _make_plan(
     situation: Situation, pivot: Pivot | None, batches: Sequence[Batch], thresholds: Thresholds | None
 ) -> Plan:
     batches = [batch for batch in batches if _is_visible(batch, pivot)]
-    view = make_view(pivot, batches)
+    view = situation.view(pivot, batches)
+    recalls = situation.choose_recalls(pivot)
     estimate = situation.estimate(view)
     context = thresholds.context if thresholds is not None else None
     fits = context is None or estimate.tokens + SMALLEST_REPLY_TOKENS <= context
     received = estimate.tokens
-    if pivot is not None or batches:
+    if pivot is not None or batches or recalls:
         received = max(received, int(situation.calibrated.total(View(None, {}))))
     return Plan(
         pivot=pivot,
@@ -316,6 +327,8 @@ def _make_plan(
         output=_choose_output(situation, view, context),
         warning=None if fits else _describe_excess(situation, estimate, context),
         small_window=_find_small_window(situation) if pivot is not None else None,
+        recalls=recalls,
+        new_recall=situation.new_recall if situation.new_recall in recalls else None,
     )
 
 

@@ -16,7 +16,7 @@ UNCHANGED: Final = ""
 
 def fingerprint_plan(plan: Plan) -> str:
     """The length of the reply does not count: it is not a part of the history."""
-    if plan.pivot is None and not plan.batches:
+    if plan.pivot is None and not plan.batches and not plan.recalls:
         return UNCHANGED
     state = hashlib.sha256()
     pivot = plan.pivot
@@ -26,8 +26,10 @@ def fingerprint_plan(plan: Plan) -> str:
                 (pivot.key, pivot.covers, pivot.opening_end, pivot.opening_chars, pivot.created_seconds)
             ).encode()
         )
-        texts = (pivot.question, pivot.summary, pivot.resume)
+        texts = (pivot.question, pivot.text, pivot.resume)
         state.update(repr(texts).encode("utf-8", "surrogatepass"))
     for batch in plan.batches:
         state.update(repr((batch.key, batch.placeholder, batch.marks)).encode("utf-8", "surrogatepass"))
+    for recall in plan.recalls:
+        state.update(repr((recall.key, recall.position)).encode())
     return state.hexdigest()

@@ -5,7 +5,8 @@ from dataclasses import dataclass, replace
 
 from gateway.core.history.conversation import Conversation
 from gateway.core.history.pivot import Batch, Pivot
-from gateway.core.history.view import View
+from gateway.core.history.recall import Recall
+from gateway.core.history.view import View, make_view
 from gateway.core.lazy import lazy
 from gateway.core.limits.model_limits import Limits
 from gateway.core.limits.thresholds import RequestSize, Thresholds, choose_thresholds
@@ -36,6 +37,10 @@ class Situation:
     pivots: Sequence[Pivot]
     # The active mark batches.
     batches: Sequence[Batch]
+    # The active recalls.
+    recalls: Sequence[Recall] = ()
+    # One of them that this request is the first to be sent with.
+    new_recall: Recall | None = None
     # False if the policy forbids compactions, or if one has failed for this request.
     may_compact: bool
     # The reply is never clamped below this many tokens.
@@ -79,6 +84,15 @@ class Situation:
     def thresholds(self) -> Thresholds | None:
         """None if no limit is known."""
         return choose_thresholds(self.policy, self.limits, self.size)
+
+    def choose_recalls(self, pivot: Pivot | None) -> tuple[Recall, ...]:
+        """Those that are sent with this pivot: it stands for what is before its end."""
+        start = pivot.covers if pivot is not None else 0
+        return tuple([recall for recall in self.recalls if recall.position >= start])
+
+    def view(self, pivot: Pivot | None, batches: Sequence[Batch]) -> View:
+        """With the active recalls."""
+        return make_view(pivot, batches, self.recalls)
 
     def estimate(self, view: View) -> Estimate:
         """What upstream will count if this view is sent."""

@@ -18,10 +18,10 @@ from gateway.core.history.transcript import TranscriptEntry
 # A smaller digest has no room for its head and the first request.
 MIN_DIGEST_CHARS: Final = 400
 
-_HEAD: Final = (
-    "This digest was made without a model. It quotes parts of the messages it replaces; "
-    "their full text is gone."
-)
+_MADE: Final = "This digest was made without a model. It quotes parts of the messages it replaces; "
+_HEAD: Final = f"{_MADE}their full text is not shown."
+# Digests of earlier versions are continued, too.
+_HEADS: Final = (_HEAD, f"{_MADE}their full text is gone.")
 _EARLIER: Final = "## Earlier summary"
 _ASKED: Final = "## What the user asked"
 _PLAN: Final = "## Plan and todos"
@@ -77,7 +77,7 @@ def _parse_earlier(earlier: str) -> dict[str, list[str]]:
     text, facts = split_fact_list(earlier)
     lines = text.splitlines()
     found: dict[str, list[str]] = {title: [] for title in _TITLES}
-    if not lines or lines[0] != _HEAD:
+    if not lines or lines[0] not in _HEADS:
         return found | {_EARLIER: [text] if text.strip() else [], HEADING: list(facts)}
     at = _EARLIER
     for line in lines[1:]:

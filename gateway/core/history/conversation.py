@@ -69,6 +69,11 @@ class Conversation:
     def is_gone(self, position: int) -> bool:
         return self.messages[position] is GONE
 
+    def find_link(self, length: int) -> str:
+        """The chain over the first `length` messages, in hex; empty if it is not known."""
+        is_known = length < len(self.chain) and (self.trim is None or length >= self.trim.known_from)
+        return self.chain[length].hex() if is_known else ""
+
     def find_role(self, position: int) -> str:
         """Of the first message from here on that was received; `none` behind the last one."""
         messages = self.messages

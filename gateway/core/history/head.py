@@ -42,6 +42,8 @@ class Head:
     dropped: int = 0
     # Of the active pivot. The usage counts for this version alone.
     pivot_version: int = 1
+    # Keys of the recalls in use, and of those of its own reply.
+    recalls: tuple[str, ...] = ()
 
     @property
     def total_tokens(self) -> int:
@@ -49,9 +51,12 @@ class Head:
 
 
 def is_sent_alike(one: Head, other: Head) -> bool:
-    """Whether both were sent with the same pivot, in the same version, and the same batches."""
+    """Whether both were sent with the same pivot, in the same version, the same batches and recalls."""
     return (
-        one.pivot == other.pivot and one.pivot_version == other.pivot_version and one.batches == other.batches
+        one.pivot == other.pivot
+        and one.pivot_version == other.pivot_version
+        and one.batches == other.batches
+        and one.recalls == other.recalls
     )
 
 

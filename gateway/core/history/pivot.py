@@ -53,10 +53,21 @@ class Pivot:
     edited_seconds: float | None = None
     # The key of the pivot that this one is a copy of; None for an original.
     origin: str | None = None
+    # The id of the conversation in which it was made, under which its originals are kept; copies keep it.
+    conversation: str = ""
+    # Says what the summary is (`core.history.framing`); empty for none.
+    framing: str = ""
+    # Pieces of the originals that stand behind the summary; empty for none.
+    recalled: str = ""
 
     @property
     def is_edited(self) -> bool:
         return self.edited_seconds is not None
+
+    @property
+    def text(self) -> str:
+        """What is sent: the framing, the summary, and what was recalled."""
+        return "\n\n".join(filter(None, (self.framing, self.summary, self.recalled)))
 
 
 def are_copies(one: Pivot, other: Pivot) -> bool:
@@ -78,7 +89,7 @@ def list_turns(pivot: Pivot, next_role: str) -> list[tuple[Literal["user", "assi
     turns: list[tuple[Literal["user", "assistant"], str]] = []
     if pivot.question is not None:
         turns.append(("user", pivot.question))
-    turns.append(("assistant", pivot.summary))
+    turns.append(("assistant", pivot.text))
     if next_role != "user":
         turns.append(("user", pivot.resume or _SEPARATOR))
     return turns

@@ -62,6 +62,8 @@ class TranscriptEntry:
     media_tokens: int = 0
     # Other entries of the same message: a result for each parallel call, and a user's text beside them.
     more: tuple["TranscriptEntry", ...] = ()
+    # Set on a result where the format says that the call failed.
+    is_error: bool = False
 
 
 # Stands for a message that the client no longer sends.
@@ -110,22 +112,22 @@ def cut_middle(text: str, keep_chars: int | None) -> str:
 
 def _render_entry(entry: TranscriptEntry, tool_chars: int | None, text_chars: int | None) -> str:
     text = cut_middle(entry.text, tool_chars if entry.is_result else text_chars)
-    role = _render_name(entry.role)
+    role = render_name(entry.role)
     label = "tool result" if entry.is_result else role
-    lines = [f"[{label}]: {_quote(text)}"] if text or not entry.calls else []
+    lines = [f"[{label}]: {quote(text)}"] if text or not entry.calls else []
     for tool, arguments in entry.calls:
-        quoted = f": {_quote(cut_middle(arguments, tool_chars))}" if tool_chars != 0 else ""
-        lines.append(f"[{role} calls {_render_name(tool)}]{quoted}")
+        quoted = f": {quote(cut_middle(arguments, tool_chars))}" if tool_chars != 0 else ""
+        lines.append(f"[{role} calls {render_name(tool)}]{quoted}")
     if entry.media:
         lines.append(f"[{entry.media} attachments left out]")
     return "\n".join(lines)
 
 
-def _quote(text: str) -> str:
+def quote(text: str) -> str:
     """The text behind a label: escaped, and its lines indented where they begin with a bracket."""
     return _BRACKETED_LINE.sub(r"\1 ", neutralize(text))
 
 
-def _render_name(name: str) -> str:
+def render_name(name: str) -> str:
     """A role or the name of a tool, inside the brackets of a label, which it cannot close."""
     return neutralize(" ".join(name.split())).translate(_BRACKETS)

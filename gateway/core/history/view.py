@@ -3,16 +3,19 @@
 Knows raw sizes only; `core.sizing` turns them into true tokens.
 """
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Final, NamedTuple
 
 from gateway.core.history.conversation import Conversation
 from gateway.core.history.pivot import Batch, Mark, Pivot
+from gateway.core.history.recall import Recall
 
 # Raw tokens of a message's role and separators.
 FRAME_TOKENS = 4
 # Raw tokens of a cleared result: the placeholder and the message around it.
 CLEARED_TOKENS = 16
+_NOTHING: Final[Mapping[int, int]] = MappingProxyType({})
 
 
 class Size(NamedTuple):
@@ -37,6 +40,8 @@ class View(NamedTuple):
     pivot: Pivot | None
     # By position; marks in the part that the pivot covers are ignored.
     marks: dict[int, Mark]
+    # Raw tokens of recalls, by their positions.
+    inserted: Mapping[int, int] = _NOTHING
 
     @property
     def start(self) -> int:
@@ -44,13 +49,24 @@ class View(NamedTuple):
         return self.pivot.covers if self.pivot else 0
 
 
-def make_view(pivot: Pivot | None, batches: Sequence[Batch]) -> View:
-    """If two batches mark the same message, the newer mark applies."""
-    if not batches:
+def make_view(pivot: Pivot | None, batches: Sequence[Batch], recalls: Sequence[Recall] = ()) -> View:
+    """If two batches mark the same message, the newer mark applies. Recalls before the pivot's end are left
+    out.
+    """
+    if not batches and not recalls:
         return View(pivot, {})
     marks = {mark.position: mark for batch in batches for mark in batch.marks}
     start = pivot.covers if pivot else 0
-    return View(pivot, {position: mark for position, mark in marks.items() if position >= start})
+    kept = {position: mark for position, mark in marks.items() if position >= start}
+    return View(pivot, kept, _count_inserted(recalls, start) if recalls else _NOTHING)
+
+
+def _count_inserted(recalls: Sequence[Recall], start: int) -> dict[int, int]:
+    tokens: dict[int, int] = {}
+    for recall in recalls:
+        if recall.position >= start:
+            tokens[recall.position] = tokens.get(recall.position, 0) + recall.tokens
+    return tokens
 
 
 def shown_tokens(size: Size, mark: Mark | None) -> int:
@@ -74,6 +90,9 @@ def measure_range(view: View, sizes: Sequence[Size], start: int, end: int) -> in
 def measure(view: View, conversation: Conversation, sizes: Sequence[Size], environment: int, end: int) -> int:
     """Raw tokens of everything sent up to position `end`. `environment`: those of leading block and tools."""
     pivot = view.pivot
+    for position, tokens in view.inserted.items():
+        # What a reply called for was a part of the very prompt that it answered.
+        environment += tokens if position <= end else 0
     if pivot is None:
         return environment + measure_range(view, sizes, 0, end)
     shown = environment + pivot.opening_tokens + pivot.tokens

@@ -74,11 +74,15 @@ class CalibratedSizes:
     def total(self, view: View) -> float:
         """The size of everything that is sent."""
         end = len(self.messages)
-        pivot = view.pivot
+        pivot, recalled = view.pivot, self.recalled(view)
         if pivot is None:
-            return self.environment + self.shown(view, 0, end)
+            return self.environment + recalled + self.shown(view, 0, end)
         inserted = (pivot.opening_tokens + pivot.tokens) * self.ratio
-        return self.environment + inserted + self.shown(view, pivot.covers, end)
+        return self.environment + recalled + inserted + self.shown(view, pivot.covers, end)
+
+    def recalled(self, view: View) -> float:
+        """The size of all recalls."""
+        return sum(view.inserted.values()) * self.ratio if view.inserted else 0.0
 
     def _shown_at(self, view: View, position: int) -> float:
         size, mark = self.sizes.messages[position], view.marks.get(position)
@@ -120,8 +124,14 @@ def estimate_view(
         return Estimate(int(total), int(total * margin))
     added = calibrated.shown(view, max(head.length, view.start), end)
     unsure = int(added * CALIBRATED_MARGIN)
-    if view == known.head_view:
+    before = known.head_view
+    if view == before:
         return Estimate(head.prompt_tokens + int(added), unsure)
+    if view.inserted != before.inserted and view._replace(inserted=before.inserted) == before:
+        recalled = calibrated.recalled(view) - calibrated.recalled(before)
+        return Estimate(
+            head.prompt_tokens + int(added + recalled), unsure + int(abs(recalled) * CALIBRATED_MARGIN)
+        )
     total = calibrated.total(view)
     return Estimate(int(total), unsure + int(total * STEPS_MARGIN))
 
@@ -151,7 +161,7 @@ def find_first(
     conversation: Conversation, sizes: Sizes, past: Sequence[Head], changed: Sequence[int] = ()
 ) -> Step | None:
     """The oldest response, to which everything was new; None if it had a pivot or batches already."""
-    if not past or past[0].pivot is not None or past[0].batches:
+    if not past or past[0].pivot is not None or past[0].batches or past[0].recalls:
         return None
     end = past[0].length
     if _has_any(changed, 0, end):

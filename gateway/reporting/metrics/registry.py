@@ -3,7 +3,7 @@
 `note_request` and `note_end` are called for every request: they only add to plain numbers.
 """
 
-from typing import Final
+from typing import Final, Literal
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
@@ -20,6 +20,11 @@ CONTENT_TYPE: Final = CONTENT_TYPE_PLAIN_0_0_4
 _DONE: Final = "done"
 # By the first digit of a status.
 _STATUS_CLASSES: Final = ("none", "1xx", "2xx", "3xx", "4xx", "5xx")
+
+# Who searches originals: a client over MCP, the gateway for a model's call of its tool or by itself, an
+# operator.
+SearchWay = Literal["mcp", "tool", "auto", "admin"]
+SearchResult = Literal["found", "nothing", "failed"]
 
 
 class Metrics:
@@ -43,6 +48,9 @@ class Metrics:
         self._recovered = plain.add_counter(definitions.OVERFLOW_RECOVERED)
         self._store_errors = plain.add_counter(definitions.STORE_ERRORS)
         self._reloads = plain.add_counter(definitions.RELOADS)
+        self._searches = plain.add_counter(definitions.RECALL_SEARCHES)
+        self._recall_calls = plain.add_counter(definitions.RECALL_CALLS)
+        self._recall_tokens = plain.add_counter(definitions.RECALL_TOKENS)
         self._overhead = plain.add_histogram(definitions.OVERHEAD_SECONDS)
         self._first_byte = plain.add_histogram(definitions.UPSTREAM_FIRST_BYTE_SECONDS)
         self._upstream = plain.add_histogram(definitions.UPSTREAM_SECONDS)
@@ -136,6 +144,21 @@ class Metrics:
     def count_unaffordable_summary(self, tenant: str) -> None:
         """tenant: its name in the settings."""
         self._rare.unaffordable_summaries.labels(tenant).inc()
+
+    # Originals
+
+    def count_search(self, way: SearchWay, result: SearchResult) -> None:
+        self._searches.add((way, result))
+
+    def note_recall_call(self, tenant: str, usage: Usage) -> None:
+        """A call that a client does not see, for a model that searched. tenant: as for `note_request`."""
+        self._usage.add(("prompt", tenant), usage.prompt_tokens)
+        self._usage.add(("output", tenant), usage.output_tokens)
+        if usage.cached_tokens:
+            self._usage.add(("cached", tenant), usage.cached_tokens)
+        self._recall_calls.add(())
+        self._recall_tokens.add(("prompt",), usage.prompt_tokens)
+        self._recall_tokens.add(("output",), usage.output_tokens)
 
     # Upstreams and limits
 

@@ -12,6 +12,9 @@ def test_a_count_is_a_number_above_zero() -> None:
     for text in ("0", "-1", "", "x", "1.5", "²"):
         with pytest.raises(argparse.ArgumentTypeError):
             parse_count(text)
+    assert parse_count("20", most=20) == 20
+    with pytest.raises(argparse.ArgumentTypeError):
+        parse_count("21", most=20)
 
 
 def test_commands_get_their_options() -> None:

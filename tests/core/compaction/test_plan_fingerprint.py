@@ -3,6 +3,8 @@ from dataclasses import replace
 from gateway.core.compaction.plan import Plan
 from gateway.core.compaction.plan_fingerprint import UNCHANGED, fingerprint_plan
 from gateway.core.history.pivot import Batch, Mark, Pivot
+from tests.builders.chat import converse
+from tests.builders.recalls import make_recall
 
 PIVOT = Pivot(
     owner="t",
@@ -34,6 +36,7 @@ def test_sizes_and_the_length_of_the_reply_do_not_count() -> None:
 def test_everything_that_changes_the_messages_counts() -> None:
     others = [
         replace(PLAN, pivot=None),
+        replace(PLAN, recalls=(make_recall(converse([]), 0),)),
         replace(PLAN, batches=()),
         replace(PLAN, batches=(BATCH, BATCH)),
         replace(PLAN, pivot=replace(PIVOT, summary="T")),

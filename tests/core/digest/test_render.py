@@ -70,7 +70,7 @@ def test_a_digest_has_all_sections_in_order() -> None:
         HEADING,
         "- src/lexer.py ×3",
     ]
-    assert "made without a model" in digest.splitlines()[0] and "full text is gone" in digest.splitlines()[0]
+    assert "made without a model" in digest.splitlines()[0] and "not shown" in digest.splitlines()[0]
 
 
 def test_a_digest_of_a_digest_continues_it() -> None:

@@ -9,6 +9,7 @@ from gateway.core.history.pivot import (
     find_eligible_batches,
     find_eligible_pivots,
     is_on_chain,
+    list_turns,
     place_pivot,
 )
 from tests.builders.chat import JSON, bodies, converse, make_batch, make_pivot, read
@@ -46,6 +47,14 @@ def test_eligible_batches_are_on_the_chain_and_in_the_order_of_decision() -> Non
     late, early = make_batch(_CONVERSATION, [Mark(4)]), make_batch(_CONVERSATION, [Mark(0)], length=3)
     assert find_eligible_batches(_CONVERSATION, [late, early]) == [early, late]
     assert find_eligible_batches(converse(_TALK[:3]), [late, early]) == [early]
+
+
+def test_framing_and_recalled_pieces_stand_around_the_summary() -> None:
+    bare = make_pivot(_CONVERSATION, 2, summary="S.", question=None)
+    whole = replace(bare, framing="F.", recalled="R.")
+    assert list_turns(bare, "user") == [("assistant", "S.")]
+    assert list_turns(whole, "user") == [("assistant", "F.\n\nS.\n\nR.")]
+    assert replace(whole, recalled="").text == "F.\n\nS." and replace(whole, framing="").text == "S.\n\nR."
 
 
 @given(bodies(min_turns=1), st.data())

@@ -83,6 +83,9 @@ def assert_continues(found: Conversation | None, whole: Conversation, received: 
     assert list(found.received) == list(received)
     assert len(found.chain) == len(found.messages) + 1 == len(whole.chain)
     assert set(found.chain[1:known_from]).isdisjoint(whole.chain)
+    links = [found.find_link(length) for length in range(len(found.chain) + 1)]
+    assert links[known_from:-1] == [link.hex() for link in whole.chain[known_from:]]
+    assert not any([*links[:known_from], links[-1]])
     for position, each in enumerate(found.messages):
         assert found.is_gone(position) or received[found.index(position)] == each
 

@@ -13,6 +13,7 @@ from gateway.core.history.view import (
     shown_tokens,
 )
 from tests.builders.chat import bodies, converse, make_batch, make_pivot, pivots, read
+from tests.builders.recalls import make_recall
 
 _TALK = [
     {"role": "user", "content": "a"},
@@ -50,6 +51,15 @@ def test_a_pivot_counts_with_its_messages_and_the_opening() -> None:
     assert (view.start, View(None, {}).start) == (3, 0)
     assert measure(view, _CONVERSATION, _SIZES, 7, 5) == 7 + 40 + 2 + 54_000
     assert measure(view, _CONVERSATION, _SIZES, 7, 2) == 7 + 40 + 2
+
+
+def test_recalls_count_where_they_stand_unless_the_pivot_covers_them() -> None:
+    recalls = [make_recall(_CONVERSATION, 1), make_recall(_CONVERSATION, 3), make_recall(_CONVERSATION, 3)]
+    assert make_view(None, (), recalls).inserted == {1: 30, 3: 60}
+    assert measure(make_view(None, (), recalls), _CONVERSATION, _SIZES, 7, 2) == 28 + 30
+    assert measure(make_view(None, (), recalls), _CONVERSATION, _SIZES, 7, 5) == 54_328 + 90
+    view = make_view(make_pivot(_CONVERSATION, 2, tokens=40, opening_tokens=2), (), recalls)
+    assert view.inserted == {3: 60}
 
 
 def test_marks_reduce_the_size_of_their_messages() -> None:

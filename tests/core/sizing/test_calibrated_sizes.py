@@ -20,6 +20,7 @@ from gateway.core.sizing.calibrated_sizes import (
 )
 from gateway.core.sizing.estimate import Calibration, Estimate, Known, Sizes
 from tests.builders.chat import JSON, bodies, converse, make_batch, make_pivot, measure_sizes, read
+from tests.builders.recalls import make_recall
 from tests.builders.state import make_head
 from tests.builders.trimmed import continue_trimmed, say, shorten
 
@@ -141,6 +142,16 @@ def test_the_same_request_again_has_the_known_usage() -> None:
     assert (found.tokens, found.unsure) == (700, 0)
 
 
+def test_what_a_head_was_sent_with_is_a_part_of_its_usage_and_what_is_new_is_added() -> None:
+    recall = make_recall(_CONVERSATION, 3, tokens=40)
+    view = make_view(None, (), [recall])
+    sent = replace(_KNOWN, head=replace(_HEAD, prompt_tokens=780), head_view=view)
+    assert estimate(_CONVERSATION, _SIZES, sent, view).tokens == 780 + 250 + 200
+    added = estimate(_CONVERSATION, _SIZES, _KNOWN, view)
+    assert (added.tokens, added.unsure) == (700 + 250 + 200 + 2 * 40, 112 + 20)
+    assert estimate(_CONVERSATION, _SIZES, _UNKNOWN, view).tokens == 550 + 40
+
+
 def test_another_view_is_estimated_by_the_ratio_of_the_conversation() -> None:
     pivot = make_pivot(_CONVERSATION, 3, tokens=20, opening_tokens=100)
     found = estimate(_CONVERSATION, _SIZES, _KNOWN, make_view(pivot, ()))
@@ -200,7 +211,8 @@ def test_a_step_is_the_difference_of_two_responses() -> None:
 
 
 @pytest.mark.parametrize(
-    "later", [{"pivot": "00"}, {"batches": ("00",)}, {"length": 1}, {"prompt_tokens": 901}]
+    "later",
+    [{"pivot": "00"}, {"batches": ("00",)}, {"recalls": ("00",)}, {"length": 1}, {"prompt_tokens": 901}],
 )
 def test_incomparable_responses_make_no_step(later: dict[str, object]) -> None:
     past = make_heads((1, 900), (3, 2_500))
@@ -212,6 +224,7 @@ def test_the_first_step_includes_everything() -> None:
     assert found == Step(slice(0, 2), 3_000, Size(1_500, 4_800))
     assert find_first(_LONG, _LONG_SIZES, []) is None
     assert find_first(_LONG, _LONG_SIZES, [replace(_FIRST_HEAD, pivot="00")]) is None
+    assert find_first(_LONG, _LONG_SIZES, [replace(_FIRST_HEAD, recalls=("00",))]) is None
 
 
 def test_no_step_is_taken_where_a_client_has_shortened_what_was_sent() -> None:

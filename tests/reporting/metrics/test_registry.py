@@ -42,6 +42,17 @@ def test_everything_is_counted_under_its_name_and_labels() -> None:
     }
 
 
+def test_searches_are_counted_by_who_searches_and_what_came_of_it() -> None:
+    metrics = Metrics()
+    metrics.count_search("mcp", "found")
+    metrics.count_search("mcp", "found")
+    metrics.count_search("tool", "nothing")
+    assert read_samples(metrics) == {
+        'gateway_recall_searches_total{result="found",way="mcp"}': 2.0,
+        'gateway_recall_searches_total{result="nothing",way="tool"}': 1.0,
+    }
+
+
 def test_an_answered_request_counts_tokens_usage_and_the_error_of_the_estimate() -> None:
     metrics = Metrics()
     metrics.note_request("acme", _PLAN, Usage(500, 20, 300))

@@ -10,7 +10,7 @@
  *   {kind: "replaced", received[], sent[]}  messages that are not sent, and what is sent in their place
  */
 
-const REDUCED = new Set(["cleared", "shortened"]);
+const REDUCED = new Set(["cleared", "shortened", "recalled"]);
 
 const withPlace = (entry, place) => ({ ...entry, place });
 

@@ -91,7 +91,11 @@ export const api = {
   requests: (id, signal) => ask("GET", `${one(id)}/requests`, { signal }),
   /** query: start, limit. */
   messages: (id, query, signal) => ask("GET", `${one(id)}/messages`, { query, signal }),
+  /** query: q, limit. */
+  search: (id, query, signal) => ask("GET", `${one(id)}/search`, { query, signal }),
   summaries: (id, signal) => ask("GET", `${one(id)}/summaries`, { signal }),
+  session: (id, signal) => ask("GET", `${one(id)}/summary`, { signal }),
+  diff: (id, signal) => ask("GET", `${one(id)}/diff`, { signal }),
   log: (id, signal) => ask("GET", `${one(id)}/log`, { signal }),
   compact: (id, instructions) => ask("POST", `${one(id)}/compact`, { body: { instructions } }),
   /** version: that the text was written for; another one in the meantime is refused. */

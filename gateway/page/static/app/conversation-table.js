@@ -41,6 +41,7 @@ class Row extends Component {
     return html`<tr role="row">
       <th scope="row" role="rowheader" class="who">
         <a href=${renderConversation(row.id)}><bdi>${nameConversation(row)}</bdi></a>
+        ${row.title && html`<span class="note session-name"><bdi>${row.title}</bdi></span>`}
         <span class="note"><bdi>${row.tenant}</bdi>${row.purpose !== "main" && ` · ${namePurpose(row.purpose)}`}
           ${row.parent && html` · part of <a href=${renderConversation(row.parent)}>${row.parent.slice(0, 8)}</a>`}</span>
       </th>

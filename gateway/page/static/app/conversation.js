@@ -1,6 +1,6 @@
 /**
- * One conversation: what it used, saved and cost, its requests as a chart, its summaries, and what was received
- * beside what was sent.
+ * One conversation: what it used, saved and cost, its requests as a chart, what it worked on, its summaries, and what
+ * was received beside what was sent.
  *
  * Numbers are live. Texts are not: each view of them is logged by the gateway, so the reader asks for newer ones.
  */
@@ -16,6 +16,8 @@ import { CompactionLog } from "./log.js";
 import { Messages } from "./messages.js";
 import { Requests } from "./requests.js";
 import { renderOverview } from "./router.js";
+import { Search } from "./search.js";
+import { Session } from "./session.js";
 import { Summaries } from "./summaries.js";
 
 const NUMBERS_INTERVAL_MS = 2_000;
@@ -55,8 +57,10 @@ export function Conversation({ id, isFirst }) {
     <${Found} detail=${detail}>
       <${Facts} row=${detail.data} />
       <${Requests} loaded=${requests} />
+      <${Session} id=${id} row=${detail.data} />
       <${Summaries} id=${id} loaded=${summaries} texts=${detail.data?.texts} onChange=${summaries.reload} />
       <${Messages} id=${id} row=${detail.data} />
+      <${Search} id=${id} row=${detail.data} />
       <${CompactionLog} loaded=${log} />
     <//>
   `;

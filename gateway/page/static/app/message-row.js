@@ -14,6 +14,7 @@ const KINDS = {
   resume: "resume text",
   cleared: "cleared",
   shortened: "shortened",
+  recalled: "recalled",
 };
 const FATES = { folded: "folded", gone: "dropped by the client" };
 // Of a group of folded messages, drawn at once.

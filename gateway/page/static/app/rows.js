@@ -10,7 +10,8 @@ export function mergeRows(rows, changed) {
   const merged = rows.map((row) => {
     const found = byId.get(row.id);
     byId.delete(row.id);
-    return found ?? row;
+    // Events have no titles, because those are texts.
+    return found ? { ...found, title: found.title ?? row.title } : row;
   });
   return { rows: merged, hasUnknown: byId.size > 0 };
 }

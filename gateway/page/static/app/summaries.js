@@ -50,7 +50,12 @@ function Summary({ id, summary, onChange }) {
       ${summary.versions?.length > 1 &&
       html`<button type="button" aria-expanded=${mode === "versions"} onClick=${() => toggle("versions")}>Versions (${summary.versions.length})</button>`}
     </div>`}
-    ${mode === "read" && html`<div class="summary-text"><${LongText} text=${summary.text} /></div>`}
+    ${mode === "read" &&
+    html`<div class="summary-text">
+      ${summary.framing && html`<p class="note">${summary.framing}</p>`}
+      <${LongText} text=${summary.text} />
+      ${summary.recalled && html`<h4>Pieces of the originals, sent behind the summary</h4><${LongText} text=${summary.recalled} />`}
+    </div>`}
     ${mode === "edit" && html`<${SummaryEditor} id=${id} summary=${summary} onSaved=${finish} onCancel=${leave} />`}
     ${mode === "versions" && html`<${Versions} id=${id} summary=${summary} onRestored=${finish} />`}
   </article>`;

@@ -4,6 +4,7 @@ from typing import Final
 
 from gateway.wire import errors
 from gateway.wire.formats.chat import render, reply, request, text
+from gateway.wire.formats.chat.recall import RECALL
 from gateway.wire.wire_format import WireFormat
 
 CHAT: Final = WireFormat(
@@ -22,4 +23,5 @@ CHAT: Final = WireFormat(
     render_error=errors.render_error,
     render_stream_error=errors.render_stream_error,
     render_local_response=render.render_local_response,
+    recall=RECALL,
 )

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from gateway.wire.formats.messages import render, reply, request, text, thread
+from gateway.wire.formats.messages import recall, render, reply, request, text, thread
 from gateway.wire.wire_format import WireFormat
 
 MESSAGES: Final = WireFormat(
@@ -22,5 +22,6 @@ MESSAGES: Final = WireFormat(
     render_stream_error=render.render_stream_error,
     render_local_response=render.render_local_response,
     stored_history=thread.STORED_HISTORY,
+    recall=recall.RECALL,
     headers=(("anthropic-version", "2023-06-01"),),
 )

@@ -9,6 +9,7 @@ from typing import Final
 import msgspec
 
 from gateway.wire.body import parse_raw_fields
+from gateway.wire.raw_json import join_halves
 from gateway.wire.sse import SseEvent
 from gateway.wire.wire_format import StoredResponse
 
@@ -18,7 +19,7 @@ _NULL: Final = b"null"
 _NO_CONTENT: Final = b"[]"
 
 
-class _Delta(msgspec.Struct, gc=False):
+class BlockDelta(msgspec.Struct, gc=False):
     type: str = ""
     text: str = ""
     partial_json: str = ""
@@ -41,7 +42,7 @@ class _MessageEvent(msgspec.Struct, gc=False):
     index: int = -1
     message: _Started | None = None
     content_block: msgspec.Raw = msgspec.Raw()
-    delta: _Delta | None = None
+    delta: BlockDelta | None = None
     # Of a whole body.
     id: str = ""
     content: msgspec.Raw = msgspec.Raw(_NO_CONTENT)
@@ -51,17 +52,18 @@ _decode_event = msgspec.json.Decoder(_MessageEvent).decode
 _decode_items = msgspec.json.Decoder(list[msgspec.Raw]).decode
 
 
-class _Block:
+class GrowingBlock:
     """A content block that grows with its deltas."""
 
     def __init__(self, raw: msgspec.Raw) -> None:
+        """Raises ValueError, KeyError or RecursionError for what is no block."""
         self._fields = parse_raw_fields(bytes(raw))
         self._kind: str = msgspec.json.decode(self._fields["type"])
         self._pieces: list[str] = []
         self._citations: list[msgspec.Raw] = []
         self._key = ""
 
-    def add(self, delta: _Delta) -> None:
+    def add(self, delta: BlockDelta) -> None:
         """Raises ValueError for a delta that is not known."""
         match delta.type:
             case "text_delta" if self._kind == "text":
@@ -85,7 +87,8 @@ class _Block:
 
     def render(self) -> bytes:
         """Raises ValueError for the input of a call that is not JSON: the reply was cut inside it."""
-        grown = "".join(self._pieces)
+        # A piece may end inside an emoji.
+        grown = join_halves("".join(self._pieces))
         if self._key == "input" and grown:
             msgspec.json.decode(grown, type=dict[str, msgspec.Raw])
             self._fields["input"] = msgspec.Raw(grown.encode())
@@ -105,7 +108,7 @@ class MessageCollector:
     def __init__(self) -> None:
         self._name: str | None = None
         self._blocks: list[bytes] = []
-        self._open: _Block | None = None
+        self._open: GrowingBlock | None = None
         self._room = _MAX_BYTES
         self._has_failed = False
 
@@ -132,7 +135,7 @@ class MessageCollector:
                 self._name = event.message.id
                 self._blocks = [bytes(raw) for raw in _decode_items(event.message.content)]
             case "content_block_start" if event.index == len(self._blocks) and self._open is None:
-                self._open = _Block(event.content_block)
+                self._open = GrowingBlock(event.content_block)
             case "content_block_delta" if self._open is not None and event.delta is not None:
                 self._open.add(event.delta)
             case "content_block_stop" if self._open is not None:

@@ -48,7 +48,7 @@ def _is_result(block: object) -> bool:
 def _describe_result(block: dict[str, object]) -> TranscriptEntry:
     content = block.get("content")
     entry = _describe("tool", content if isinstance(content, list) else [content])
-    return replace(entry, is_result=True)
+    return replace(entry, is_result=True, is_error=block.get("is_error") is True)
 
 
 def _describe(role: str, blocks: list[object]) -> TranscriptEntry:

@@ -3,7 +3,7 @@
 from typing import Final
 
 from gateway.wire import errors
-from gateway.wire.formats.responses import history, render, reply, request, text
+from gateway.wire.formats.responses import history, recall, render, reply, request, text
 from gateway.wire.wire_format import WireFormat
 
 RESPONSES: Final = WireFormat(
@@ -24,4 +24,5 @@ RESPONSES: Final = WireFormat(
     render_stream_error=render.render_stream_error,
     render_local_response=render.render_local_response,
     stored_history=history.STORED_HISTORY,
+    recall=recall.RECALL,
 )

@@ -59,6 +59,7 @@ def parse_entry(raw: bytes) -> TranscriptEntry:
         hidden="\n".join([*hidden, *words]),
         is_result=is_result,
         media_tokens=media_tokens,
+        is_error=is_result and item.get("status") == "failed",
     )
 
 

@@ -33,6 +33,12 @@ class WorkQueue(Generic[J]):
             self._begin()
         return True
 
+    def drop_where(self, is_dropped: Callable[[J], bool]) -> None:
+        """Jobs that wait are not done. One that has begun goes on."""
+        kept = [(job, weight_bytes) for job, weight_bytes in self._jobs if not is_dropped(job)]
+        self.waiting_bytes -= sum(weight for _, weight in self._jobs) - sum(weight for _, weight in kept)
+        self._jobs = deque(kept)
+
     async def finish(self) -> None:
         """Returns once no job waits."""
         while self._task is not None:

@@ -6,25 +6,31 @@ they were received, compressed, under a fingerprint.
 """
 
 import asyncio
-import hashlib
 import logging
 import time
 import zlib
-from collections.abc import Iterator, Sequence
-from typing import Final, Literal
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final
 
 import msgspec
 
+from gateway.bounds.work_queue import WorkQueue
 from gateway.conversations.recognizer import Received
 from gateway.conversations.turn import Turn
 from gateway.core.compaction.cut import Cut
 from gateway.core.history.pivot import Batch, Pivot, is_on_chain
 from gateway.lru import ENTRY_WEIGHT_BYTES, Lru
-from gateway.reporting.work_queue import WorkQueue
+from gateway.originals.origins import OriginFinder
+from gateway.originals.removed import (
+    Original,
+    RemovalKind,
+    RemovedMessages,
+    fingerprint,
+    parse_removed,
+    render_removed,
+)
 from gateway.store import Store, StoreError
 from gateway.store.keys import make_key, make_tag
-
-RemovalKind = Literal["summary", "digest", "prune"]
 
 log = logging.getLogger("gateway.archive")
 
@@ -36,41 +42,6 @@ _SLICE_MESSAGES: Final = 128
 _KEPT_BYTES: Final = 1 << 18
 _KEPT_WEIGHT_BYTES: Final = ENTRY_WEIGHT_BYTES + 350
 _DAY_SECONDS: Final = 86_400
-
-
-class Original(msgspec.Struct, frozen=True, array_like=True):
-    """position: in the conversation after its leading block. digest: the fingerprint that the archive keeps
-    the message under.
-    """
-
-    position: int
-    size_bytes: int
-    digest: str
-
-
-class RemovedMessages(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Messages that one compaction replaced or one batch marked. originals: as in the conversation."""
-
-    version: Literal[1] = 1
-    owner: str
-    created_seconds: float
-    kind: RemovalKind
-    originals: Sequence[Original]
-
-
-_decoder: Final = msgspec.json.Decoder(RemovedMessages)
-
-
-def render_removed(removed: RemovedMessages) -> bytes:
-    return msgspec.json.encode(removed)
-
-
-def parse_removed(data: bytes) -> RemovedMessages | None:
-    """None if the list is damaged or has another version."""
-    try:
-        return _decoder.decode(data)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return None
 
 
 class Listing(msgspec.Struct, frozen=True):
@@ -95,14 +66,35 @@ class _Job(msgspec.Struct, frozen=True):
     kind: RemovalKind
     positions: Sequence[int]
     keep_seconds: float
+    may_recall: bool
+    weight_bytes: int
+    # What a compaction built on.
+    base: Pivot | None
+
+
+class KeptList(msgspec.Struct, frozen=True, kw_only=True):
+    """A list that is now in the store. place: see `find_list_place`. received: what its messages are from.
+
+    may_recall: the policy lets the gateway search them by itself.
+    """
+
+    conversation_id: str
+    place: str
+    removed: RemovedMessages
+    received: Received
+    may_recall: bool
+    weight_bytes: int
 
 
 class OriginalsArchive:
-    """keep_seconds: unless the policy says otherwise."""
+    """keep_seconds: unless the policy says otherwise. note_kept: hears of each list that was written."""
 
-    def __init__(self, store: Store, keep_seconds: float) -> None:
+    def __init__(
+        self, store: Store, keep_seconds: float, note_kept: Callable[[KeptList], None] | None = None
+    ) -> None:
         self._store = store
         self._keep_seconds = keep_seconds
+        self._note_kept = note_kept
         self._queue = WorkQueue(self._keep, _WAITING_BYTES)
         self._kept: Lru[str, _KeptRange] = Lru(_KEPT_BYTES)
         self._has_warned = False
@@ -134,7 +126,7 @@ class OriginalsArchive:
         else:
             start = first
         kind: RemovalKind = "digest" if pivot.is_digest else "summary"
-        if self._enqueue(turn, kind, range(start, pivot.covers)):
+        if self._enqueue(turn, kind, range(start, pivot.covers), cut.base):
             now_kept = _KeptRange(pivot.key, pivot.covers, first)
             self._kept.put(turn.conversation_id, now_kept, _KEPT_WEIGHT_BYTES)
 
@@ -142,14 +134,24 @@ class OriginalsArchive:
         """The messages that a batch marks."""
         self._enqueue(turn, "prune", [mark.position for mark in batch.marks])
 
-    def _enqueue(self, turn: Turn, kind: RemovalKind, positions: Sequence[int]) -> bool:
-        policy = turn.policy.originals
-        if not policy.keep:
+    def _enqueue(
+        self, turn: Turn, kind: RemovalKind, positions: Sequence[int], base: Pivot | None = None
+    ) -> bool:
+        seconds = find_keep_seconds(turn, self._keep_seconds)
+        if seconds is None:
             return False
-        seconds = self._keep_seconds if policy.days is None else policy.days * _DAY_SECONDS
         conversation = turn.received.conversation
         positions = [position for position in positions if not conversation.is_gone(position)]
-        job = _Job(turn.received, turn.conversation_id, kind, positions, seconds)
+        job = _Job(
+            turn.received,
+            turn.conversation_id,
+            kind,
+            positions,
+            seconds,
+            turn.policy.recall != "off",
+            turn.weight_bytes,
+            base,
+        )
         if self._queue.put(job, turn.weight_bytes):
             return True
         self._warn("too much is waiting to be archived")
@@ -163,42 +165,65 @@ class OriginalsArchive:
         """The newest list first, and that one in any case; the others as long as they hold no more than
         max_messages together. tag: of the owner, see `store.keys`. behind: the last place of another listing.
         """
-        found = await self._store.scan(_list_prefix(tag, conversation_id))
+        found = await self._store.scan(make_list_prefix(tag, conversation_id))
         if behind is not None:
-            found = [each for each in found if _find_list_place(each[0]) < behind]
+            found = [each for each in found if find_list_place(each[0]) < behind]
         return await asyncio.to_thread(_choose_newest, found, max_messages)
 
     async def load(self, tag: str, conversation_id: str, digest: str) -> bytes | None:
         """An original of this conversation; those of other conversations are not returned."""
-        found = await self._store.scan(_list_prefix(tag, conversation_id))
+        found = await self._store.scan(make_list_prefix(tag, conversation_id))
         owner = await asyncio.to_thread(_find_owner, found, digest)
         if owner is None:
             return None
         data = await self._store.read(make_key(tag, "original", digest))
-        raw = await asyncio.to_thread(_unpack, data) if data is not None else None
-        return raw if raw is not None and _fingerprint(owner, raw) == digest else None
+        raw = await asyncio.to_thread(unpack, data) if data is not None else None
+        return raw if raw is not None and fingerprint(owner, raw) == digest else None
 
     # The background job.
 
     async def _keep(self, job: _Job) -> None:
         """The list is written last, so the messages that it names exist."""
         owner, originals = job.received.owner, []
-        tag = make_tag(owner)
+        tag, finder = make_tag(owner), OriginFinder(job.received)
         try:
             for positions in _slices(job):
-                some = await asyncio.to_thread(_pack_some, owner, job.received, positions)
+                some = await asyncio.to_thread(_pack_some, job, finder, positions)
                 records = {make_key(tag, "original", each.digest): data for each, data in some}
                 await self._write(records, job.keep_seconds)
                 originals += [each for each, _ in some]
-            now_ns = time.time_ns()
-            removed = RemovedMessages(
-                owner=owner, created_seconds=now_ns / 1e9, kind=job.kind, originals=originals
-            )
-            data = await asyncio.to_thread(lambda: zlib.compress(render_removed(removed)))
-            key = f"{_list_prefix(tag, job.conversation_id)}{now_ns:016x}"
-            await self._write({key: data}, job.keep_seconds)
+            await self._write_list(tag, job, originals)
         except StoreError:
             self._warn("the store cannot be written")
+
+    async def _write_list(self, tag: str, job: _Job, originals: Sequence[Original]) -> None:
+        """And behind it its place. Raises StoreError."""
+        now_ns = time.time_ns()
+        removed = RemovedMessages(
+            owner=job.received.owner,
+            created_seconds=now_ns / 1e9,
+            kind=job.kind,
+            originals=originals,
+            format=job.received.format.name,
+            keep_seconds=job.keep_seconds,
+        )
+        data = await asyncio.to_thread(lambda: zlib.compress(render_removed(removed)))
+        place = f"{now_ns:016x}"
+        key = f"{make_list_prefix(tag, job.conversation_id)}{place}"
+        newest = make_newest_key(tag, job.conversation_id)
+        await self._write({key: data}, job.keep_seconds)
+        # Whoever sees it finds the list.
+        self._store.write(newest, place.encode(), keep_seconds=job.keep_seconds)
+        if self._note_kept is not None:
+            kept = KeptList(
+                conversation_id=job.conversation_id,
+                place=place,
+                removed=removed,
+                received=job.received,
+                may_recall=job.may_recall,
+                weight_bytes=job.weight_bytes,
+            )
+            self._note_kept(kept)
 
     async def _write(self, records: dict[str, bytes], keep_seconds: float) -> None:
         """Waits for the commit, so that the store never queues more than one slice. Raises StoreError."""
@@ -216,11 +241,13 @@ class OriginalsArchive:
 async def find_own_originals(store: Store, tag: str, conversation_id: str) -> list[str]:
     """The names of the lists of a conversation, and of the originals that no other one of the tenant has."""
     found = await store.scan(make_key(tag, "taken", ""))
-    return await asyncio.to_thread(_choose_own, found, tag, conversation_id)
+    own = await asyncio.to_thread(_choose_own, found, tag, conversation_id)
+    newest = make_newest_key(tag, conversation_id)
+    return own if await store.read(newest) is None else [*own, newest]
 
 
 def _choose_own(found: Sequence[tuple[str, bytes]], tag: str, conversation_id: str) -> list[str]:
-    prefix = _list_prefix(tag, conversation_id)
+    prefix = make_list_prefix(tag, conversation_id)
     own = [(name, data) for name, data in found if name.startswith(prefix)]
     others = [(name, data) for name, data in found if not name.startswith(prefix)]
     digests = _list_digests(own) - _list_digests(others)
@@ -228,7 +255,7 @@ def _choose_own(found: Sequence[tuple[str, bytes]], tag: str, conversation_id: s
 
 
 def _list_digests(found: Sequence[tuple[str, bytes]]) -> set[str]:
-    return {original.digest for _, removed in _read_lists(found) for original in removed.originals}
+    return {original.digest for _, removed in read_lists(found) for original in removed.originals}
 
 
 def _slices(job: _Job) -> Iterator[list[int]]:
@@ -245,40 +272,69 @@ def _slices(job: _Job) -> Iterator[list[int]]:
         yield positions
 
 
-def _pack_some(owner: str, received: Received, positions: Sequence[int]) -> list[tuple[Original, bytes]]:
-    packed = []
-    for position in positions:
-        raw = received.raw(position)
-        packed.append((Original(position, len(raw), _fingerprint(owner, raw)), zlib.compress(raw)))
-    return packed
+def _pack_some(job: _Job, finder: OriginFinder, positions: Sequence[int]) -> list[tuple[Original, bytes]]:
+    received = job.received
+    return [
+        (make_original(received, finder, position, job.base), zlib.compress(received.raw(position)))
+        for position in positions
+    ]
 
 
-def _fingerprint(owner: str, raw: bytes) -> str:
-    """SHA-256 of the tenant and the message as it was received, so tenants never share an original."""
-    name = owner.encode()
-    return hashlib.sha256(b"%d:%s" % (len(name), name) + raw).hexdigest()
+def make_original(
+    received: Received, finder: OriginFinder, position: int, base: Pivot | None = None
+) -> Original:
+    """What a list says of a message. finder: of the same request.
+
+    base: if it is a copy, made when the client cleared old results, what it covers is that of its origin.
+    """
+    raw, conversation = received.raw(position), received.conversation
+    link_before = conversation.find_link(position)
+    if base is not None and base.origin is not None and base.covers == position:
+        link_before = base.origin
+    return Original(
+        position,
+        len(raw),
+        fingerprint(received.owner, raw),
+        finder.find(position),
+        link=conversation.find_link(position + 1),
+        link_before=link_before,
+    )
 
 
-def _unpack(data: bytes) -> bytes | None:
+def find_keep_seconds(turn: Turn, keep_seconds: float) -> float | None:
+    """How long a turn's originals are kept; None if they are not. keep_seconds: unless its policy says."""
+    policy = turn.policy.originals
+    if not policy.keep:
+        return None
+    return keep_seconds if policy.days is None else policy.days * _DAY_SECONDS
+
+
+def unpack(data: bytes) -> bytes | None:
     try:
         return zlib.decompress(data)
     except zlib.error:
         return None
 
 
-def _list_prefix(tag: str, conversation_id: str) -> str:
+def make_list_prefix(tag: str, conversation_id: str) -> str:
+    """Of the names of a conversation's lists."""
     return make_key(tag, "taken", f"{conversation_id}:")
 
 
-def _find_list_place(key: str) -> str:
+def make_newest_key(tag: str, conversation_id: str) -> str:
+    """Of the record with the place of the list that was written last. Lists of earlier versions have none."""
+    return make_key(tag, "newest", conversation_id)
+
+
+def find_list_place(key: str) -> str:
     """Later lists have greater ones."""
     return key.rpartition(":")[2]
 
 
-def _read_lists(found: Sequence[tuple[str, bytes]]) -> Iterator[tuple[int, RemovedMessages]]:
+def read_lists(found: Sequence[tuple[str, bytes]]) -> Iterator[tuple[int, RemovedMessages]]:
     """The newest first, without damaged ones. Each with the number of those that are older."""
     for older in reversed(range(len(found))):
-        plain = _unpack(found[older][1])
+        plain = unpack(found[older][1])
         removed = parse_removed(plain) if plain is not None else None
         if removed is not None:
             yield older, removed
@@ -286,17 +342,17 @@ def _read_lists(found: Sequence[tuple[str, bytes]]) -> Iterator[tuple[int, Remov
 
 def _choose_newest(found: Sequence[tuple[str, bytes]], max_messages: int) -> Listing:
     lists, left_off = list[RemovedMessages](), 0
-    for older, removed in _read_lists(found):
+    for older, removed in read_lists(found):
         max_messages -= len(removed.originals)
         if lists and max_messages < 0:
             break
         lists.append(removed)
         left_off = older
-    return Listing(lists, left_off, _find_list_place(found[left_off][0]) if found else "")
+    return Listing(lists, left_off, find_list_place(found[left_off][0]) if found else "")
 
 
 def _find_owner(found: Sequence[tuple[str, bytes]], digest: str) -> str | None:
-    for _, removed in _read_lists(found):
+    for _, removed in read_lists(found):
         if any(original.digest == digest for original in removed.originals):
             return removed.owner
     return None

@@ -3,7 +3,7 @@ import logging
 
 import pytest
 
-from gateway.reporting.work_queue import WorkQueue
+from gateway.bounds.work_queue import WorkQueue
 
 
 class Worker:
@@ -64,3 +64,16 @@ async def test_a_job_that_fails_is_dropped_and_the_others_go_on(caplog: pytest.L
 
 async def test_an_empty_queue_is_finished_at_once() -> None:
     await WorkQueue(Worker().work, max_bytes=100).finish()
+
+
+async def test_dropped_jobs_are_not_done_and_leave_room() -> None:
+    worker = Worker()
+    queue = WorkQueue(worker.work, max_bytes=100)
+    assert all(queue.put(job, 30) for job in "abc")
+    await asyncio.sleep(0)
+    queue.drop_where(lambda job: job in "ab")
+    assert queue.waiting_bytes == 60
+    worker.may_go.set()
+    await queue.finish()
+    # The first had begun.
+    assert worker.done == ["a", "c"] and queue.waiting_bytes == 0

@@ -3,20 +3,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from gateway.conversations.turn import Turn
 from gateway.core.compaction.cut import Cut
 from gateway.core.history.pivot import Mark
 from gateway.core.policy import Originals, Policy
-from gateway.reporting.originals import (
-    Original,
-    OriginalsArchive,
-    RemovedMessages,
-    parse_removed,
-    render_removed,
-)
+from gateway.originals.archive import OriginalsArchive
+from gateway.originals.removed import RemovedMessages
 from gateway.store import Store, StoreError
 from gateway.store.disk import DiskStore
 from gateway.store.keys import make_key, make_tag
@@ -25,32 +18,6 @@ from tests.builders.chat import JSON, make_batch, make_pivot, make_turn, read, r
 from tests.builders.state import make_store
 
 _TAG = make_tag("t")
-_REMOVED = RemovedMessages(owner="t", created_seconds=1.5, kind="prune", originals=[Original(3, 20, "ab")])
-
-
-def test_a_list_written_by_the_version_before_is_read() -> None:
-    written = b'{"version":1,"owner":"t","created_seconds":1.5,"kind":"prune","originals":[[3,20,"ab"]]}'
-    assert parse_removed(written) == _REMOVED
-
-
-def test_a_rendered_list_is_parsed_back() -> None:
-    assert parse_removed(render_removed(_REMOVED)) == _REMOVED
-
-
-@pytest.mark.parametrize(
-    ("part", "instead"),
-    [(b'"version":1', b'"version":2'), (b'"prune"', b'"other"'), (b"[3,", b'["3",'), (b'"owner"', b'"x"')],
-)
-def test_a_list_of_another_form_is_none(part: bytes, instead: bytes) -> None:
-    whole = render_removed(_REMOVED)
-    assert part in whole and parse_removed(whole.replace(part, instead)) is None
-
-
-@given(st.binary())
-def test_parsing_never_raises(data: bytes) -> None:
-    assert parse_removed(data) is None
-
-
 # The archive.
 
 _TALK: list[JSON] = [

@@ -1,0 +1,156 @@
+"""What a conversation worked on, and its diffs. Also of one that an earlier process or another one served."""
+
+from collections.abc import Iterable, Sequence
+
+from aiohttp import hdrs, web
+from msgspec.structs import replace
+
+from gateway.activity.record import ConversationActivity
+from gateway.activity.rows import render_second
+from gateway.admin.answers import ConversationList
+from gateway.admin.file_diffs import list_file_diffs
+from gateway.admin.history_pages import unknown_conversation
+from gateway.admin.operations import MARKDOWN, DiffQuery, SessionQuery
+from gateway.admin.routing import PRIVATE, Answer, read_query
+from gateway.admin.session_answers import (
+    DiffPage,
+    LastSummary,
+    MessageTitle,
+    SessionCommand,
+    SessionFile,
+    SessionPage,
+    SessionTodo,
+)
+from gateway.admin.session_markdown import render_markdown
+from gateway.admin.text_sources import TextSources
+from gateway.admin.texts import log_view
+from gateway.sessions.record import StoredSession
+from gateway.store.keys import make_tag
+
+
+class SessionPages:
+    def __init__(self, sources: TextSources) -> None:
+        self._sources = sources
+
+    async def show_session(self, request: web.Request) -> Answer:
+        query = read_query(request, SessionQuery)
+        known, session = await self._load(request)
+        identity = request.match_info["id"]
+        summary = await self._find_summary(known) if known is not None else None
+        log_view(request, identity, "session")
+        page = make_session_page(identity, session, summary)
+        accepted = request.headers.get(hdrs.ACCEPT, "").partition(",")[0].partition(";")[0].strip().lower()
+        if query.format != "markdown" and not (query.format is None and accepted == MARKDOWN):
+            return page
+        return web.Response(text=render_markdown(page), content_type=MARKDOWN, headers=PRIVATE)
+
+    async def show_diff(self, request: web.Request) -> DiffPage:
+        query = read_query(request, DiffQuery)
+        known, session = await self._load(request)
+        identity = request.match_info["id"]
+        positions = choose_edits(session, query.message) if session is not None else ()
+        owner = session.owner if session is not None else known.owner if known is not None else ""
+        found = await self._sources.diffs.load(make_tag(owner), identity, positions)
+        log_view(request, identity, "diff")
+        return DiffPage(
+            id=identity,
+            message=query.message,
+            files=list_file_diffs(found.changes),
+            left_off=found.left_off,
+        )
+
+    async def add_titles(self, page: ConversationList) -> ConversationList:
+        """The same page with the titles of sessions whose texts are shown."""
+        found = [self._sources.activity.find(row.id) for row in page.conversations]
+        titles = await self.load_titles([each for each in found if each is not None])
+        rows = [replace(row, title=titles.get(row.id)) for row in page.conversations]
+        return replace(page, conversations=rows)
+
+    async def load_titles(self, found: Iterable[ConversationActivity]) -> dict[str, str]:
+        """By conversation, of those whose texts are shown and that have one."""
+        wanted: dict[str, list[str]] = {}
+        for conversation in found:
+            if self._sources.texts.describe(conversation).allowed:
+                wanted.setdefault(make_tag(conversation.owner), []).append(conversation.id)
+        return await self._sources.sessions.load_titles(wanted)
+
+    async def _load(self, request: web.Request) -> tuple[ConversationActivity | None, StoredSession | None]:
+        """Raises AdminRefusal (403, 404)."""
+        sources, identity = self._sources, request.match_info["id"]
+        known = sources.activity.find(identity)
+        sources.texts.check(known)
+        tag = make_tag(known.owner) if known is not None else await sources.compaction_log.find_tag(identity)
+        session = await sources.sessions.load(tag, identity) if tag is not None else None
+        if known is None and session is None:
+            raise unknown_conversation()
+        return known, session
+
+    async def _find_summary(self, known: ConversationActivity) -> LastSummary | None:
+        """The newest one that still has its text."""
+        keys = [note.key for note in reversed(known.summaries)]
+        if known.pivot is not None and known.pivot.key not in keys:
+            # It was made for the conversation that this one branched off.
+            keys.append(known.pivot.key)
+        for key in keys:
+            pivot = await self._sources.pivots.load(known.owner, key)
+            if pivot is not None:
+                return LastSummary(
+                    key=key,
+                    kind="digest" if pivot.is_digest else "summary",
+                    created=render_second(pivot.created_seconds),
+                    text=pivot.summary,
+                )
+        return None
+
+
+def choose_edits(session: StoredSession, message: int | None) -> Sequence[int]:
+    """Positions of the messages whose diffs belong to a message: its own, or if it is a user message those
+    of all messages up to the next one of the user. None stands for the whole session.
+    """
+    if message is None:
+        return session.edits
+    asked = [position for position, _ in session.titles]
+    end = (
+        next((position for position in asked if position > message), None)
+        if message in asked
+        else message + 1
+    )
+    return [each for each in session.edits if message <= each and (end is None or each < end)]
+
+
+def make_session_page(
+    identity: str, session: StoredSession | None, summary: LastSummary | None
+) -> SessionPage:
+    """session: None if nothing of it is kept."""
+    if session is None:
+        session = StoredSession(owner="", id=identity, link="", length=0, updated_seconds=0.0)
+    files = [
+        SessionFile(
+            path=file.path,
+            kind=file.kind,
+            changes=file.changes,
+            additions=file.additions,
+            deletions=file.deletions,
+            unknown=file.unknown,
+            moved_from=file.moved_from,
+        )
+        for file in session.files
+    ]
+    return SessionPage(
+        id=identity,
+        title=session.title or None,
+        title_from=session.title_from,
+        updated=render_second(session.updated_seconds) if session.updated_seconds else None,
+        additions=sum(file.additions for file in files),
+        deletions=sum(file.deletions for file in files),
+        files=files,
+        left_files=session.left_files,
+        commands=[
+            SessionCommand(message=each.position, command=each.command, exit_code=each.exit_code)
+            for each in session.commands
+        ],
+        left_commands=session.left_commands,
+        todos=[SessionTodo(text=each.text, in_progress=each.is_in_progress) for each in session.todos],
+        messages=[MessageTitle(message=position, title=title) for position, title in session.titles],
+        summary=summary,
+    )

@@ -1,0 +1,145 @@
+"""Reads the messages of a session one after another, each once, and tells what they did.
+
+A call counts once its result is known. Bounded: what is beyond is counted and not listed.
+"""
+
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple, Self
+
+from gateway.core.history.message import Message
+from gateway.core.history.transcript import TranscriptEntry, list_entries
+from gateway.core.session.commands import is_only_patch, list_commands, list_patches, may_change_files
+from gateway.core.session.edits import find_file_actions
+from gateway.core.session.file_changes import FileCall, apply_actions, apply_patch
+from gateway.core.session.known_files import KnownFiles
+from gateway.core.session.outcomes import find_exit_code, is_done, was_run
+from gateway.core.session.titles import find_asked, make_title
+from gateway.core.session.todos import TodoBoard, is_todo_call
+from gateway.core.session.work import CommandRun, SessionWork
+from gateway.core.session.work_log import WorkLog
+from gateway.core.session.written_calls import (
+    WrittenCall,
+    begins_anew,
+    find_written_calls,
+    find_written_result,
+    without_results,
+)
+
+_MOST_OPEN_CALLS: Final = 256
+# Arguments beyond this are not read.
+_LONGEST_ARGUMENTS_CHARS: Final = 1 << 20
+
+
+class _WaitingCall(NamedTuple):
+    position: int
+    tool: str
+    arguments: str
+
+
+@dataclass(slots=True)
+class SessionReader:
+    """Not safe for several threads. No text makes it raise."""
+
+    _log: WorkLog = field(default_factory=WorkLog)
+    _todos: TodoBoard = field(default_factory=TodoBoard)
+    _files: KnownFiles = field(default_factory=KnownFiles)
+    # By their ids, in their order.
+    _open: dict[str, _WaitingCall] = field(default_factory=dict)
+    # In the texts of replies, with their positions.
+    _written: list[tuple[int, WrittenCall]] = field(default_factory=list)
+    _has_tools: bool = False
+
+    @classmethod
+    def restore(cls, work: SessionWork) -> Self:
+        """Goes on after a work that was read before; what files held is not known."""
+        return cls(WorkLog.restore(work), TodoBoard(work.todos))
+
+    @property
+    def weight_bytes(self) -> int:
+        """What it takes in memory, about."""
+        waiting = sum(len(call.arguments) for call in self._open.values())
+        waiting += sum(len(call.arguments) for _, call in self._written)
+        return self._log.weight_bytes + self._files.chars + waiting
+
+    def work(self) -> SessionWork:
+        return self._log.work(self._todos.open)
+
+    def feed(self, position: int, message: Message, entry: TranscriptEntry) -> None:
+        """The next message. Positions ascend; each is fed once."""
+        entries = list_entries([entry])
+        results = [each for each in entries if each.is_result]
+        for at, result in enumerate(results):
+            self._settle(message.results[at] if at < len(message.results) else "", result)
+        if message.role == "user" and (asked := find_asked(entry)):
+            self._hear(position, asked)
+        if message.role == "assistant":
+            written = find_written_calls(entry.text)
+            # An agent with tools that shows such blocks only talks about them.
+            self._written += [
+                (position, each) for each in written if each.needs_result or not self._has_tools
+            ]
+        calls = [call for each in entries for call in each.calls]
+        self._has_tools = self._has_tools or bool(calls)
+        for at, (tool, arguments) in enumerate(calls):
+            identity = message.calls[at].id if len(message.calls) == len(calls) else f"{position}:{at}"
+            if len(arguments) <= _LONGEST_ARGUMENTS_CHARS and len(self._open) < _MOST_OPEN_CALLS:
+                self._open[identity] = _WaitingCall(position, tool, arguments)
+
+    def _hear(self, position: int, asked: str) -> None:
+        """What the user says, or what the agent says as the user: results of calls that stand in texts."""
+        written, self._written = self._written, []
+        for at, call in written:
+            result = find_written_result(asked, call)
+            if result is not None:
+                waiting = _WaitingCall(at, call.tool, call.arguments)
+                self._answer(waiting, TranscriptEntry("tool", result, (), 0, is_result=True))
+        if begins_anew(asked):
+            self._log = WorkLog()
+        title = make_title(without_results(asked))
+        if title:
+            self._log.add_title(position, title)
+            self._files.doubt()
+            self._open.clear()
+
+    def _settle(self, identity: str, result: TranscriptEntry) -> None:
+        """A result without a call of its id answers the only open call, if there is just one."""
+        if identity not in self._open and len(self._open) == 1:
+            identity = next(iter(self._open))
+        call = self._open.pop(identity, None)
+        if call is not None:
+            self._answer(call, result)
+
+    def _answer(self, call: _WaitingCall, result: TranscriptEntry) -> None:
+        commands = list_commands(call.tool, call.arguments)
+        if commands:
+            self._run(call, commands, result)
+            return
+        if is_todo_call(call.tool) and is_done(result.text, is_error=result.is_error):
+            self._todos.read(call.tool, call.arguments, result.text)
+        made = FileCall(call.position, result.text, result.is_error)
+        actions = find_file_actions(call.tool, call.arguments)
+        for change in apply_actions(self._files, actions, made):
+            self._log.add_change(change)
+        if not actions and _may_change_files(call.tool):
+            self._files.doubt()
+
+    def _run(self, call: _WaitingCall, commands: tuple[str, ...], result: TranscriptEntry) -> None:
+        if not was_run(result.text):
+            return
+        code = find_exit_code(result.text)
+        for command in commands:
+            patched = list_patches(command)
+            if patched and (is_done(result.text, is_error=result.is_error) if code is None else code == 0):
+                for change in apply_patch(self._files, patched, call.position):
+                    self._log.add_change(change)
+            if not (patched and is_only_patch(command)):
+                only = len(commands) == 1
+                run = CommandRun(position=call.position, command=command, exit_code=code if only else None)
+                self._log.add_command(run)
+                if may_change_files(command):
+                    self._files.doubt()
+
+
+def _may_change_files(tool: str) -> bool:
+    """Sub-agents work on the same files."""
+    return tool.casefold() in ("task", "agent", "spawn_agent", "new_task", "delegate")

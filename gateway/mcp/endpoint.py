@@ -1,0 +1,123 @@
+"""Answers `/mcp` of the data port: who asks, what may be asked, and how much of it.
+
+The tenant is found as for every other request. Web pages are turned away: a browser would let a page that
+controls the DNS reach the endpoint under a name of its own (MCP, Streamable HTTP, Security Warning).
+"""
+
+import logging
+import time
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
+
+from aiohttp import hdrs
+
+from gateway.bounds.lanes import Lanes
+from gateway.bounds.memory_budget import MemoryBudget
+from gateway.core.errors import RequestRefused
+from gateway.downstream.request import Request, RequestHead, read_body
+from gateway.downstream.request_note import RequestNote
+from gateway.downstream.response import Response, make_local_head, send_local_response, send_refusal
+from gateway.headers import has_same_origin, is_from_other_page, names_loopback
+from gateway.mcp.library import McpLibrary
+from gateway.mcp.tools import HistoryTools
+from gateway.quotas.gate import QuotaGate
+from gateway.reporting.metrics import Metrics
+from gateway.settings import Settings
+from gateway.tenants import Tenancy, Tenant
+
+log = logging.getLogger("gateway.mcp")
+
+_PATHS: Final = frozenset({"/mcp", "/mcp/"})
+# A call is some hundred bytes, a handshake some thousand. What the library makes of this much takes the event
+# loop 10 ms at most.
+_MAX_BODY_BYTES: Final = 1 << 15
+_FOREIGN_PAGE: Final = (
+    "Web pages must not use this endpoint. `listen.origins` in the settings can allow the origin of one."
+)
+
+
+def is_mcp(target: str) -> bool:
+    """target: path and query."""
+    return target.partition("?")[0] in _PATHS
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class McpEndpoint:
+    settings: Settings
+    tenancy: Tenancy
+    gate: QuotaGate
+    # Of all bodies under way.
+    memory: MemoryBudget
+    lanes: Lanes
+    metrics: Metrics
+    tools: HistoryTools
+    library: McpLibrary
+
+    async def respond(self, request: Request) -> Response | None:
+        """Raises only ConnectionError, if the client hung up."""
+        note, status = RequestNote(), 0
+        note.format = "mcp"
+        self.metrics.open_requests += 1
+        try:
+            response = await self._respond(request, note)
+            status = response.status
+            return response
+        finally:
+            self.metrics.open_requests -= 1
+            self.metrics.note_end(note, status, time.monotonic())
+
+    async def _respond(self, request: Request, note: RequestNote) -> Response:
+        try:
+            return await self._serve(request, note)
+        except RequestRefused as error:
+            return send_refusal(request, error)
+        except ConnectionError:
+            raise
+        except Exception as error:  # noqa: BLE001 - the edge: it must end in a response, not in a silence
+            # The library's error may quote the request.
+            log.error("an MCP request failed inside the gateway: %s", type(error).__name__)
+            failure = RequestRefused(500, "The gateway failed on this request.", kind="server_error")
+            return send_refusal(request, failure)
+
+    async def _serve(self, request: Request, note: RequestNote) -> Response:
+        self._check_page(request.head)
+        tenant = self.tenancy.identify(request.head.headers, request.head.target)
+        if request.head.method != hdrs.METH_POST:
+            # Without sessions there is no stream to open and no session to delete.
+            return send_local_response(request, 405, b"", {hdrs.ALLOW: hdrs.METH_POST})
+        quota = tenant.quota
+        if quota is None or not quota.limits_requests:
+            return await self._answer(request, tenant, note)
+        async with self.gate.admit(tenant, quota):
+            return await self._answer(request, tenant, note)
+
+    def _check_page(self, head: RequestHead) -> None:
+        """Raises RequestRefused (403). Programs that are no browser send no `Origin`."""
+        listen = self.settings.listen
+        origin = head.headers.get(hdrs.ORIGIN)
+        if origin in listen.origins:
+            return
+        # A page of the same address passes only where its name cannot have been given to it for this.
+        is_own = has_same_origin(head.headers) and names_loopback(head.headers, listen.hosts)
+        if (origin is not None and not is_own) or is_from_other_page(head.headers):
+            raise RequestRefused(403, _FOREIGN_PAGE, kind="permission_error", code="foreign_origin")
+
+    async def _answer(self, request: Request, tenant: Tenant, note: RequestNote) -> Response:
+        respond = await self.library.load()
+        with self.memory.open(tenant.id) as share:
+            max_bytes = min(_MAX_BODY_BYTES, self.settings.listen.max_body_bytes)
+            body = await read_body(request, max_bytes, share, self.lanes)
+            note.read_seconds = time.monotonic()
+            if body.beyond is not None:
+                raise RequestRefused(413, f"The request body is too large: {body.beyond}.")
+            call = partial(self.tools.call, tenant)
+            whole = await respond(call, request.head, body.plain, max_bytes)
+            await share.fit(len(body.plain) + len(whole.body))
+            headers = {str(hdrs.CONTENT_TYPE): whole.content_type} if whole.content_type else {}
+            response = Response(make_local_head(whole.status, len(whole.body), headers), request)
+            if response.finish(whole.body):
+                begun_seconds = time.monotonic()
+                await response.drain()
+                note.client_seconds += time.monotonic() - begun_seconds
+            return response

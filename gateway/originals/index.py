@@ -1,0 +1,307 @@
+"""The search index over originals: a cache of the store, so it may be lost, and is made again where it is
+missing.
+
+A conversation is indexed from its first search on, or from its first compaction where the policy recalls:
+what this process archives is indexed behind it, off the event loop. `catch_up` adds what else is in the store
+when it is searched.
+"""
+
+import asyncio
+import sqlite3
+import time
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from functools import partial
+from typing import Final, TypeVar
+
+import httpx2 as httpx
+from msgspec.structs import replace
+
+from gateway.bounds.work_queue import WorkQueue
+from gateway.core.search.ranking import PieceCandidate, choose_pieces
+from gateway.core.search.terms import find_terms
+from gateway.originals.archive import KeptList
+from gateway.originals.batches import Stay, cut_batches, read_kept
+from gateway.originals.catch_up import CatchUp
+from gateway.originals.embedder import Embedder
+from gateway.originals.embedding_queue import EmbeddingQueue
+from gateway.originals.file_search import (
+    Bound,
+    FoundRow,
+    Sought,
+    find_pieces,
+    list_mentions,
+    make_bound,
+    read_message,
+)
+from gateway.originals.index_files import IndexBounds, IndexDamaged, IndexFiles, is_indexed_name
+from gateway.originals.index_writer import Indexed, IndexWriter
+from gateway.originals.removed import RemovedMessages
+from gateway.originals.search import FoundPiece, MentionedFile, OriginalText, Scope, SearchFailed
+from gateway.settings import Settings
+from gateway.store import Store, find_directory
+from gateway.store.keys import make_tag
+from gateway.store.stores import SEARCH_NAME
+
+T = TypeVar("T")
+# What is asked of one file, for the part of a scope.
+AskIndex = Callable[[sqlite3.Connection, Scope, Bound], T | None]
+
+# Bodies that wait to be indexed. What finds no room is read from the store when it is searched.
+_WAITING_BYTES: Final = 32 << 20
+# A question that takes longer is given up. It takes some 10 ms.
+_QUERY_SECONDS: Final = 1.0
+# How many steps of SQLite's lie between two looks at the clock: some milliseconds.
+_STEPS: Final = 10_000
+_SWEEP_SECONDS: Final = 3_600.0
+# A search waits so long for the vector of its query, then it goes by words alone.
+_EMBEDDING_SECONDS: Final = 1.0
+_QUERY_CHARS: Final = 4_000
+# Of each conversation, among which the best are chosen, for each piece that is asked for, and at least.
+_CANDIDATES: Final = 3
+_LEAST_CANDIDATES: Final = 20
+
+
+class OriginalsIndex:
+    """An `OriginalsSearch`. What is added or deleted raises nothing: what fails is logged."""
+
+    def __init__(
+        self,
+        store: Store,
+        files: IndexFiles,
+        keep_seconds: float,
+        clock: Callable[[], float] = time.time,
+        embedder: Embedder | None = None,
+    ) -> None:
+        """store: that of the originals. keep_seconds: of those whose list does not say it. embedder: None for
+        a search by words alone.
+        """
+        self._keep_seconds = keep_seconds
+        self._clock = clock
+        self._writer = IndexWriter(files)
+        self._queue: WorkQueue[tuple[KeptList, int]] = WorkQueue(self._index_kept, _WAITING_BYTES)
+        self._catch_up = CatchUp(store, self._writer, self._find_stay, clock)
+        self._embedder = embedder
+        self._embedding = EmbeddingQueue(self._writer, embedder) if embedder is not None else None
+        self._sweeper: asyncio.Task[None] | None = None
+
+    @property
+    def waiting_bytes(self) -> int:
+        """What is queued."""
+        return self._queue.waiting_bytes
+
+    def start(self) -> None:
+        """From now on, what has expired leaves the files also where nothing is searched."""
+        self._sweeper = asyncio.get_running_loop().create_task(self._sweep())
+
+    async def finish(self) -> None:
+        """Returns once everything that was queued is indexed or deleted."""
+        await self._queue.finish()
+        await self._catch_up.finish()
+        await self._writer.finish()
+        if self._embedding is not None:
+            await self._embedding.finish()
+
+    async def finish_deleting(self) -> None:
+        """Returns once the files of all that was forgotten are gone, or locked by another process: these are
+        marked, and tried again. Waits for no other work.
+        """
+        await self._writer.finish()
+
+    async def close(self) -> None:
+        """What waits is given up: the next search reads it from the store."""
+        self._writer.is_closed = True
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+            await asyncio.wait((self._sweeper,))
+        if self._embedding is not None:
+            await self._embedding.close()
+        await self.finish()
+        await self._writer.close()
+
+    # What is added.
+
+    def note_kept(self, kept: KeptList) -> None:
+        """This process has put a list into the store. Only queues a job, and only for a conversation that is
+        likely to be searched: most never are.
+        """
+        is_searched = self._writer.files.find_identity(make_tag(kept.removed.owner), kept.conversation_id)
+        if not self._writer.is_closed and (kept.may_recall or is_searched):
+            self._queue.put((kept, self._writer.forgotten), kept.weight_bytes)
+
+    async def _index_kept(self, job: tuple[KeptList, int]) -> None:
+        kept, forgotten = job
+        removed = kept.removed
+        indexed = make_tag(removed.owner), kept.conversation_id
+        stay = self._find_stay(removed)
+        for some in cut_batches(removed.originals, lambda original: original.size_bytes):
+            read = partial(read_kept, kept.received, removed, some, stay)
+            if not await self._writer.write(indexed, forgotten, read):
+                return
+        await self._writer.write(indexed, forgotten, list, kept.place)
+        await self._writer.trim(indexed)
+        self._embed_later(indexed)
+
+    def _embed_later(self, indexed: Indexed) -> None:
+        if self._embedding is not None:
+            self._embedding.put(indexed)
+
+    def _find_stay(self, removed: RemovedMessages) -> Stay:
+        kept = self._keep_seconds if removed.keep_seconds is None else removed.keep_seconds
+        return Stay(removed.created_seconds, removed.created_seconds + kept)
+
+    # What is asked: see `OriginalsSearch`.
+
+    async def search(
+        self,
+        tag: str,
+        scopes: Sequence[Scope],
+        query: str,
+        *,
+        most: int = 5,
+        max_tokens: int = 1_600,
+        by_meaning: bool = True,
+    ) -> list[FoundPiece]:
+        """The best pieces first, no two that overlap, and together no longer than max_tokens."""
+        sought = await self._seek(query) if by_meaning else Sought(find_terms(query))
+        if sought.terms.is_empty and sought.vector is None:
+            return []
+        wanted = max(_LEAST_CANDIDATES, _CANDIDATES * most)
+        found: list[tuple[Scope, FoundRow]] = []
+        async for scope, rows in self._ask_each(
+            tag, scopes, lambda index, at, bound: find_pieces(index, bound, sought, wanted, at.accepts)
+        ):
+            found += [(scope, row) for row in rows]
+        found.sort(key=lambda each: -each[1].score)
+        candidates = [_make_candidate(scope, row) for scope, row in found]
+        return [_describe(*found[at]) for at in choose_pieces(candidates, most, max_tokens)]
+
+    async def _seek(self, query: str) -> Sought:
+        terms = find_terms(query)
+        if self._embedder is None or not query.strip():
+            return Sought(terms)
+        vectors = await self._embedder.embed([query[:_QUERY_CHARS]], _EMBEDDING_SECONDS)
+        return Sought(terms, vectors[0] if vectors else None, self._embedder.name)
+
+    async def read(
+        self, tag: str, scopes: Sequence[Scope], position: int, *, start: int = 0, max_chars: int = 20_000
+    ) -> OriginalText | None:
+        """None if no original of this position is kept."""
+        start = max(0, start)
+        async for _, found in self._ask_each(
+            tag, scopes, lambda index, at, bound: read_message(index, at.conversation_id, position, bound)
+        ):
+            return replace(found, text=found.text[start : start + max_chars])
+        return None
+
+    async def list_files(self, tag: str, scopes: Sequence[Scope], *, most: int = 200) -> list[MentionedFile]:
+        """The most recently mentioned first."""
+        files: dict[str, MentionedFile] = {}
+        async for _, found in self._ask_each(
+            tag, scopes, lambda index, _, bound: list_mentions(index, bound, most)
+        ):
+            for file in found:
+                files.setdefault(file.path, file)
+        return list(files.values())[:most]
+
+    async def _ask_each(
+        self, tag: str, scopes: Sequence[Scope], ask: AskIndex[T]
+    ) -> AsyncIterator[tuple[Scope, T]]:
+        """What is found, by scope. Raises SearchFailed at the end if nothing is, and something failed."""
+        failed: SearchFailed | None = None
+        is_found = False
+        for scope in _join_scopes(scopes):
+            try:
+                answer = await self._ask(tag, scope, ask)
+            except SearchFailed as error:
+                failed = error
+                continue
+            if answer:
+                is_found = True
+                yield scope, answer
+        if failed is not None and not is_found:
+            raise failed
+
+    async def _ask(self, tag: str, scope: Scope, ask: AskIndex[T]) -> T | None:
+        """None if there is nothing to ask. Raises SearchFailed."""
+        indexed = tag, scope.conversation_id
+
+        def read() -> T | None:
+            with self._writer.files.reading(*indexed) as index:
+                if index is None:
+                    return None
+                ends_at = time.monotonic() + _QUERY_SECONDS
+                index.set_progress_handler(lambda: time.monotonic() > ends_at, _STEPS)
+                return ask(index, scope, make_bound(scope.before, self._clock()))
+
+        if not is_indexed_name(scope.conversation_id):
+            return None
+        for _ in range(2):
+            await self._writer.require_usable()
+            has_all = await self._catch_up.run(indexed)
+            self._embed_later(indexed)
+            try:
+                answer = await self._writer.read(read)
+            except IndexDamaged:
+                continue
+            if not answer and not has_all:
+                raise SearchFailed("not all originals are indexed yet")
+            return answer
+        raise SearchFailed("the index is damaged, and is made again")
+
+    # What is deleted. The files are gone when `finish_deleting` returns.
+
+    def forget(self, tag: str) -> None:
+        """Everything of a tenant."""
+        self._catch_up.clear()
+        self._writer.delete(self._writer.files.delete_tenant, tag)
+
+    def forget_conversation(self, tag: str, conversation_id: str) -> None:
+        self._catch_up.forget((tag, conversation_id))
+        self._writer.delete(self._writer.files.delete, tag, conversation_id)
+
+    async def _sweep(self) -> None:
+        while True:
+            await self._writer.sweep(self._clock())
+            await asyncio.sleep(_SWEEP_SECONDS)
+
+
+def make_index(
+    settings: Settings, originals: Store, client: httpx.AsyncClient | None = None
+) -> OriginalsIndex:
+    """Beside a store on disk, otherwise in a private directory. originals: their store. client: for calls of
+    our own; without it no vectors are asked for.
+    """
+    retention, directory = settings.retention, find_directory(settings.store)
+    bounds = IndexBounds(total=retention.search_bytes, tenant=retention.search_bytes_per_tenant)
+    files = IndexFiles(directory / SEARCH_NAME if directory is not None else None, bounds)
+    embedder, model, upstream = None, settings.embeddings.model, settings.embeddings.upstream
+    if client is not None and model is not None and upstream is not None:
+        embedder = Embedder(client, settings.upstreams[upstream], model)
+    return OriginalsIndex(originals, files, retention.seconds, embedder=embedder)
+
+
+def _join_scopes(scopes: Sequence[Scope]) -> Iterator[Scope]:
+    """Each conversation once for whoever asks, in order, as far as any of its scopes goes."""
+    for asked in dict.fromkeys((scope.conversation_id, scope.accepts) for scope in scopes):
+        ends = [scope.before for scope in scopes if (scope.conversation_id, scope.accepts) == asked]
+        known = [end for end in ends if end is not None]
+        yield Scope(asked[0], max(known) if len(known) == len(ends) else None, asked[1])
+
+
+def _make_candidate(scope: Scope, row: FoundRow) -> PieceCandidate:
+    place = scope.conversation_id, row.position, row.digest
+    return PieceCandidate(place, row.start, row.start + len(row.text), row.text)
+
+
+def _describe(scope: Scope, row: FoundRow) -> FoundPiece:
+    return FoundPiece(
+        conversation=scope.conversation_id,
+        position=row.position,
+        role=row.role,
+        tool=row.tool,
+        path=row.path,
+        text=row.text,
+        start=row.start,
+        end=row.start + len(row.text),
+        time_seconds=row.time,
+    )

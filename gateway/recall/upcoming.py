@@ -1,0 +1,153 @@
+"""Chooses what of the replaced messages will be needed next, beside a summary that leaves most of it out.
+
+Measured on recorded sessions (docs/recall.md): what replies go on to name is what was named last, and most of
+all what the model itself named last. So each name has a weight that falls with its distance from the cut, and
+the pieces are those that bring the most weight for their size, of names that stand nowhere else in what is
+sent. A search by the words of the tail finds a fifth of that, because the tail says its own words already.
+"""
+
+import heapq
+from collections.abc import Iterable, Iterator, Sequence
+from math import exp
+from typing import Final, NamedTuple
+
+from msgspec.structs import replace
+
+from gateway.core.digest.names import find_names
+from gateway.core.search.cutting import cut_text, estimate_tokens
+from gateway.originals.parts import Part
+from gateway.originals.search import FoundPiece
+
+# Half of it, or twice, changed little; 600 lost two points of a hundred, 1,000 lost six.
+PIECE_CHARS: Final = 300
+# A name that was mentioned this many messages before the cut has a third of its weight.
+_FADE_MESSAGES: Final = 32.0
+_FADE_SAID_MESSAGES: Final = 48.0
+# Of a name that the model used itself, beside one that it has only read.
+_SAID_WEIGHT: Final = 4.0
+_LEAST_WEIGHT: Final = 0.02
+# Beside its text a piece has a line that says where it stood.
+_LABEL_TOKENS: Final = 12
+# Of a longer text, and of all messages together, the rest is not read: some 100 ms of a thread's time.
+_PART_CHARS: Final = 12_000
+_READ_CHARS: Final = 400_000
+_MOST_VISIBLE_CHARS: Final = 400_000
+_MOST_NAMES: Final = 5_000
+
+
+class PlacedPart(NamedTuple):
+    """A part of a replaced message. distance: how many messages it stands before the end of the replaced."""
+
+    position: int
+    distance: int
+    part: Part
+
+
+class _Snippet(NamedTuple):
+    placed: PlacedPart
+    start: int
+    end: int
+    names: tuple[str, ...]
+    tokens: int
+
+    @property
+    def text(self) -> str:
+        return self.placed.part.text[self.start : self.end]
+
+
+class PieceChooser:
+    """What was read of the replaced messages; `add` is called with the newest message first.
+
+    visible: everything that is sent beside the pieces.
+    """
+
+    def __init__(self, visible: str) -> None:
+        self._visible = visible[-_MOST_VISIBLE_CHARS:]
+        self._snippets: list[_Snippet] = []
+        self._weights: dict[str, float] = {}
+        self._known: dict[str, bool] = {}
+        self._chars = 0
+
+    @property
+    def is_full(self) -> bool:
+        return self._chars >= _READ_CHARS or len(self._known) >= _MOST_NAMES
+
+    def add(self, placed: Iterable[PlacedPart]) -> None:
+        for each in placed:
+            text = each.part.text[:_PART_CHARS]
+            self._chars += len(text)
+            weight = _weigh(each)
+            for start, end in cut_text(text, PIECE_CHARS):
+                names = tuple([name for name in find_names(text[start:end]) if self._is_missing(name)])
+                for name in names:
+                    self._weights[name] = max(weight, self._weights.get(name, 0.0))
+                if names:
+                    tokens = estimate_tokens(text[start:end]) + _LABEL_TOKENS
+                    self._snippets.append(_Snippet(each, start, end, names, tokens))
+
+    def choose(self, conversation_id: str, max_tokens: int) -> list[FoundPiece]:
+        """The best first, together within max_tokens as far as can be estimated."""
+        return [_describe(conversation_id, snippet) for snippet in self._choose(max_tokens)]
+
+    def _is_missing(self, name: str) -> bool:
+        known = self._known.get(name)
+        if known is None:
+            known = self._known[name] = name in self._visible
+        return not known
+
+    def _choose(self, max_tokens: int) -> Iterator[_Snippet]:
+        """Takes what brings the most for its size, again and again. What others have brought counts no more,
+        so a value only falls, and one that is still the greatest after a new look is the greatest of all.
+        """
+        brought = set[str]()
+        heap = [(-self._value(snippet, brought), at) for at, snippet in enumerate(self._snippets)]
+        heapq.heapify(heap)
+        while heap:
+            before, at = heapq.heappop(heap)
+            snippet = self._snippets[at]
+            value = -self._value(snippet, brought)
+            if snippet.tokens > max_tokens or not value:
+                continue
+            if value > before:
+                heapq.heappush(heap, (value, at))
+                continue
+            yield snippet
+            brought.update(snippet.names)
+            max_tokens -= snippet.tokens
+
+    def _value(self, snippet: _Snippet, brought: set[str]) -> float:
+        return sum(self._weights[name] for name in snippet.names if name not in brought) / snippet.tokens
+
+
+def join_neighbors(pieces: Sequence[FoundPiece]) -> list[FoundPiece]:
+    """In the order of the conversation; pieces that follow one another in one text are one."""
+    joined: list[FoundPiece] = []
+    for piece in sorted(pieces, key=lambda each: (each.position, each.start)):
+        last = joined[-1] if joined else None
+        if last is not None and (last.position, last.end) == (piece.position, piece.start):
+            joined.pop()
+            piece = replace(last, text=last.text + piece.text, end=piece.end)
+        joined.append(piece)
+    return joined
+
+
+def _weigh(placed: PlacedPart) -> float:
+    weight = _LEAST_WEIGHT + exp(-placed.distance / _FADE_MESSAGES)
+    if placed.part.role == "assistant":
+        weight += _SAID_WEIGHT * exp(-placed.distance / _FADE_SAID_MESSAGES)
+    return weight
+
+
+def _describe(conversation_id: str, snippet: _Snippet) -> FoundPiece:
+    part = snippet.placed.part
+    return FoundPiece(
+        conversation=conversation_id,
+        position=snippet.placed.position,
+        role=part.role,
+        tool=part.tool,
+        path=part.path,
+        text=snippet.text,
+        start=part.start + snippet.start,
+        end=part.start + snippet.end,
+        time_seconds=0.0,
+    )

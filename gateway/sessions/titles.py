@@ -1,0 +1,121 @@
+"""What names a session: its client's own title call, the first summary, or the first user message.
+
+A title call is a request of its own, so which conversation it names has to be proven: the client gives both
+the same label, or where neither has one, the title call holds the conversation's first user message as it is.
+"""
+
+import hashlib
+import re
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from gateway.core.compaction.summary import strip_thinking
+from gateway.core.session.titles import make_title, parse_title_reply
+from gateway.wire.response.facts import ResponseFacts
+from gateway.wire.sse import SseEvent
+from gateway.wire.wire_format import JsonObject, ReplyPart
+
+LONGEST_TITLE_CHARS: Final = 100
+# A short message, such as a greeting, begins many conversations, so it proves nothing.
+_SHORTEST_PROOF_CHARS: Final = 12
+# A title call that is answered with more than this is not one.
+_MOST_REPLY_CHARS: Final = 4_000
+_MOST_LINES: Final = 40
+_HEADING: Final = re.compile(r"\A#{1,6}\s+")
+# What stands before the words of a line: list marks, quotation marks, emphasis.
+_MARKS: Final = " \t-*•>#\"'`“”‘’_:."
+_NUMBERED: Final = re.compile(r"\A\(?\d{1,2}[.)]\s+")
+# A line that ends like this announces the next one.
+_LABEL_ENDS: Final = (":", "：")
+_TAG: Final = re.compile(r"\A</?[\w-]+>\Z")
+_FEWEST_WORDS: Final = 3
+# Words of headings that any summary may have.
+_GENERAL_WORDS: Final = """
+    a an and the of for our this so far summary summarized conversation session context continuation
+    prompt goal goals task tasks overview objective background primary request intent current state
+    status progress detailed work history what we did user users requirements instructions key details
+    information analysis notes handoff checkpoint compaction earlier messages previous
+"""
+_GENERAL: Final = frozenset(_GENERAL_WORDS.split())
+
+
+def list_proofs(label: str | None, asked: Iterable[str]) -> tuple[str, ...]:
+    """Names of what a conversation and its title call have in common, within one tenant.
+
+    label: the client's name for its session. asked: texts of user messages: the first one of a conversation,
+    or those of a title call.
+    """
+    if label is not None:
+        return ("label." + _hash(label),)
+    telling = [text.strip() for text in asked if len(text.strip()) >= _SHORTEST_PROOF_CHARS]
+    return tuple(["asked." + _hash(text) for text in telling])
+
+
+def _hash(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def clean_title(reply: str) -> str:
+    """What a model replied to a title call as one line; empty if that is no title."""
+    title = _shorten(parse_title_reply(strip_thinking(reply)))
+    # A reply that has other fields than a title.
+    return "" if title.startswith("{") else title
+
+
+def find_summary_title(summary: str) -> str:
+    """The first words of a summary that say something: a heading of several words, or else the first line
+    under a heading. Empty if there is none.
+    """
+    text = strip_thinking(summary)
+    for line in text.splitlines()[:_MOST_LINES]:
+        words = line.strip()
+        is_heading = _HEADING.match(words) is not None
+        words = _NUMBERED.sub("", _HEADING.sub("", words)).replace("**", "").strip()
+        if not words or _TAG.match(words) or words.endswith(_LABEL_ENDS) or words.startswith(("```", "|")):
+            continue
+        if _is_general(words):
+            continue
+        found = _shorten(words.strip(_MARKS))
+        if len(found.split()) >= _FEWEST_WORDS or (is_heading and found):
+            return found
+    return ""
+
+
+def _is_general(heading: str) -> bool:
+    words = re.findall(r"[^\W\d_]+", heading.casefold())
+    return all(word in _GENERAL for word in words)
+
+
+def _shorten(text: str) -> str:
+    printable = "".join(each if each.isprintable() else " " for each in text[: 4 * LONGEST_TITLE_CHARS])
+    return make_title(printable)
+
+
+class TitleListener:
+    """Collects the reply to a title call, and tells it once it is whole.
+
+    find_part: the wire format's `find_reply_part`.
+    """
+
+    def __init__(self, find_part: Callable[[JsonObject], ReplyPart], on_reply: Callable[[str], None]) -> None:
+        self._find_part = find_part
+        self._on_reply = on_reply
+        self._facts = ResponseFacts()
+        self._texts: list[str] = []
+        self._chars = 0
+        self._is_over = False
+
+    def note(self, event: SseEvent) -> None:
+        if self._is_over:
+            return
+        for document in self._facts.note(event):
+            part = self._find_part(document)
+            # Some servers repeat the whole message after its deltas.
+            if part.text and not (part.is_whole and self._texts):
+                self._texts.append(part.text[:_MOST_REPLY_CHARS])
+                self._chars += len(part.text)
+        if self._facts.has_error or self._chars > _MOST_REPLY_CHARS:
+            self._is_over = True
+        elif self._facts.has_ended:
+            self._is_over = True
+            self._on_reply("".join(self._texts))

@@ -1,0 +1,104 @@
+"""Recalls: what is inserted into branches for good. Heads name them.
+
+Of two recalls under one key the first that is stored is used by all: later requests repeat its bytes. So
+other processes need not be told of them.
+"""
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from gateway.core.history.recall import Recall
+from gateway.lru import ENTRY_WEIGHT_BYTES, Lru, weigh_texts
+from gateway.state.record_cache import RECORD_WEIGHT_BYTES, RecordCache, Storage
+from gateway.state.trip import Trip
+from gateway.store.keys import make_tag
+
+# Some thousand names of records that the store does not have.
+_ABSENT_BYTES: Final = 1 << 19
+_ABSENT_WEIGHT_BYTES: Final = ENTRY_WEIGHT_BYTES + 300
+
+
+class Recalls:
+    def __init__(self, storage: Storage) -> None:
+        self._storage = storage
+        self._records = RecordCache(Recall, "recall", storage, _weigh)
+        # Those that a head names and the store does not have, and the generation in which it was asked.
+        self._absent: Lru[str, tuple[str, int]] = Lru(_ABSENT_BYTES)
+
+    @property
+    def size_bytes(self) -> int:
+        return self._records.size_bytes
+
+    def find(self, key: str) -> Recall | None:
+        """In memory alone."""
+        return self._records.find(key)
+
+    def hold(self, recall: Recall) -> None:
+        """In memory alone, unless one is known under its key."""
+        if self._records.find(recall.key) is None:
+            self._records.hold(recall.owner, recall.key, recall)
+
+    async def secure(self, recalls: Sequence[Recall]) -> None:
+        """Durable when this returns, as far as they are not known to be in the store. Raises StoreError."""
+        unsaved = [recall for recall in recalls if not self._records.is_stored(recall.key)]
+        saving = [self._records.save_new(recall.owner, recall.key, recall) for recall in unsaved]
+        if saving:
+            await asyncio.gather(*saving)
+
+    def is_secure(self, recalls: Sequence[Recall]) -> bool:
+        """Whether the store is known to have them."""
+        return all(self._records.is_stored(recall.key) for recall in recalls)
+
+    def refresh(self, recalls: Sequence[Recall]) -> None:
+        """What is in use is written again once a day; what is not used for `retention` is dropped."""
+        for recall in recalls:
+            self._records.refresh(recall.owner, recall.key, recall)
+
+    def lacks(self, keys: Sequence[str]) -> bool:
+        """Whether memory lacks one of these that the store may have."""
+        return bool(keys) and any(self._is_missing(key) for key in keys)
+
+    def ask(self, trip: Trip, owner: str, keys: Sequence[str]) -> None:
+        """For those of these that memory lacks."""
+        for key in keys:
+            if self._is_missing(key):
+                self._ask(trip, owner, key)
+
+    async def load(self, owner: str, keys: Sequence[str]) -> list[Recall]:
+        """Those of these that exist, in their order. Suspends only for what is not in memory."""
+        if self.lacks(keys):
+            trip = Trip(self._storage.store)
+            self.ask(trip, owner, keys)
+            await trip.run()
+        return [recall for key in keys if (recall := self._records.find(key)) is not None]
+
+    def forget_some(self, keys: Iterable[str]) -> None:
+        """These leave memory."""
+        for key in keys:
+            self._records.drop(key)
+
+    def forget(self, tag: str) -> None:
+        """All of a tenant leaves memory."""
+        self._records.forget(tag)
+        self._absent.drop_where(lambda absent: absent[0] == tag)
+
+    def _ask(self, trip: Trip, owner: str, key: str) -> None:
+        def take(_: str, found: Recall | None) -> None:
+            if found is None:
+                self._absent.put(key, (make_tag(owner), self._storage.generation), _ABSENT_WEIGHT_BYTES)
+            self._records.hold_loaded(owner, key, found)
+
+        trip.ask(self._records.stored, owner, (key,), take)
+
+    def _is_missing(self, key: str) -> bool:
+        if self._records.is_current(key):
+            return False
+        absent = self._absent.peek(key)
+        return absent is None or absent[1] != self._storage.generation
+
+
+def _weigh(recall: Recall) -> int:
+    texts = [text for each in recall.rounds for text in (each.call, each.results)]
+    shown = (*recall.reply.calls, recall.reply.text) if recall.reply is not None else ()
+    return RECORD_WEIGHT_BYTES + weigh_texts(*texts, *shown)
