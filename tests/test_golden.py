@@ -19,7 +19,7 @@ from gateway.core.history.view import View
 from gateway.core.limits.model_limits import Limits
 from gateway.core.policy import Policy
 from gateway.core.sizing.estimate import Calibration, Known
-from gateway.pipeline.rewriter import Rewriter
+from gateway.outgoing.rewriter import Rewriter
 from gateway.wire.edits import make_usage_edit
 from gateway.wire.formats.registry import FORMATS
 from tests.builders.chat import make_batch, make_pivot, make_turn, measure_sizes

@@ -48,6 +48,8 @@ Prompt = Annotated[str, NotBlank()]
 Estimator = Literal["tiktoken", "chars", "chars-up"]
 Formula = Literal["adaptive", "source", "ratio"]
 Protects = Literal["results", "everything"]
+# Whether a summary is asked for at the end of the conversation's own request, where the prompt cache has it.
+RideMode = Literal["auto", "never"]
 # Who looks up what was summarized: the model, by a tool of the gateway's, or the gateway by itself.
 RecallMode = Literal["off", "tool", "auto"]
 # How old turns are replaced: by a model's summary, by a digest of quotes, or dropped.
@@ -227,6 +229,10 @@ class Summary:
     framing: Annotated[
         bool, Doc("Begin a summary with a line that says what it is and where its originals are searched.")
     ] = True
+    ride: Annotated[
+        RideMode,
+        Doc("auto: ask at the end of the last request where its prompt is cached; never: quote the history."),
+    ] = "auto"
     instructions: Annotated[str, Doc("Text added to the request for a summary.")] = ""
     # Such as the current branch (000, docs/sources.md).
     extra_context: Annotated[tuple[str, ...], Doc("Lines added before the instruction.")] = ()
@@ -252,6 +258,10 @@ class Prompts:
     system: Annotated[str, Doc("System prompt of the summary request; null: the preset's; blank: none.")] = ""
     instruction: Annotated[
         Prompt, Doc("Last message of the summary request, after the history; null: the preset's.")
+    ] = ""
+    ride: Annotated[
+        str,
+        Doc("Before the instruction if a summary rides; {kept}: messages that stay; null: the preset's."),
     ] = ""
     question: Annotated[
         Prompt, Doc("User message before a summary if no opening is kept; null: the preset's.")
@@ -304,6 +314,12 @@ class Policy:
     recall_tokens: Annotated[
         PositiveCount, Doc("Most tokens that one search, or one addition of the gateway's, brings back.")
     ] = 1_600
+    # Ski rental: what carrying old messages has cost, against what a compaction costs (docs/economics.md).
+    economy: Annotated[
+        float,
+        Range(minimum=0, maximum=100),
+        Doc("Compact once old messages have cost this many times what a compaction costs; 0: by size only."),
+    ] = 0.0
     estimator: Annotated[
         Estimator,
         Doc("How tokens are estimated before usage is known: tiktoken, chars (length / 4), chars-up."),

@@ -15,7 +15,7 @@ from gateway.core.compaction.situation import Situation
 from gateway.core.errors import Overloaded
 from gateway.core.history.pivot import Mark
 from gateway.core.history.view import shown_tokens
-from gateway.pipeline.fair_rewriter import FairRewriter
+from gateway.outgoing.fair_rewriter import FairRewriter
 from gateway.planning.planner import Planner
 from gateway.wire.arrays import Arrays, ArrayTokens, ArrayWindow, CountedArrays, SentMessage
 

@@ -7,9 +7,9 @@ decided, recorded or started, for a count is not a turn of the conversation.
 from gateway.core.compaction.plan import Plan
 from gateway.downstream.request import ReceivedBody
 from gateway.downstream.responder import Responder
+from gateway.outgoing.fair_rewriter import FairRewriter
 from gateway.pipeline.admission import Route
 from gateway.pipeline.exchange import Exchange
-from gateway.pipeline.fair_rewriter import FairRewriter
 from gateway.pipeline.relay import Relay
 from gateway.pipeline.turns import TurnBuilder
 from gateway.planning.planner import Planner

@@ -1,21 +1,15 @@
 """The values of one exchange with an upstream: the call, and how it ended."""
 
 from collections.abc import Awaitable, Callable
-from typing import Literal, Protocol
+from typing import Protocol
 
 import msgspec
 
+from gateway.outgoing.call_maker import NOTHING_ADDED, Additions
 from gateway.upstream.refusal_probe import HeldResponse, ProbeMode
 from gateway.upstream.sending import UpstreamCall
 from gateway.wire.response.reader import Reading
 from gateway.wire.sse import SseEvent
-
-# What the gateway asks for beside what the client does, and an upstream may refuse: `include_usage`, and its
-# own tool.
-Addition = Literal["usage", "tool"]
-Additions = frozenset[Addition]
-
-NOTHING_ADDED: Additions = frozenset()
 
 
 class Outcome(msgspec.Struct, frozen=True):

@@ -20,8 +20,8 @@ from gateway.core.history.view import FRAME_TOKENS
 from gateway.core.search.cutting import estimate_tokens
 from gateway.core.sizing.estimate import Estimate
 from gateway.downstream.responder import Responder
-from gateway.pipeline.call_maker import CallMaker
-from gateway.pipeline.exchange import Additions, Exchange, FailedFollowUp, Forwarded
+from gateway.outgoing.call_maker import Additions, CallMaker
+from gateway.pipeline.exchange import Exchange, FailedFollowUp, Forwarded
 from gateway.pipeline.outcomes import OutcomeRecorder
 from gateway.pipeline.recall_reply import RecallReply
 from gateway.pipeline.recall_search import RecallSearch

@@ -13,14 +13,8 @@ from gateway.bounds.memory_budget import MemoryBudget
 from gateway.core.refusal.overflow import Overflow
 from gateway.downstream.responder import Responder
 from gateway.headers import CONTENT_LENGTH, make_response_head
-from gateway.pipeline.exchange import (
-    NOTHING_ADDED,
-    Addition,
-    Additions,
-    Exchange,
-    FailedFollowUp,
-    Forwarded,
-)
+from gateway.outgoing.call_maker import NOTHING_ADDED, Addition, Additions
+from gateway.pipeline.exchange import Exchange, FailedFollowUp, Forwarded
 from gateway.pipeline.response_stream import ReadingBounds, ResponseStream
 from gateway.settings import Settings
 from gateway.upstream.client import UpstreamClient

@@ -19,8 +19,8 @@ from gateway.headers import (
     X_GATEWAY_TOKENS,
     X_GATEWAY_WARNING,
 )
-from gateway.pipeline.call_maker import CallMaker
-from gateway.pipeline.exchange import Additions, Exchange
+from gateway.outgoing.call_maker import Additions, CallMaker
+from gateway.pipeline.exchange import Exchange
 from gateway.pipeline.outcomes import OutcomeRecorder
 from gateway.pipeline.recall_loop import RecallLoop
 from gateway.pipeline.relay import Relay

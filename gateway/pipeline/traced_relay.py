@@ -7,7 +7,8 @@ from msgspec.structs import replace
 
 from gateway.bounds.memory_budget import MemoryBudget
 from gateway.downstream.responder import Responder
-from gateway.pipeline.exchange import Additions, Exchange, Forwarded
+from gateway.outgoing.call_maker import Additions
+from gateway.pipeline.exchange import Exchange, Forwarded
 from gateway.pipeline.name_guard import chain
 from gateway.pipeline.relay import Relay
 from gateway.settings import Settings

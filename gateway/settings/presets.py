@@ -11,7 +11,9 @@ from gateway.settings.document import load_document
 from gateway.settings.policy_schema import PolicySection, PresetSection
 
 # The keys of a preset that are single values, not sections.
-_PLAIN_KEYS = frozenset({"commands", "estimator", "recall", "recall_tokens", "session_summary", "show_texts"})
+_PLAIN_KEYS = frozenset(
+    {"commands", "economy", "estimator", "recall", "recall_tokens", "session_summary", "show_texts"}
+)
 
 
 class PresetError(ValueError):

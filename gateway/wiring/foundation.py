@@ -30,9 +30,9 @@ from gateway.limits.model_table import ModelTable
 from gateway.mcp.library import McpLibrary
 from gateway.originals.archive import OriginalsArchive
 from gateway.originals.index import OriginalsIndex, make_index
-from gateway.pipeline.fair_rewriter import FairRewriter
+from gateway.outgoing.fair_rewriter import FairRewriter
+from gateway.outgoing.rewriter import Rewriter
 from gateway.pipeline.name_guard import NameGuard
-from gateway.pipeline.rewriter import Rewriter
 from gateway.planning.message_sizes import Sizer, TextCounter
 from gateway.planning.tokenizer import Tokenizer, count_by_length, count_by_length_up
 from gateway.purge.conversation import ConversationPurge

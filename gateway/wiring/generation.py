@@ -23,9 +23,9 @@ from gateway.limits.model_lists import ModelLists
 from gateway.limits.start_check import StartCheck
 from gateway.mcp.endpoint import McpEndpoint
 from gateway.mcp.tools import HistoryTools
+from gateway.outgoing.call_maker import CallMaker
 from gateway.pipeline.admission import Admission
 from gateway.pipeline.array_view import ArrayView
-from gateway.pipeline.call_maker import CallMaker
 from gateway.pipeline.commands import Commands
 from gateway.pipeline.count_tokens import CountTokens
 from gateway.pipeline.outcomes import OutcomeRecorder

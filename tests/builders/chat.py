@@ -22,7 +22,7 @@ from gateway.core.limits.model_limits import Limits
 from gateway.core.policy import Policy
 from gateway.core.sizing.estimate import Sizes
 from gateway.headers import UpstreamHead
-from gateway.pipeline.rewriter import Rewriter
+from gateway.outgoing.rewriter import Rewriter
 from gateway.settings import UpstreamSettings
 from gateway.tenants import Tenant
 from gateway.wire.formats.chat import CHAT

@@ -23,8 +23,9 @@ from gateway.downstream.request import ReceivedBody, Request, RequestHead
 from gateway.downstream.responder import Responder
 from gateway.downstream.response import Response
 from gateway.headers import ResponseHead, make_fields
+from gateway.outgoing.call_maker import NOTHING_ADDED, Additions
 from gateway.pipeline.admission import Route
-from gateway.pipeline.exchange import NOTHING_ADDED, Additions, Exchange, Forwarded, Outcome
+from gateway.pipeline.exchange import Exchange, Forwarded, Outcome
 from gateway.pipeline.proxy import Proxy
 from gateway.pipeline.relay import Relay
 from gateway.reporting.events import Bus

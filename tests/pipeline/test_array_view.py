@@ -8,9 +8,9 @@ from gateway.conversations.registry import NewestRequest
 from gateway.core.compaction.plan import Plan
 from gateway.core.errors import Overloaded
 from gateway.core.history.pivot import Mark
+from gateway.outgoing.fair_rewriter import FairRewriter
+from gateway.outgoing.rewriter import Rewriter
 from gateway.pipeline.array_view import ArrayView
-from gateway.pipeline.fair_rewriter import FairRewriter
-from gateway.pipeline.rewriter import Rewriter
 from gateway.wire.arrays import CountedArrays
 from tests.builders.chat import make_batch, make_pivot, make_plan
 from tests.builders.compaction import CompactionParts, compaction_parts, head_of, receive, turn_of

@@ -20,8 +20,8 @@ from gateway.core.limits.thresholds import Thresholds
 from gateway.core.policy import Originals, Policy
 from gateway.originals.index import OriginalsIndex
 from gateway.originals.index_files import IndexBounds, IndexFiles
+from gateway.outgoing.rewriter import Rewriter
 from gateway.pipeline.question_recall import QuestionRecall, find_missing_names
-from gateway.pipeline.rewriter import Rewriter
 from gateway.reporting.metrics import Metrics
 from tests.builders.chat import JSON, make_batch, make_pivot, make_turn, read, render
 from tests.builders.compaction import compaction_parts

@@ -16,9 +16,8 @@ import pytest
 from gateway.conversations.turn import Turn
 from gateway.core.compaction.plan import Plan
 from gateway.core.errors import Overloaded
-from gateway.pipeline.call_maker import CallMaker
-from gateway.pipeline.exchange import Additions
-from gateway.pipeline.fair_rewriter import FairRewriter
+from gateway.outgoing.call_maker import Additions, CallMaker
+from gateway.outgoing.fair_rewriter import FairRewriter
 from gateway.store.keys import make_key, make_tag
 from gateway.wire.edits import Edit
 from gateway.wire.recall import RECALL_TOOL

@@ -11,7 +11,8 @@ from gateway.bounds.memory_budget import MemoryBudget
 from gateway.core.errors import RequestRefused, UpstreamFailed, UpstreamStalled
 from gateway.downstream.request_note import RequestNote
 from gateway.downstream.responder import Responder
-from gateway.pipeline.exchange import Additions, Exchange, FailedFollowUp, Forwarded, Outcome
+from gateway.outgoing.call_maker import Additions
+from gateway.pipeline.exchange import Exchange, FailedFollowUp, Forwarded, Outcome
 from gateway.pipeline.relay import Relay
 from gateway.settings import UpstreamSettings, load_settings
 from gateway.upstream.sending import UpstreamCall

@@ -9,7 +9,8 @@ import pytest
 from gateway.bounds.memory_budget import MemoryBudget
 from gateway.core.errors import Overloaded, UpstreamFailed
 from gateway.downstream.responder import Responder
-from gateway.pipeline.exchange import NOTHING_ADDED, Exchange, Outcome, ReplyEditor
+from gateway.outgoing.call_maker import NOTHING_ADDED
+from gateway.pipeline.exchange import Exchange, Outcome, ReplyEditor
 from gateway.pipeline.response_stream import ReadingBounds, ResponseStream
 from gateway.upstream.sending import UpstreamCall
 from tests.builders.exchanges import Sent, serve

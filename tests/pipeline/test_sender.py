@@ -6,7 +6,7 @@ from typing import Any
 from gateway.conversations.turn import Turn
 from gateway.core.refusal.overflow import Overflow
 from gateway.downstream.request import ReceivedBody
-from gateway.pipeline.exchange import NOTHING_ADDED
+from gateway.outgoing.call_maker import NOTHING_ADDED
 from tests.builders.chat import make_batch, make_pivot, make_plan
 from tests.builders.pipeline import SETTINGS, Pipeline, Reply, make_refusal, responding, running_pipeline
 

@@ -98,6 +98,7 @@ def test_a_policy_has_the_keys_of_a_preset_and_its_name() -> None:
         "session_summary",
         "recall",
         "recall_tokens",
+        "economy",
         "estimator",
         *sections,
     ]

@@ -18,7 +18,7 @@ from gateway.core.history.view import FRAME_TOKENS, Size, View
 from gateway.core.limits.model_limits import Limits
 from gateway.core.policy import Policy
 from gateway.core.sizing.estimate import Calibration, Known, Sizes
-from gateway.pipeline.rewriter import Rewriter
+from gateway.outgoing.rewriter import Rewriter
 from tests.builders.chat import JSON, converse, make_batch, make_pivot, make_turn, read, render
 from tests.shared_data import SHARED, requires_shared
 from tests.sources.recorded_pruning import RecordedPruning

@@ -167,8 +167,8 @@ async def test_many_durable_writes_at_once_all_return(store: Store) -> None:
 
 
 _KEYS = st.sampled_from(["a:1", "a:2", "b:1", "b:2"])
-# The disk takes the time from its own clock once more. With halves of seconds here, and whole ones that pass, a
-# pause of the machine between the two does not change which records have expired.
+# The disk takes the time from its own clock once more. With halves of seconds here and whole ones that pass,
+# a pause of the machine between the two does not change which records have expired.
 _SECONDS = st.sampled_from([1.5, 10.5, 100.5])
 _STEPS = st.lists(
     st.one_of(

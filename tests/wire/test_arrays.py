@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from gateway.conversations.recognizer import Received
 from gateway.core.compaction.plan import Plan
 from gateway.core.history.pivot import Mark
-from gateway.pipeline.rewriter import Rewriter
+from gateway.outgoing.rewriter import Rewriter
 from gateway.wire.arrays import Arrays, ArrayWindow, ReceivedMessage, SentMessage, count_messages
 from gateway.wire.structure import UNBOUNDED
 from tests.builders import messages, responses

@@ -10,7 +10,7 @@ from gateway.conversations.recognizer import Recognizer
 from gateway.core.errors import Unreadable
 from gateway.core.history.conversation import Conversation, is_boundary
 from gateway.core.history.message import Call, Message
-from gateway.pipeline.rewriter import Rewriter
+from gateway.outgoing.rewriter import Rewriter
 from gateway.wire.formats.messages import MESSAGES
 from gateway.wire.formats.messages.request import parse_body, parse_message
 from gateway.wire.request import Envelope, message_key

@@ -9,10 +9,9 @@ from gateway.conversations.turn import Turn
 from gateway.core.compaction.plan import Plan
 from gateway.core.history.purpose import Purpose
 from gateway.core.policy import Originals
-from gateway.pipeline.call_maker import CallMaker
-from gateway.pipeline.exchange import NOTHING_ADDED
-from gateway.pipeline.fair_rewriter import FairRewriter
-from gateway.pipeline.rewriter import Rewriter
+from gateway.outgoing.call_maker import NOTHING_ADDED, CallMaker
+from gateway.outgoing.fair_rewriter import FairRewriter
+from gateway.outgoing.rewriter import Rewriter
 from gateway.wire.recall import RECALL_TOOL
 from tests.builders.chat import JSON, make_pivot, make_plan, make_turn, read
 from tests.builders.compaction import SUMMARIZING, talk

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from gateway.core.history.conversation import find_open_group, is_boundary
 from gateway.core.history.pivot import Mark
-from gateway.pipeline.rewriter import Rewriter
+from gateway.outgoing.rewriter import Rewriter
 from gateway.wire.edits import make_usage_edit
 from gateway.wire.formats.chat.render import render_summary
 from tests.builders import responses

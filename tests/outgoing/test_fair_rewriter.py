@@ -9,8 +9,8 @@ from gateway.bounds.lanes import Lanes
 from gateway.conversations.turn import Turn
 from gateway.core.compaction.plan import Plan
 from gateway.core.history.pivot import Mark
-from gateway.pipeline.fair_rewriter import FairRewriter
-from gateway.pipeline.rewriter import Rewriter
+from gateway.outgoing.fair_rewriter import FairRewriter
+from gateway.outgoing.rewriter import Rewriter
 from gateway.wire.edits import Edit, make_usage_edit
 from tests.builders.chat import JSON, make_batch, make_plan, make_turn, read, render
 

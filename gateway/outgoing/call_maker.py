@@ -4,18 +4,23 @@ Remembers which models refuse what is added.
 """
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, Literal
 
 from gateway.conversations.turn import Turn
 from gateway.core.compaction.plan import Plan
 from gateway.core.compaction.plan_fingerprint import UNCHANGED, fingerprint_plan
 from gateway.lru import ENTRY_WEIGHT_BYTES, Lru, weigh_texts
-from gateway.pipeline.exchange import Addition, Additions
-from gateway.pipeline.fair_rewriter import FairRewriter
+from gateway.outgoing.fair_rewriter import FairRewriter
 from gateway.upstream.sending import UpstreamCall
 from gateway.wire.edits import Edit, make_usage_edit
 from gateway.wire.recall import AnsweredRecall, Insertion
 
+# What the gateway asks for beside what the client does, and an upstream may refuse: `include_usage`, and its
+# own tool.
+Addition = Literal["usage", "tool"]
+Additions = frozenset[Addition]
+
+NOTHING_ADDED: Additions = frozenset()
 _REFUSERS_BYTES: Final = 1 << 18
 _REFUSER_WEIGHT_BYTES: Final = ENTRY_WEIGHT_BYTES + 120
 

@@ -9,7 +9,7 @@ from typing import Final
 from gateway.bounds.lanes import Lanes
 from gateway.conversations.turn import Turn
 from gateway.core.compaction.plan import Plan
-from gateway.pipeline.rewriter import Rewriter
+from gateway.outgoing.rewriter import Rewriter
 from gateway.wire.arrays import Arrays, ArrayWindow
 from gateway.wire.edits import Edit
 

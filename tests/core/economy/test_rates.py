@@ -1,0 +1,27 @@
+"""Relative prices, from price lists and from what an upstream has reported."""
+
+import pytest
+
+from gateway.core.economy.rates import Rates, choose_rates
+from gateway.core.money import Price
+
+
+@pytest.mark.parametrize(
+    ("price", "expected"),
+    [
+        (Price(input=1.25, cached_input=0.125, output=10), Rates(1.0, 0.1, 8.0)),
+        (Price(input=4, cached_input=0.5, cache_write=5, output=20), Rates(1.25, 0.125, 5.0)),
+        (Price(input=2, output=6), Rates(1.0, 1.0, 3.0)),
+        (Price(input=2, cached_input=4, output=6), Rates(1.0, 1.0, 3.0)),
+    ],
+)
+def test_rates_are_prices_beside_fresh_input(price: Price, expected: Rates) -> None:
+    found = choose_rates(price, has_cached=False)
+    assert found == expected
+    assert found.caches == (expected.read < 1)
+
+
+@pytest.mark.parametrize("price", [None, Price(input=0, output=0)])
+@pytest.mark.parametrize(("has_cached", "read"), [(True, 0.1), (False, 1.0)])
+def test_without_a_price_cached_tokens_tell(price: Price | None, has_cached: bool, read: float) -> None:
+    assert choose_rates(price, has_cached=has_cached) == Rates(1.0, read, 8.0)
