@@ -5,12 +5,15 @@ emoji. Raises Unreadable for what is not JSON.
 """
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from typing import TypeVar
 
 import msgspec
 
 from gateway.core.errors import BeyondBounds, Unreadable
 from gateway.wire.body import JSON_ERRORS, JsonFields, Slice, mend_surrogates, place_fields, place_items
+
+S = TypeVar("S", bound=msgspec.Struct)
 
 
 def decode_object(raw: bytes) -> JsonFields:
@@ -34,6 +37,27 @@ def _decode(raw: bytes) -> object:
         # That it is valid JSON, which the other decoder does not mind.
         msgspec.json.decode(mended)
         return json.loads(raw)
+
+
+def decode_with_halves(decode: Callable[[bytes], S], data: bytes, raw_fields: Iterable[str]) -> S | None:
+    """By a decoder of msgspec, which refuses halves of surrogate pairs: they are kept in the raw fields, and
+    replaced in the others. None for what does not decode.
+    """
+    try:
+        return decode(data)
+    except JSON_ERRORS:
+        return _decode_mended(decode, data, raw_fields)
+
+
+def _decode_mended(decode: Callable[[bytes], S], data: bytes, raw_fields: Iterable[str]) -> S | None:
+    try:
+        value = decode(mend_surrogates(data))
+        fields = split_object(data)
+    except (BeyondBounds, Unreadable, *JSON_ERRORS):
+        return None
+    for name in raw_fields:
+        setattr(value, name, msgspec.Raw(fields.get(name, b"")))
+    return value
 
 
 def encode_json(value: object) -> bytes:

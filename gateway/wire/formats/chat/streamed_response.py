@@ -14,14 +14,13 @@ from gateway.wire.formats.chat.chunk import Chunk, parse_chunk
 from gateway.wire.formats.chat.recall_request import make_request, may_follow
 from gateway.wire.formats.chat.shown_stream import ShownStream
 from gateway.wire.recall import RecallRequest
+from gateway.wire.response.held_events import HeldEvents
 from gateway.wire.response.raw_events import RawEvent, RawEventSplitter, is_closed
 
 # Of one event. Longer ones pass as they came: to parse them would hold up others.
 MAX_CHUNK_BYTES: Final = 4 * 1024 * 1024
 # No name of a call takes so much to be complete.
 MAX_WAITING_BYTES: Final = 1024 * 1024
-# Behind the event that ends the response. More passes as it comes, and no call is followed.
-MAX_HELD_BYTES: Final = 16 * 1024 * 1024
 _CALL_REASONS: Final = frozenset({"tool_calls", "function_call", "tool_use"})
 
 
@@ -35,8 +34,7 @@ class StreamedResponse:
         self._waiting: deque[Chunk | bytes] = deque()
         self._waiting_bytes = 0
         # From the event on that ends the response.
-        self._held: list[Chunk | bytes] = []
-        self._held_bytes = 0
+        self._held = HeldEvents[Chunk | bytes]()
         # The event without a blank line at the end, which may be a part of one.
         self._late = b""
         self._is_late_whole = False
@@ -52,7 +50,7 @@ class StreamedResponse:
         self._late = b"".join([self._take(found) for found in rest])
         self._is_late_whole = any(parse_chunk(found) for found in rest)
         self._tracker.close()
-        self._held[:0] = self._waiting
+        self._held.prepend(iter(self._waiting))
         self._waiting.clear()
         self._tracker.place()
         is_cut = self._has_failed or not may_follow(self._finish_reason, is_done=self._is_done)
@@ -102,9 +100,7 @@ class StreamedResponse:
         return self._drain()
 
     def _hold(self, item: Chunk | bytes, size_bytes: int) -> bytes:
-        self._held.append(item)
-        self._held_bytes += size_bytes
-        if self._held_bytes <= MAX_HELD_BYTES:
+        if self._held.hold(item, size_bytes):
             return b""
         self._has_failed = self._shown.has_content = True
         self._tracker.place()

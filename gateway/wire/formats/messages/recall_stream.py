@@ -10,19 +10,18 @@ from typing import Final
 import msgspec
 
 from gateway.core.history.recall import ReplyMark
-from gateway.wire.body import JSON_ERRORS, mend_surrogates, place_fields
+from gateway.wire.body import JSON_ERRORS, place_fields
 from gateway.wire.edits import Edit, apply_edits
 from gateway.wire.formats.messages.message_collector import BlockDelta, GrowingBlock
 from gateway.wire.formats.messages.recall_reply import BLOCK_ERRORS, ReplyBlocks
-from gateway.wire.raw_json import decode_object, split_object
+from gateway.wire.raw_json import decode_object, decode_with_halves
 from gateway.wire.recall import RECALL_TOOL, RecallRequest
+from gateway.wire.response.held_events import HeldEvents
 from gateway.wire.response.raw_events import RawEvent, RawEventSplitter, is_closed, on_one_line, with_data
 from gateway.wire.sse import SseEvent
 
 # A million tokens, more than any reply. Of a longer one no call is followed.
 _MAX_BYTES: Final = 4 * 1024 * 1024
-# From the event on that ends a response. More passes as it comes, and no call is followed.
-MAX_HELD_BYTES: Final = 16 * 1024 * 1024
 _END_EVENTS: Final = ("message_delta", "message_stop")
 _RECALL_BYTES: Final = RECALL_TOOL.encode()
 
@@ -93,8 +92,7 @@ class MessagesStreamStitcher:
         self._stop_reason: str | None = None
         self._blocks: dict[int, _StreamedBlock] = {}
         # From the first event that ends the response.
-        self._held: list[RawEvent] = []
-        self._held_bytes = 0
+        self._held = HeldEvents[RawEvent]()
 
     @property
     def reply(self) -> ReplyMark:
@@ -144,7 +142,7 @@ class MessagesStreamStitcher:
     def _take(self, raw: RawEvent) -> bytes:
         """What the client may see of an event now."""
         event = _parse(raw.event)
-        if self._held_bytes or (event is not None and event.type in _END_EVENTS):
+        if self._held.has_begun or (event is not None and event.type in _END_EVENTS):
             self._note_end(event)
             return self._hold(raw)
         if event is None:
@@ -157,9 +155,7 @@ class MessagesStreamStitcher:
         return self._take_block_event(raw, event) if event.index >= 0 else raw.raw
 
     def _hold(self, raw: RawEvent) -> bytes:
-        self._held.append(raw)
-        self._held_bytes += len(raw.raw)
-        if self._held_bytes <= MAX_HELD_BYTES:
+        if self._held.hold(raw, len(raw.raw)):
             return b""
         self._has_failed = self.has_shown = True
         shown = self.finish()
@@ -214,24 +210,7 @@ class MessagesStreamStitcher:
 
 def _parse(event: SseEvent | None) -> _StreamedEvent | None:
     """None for what is no event of this API."""
-    if event is None:
-        return None
-    try:
-        return _decode_streamed(event.data)
-    except JSON_ERRORS:
-        return _parse_with_halves(event.data)
-
-
-def _parse_with_halves(data: bytes) -> _StreamedEvent | None:
-    """Of an event with halves of surrogate pairs, which its parts keep."""
-    try:
-        event = _decode_streamed(mend_surrogates(data))
-        fields = split_object(data)
-    except BLOCK_ERRORS:
-        return None
-    event.content_block = msgspec.Raw(fields.get("content_block", b""))
-    event.delta = msgspec.Raw(fields.get("delta", b""))
-    return event
+    return decode_with_halves(_decode_streamed, event.data, ("content_block", "delta")) if event else None
 
 
 def _find_start(block: msgspec.Raw) -> _BlockStart:

@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 
 from gateway.core.history.recall import ReplyMark
-from gateway.wire.body import JSON_ERRORS, Slice, mend_surrogates, place_fields
+from gateway.wire.body import JSON_ERRORS, Slice, place_fields
 from gateway.wire.edits import Edit, apply_edits
 from gateway.wire.formats.responses.recall_items import (
     ITEM_ERRORS,
@@ -21,15 +21,14 @@ from gateway.wire.formats.responses.recall_items import (
     make_response_edits,
     parse_item,
 )
-from gateway.wire.raw_json import split_object
+from gateway.wire.raw_json import decode_with_halves
 from gateway.wire.recall import RECALL_TOOL, RecallRequest
+from gateway.wire.response.held_events import HeldEvents
 from gateway.wire.response.raw_events import RawEvent, RawEventSplitter, is_closed, on_one_line, with_data
 from gateway.wire.sse import SseEvent
 
 # A million tokens, more than any reply. Of a longer one no call is followed.
 _MAX_BYTES: Final = 4 * 1024 * 1024
-# From the event on that ends a response. More passes as it comes, and no call is followed.
-MAX_HELD_BYTES: Final = 16 * 1024 * 1024
 _BEGINNINGS: Final = ("response.created", "response.queued", "response.in_progress")
 _COMPLETED: Final = "response.completed"
 _ENDS: Final = (_COMPLETED, "response.incomplete", "response.failed", "response.cancelled")
@@ -86,8 +85,7 @@ class ResponsesStreamStitcher:
         self._hidden_ids: set[str] = set()
         self._end_event: _NumberedEvent | None = None
         # From the event that ends the response.
-        self._held: list[RawEvent] = []
-        self._held_bytes = 0
+        self._held = HeldEvents[RawEvent]()
 
     @property
     def reply(self) -> ReplyMark:
@@ -136,7 +134,7 @@ class ResponsesStreamStitcher:
     def _take(self, raw: RawEvent) -> bytes:
         """What the client may see of an event now."""
         event = _parse(raw.event)
-        if self._held_bytes or (event is not None and event.type in _ENDS):
+        if self._held.has_begun or (event is not None and event.type in _ENDS):
             self._end_event = self._end_event or event
             return self._hold(raw)
         if event is None:
@@ -155,9 +153,7 @@ class ResponsesStreamStitcher:
         return self._render(raw, event)
 
     def _hold(self, raw: RawEvent) -> bytes:
-        self._held.append(raw)
-        self._held_bytes += len(raw.raw)
-        if self._held_bytes <= MAX_HELD_BYTES:
+        if self._held.hold(raw, len(raw.raw)):
             return b""
         self._has_failed = self.has_shown = True
         shown = self.finish()
@@ -226,24 +222,7 @@ def _replace(place: Slice, new: bytes) -> Edit:
 
 def _parse(event: SseEvent | None) -> _NumberedEvent | None:
     """None for what is no event of this API."""
-    if event is None:
-        return None
-    try:
-        return _decode_numbered(event.data)
-    except JSON_ERRORS:
-        return _parse_with_halves(event.data)
-
-
-def _parse_with_halves(data: bytes) -> _NumberedEvent | None:
-    """Of an event with halves of surrogate pairs, which its parts keep."""
-    try:
-        event = _decode_numbered(mend_surrogates(data))
-        fields = split_object(data)
-    except ITEM_ERRORS:
-        return None
-    event.item = msgspec.Raw(fields.get("item", b""))
-    event.response = msgspec.Raw(fields.get("response", b""))
-    return event
+    return decode_with_halves(_decode_numbered, event.data, ("item", "response")) if event else None
 
 
 def _is_recall(item: msgspec.Raw) -> bool:

@@ -2,11 +2,11 @@ import json
 
 from gateway.wire.formats.chat.shown_stream import ShownStream
 from gateway.wire.formats.chat.streamed_response import (
-    MAX_HELD_BYTES,
     MAX_WAITING_BYTES,
     StreamedResponse,
 )
 from gateway.wire.recall import RECALL_TOOL
+from gateway.wire.response.held_events import MAX_HELD_BYTES
 from tests.wire.formats.chat.turns import (
     DrawnCall,
     DrawnResponse,

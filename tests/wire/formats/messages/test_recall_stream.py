@@ -5,7 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.core.history.recall import make_reply_mark
-from gateway.wire.formats.messages.recall_stream import MAX_HELD_BYTES, MessagesStreamStitcher
+from gateway.wire.formats.messages.recall_stream import MessagesStreamStitcher
+from gateway.wire.response.held_events import MAX_HELD_BYTES
 from gateway.wire.sse import SseEvent, render_event
 from tests.wire.formats.messages.turns import (
     Turn,

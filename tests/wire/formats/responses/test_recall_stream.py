@@ -6,7 +6,8 @@ from hypothesis import strategies as st
 
 from gateway.core.history.recall import make_reply_mark
 from gateway.wire.formats.responses.history import ItemCollector
-from gateway.wire.formats.responses.recall_stream import MAX_HELD_BYTES, ResponsesStreamStitcher
+from gateway.wire.formats.responses.recall_stream import ResponsesStreamStitcher
+from gateway.wire.response.held_events import MAX_HELD_BYTES
 from tests.wire.formats.responses.turns import (
     Turn,
     call,
