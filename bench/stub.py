@@ -13,7 +13,7 @@ from typing import Final, cast
 
 # Options, and the instruction of a summary call, come after the messages or at their end.
 _TAIL_BYTES: Final = 2_048
-_SUMMARY_SIGN: Final = b"Provide a detailed prompt for continuing"
+_SUMMARY_SIGN: Final = b"No file contents and no long outputs"
 _USAGE_SIGN: Final = b'"include_usage":true'
 _BYTES_PER_TOKEN: Final = 4
 _EVENT_SPACING_SECONDS: Final = 0.001

@@ -253,7 +253,7 @@ class Summary:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Prompts:
-    """The texts of a compaction. They come from 000 (docs/sources.md) unless a preset has its own."""
+    """The texts of a compaction. Those of `adaptive` are ours; the other presets quote docs/sources.md."""
 
     system: Annotated[str, Doc("System prompt of the summary request; null: the preset's; blank: none.")] = ""
     instruction: Annotated[

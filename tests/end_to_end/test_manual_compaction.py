@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from gateway.reporting.events import CompactBoundary, CompactionFailed, SessionCompacted
+from gateway.settings import load_settings
 from tests.toy.admin_port import ADMIN, ask_to_compact
 from tests.toy.agent import Session, make_session
 from tests.toy.delivery import Delivery
@@ -13,7 +14,7 @@ from tests.toy.gateway import RunningGateway, make_settings, running_gateway
 from tests.toy.running import Pace, Run, run_session
 from tests.toy.upstream import ToyUpstream
 
-_RESUME = "Continue if you have next steps"
+_RESUME = load_settings(None, {}).policies["default"].prompts.resume
 _SEPARATOR = "(end of the summary)"
 
 

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from gateway.pipeline.commands import find_command
 from gateway.reporting.events import SessionCompacted, Subscription
+from gateway.settings import load_settings
 from gateway.store.keys import make_tag
 from gateway.wire.formats.chat.reply import find_reply_part
 from gateway.wire.response.summary_reply import SummaryReader
@@ -24,7 +25,7 @@ from tests.toy.running import Answer, Pace, Run, ask, run_session, wait_until
 from tests.toy.upstream import ToyUpstream
 
 _ON = "policies: {default: {commands: true}}\n"
-_RESUME = "Continue if you have next steps"
+_RESUME = load_settings(None, {}).policies["default"].prompts.resume
 _SEPARATOR = "(end of the summary)"
 # Here the agent reports, and the user has the word.
 _REPORT = 6

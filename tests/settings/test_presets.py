@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from gateway.compaction.summary_client import choose_summary_model
+from gateway.core.history.purpose import find_purpose
 from gateway.core.policy import Keep, Policy, Pruning, Summary, Trigger
 from gateway.settings import SettingsError, load_settings
 from gateway.settings.document import load_document
@@ -77,8 +78,31 @@ def test_the_estimator_comes_from_the_preset_unless_it_is_written(tmp_path: Path
     assert [policies[name].estimator for name in "abc"] == ["tiktoken", "chars", "tiktoken"]
 
 
-def test_the_default_prompts_are_those_of_the_source_documents() -> None:
+def test_the_default_prompts_have_headings_that_tell_a_summary_from_an_answer() -> None:
     prompts = load_settings(None, {}).policies["default"].prompts
+    headings = [line for line in prompts.instruction.splitlines() if line.startswith("## ")]
+    assert headings == [
+        "## Goal",
+        "## Constraints and preferences",
+        "## Decisions",
+        "## Done",
+        "## In progress",
+        "## Open",
+        "## Files",
+        "## Commands",
+        "## Next step",
+    ]
+    assert prompts.ride.count("{kept}") == 1 and "Call no tools" in prompts.ride
+    # Each of the blocks that a summary call may have is explained.
+    for tag in ("earlier-summary", "conversation", "kept-messages"):
+        assert f"- {tag}" in prompts.system
+    # A gateway in front of this one is recognized by its prompts.
+    assert find_purpose(prompts.system.encode(), b"", is_agent=False) == "summary"
+    assert find_purpose(b"", prompts.ride.encode(), is_agent=False) == "summary"
+
+
+def test_the_prompts_of_a_source_preset_are_those_of_its_document(tmp_path: Path) -> None:
+    prompts = load_text(tmp_path, "policies: {p: {preset: opencode}}\n").policies["p"].prompts
     assert prompts.question == "What did we do so far?"
     assert prompts.resume == "Continue if you have next steps"
     assert prompts.instruction.startswith(

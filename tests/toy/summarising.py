@@ -1,7 +1,7 @@
 """How the toy upstream summarizes: it repeats every planted fact in the request and adds prose.
 
-It recognizes a summary call by the prompts of docs/sources.md, 000 and 003. Of the wire formats it knows
-only that they have messages or an input.
+It recognizes a summary call by the default prompts, and by those of docs/sources.md, 000 and 003. Of the
+wire formats it knows only that they have messages or an input.
 """
 
 import re
@@ -12,6 +12,7 @@ from tests.toy.memory import read_items
 from tests.toy.reply import Reply
 
 SOURCE_PROMPT = "Provide a detailed prompt for continuing our conversation above"
+DEFAULT_PROMPT = "Write the summary now. Use these headings"
 _FIVE_POINTS = "Summarize the following conversation, preserving:"
 _FACT = re.compile(r"FACT-[A-Z0-9]{8}(?![A-Z0-9])")
 _DEFAULT_TOKENS = 1_500
@@ -21,7 +22,7 @@ _FILLER = "The work went on: files were read, changed and tested, and the next s
 
 
 def has_summary_prompt(request: Mapping[str, object]) -> bool:
-    """A source's prompt stands in the last message, a user's, and the request offers no tools."""
+    """The last message, a user's, has the default prompt or a source's, and there are no tools."""
     messages = _read_messages(request)
     if not messages or request.get("tools"):
         return False
@@ -29,7 +30,7 @@ def has_summary_prompt(request: Mapping[str, object]) -> bool:
     if not isinstance(last, dict) or last.get("role") != "user":
         return False
     text = "\n".join(texts_of(last))
-    return SOURCE_PROMPT in text or _FIVE_POINTS in text
+    return any(prompt in text for prompt in (DEFAULT_PROMPT, SOURCE_PROMPT, _FIVE_POINTS))
 
 
 def _read_messages(request: Mapping[str, object]) -> list[object]:

@@ -1,7 +1,7 @@
 """What a request is for: the main conversation, or one of the side calls that clients make.
 
 Recognized by the words at the beginning of such a call and by its headers. A wrong guess costs little,
-because no key depends on it. The phrases are from the clients' public sources.
+because no key depends on it. The phrases are from the clients' public sources, and from our own prompts.
 """
 
 from collections.abc import Iterable
@@ -23,6 +23,8 @@ _SUMMARY_PHRASES: Final = (
     b"You are the component that summarizes internal chat history",  # Gemini CLI, Qwen Code
     b"You are an anchored context summarization assistant",  # opencode from 1.15
     b"Provide a detailed prompt for continuing our conversation above",  # opencode
+    b"You write summaries of conversations between a user and an assistant",  # a gateway in front of this one
+    b"Stop here for a moment: the next answer is not for the task",  # the same, if its summary rides
 )
 _TITLE_PHRASES: Final = (
     b"You are a title generator",  # opencode
