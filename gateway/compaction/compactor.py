@@ -25,6 +25,7 @@ from gateway.core.compaction.cut import Cut
 from gateway.core.compaction.plan import Plan, decide_after
 from gateway.core.compaction.request import CompactionRequest, CompactionResult
 from gateway.core.compaction.situation import Situation
+from gateway.core.economy.ledger import note_response
 from gateway.core.history.conversation import find_open_group
 from gateway.core.history.head import Head
 from gateway.core.sizing.usage import Usage
@@ -140,6 +141,7 @@ class Compactor:
         if plan.new_recall is not None:
             self._state.recalls.hold(plan.new_recall)
         head = make_head(turn, name_prefix(self._state, turn, plan), plan, usage)
+        head.ledger = note_response(head.ledger, usage, self._planner.clock())
         total_tokens = head.total_tokens
         needs_compaction = turn.is_unrecognized and self._planner.is_past_soft(
             turn, max(plan.received, total_tokens)
@@ -208,7 +210,9 @@ class Compactor:
         truncated = await self._learner.learn_from_response(turn, plan, usage)
         if truncated is not None:
             # The usage counts only a part of the prompt, so the head is saved without it.
-            self._state.heads.save(make_head(turn, name_prefix(self._state, turn, plan), plan, None))
+            untold = make_head(turn, name_prefix(self._state, turn, plan), plan, None)
+            untold.ledger = note_response(untold.ledger, usage, self._planner.clock())
+            self._state.heads.save(untold)
             turn = truncated
         if self._planner.is_past_soft(turn, usage.total):
             await self._compact_if_needed(turn, plan, usage.total)

@@ -6,18 +6,22 @@ from typing import Final
 
 import msgspec
 
+from gateway.activity.prices import PriceList
 from gateway.conversations.body_reader import BodyReader
 from gateway.conversations.history_search import HistorySearch, KnownHistory, Subject
 from gateway.conversations.recognizer import Received
 from gateway.conversations.stored_responses import ResponseRecorder
 from gateway.conversations.trimmed_histories import make_source
 from gateway.conversations.turn import Turn
+from gateway.core.economy.rates import choose_rates
 from gateway.core.errors import BeyondBounds, Unreadable
+from gateway.core.history.branch_ledger import BranchLedger
 from gateway.core.history.conversation import Conversation
 from gateway.core.history.head import Head, fingerprint_scope
 from gateway.core.history.purpose import LEADING_BYTES, NEWEST_BYTES, Purpose, find_purpose
 from gateway.core.limits.model_limits import Limits, has_long_window
 from gateway.core.limits.thresholds import RequestSize, Thresholds, choose_thresholds
+from gateway.core.money import Price
 from gateway.core.policy import Policy
 from gateway.core.sizing.estimate import Meter
 from gateway.downstream.request import ReceivedBody
@@ -50,6 +54,8 @@ class _Setting(msgspec.Struct, frozen=True):
     source: bytes | None
     served: ServedModel
     meter: Meter
+    # None if it is not known.
+    price: Price | None
     # Under which limits of its model are learned.
     learned_name: str
 
@@ -80,12 +86,14 @@ class TurnBuilder:
         limits: LimitsBook,
         discovery: Discovery,
         state: State,
+        prices: PriceList,
     ) -> None:
         self._policies = policies
         self._reader = reader
         self._limits = limits
         self._discovery = discovery
         self._state = state
+        self._prices = prices
         self._search = HistorySearch(state, reader.lanes)
         self._thresholds: Lru[tuple[int | str | None, ...], Thresholds | None] = Lru(_THRESHOLDS_BYTES)
         self._settings: Lru[_SettingKey, _Setting] = Lru(_SETTINGS_BYTES)
@@ -160,6 +168,7 @@ class TurnBuilder:
             policy=policy,
             limits=limits,
             thresholds=self._choose_thresholds(policy, limits, received, growth, branch.purpose),
+            rates=choose_rates(setting.price, _find_ledger(head, setting.scope)),
             scope=setting.scope,
             source=setting.source,
             head=head,
@@ -207,6 +216,7 @@ class TurnBuilder:
                 source=self._make_source(upstream, route.session, model, tools),
                 served=served,
                 meter=Meter(upstream, model, policy.estimator),
+                price=self._prices.find(model),
                 learned_name=served.learned_name,
             )
             weight = _SETTING_WEIGHT_BYTES + 80 * len(leading) + weigh_texts(model, route.session)
@@ -269,6 +279,11 @@ def _came_first(first: str, conversation: Conversation) -> bool:
     """Whether the first request that continued from a head, by its chain, belongs to this conversation."""
     key = bytes.fromhex(first)
     return key == conversation.key or key in conversation.chain
+
+
+def _find_ledger(head: Head | None, scope: str) -> BranchLedger | None:
+    """What a head of another upstream or model knows of its cache says nothing about this one's."""
+    return head.ledger if head is not None and head.scope == scope else None
 
 
 def _choose_purpose(received: Received, *, is_agent: bool) -> Purpose:

@@ -4,6 +4,7 @@ Far below the thresholds no message is tokenized: no tokenizer makes more tokens
 counted everything up to the last response.
 """
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Concatenate, Final, ParamSpec, TypeVar
@@ -59,8 +60,16 @@ _NOTHING: Final = Active(None, (), (), is_complete=True)
 
 
 class Planner:
-    def __init__(self, state: State, sizer: Sizer, lanes: Lanes, places: RecallPlaces | None = None) -> None:
-        """places: None to remember those of this planner alone."""
+    def __init__(
+        self,
+        state: State,
+        sizer: Sizer,
+        lanes: Lanes,
+        places: RecallPlaces | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        """places: None to remember those of this planner alone. clock: seconds since 1970."""
+        self.clock = clock
         self._state = state
         self._sizer = sizer
         self._lanes = lanes

@@ -6,6 +6,7 @@ Requests under way finish on the generation that they began with.
 import asyncio
 from dataclasses import dataclass
 
+from gateway.activity.prices import PriceList
 from gateway.compaction.compactor import Compactor
 from gateway.compaction.job import CompactionJob
 from gateway.compaction.manual import ManualCompaction
@@ -255,7 +256,8 @@ def build_pipeline(
 ) -> Pipeline:
     planner, learner, compactor = planning.planner, planning.learner, compaction.compactor
     reading, state = foundation.reading, foundation.state
-    turns = TurnBuilder(Policies(settings), reading.reader, limits.book, limits.discovery, state)
+    prices = PriceList(settings.prices, foundation.price_table)
+    turns = TurnBuilder(Policies(settings), reading.reader, limits.book, limits.discovery, state, prices)
     outcomes = OutcomeRecorder(compactor, foundation.registry, learner, foundation.reporter)
     calls = CallMaker(reading.rewriter)
     search = RecallSearch(foundation.search, foundation.metrics)

@@ -4,6 +4,7 @@ import json
 from typing import Any
 
 from gateway.conversations.turn import Turn
+from gateway.core.economy.rates import Rates
 from gateway.core.sizing.usage import Usage
 from gateway.downstream.request import ReceivedBody
 from gateway.wire.sse import SseEvent
@@ -207,3 +208,16 @@ async def test_the_same_conversation_with_and_without_the_long_window_has_limits
             assert turn is not None
             contexts.append(turn.limits.context)
     assert contexts == [200_000, 1_000_000, 200_000]
+
+
+async def test_rates_come_from_the_price_or_from_the_cache_that_was_seen() -> None:
+    priced = SETTINGS + "prices: [{match: toy, input: 2, cached_input: 0.5, output: 8}]\n"
+    async with running_pipeline(priced) as pipeline:
+        assert (await build(pipeline, _QUESTION)).rates == Rates(1.0, 0.25, 4.0)
+    async with running_pipeline() as pipeline:
+        turn = await build(pipeline, _QUESTION)
+        assert not turn.rates.caches
+        pipeline.compactor.record_response(turn, make_plan(), Usage(50, 5, cached_tokens=40))
+        assert (await build(pipeline, go_on(_QUESTION))).rates.caches
+        # Nothing is known of the cache of another model.
+        assert not (await build(pipeline, go_on(_QUESTION), model="other")).rates.caches

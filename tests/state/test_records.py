@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.core.compaction.manual import Compacted
+from gateway.core.history.branch_ledger import BranchLedger
 from gateway.core.history.cleared_results import ResultHashes, ResultHashesRecord
 from gateway.core.history.head import Head
 from gateway.core.history.pivot import Batch, Mark, Pivot
@@ -30,6 +31,7 @@ _HEAD = Head(
     conversation="c",
     parent=None,
 )
+_HEAD_WITH_LEDGER = replace(_HEAD, ledger=BranchLedger(answered_seconds=1.5, has_cached=True))
 _PIVOT = Pivot(
     owner="t",
     key="ab",
@@ -72,6 +74,7 @@ _RECORDS = [
     _RESULT_HASHES,
     _HISTORY_END,
     Calibration(1.25, 7, (1.25, 0.8)),
+    _HEAD_WITH_LEDGER,
     Compacted(3, 2_000, 900),
 ]
 _KINDS: list[type] = [Head, Pivot, Batch, Marker, Learned, ResultHashesRecord, Calibration, Compacted]

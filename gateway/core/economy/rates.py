@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Final
 
+from gateway.core.history.branch_ledger import BranchLedger
 from gateway.core.money import Price
 
 # Where no price is known: what most providers ask (docs/economics.md).
@@ -24,10 +25,18 @@ class Rates:
         return self.read < 1.0
 
 
-def choose_rates(price: Price | None, *, has_cached: bool) -> Rates:
-    """has_cached: whether the upstream has reported cached tokens. It counts where no price is known."""
+def choose_rates(price: Price | None, ledger: BranchLedger | None = None) -> Rates:
+    """ledger: what the branch knows of its upstream's cache.
+
+    Where no price is known, reported cached tokens tell that there is a cache. Where writing to the cache has
+    a price of its own (Anthropic), the client asks for it with marks: a long prompt that was neither read
+    from it nor written to it had none.
+    """
     if price is None or not price.input:
-        return Rates(read=_USUAL_READ if has_cached else 1.0)
+        return Rates(read=_USUAL_READ if ledger is not None and ledger.has_cached else 1.0)
+    output = price.output / price.input
     cached = price.input if price.cached_input is None else price.cached_input
     written = price.input if price.cache_write is None else price.cache_write
-    return Rates(written / price.input, min(1.0, cached / price.input), price.output / price.input)
+    if written > price.input and ledger is not None and ledger.is_uncached:
+        return Rates(output=output)
+    return Rates(written / price.input, min(1.0, cached / price.input), output)

@@ -6,6 +6,7 @@ Knows no clock and no store. A head is found by the chain of its request.
 import hashlib
 from dataclasses import dataclass
 
+from gateway.core.history.branch_ledger import BranchLedger
 from gateway.core.history.conversation import Conversation
 
 # A change below this share of the known tokens, or of the next threshold, is small compared with the error of
@@ -44,6 +45,8 @@ class Head:
     pivot_version: int = 1
     # Keys of the recalls in use, and of those of its own reply.
     recalls: tuple[str, ...] = ()
+    # None before the first response, and in heads of earlier versions.
+    ledger: BranchLedger | None = None
 
     @property
     def total_tokens(self) -> int:

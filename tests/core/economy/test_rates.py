@@ -3,6 +3,7 @@
 import pytest
 
 from gateway.core.economy.rates import Rates, choose_rates
+from gateway.core.history.branch_ledger import BranchLedger
 from gateway.core.money import Price
 
 
@@ -16,7 +17,7 @@ from gateway.core.money import Price
     ],
 )
 def test_rates_are_prices_beside_fresh_input(price: Price, expected: Rates) -> None:
-    found = choose_rates(price, has_cached=False)
+    found = choose_rates(price)
     assert found == expected
     assert found.caches == (expected.read < 1)
 
@@ -24,4 +25,12 @@ def test_rates_are_prices_beside_fresh_input(price: Price, expected: Rates) -> N
 @pytest.mark.parametrize("price", [None, Price(input=0, output=0)])
 @pytest.mark.parametrize(("has_cached", "read"), [(True, 0.1), (False, 1.0)])
 def test_without_a_price_cached_tokens_tell(price: Price | None, has_cached: bool, read: float) -> None:
-    assert choose_rates(price, has_cached=has_cached) == Rates(1.0, read, 8.0)
+    assert choose_rates(price, BranchLedger(has_cached=has_cached)) == Rates(1.0, read, 8.0)
+
+
+def test_a_cache_that_marks_ask_for_counts_only_where_it_shows() -> None:
+    marked = Price(input=4, cached_input=0.5, cache_write=5, output=20)
+    assert choose_rates(marked, BranchLedger(is_uncached=True)) == Rates(1.0, 1.0, 5.0)
+    # A miss of a cache that needs no marks says nothing.
+    automatic = Price(input=4, cached_input=0.5, output=20)
+    assert choose_rates(automatic, BranchLedger(is_uncached=True)) == Rates(1.0, 0.125, 5.0)
