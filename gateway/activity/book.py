@@ -6,19 +6,27 @@ for others.
 
 import time
 from collections.abc import Callable, Iterable
-from typing import Final, NamedTuple
+from typing import Final
 
+from gateway.activity.counting import (
+    NotedRequest,
+    SummaryMoney,
+    count_extra_call,
+    count_request,
+    count_summary,
+    trust_usage,
+)
 from gateway.activity.entry import Entry
 from gateway.activity.increments import find_increment, merge
+from gateway.activity.prefix_changes import find_change, find_plan_change
 from gateway.activity.prices import FindPrice, find_no_price
 from gateway.activity.record import KEPT_SUMMARIES, ConversationActivity, PivotNote, SummaryNote, Totals
 from gateway.activity.series import PointSeries, PrefixChange, RequestPoint
 from gateway.conversations.turn import Turn
 from gateway.core.compaction.plan import Plan
 from gateway.core.compaction.request import CompactionRequest, CompactionResult, SummaryKind
-from gateway.core.history.head import is_comparable
 from gateway.core.history.pivot import Pivot
-from gateway.core.money import add_usd, count_saved_usd, count_usd
+from gateway.core.money import Price
 from gateway.core.sizing.usage import Usage
 from gateway.lru import Lru
 from gateway.store.keys import make_tag
@@ -27,18 +35,6 @@ from gateway.store.keys import make_tag
 _NAME_CHARS: Final = 256
 # An entry is weighed again after so many requests.
 _WEIGH_REQUESTS: Final = 16
-# No prompt is so large: an upstream that says so is not believed.
-_MOST_TOKENS: Final = 10**10
-
-
-class NotedRequest(NamedTuple):
-    """What one request added: for metrics."""
-
-    change: PrefixChange | None
-    saved_tokens: int
-    # None while the price of the model is not known, or the upstream reported no usage.
-    spent_usd: float | None
-    saved_usd: float | None
 
 
 class ActivityBook:
@@ -70,27 +66,27 @@ class ActivityBook:
             entry = self._begin(turn, now)
             change = self._compare_with_parent(entry, turn, plan)
         else:
-            change = _find_change(entry, turn, plan)
-        if usage is not None and usage.total > _MOST_TOKENS:
-            usage = None
+            change = find_change(entry, turn, plan)
+        usage = trust_usage(usage)
         activity = entry.activity
-        noted = self._count(entry, turn.model, plan, usage, change)
+        price = self._choose_price(entry, turn.model)
         _note_newest(entry, turn, plan, now)
-        activity.series.append(
-            RequestPoint(
-                at_seconds=now,
-                messages=activity.messages,
-                received=plan.received,
-                sent=plan.sent,
-                prompt_tokens=usage.prompt_tokens if usage is not None else None,
-                cached_tokens=usage.cached_tokens if usage is not None else None,
-                output_tokens=usage.output_tokens if usage is not None else None,
-                plan=activity.plan,
-                soft=activity.soft,
-                hard=activity.hard,
-                change=change,
-            )
+        point = RequestPoint(
+            at_seconds=now,
+            messages=activity.messages,
+            received=plan.received,
+            sent=plan.sent,
+            prompt_tokens=usage.prompt_tokens if usage is not None else None,
+            cached_tokens=usage.cached_tokens if usage is not None else None,
+            output_tokens=usage.output_tokens if usage is not None else None,
+            plan=activity.plan,
+            soft=activity.soft,
+            hard=activity.hard,
+            change=change,
         )
+        window = turn.limits.input or turn.limits.context or 0
+        noted = count_request(entry, point, usage, window, price)
+        activity.series.append(point)
         if activity.totals.requests % _WEIGH_REQUESTS == 1:
             self._weigh(entry)
         self._note_change(identity)
@@ -103,18 +99,14 @@ class ActivityBook:
         request: CompactionRequest,
         seconds: float,
         post_tokens: int,
-    ) -> float | None:
-        """Also one that failed: its calls were paid for. post_tokens: of the array after it.
-
-        Returns what its calls cost, if that is known.
-        """
+    ) -> SummaryMoney:
+        """Also one that failed: its calls were paid for. post_tokens: of the array after it."""
         entry = self._find_entry(turn)
-        totals = entry.activity.totals
-        usd = self._count_summary(totals, result)
+        money = self._count_summary(entry.activity, result)
         pivot = result.pivot
         if pivot is not None:
-            totals.compactions += 1
-            usage = result.usage if result.usage and result.usage.total <= _MOST_TOKENS else None
+            entry.activity.totals.compactions += 1
+            usage = trust_usage(result.usage)
             note = SummaryNote(
                 key=pivot.key,
                 covers=pivot.covers,
@@ -124,10 +116,12 @@ class ActivityBook:
                 reason=request.reason,
                 model=result.model[:_NAME_CHARS] if result.model is not None else None,
                 calls=result.calls,
+                riding_calls=result.riding_calls,
                 seconds=seconds,
                 prompt_tokens=usage.prompt_tokens if usage is not None else None,
                 output_tokens=usage.output_tokens if usage is not None else None,
-                usd=usd,
+                cached_tokens=usage.cached_tokens if usage is not None else None,
+                usd=money.usd,
                 tokens=pivot.tokens,
                 pre_tokens=result.pre_tokens,
                 post_tokens=post_tokens,
@@ -137,26 +131,22 @@ class ActivityBook:
             entry.stored_seconds = 0.0
         self._weigh(entry)
         self._note_change(turn.conversation_id)
-        return usd
+        return money
 
-    def note_summary_calls(self, turn: Turn, result: CompactionResult) -> None:
+    def note_summary_calls(self, turn: Turn, result: CompactionResult) -> SummaryMoney:
         """Calls for a summary that is not used."""
-        self._count_summary(self._find_entry(turn).activity.totals, result)
+        money = self._count_summary(self._find_entry(turn).activity, result)
         self._note_change(turn.conversation_id)
+        return money
 
     def note_recall_call(self, turn: Turn, usage: Usage) -> float | None:
         """A call that the client does not see, for a model that searched. Returns what it cost, if that is
         known.
         """
-        if usage.total > _MOST_TOKENS:
+        if trust_usage(usage) is None:
             return None
-        totals = self._find_entry(turn).activity.totals
-        totals.prompt_tokens += usage.prompt_tokens
-        totals.output_tokens += usage.output_tokens
-        totals.cached_tokens += usage.cached_tokens or 0
-        price = self._find_price(turn.model)
-        spent_usd = count_usd(price, usage) if price is not None else None
-        totals.spent_usd = add_usd(totals.spent_usd, spent_usd)
+        activity = self._find_entry(turn).activity
+        spent_usd = count_extra_call(activity, usage, self._find_price(turn.model))
         self._note_change(turn.conversation_id)
         return spent_usd
 
@@ -271,50 +261,18 @@ class ActivityBook:
         parent = self._entries.peek(turn.parent_id) if turn.parent_id is not None else None
         if parent is None:
             return None
-        return _find_plan_change(parent, plan) or "history"
+        return find_plan_change(parent, plan) or "history"
 
     # Sums
 
-    def _count(
-        self, entry: Entry, model: str, plan: Plan, usage: Usage | None, change: PrefixChange | None
-    ) -> NotedRequest:
-        totals = entry.activity.totals
-        saved_tokens = plan.received - plan.sent
-        totals.requests += 1
-        totals.received_tokens += plan.received
-        totals.sent_tokens += plan.sent
-        totals.saved_tokens += saved_tokens
-        if change is not None:
-            totals.cache_breaks += 1
-        if usage is not None:
-            totals.prompt_tokens += usage.prompt_tokens
-            totals.output_tokens += usage.output_tokens
-            if usage.cached_tokens:
-                totals.cached_tokens += usage.cached_tokens
-                entry.caches = True
+    def _choose_price(self, entry: Entry, model: str) -> Price | None:
         if entry.find_price is not self._find_price or model != entry.activity.model:
             entry.price, entry.find_price = self._find_price(model), self._find_price
-        price = entry.price
-        if price is None:
-            return NotedRequest(change, saved_tokens, None, None)
-        spent = count_usd(price, usage) if usage is not None else None
-        saved = count_saved_usd(price, saved_tokens, is_cached=entry.caches)
-        totals.spent_usd = add_usd(totals.spent_usd, spent)
-        totals.saved_usd = add_usd(totals.saved_usd, saved)
-        return NotedRequest(change, saved_tokens, spent, saved)
+        return entry.price
 
-    def _count_summary(self, totals: Totals, result: CompactionResult) -> float | None:
-        """Returns what the calls cost, if that is known."""
-        totals.summary_calls += result.calls
-        usage = result.usage
-        if usage is None or usage.total > _MOST_TOKENS:
-            return None
-        totals.summary_prompt_tokens += usage.prompt_tokens
-        totals.summary_output_tokens += usage.output_tokens
+    def _count_summary(self, activity: ConversationActivity, result: CompactionResult) -> SummaryMoney:
         price = self._find_price(result.model) if result.model is not None else None
-        usd = count_usd(price, usage) if price is not None else None
-        totals.summary_usd = add_usd(totals.summary_usd, usd)
-        return usd
+        return count_summary(activity, result, price)
 
 
 def _note_newest(entry: Entry, turn: Turn, plan: Plan, now: float) -> None:
@@ -343,37 +301,6 @@ def _describe_pivot(pivot: Pivot | None) -> PivotNote | None:
         covers=pivot.covers,
         saved_tokens=pivot.saved_tokens,
         created_seconds=pivot.created_seconds,
-    )
-
-
-def _find_change(entry: Entry, turn: Turn, plan: Plan) -> PrefixChange | None:
-    """Against the request before of the same conversation."""
-    return _find_plan_change(entry, plan) or ("history" if _has_other_history(entry, turn) else None)
-
-
-def _find_plan_change(entry: Entry, plan: Plan) -> PrefixChange | None:
-    pivot, before = plan.pivot, entry.activity.pivot
-    if pivot is not entry.pivot or entry.pivot is None:
-        if (pivot.key if pivot is not None else None) != (before.key if before is not None else None):
-            return "compaction"
-        if pivot is not None and entry.summary_hash not in (None, hash(pivot.summary)):
-            return "edit"
-    if (plan.batches or entry.activity.batches) and [batch.key for batch in plan.batches] != [
-        *entry.activity.batches
-    ]:
-        return "pruning"
-    return None
-
-
-def _has_other_history(entry: Entry, turn: Turn) -> bool:
-    """Whether the client changed what comes before its new messages: the tools, the model, the leading block,
-    or which messages it still sends.
-    """
-    if not entry.activity.scope:
-        return False
-    head = turn.head
-    return turn.scope != entry.activity.scope or (
-        head is not None and not is_comparable(head, turn.received.conversation)
     )
 
 

@@ -9,6 +9,7 @@ from msgspec import structs
 
 from gateway.activity.record import KEPT_SUMMARIES, ConversationActivity, SummaryNote, Totals
 from gateway.activity.series import PointSeries, RequestPoint
+from gateway.activity.unshortened import Unshortened
 
 
 class Increment(msgspec.Struct, frozen=True):
@@ -47,4 +48,11 @@ def merge(stored: ConversationActivity, own: ConversationActivity, added: Increm
         totals=totals,
         series=PointSeries(first_seconds, points, stored.series.spans),
         summaries=summaries[-KEPT_SUMMARIES:],
+        unshortened=_join_unshortened(newest, stored if newest is own else own),
     )
+
+
+def _join_unshortened(newest: ConversationActivity, other: ConversationActivity) -> Unshortened:
+    """A conversation that would have ended for one process has ended for all."""
+    ends = [each.unshortened.died_at for each in (newest, other) if each.unshortened.died_at]
+    return structs.replace(newest.unshortened, died_at=min(ends, default=0))

@@ -9,7 +9,8 @@ from typing import Final
 import msgspec
 from msgspec import structs
 
-from gateway.activity.series import PointSeries
+from gateway.activity.series import PointSeries, PrefixChange
+from gateway.activity.unshortened import Unshortened
 from gateway.core.compaction.plan import PlanName
 from gateway.core.compaction.request import CompactionTrigger, SummaryKind
 from gateway.core.history.purpose import Purpose
@@ -17,6 +18,7 @@ from gateway.core.money import add_usd
 
 # The newest ones of a conversation.
 KEPT_SUMMARIES: Final = 50
+_USD: Final = "_usd"
 
 
 class SummaryNote(msgspec.Struct, frozen=True, kw_only=True):
@@ -33,11 +35,14 @@ class SummaryNote(msgspec.Struct, frozen=True, kw_only=True):
     # Of the last summary call; None without a call.
     model: str | None = None
     calls: int = 0
+    # How many of them were sent as a continuation of the conversation, whose prefix is in the cache.
+    riding_calls: int = 0
     # How long it took.
     seconds: float = 0.0
     # What all its calls used, as upstream reported it; None if it reported none.
     prompt_tokens: int | None = None
     output_tokens: int | None = None
+    cached_tokens: int | None = None
     usd: float | None = None
     # Estimated tokens of its text with what is inserted around it, and of the array before and after.
     tokens: int = 0
@@ -56,45 +61,59 @@ class PivotNote(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Totals(msgspec.Struct, kw_only=True):
-    """Sums over all requests of a conversation that were answered."""
+    """Sums over all requests of a conversation that were answered. Money has names that end in `_usd`."""
 
     requests: int = 0
     # Estimates of what came, of what was sent, and the difference.
     received_tokens: int = 0
     sent_tokens: int = 0
     saved_tokens: int = 0
-    # As the upstream reported them.
+    # As the upstream reported them. Cached and written ones are parts of the prompt.
     prompt_tokens: int = 0
     cached_tokens: int = 0
+    cache_write_tokens: int = 0
     output_tokens: int = 0
     compactions: int = 0
     prunings: int = 0
-    # Requests whose array was not the one before with something added at its end.
+    # Requests whose array was not the one before with something added at its end, and why. Records of earlier
+    # versions do not say why.
     cache_breaks: int = 0
+    compaction_breaks: int = 0
+    pruning_breaks: int = 0
+    edit_breaks: int = 0
+    history_breaks: int = 0
     summary_calls: int = 0
+    riding_calls: int = 0
     summary_prompt_tokens: int = 0
+    summary_cached_tokens: int = 0
     summary_output_tokens: int = 0
     spent_usd: float | None = None
     saved_usd: float | None = None
+    # Of all summary calls, and of those that ride.
     summary_usd: float | None = None
+    riding_usd: float | None = None
+    # Requests that can be compared with unshortened ones (see `unshortened`), and what they cost with all
+    # summaries until then, and without the gateway.
+    compared_requests: int = 0
+    with_usd: float | None = None
+    without_usd: float | None = None
 
     def add(self, other: "Totals") -> None:
-        self.requests += other.requests
-        self.received_tokens += other.received_tokens
-        self.sent_tokens += other.sent_tokens
-        self.saved_tokens += other.saved_tokens
-        self.prompt_tokens += other.prompt_tokens
-        self.cached_tokens += other.cached_tokens
-        self.output_tokens += other.output_tokens
-        self.compactions += other.compactions
-        self.prunings += other.prunings
-        self.cache_breaks += other.cache_breaks
-        self.summary_calls += other.summary_calls
-        self.summary_prompt_tokens += other.summary_prompt_tokens
-        self.summary_output_tokens += other.summary_output_tokens
-        self.spent_usd = add_usd(self.spent_usd, other.spent_usd)
-        self.saved_usd = add_usd(self.saved_usd, other.saved_usd)
-        self.summary_usd = add_usd(self.summary_usd, other.summary_usd)
+        for name, value in structs.asdict(other).items():
+            own = getattr(self, name)
+            setattr(self, name, add_usd(own, value) if name.endswith(_USD) else own + value)
+
+    def count_break(self, change: PrefixChange) -> None:
+        self.cache_breaks += 1
+        match change:
+            case "compaction":
+                self.compaction_breaks += 1
+            case "pruning":
+                self.pruning_breaks += 1
+            case "edit":
+                self.edit_breaks += 1
+            case "history":
+                self.history_breaks += 1
 
     def minus(self, other: "Totals") -> "Totals":
         """What came since the other, earlier ones."""
@@ -132,3 +151,4 @@ class ConversationActivity(msgspec.Struct, kw_only=True):
     series: PointSeries
     # The newest last.
     summaries: list[SummaryNote]
+    unshortened: Unshortened = Unshortened()

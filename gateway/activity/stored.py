@@ -7,6 +7,7 @@ import msgspec
 
 from gateway.activity.record import ConversationActivity, PivotNote, SummaryNote, Totals
 from gateway.activity.series import PointSeries, RequestSpan
+from gateway.activity.unshortened import Unshortened
 from gateway.core.compaction.plan import PlanName
 from gateway.core.history.purpose import Purpose
 from gateway.store.keys import find_tag, make_key, make_tag
@@ -42,6 +43,8 @@ class StoredActivity(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     points: bytes
     spans: Sequence[RequestSpan]
     summaries: list[SummaryNote]
+    # Records of earlier versions lack it.
+    unshortened: Unshortened = Unshortened()
 
 
 _SHARED_FIELDS: Final = [

@@ -132,12 +132,13 @@ class Reporter:
             attributes = describe_compaction(turn.conversation_id, entry)
             self._tracer.record(names.COMPACT, seconds, self._clock(), attributes)
         self._log_writer.note(turn, entry)
-        usd = self._activity.note_compaction(turn, result, request, seconds, entry.post_tokens or 0)
-        self._metrics.note_summary_money(usd)
+        money = self._activity.note_compaction(turn, result, request, seconds, entry.post_tokens or 0)
+        self._metrics.note_summary_money(money.usd)
 
     def note_unused_summary(self, turn: Turn, result: CompactionResult) -> None:
         """Another process has stored its own, and reports that one. The calls are paid for, so they count."""
-        self._activity.note_summary_calls(turn, result)
+        money = self._activity.note_summary_calls(turn, result)
+        self._metrics.note_summary_money(money.usd)
 
     def note_edit(self, turn: Turn, before: Pivot, edited: Pivot) -> None:
         """A person has edited a summary, or restored an earlier version. Ids and sizes, and no text."""

@@ -11,6 +11,7 @@ from gateway.activity.increments import find_increment, merge
 from gateway.activity.record import ConversationActivity, Totals
 from gateway.activity.stored import name_record, parse_activity, render_activity
 from gateway.core.compaction.request import DIGEST, CompactionResult
+from gateway.core.limits.model_limits import Limits
 from gateway.core.sizing.usage import Usage
 from tests.activity.talk import make_book, make_clock, plan, receive, turn
 from tests.builders.chat import make_pivot
@@ -104,3 +105,16 @@ def test_thinned_requests_stay_in_the_spans() -> None:
     merged = process.add_to(record)
     assert merged is not None and merged.totals.requests == 701
     assert merged.series.thinned + len(merged.series) == 701
+
+
+def test_a_conversation_that_would_have_ended_for_one_process_has_ended() -> None:
+    clock = make_clock()
+    first, second = _Process(clock), _Process(clock)
+    small = turn(limits=Limits(context=1_000))
+    first.book.note_request(small, plan(200, 100), Usage(900, 1))
+    clock.now += 10
+    second.book.note_request(turn(), plan(), Usage(100, 1))
+    record, own = first.activity, second.activity
+    assert record is not None and own is not None
+    merged = merge(record, own, find_increment(own, Totals()))
+    assert (merged.unshortened.died_at, merged.unshortened.prompt_tokens) == (1, 100)

@@ -11,7 +11,8 @@ _FIELDS = [name for name in Totals.__struct_fields__ if not name.endswith("_usd"
 def totals() -> st.SearchStrategy[Totals]:
     counts = {name: st.integers(0, 10**12) for name in _FIELDS}
     money = st.none() | st.integers(0, 1_000).map(float)
-    return st.builds(Totals, **counts, spent_usd=money, saved_usd=money, summary_usd=money)
+    sums = {name: money for name in Totals.__struct_fields__ if name.endswith("_usd")}
+    return st.builds(Totals, **counts, **sums)
 
 
 @given(totals(), totals())

@@ -75,3 +75,11 @@ def test_a_record_of_a_long_conversation_is_small_and_holds_no_text() -> None:
     data = render_activity(make(549))
     assert len(data) < 40_000
     assert b"nothing was broken" not in data and b"Fix it" not in data
+
+
+def test_a_record_of_an_earlier_version_is_read_without_what_it_lacks() -> None:
+    record = json.loads(render_activity(make()))
+    del record["unshortened"], record["totals"]["without_usd"], record["totals"]["compaction_breaks"]
+    del record["summaries"][0]["riding_calls"]
+    again = parse_activity(_KEY, json.dumps(record).encode())
+    assert again is not None and again.unshortened.died_at == 0 and again.totals.without_usd is None

@@ -40,6 +40,9 @@ class CompactionResult:
     pre_tokens: int = 0
     # What all calls used, as far as the upstream reported it; None if it reported nothing.
     usage: Usage | None = None
+    # Which part of them rode the prompt cache, as continuations of the conversation; the others quoted it.
+    riding_calls: int = 0
+    riding_usage: Usage | None = None
 
     @property
     def pivot(self) -> Pivot | None:

@@ -3,11 +3,12 @@
 Does not know where in a response the numbers stand. docs/design.md (Usage) describes the shapes.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 _DETAILS: Final = ("prompt_tokens_details", "input_tokens_details")
 _CACHED: Final = ("prompt_cache_hit_tokens", "cached_tokens")
+_WRITTEN: Final = ("cache_write_tokens", "cache_creation_tokens")
 
 
 class Usage(NamedTuple):
@@ -87,18 +88,21 @@ def _find_prompt(value: Mapping[str, object]) -> int | None:
 
 
 def _find_cached(value: Mapping[str, object]) -> tuple[int | None, int | None]:
-    """Tokens read from a cache, and written to one: of Anthropic, of DeepSeek, of Moonshot, and in the
-    details of OpenAI, whose `cache_write_tokens` is OpenRouter's.
+    """Tokens read from a cache, and written to one: of Anthropic, of DeepSeek, of Moonshot, and in OpenAI's
+    details, where OpenRouter and litellm say what was written.
+
+    Some servers send two shapes, and zeros in the one that they do not fill, so the largest number counts.
     """
-    cached, written = _find_count(value.get("cache_read_input_tokens")), None
-    for name in _DETAILS:
-        details = value.get(name)
-        if isinstance(details, dict):
-            cached = _find_count(details.get("cached_tokens")) if cached is None else cached
-            written = _find_count(details.get("cache_write_tokens"))
-    for name in _CACHED:
-        cached = _find_count(value.get(name)) if cached is None else cached
-    return cached, _find_count(value.get("cache_creation_input_tokens")) or written
+    details = [found for name in _DETAILS if isinstance(found := value.get(name), dict)]
+    cached = [value.get("cache_read_input_tokens"), *map(value.get, _CACHED)]
+    cached += [found.get("cached_tokens") for found in details]
+    written = [value.get("cache_creation_input_tokens")]
+    written += [found.get(name) for found in details for name in _WRITTEN]
+    return _find_largest(cached), _find_largest(written)
+
+
+def _find_largest(values: Sequence[object]) -> int | None:
+    return max((count for value in values if (count := _find_count(value)) is not None), default=None)
 
 
 def _limit(count: int | None, most: int) -> int | None:

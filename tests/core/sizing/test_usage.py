@@ -31,6 +31,22 @@ from gateway.core.sizing.usage import Usage, add_usage, find_timings, find_usage
             {"prompt_tokens": 10, "prompt_tokens_details": {"cached_tokens": 4, "cache_write_tokens": 5}},
             Usage(10, 0, 4, 5),
         ),
+        # litellm; a server that fills one of two shapes.
+        (
+            {"prompt_tokens": 10, "prompt_tokens_details": {"cache_creation_tokens": 5, "cached_tokens": 4}},
+            Usage(10, 0, 4, 5),
+        ),
+        (
+            {
+                "prompt_tokens": 10,
+                "cache_read_input_tokens": 0,
+                "cache_creation_input_tokens": 0,
+                "prompt_tokens_details": {"cached_tokens": 4, "cache_write_tokens": 5},
+                "input_tokens_details": {"cached_tokens": 0},
+            },
+            Usage(10, 0, 4, 5),
+        ),
+        ({"prompt_tokens": 10, "cache_creation_input_tokens": 0}, Usage(10, 0, None, 0)),
         ({"prompt_tokens": 10, "prompt_tokens_details": None}, Usage(10, 0)),
         # More than there is.
         ({"prompt_tokens": 10, "cached_tokens": 10**30}, Usage(10, 0, 10)),

@@ -66,6 +66,52 @@ def test_usage_is_found_in_every_place_where_upstreams_put_it(last: object) -> N
     assert usage is not None and usage[:2] == (10, 3)
 
 
+# The same request in each format and shape: 100 tokens of the prompt, of which 70 were read and 20 written.
+_DETAILED = {"cached_tokens": 70, "cache_write_tokens": 20}
+_CHAT = {"prompt_tokens": 100, "completion_tokens": 3, "prompt_tokens_details": _DETAILED}
+_MESSAGES = {"input_tokens": 10, "cache_read_input_tokens": 70, "cache_creation_input_tokens": 20}
+_RESPONSES = {"input_tokens": 100, "output_tokens": 3, "input_tokens_details": _DETAILED}
+_RESPONSE = {"object": "response", "status": "completed", "usage": _RESPONSES}
+
+
+@pytest.mark.parametrize(
+    ("content_type", "data"),
+    [
+        (JSON, json.dumps({"choices": [{"finish_reason": "stop"}], "usage": _CHAT}).encode()),
+        (SSE, _stream(_text("stop"), {"choices": [], "usage": _CHAT}, done=True)),
+        (SSE, _stream(_text("stop", usage=_CHAT), done=True)),
+        # Moonshot and Groq.
+        (SSE, _stream({"choices": [{"index": 0, "delta": {}, "finish_reason": "stop", "usage": _CHAT}]})),
+        (SSE, _stream(_text("stop", x_groq={"usage": _CHAT}))),
+        (
+            JSON,
+            json.dumps(
+                {"type": "message", "stop_reason": "end_turn", "usage": {**_MESSAGES, "output_tokens": 3}}
+            ).encode(),
+        ),
+        # The second half repeats the counts, leaves them out, or has zeros.
+        *[
+            (
+                SSE,
+                _stream(
+                    {"type": "message_start", "message": {"usage": {**_MESSAGES, "output_tokens": 1}}},
+                    {"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": usage},
+                ),
+            )
+            for usage in (
+                {"output_tokens": 3},
+                {**_MESSAGES, "output_tokens": 3},
+                {**dict.fromkeys(_MESSAGES, 0), "output_tokens": 3},
+            )
+        ],
+        (JSON, json.dumps(_RESPONSE).encode()),
+        (SSE, _stream({"type": "response.completed", "response": _RESPONSE})),
+    ],
+)
+def test_cached_and_written_tokens_are_kept_in_every_format(content_type: str, data: bytes) -> None:
+    assert _read([data], content_type).usage == Usage(100, 3, 70, 20)
+
+
 def test_the_last_usage_counts_and_null_is_not_usage() -> None:
     early = {"prompt_tokens": 10, "completion_tokens": 1}
     stream = _stream(_text(usage=early), _text("stop", usage=_USAGE), _text())

@@ -1,0 +1,147 @@
+"""Adds requests and summaries to the sums of a conversation: what they used and cost, and what they would
+have cost without the gateway. Called for each request, so it only counts.
+"""
+
+from typing import Final, NamedTuple
+
+from gateway.activity.entry import Entry
+from gateway.activity.record import ConversationActivity, Totals
+from gateway.activity.series import PrefixChange, RequestPoint
+from gateway.activity.unshortened import follow
+from gateway.core.compaction.request import CompactionResult
+from gateway.core.money import Price, add_usd, count_saved_usd, count_usd
+from gateway.core.sizing.usage import Usage
+
+# No prompt is so large: an upstream that says so is not believed.
+_MOST_TOKENS: Final = 10**10
+
+
+class NotedRequest(NamedTuple):
+    """What one request added: for metrics."""
+
+    change: PrefixChange | None
+    saved_tokens: int
+    # None while the price of the model is not known, or the upstream reported no usage.
+    spent_usd: float | None
+    saved_usd: float | None
+    # What it would have cost without the gateway. None if that is not known, and from the request on that
+    # would not have fit its window any more.
+    without_usd: float | None = None
+    # Whether it is that request.
+    has_died: bool = False
+
+
+class SummaryMoney(NamedTuple):
+    """What summary calls cost, in US dollars; None if it is not known."""
+
+    quoted_usd: float | None = None
+    riding_usd: float | None = None
+
+    @property
+    def usd(self) -> float | None:
+        return add_usd(self.quoted_usd, self.riding_usd)
+
+
+def trust_usage(usage: Usage | None) -> Usage | None:
+    """None for usage that no model can have."""
+    return usage if usage is not None and usage.total <= _MOST_TOKENS else None
+
+
+def count_request(
+    entry: Entry, point: RequestPoint, usage: Usage | None, window: int, price: Price | None
+) -> NotedRequest:
+    """window: the longest prompt that the model takes; 0 if it is not known."""
+    totals = entry.activity.totals
+    saved_tokens = point.received - point.sent
+    totals.requests += 1
+    totals.received_tokens += point.received
+    totals.sent_tokens += point.sent
+    totals.saved_tokens += saved_tokens
+    if point.change is not None:
+        totals.count_break(point.change)
+    if usage is not None and usage.cached_tokens:
+        entry.caches = True
+    saved_usd = None
+    if price is not None:
+        saved_usd = count_saved_usd(price, saved_tokens, is_cached=entry.caches)
+        totals.saved_usd = add_usd(totals.saved_usd, saved_usd)
+    noted = NotedRequest(point.change, saved_tokens, None, saved_usd)
+    return noted if usage is None else _count_usage(entry.activity, point, usage, window, price, noted)
+
+
+def count_extra_call(activity: ConversationActivity, usage: Usage, price: Price | None) -> float | None:
+    """A call that there is only with the gateway. Returns what it cost, if that is known."""
+    _add_usage(activity.totals, usage)
+    spent_usd = count_usd(price, usage) if price is not None else None
+    activity.totals.spent_usd = add_usd(activity.totals.spent_usd, spent_usd)
+    _add_own_usd(activity, spent_usd)
+    return spent_usd
+
+
+def count_summary(
+    activity: ConversationActivity, result: CompactionResult, price: Price | None
+) -> SummaryMoney:
+    """price: of the model that was asked."""
+    totals, usage = activity.totals, trust_usage(result.usage)
+    totals.summary_calls += result.calls
+    totals.riding_calls += result.riding_calls
+    if usage is None:
+        return SummaryMoney()
+    totals.summary_prompt_tokens += usage.prompt_tokens
+    totals.summary_cached_tokens += usage.cached_tokens or 0
+    totals.summary_output_tokens += usage.output_tokens
+    if price is None:
+        return SummaryMoney()
+    money = _split_money(result, count_usd(price, usage), price)
+    totals.summary_usd = add_usd(totals.summary_usd, money.usd)
+    totals.riding_usd = add_usd(totals.riding_usd, money.riding_usd)
+    _add_own_usd(activity, money.usd)
+    return money
+
+
+def _split_money(result: CompactionResult, usd: float, price: Price) -> SummaryMoney:
+    if not result.riding_calls:
+        return SummaryMoney(usd, None)
+    if result.riding_calls == result.calls:
+        return SummaryMoney(None, usd)
+    riding_usd = min(usd, count_usd(price, result.riding_usage)) if result.riding_usage is not None else 0.0
+    return SummaryMoney(usd - riding_usd, riding_usd)
+
+
+def _count_usage(
+    activity: ConversationActivity,
+    point: RequestPoint,
+    usage: Usage,
+    window: int,
+    price: Price | None,
+    noted: NotedRequest,
+) -> NotedRequest:
+    """What the request cost, and what it would have cost without the gateway."""
+    totals, had_died = activity.totals, activity.unshortened.died_at
+    _add_usage(totals, usage)
+    after, unshortened = follow(activity.unshortened, point, usage, window, totals.requests)
+    activity.unshortened = after
+    spent_usd = without_usd = None
+    if price is not None:
+        spent_usd = count_usd(price, usage)
+        totals.spent_usd = add_usd(totals.spent_usd, spent_usd)
+    if price is not None and unshortened is not None:
+        without_usd = count_usd(price, unshortened)
+        totals.compared_requests += 1
+        totals.without_usd = add_usd(totals.without_usd, without_usd)
+        _add_own_usd(activity, spent_usd)
+    has_died = unshortened is None and not had_died
+    return noted._replace(spent_usd=spent_usd, without_usd=without_usd, has_died=has_died)
+
+
+def _add_usage(totals: Totals, usage: Usage) -> None:
+    totals.prompt_tokens += usage.prompt_tokens
+    totals.cached_tokens += usage.cached_tokens or 0
+    totals.cache_write_tokens += usage.cache_write_tokens or 0
+    totals.output_tokens += usage.output_tokens
+
+
+def _add_own_usd(activity: ConversationActivity, usd: float | None) -> None:
+    """To what the conversation costs with the gateway, as long as there is something to compare it with."""
+    if not activity.unshortened.died_at:
+        activity.totals.with_usd = add_usd(activity.totals.with_usd, usd)

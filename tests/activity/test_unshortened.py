@@ -1,0 +1,92 @@
+"""What requests would have been without the gateway."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.activity.series import PrefixChange, RequestPoint
+from gateway.activity.unshortened import Unshortened, follow
+from gateway.core.sizing.usage import Usage
+
+
+def point(
+    received: int, sent: int, change: PrefixChange | None = None, at_seconds: float = 0.0
+) -> RequestPoint:
+    return RequestPoint(at_seconds=at_seconds, messages=3, received=received, sent=sent, change=change)
+
+
+_GROWN = Unshortened(sent_tokens=45_000, prompt_tokens=145_000, hit_share=1.0)
+
+
+def test_what_is_sent_as_it_came_would_have_cost_the_same() -> None:
+    usage = Usage(50_000, 700, 40_000, 9_000)
+    _, found = follow(Unshortened(), point(900, 900), usage, 128_000, 1)
+    assert found == usage
+
+
+def test_what_was_left_out_would_have_come_out_of_the_cache() -> None:
+    # 5,000 tokens are new with and without the gateway.
+    after, found = follow(_GROWN, point(75_000, 25_000), Usage(50_000, 700, 45_000, 4_000), 0, 9)
+    assert found == Usage(150_000, 700, 145_000, 4_000)
+    assert (after.sent_tokens, after.prompt_tokens, after.hit_share) == (50_000, 150_000, 1.0)
+
+
+def test_where_nothing_is_cached_all_would_have_been_new() -> None:
+    _, found = follow(_GROWN, point(300, 100), Usage(50_000, 700), 0, 9)
+    assert found == Usage(150_000, 700, 0, 0)
+
+
+@pytest.mark.parametrize("change", ["compaction", "pruning", "edit"])
+def test_the_cache_that_the_gateway_broke_would_have_been_read(change: PrefixChange) -> None:
+    after, found = follow(_GROWN, point(150, 20, change), Usage(20_000, 700, 5_000, 15_000), 0, 9)
+    assert found == Usage(150_000, 700, 145_000, 5_000)
+    # The next one is compared with what is sent from now on.
+    assert (after.sent_tokens, after.prompt_tokens, after.hit_share) == (20_000, 150_000, 1.0)
+
+
+def test_an_hour_later_the_cache_would_have_been_cold_too() -> None:
+    late = point(150, 20, "compaction", at_seconds=3_600.0)
+    _, found = follow(_GROWN, late, Usage(20_000, 700, 0, 20_000), 0, 9)
+    assert found == Usage(150_000, 700, 0, 150_000)
+
+
+def test_a_prefix_that_the_client_broke_would_have_been_broken_too() -> None:
+    after, found = follow(_GROWN, point(300, 100, "history"), Usage(50_000, 700, 4_500), 0, 9)
+    assert found == Usage(150_000, 700, 14_500, 0)
+    assert after.hit_share == 1.0
+
+
+def test_a_conversation_ends_with_the_request_that_does_not_fit_its_window() -> None:
+    unshortened, sizes = Unshortened(), []
+    for number in range(1, 6):
+        sent = point(40_000 * number, 40_000)
+        unshortened, found = follow(unshortened, sent, Usage(40_000, 10), 128_000, number)
+        sizes.append(found.prompt_tokens if found is not None else None)
+    assert sizes == [40_000, 80_000, 120_000, None, None]
+    assert unshortened.died_at == 4
+
+
+def test_without_a_known_window_every_request_fits() -> None:
+    after, found = follow(Unshortened(), point(10**7, 100), Usage(100, 10), 0, 1)
+    assert found is not None and found.prompt_tokens == 10**7 and not after.died_at
+
+
+_COUNTS = st.integers(0, 10**6)
+_USAGES = st.builds(Usage, st.integers(1, 10**6), _COUNTS, st.none() | _COUNTS, st.none() | _COUNTS)
+_CHANGES = st.sampled_from([None, "compaction", "pruning", "edit", "history"])
+
+
+@given(st.lists(st.tuples(_COUNTS, _COUNTS, _CHANGES, st.integers(0, 7_200), _USAGES), max_size=12))
+def test_what_would_have_been_reported_is_possible(
+    requests: list[tuple[int, int, PrefixChange | None, int, Usage]],
+) -> None:
+    unshortened = Unshortened()
+    for number, (received, sent, change, at_seconds, usage) in enumerate(requests, 1):
+        request = point(received, sent, change, at_seconds)
+        unshortened, found = follow(unshortened, request, usage, 10**6, number)
+        assert (found is None) == bool(unshortened.died_at)
+        if found is not None:
+            assert 0 <= found.prompt_tokens <= 10**6 and found.output_tokens == usage.output_tokens
+            assert found.cached_tokens is not None and found.cache_write_tokens is not None
+            assert min(found.cached_tokens, found.cache_write_tokens) >= 0
+            assert found.cached_tokens + found.cache_write_tokens <= found.prompt_tokens
