@@ -9,12 +9,11 @@ from typing import Literal
 
 import msgspec
 
+from gateway.activity.economics import Economics, make_economics, round_usd
 from gateway.activity.record import ConversationActivity, PivotNote
 from gateway.core.compaction.plan import PlanName
 from gateway.core.compaction.request import SummaryKind
 from gateway.core.history.purpose import Purpose
-
-_USD_DIGITS = 6
 
 
 class PivotRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -65,6 +64,9 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     summary_usd: float | None
     pivot: PivotRow | None
     title: str | None = None
+    economics: Economics = Economics()
+    # The request that would not have fit its window without the gateway; null if all would have.
+    died_at: int | None = None
 
 
 class ActivityEvent(msgspec.Struct, frozen=True, kw_only=True):
@@ -101,11 +103,13 @@ def make_row(activity: ConversationActivity) -> Row:
         total_received_tokens=totals.received_tokens,
         total_sent_tokens=totals.sent_tokens,
         saved_tokens=totals.saved_tokens,
-        saved_usd=_round_usd(totals.saved_usd),
-        spent_usd=_round_usd(totals.spent_usd),
+        saved_usd=round_usd(totals.saved_usd),
+        spent_usd=round_usd(totals.spent_usd),
         summary_tokens=totals.summary_prompt_tokens + totals.summary_output_tokens,
-        summary_usd=_round_usd(totals.summary_usd),
+        summary_usd=round_usd(totals.summary_usd),
         pivot=_make_pivot_row(activity.pivot) if activity.pivot is not None else None,
+        economics=make_economics(activity),
+        died_at=activity.unshortened.died_at or None,
     )
 
 
@@ -126,7 +130,3 @@ def _make_pivot_row(pivot: PivotNote) -> PivotRow:
         saved_tokens=pivot.saved_tokens,
         created=render_second(pivot.created_seconds),
     )
-
-
-def _round_usd(usd: float | None) -> float | None:
-    return None if usd is None else round(usd, _USD_DIGITS)

@@ -4,6 +4,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from gateway.activity.economics import Economics
 from gateway.activity.rows import Row
 from gateway.activity.series import PrefixChange
 from gateway.core.compaction.plan import PlanName
@@ -32,10 +33,9 @@ class ConversationList(msgspec.Struct, frozen=True, kw_only=True):
     next: str | None = None
 
 
-class TenantTotals(msgspec.Struct, frozen=True, kw_only=True):
-    """Sums over all conversations of a tenant that are listed."""
+class ConversationSums(msgspec.Struct, frozen=True, kw_only=True):
+    """Over conversations that are listed."""
 
-    tenant: str
     conversations: int
     requests: int
     compactions: int
@@ -48,10 +48,24 @@ class TenantTotals(msgspec.Struct, frozen=True, kw_only=True):
     saved_usd: float | None
     spent_usd: float | None
     summary_usd: float | None
+    economics: Economics
+
+
+class TenantTotals(ConversationSums, frozen=True, kw_only=True):
+    tenant: str
+
+
+class ModelTotals(ConversationSums, frozen=True, kw_only=True):
+    """Of conversations whose newest request named this model. model: null for all that are not listed."""
+
+    model: str | None
 
 
 class TotalsPage(msgspec.Struct, frozen=True, kw_only=True):
+    """models: those with the most requests first."""
+
     tenants: list[TenantTotals]
+    models: list[ModelTotals]
 
 
 class Lines(msgspec.Struct, frozen=True, kw_only=True):
@@ -240,8 +254,8 @@ class SummaryRow(msgspec.Struct, frozen=True, kw_only=True):
     """A summary or a digest. text: null where texts are not shown, or if it is not kept any more.
     framing, recalled: what is sent before and behind the text; null likewise, and if there is nothing.
 
-    calls, prompt_tokens, output_tokens, usd: of making it; null if not known. versions: the newest first,
-    with the one in use.
+    calls, riding_calls (a part of them), prompt_tokens, cached_tokens, output_tokens, usd: of making it; null
+    if not known. versions: the newest first, with the one in use.
     """
 
     key: str
@@ -252,8 +266,10 @@ class SummaryRow(msgspec.Struct, frozen=True, kw_only=True):
     created: str
     model: str | None
     calls: int
+    riding_calls: int = 0
     seconds: float
     prompt_tokens: int | None
+    cached_tokens: int | None = None
     output_tokens: int | None
     usd: float | None
     tokens: int

@@ -1,18 +1,17 @@
-"""Which conversations a page of the list shows, and the sums of each tenant. Values in, values out.
+"""Which conversations a page of the list shows. Values in, values out.
 
 A cursor names the last row of a page by its time and id. Rows that do not change while a reader pages through
 the list come exactly once; one that is seen again moves to the beginning.
 """
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Final
+from collections.abc import Iterable, Iterator
+from typing import Final
 
 from gateway.activity.record import ConversationActivity
 from gateway.activity.rows import Row, render_time
-from gateway.admin.answers import ConversationList, TenantTotals
+from gateway.admin.answers import ConversationList
 from gateway.admin.operations import ListQuery
-from gateway.core.money import add_usd
 
 ListPlace = tuple[str, str]
 
@@ -20,9 +19,6 @@ ListPlace = tuple[str, str]
 _BEFORE_ALL: Final[ListPlace] = ("~", "")
 # What is shown of a time.
 _TICK_SECONDS: Final = 0.001
-
-_SUMS: Final = ("requests", "compactions", "prunings", "cache_breaks", "saved_tokens", "summary_tokens")
-_MONEY: Final = ("saved_usd", "spent_usd", "summary_usd")
 
 
 def choose_shown(found: Iterable[ConversationActivity], query: ListQuery) -> Iterator[ConversationActivity]:
@@ -68,26 +64,6 @@ def read_cursor(cursor: str) -> ListPlace:
     if not found:
         raise ValueError("not a cursor")
     return seen, identity
-
-
-def sum_tenants(rows: Iterable[Row]) -> list[TenantTotals]:
-    """In the order of their names."""
-    by_tenant: dict[str, list[Row]] = {}
-    for row in rows:
-        by_tenant.setdefault(row.tenant, []).append(row)
-    return [_sum(tenant, by_tenant[tenant]) for tenant in sorted(by_tenant)]
-
-
-def _sum(tenant: str, rows: Sequence[Row]) -> TenantTotals:
-    sums: dict[str, Any] = {name: sum(getattr(row, name) for row in rows) for name in _SUMS}
-    sums["received_tokens"] = sum(row.total_received_tokens for row in rows)
-    sums["sent_tokens"] = sum(row.total_sent_tokens for row in rows)
-    for name in _MONEY:
-        money = None
-        for row in rows:
-            money = add_usd(money, getattr(row, name))
-        sums[name] = money
-    return TenantTotals(tenant=tenant, conversations=len(rows), **sums)
 
 
 def _matches(found: Row | ConversationActivity, query: ListQuery) -> bool:

@@ -164,7 +164,7 @@ OPERATIONS: Final = (
     Operation(
         name="showTotals",
         path="/totals",
-        summary="Sums over the conversations of each tenant.",
+        summary="Sums over the conversations of each tenant, and of each model.",
         answer=TotalsPage,
         reach="totals",
     ),

@@ -25,7 +25,7 @@ from gateway.admin.answers import (
     TotalsPage,
 )
 from gateway.admin.array_page import ArrayPage
-from gateway.admin.conversation_list import choose_shown, make_page, sum_tenants
+from gateway.admin.conversation_list import choose_shown, make_page
 from gateway.admin.export_page import ExportPage
 from gateway.admin.gateway_page import GatewayFacts
 from gateway.admin.history_pages import HistoryPages, unknown_conversation
@@ -38,6 +38,7 @@ from gateway.admin.session_pages import SessionPages
 from gateway.admin.summary_pages import SummaryPages
 from gateway.admin.text_sources import TextSources
 from gateway.admin.texts import TextAccess
+from gateway.admin.totals import make_totals
 from gateway.compaction.manual import ManualCompaction
 from gateway.conversations.registry import Registry
 from gateway.originals.archive import OriginalsArchive
@@ -140,7 +141,7 @@ class AdminPages:
         for start in range(0, len(known), _ROWS_AT_ONCE):
             rows += map(make_row, known[start : start + _ROWS_AT_ONCE])
             await asyncio.sleep(0)
-        return TotalsPage(tenants=sum_tenants(rows))
+        return make_totals(rows)
 
     async def _show_conversation(self, request: web.Request) -> ConversationPage:
         known = self._find(request)

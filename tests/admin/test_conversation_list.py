@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.activity.rows import Row, make_row
-from gateway.admin.conversation_list import choose_shown, make_cursor, make_page, read_cursor, sum_tenants
+from gateway.admin.conversation_list import choose_shown, make_cursor, make_page, read_cursor
 from gateway.admin.operations import ListQuery
 from tests.activity.talk import make_book, make_clock, plan, turn
 from tests.builders.rows import row as make
@@ -137,16 +137,3 @@ def test_what_is_no_cursor_is_a_value_error_or_some_place(text: str) -> None:
 def test_a_page_behind_what_is_no_cursor_is_refused(cursor: str) -> None:
     with pytest.raises(ValueError):
         make_page(_ROWS, ListQuery(cursor=cursor))
-
-
-def test_sums_are_of_each_tenant_in_the_order_of_the_names() -> None:
-    rows = [
-        make("a", 0, tenant="red", requests=2, saved_tokens=100, saved_usd=0.5, spent_usd=1.0, compactions=1),
-        make("b", 0, tenant="red", requests=3, saved_tokens=50, spent_usd=2.0, cache_breaks=1, prunings=2),
-        make("c", 0, tenant="blue", summary_tokens=7),
-    ]
-    blue, red = sum_tenants(rows)
-    assert (blue.tenant, blue.conversations, blue.summary_tokens, blue.spent_usd) == ("blue", 1, 7, None)
-    assert (red.tenant, red.conversations, red.requests, red.saved_tokens) == ("red", 2, 5, 150)
-    assert (red.compactions, red.prunings, red.cache_breaks) == (1, 2, 1)
-    assert (red.saved_usd, red.spent_usd, red.summary_usd) == (0.5, 3.0, None)

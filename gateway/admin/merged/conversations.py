@@ -15,7 +15,6 @@ from aiohttp import hdrs, web
 
 from gateway.activity.rows import Row
 from gateway.admin.answers import ConversationList, TotalsPage
-from gateway.admin.conversation_list import sum_tenants
 from gateway.admin.merged.live_workers import LiveWorkers
 from gateway.admin.merged.ranking import Ranking, merge_pages, merge_rows, put_bodies_first, rank
 from gateway.admin.merged.worker_client import Silent, WorkerAnswer, WorkerPage, ask, ask_all
@@ -31,6 +30,7 @@ from gateway.admin.operations import (
 from gateway.admin.problems import AdminRefusal
 from gateway.admin.routing import Answer, Handlers, OperationHandler, read_query
 from gateway.admin.texts import PEER_HEADER
+from gateway.admin.totals import make_totals
 
 _LIST: Final = PREFIXES[0] + find_operation("listConversations").path
 _SHOW: Final = "showConversation"
@@ -76,7 +76,7 @@ class MergedConversations:
         if not self._workers.sockets:
             raise _busy()
         rows = [row for socket in self._workers.sockets for row in await _read_all(socket)]
-        return TotalsPage(tenants=sum_tenants(merge_rows(rows)))
+        return make_totals(merge_rows(rows))
 
     async def _ask_newest(self, operation: Operation, request: web.Request) -> Answer:
         ranking = await self._rank(request)

@@ -1,0 +1,83 @@
+"""What conversations used and cost, and what they would have cost without the gateway: of one or several."""
+
+from collections.abc import Iterable
+from typing import Any, Final
+
+import msgspec
+from msgspec import structs
+
+from gateway.activity.record import ConversationActivity
+from gateway.core.money import add_usd
+
+_USD_DIGITS: Final = 6
+
+
+class CacheBreaks(msgspec.Struct, frozen=True, kw_only=True):
+    """Requests whose sent prefix was not that of the request before, by cause. history: the client changed
+    what it had sent before.
+    """
+
+    compaction: int = 0
+    pruning: int = 0
+    edit: int = 0
+    history: int = 0
+
+
+class Economics(msgspec.Struct, frozen=True, kw_only=True):
+    """Tokens as the upstream reported them; cached and written ones are parts of the prompt.
+
+    riding_calls, riding_usd: of the summary calls those that continue the conversation, whose prefix is in
+    the provider's cache. compared_requests: how many requests are in with_usd, with all summaries until then,
+    and in without_usd, unshortened. died: how many conversations would have ended, because an unshortened
+    request would not have fit its window; what came later is not compared.
+    """
+
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    cache_write_tokens: int = 0
+    output_tokens: int = 0
+    breaks: CacheBreaks = CacheBreaks()
+    summary_calls: int = 0
+    riding_calls: int = 0
+    riding_usd: float | None = None
+    compared_requests: int = 0
+    with_usd: float | None = None
+    without_usd: float | None = None
+    died: int = 0
+
+
+_COUNTS: Final = (
+    *("prompt_tokens", "cached_tokens", "cache_write_tokens", "output_tokens"),
+    *("summary_calls", "riding_calls", "compared_requests"),
+)
+_MONEY: Final = ("riding_usd", "with_usd", "without_usd")
+
+
+def make_economics(activity: ConversationActivity) -> Economics:
+    totals = activity.totals
+    counts: dict[str, Any] = {name: getattr(totals, name) for name in _COUNTS}
+    money: dict[str, Any] = {name: round_usd(getattr(totals, name)) for name in _MONEY}
+    breaks = CacheBreaks(
+        compaction=totals.compaction_breaks,
+        pruning=totals.pruning_breaks,
+        edit=totals.edit_breaks,
+        history=totals.history_breaks,
+    )
+    return Economics(**counts, **money, breaks=breaks, died=int(activity.unshortened.died_at > 0))
+
+
+def sum_economics(each: Iterable[Economics]) -> Economics:
+    sums: dict[str, Any] = dict.fromkeys((*_COUNTS, "died"), 0) | dict.fromkeys(_MONEY)
+    breaks = dict.fromkeys(CacheBreaks.__struct_fields__, 0)
+    for one in each:
+        for name in (*_COUNTS, "died"):
+            sums[name] += getattr(one, name)
+        for name in _MONEY:
+            sums[name] = add_usd(sums[name], getattr(one, name))
+        for name, count in structs.asdict(one.breaks).items():
+            breaks[name] += count
+    return Economics(**sums, breaks=CacheBreaks(**breaks))
+
+
+def round_usd(usd: float | None) -> float | None:
+    return None if usd is None else round(usd, _USD_DIGITS)
