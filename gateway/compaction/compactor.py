@@ -6,7 +6,6 @@ Background tasks belong to the app: a client that disconnects neither stops nor 
 
 import asyncio
 import logging
-import time
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
@@ -18,14 +17,16 @@ from gateway.bounds.slots import Place
 from gateway.compaction.answered_heads import make_head, name_prefix
 from gateway.compaction.job import CompactionJob
 from gateway.compaction.leadership import Leadership, Wanted
+from gateway.compaction.markers import save_marker
+from gateway.compaction.rent import is_compaction_due, update_ledger
 from gateway.compaction.running import RunningCompaction, RunningDigest
 from gateway.conversations import trimmed_histories
 from gateway.conversations.turn import Turn
 from gateway.core.compaction.cut import Cut
 from gateway.core.compaction.plan import Plan, decide_after
-from gateway.core.compaction.request import CompactionRequest, CompactionResult
+from gateway.core.compaction.request import ECONOMY, OVERFLOW, CompactionRequest, CompactionResult
 from gateway.core.compaction.situation import Situation
-from gateway.core.economy.ledger import note_response
+from gateway.core.economy.ledger import pay_rent
 from gateway.core.history.conversation import find_open_group
 from gateway.core.history.head import Head
 from gateway.core.sizing.usage import Usage
@@ -43,8 +44,6 @@ _HELD_COPIES = 3
 
 # A durable write takes some milliseconds. A client must not wait for a store that another process locks.
 _SECURE_SECONDS: Final = 1.0
-# The reason of compactions that no client waits for.
-_BACKGROUND: Final = "overflow"
 
 T = TypeVar("T")
 
@@ -141,7 +140,8 @@ class Compactor:
         if plan.new_recall is not None:
             self._state.recalls.hold(plan.new_recall)
         head = make_head(turn, name_prefix(self._state, turn, plan), plan, usage)
-        head.ledger = note_response(head.ledger, usage, self._planner.clock())
+        head.ledger = update_ledger(turn, plan, usage, self._planner.clock())
+        is_due = usage is not None and self._take_due(turn, head)
         total_tokens = head.total_tokens
         needs_compaction = turn.is_unrecognized and self._planner.is_past_soft(
             turn, max(plan.received, total_tokens)
@@ -156,11 +156,27 @@ class Compactor:
             self._state.recalls.refresh(plan.recalls)
             self._secure_again(plan)
         if usage is not None and (
-            self._learner.is_worth_counting(turn, plan, usage)
+            is_due
+            or self._learner.is_worth_counting(turn, plan, usage)
             or self._planner.is_past_soft(turn, total_tokens)
         ):
-            self._start_learning(turn, plan, usage)
+            self._start_learning(turn, plan, usage, is_due=is_due)
         return head
+
+    def _take_due(self, turn: Turn, head: Head) -> bool:
+        """Whether old messages have cost enough for a compaction. Then the head begins to count anew: a
+        compaction that fails, or is not made after all, has to become due again.
+        """
+        if head.ledger is None or not is_compaction_due(turn, head) or not self._may_start(turn):
+            return False
+        if not self._job.may_start(turn) or self._find_on_chain(turn) is not None:
+            return False
+        head.ledger = pay_rent(head.ledger)
+        return True
+
+    def _may_start(self, turn: Turn) -> bool:
+        """Whether a compaction that no client waits for has a place. The next response decides again."""
+        return not (self._job.slots.is_crowded(turn.owner) or self._job.limiter.is_limited(turn))
 
     def _secure_again(self, plan: Plan) -> None:
         """A shared store may have lost meanwhile what the request was sent with."""
@@ -175,11 +191,11 @@ class Compactor:
             await self._state.pivots.secure(plan.pivot, plan.batches)
             await self._state.recalls.secure(plan.recalls)
 
-    def _start_learning(self, turn: Turn, plan: Plan, usage: Usage) -> None:
+    def _start_learning(self, turn: Turn, plan: Plan, usage: Usage, *, is_due: bool) -> None:
         """In the background. Left out while there is no memory for it: a later response teaches the same."""
         share = self._memory.open(turn.owner)
         if share.try_grow(_count_held(turn)):
-            self.spawn(self._learn(turn, plan, usage), share)
+            self.spawn(self._learn(turn, plan, usage, is_due=is_due), share)
         else:
             log.debug("nothing is learned from a response: no memory left for its request")
 
@@ -205,17 +221,18 @@ class Compactor:
             self.spawn(histories.save(ended, head))
         return is_worth_saving
 
-    async def _learn(self, turn: Turn, plan: Plan, usage: Usage) -> None:
+    async def _learn(self, turn: Turn, plan: Plan, usage: Usage, *, is_due: bool) -> None:
         """Calibrates by a response, then decides whether to compact."""
         truncated = await self._learner.learn_from_response(turn, plan, usage)
         if truncated is not None:
             # The usage counts only a part of the prompt, so the head is saved without it.
             untold = make_head(turn, name_prefix(self._state, turn, plan), plan, None)
-            untold.ledger = note_response(untold.ledger, usage, self._planner.clock())
+            recorded = self._state.heads.find(turn.received.conversation, turn.scope)
+            untold.ledger = recorded.ledger if recorded is not None else untold.ledger
             self._state.heads.save(untold)
             turn = truncated
-        if self._planner.is_past_soft(turn, usage.total):
-            await self._compact_if_needed(turn, plan, usage.total)
+        if is_due or self._planner.is_past_soft(turn, usage.total):
+            await self._compact_if_needed(turn, plan, usage.total, is_due=is_due)
 
     # Compactions
 
@@ -226,7 +243,7 @@ class Compactor:
 
         If too many summaries are under way, it waits for its turn; one that a client waits for comes first.
         """
-        is_awaited = request.reason != _BACKGROUND
+        is_awaited = request.is_awaited
         running = self._find_on_chain(turn)
         if running is not None:
             if is_awaited:
@@ -280,31 +297,38 @@ class Compactor:
     def _find_on_chain(self, turn: Turn) -> RunningCompaction | None:
         return self.running.find_on_chain(turn.owner, turn.received.conversation)
 
-    def resume(self, turn: Turn) -> None:
+    def resume(self, turn: Turn, reason: str) -> None:
         """Decides again about an automatic compaction that a stop of the gateway interrupted."""
         if turn.head is not None and turn.head.prompt_tokens:
-            self.spawn(self._compact_if_needed(turn, None, turn.head.total_tokens), self.hold(turn))
+            total_tokens, is_due = turn.head.total_tokens, reason == ECONOMY
+            deciding = self._compact_if_needed(turn, None, total_tokens, is_due=is_due)
+            self.spawn(deciding, self.hold(turn))
 
-    async def _compact_if_needed(self, turn: Turn, plan: Plan | None, total_tokens: int) -> None:
+    async def _compact_if_needed(
+        self, turn: Turn, plan: Plan | None, total_tokens: int, *, is_due: bool
+    ) -> None:
         """plan: what the answered request was sent with; None after a restart.
 
         The marker is saved before the work begins (docs/sources.md, 000 section 4). If the task is cancelled
         because the gateway stops, the marker stays. The compaction is not waited for: it holds its own
         memory.
         """
-        if self._job.slots.is_crowded(turn.owner) or self._job.limiter.is_limited(turn):
-            # The next response decides again, and a request that cannot do without waits for its summary.
+        if not self._may_start(turn):
+            # A request that cannot do without waits for its summary.
             return
         situation = await self._planner.gather(turn, may_compact=self._job.may_start(turn))
         answered = situation
         if plan is not None:
             answered = replace(situation, sticky=plan.pivot, batches=plan.batches, recalls=plan.recalls)
-        cut = await self._planner.choose(decide_after, answered, total_tokens)
+        cut = await self._planner.choose(decide_after, answered, total_tokens, is_due=is_due)
         if cut is None or self._find_on_chain(turn) is not None:
             return
-        marker = save_marker(self._state, turn, None)
+        reason = ECONOMY if is_due and not self._planner.is_past_soft(turn, total_tokens) else OVERFLOW
+        marker = save_marker(self._state, turn, reason)
         calls = turn.policy.summary.max_calls
-        request = CompactionRequest(reason=_BACKGROUND, calls=calls, is_resumed=plan is None)
+        request = CompactionRequest(
+            reason=reason, calls=calls, is_resumed=plan is None, is_early=reason == ECONOMY
+        )
         task = self.start(turn, situation, cut, request)
         task.add_done_callback(partial(self._drop_marker, marker))
 
@@ -342,29 +366,3 @@ class Compactor:
 
 def _count_held(turn: Turn) -> int:
     return _HELD_COPIES * turn.weight_bytes
-
-
-def save_marker(state: State, turn: Turn, instructions: str | None) -> Marker:
-    """Saves a marker for a compaction, with the head that leads to it after a crash.
-
-    instructions: None for an automatic compaction.
-    """
-    conversation = turn.received.conversation
-    head = state.heads.find(conversation, turn.scope)
-    if head is not None:
-        state.heads.save(head)
-    marker = make_marker(turn.owner, conversation.key.hex(), len(conversation.messages), instructions)
-    state.tasks.save_marker(marker)
-    return marker
-
-
-def make_marker(owner: str, key: str, length: int, instructions: str | None) -> Marker:
-    return Marker(
-        owner=owner,
-        key=key,
-        length=length,
-        auto=instructions is None,
-        reason="overflow" if instructions is None else "manual",
-        created_seconds=time.time(),
-        instructions=instructions or "",
-    )

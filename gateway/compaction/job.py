@@ -109,6 +109,7 @@ class CompactionJob:
             pivot = result.pivot
             if request.trigger == "manual":
                 pivot = replace(pivot, resume="", is_manual=True)
+            pivot = replace(pivot, is_early=request.is_early)
             pivot = self._count_version(pivot)
             result = replace(result, outcome=await self._save(turn, pivot, cut.base, save))
             if result.outcome is LOST:

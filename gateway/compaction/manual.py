@@ -12,8 +12,9 @@ from typing import Any, Final
 
 import msgspec
 
-from gateway.compaction.compactor import Compactor, make_marker, save_marker
+from gateway.compaction.compactor import Compactor
 from gateway.compaction.leader import holding
+from gateway.compaction.markers import MANUAL, make_marker, save_marker
 from gateway.compaction.running import ManualRun
 from gateway.conversations.turn import Turn
 from gateway.core.compaction.manual import (
@@ -61,7 +62,7 @@ class ManualCompaction:
 
     def schedule(self, head: Head, instructions: str) -> None:
         """Has the conversation's next request start the compaction; for a body that is not in memory."""
-        self._state.tasks.leave_marker(make_marker(head.owner, head.key, head.length, instructions))
+        self._state.tasks.leave_marker(make_marker(head.owner, head.key, head.length, MANUAL, instructions))
 
     def resume(self, turn: Turn) -> None:
         """Starts what a marker asks for: a scheduled compaction, or one that a stop interrupted.
@@ -83,7 +84,7 @@ class ManualCompaction:
 
     async def _resume_automatic(self, turn: Turn, marker: Marker) -> None:
         if await self._state.tasks.take(marker.owner, marker.key) is not None:
-            self._compactor.resume(turn)
+            self._compactor.resume(turn, marker.reason)
 
     async def _run_marker(self, turn: Turn, marker: Marker) -> ManualOutcome:
         """A process that is at it holds the lease, and deletes the marker when it is done."""
@@ -102,7 +103,7 @@ class ManualCompaction:
             return InProgress()
         async with holding(self._state.leases, lease):
             head = self._state.heads.find(turn.received.conversation, turn.scope)
-            marker = save_marker(self._state, turn, instructions)
+            marker = save_marker(self._state, turn, MANUAL, instructions)
             turn = msgspec.structs.replace(turn, head=head)
             outcome = await self._compact_in_steps(turn, instructions, head)
             await self._state.tasks.take(marker.owner, marker.key)
@@ -148,7 +149,7 @@ class ManualCompaction:
         place: the head that gets the new pivot.
         """
         request = CompactionRequest(
-            reason="manual",
+            reason=MANUAL,
             calls=turn.policy.summary.max_calls,
             trigger="manual",
             instructions=instructions,

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from yarl import URL
 
 from gateway.conversations.recognizer import Received
-from gateway.core.economy.rates import Rates
+from gateway.core.economy.rates import UNCACHED, Rates
 from gateway.core.history.head import Head, is_comparable
 from gateway.core.history.purpose import Purpose
 from gateway.core.limits.model_limits import Limits, has_long_window
@@ -46,7 +46,7 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
     # Those of this request, without its floor; None if no limit is known.
     thresholds: Thresholds | None
     # What its kinds of tokens cost beside each other.
-    rates: Rates = Rates()
+    rates: Rates = UNCACHED
     # Fingerprint of everything outside the messages that a prompt's size depends on.
     scope: str
     # See trimmed_histories.make_source. None if a history could not be proven to be this one's.

@@ -15,6 +15,7 @@ from gateway.conversations.turn import Turn
 from gateway.core.compaction.clamp import choose_output
 from gateway.core.compaction.plan import Plan
 from gateway.core.compaction.situation import Situation
+from gateway.core.economy.compaction_cost import COLD_SECONDS
 from gateway.core.history.head import Head
 from gateway.core.history.message import Message
 from gateway.core.history.pivot import (
@@ -78,7 +79,7 @@ class Planner:
     async def plan_unmeasured(self, turn: Turn) -> Plan | None:
         """The plan for a request that is certainly below its thresholds; None if it has to be measured."""
         active = await self.load_active(turn)
-        if not active.is_complete:
+        if not active.is_complete or self._may_go_early(turn, active):
             return None
         limits = turn.limits
         if (limits.body_bytes or limits.images) and is_near_limit(limits, _payload(turn)):
@@ -136,7 +137,28 @@ class Planner:
             may_compact=may_compact and turn.policy.auto,
             may_digest=may_digest and turn.policy.auto,
             in_tokens=in_tokens if measured is not in_tokens else None,
+            rates=turn.rates,
+            ledger=turn.head.ledger if turn.head is not None else None,
+            is_cold=self._is_cold(turn),
         )
+
+    def _may_go_early(self, turn: Turn, active: Active) -> bool:
+        """Whether another prefix may be sent although nothing is near the thresholds."""
+        covers = active.pivot.covers if active.pivot is not None else 0
+        conversation = turn.received.conversation
+        return self._state.pivots.has_early(turn.owner, conversation, covers) or self._is_cold(turn)
+
+    def _is_cold(self, turn: Turn) -> bool:
+        """Whether it is known that no provider has the prefix in its cache. Never if the policy looks at
+        sizes only.
+        """
+        ledger = turn.head.ledger if turn.head is not None else None
+        if not turn.policy.economy or ledger is None or turn.head is None or not ledger.answered_seconds:
+            return False
+        if self.clock() - ledger.answered_seconds < COLD_SECONDS:
+            return False
+        # After a restart the head may be an older one, of which more replies are known.
+        return has_one_reply(turn.received.conversation.messages[turn.head.length :])
 
     async def choose(
         self,
@@ -212,6 +234,12 @@ def _guess_tokens(added: Sequence[Message], head: Head | None, body_bytes: int) 
         if message.role != "assistant":
             new_bytes += message.size_bytes
     return head.total_tokens + int(new_bytes / _ROUGH_BYTES_PER_TOKEN)
+
+
+def has_one_reply(added: Sequence[Message]) -> bool:
+    """Whether the model has replied at most once in these messages."""
+    roles = [message.role == "assistant" for message in added]
+    return sum(now and not before for before, now in zip([False, *roles], roles, strict=False)) <= 1
 
 
 def _payload(turn: Turn) -> Payload:

@@ -21,7 +21,7 @@ from gateway.store.keys import make_tag
 # In a store of one process heads are written a moment later, only the newest of each conversation: a lost one
 # costs an estimate. Other processes need them for the very next request.
 _LINGER_SECONDS: Final = 2.0
-_HEAD_WEIGHT_BYTES: Final = ENTRY_WEIGHT_BYTES + 950
+_HEAD_WEIGHT_BYTES: Final = ENTRY_WEIGHT_BYTES + 1_250
 # The name of a batch of marks, or of a recall: 64 hexadecimal digits.
 _KEY_WEIGHT_BYTES: Final = 130
 # A side call and the main call may end at one chain; more than this many scopes there are noise.

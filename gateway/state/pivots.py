@@ -39,6 +39,8 @@ class Pivots:
         self._result_hashes = RecordStore(ResultHashesRecord, "outline", storage)
         # Manual pivots that no head may name yet.
         self._manual = ChainPlaces()
+        # Those that the next request applies, below its thresholds, too.
+        self._early = ChainPlaces()
         # Pivots and batches that a head names and the store does not have, and the generation in which it was
         # asked.
         self._absent: Lru[str, tuple[str, int]] = Lru(_ABSENT_BYTES)
@@ -213,8 +215,7 @@ class Pivots:
         if pivot is None:
             return
         self._pivots.hold_loaded(pivot.owner, key, pivot)
-        if pivot.is_manual:
-            self._manual.add(make_tag(pivot.owner), ChainPlace(pivot.key, pivot.covers))
+        self._note_place(pivot)
 
     def _is_missing(self, cache: RecordCache[Pivot] | RecordCache[Batch], key: str) -> bool:
         return not cache.is_current(key) and not self._is_absent(key)
@@ -235,11 +236,17 @@ class Pivots:
         self._absent.pop(key)
 
     def _note_made(self, pivot: Pivot) -> None:
+        self._note_place(pivot)
+        self._absent.pop(pivot.key)
+        self._news.announce_place("pivot", pivot.owner, ChainPlace(pivot.key, pivot.covers))
+
+    def _note_place(self, pivot: Pivot) -> None:
+        """For the next request of its conversation, if that would not look for it."""
         place = ChainPlace(pivot.key, pivot.covers)
         if pivot.is_manual:
             self._manual.add(make_tag(pivot.owner), place)
-        self._absent.pop(pivot.key)
-        self._news.announce_place("pivot", pivot.owner, place)
+        if pivot.is_early:
+            self._early.add(make_tag(pivot.owner), place)
 
     def _note_lost(self, pivot: Pivot) -> None:
         """No head may name it yet."""
@@ -284,6 +291,15 @@ class Pivots:
         is_eligible = covers <= find_open_group(conversation) and is_on_chain(conversation, key, covers)
         return _with_pivot(head, made) if is_eligible else head
 
+    def has_early(self, owner: str, conversation: Conversation, covers: int) -> bool:
+        """Whether a pivot that covers more than so many messages applies early."""
+        tag = make_tag(owner)
+        places = self._early.find(tag, conversation)
+        for place in places:
+            if place.length <= covers:
+                self._early.drop(tag, place.key)
+        return any(place.length > covers for place in places)
+
     # Result hashes
 
     def ask_result_hashes(self, trip: Trip, owner: str, keys: Sequence[str]) -> Finding[ResultHashesRecord]:
@@ -327,6 +343,7 @@ class Pivots:
         for key in keys:
             self._pivots.drop(key)
             self._manual.drop(tag, key)
+            self._early.drop(tag, key)
         for key in batches:
             self._batches.drop(key)
 
@@ -335,6 +352,7 @@ class Pivots:
         self._pivots.forget(tag)
         self._batches.forget(tag)
         self._manual.forget(tag)
+        self._early.forget(tag)
         self._absent.drop_where(lambda absent: absent[0] == tag)
 
 

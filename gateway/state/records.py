@@ -89,7 +89,7 @@ _adapters: Final[dict[type, TypeAdapter[Any]]] = {
 }
 # Fields that were added in November 2026, and what they say in the records of before.
 _LATER_FIELDS: Final[dict[type, dict[str, object]]] = {
-    Pivot: {"version": 1, "edited_seconds": None, "origin": None},
+    Pivot: {"version": 1, "edited_seconds": None, "origin": None, "is_early": False},
     Head: {"pivot_version": 1, "recalls": (), "ledger": None},
 }
 _EARLIER_FIELDS: Final = {

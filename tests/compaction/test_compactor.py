@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from msgspec import structs
@@ -11,6 +12,7 @@ from gateway.conversations.recognizer import Received
 from gateway.conversations.turn import Turn
 from gateway.core.compaction.plan import Plan
 from gateway.core.compaction.request import CompactionRequest
+from gateway.core.history.branch_ledger import BranchLedger
 from gateway.core.history.pivot import Mark
 from gateway.core.limits.model_limits import Limits
 from gateway.core.sizing.usage import Usage
@@ -24,6 +26,7 @@ from tests.builders.compaction import (
     make_cut,
     make_situation,
     receive,
+    refuse,
     turn_of,
 )
 from tests.builders.state import make_store
@@ -33,6 +36,9 @@ _RECEIVED = receive(14)
 _SHORT = receive(2)
 _FULL = Usage(13_000, 100)
 _SMALL = Usage(1_000, 100)
+# Below the soft threshold.
+_BELOW = Usage(9_000, 100)
+_THRIFTY = replace(SUMMARIZING, economy=1.0)
 _REQUEST = CompactionRequest(reason="overflow", calls=8)
 
 
@@ -280,6 +286,73 @@ async def test_nothing_is_prepared_for_a_client_that_continues_nothing() -> None
         assert len(parts.model.calls) == 2
         await observe(parts, turn_of(_RECEIVED), _FULL)
         assert len(parts.model.calls) == 3
+
+
+# Compactions because old messages have cost enough
+
+
+def due_turn(**fields: Any) -> Turn:
+    """Below the soft threshold, after responses that have paid for a compaction."""
+    ledger = BranchLedger(rent_tokens=1e6, base_tokens=2_000.0, reply_tokens=100.0)
+    head = head_of(receive(13), prompt_tokens=8_000, ledger=ledger)
+    defaults: JSON = {"policy": _THRIFTY, "head": head}
+    return turn_of(_RECEIVED, **(defaults | fields))
+
+
+async def test_old_messages_that_have_cost_enough_are_compacted_in_the_background() -> None:
+    async with compaction_parts() as parts:
+        await observe(parts, due_turn(policy=SUMMARIZING), _BELOW)
+        assert parts.model.requests == []
+        await observe(parts, due_turn(), _BELOW)
+        (covers,) = pivots_of(parts, _RECEIVED)
+        pivot = parts.state.pivots.find(_RECEIVED.conversation.chain[covers].hex())
+        assert pivot is not None and pivot.is_early
+        head = parts.state.heads.find(_RECEIVED.conversation, "scope")
+        assert head is not None and head.ledger is not None and head.ledger.rent_tokens == 0.0
+        # The same response again, without the pivot in use yet: the rent is paid.
+        await observe(parts, turn_of(receive(15), _THRIFTY, head=head), Usage(10_000, 100))
+        assert len(parts.model.requests) == 1
+
+
+async def test_a_compaction_that_fails_has_to_become_due_again() -> None:
+    async with compaction_parts(refuse(500, "Out of order.")) as parts:
+        await observe(parts, due_turn(), _BELOW)
+        calls = len(parts.model.requests)
+        assert calls and pivots_of(parts, _RECEIVED) == []
+        for turns in range(15, 18):
+            received = receive(turns)
+            head = parts.state.heads.find(received.conversation, "scope")
+            assert head is not None and head.ledger is not None
+            assert head.ledger.rent_tokens < 20_000
+            turn = turn_of(received, _THRIFTY, Limits(context=64_000), head=head)
+            await observe(parts, turn, Usage(9_000 + 1_000 * (turns - 14), 100))
+        assert len(parts.model.requests) == calls
+
+
+async def test_nothing_is_paid_while_nothing_can_be_made() -> None:
+    async with compaction_parts() as parts:
+        running = parts.compactor.start(due_turn(), make_situation(_RECEIVED), make_cut(9), _REQUEST)
+        head = parts.compactor.record_response(due_turn(), make_plan(), _BELOW)
+        assert head.ledger is not None and head.ledger.rent_tokens > 1e6
+        await running
+        await settle(parts)
+
+
+async def test_what_was_due_is_made_after_a_stop() -> None:
+    store = await make_store()
+    async with compaction_parts(store=store) as parts:
+        parts.compactor.record_response(due_turn(), make_plan(), _BELOW)
+        while parts.compactor.find_running(due_turn()) is None:
+            await asyncio.sleep(0)
+        await parts.compactor.close()
+        parts.state.heads.flush()
+    async with compaction_parts(store=store) as parts:
+        head = await parts.state.heads.load("t", _RECEIVED.conversation, "scope")
+        assert head is not None and head.ledger is not None and head.ledger.rent_tokens == 0.0
+        await parts.state.tasks.load_marker("t", head.key)
+        parts.manual.resume(due_turn(head=head))
+        await settle(parts)
+        assert len(pivots_of(parts, _RECEIVED)) == 1
 
 
 # Tasks

@@ -2,6 +2,7 @@
 
 import json
 import threading
+import time
 from dataclasses import replace
 from typing import Any
 
@@ -11,6 +12,7 @@ from msgspec import structs
 from gateway.conversations.recognizer import Received
 from gateway.conversations.turn import Turn
 from gateway.core.compaction.situation import Situation
+from gateway.core.history.branch_ledger import BranchLedger
 from gateway.core.history.pivot import Mark
 from gateway.core.history.view import View
 from gateway.core.limits.model_limits import Limits
@@ -109,6 +111,30 @@ async def test_a_policy_that_prunes_eagerly_is_measured_from_its_minimum_on() ->
     async with compaction_parts() as parts:
         assert not await is_planned(parts, turn_of(_SHORT, eager))
         assert await is_planned(parts, turn_of(_SHORT, replace(eager, prune=False)))
+
+
+async def test_a_pivot_that_applies_early_is_looked_for() -> None:
+    early = make_pivot(_SHORT.conversation, 3, is_early=True)
+    async with compaction_parts() as parts:
+        assert await is_planned(parts, answered(_SHORT, 900))
+        await parts.state.pivots.save(early)
+        assert not await is_planned(parts, answered(_SHORT, 900))
+        # Once it is in use, nothing is left to look for.
+        assert await is_planned(parts, answered(_SHORT, 900, pivot=early.key))
+
+
+@pytest.mark.parametrize(("pause_seconds", "expected"), [(3_500.0, False), (3_700.0, True)])
+async def test_after_an_hour_the_cache_is_known_to_be_cold(pause_seconds: float, expected: bool) -> None:
+    thrifty = replace(SUMMARIZING, economy=1.0)
+    ledger = BranchLedger(answered_seconds=time.time() - pause_seconds)
+    async with compaction_parts() as parts:
+        turn = answered(_SHORT, 900, ledger=ledger)
+        assert (await parts.gather(structs.replace(turn, policy=thrifty))).is_cold is expected
+        assert await is_planned(parts, structs.replace(turn, policy=thrifty)) is not expected
+        assert not (await parts.gather(turn)).is_cold
+        # There were replies since that this head knows nothing of.
+        much_later = answered(_SHORT, 900, receive(6, chars=1_000), ledger=ledger)
+        assert not (await parts.gather(structs.replace(much_later, policy=thrifty))).is_cold
 
 
 # What is active

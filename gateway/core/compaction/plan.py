@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
+from gateway.core.compaction.batches import changes_for_free, choose_batches, with_marks
 from gateway.core.compaction.clamp import SMALLEST_REPLY_TOKENS, choose_output
 from gateway.core.compaction.cut import (
     NEEDED_SHARE,
@@ -16,11 +17,10 @@ from gateway.core.compaction.cut import (
     choose_cut,
     is_worthwhile,
 )
-from gateway.core.compaction.prune import choose_prune_thresholds, choose_results
 from gateway.core.compaction.shorten import choose_shortening
 from gateway.core.compaction.situation import Situation
 from gateway.core.history.conversation import find_open_group
-from gateway.core.history.pivot import Batch, Mark, Pivot
+from gateway.core.history.pivot import Batch, Pivot
 from gateway.core.history.recall import Recall
 from gateway.core.history.view import View, make_view
 from gateway.core.lazy import lazy
@@ -97,17 +97,19 @@ def decide(situation: Situation) -> Decision:
     """The first of these rules that decides wins.
 
     1. Without a known limit, send what is active: the pivot and the marks that were sent before.
-    2. Up to the hard threshold, send what is active, with one more prune batch if one is worth it (see
+    2. Apply the eligible pivot that covers most, if it was made because old messages had cost enough, or if
+       the provider's cache has lost the prefix in any case.
+    3. Up to the hard threshold, send what is active, with one more prune batch if one is worth it (see
        `_Options.batches`). A policy that applies pivots early stops at the soft threshold.
-    3. Apply the eligible pivot that covers most, if that brings the array below the hard threshold. While
+    4. Apply the eligible pivot that covers most, if that brings the array below the hard threshold. While
        the conversation is compacted in parts for this request it must come nearer to the target than to
        that threshold, or one of the next requests would have to continue with it.
-    4. Up to the hard threshold, send what is active.
-    5. Compact first, if that is allowed and frees enough.
-    6. Replace old turns by a digest, if that is allowed and frees enough, and the window does not hold the
+    5. Up to the hard threshold, send what is active.
+    6. Compact first, if that is allowed and frees enough.
+    7. Replace old turns by a digest, if that is allowed and frees enough, and the window does not hold the
        array or the policy wants a digest at the hard threshold.
-    7. Send the array with its newest pivot, if the window holds it.
-    8. Send it with its largest texts cut.
+    8. Send the array with its newest pivot, if the window holds it.
+    9. Send it with its largest texts cut.
     """
     thresholds = situation.thresholds
     if thresholds is None:
@@ -116,27 +118,44 @@ def decide(situation: Situation) -> Decision:
     return next(decision for rule in _RULES if (decision := rule(options)) is not None)
 
 
-def decide_after(situation: Situation, total_tokens: int) -> Cut | None:
+def decide_after(situation: Situation, total_tokens: int, *, is_due: bool = False) -> Cut | None:
     """What to compact in advance, after a response that brought the conversation to `total_tokens`.
 
-    None below the soft threshold; while a newer pivot than the active one is ready, so that usage of
-    requests sent before it was made triggers nothing; while a prune batch is enough; and if compacting would
-    free too little.
+    None below the soft threshold, unless old messages have cost enough (is_due); while a newer pivot than
+    the active one is ready, so that usage of requests sent before it was made triggers nothing; while a prune
+    batch is enough; and if compacting would free too little.
     """
     thresholds = situation.thresholds
-    if not situation.may_compact or thresholds is None or total_tokens <= thresholds.soft:
+    if not situation.may_compact or thresholds is None:
+        return None
+    if total_tokens <= thresholds.soft and not is_due:
         return None
     newest = situation.pivots[-1] if situation.pivots else None
     if newest is not None and newest.covers > (situation.sticky.covers if situation.sticky else -1):
         return None
     options = _Options(situation, thresholds)
-    if options.prune(total_tokens) is not None:
+    if choose_batches(situation, thresholds, total_tokens) is not None:
         return None
-    lead = 0 if situation.policy.trigger.early else max(0, thresholds.hard - total_tokens)
+    is_next = is_due or situation.policy.trigger.early
+    lead = 0 if is_next else max(0, thresholds.hard - total_tokens)
     cut = options.choose_cut(situation.sticky, options.find_answered_position(lead), lead)
     if cut is None or not is_worthwhile(cut, WORTHWHILE_SHARE * thresholds.hard):
         return None
     return cut
+
+
+def _apply_early_pivot(options: "_Options") -> Decision | None:
+    newest, situation = options.newest, options.situation
+    if newest is None or newest is situation.sticky:
+        return None
+    covers = situation.sticky.covers if situation.sticky is not None else 0
+    is_wanted = any(pivot.is_early for pivot in situation.pivots if pivot.covers > covers)
+    if (
+        not (is_wanted or changes_for_free(situation))
+        or options.newest_estimate.tokens > options.thresholds.hard
+    ):
+        return None
+    return options.plan_with_newest()
 
 
 def _send_below_first_threshold(options: "_Options") -> Decision | None:
@@ -178,6 +197,7 @@ def _cut_largest_texts(options: "_Options") -> Decision | None:
 
 # In the order of the docstring of `decide`, from its second rule on. The last one always decides.
 _RULES: Final[tuple[Callable[["_Options"], Decision | None], ...]] = (
+    _apply_early_pivot,
     _send_below_first_threshold,
     _apply_newest_pivot,
     _send_below_hard_threshold,
@@ -202,13 +222,13 @@ class _Options:
         Unless the policy prunes eagerly: none while a pivot is ready or in progress, because that one is
         paid for already.
         """
-        situation = self.situation
+        situation, thresholds = self.situation, self.thresholds
         has_newer = bool(situation.pivots) and situation.pivots[-1] is not situation.sticky
         is_paid_for = situation.is_preparing or has_newer
         if is_paid_for and not situation.policy.pruning.eager:
             return situation.batches
         current = situation.estimate(situation.view(situation.sticky, situation.batches))
-        return self.prune(current.tokens) or situation.batches
+        return choose_batches(situation, thresholds, current.tokens) or situation.batches
 
     @lazy
     def active_tokens(self) -> int:
@@ -258,25 +278,6 @@ class _Options:
             situation.conversation, situation.calibrated, self.thresholds, situation.policy.keep, parts
         )
 
-    def prune(self, current_tokens: int) -> list[Batch] | None:
-        """The batches with one more, if that is worth it, and is enough or the policy is eager or partial."""
-        situation, thresholds = self.situation, self.thresholds
-        pruning = situation.policy.pruning
-        if not situation.policy.prune or (not pruning.eager and current_tokens <= thresholds.soft):
-            return None
-        view = situation.view(situation.sticky, situation.batches)
-        prune_thresholds = choose_prune_thresholds(pruning, thresholds.hard)
-        positions = choose_results(
-            situation.conversation, situation.calibrated, view, pruning, prune_thresholds
-        )
-        if not positions:
-            return None
-        marks = [Mark(position, pruning.keep_chars) for position in positions]
-        batches = _with_marks(situation, situation.sticky, situation.batches, marks)
-        saved = sum(batch.saved_tokens for batch in batches if batch not in situation.batches)
-        is_enough = current_tokens - saved <= thresholds.target
-        return batches if is_enough or pruning.eager or pruning.partial else None
-
     def plan_active(self) -> Plan:
         return _make_plan(self.situation, self.situation.sticky, self.batches, self.thresholds)
 
@@ -293,7 +294,7 @@ class _Options:
         marks = choose_shortening(situation.conversation, situation.calibrated, view, excess)
         if not marks:
             return self.plan_with_newest()
-        batches = _with_marks(situation, self.newest, self.batches, marks)
+        batches = with_marks(situation, self.newest, self.batches, marks)
         return _make_plan(situation, self.newest, batches, self.thresholds)
 
 
@@ -354,36 +355,3 @@ def _describe_excess(situation: Situation, estimate: Estimate, context: int | No
     }
     largest = max(parts, key=lambda part: parts[part])
     return f"about {estimate.tokens} of {context} tokens; largest fixed part: {largest}, {parts[largest]}"
-
-
-def _with_marks(
-    situation: Situation, pivot: Pivot | None, batches: Sequence[Batch], marks: Sequence[Mark]
-) -> list[Batch]:
-    """The batches and one with these marks.
-
-    A batch that was decided at this very request before, for a retry, is merged with the new one.
-    """
-    key = situation.conversation.key.hex()
-    older = [batch for batch in batches if batch.key != key]
-    view = make_view(pivot, older)
-    merged = make_view(pivot, batches).marks | {mark.position: mark for mark in marks}
-    decided = tuple(mark for position, mark in merged.items() if view.marks.get(position) != mark)
-    return [*older, _make_batch(situation, view, decided)]
-
-
-def _make_batch(situation: Situation, view: View, marks: tuple[Mark, ...]) -> Batch:
-    conversation, calibrated = situation.conversation, situation.calibrated
-    after = View(view.pivot, view.marks | {mark.position: mark for mark in marks})
-    saved = sum(
-        calibrated.shown(view, mark.position, mark.position + 1)
-        - calibrated.shown(after, mark.position, mark.position + 1)
-        for mark in marks
-    )
-    return Batch(
-        owner=situation.owner,
-        key=conversation.key.hex(),
-        length=len(conversation.messages),
-        placeholder=situation.policy.pruning.placeholder,
-        marks=marks,
-        saved_tokens=int(saved),
-    )

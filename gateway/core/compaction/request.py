@@ -1,7 +1,7 @@
 """What a compaction is asked to do, and what comes of it."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Final, Literal
 
 from gateway.core.compaction.summary import Rejected
 from gateway.core.history.pivot import Pivot
@@ -9,6 +9,9 @@ from gateway.core.sizing.usage import Usage
 
 CompactionTrigger = Literal["auto", "manual"]
 SummaryKind = Literal["summary", "digest"]
+# The reasons of compactions that are made in advance: the window fills up, or old messages have cost enough.
+OVERFLOW: Final = "overflow"
+ECONOMY: Final = "economy"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -22,6 +25,13 @@ class CompactionRequest:
     instructions: str = ""
     # It was interrupted before. If another process is at it, that one may be dead: its lease is waited for.
     is_resumed: bool = False
+    # See Pivot.
+    is_early: bool = False
+
+    @property
+    def is_awaited(self) -> bool:
+        """Whether a client, or a person, waits for it."""
+        return self.reason not in (OVERFLOW, ECONOMY)
 
 
 # A digest needs no call.

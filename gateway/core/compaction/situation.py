@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from gateway.core.economy.rates import UNCACHED, Rates
+from gateway.core.history.branch_ledger import BranchLedger
 from gateway.core.history.conversation import Conversation
 from gateway.core.history.pivot import Batch, Pivot
 from gateway.core.history.recall import Recall
@@ -53,6 +55,11 @@ class Situation:
     has_compacted: bool = False
     # Set if sizes and limits include bytes and pictures; the reply is clamped by these instead.
     in_tokens: MeasuredRequest | None = None
+    # What kinds of tokens cost beside each other, and what the branch remembers of its responses.
+    rates: Rates = UNCACHED
+    ledger: BranchLedger | None = None
+    # Long enough after the last response that no provider still has the prefix in its cache.
+    is_cold: bool = False
 
     @lazy
     def calibrated(self) -> CalibratedSizes:

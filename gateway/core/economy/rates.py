@@ -25,6 +25,9 @@ class Rates:
         return self.read < 1.0
 
 
+UNCACHED: Final = Rates()
+
+
 def choose_rates(price: Price | None, ledger: BranchLedger | None = None) -> Rates:
     """ledger: what the branch knows of its upstream's cache.
 

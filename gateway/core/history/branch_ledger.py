@@ -1,18 +1,29 @@
-"""What a branch of a conversation remembers of its responses for what it costs. Values only.
+"""What a branch of a conversation remembers of its responses, to know what its old messages cost.
 
-`core.economy` computes with them.
+Values only: `core.economy` computes with them. Tokens that stand for money are those of fresh input.
 """
 
 from dataclasses import dataclass
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+# Not frozen: one is made for every response, and a frozen dataclass takes six times as long to construct.
+# Heads share it, so it is replaced and never changed.
+@dataclass(kw_only=True, slots=True)
 class BranchLedger:
-    """A part of the record of a head. Of a branch whose client never said anything it holds the defaults."""
+    """A part of the record of a head."""
 
-    # When its newest response ended, in seconds since 1970; 0 if that is not known.
+    # When the newest response ended, in seconds since 1970; 0 if that is not known.
     answered_seconds: float = 0.0
-    # Whether its upstream has ever reported tokens that it read from its cache, or wrote to it.
+    # Whether the upstream has ever reported tokens that it read from its cache, or wrote to it.
     has_cached: bool = False
     # Whether the newest prompt was long enough for a cache, and its usage reported neither.
     is_uncached: bool = False
+    # What the messages that a compaction would replace have cost since the last one.
+    rent_tokens: float = 0.0
+    # The prompt right after the last compaction; before the first one what it would be. 0 if it is not known.
+    base_tokens: float = 0.0
+    # The key of the pivot that was active then.
+    pivot: str | None = None
+    # The usual length of what stands for old messages, and of a reply; 0 if none is known.
+    summary_tokens: float = 0.0
+    reply_tokens: float = 0.0

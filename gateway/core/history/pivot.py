@@ -47,6 +47,8 @@ class Pivot:
     opening: str | None = None
     # A person asked for it: it applies at once, also below the thresholds.
     is_manual: bool = False
+    # Made because old messages had cost enough: it applies at the next request, also below the thresholds.
+    is_early: bool = False
     # Grows when a person edits the summary, or a summary replaces a digest under the same key.
     version: int = 1
     # When a person wrote this version; None for a text that the gateway made.

@@ -309,6 +309,35 @@ def test_nothing_is_prepared_while_a_batch_is_enough() -> None:
     assert decide_after(situation, 11_300) is None
 
 
+def test_old_messages_that_have_cost_enough_are_compacted_below_the_soft_threshold() -> None:
+    situation = situate(8_000, turns=80, results=0.5)
+    assert decide_after(situation, 8_000) is None
+    due = decide_after(situation, 8_000, is_due=True)
+    assert due is not None
+    # The next request applies it, so that the tail is not reduced by what would be added until then.
+    assert situation.thresholds is not None
+    tail = sum(situation.calibrated.messages[due.covers :])
+    assert situation.thresholds.tail - 200 <= tail <= situation.thresholds.tail
+    assert decide_after(replace(situation, may_compact=False), 8_000, is_due=True) is None
+    assert decide_after(situate(2_000, results=0.5), 2_000, is_due=True) is None
+
+
+def test_a_pivot_that_was_made_early_is_applied_at_once() -> None:
+    ready = pivot_at(15, is_early=True)
+    assert planned(situate(8_000, pivots=[ready])).pivot == ready
+    # A later one that was made for its size covers it, too.
+    later = pivot_at(17)
+    assert planned(situate(8_000, pivots=[ready, later])).pivot == later
+    assert planned(situate(8_000, pivots=[ready, later], sticky=ready)).pivot == ready
+
+
+def test_a_cold_cache_is_the_time_for_a_pivot_that_is_ready() -> None:
+    thrifty, ready = replace(Policy(), economy=1.0), pivot_at(15)
+    assert planned(situate(8_000, policy=thrifty, pivots=[ready], is_cold=True)).pivot == ready
+    assert planned(situate(8_000, policy=thrifty, pivots=[ready])).pivot is None
+    assert planned(situate(8_000, pivots=[ready], is_cold=True)).pivot is None
+
+
 def test_nothing_is_prepared_that_frees_too_little() -> None:
     situation = situate(11_500, turns=1, results=0.5)
     huge = replace(

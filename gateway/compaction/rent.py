@@ -1,0 +1,47 @@
+"""What a response adds to the ledger of its branch, and whether a compaction is due for that reason alone."""
+
+from gateway.conversations.turn import Turn
+from gateway.core.compaction.plan import Plan
+from gateway.core.economy.compaction_cost import is_due, size_up
+from gateway.core.economy.ledger import Answered, forget_cache, note_response, note_time
+from gateway.core.history.branch_ledger import BranchLedger
+from gateway.core.history.head import Head
+from gateway.core.sizing.usage import Usage
+
+
+def update_ledger(turn: Turn, plan: Plan, usage: Usage | None, now_seconds: float) -> BranchLedger:
+    """The ledger after a response."""
+    before = turn.head.ledger if turn.head is not None else None
+    if before is not None and turn.head is not None and turn.head.scope != turn.scope:
+        before = forget_cache(before)
+    if usage is None:
+        return note_time(before, now_seconds)
+    pivot = plan.pivot.key if plan.pivot is not None else None
+    needs_base = before is None or not before.base_tokens or before.pivot != pivot
+    answered = Answered(
+        usage=usage,
+        pivot=pivot,
+        pivot_tokens=plan.pivot.tokens if plan.pivot is not None else 0,
+        fixed_tokens=_estimate_fixed(turn, usage.prompt_tokens) if needs_base else 0.0,
+        tail_tokens=turn.thresholds.tail if turn.thresholds is not None else 0,
+    )
+    return note_response(before, answered, turn.rates, now_seconds)
+
+
+def is_compaction_due(turn: Turn, head: Head) -> bool:
+    """Whether old messages have cost as much as folding them. head: of the answered request.
+
+    Never in a side call: its history is not continued.
+    """
+    economy, ledger, thresholds = turn.policy.economy, head.ledger, turn.thresholds
+    if not economy or ledger is None or thresholds is None or turn.purpose != "main":
+        return False
+    sizes = size_up(ledger, head.total_tokens, thresholds.tail, head.growth_tokens, turn.policy.summary)
+    return is_due(economy, ledger, turn.rates, sizes)
+
+
+def _estimate_fixed(turn: Turn, prompt_tokens: int) -> float:
+    """The tokens of everything up to the end of the opening, by its share of the bytes. Needed once."""
+    conversation = turn.received.conversation
+    behind = sum(message.size_bytes for message in conversation.messages[conversation.opening_end :])
+    return prompt_tokens * max(0.0, 1.0 - behind / max(1, len(turn.received.body.data)))

@@ -1,0 +1,27 @@
+"""What a marker says, and the head that leads to it."""
+
+from gateway.compaction.markers import MANUAL, make_marker, save_marker
+from gateway.core.compaction.request import ECONOMY
+from tests.builders.compaction import head_of, receive, turn_of
+from tests.builders.state import make_state, make_store
+
+_TALK = receive(2)
+
+
+def test_only_what_a_person_asked_for_is_not_automatic() -> None:
+    asked = make_marker("t", "ab", 3, MANUAL, "Keep names.")
+    assert (asked.auto, asked.instructions) == (False, "Keep names.")
+    due = make_marker("t", "ab", 3, ECONOMY)
+    assert (due.auto, due.reason, due.instructions) == (True, "economy", "")
+
+
+async def test_a_marker_is_stored_with_the_head_that_leads_to_it() -> None:
+    store = await make_store()
+    state = make_state(store)
+    state.heads.hold(head_of(_TALK))
+    marker = save_marker(state, turn_of(_TALK), ECONOMY)
+    state.heads.flush()
+    after = make_state(store)
+    assert await after.heads.load("t", _TALK.conversation, "scope") == head_of(_TALK)
+    await after.tasks.load_marker("t", marker.key)
+    assert await after.tasks.take("t", marker.key) == marker
