@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from gateway.activity.counting import (
+    ExtraMoney,
     NotedRequest,
     SummaryMoney,
     count_extra_call,
@@ -139,16 +140,14 @@ class ActivityBook:
         self._note_change(turn.conversation_id)
         return money
 
-    def note_recall_call(self, turn: Turn, usage: Usage) -> float | None:
-        """A call that the client does not see, for a model that searched. Returns what it cost, if that is
-        known.
-        """
+    def note_recall_call(self, turn: Turn, usage: Usage) -> ExtraMoney:
+        """A call that the client does not see, for a model that searched."""
         if trust_usage(usage) is None:
-            return None
+            return ExtraMoney()
         activity = self._find_entry(turn).activity
-        spent_usd = count_extra_call(activity, usage, self._find_price(turn.model))
+        money = count_extra_call(activity, usage, self._find_price(turn.model))
         self._note_change(turn.conversation_id)
-        return spent_usd
+        return money
 
     def note_pruning(self, turn: Turn) -> None:
         """A batch of marks that a request was sent with for the first time."""

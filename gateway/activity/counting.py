@@ -29,6 +29,17 @@ class NotedRequest(NamedTuple):
     without_usd: float | None = None
     # Whether it is that request.
     has_died: bool = False
+    # The name of the model's price; empty if there is none.
+    price: str = ""
+
+
+class ExtraMoney(NamedTuple):
+    """What a call that there is only with the gateway cost."""
+
+    usd: float | None = None
+    price: str = ""
+    # Whether it counts beside what the conversation would have cost without the gateway.
+    is_compared: bool = False
 
 
 class SummaryMoney(NamedTuple):
@@ -36,6 +47,9 @@ class SummaryMoney(NamedTuple):
 
     quoted_usd: float | None = None
     riding_usd: float | None = None
+    # As for a request, and as for an extra call.
+    price: str = ""
+    is_compared: bool = False
 
     @property
     def usd(self) -> float | None:
@@ -65,17 +79,19 @@ def count_request(
     if price is not None:
         saved_usd = count_saved_usd(price, saved_tokens, is_cached=entry.caches)
         totals.saved_usd = add_usd(totals.saved_usd, saved_usd)
-    noted = NotedRequest(point.change, saved_tokens, None, saved_usd)
+    name = price.name if price is not None else ""
+    noted = NotedRequest(point.change, saved_tokens, None, saved_usd, price=name)
     return noted if usage is None else _count_usage(entry.activity, point, usage, window, price, noted)
 
 
-def count_extra_call(activity: ConversationActivity, usage: Usage, price: Price | None) -> float | None:
-    """A call that there is only with the gateway. Returns what it cost, if that is known."""
+def count_extra_call(activity: ConversationActivity, usage: Usage, price: Price | None) -> ExtraMoney:
+    """A call that there is only with the gateway."""
     _add_usage(activity.totals, usage)
-    spent_usd = count_usd(price, usage) if price is not None else None
-    activity.totals.spent_usd = add_usd(activity.totals.spent_usd, spent_usd)
-    _add_own_usd(activity, spent_usd)
-    return spent_usd
+    if price is None:
+        return ExtraMoney()
+    usd = count_usd(price, usage)
+    activity.totals.spent_usd = add_usd(activity.totals.spent_usd, usd)
+    return ExtraMoney(usd, price.name, is_compared=_add_own_usd(activity, usd))
 
 
 def count_summary(
@@ -95,8 +111,7 @@ def count_summary(
     money = _split_money(result, count_usd(price, usage), price)
     totals.summary_usd = add_usd(totals.summary_usd, money.usd)
     totals.riding_usd = add_usd(totals.riding_usd, money.riding_usd)
-    _add_own_usd(activity, money.usd)
-    return money
+    return money._replace(price=price.name, is_compared=_add_own_usd(activity, money.usd))
 
 
 def _split_money(result: CompactionResult, usd: float, price: Price) -> SummaryMoney:
@@ -141,7 +156,9 @@ def _add_usage(totals: Totals, usage: Usage) -> None:
     totals.output_tokens += usage.output_tokens
 
 
-def _add_own_usd(activity: ConversationActivity, usd: float | None) -> None:
-    """To what the conversation costs with the gateway, as long as there is something to compare it with."""
-    if not activity.unshortened.died_at:
-        activity.totals.with_usd = add_usd(activity.totals.with_usd, usd)
+def _add_own_usd(activity: ConversationActivity, usd: float | None) -> bool:
+    """To what the conversation costs with the gateway. False if there is nothing left to compare it with."""
+    if activity.unshortened.died_at:
+        return False
+    activity.totals.with_usd = add_usd(activity.totals.with_usd, usd)
+    return True

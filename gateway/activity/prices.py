@@ -59,4 +59,4 @@ def parse_price_table(data: bytes) -> dict[str, Price]:
     raw = msgspec.json.decode(data, type=dict[str, msgspec.Raw])
     del raw["_source"]
     rows = {name: msgspec.json.decode(row, type=_PriceRow) for name, row in raw.items()}
-    return {name: Price(**msgspec.structs.asdict(row)) for name, row in rows.items()}
+    return {name: Price(name=name, **msgspec.structs.asdict(row)) for name, row in rows.items()}

@@ -3,7 +3,7 @@
 Tokens are those that an upstream reported; nothing here guesses them.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from gateway.core.sizing.usage import Usage
 
@@ -18,6 +18,8 @@ class Price:
     output: float
     cached_input: float | None = None
     cache_write: float | None = None
+    # Under which it was found: a pattern of the settings, or a name of the bundled table.
+    name: str = field(default="", compare=False)
 
 
 def count_usd(price: Price, usage: Usage) -> float:

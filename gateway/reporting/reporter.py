@@ -87,18 +87,16 @@ class Reporter:
             self._sessions.note_request(turn)
         tenant = turn.tenant.label
         self._metrics.note_request(tenant, plan, usage)
-        if noted.spent_usd is not None or noted.saved_usd is not None:
-            self._metrics.note_money(tenant, noted.spent_usd, noted.saved_usd)
+        self._metrics.money.note_request(tenant, noted, usage)
         if noted.change is not None:
             self._metrics.count_cache_break(noted.change)
 
     def note_recall_call(self, turn: Turn, usage: Usage) -> None:
         """A call beside the one that answered the request: the model searched its originals."""
-        spent_usd = self._activity.note_recall_call(turn, usage)
+        money = self._activity.note_recall_call(turn, usage)
         tenant = turn.tenant.label
         self._metrics.note_recall_call(tenant, usage)
-        if spent_usd is not None:
-            self._metrics.note_money(tenant, spent_usd, None)
+        self._metrics.money.note_extra_call(tenant, money, usage)
 
     def note_compaction(
         self, turn: Turn, cut: Cut, result: CompactionResult, request: CompactionRequest, seconds: float
@@ -133,12 +131,12 @@ class Reporter:
             self._tracer.record(names.COMPACT, seconds, self._clock(), attributes)
         self._log_writer.note(turn, entry)
         money = self._activity.note_compaction(turn, result, request, seconds, entry.post_tokens or 0)
-        self._metrics.note_summary_money(money.usd)
+        self._metrics.money.note_summary(turn.tenant.label, money)
 
     def note_unused_summary(self, turn: Turn, result: CompactionResult) -> None:
         """Another process has stored its own, and reports that one. The calls are paid for, so they count."""
         money = self._activity.note_summary_calls(turn, result)
-        self._metrics.note_summary_money(money.usd)
+        self._metrics.money.note_summary(turn.tenant.label, money)
 
     def note_edit(self, turn: Turn, before: Pivot, edited: Pivot) -> None:
         """A person has edited a summary, or restored an earlier version. Ids and sizes, and no text."""

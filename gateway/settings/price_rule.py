@@ -38,4 +38,5 @@ class PriceRule(Section):
             output=self.output,
             cached_input=self.cached_input,
             cache_write=self.cache_write,
+            name=self.match,
         )

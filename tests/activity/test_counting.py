@@ -15,7 +15,7 @@ from gateway.core.sizing.usage import Usage
 from tests.activity.talk import make_book, plan, receive, turn
 from tests.builders.chat import make_pivot
 
-_PRICE = Price(input=10, cached_input=1, cache_write=20, output=100)
+_PRICE = Price(input=10, cached_input=1, cache_write=20, output=100, name="toy-price")
 _PIVOT = make_pivot(receive().conversation, 5)
 _REQUEST = CompactionRequest(reason="overflow", calls=3)
 _TURN = turn(limits=Limits(context=128_000))
@@ -96,7 +96,8 @@ def test_money_of_riding_and_of_quoted_summaries_is_told_apart(
 
 def test_calls_of_a_model_that_searched_count_on_the_side_of_the_gateway() -> None:
     book = make_priced_book()
-    book.note_recall_call(_TURN, Usage(10_000, 0, None, 4_000))
+    money = book.note_recall_call(_TURN, Usage(10_000, 0, None, 4_000))
+    assert (money.price, money.is_compared) == ("toy-price", True)
     totals = find_totals(book)
     assert totals.with_usd == totals.spent_usd == pytest.approx(0.14)
     assert (totals.cache_write_tokens, totals.without_usd) == (4_000, None)

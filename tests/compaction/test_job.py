@@ -73,7 +73,7 @@ async def test_the_calls_of_a_summary_are_counted_and_no_usage_is_invented() -> 
         await parts.job.compact(_TURN, _SITUATION, _CUT, _REQUEST)
         lines = parts.metrics.render().decode().splitlines()
         assert parts.job.count_open_breakers() == 0
-    assert 'gateway_summary_calls_total{result="done"} 2.0' in lines
+    assert 'gateway_summary_calls_total{result="done",way="quoted"} 2.0' in lines
     assert "gateway_summary_call_seconds_count 2.0" in lines
     assert not any(line.startswith("gateway_summary_tokens_total{") for line in lines)
 

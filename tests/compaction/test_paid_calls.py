@@ -45,8 +45,8 @@ async def test_a_call_counts_by_its_own_usage() -> None:
         assert reply is not None and reply.candidate.text == "It works."
         assert await has_used(parts, 1_000)
         lines = parts.metrics.render().decode().splitlines()
-    assert 'gateway_summary_tokens_total{kind="prompt"} 700.0' in lines
-    assert 'gateway_summary_tokens_total{kind="output"} 300.0' in lines
+    assert 'gateway_summary_tokens_total{kind="prompt",way="quoted"} 700.0' in lines
+    assert 'gateway_summary_tokens_total{kind="output",way="quoted"} 300.0' in lines
 
 
 @pytest.mark.parametrize("reply", [say("It works."), httpx.ReadTimeout("late")], ids=["no usage", "no reply"])

@@ -5,6 +5,6 @@ file, and is empty for callers without such a name. Clients choose no label's va
 """
 
 from gateway.reporting.metrics.gauges import Gauge
-from gateway.reporting.metrics.registry import CONTENT_TYPE, Metrics, SearchResult, SearchWay
+from gateway.reporting.metrics.registry import CONTENT_TYPE, Metrics, SearchResult, SearchWay, SummaryWay
 
-__all__ = ["CONTENT_TYPE", "Gauge", "Metrics", "SearchResult", "SearchWay"]
+__all__ = ["CONTENT_TYPE", "Gauge", "Metrics", "SearchResult", "SearchWay", "SummaryWay"]

@@ -65,7 +65,7 @@ TOKENS: Final = CounterDefinition(
 )
 USAGE_TOKENS: Final = CounterDefinition(
     "gateway_usage_tokens",
-    "Tokens as upstreams report them: prompt, the part of it that was cached, and output.",
+    "Tokens as upstreams report them: prompt, its parts that were cached and written to a cache, and output.",
     ("kind", "tenant"),
 )
 UNREPORTED: Final = CounterDefinition(
@@ -79,6 +79,26 @@ SAVED_USD: Final = CounterDefinition(
     "gateway_saved_usd",
     "US dollars that the saved tokens would have cost, where the price of the model is known.",
     ("tenant",),
+)
+COMPARED_USD: Final = CounterDefinition(
+    "gateway_compared_usd",
+    "US dollars for the same requests with the gateway, summaries included, and without it (estimated).",
+    ("gateway", "price", "tenant"),
+)
+CONVERSATIONS_DIED: Final = CounterDefinition(
+    "gateway_conversations_died",
+    "Conversations with a request that would not have fit its window without the gateway (estimated).",
+    ("tenant",),
+)
+PRICED_TOKENS: Final = CounterDefinition(
+    "gateway_priced_tokens",
+    "Tokens as upstreams report them, by the name of the model's price; empty without a price.",
+    ("kind", "price"),
+)
+PRICED_USD: Final = CounterDefinition(
+    "gateway_priced_usd",
+    "US dollars by the name of the model's price. kind: requests or summaries.",
+    ("kind", "price"),
 )
 ESTIMATE_RATIO: Final = HistogramDefinition(
     "gateway_estimate_ratio",
@@ -99,16 +119,18 @@ COMPACTION_SECONDS: Final = HistogramDefinition(
     "gateway_compaction_seconds", "How long a compaction took, with its calls.", _MODEL_SECONDS, ("kind",)
 )
 SUMMARY_CALLS: Final = CounterDefinition(
-    "gateway_summary_calls", "Calls of models for summaries. result: done, failed or cancelled.", ("result",)
+    "gateway_summary_calls",
+    "Calls of models for summaries. result: done, failed or cancelled; way: quoted or riding.",
+    ("result", "way"),
 )
 SUMMARY_CALL_SECONDS: Final = HistogramDefinition(
     "gateway_summary_call_seconds", "How long a call of a model for a summary took.", _MODEL_SECONDS
 )
 SUMMARY_TOKENS: Final = CounterDefinition(
-    "gateway_summary_tokens", "Tokens of summary calls as upstreams report them.", ("kind",)
+    "gateway_summary_tokens", "Tokens of summary calls as upstreams report them.", ("kind", "way")
 )
 SUMMARY_USD: Final = CounterDefinition(
-    "gateway_summary_usd", "US dollars for summary calls, where the price of the model is known."
+    "gateway_summary_usd", "US dollars for summary calls, where the price of the model is known.", ("way",)
 )
 OVERFLOW_RECOVERED: Final = CounterDefinition(
     "gateway_overflow_recovered",

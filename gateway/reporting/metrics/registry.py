@@ -15,6 +15,7 @@ from gateway.downstream.request_note import RequestNote
 from gateway.reporting.metrics import definitions, gauges
 from gateway.reporting.metrics.collector import PlainCollector
 from gateway.reporting.metrics.counters import RareCounters
+from gateway.reporting.metrics.money_counts import MoneyCounts
 
 CONTENT_TYPE: Final = CONTENT_TYPE_PLAIN_0_0_4
 _DONE: Final = "done"
@@ -25,6 +26,9 @@ _STATUS_CLASSES: Final = ("none", "1xx", "2xx", "3xx", "4xx", "5xx")
 # operator.
 SearchWay = Literal["mcp", "tool", "auto", "admin"]
 SearchResult = Literal["found", "nothing", "failed"]
+# How a summarizer gets a conversation: quoted in a request of its own, or as it was sent last, with one more
+# message, so that it rides the provider's cache.
+SummaryWay = Literal["quoted", "riding"]
 
 
 class Metrics:
@@ -38,13 +42,11 @@ class Metrics:
         self._tokens = plain.add_counter(definitions.TOKENS)
         self._usage = plain.add_counter(definitions.USAGE_TOKENS)
         self._unreported = plain.add_counter(definitions.UNREPORTED)
-        self._spent_usd = plain.add_counter(definitions.SPENT_USD)
-        self._saved_usd = plain.add_counter(definitions.SAVED_USD)
+        self.money = MoneyCounts(plain.add_counter)
         self._cache_breaks = plain.add_counter(definitions.CACHE_BREAKS)
         self._triggers = plain.add_counter(definitions.COMPACTIONS_BY_TRIGGER)
         self._summary_calls = plain.add_counter(definitions.SUMMARY_CALLS)
         self._summary_tokens = plain.add_counter(definitions.SUMMARY_TOKENS)
-        self._summary_usd = plain.add_counter(definitions.SUMMARY_USD)
         self._recovered = plain.add_counter(definitions.OVERFLOW_RECOVERED)
         self._store_errors = plain.add_counter(definitions.STORE_ERRORS)
         self._reloads = plain.add_counter(definitions.RELOADS)
@@ -81,19 +83,17 @@ class Metrics:
         if usage is None:
             self._unreported.add(())
             return
+        self._note_usage(tenant, usage)
+        if usage.prompt_tokens > 0:
+            self._ratio.observe((), sent / usage.prompt_tokens)
+
+    def _note_usage(self, tenant: str, usage: Usage) -> None:
         self._usage.add(("prompt", tenant), usage.prompt_tokens)
         self._usage.add(("output", tenant), usage.output_tokens)
         if usage.cached_tokens:
             self._usage.add(("cached", tenant), usage.cached_tokens)
-        if usage.prompt_tokens > 0:
-            self._ratio.observe((), sent / usage.prompt_tokens)
-
-    def note_money(self, tenant: str, spent_usd: float | None, saved_usd: float | None) -> None:
-        """Of an answered request. None: not known."""
-        if spent_usd:
-            self._spent_usd.add((tenant,), spent_usd)
-        if saved_usd is not None and saved_usd > 0:
-            self._saved_usd.add((tenant,), saved_usd)
+        if usage.cache_write_tokens:
+            self._usage.add(("written", tenant), usage.cache_write_tokens)
 
     def note_end(self, note: RequestNote, status: int, end_seconds: float) -> None:
         """A request is done. status: 0 if nothing was sent to its client."""
@@ -126,17 +126,18 @@ class Metrics:
     def note_compaction_time(self, kind: str, seconds: float) -> None:
         self._compaction_seconds.observe((kind,), seconds)
 
-    def note_summary_call(self, result: str, usage: Usage | None, seconds: float) -> None:
+    def note_summary_call(
+        self, result: str, usage: Usage | None, seconds: float, way: SummaryWay = "quoted"
+    ) -> None:
         """result: done, failed or cancelled."""
-        self._summary_calls.add((result,))
+        self._summary_calls.add((result, way))
         self._summary_seconds.observe((), seconds)
-        if usage is not None:
-            self._summary_tokens.add(("prompt",), usage.prompt_tokens)
-            self._summary_tokens.add(("output",), usage.output_tokens)
-
-    def note_summary_money(self, usd: float | None) -> None:
-        if usd:
-            self._summary_usd.add((), usd)
+        if usage is None:
+            return
+        self._summary_tokens.add(("prompt", way), usage.prompt_tokens)
+        self._summary_tokens.add(("output", way), usage.output_tokens)
+        if usage.cached_tokens:
+            self._summary_tokens.add(("cached", way), usage.cached_tokens)
 
     def count_pruning(self) -> None:
         self._rare.prunings.inc()
@@ -152,10 +153,7 @@ class Metrics:
 
     def note_recall_call(self, tenant: str, usage: Usage) -> None:
         """A call that a client does not see, for a model that searched. tenant: as for `note_request`."""
-        self._usage.add(("prompt", tenant), usage.prompt_tokens)
-        self._usage.add(("output", tenant), usage.output_tokens)
-        if usage.cached_tokens:
-            self._usage.add(("cached", tenant), usage.cached_tokens)
+        self._note_usage(tenant, usage)
         self._recall_calls.add(())
         self._recall_tokens.add(("prompt",), usage.prompt_tokens)
         self._recall_tokens.add(("output",), usage.output_tokens)

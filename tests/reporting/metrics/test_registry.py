@@ -55,8 +55,7 @@ def test_searches_are_counted_by_who_searches_and_what_came_of_it() -> None:
 
 def test_an_answered_request_counts_tokens_usage_and_the_error_of_the_estimate() -> None:
     metrics = Metrics()
-    metrics.note_request("acme", _PLAN, Usage(500, 20, 300))
-    metrics.note_money("acme", 0.25, 0.5)
+    metrics.note_request("acme", _PLAN, Usage(500, 20, 300, 100))
     metrics.count_cache_break("compaction")
     samples = read_samples(metrics)
     ratios = {name: value for name, value in samples.items() if name.startswith("gateway_estimate_ratio")}
@@ -70,8 +69,7 @@ def test_an_answered_request_counts_tokens_usage_and_the_error_of_the_estimate()
         'gateway_usage_tokens_total{kind="prompt",tenant="acme"}': 500.0,
         'gateway_usage_tokens_total{kind="output",tenant="acme"}': 20.0,
         'gateway_usage_tokens_total{kind="cached",tenant="acme"}': 300.0,
-        'gateway_spent_usd_total{tenant="acme"}': 0.25,
-        'gateway_saved_usd_total{tenant="acme"}': 0.5,
+        'gateway_usage_tokens_total{kind="written",tenant="acme"}': 100.0,
         'gateway_cache_breaks_total{change="compaction"}': 1.0,
     }
 
@@ -79,7 +77,6 @@ def test_an_answered_request_counts_tokens_usage_and_the_error_of_the_estimate()
 def test_usage_that_was_not_reported_is_not_invented() -> None:
     metrics = Metrics()
     metrics.note_request("", _PLAN, None)
-    metrics.note_money("", None, -0.1)
     samples = read_samples(metrics)
     assert samples["gateway_responses_without_usage_total"] == 1
     assert not [name for name in samples if "usage_tokens" in name or "usd" in name or "ratio" in name]
@@ -124,8 +121,7 @@ def test_what_asked_for_compactions_and_what_they_cost_is_counted() -> None:
     metrics.note_compaction_time("summary", 3.0)
     metrics.note_summary_call("done", Usage(900, 40), 2.0)
     metrics.note_summary_call("failed", None, 1.0)
-    metrics.note_summary_money(0.5)
-    metrics.note_summary_money(None)
+    metrics.note_summary_call("done", Usage(700, 30, 600), 1.0, "riding")
     metrics.count_recovered()
     samples = {name: value for name, value in read_samples(metrics).items() if "_bucket" not in name}
     assert samples == {
@@ -133,13 +129,16 @@ def test_what_asked_for_compactions_and_what_they_cost_is_counted() -> None:
         'gateway_compactions_by_trigger_total{reason="manual",result="empty",trigger="manual"}': 1.0,
         'gateway_compaction_seconds_sum{kind="summary"}': 3.0,
         'gateway_compaction_seconds_count{kind="summary"}': 1.0,
-        'gateway_summary_calls_total{result="done"}': 1.0,
-        'gateway_summary_calls_total{result="failed"}': 1.0,
-        "gateway_summary_call_seconds_sum": 3.0,
-        "gateway_summary_call_seconds_count": 2.0,
-        'gateway_summary_tokens_total{kind="prompt"}': 900.0,
-        'gateway_summary_tokens_total{kind="output"}': 40.0,
-        "gateway_summary_usd_total": 0.5,
+        'gateway_summary_calls_total{result="done",way="quoted"}': 1.0,
+        'gateway_summary_calls_total{result="failed",way="quoted"}': 1.0,
+        'gateway_summary_calls_total{result="done",way="riding"}': 1.0,
+        "gateway_summary_call_seconds_sum": 4.0,
+        "gateway_summary_call_seconds_count": 3.0,
+        'gateway_summary_tokens_total{kind="prompt",way="quoted"}': 900.0,
+        'gateway_summary_tokens_total{kind="output",way="quoted"}': 40.0,
+        'gateway_summary_tokens_total{kind="prompt",way="riding"}': 700.0,
+        'gateway_summary_tokens_total{kind="output",way="riding"}': 30.0,
+        'gateway_summary_tokens_total{kind="cached",way="riding"}': 600.0,
         "gateway_overflow_recovered_total": 1.0,
     }
 
