@@ -70,7 +70,7 @@ class ActivityBook:
             change = find_change(entry, turn, plan)
         usage = trust_usage(usage)
         activity = entry.activity
-        price = self._choose_price(entry, turn.model)
+        price = self._choose_price(entry, turn)
         _note_newest(entry, turn, plan, now)
         point = RequestPoint(
             at_seconds=now,
@@ -145,7 +145,9 @@ class ActivityBook:
         if trust_usage(usage) is None:
             return ExtraMoney()
         activity = self._find_entry(turn).activity
-        money = count_extra_call(activity, usage, self._find_price(turn.model))
+        money = count_extra_call(
+            activity, usage, self._find_price(turn.model, turn.upstream.name, turn.owner)
+        )
         self._note_change(turn.conversation_id)
         return money
 
@@ -264,13 +266,16 @@ class ActivityBook:
 
     # Sums
 
-    def _choose_price(self, entry: Entry, model: str) -> Price | None:
-        if entry.find_price is not self._find_price or model != entry.activity.model:
-            entry.price, entry.find_price = self._find_price(model), self._find_price
+    def _choose_price(self, entry: Entry, turn: Turn) -> Price | None:
+        if entry.find_price is not self._find_price or turn.model != entry.activity.model:
+            entry.price = self._find_price(turn.model, turn.upstream.name, turn.owner)
+            entry.find_price = self._find_price
         return entry.price
 
     def _count_summary(self, activity: ConversationActivity, result: CompactionResult) -> SummaryMoney:
-        price = self._find_price(result.model) if result.model is not None else None
+        price = None
+        if result.model is not None:
+            price = self._find_price(result.model, activity.upstream, activity.owner)
         return count_summary(activity, result, price)
 
 

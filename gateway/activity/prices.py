@@ -1,24 +1,30 @@
-"""Which model costs what: by the rules of the settings, then by the bundled table.
+"""Which model costs what: by the rules of the tenant and of the settings, then by the bundled table.
 
 `data/model_prices.json` comes from litellm (MIT, see data/NOTICE.md); its `_source` names the rules. A model
 that neither knows has no price: what it costs is unknown, not nothing.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from importlib.resources import files
-from typing import Final
+from typing import Final, Protocol
 
 import msgspec
 
 from gateway.core.limits.model_names import LONGEST_NAME_CHARS, make_names
 from gateway.core.money import Price
-from gateway.settings.price_rule import PriceRule
-
-# Gives the price of a model, or None if it is not known.
-FindPrice = Callable[[str], Price | None]
+from gateway.settings import ModelRule, Settings
+from gateway.tenants import list_tenants
 
 _FOUND_NAMES: Final = 1_024
+
+
+class FindPrice(Protocol):
+    def __call__(self, model: str, upstream: str | None = None, owner: str = "", /) -> Price | None:
+        """The price of a model for a tenant, or None if it is not known.
+
+        upstream: None where it is not known, so that a rule for any of them will do.
+        """
 
 
 class _PriceRow(msgspec.Struct):
@@ -29,25 +35,40 @@ class _PriceRow(msgspec.Struct):
 
 
 class PriceList:
-    """rules: those that come first take precedence. table: by the name of a model."""
+    """rules: those that come first take precedence. table: by the name of a model. own: rules of single
+    tenants, by their ids; they come before the others.
+    """
 
-    def __init__(self, rules: Sequence[PriceRule], table: Mapping[str, Price]) -> None:
-        self._rules = [(rule, rule.price) for rule in rules]
+    def __init__(
+        self,
+        rules: Sequence[ModelRule],
+        table: Mapping[str, Price],
+        own: Mapping[str, Sequence[ModelRule]] | None = None,
+    ) -> None:
+        self._rules = rules
         self._table = table
+        self._own = own or {}
         self._find_cached = lru_cache(_FOUND_NAMES)(self._search)
 
-    def find(self, model: str) -> Price | None:
-        return self._find_cached(model) if len(model) <= LONGEST_NAME_CHARS else None
+    def find(self, model: str, upstream: str | None = None, owner: str = "", /) -> Price | None:
+        """See FindPrice."""
+        if len(model) > LONGEST_NAME_CHARS:
+            return None
+        return self._find_cached(model, upstream, owner if owner in self._own else "")
 
-    def _search(self, model: str) -> Price | None:
-        for rule, price in self._rules:
-            if rule.applies_to(model):
-                return price
+    def _search(self, model: str, upstream: str | None, owner: str) -> Price | None:
+        for rule in (*self._own.get(owner, ()), *self._rules):
+            if rule.price is not None and rule.applies_to(model, upstream or rule.upstream or ""):
+                return rule.price.name(rule.match)
         return next((self._table[name] for name in make_names(model) if name in self._table), None)
 
 
-def find_no_price(_: str) -> Price | None:
+def find_no_price(*_: str | None) -> Price | None:
     return None
+
+
+def make_price_list(settings: Settings, table: Mapping[str, Price]) -> PriceList:
+    return PriceList(settings.models, table, {each.id: each.rules for each in list_tenants(settings)})
 
 
 def load_price_table() -> dict[str, Price]:

@@ -40,7 +40,7 @@ def list_rules(settings: Settings) -> list[dict[str, Any]]:
     ]
 
 
-_RULE_FIELDS = {"match", "upstream", "context", "input", "output", "policy"}
+_RULE_FIELDS = {"match", "upstream", "context", "input", "output", "price", "policy"}
 
 
 def list_tenant_facts(settings: Settings) -> list[dict[str, Any]]:

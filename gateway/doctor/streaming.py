@@ -7,7 +7,7 @@ from typing import Any, Final
 import httpx2 as httpx
 import msgspec
 
-from gateway.activity.prices import PriceList, load_price_table
+from gateway.activity.prices import load_price_table, make_price_list
 from gateway.core.money import count_usd
 from gateway.core.sizing.usage import Usage
 from gateway.doctor.finding import Diagnosis, blame, note_ok, warn
@@ -94,12 +94,14 @@ def _describe_stream(
         return warn(
             _SUBJECT, f"{place}: streams without usage, so sizes are estimates and costs unknown", fix
         )
-    return note_ok(_SUBJECT, f"{place}: streams, with usage; {_describe_cost(settings, model, usage)}")
+    return note_ok(
+        _SUBJECT, f"{place}: streams, with usage; {_describe_cost(settings, upstream, model, usage)}"
+    )
 
 
-def _describe_cost(settings: Settings, model: str, usage: Usage) -> str:
+def _describe_cost(settings: Settings, upstream: UpstreamSettings, model: str, usage: Usage) -> str:
     tokens = f"this question cost {usage.prompt_tokens} + {usage.output_tokens} tokens"
-    price = PriceList(settings.prices, load_price_table()).find(model)
+    price = make_price_list(settings, load_price_table()).find(model, upstream.name)
     return tokens if price is None else f"{tokens}, some ${count_usd(price, usage):.6f}"
 
 

@@ -216,7 +216,7 @@ class TurnBuilder:
                 source=self._make_source(upstream, route.session, model, tools),
                 served=served,
                 meter=Meter(upstream, model, policy.estimator),
-                price=self._prices.find(model),
+                price=self._prices.find(model, upstream, received.owner),
                 learned_name=served.learned_name,
             )
             weight = _SETTING_WEIGHT_BYTES + 80 * len(leading) + weigh_texts(model, route.session)

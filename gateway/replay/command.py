@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
-from gateway.activity.prices import PriceList, load_price_table
+from gateway.activity.prices import load_price_table, make_price_list
 from gateway.command_line.console import render_json
 from gateway.replay.chart import render_chart
 from gateway.replay.errors import ReplayError
@@ -78,10 +78,10 @@ def _play(options: argparse.Namespace, env: Mapping[str, str], errors: Console) 
 
 def _choose_pricing(settings: Settings, model: str | None) -> Pricing:
     """Raises ReplayError for a model without a price."""
-    prices = PriceList(settings.prices, load_price_table())
+    prices = make_price_list(settings, load_price_table())
     if model is not None and prices.find(model) is None:
         raise ReplayError(
-            f"no price is known for {model!r}: name it in the settings (prices: [{{match: …}}])"
+            f"no price is known for {model!r}: name it in the settings (models: [{{match: …, price: …}}])"
         )
     return Pricing(prices.find, model)
 

@@ -4,10 +4,9 @@ What two prompts begin with in common is priced as read from the provider's cach
 it, where the price list makes that difference. A model without a price costs an unknown amount, not nothing.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from gateway.activity.prices import FindPrice
 from gateway.core.money import Price, add_usd, count_usd
 from gateway.core.sizing.usage import Usage
 from gateway.replay.runs import RequestRun
@@ -40,7 +39,7 @@ class Pricing:
     model keep that one's price.
     """
 
-    find: FindPrice
+    find: Callable[[str], Price | None]
     model: str | None = None
 
     def count(self, requests: Iterable[RequestRun]) -> Cost:

@@ -10,8 +10,8 @@ from gateway.settings.document import SettingsFile, read_settings_file
 from gateway.settings.effective import Quota, Settings, TenantSettings, UpstreamSettings
 from gateway.settings.errors import Problem, SettingsError
 from gateway.settings.load import BUILT_IN_UPSTREAMS, load_settings
+from gateway.settings.model_price import ModelPrice
 from gateway.settings.model_rule import ModelRule
-from gateway.settings.price_rule import PriceRule
 from gateway.settings.schema import (
     Admin,
     Bounds,
@@ -37,8 +37,8 @@ __all__ = [
     "Keepalive",
     "Listen",
     "Log",
+    "ModelPrice",
     "ModelRule",
-    "PriceRule",
     "Problem",
     "Quota",
     "Retention",

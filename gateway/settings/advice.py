@@ -61,7 +61,7 @@ def _vain_recalls(settings: FileSettings, document: Document) -> Iterator[Proble
 
 
 def _unused_rules(settings: FileSettings, document: Document) -> Iterator[Problem]:
-    """Rules whose limits and policy can never count, because earlier rules fit all that they fit."""
+    """Rules whose limits, price and policy can never count, because earlier rules fit all that they fit."""
     yield from _unused_among(settings.models, ("models",), document)
     for index, tenant in enumerate(settings.tenants):
         yield from _unused_among(tenant.models, ("tenants", index, "models"), document)
@@ -73,7 +73,9 @@ def _unused_among(rules: Sequence[ModelRule], location: Location, document: Docu
         earlier = [number for number in range(index) if _covers(rules[number], rule)]
         first_limits = next((number for number in earlier if rules[number].is_about_limits), None)
         first_policy = next((number for number in earlier if rules[number].policy is not None), None)
+        first_price = next((number for number in earlier if rules[number].price is not None), None)
         needed = [first_limits] * rule.is_about_limits + [first_policy] * (rule.policy is not None)
+        needed += [first_price] * (rule.price is not None)
         if None not in needed:
             text = f"{name}[{index}] is never used: {name}[{needed[0]}] fits the same models and comes first"
             yield Problem(document.find_origin((*location, index, "match")), text)

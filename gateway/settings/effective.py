@@ -12,7 +12,6 @@ from gateway.core.policy import Policy
 from gateway.settings.diagnostics_schema import Embeddings, Log, Traces
 from gateway.settings.errors import Problem
 from gateway.settings.model_rule import ModelRule
-from gateway.settings.price_rule import PriceRule
 from gateway.settings.schema import (
     Admin,
     Bounds,
@@ -101,7 +100,6 @@ class Settings:
     # At least one, in the order of the file.
     upstreams: Mapping[str, UpstreamSettings]
     models: tuple[ModelRule, ...]
-    prices: tuple[PriceRule, ...]
     # Always contains "default".
     policies: Mapping[str, Policy]
     # If empty, every caller key is a tenant of its own.

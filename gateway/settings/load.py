@@ -127,7 +127,6 @@ def _make_settings(file: FileSettings, policies: Mapping[str, Policy]) -> Settin
         bounds=file.bounds,
         upstreams={name: _make_upstream(name, section) for name, section in file.upstreams.items()},
         models=tuple(file.models),
-        prices=tuple(file.prices),
         policies=policies,
         tenants=tuple(_make_tenant(section) for section in file.tenants),
     )

@@ -1,4 +1,4 @@
-"""A rule about models, of all tenants or of one: limits or a policy of the models that match a pattern."""
+"""A rule about models, of all tenants or of one: limits, a price or a policy of those that fit a pattern."""
 
 import fnmatch
 import re
@@ -7,6 +7,7 @@ from typing import Annotated
 from pydantic import AfterValidator, Field
 
 from gateway.core.limits.model_limits import Limits
+from gateway.settings.model_price import ModelPrice
 from gateway.settings.section import Section
 from gateway.settings.values import NonEmpty
 
@@ -42,7 +43,7 @@ Window = Annotated[int, Field(ge=0), AfterValidator(_check_window)]
 
 
 class ModelRule(Section):
-    """Limits or a policy of the models that match a pattern. The first match wins for each of the two."""
+    """Limits, a price or a policy of the models that match a pattern. The first match wins for each."""
 
     match: Annotated[NonEmpty, AfterValidator(check_pattern)] = Field(
         description="Pattern for model names with *, ? and [abc]; case-sensitive."
@@ -61,14 +62,17 @@ class ModelRule(Section):
         default=None, description="Tokens of the longest reply; null or 0: not set."
     )
 
+    price: ModelPrice | None = Field(
+        default=None, description="US dollars for a million tokens; null: not set."
+    )
     policy: NonEmpty | None = Field(
         default=None, description="Policy for these models instead of the tenant's; null: the tenant's."
     )
 
     @property
     def is_about_limits(self) -> bool:
-        """A rule with a policy alone does not override the limits of a later rule."""
-        return self.policy is None or self.limits != Limits()
+        """A rule with a policy or a price alone does not override the limits of a later rule."""
+        return (self.policy is None and self.price is None) or self.limits != Limits()
 
     def applies_to(self, model: str, upstream: str) -> bool:
         return self.upstream in (None, upstream) and fnmatch.fnmatchcase(model, self.match)

@@ -26,8 +26,12 @@ _HEADER = """\
 # The entries shown in sections with named entries. A list stays empty; its example is a comment.
 _ENTRIES: dict[str, list[str]] = {"upstreams": list(BUILT_IN_UPSTREAMS), "policies": ["default"]}
 _EXAMPLES: dict[str, dict[str, object]] = {
-    "models": {"match": "gpt-4o*", "context": 128_000, "output": 16_384},
-    "prices": {"match": "gpt-4o", "input": 2.5, "cached_input": 1.25, "output": 10.0},
+    "models": {
+        "match": "gpt-4o*",
+        "context": 128_000,
+        "output": 16_384,
+        "price": {"input": 2.5, "cached": 1.25, "output": 10.0},
+    },
     "pre_compact": {"url": "http://127.0.0.1:9000/pre", "secret": "${HOOK_SECRET}"},
     "session_start": {"url": "http://127.0.0.1:9000/start", "secret": "${HOOK_SECRET}"},
     "tenants": {"name": "team-a", "keys": ["${TEAM_A_KEY}"], "upstream": "default"},
@@ -74,7 +78,8 @@ def _example(element: type[Section], shown: Mapping[str, Any], indent: str) -> I
             yield f"{lead}{_leaf(name, info, shown)}"
             continue
         yield f"{lead}{name}:  # {info.description}"
-        yield from (f"#    {indent}{line}" for line in _fields(inner, {}, "  "))
+        inside: Any = shown.get(name, {})
+        yield from (f"#    {indent}{line}" for line in _fields(inner, inside, "  "))
 
 
 def _leaf(name: str, info: FieldInfo, shown: Mapping[str, Any]) -> str:

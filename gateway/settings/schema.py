@@ -12,7 +12,6 @@ from pydantic import AfterValidator, Field
 from gateway.settings.diagnostics_schema import Embeddings, Log, Traces
 from gateway.settings.model_rule import ModelRule
 from gateway.settings.policy_schema import PolicySection
-from gateway.settings.price_rule import PriceRule
 from gateway.settings.section import Section
 from gateway.settings.tenant_schema import TenantSection
 from gateway.settings.values import NonEmpty, PositiveFloat, PositiveInt, Secret, check_url
@@ -303,11 +302,7 @@ class FileSettings(Section):
     )
     models: list[ModelRule] = Field(
         default_factory=list,
-        description="Limits by model; the first match wins; they take precedence over the bundled table.",
-    )
-    prices: list[PriceRule] = Field(
-        default_factory=list,
-        description="Prices by model; the first match wins; they take precedence over the bundled table.",
+        description="Limits, prices and policies by model; the first match wins, before the bundled tables.",
     )
     policies: dict[NonEmpty, PolicySection] = Field(
         default_factory=dict, description="What to do when a window fills up; 'default' always exists."

@@ -68,7 +68,7 @@ def _fitted(value: object, annotation: object) -> object:
 def _fitted_nothing(annotation: object) -> object:
     """A section without any line, for example with all of them commented out, is empty."""
     if find_section(annotation):
-        return {}
+        return None if type(None) in find_choices(annotation) else {}
     if find_section(find_element(annotation)):
         return [] if any(get_origin(choice) is list for choice in find_choices(annotation)) else {}
     return None

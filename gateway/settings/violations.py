@@ -4,7 +4,7 @@ The values themselves never appear in a problem, because they may be secrets.
 """
 
 import difflib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
@@ -18,6 +18,12 @@ from gateway.settings.section import find_element, find_section
 _TYPO_SIMILARITY = 0.75
 
 _TOKEN_COUNTS = ("context", "input", "output")
+
+# Keys of earlier versions.
+_MOVED: Mapping[Location, str] = {
+    ("prices",): "has moved into the rules of 'models': "
+    "{match: gpt-4o*, price: {input: 2.5, cached: 1.25, write: null, output: 10}}"
+}
 
 _WORDS = {
     "missing": "is required",
@@ -45,7 +51,9 @@ def parse_file_settings(document: Document) -> FileSettings:
 
 def _make_problem(detail: ErrorDetails, document: Document) -> Problem:
     location = detail["loc"]
-    if detail["type"] == "extra_forbidden":
+    if location in _MOVED:
+        text = f"{render_location(location)!r} {_MOVED[location]}"
+    elif detail["type"] == "extra_forbidden":
         text = _unknown_key(location)
     else:
         words = _WORDS.get(detail["type"]) or _plain(detail["msg"])

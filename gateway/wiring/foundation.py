@@ -12,7 +12,7 @@ import httpx2 as httpx
 
 from gateway.activity.book import ActivityBook
 from gateway.activity.keeper import ActivityKeeper
-from gateway.activity.prices import PriceList, load_price_table
+from gateway.activity.prices import load_price_table, make_price_list
 from gateway.bounds.lanes import Lanes
 from gateway.bounds.memory_budget import MemoryBudget
 from gateway.bounds.slots import Slots
@@ -145,7 +145,7 @@ class Foundation:
 
     def use_prices(self, settings: Settings) -> None:
         """From now on; what was spent before stays as it was counted."""
-        self.activity.use_prices(PriceList(settings.prices, self.price_table).find)
+        self.activity.use_prices(make_price_list(settings, self.price_table).find)
 
     def forget(self, tag: str) -> None:
         """All of a tenant leaves memory, and nothing more is made for it."""

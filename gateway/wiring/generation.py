@@ -6,7 +6,7 @@ Requests under way finish on the generation that they began with.
 import asyncio
 from dataclasses import dataclass
 
-from gateway.activity.prices import PriceList
+from gateway.activity.prices import make_price_list
 from gateway.compaction.compactor import Compactor
 from gateway.compaction.job import CompactionJob
 from gateway.compaction.manual import ManualCompaction
@@ -256,7 +256,7 @@ def build_pipeline(
 ) -> Pipeline:
     planner, learner, compactor = planning.planner, planning.learner, compaction.compactor
     reading, state = foundation.reading, foundation.state
-    prices = PriceList(settings.prices, foundation.price_table)
+    prices = make_price_list(settings, foundation.price_table)
     turns = TurnBuilder(Policies(settings), reading.reader, limits.book, limits.discovery, state, prices)
     outcomes = OutcomeRecorder(compactor, foundation.registry, learner, foundation.reporter)
     calls = CallMaker(reading.rewriter)

@@ -39,7 +39,7 @@ _THRESHOLDS = Thresholds(
 )
 
 
-def price_toy(model: str) -> Price | None:
+def price_toy(model: str, *_: str | None) -> Price | None:
     return _PRICE if model == "toy" else None
 
 

@@ -23,7 +23,7 @@ _TURN = turn(limits=Limits(context=128_000))
 
 def make_priced_book() -> ActivityBook:
     book = make_book()
-    book.use_prices(lambda model: _PRICE if model == "toy" else None)
+    book.use_prices(lambda model, *_: _PRICE if model == "toy" else None)
     return book
 
 

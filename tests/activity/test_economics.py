@@ -14,7 +14,7 @@ _PIVOT = make_pivot(receive().conversation, 5)
 
 def make() -> Economics:
     book = make_book()
-    book.use_prices(lambda _: Price(input=1, output=1))
+    book.use_prices(lambda *_: Price(input=1, output=1))
     small = turn(limits=Limits(context=1_000))
     book.note_request(small, plan(900, 900), Usage(900, 10, 500, 400))
     book.note_request(small, plan(1_200, 300, _PIVOT), Usage(300, 10, 50, 250))

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from gateway.activity.prices import PriceList, find_no_price, load_price_table, parse_price_table
 from gateway.core.money import Price
-from gateway.settings import PriceRule
+from gateway.settings import ModelPrice, ModelRule
 
 _TABLE = load_price_table()
 _BUNDLED = PriceList((), _TABLE)
@@ -43,13 +43,31 @@ def test_a_name_of_any_characters_raises_nothing(model: str) -> None:
 
 def test_the_first_rule_that_matches_wins_over_the_table() -> None:
     rules = [
-        PriceRule(match="gpt-4o-mini", input=1, output=2),
-        PriceRule(match="gpt-4o*", input=3, cached_input=0, output=4),
+        ModelRule(match="gpt-4o-mini", price=ModelPrice(input=1, output=2)),
+        # Without a price it says nothing here.
+        ModelRule(match="*", context=8_000),
+        ModelRule(match="gpt-4o*", price=ModelPrice(input=3, cached=0, output=4)),
     ]
     prices = PriceList(rules, _TABLE)
     assert prices.find("gpt-4o-mini") == Price(input=1, output=2)
     assert prices.find("gpt-4o-2024-08-06") == Price(input=3, cached_input=0, output=4)
     assert prices.find("gpt-5.1") == _TABLE["gpt-5.1"]
+
+
+def test_a_tenant_and_an_upstream_may_have_prices_of_their_own() -> None:
+    for_all = ModelRule(match="m", price=ModelPrice(input=1, output=1))
+    elsewhere = ModelRule(match="m", upstream="b", price=ModelPrice(input=2, output=2))
+    own = ModelRule(match="m", price=ModelPrice(input=3, output=3))
+    prices = PriceList([elsewhere, for_all], {}, {"t": [own]})
+    for upstream, owner, expected in [
+        ("a", "", 1),
+        ("b", "", 2),
+        (None, "", 2),
+        ("a", "t", 3),
+        ("a", "u", 1),
+    ]:
+        found = prices.find("m", upstream, owner)
+        assert found is not None and found.input == expected
 
 
 def test_without_prices_no_model_has_one() -> None:

@@ -9,7 +9,7 @@ from tests.toy.gateway import RunningGateway, make_settings, running_gateway
 from tests.toy.running import run_session, wait_until
 from tests.toy.upstream import ToyUpstream
 
-_PRICES = 'prices: [{match: "*", input: 2, cached_input: 1, output: 8}]\n'
+_PRICE = "{input: 2, cached: 1, output: 8}"
 
 
 def find(gateway: RunningGateway, conversation: str) -> ConversationActivity | None:
@@ -18,7 +18,7 @@ def find(gateway: RunningGateway, conversation: str) -> ConversationActivity | N
 
 async def test_a_session_that_was_compacted_is_known_after_a_restart(store_url: str) -> None:
     async with ToyUpstream(window=16_000) as toy:
-        settings = make_settings(toy, store=store_url, more=_PRICES)
+        settings = make_settings(toy, store=store_url, price=_PRICE)
         async with running_gateway(settings) as gateway:
             run = await run_session(make_session(30, 3), gateway.base_url, toy, Shape(max_tokens=1_000))
             await gateway.settle()

@@ -11,7 +11,7 @@ from tests.builders.chat import make_pivot
 
 def make() -> Row:
     book = make_book()
-    book.use_prices(lambda _: Price(input=1, output=1))
+    book.use_prices(lambda *_: Price(input=1, output=1))
     book.note_request(turn(), plan(500, 500), Usage(480, 20))
     pivot = make_pivot(receive().conversation, 5, saved_tokens=300, created_seconds=0.0)
     book.note_request(turn(), plan(600, 300, pivot), Usage(310, 30, 100))

@@ -20,7 +20,7 @@ _KEY = name_record("t", "c")
 
 def make(requests: int = 3) -> ConversationActivity:
     book = make_book()
-    book.use_prices(lambda _: Price(input=1, output=2))
+    book.use_prices(lambda *_: Price(input=1, output=2))
     pivot = make_pivot(_CONVERSATION, 5)
     result = CompactionResult(pivot, 1, "toy", 500, Usage(400, 20))
     request = CompactionRequest(reason="overflow", calls=3)

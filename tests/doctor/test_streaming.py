@@ -22,7 +22,11 @@ async def test_nothing_is_billed_unless_a_model_is_named(tmp_path: Path) -> None
 async def test_a_stream_with_usage_says_what_it_cost(tmp_path: Path) -> None:
     async with ToyUpstream() as toy:
         toy.raw_answers[LIST] = NAMES
-        text = NO_STORE + name_upstream(toy.base_url) + "prices: [{match: toy-1, input: 2.5, output: 10}]\n"
+        text = (
+            NO_STORE
+            + name_upstream(toy.base_url)
+            + "models: [{match: toy-1, price: {input: 2.5, output: 10}}]\n"
+        )
         found = await run_doctor(tmp_path, text, "--ask", "toy-1")
         (asked,) = toy.chats
     assert find_bad(found, "streaming") == []

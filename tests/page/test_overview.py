@@ -43,10 +43,10 @@ def rows_of(page: Page) -> Locator:
 async def test_a_row_shows_the_window_the_savings_and_the_costs_and_changes_as_requests_come(
     browser: Browser,
 ) -> None:
-    prices = 'prices: [{match: "toy-*", input: 1000, output: 1000}]\n'
+    price = "{input: 1000, output: 1000}"
     async with (
         ToyUpstream(window=16_000) as toy,
-        running_gateway(make_settings(toy, more=OPEN + prices)) as gateway,
+        running_gateway(make_settings(toy, price=price, more=OPEN)) as gateway,
     ):
         run = await play(gateway, toy, last=10)
         async with looking(browser, gateway.admin_port) as page:

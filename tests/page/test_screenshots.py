@@ -19,13 +19,13 @@ pytestmark = [
 ]
 
 _MOST_BYTES = 150_000
+_PRICE = "{input: 2.5, cached: 0.25, output: 10}"
 _SETTINGS = """
 admin: {port: 0}
 policies: {default: {show_texts: true}}
 tenants:
   - {name: payments, keys: [sk-payments]}
   - {name: research, keys: [sk-research]}
-prices: [{match: "toy-*", input: 2.5, cached_input: 0.25, output: 10}]
 """
 _WINDOW = 16_000
 
@@ -74,7 +74,7 @@ async def test_overview_and_conversation(browser: Browser) -> None:
     )
     async with (
         ToyUpstream(window=_WINDOW) as toy,
-        running_gateway(make_settings(toy, more=_SETTINGS)) as gateway,
+        running_gateway(make_settings(toy, price=_PRICE, more=_SETTINGS)) as gateway,
     ):
         for tenant, label, session in sessions:
             newest = await work(gateway, toy, session, tenant, label)

@@ -211,7 +211,8 @@ async def test_the_same_conversation_with_and_without_the_long_window_has_limits
 
 
 async def test_rates_come_from_the_price_or_from_the_cache_that_was_seen() -> None:
-    priced = SETTINGS + "prices: [{match: toy, input: 2, cached_input: 0.5, output: 8}]\n"
+    rule = "models: [{match: toy, price: {input: 2, cached: 0.5, output: 8}}, "
+    priced = SETTINGS.replace("models: [", rule)
     async with running_pipeline(priced) as pipeline:
         assert (await build(pipeline, _QUESTION)).rates == Rates(1.0, 0.25, 4.0)
     async with running_pipeline() as pipeline:

@@ -62,7 +62,7 @@ def test_every_section_says_whether_a_reload_may_change_it() -> None:
         "models",
         "policies",
     }
-    live |= {"tenants", "prices", "log", "warnings", "model_origins"}
+    live |= {"tenants", "log", "warnings", "model_origins"}
     assert {each.name for each in fields(Settings)} == live | FIXED.keys()
 
 

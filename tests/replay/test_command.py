@@ -11,7 +11,7 @@ from gateway.command_line.options import parse_arguments
 from gateway.replay.command import run_replay
 from tests.replay.samples import CHARS, MODEL, make_transcript, write_json
 
-_PRICES = f"prices: [{{match: {MODEL}, input: 1, cached_input: 0.1, output: 5}}]\n"
+_PRICES = f"models: [{{match: {MODEL}, price: {{input: 1, cached: 0.1, output: 5}}}}]\n"
 
 
 def _run(folder: Path, *arguments: str, settings: str = CHARS + _PRICES) -> tuple[int, str, str]:

@@ -20,11 +20,12 @@ def test_the_reference_contains_the_defaults() -> None:
 
 def test_the_commented_examples_of_the_reference_load(tmp_path: Path) -> None:
     text = render_reference()
-    for name in ("models", "prices", "tenants"):
+    for name in ("models", "tenants"):
         before, _, after = text.partition(f"{name}: []\n")
         text = f"{before}{name}:\n" + after.replace("\n#  ", "\n   ").replace("#  ", "   ", 1)
     path = tmp_path / "reference.yaml"
     path.write_text(text, encoding="utf-8")
     settings = load_settings(path, {"TEAM_A_KEY": "k"})
     assert (settings.models[0].match, settings.tenants[0].name) == ("gpt-4o*", "team-a")
-    assert settings.prices[0].cached_input == 1.25
+    price = settings.models[0].price
+    assert price is not None and price.cached == 1.25

@@ -69,14 +69,17 @@ class RunningGateway:
         await self.parts.foundation.sessions.finish()
 
 
-def make_settings(toy: ToyUpstream, *, store: str = "", output_tokens: int = 0, more: str = "") -> str:
+def make_settings(
+    toy: ToyUpstream, *, store: str = "", output_tokens: int = 0, price: str = "", more: str = ""
+) -> str:
     """YAML for one toy with a known window; `more` is appended.
 
-    store: empty: the default one. output_tokens 0: its output limit is unknown.
+    store: empty: the default one. output_tokens 0: its output limit is unknown. price: as `{input: 1, …}`.
 
     The toy is not asked for its model list, so that it only sees the requests of the test.
     """
     output = f", output: {output_tokens}" if output_tokens else ""
+    output += f", price: {price}" if price else ""
     return (
         f'store: "{store or DEFAULT_STORE.url}"\n'
         f'upstreams:\n  default: {{base_url: "{toy.base_url}", discover: false}}\n'
