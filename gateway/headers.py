@@ -31,6 +31,8 @@ X_GATEWAY_TOKENS: Final = "x-gateway-tokens"
 X_GATEWAY_MAX_TOKENS: Final = "x-gateway-max-tokens"
 X_GATEWAY_WARNING: Final = "x-gateway-warning"
 X_GATEWAY_RECALL: Final = "x-gateway-recall"
+# Asked for in a request, and told in its response.
+X_GATEWAY_ECONOMICS: Final = "x-gateway-economics"
 # These two are sent with calls of webhooks.
 X_GATEWAY_TIMESTAMP: Final = "X-Gateway-Timestamp"
 X_GATEWAY_SIGNATURE: Final = "X-Gateway-Signature"

@@ -168,6 +168,11 @@ class ActivityBook:
         entry = self._entries.peek(conversation_id)
         return entry.activity if entry is not None else None
 
+    def find_of(self, turn: Turn) -> ConversationActivity | None:
+        """The conversation of a request, as it was before it. None before its first one was answered."""
+        entry = self._entries.peek(turn.conversation_id)
+        return entry.activity if entry is not None and entry.activity.owner == turn.owner else None
+
     def list(self, tenant: str | None = None) -> list[ConversationActivity]:
         """The newest first; of one tenant by its name, or of all."""
         found = [entry.activity for entry in self._entries.values()]

@@ -10,6 +10,7 @@ from gateway.activity.record import ConversationActivity
 from gateway.core.money import add_usd
 
 _USD_DIGITS: Final = 6
+_HEADER_MONEY: Final = ("spent_usd", "summary_usd", "with_usd", "without_usd")
 
 
 class CacheBreaks(msgspec.Struct, frozen=True, kw_only=True):
@@ -77,6 +78,32 @@ def sum_economics(each: Iterable[Economics]) -> Economics:
         for name, count in structs.asdict(one.breaks).items():
             breaks[name] += count
     return Economics(**sums, breaks=CacheBreaks(**breaks))
+
+
+def render_economics(activity: ConversationActivity | None) -> str:
+    """As one line of `name=value`. What is not known is left out."""
+    if activity is None:
+        return "requests=0"
+    totals = activity.totals
+    counts: dict[str, int | None] = {
+        "requests": totals.requests,
+        "received": totals.received_tokens,
+        "sent": totals.sent_tokens,
+        "saved": totals.saved_tokens,
+        "prompt": totals.prompt_tokens,
+        "cached": totals.cached_tokens,
+        "written": totals.cache_write_tokens,
+        "output": totals.output_tokens,
+        "cache_breaks": totals.cache_breaks,
+        "summary_calls": totals.summary_calls,
+        "riding_calls": totals.riding_calls,
+        "compared_requests": totals.compared_requests,
+        "died_at": activity.unshortened.died_at or None,
+    }
+    money = {name: getattr(totals, name) for name in _HEADER_MONEY}
+    told = [f"{name}={count}" for name, count in counts.items() if count is not None]
+    told += [f"{name}={usd:.{_USD_DIGITS}f}" for name, usd in money.items() if usd is not None]
+    return ", ".join(told)
 
 
 def round_usd(usd: float | None) -> float | None:

@@ -65,6 +65,8 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
     session: str | None = None
     # The instructions of a `/compact` in its last message; None if that is not a command.
     command: str | None = None
+    # Whether the client asks what the conversation cost so far.
+    wants_economics: bool = False
     # Called with each event of the response, if a later request may name that response.
     on_event: OnEvent | None = None
     # In the same case called before the request is sent: with what the gateway changed, and the conversation.

@@ -14,6 +14,7 @@ from gateway.core.limits.model_limits import BETA_HEADER
 from gateway.downstream.request import HeadKey, RequestHead
 from gateway.headers import (
     X_GATEWAY_BYPASS,
+    X_GATEWAY_ECONOMICS,
     RawHeaders,
     UpstreamHead,
     has_same_origin,
@@ -64,6 +65,8 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
     is_agent: bool
     # Whether the headers select beta features, one of which is a longer window.
     has_betas: bool
+    # Whether the client wants to know what its conversation cost so far.
+    wants_economics: bool
     # Whether the request only asks how many tokens it holds.
     is_count: bool
     # What it takes in memory.
@@ -121,6 +124,7 @@ class Admission:
             session=find_label(headers.items()),
             is_agent=is_agent(headers),
             has_betas=BETA_HEADER in headers,
+            wants_economics=headers.get(X_GATEWAY_ECONOMICS) == "1",
             is_count=counted is not None,
             weight_bytes=_weigh(head),
             stored_response=find_stored_response(upstream, head.method, path),

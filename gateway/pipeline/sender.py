@@ -12,19 +12,12 @@ from gateway.conversations.turn import Turn
 from gateway.core.compaction.plan import Plan
 from gateway.core.compaction.plan_fingerprint import fingerprint_plan
 from gateway.downstream.responder import Responder
-from gateway.headers import (
-    X_GATEWAY_CONVERSATION,
-    X_GATEWAY_MAX_TOKENS,
-    X_GATEWAY_PLAN,
-    X_GATEWAY_TOKENS,
-    X_GATEWAY_WARNING,
-)
 from gateway.outgoing.call_maker import Additions, CallMaker
 from gateway.pipeline.exchange import Exchange
 from gateway.pipeline.outcomes import OutcomeRecorder
+from gateway.pipeline.plan_headers import PlanHeaders
 from gateway.pipeline.recall_loop import RecallLoop
 from gateway.pipeline.relay import Relay
-from gateway.settings import Settings
 from gateway.upstream.refusal_probe import HeldResponse, ProbeMode
 
 # Tokenizers differ by a factor of 1.7: a request of half the soft threshold may already be refused.
@@ -34,14 +27,14 @@ _NEAR: Final = 0.5
 class Sender:
     def __init__(
         self,
-        settings: Settings,
+        headers: PlanHeaders,
         calls: CallMaker,
         relay: Relay,
         compactor: Compactor,
         outcomes: OutcomeRecorder,
         recalls: RecallLoop,
     ) -> None:
-        self._shows_headers = settings.response_headers
+        self._headers = headers
         self._calls = calls
         self._relay = relay
         self._compactor = compactor
@@ -71,7 +64,7 @@ class Sender:
         note.plan, note.received, note.sent = plan.name, plan.received, plan.sent
         exchange = Exchange(
             call=await make_call(additions),
-            headers=self._make_headers(turn, plan),
+            headers=self._headers.make(turn, plan),
             on_outcome=partial(self._outcomes.record, turn, plan, note),
             additions=additions,
             make_with=make_call if additions else None,
@@ -87,7 +80,7 @@ class Sender:
 
     async def give_back(self, turn: Turn, plan: Plan, refusal: HeldResponse, client: Responder) -> None:
         """Relays a refusal as it came."""
-        await self._relay.send_held(refusal, self._make_headers(turn, plan), client)
+        await self._relay.send_held(refusal, self._headers.make(turn, plan), client)
 
     def choose_additions(self, turn: Turn, plan: Plan) -> Additions:
         """See CallMaker."""
@@ -100,20 +93,6 @@ class Sender:
     async def count_bytes(self, turn: Turn, plan: Plan) -> int:
         """See CallMaker."""
         return await self._calls.count_bytes(turn, plan)
-
-    def _make_headers(self, turn: Turn, plan: Plan) -> dict[str, str]:
-        if not self._shows_headers:
-            return {}
-        headers = {
-            X_GATEWAY_CONVERSATION: turn.conversation_id,
-            X_GATEWAY_PLAN: plan.name,
-            X_GATEWAY_TOKENS: f"received={plan.received}, sent={plan.sent}",
-        }
-        if plan.output is not None:
-            headers[X_GATEWAY_MAX_TOKENS] = str(plan.output)
-        if plan.warning is not None:
-            headers[X_GATEWAY_WARNING] = plan.warning
-        return headers
 
 
 def _choose_probe(turn: Turn, plan: Plan) -> ProbeMode:

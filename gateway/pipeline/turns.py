@@ -178,6 +178,7 @@ class TurnBuilder:
             purpose=branch.purpose,
             session=route.session,
             command=branch.command,
+            wants_economics=route.wants_economics,
             on_event=recorder.note if recorder is not None else None,
             note_sent=recorder.note_sent if recorder is not None else None,
         )

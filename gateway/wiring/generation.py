@@ -31,6 +31,7 @@ from gateway.pipeline.commands import Commands
 from gateway.pipeline.count_tokens import CountTokens
 from gateway.pipeline.outcomes import OutcomeRecorder
 from gateway.pipeline.overflow_retry import OverflowRetry
+from gateway.pipeline.plan_headers import PlanHeaders
 from gateway.pipeline.planning_step import PlanningStep
 from gateway.pipeline.proxy import Proxy
 from gateway.pipeline.question_recall import QuestionRecall
@@ -262,7 +263,8 @@ def build_pipeline(
     calls = CallMaker(reading.rewriter)
     search = RecallSearch(foundation.search, foundation.metrics)
     recalls = RecallLoop(relay, calls, search, compactor, outcomes, reading.sizer)
-    sender = Sender(settings, calls, relay, compactor, outcomes, recalls)
+    headers = PlanHeaders(settings, foundation.activity)
+    sender = Sender(headers, calls, relay, compactor, outcomes, recalls)
     recall = QuestionRecall(
         foundation.search, state.recalls, foundation.lanes, reading.sizer, foundation.metrics
     )

@@ -114,9 +114,11 @@ class Pipeline:
     def admit(self, path: str = "/v1/chat/completions", more: Sequence[tuple[str, str]] = ()) -> Route:
         return self.proxy.admission.admit(make_request_head(path, more))
 
-    async def build(self, body: bytes, path: str = "/v1/chat/completions") -> Turn:
-        """The turn of a body that can be understood."""
-        turn = await self.proxy.turns.build(self.admit(path), ReceivedBody(body, body))
+    async def build(
+        self, body: bytes, path: str = "/v1/chat/completions", more: Sequence[tuple[str, str]] = ()
+    ) -> Turn:
+        """The turn of a body that can be understood. more: headers."""
+        turn = await self.proxy.turns.build(self.admit(path, more), ReceivedBody(body, body))
         assert turn is not None
         return turn
 

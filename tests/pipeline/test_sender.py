@@ -7,7 +7,7 @@ from gateway.conversations.turn import Turn
 from gateway.core.refusal.overflow import Overflow
 from gateway.downstream.request import ReceivedBody
 from gateway.outgoing.call_maker import NOTHING_ADDED
-from tests.builders.chat import make_batch, make_pivot, make_plan
+from tests.builders.chat import make_pivot, make_plan
 from tests.builders.pipeline import SETTINGS, Pipeline, Reply, make_refusal, responding, running_pipeline
 
 _MESSAGES: list[dict[str, Any]] = [
@@ -75,32 +75,6 @@ async def test_a_model_that_refuses_the_option_is_not_asked_again() -> None:
             await send(pipeline, turn)
         first, second = pipeline.relay.exchanges
     assert first.additions and not second.additions
-
-
-async def test_headers_of_the_response_tell_the_plan() -> None:
-    async with running_pipeline() as pipeline:
-        turn = await pipeline.build(render())
-        conversation = turn.received.conversation
-        pivot, batch = make_pivot(conversation, 2), make_batch(conversation, [])
-        plans = {
-            "passthrough": make_plan(),
-            "pruned": make_plan(None, [batch]),
-            "pivot": make_plan(pivot),
-            "pivot+pruned": make_plan(pivot, [batch]),
-            "digest": make_plan(make_pivot(conversation, 2, is_digest=True)),
-        }
-        for plan in plans.values():
-            async with responding() as (client, _):
-                await pipeline.proxy.sender.send(turn, plan, client)
-        headers = [exchange.headers for exchange in pipeline.relay.exchanges]
-    assert [each["x-gateway-plan"] for each in headers] == list(plans)
-    assert {each["x-gateway-conversation"] for each in headers} == {turn.conversation_id}
-
-
-async def test_no_headers_are_added_where_the_settings_say_so() -> None:
-    async with running_pipeline(SETTINGS + "response_headers: false\n") as pipeline:
-        await send(pipeline, await pipeline.build(render()))
-        assert pipeline.relay.exchanges[0].headers == {}
 
 
 async def test_a_refusal_is_returned_and_given_back_as_it_came() -> None:
