@@ -93,6 +93,8 @@ class ToyUpstream:
         self.counter = TokenCounter(bias)
         self.requests: list[Seen] = []
         self.reply: Callable[[Request], Reply] = lambda _: Reply()
+        # The share of a conversation's prompt that is reported as cached.
+        self.cached_share: Callable[[Request], float] | None = None
         self.delivery = Delivery()
         self.failures: list[RawAnswer] = []
         self.summary: Callable[[Request], Reply] | None = None
@@ -226,7 +228,7 @@ class ToyUpstream:
         request = seen.whole
         room_tokens = read_output_limit(request) or self.window_of(request) - seen.prompt_tokens
         if not seen.is_summary:
-            reply = self.reply(request)
+            reply = self._with_cache(self.reply(request), seen)
         elif self.summary is not None:
             reply = self.summary(request)
         else:
@@ -234,6 +236,11 @@ class ToyUpstream:
         delivery = self.summary_delivery if seen.is_summary else self.delivery
         answer = dialect.answer(self._ask(seen, request), with_room(reply, self.counter, room_tokens))
         return replace(answer, delivery=delivery)
+
+    def _with_cache(self, reply: Reply, seen: Seen) -> Reply:
+        if self.cached_share is None:
+            return reply
+        return replace(reply, cached_tokens=int(self.cached_share(seen.whole) * seen.prompt_tokens))
 
     def _ask(self, seen: Seen, request: Request) -> Asked:
         return Asked(
