@@ -14,6 +14,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
+from bench.economics.tables import print_economics
+from bench.economics.workloads import list_small_workloads, list_workloads
 from bench.estimates import print_estimates
 from bench.facts import print_facts
 from bench.growth import print_growth
@@ -69,6 +71,8 @@ class Effort:
     page_turns: int
     # Of originals that are indexed and searched.
     originals_megabytes: int
+    # Whether the part `economics` plays all of its conversations, with all presets.
+    has_all: bool
     cases: tuple[str, ...] = tuple(CASES)
     # Whether the part `memory` attacks.
     is_hostile: bool = False
@@ -84,6 +88,7 @@ _FULL = Effort(
     stream_seconds=20,
     page_turns=30,
     originals_megabytes=100,
+    has_all=True,
 )
 _QUICK = Effort(
     scale=0.1,
@@ -95,6 +100,7 @@ _QUICK = Effort(
     stream_seconds=6,
     page_turns=20,
     originals_megabytes=10,
+    has_all=False,
 )
 
 
@@ -235,6 +241,12 @@ def _run_recall(effort: Effort) -> None:
     print_recall()
 
 
+def _run_economics(effort: Effort) -> None:
+    """Measures no time, either."""
+    workloads = list_workloads() if effort.has_all else list_small_workloads()
+    print_economics(workloads, with_presets=effort.has_all)
+
+
 def _run_recall_index(effort: Effort) -> None:
     with (
         tempfile.TemporaryDirectory() as folder,
@@ -272,6 +284,7 @@ _PARTS = {
     "recall": _run_recall,
     "estimates": _run_estimates,
     "recall-index": _run_recall_index,
+    "economics": _run_economics,
 }
 
 if __name__ == "__main__":

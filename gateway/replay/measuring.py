@@ -2,11 +2,11 @@
 
 Where the recording has usage, the request as it came has exactly that size; what a plan takes away is counted
 by the estimator and scaled to the usage. A cache reuses what two prompts of one conversation begin with in
-common, in whole messages.
+common, in whole messages. What the recording has beyond our count belongs to the system prompt and the tools.
 """
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate
 from typing import Final, NamedTuple
 
@@ -16,6 +16,7 @@ from gateway.core.compaction.plan import Plan
 from gateway.core.history.shared_list import SharedList
 from gateway.core.history.view import Size, View, measure_range
 from gateway.planning.message_sizes import Sizer
+from gateway.replay.prefix_cache import NOT_CACHED, CacheKind, CacheUse, use_cache
 from gateway.replay.recording import RecordedUsage
 
 # Far more conversations of one recording than are under way at a time.
@@ -25,6 +26,9 @@ _LEAST_STEP_TOKENS: Final = 50
 # A ratio outside of these is no tokenizer's.
 _SMALLEST_RATIO: Final = 0.5
 _LARGEST_RATIO: Final = 3.0
+# Clients mark the newest messages, if any.
+_MARKED_MESSAGES: Final = 6
+_MARK: Final = b'"cache_control"'
 _AS_RECEIVED: Final = View(None, {})
 _NOTHING: Final = Size(0, 0)
 
@@ -62,6 +66,25 @@ class Sent(NamedTuple):
     # The tokens that the recording has for it, and our count of it as it came.
     recorded: int | None
     raw: int
+    sent: int = 0
+    use: CacheUse = NOT_CACHED
+
+
+class _Conversion(NamedTuple):
+    """Turns our count into tokens of the upstream. beyond: those of a prompt that we did not count."""
+
+    ratio: float
+    beyond: int
+
+    @classmethod
+    def make(cls, received: int, raw: int, ratio: float) -> "_Conversion":
+        """The ratio gives way where it would make more of our count than was recorded."""
+        ratio = min(ratio, received / max(1, raw))
+        return cls(ratio, received - round(raw * ratio))
+
+    def measure(self, raw: int) -> int:
+        """0 stays 0: nothing in common is nothing in common."""
+        return self.beyond + round(raw * self.ratio) if raw else 0
 
 
 class Measured(NamedTuple):
@@ -73,6 +96,10 @@ class Measured(NamedTuple):
     sent_cached: int
     change: PrefixChange | None
     is_rewritten: bool
+    # Of the prompt as it came: before the messages, and what no compaction replaces.
+    environment: int
+    floor: int
+    use: CacheUse
 
 
 class TokenRatio(NamedTuple):
@@ -97,10 +124,11 @@ class TokenRatio(NamedTuple):
 
 
 class Measurer:
-    """Of one recording under one policy."""
+    """Of one recording under one policy. cache: of the provider, for a model."""
 
-    def __init__(self, sizer: Sizer) -> None:
+    def __init__(self, sizer: Sizer, cache: Callable[[str], CacheKind]) -> None:
         self._sizer = sizer
+        self._cache = cache
         # The newest request of each branch.
         self._newest: dict[str, Sent] = {}
         self._ratio = TokenRatio()
@@ -109,27 +137,38 @@ class Measurer:
         before = self._find_before(turn)
         common = count_common(before.turn, turn) if before is not None else 0
         sized = await self._size(turn, before, common)
-        end = len(turn.received.conversation.messages)
+        conversation = turn.received.conversation
+        end = len(conversation.messages)
         raw, raw_sent = sized.measure(_AS_RECEIVED, end), sized.measure(plan.view, end)
         recorded = usage.prompt_tokens if usage is not None else None
         now = Sent(turn, plan.view, sized, recorded, raw)
         self._learn(before, now)
-        self._keep(now)
         received = raw if recorded is None else recorded
-        removed = raw - raw_sent if recorded is None else round((raw - raw_sent) * self._ratio.value)
-        sent = max(1, received - removed)
-        if before is None:
-            return Measured(received, sent, 0, 0, None, is_rewritten=False)
-        shared = count_shared(before._replace(view=_AS_RECEIVED), now._replace(view=_AS_RECEIVED), common)
-        shared_sent = count_shared(before, now, common)
-        is_rewritten = common < _length(before) or not _has_same_scope(before, turn)
+        conversion = _Conversion.make(received, raw, self._ratio.value if recorded is not None else 1.0)
+        sent = max(1, conversion.measure(raw_sent))
+        shared = shared_sent = 0
+        change: PrefixChange | None = None
+        is_rewritten = False
+        if before is not None:
+            as_received = before._replace(view=_AS_RECEIVED), now._replace(view=_AS_RECEIVED)
+            shared = conversion.measure(count_shared(*as_received, common))
+            shared_sent = min(before.sent, sent, conversion.measure(count_shared(before, now, common)))
+            is_rewritten = common < _length(before) or not _has_same_scope(before, turn)
+            change = find_change(before, now, common, is_rewritten=is_rewritten)
+        kept = before.use.ends if before is not None else ()
+        marked = [conversion.measure(each) for each in _find_marked(now, end)]
+        use = use_cache(self._cache(turn.model), sent, shared_sent, kept, marked)
+        self._keep(now._replace(sent=sent, use=use))
         return Measured(
             received,
             sent,
-            received * shared // max(1, raw),
-            sent * shared_sent // max(1, raw_sent),
-            find_change(before, now, common, is_rewritten=is_rewritten),
+            min(received, shared),
+            shared_sent,
+            change,
             is_rewritten,
+            conversion.measure(sized.environment),
+            conversion.measure(sized.environment + sized.sums[conversation.opening_end]),
+            use,
         )
 
     def _find_before(self, turn: Turn) -> Sent | None:
@@ -198,6 +237,20 @@ def find_change(before: Sent, now: Sent, common: int, *, is_rewritten: bool) -> 
     if is_rewritten:
         return "history"
     return "pruning" if _find_first_difference(before.view, now.view, common) < common else None
+
+
+def _find_marked(now: Sent, end: int) -> Iterator[int]:
+    """Raw tokens up to each place where the client marked what to keep in the cache."""
+    received, view = now.turn.received, now.view
+    conversation = received.conversation
+    newest = [at for at in range(max(0, end - _MARKED_MESSAGES), end) if not conversation.is_gone(at)]
+    marked = [at for at in newest if at >= view.start and _MARK in received.raw(at)]
+    body = received.body
+    leading = [body.raw(at) for at in range(len(conversation.leading))]
+    fields = [body.field(place) for place in (body.envelope.tools_slice, body.envelope.system_slice)]
+    if any(_MARK in raw for raw in (*leading, *fields)):
+        yield now.sized.environment
+    yield from (now.sized.measure(view, at + 1) for at in marked)
 
 
 def _find_first_difference(before: View, now: View, common: int) -> int:

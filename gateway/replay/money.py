@@ -1,7 +1,8 @@
 """What requests would cost: as they came, as they are sent, and the summaries.
 
-What two prompts begin with in common is priced as read from the provider's cache, and the rest as written to
-it, where the price list makes that difference. A model without a price costs an unknown amount, not nothing.
+What a provider's cache has of a prompt that is sent is simulated (`prefix_cache`). Of the prompts as they
+came, what two begin with in common is priced as read, and the rest as written, where the price list makes
+that difference. A model without a price costs an unknown amount, not nothing.
 """
 
 from collections.abc import Callable, Iterable
@@ -9,7 +10,7 @@ from dataclasses import dataclass
 
 from gateway.core.money import Price, add_usd, count_usd
 from gateway.core.sizing.usage import Usage
-from gateway.replay.runs import RequestRun
+from gateway.replay.runs import RequestRun, SummaryCallRun
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,12 +52,22 @@ class Pricing:
                 unpriced += 1
                 continue
             received = add_usd(received, _count(price, each.received, each.received_cached, each.output))
-            sent = add_usd(sent, _count(price, each.sent, each.sent_cached, each.output))
+            sent = add_usd(sent, count_usd(price, make_usage(each)))
             for call in each.calls:
                 own = self.find(call.model) if call.model != each.model else None
-                usd = count_usd(own or price, Usage(call.prompt_tokens, call.output_tokens))
-                summaries = add_usd(summaries, usd)
+                summaries = add_usd(summaries, count_usd(own or price, make_call_usage(call)))
         return Cost(received, sent, summaries, unpriced)
+
+
+def make_usage(run: RequestRun) -> Usage:
+    """Of a request as it is sent. Without a simulated cache: what it shares with the one before is read."""
+    if run.cache_read is None:
+        return Usage(run.sent, run.output, run.sent_cached, run.sent - run.sent_cached)
+    return Usage(run.sent, run.output, run.cache_read, run.cache_written)
+
+
+def make_call_usage(call: SummaryCallRun) -> Usage:
+    return Usage(call.prompt_tokens, call.output_tokens, call.cached_tokens, call.written_tokens)
 
 
 def _count(price: Price, prompt: int, cached: int, output: int) -> float:

@@ -51,7 +51,9 @@ def _without_outside(settings: Settings, window: int | None) -> Settings:
 def _with_policy(settings: Settings, policy: Policy) -> Settings:
     """The policy holds for every model, also where a rule names another one."""
     rules = tuple(
-        rule.model_copy(update={"policy": None}) for rule in settings.models if rule.is_about_limits
+        rule.model_copy(update={"policy": None})
+        for rule in settings.models
+        if rule.is_about_limits or rule.price is not None
     )
     policies = {**settings.policies, _DEFAULT: policy}
     return replace(settings, policies=policies, models=rules)

@@ -32,6 +32,9 @@ class SummaryCallRun(msgspec.Struct, frozen=True):
     model: str
     prompt_tokens: int
     output_tokens: int
+    # Of the prompt: read from the provider's cache, and written to it.
+    cached_tokens: int = 0
+    written_tokens: int = 0
 
 
 class RequestRun(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,6 +57,13 @@ class RequestRun(msgspec.Struct, frozen=True, kw_only=True):
     # The parts of both that the prompt before it begins with, too.
     received_cached: int
     sent_cached: int
+    # Of the prompt as it went upstream: read from the provider's cache, and written to it. None where it has
+    # none.
+    cache_read: int | None = None
+    cache_written: int | None = None
+    # Of the prompt as it came: before the messages, and what no compaction replaces.
+    environment: int = 0
+    floor: int = 0
     output: int = 0
     is_usage_recorded: bool = False
     # How many messages the summary stands for that it is sent with; 0 without one.
@@ -66,8 +76,9 @@ class RequestRun(msgspec.Struct, frozen=True, kw_only=True):
     hard: int | None = None
     warning: str | None = None
     compactions: tuple[CompactionRun, ...] = ()
-    # Messages that are sent shortened from this request on.
+    # Messages that are sent shortened from this request on, and where they are.
     pruned_messages: int = 0
+    pruned: tuple[int, ...] = ()
     calls: tuple[SummaryCallRun, ...] = ()
 
 

@@ -15,12 +15,12 @@ import msgspec
 from aiohttp import hdrs
 from multidict import CIMultiDict, CIMultiDictProxy
 
+from gateway.activity.prices import PriceList, make_price_list
 from gateway.bounds.lanes import take_all_steps
 from gateway.conversations.turn import Turn
 from gateway.core.compaction.plan import Plan
 from gateway.core.errors import BeyondBounds, RequestRefused, Unreadable
 from gateway.core.policy import Estimator
-from gateway.core.sizing.usage import Usage
 from gateway.downstream.request import ReceivedBody, RequestHead
 from gateway.pipeline.planning_step import WaitBudget
 from gateway.pipeline.proxy import Proxy
@@ -28,6 +28,7 @@ from gateway.planning.message_sizes import Sizer, TextCounter, measure_message
 from gateway.planning.tokenizer import count_by_length, count_by_length_up
 from gateway.replay.measuring import Measured, Measurer
 from gateway.replay.offline import InlineLanes, OfflineClient, OfflineRelay, OfflineSummaries
+from gateway.replay.prefix_cache import CacheKind, choose_cache
 from gateway.replay.recording import RecordedRequest
 from gateway.replay.runs import CompactionRun, Played, RequestRun, SummaryCallRun, When
 from gateway.reporting.events import CompactionFailed, Event, Pruned, SessionCompacted, Subscription
@@ -61,6 +62,10 @@ class ReplayGateway:
     events: Subscription
     sizer: Sizer
     counters: Mapping[Estimator, TextCounter]
+    prices: PriceList
+
+    def choose_cache(self, model: str) -> CacheKind:
+        return choose_cache(self.prices.find(model))
 
 
 class ReplaySession:
@@ -69,7 +74,7 @@ class ReplaySession:
     def __init__(self, gateway: ReplayGateway, tenant: str) -> None:
         self._gateway = gateway
         self._tenant = tenant
-        self._measurer = Measurer(gateway.sizer)
+        self._measurer = Measurer(gateway.sizer, gateway.choose_cache)
         self._runs: list[RequestRun] = []
         self._unread = 0
         self._failed = 0
@@ -89,7 +94,7 @@ class ReplaySession:
         before = self._take_made("before")
         measured = await self._measurer.measure(turn, plan, request.usage)
         output = self._count_output(turn, request)
-        client.usage = None if request.has_failed else Usage(measured.sent, output)
+        client.usage = None if request.has_failed else measured.use.make_usage(measured.sent, output)
         await self._proxy.sender.send(turn, plan, client)
         await self._settle()
         after = self._take_made("after")
@@ -142,7 +147,13 @@ class ReplaySession:
         """What was made since it was last asked for."""
         events = self._gateway.events.take()
         calls = [
-            SummaryCallRun(model, usage.prompt_tokens, usage.output_tokens)
+            SummaryCallRun(
+                model,
+                usage.prompt_tokens,
+                usage.output_tokens,
+                usage.cached_tokens or 0,
+                usage.cache_write_tokens or 0,
+            )
             for model, usage in self._gateway.summaries.take_calls()
         ]
         found = (_read_event(event, when) for event in events)
@@ -212,6 +223,10 @@ def _make_run(turn: Turn, plan: Plan, measured: Measured) -> RequestRun:
         sent=measured.sent,
         received_cached=measured.received_cached,
         sent_cached=measured.sent_cached,
+        cache_read=measured.use.read,
+        cache_written=measured.use.written,
+        environment=measured.environment,
+        floor=measured.floor,
         covers=plan.pivot.covers if plan.pivot is not None else 0,
         change=measured.change,
         is_rewritten=measured.is_rewritten,
@@ -219,6 +234,7 @@ def _make_run(turn: Turn, plan: Plan, measured: Measured) -> RequestRun:
         soft=thresholds.soft if thresholds is not None else None,
         hard=thresholds.hard if thresholds is not None else None,
         warning=plan.warning,
+        pruned=tuple(mark.position for mark in plan.new_batch.marks) if plan.new_batch is not None else (),
     )
 
 
@@ -264,6 +280,7 @@ def _make_gateway(
             "chars": count_by_length,
             "chars-up": count_by_length_up,
         },
+        prices=make_price_list(settings, foundation.price_table),
     )
 
 

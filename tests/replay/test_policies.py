@@ -36,6 +36,14 @@ def test_a_policy_holds_for_every_model_and_limits_stay(tmp_path: Path) -> None:
     assert choices["rolling"].policies["default"].name == "rolling"
 
 
+def test_a_policy_leaves_prices_as_they_are(tmp_path: Path) -> None:
+    priced = _SETTINGS.replace(
+        '{match: "other",', '{match: "priced", price: {input: 2, output: 8}}, {match: "other",'
+    )
+    rules = choose_settings(load(priced, tmp_path), ["early"], None)["early"].models
+    assert [rule.match for rule in rules] == ["big", "priced"]
+
+
 def test_without_a_policy_the_rules_of_the_settings_hold(tmp_path: Path) -> None:
     settings = choose_settings(load(_SETTINGS, tmp_path), [], 64_000)[AS_CONFIGURED]
     assert [rule.policy for rule in settings.models] == [None, "late", "late"]

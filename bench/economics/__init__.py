@@ -1,0 +1,4 @@
+"""What policies cost: nine conversations through the real plan, at three price tables.
+
+A provider's cache is simulated, nothing is sent, and no clock is read: the same tree gives the same tables.
+"""

@@ -1,0 +1,162 @@
+"""What `python -m bench economics` prints: ratios to today's bill, and what the bills are made of."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from bench.economics.plays import ADAPTIVE, DEFAULT, PRESETS, TODAY, Play, Plays, play_all
+from bench.economics.schedules import Course, find_optimum, make_course, truncate
+from bench.economics.tariffs import PARTS, TARIFFS, Bill, Tariff, add_bills, make_bill
+from bench.economics.workloads import Workload
+from bench.table import print_table, render_target
+from gateway.replay.runs import RequestRun
+
+BEST: Final = "best schedule"
+TRUNCATED: Final = "client drops the oldest"
+HALVED: Final = "client drops half"
+_TARGETS: Final = {"OpenAI-like": 0.87, "Anthropic-like": 0.85, "uncached": 0.75}
+_MOST_WORST: Final = 1.03
+
+# Of a conversation, at a price table.
+Place = tuple[str, str]
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Bills and numbers of summaries by policy, then by conversation and price table."""
+
+    bills: Mapping[str, Mapping[Place, Bill]]
+    summaries: Mapping[str, Mapping[Place, int]]
+    # Requests beyond the window, which an upstream refuses.
+    refused: Mapping[str, int]
+
+    def find_ratios(self, policy: str, tariff: str) -> list[float]:
+        """To today's bill, for each conversation."""
+        today, bills = self.bills[TODAY], self.bills[policy]
+        return [bills[place].total / bill.total for place, bill in today.items() if place[1] == tariff]
+
+
+def print_economics(workloads: Sequence[Workload], *, with_presets: bool) -> None:
+    """with_presets: also those that stand for other programs."""
+    presets = {name: f"preset: {name}" for name in PRESETS} if with_presets else {}
+    plays = play_all(workloads, {**ADAPTIVE, **presets})
+    measured = measure(workloads, plays, [*ADAPTIVE, *presets])
+    print_ratios(measured)
+    print_parts(measured, [TODAY, DEFAULT, BEST])
+    print_conversations(measured, workloads)
+    print_targets(measured)
+
+
+def measure(workloads: Sequence[Workload], plays: Plays, policies: Sequence[str]) -> Measured:
+    bills: dict[str, dict[Place, Bill]] = {}
+    summaries: dict[str, dict[Place, int]] = {}
+    refused: dict[str, int] = {}
+    for workload in workloads:
+        for tariff in TARIFFS:
+            place = workload.name, tariff.name
+            for policy in policies:
+                runs = plays[Play(workload.name, tariff.name, policy)]
+                bills.setdefault(policy, {})[place] = make_bill(tariff, runs)
+                summaries.setdefault(policy, {})[place] = sum(len(run.calls) for run in runs)
+                refused[policy] = refused.get(policy, 0) + _count_refused(runs)
+            course = make_course(plays[Play(workload.name, tariff.name, TODAY)])
+            for name, make in _SCHEDULES.items():
+                bill, made = make(course, tariff)
+                bills.setdefault(name, {})[place] = bill
+                summaries.setdefault(name, {})[place] = made
+                refused[name] = 0
+    return Measured(bills, summaries, refused)
+
+
+def _find_best(course: Course, tariff: Tariff) -> tuple[Bill, int]:
+    found = find_optimum(course, tariff)
+    return found.bill, len(found.summaries)
+
+
+def _drop(share: float) -> "Callable[[Course, Tariff], tuple[Bill, int]]":
+    return lambda course, tariff: (truncate(course, tariff, share).bill, 0)
+
+
+_SCHEDULES: Final = {BEST: _find_best, TRUNCATED: _drop(1.0), HALVED: _drop(0.5)}
+
+
+def _count_refused(runs: Sequence[RequestRun]) -> int:
+    return sum(run.window is not None and run.sent > run.window for run in runs)
+
+
+def print_ratios(measured: Measured) -> None:
+    rows = []
+    for policy in measured.bills:
+        cells = []
+        for tariff in TARIFFS:
+            ratios = measured.find_ratios(policy, tariff.name)
+            cells += [f"{_mean(ratios):.2f}", f"{max(ratios):.2f}"]
+        made = sum(measured.summaries[policy].values()) / len(TARIFFS)
+        rows.append((policy, *cells, f"{made:.0f}", str(measured.refused[policy] // len(TARIFFS))))
+    columns = [
+        "policy",
+        *(name for tariff in TARIFFS for name in (tariff.name, "worst")),
+        "summaries",
+        "refused",
+    ]
+    count = len({workload for workload, _ in measured.bills[TODAY]})
+    print_table(f"Ratio to today's bill, mean and worst of {count} conversations", columns, rows)
+    print("  refused: requests beyond the window; what they cost is a part of the bill.")
+
+
+def print_parts(measured: Measured, policies: Sequence[str]) -> None:
+    rows = []
+    for tariff in TARIFFS:
+        today = _add(measured, TODAY, tariff).total
+        for policy in policies:
+            bill = _add(measured, policy, tariff)
+            shares = (f"{part / today:.0%}" for part in bill.parts)
+            rows.append(
+                (f"{tariff.name}: {policy}", f"${bill.total:.2f}", f"{bill.total / today:.2f}", *shares)
+            )
+    print_table(
+        "What the bills of all conversations are made of, in shares of today's bill",
+        ["", "bill", "ratio", *PARTS],
+        rows,
+    )
+
+
+def _add(measured: Measured, policy: str, tariff: Tariff) -> Bill:
+    return add_bills(bill for place, bill in measured.bills[policy].items() if place[1] == tariff.name)
+
+
+def print_conversations(measured: Measured, workloads: Sequence[Workload]) -> None:
+    """Each conversation: the default policy and the best schedule beside today's."""
+    rows = []
+    for workload in workloads:
+        for tariff in TARIFFS:
+            place = workload.name, tariff.name
+            today = measured.bills[TODAY][place].total
+            ratios = (f"{measured.bills[name][place].total / today:.2f}" for name in (DEFAULT, BEST))
+            made = "/".join(str(measured.summaries[name][place]) for name in (TODAY, DEFAULT, BEST))
+            rows.append((f"{workload.name}: {tariff.name}", f"${today:.2f}", *ratios, made))
+    columns = ["", "today", DEFAULT, "best", "summaries today/adaptive/best"]
+    print_table("Each conversation: ratio to today's bill", columns, rows)
+
+
+def print_targets(measured: Measured) -> None:
+    rows = []
+    for tariff in TARIFFS:
+        ratios = measured.find_ratios(DEFAULT, tariff.name)
+        above = [1 / ratio - 1 for ratio in measured.find_ratios(BEST, tariff.name)]
+        rows.append(
+            (
+                tariff.name,
+                f"{_mean(ratios):.3f}",
+                render_target(_mean(ratios), _TARGETS[tariff.name], at_least=False),
+                f"{max(ratios):.3f}",
+                render_target(max(ratios), _MOST_WORST, at_least=False),
+                f"{_mean(above):.0%}",
+            )
+        )
+    columns = ["adaptive", "mean", "target", "worst", "target", "today above the best"]
+    print_table("Targets", columns, rows)
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)
