@@ -329,7 +329,8 @@ class Compactor:
         request = CompactionRequest(
             reason=reason, calls=calls, is_resumed=plan is None, is_early=reason == ECONOMY
         )
-        task = self.start(turn, situation, cut, request)
+        # As it was sent, so that the summary can ride on it.
+        task = self.start(turn, answered, cut, request)
         task.add_done_callback(partial(self._drop_marker, marker))
 
     def _drop_marker(self, marker: Marker, task: "asyncio.Task[CompactionResult]") -> None:

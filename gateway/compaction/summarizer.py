@@ -1,12 +1,14 @@
 """Has a model summarize a part of a history: asks the hooks, calls the model, checks its text, makes a pivot.
 
-Stores nothing.
+A call that rides on the conversation's own request comes first, where that is cheaper. Whatever goes wrong
+with it, the history is quoted then as if there had been none. Stores nothing.
 """
 
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from gateway.compaction.pivots import PivotMaker
+from gateway.compaction.riding import RideBuilder
 from gateway.compaction.summary_client import PromptRefused, SummaryModels, SummaryReply
 from gateway.compaction.summary_prompt import NO_LIMIT, CallBudget, FittedCall, SummaryCallBuilder
 from gateway.conversations.turn import Turn
@@ -19,6 +21,7 @@ from gateway.core.compaction.summary import (
     Candidate,
     Rejected,
     SummaryBounds,
+    find_headings,
     judge_summary,
     strip_thinking,
 )
@@ -54,6 +57,11 @@ class SummaryCalls(Protocol):
     async def ask(self, tenant: Tenant, fitted: FittedCall) -> SummaryReply | None: ...
 
 
+class CallBuilders(NamedTuple):
+    quoting: SummaryCallBuilder
+    riding: RideBuilder
+
+
 @dataclass(slots=True)
 class _Attempts:
     """What has been tried for one cut."""
@@ -62,6 +70,8 @@ class _Attempts:
     allowed: int
     calls_in_all: int
     made: int = 0
+    # How many of them rode.
+    ridden: int = 0
     # The next prompt may hold at most this many tokens.
     max_tokens: int = NO_LIMIT
     # The model of the last call.
@@ -69,33 +79,53 @@ class _Attempts:
     rejected: Rejected = _TOO_LARGE
     # Of all calls so far, as the upstream reported it.
     usage: Usage | None = None
+    riding_usage: Usage | None = None
 
     @property
     def budget(self) -> CallBudget:
         return CallBudget(calls=max(1, self.calls_in_all - self.made), max_tokens=self.max_tokens)
 
-    def end_unmade(self, rejected: Rejected) -> None:
+    def begin(self, fitted: FittedCall) -> None:
+        self.made += 1
+        self.ridden += fitted.is_riding
+        self.model = fitted.model.model
+
+    def note(self, fitted: FittedCall, usage: Usage | None) -> None:
+        self.usage = add_usage(self.usage, usage)
+        if fitted.is_riding:
+            self.riding_usage = usage
+
+    def end_unmade(self, fitted: FittedCall) -> None:
         """The call was not made after all, and no other one will be."""
         self.made -= 1
+        self.ridden -= fitted.is_riding
         self.allowed = self.made
-        self.rejected = rejected
+        self.rejected = OVER_BUDGET
 
     def result(self, pivot: Pivot | None = None) -> CompactionResult:
-        return CompactionResult(pivot or self.rejected, self.made, self.model, usage=self.usage)
+        return CompactionResult(
+            pivot or self.rejected,
+            self.made,
+            self.model,
+            usage=self.usage,
+            riding_calls=self.ridden,
+            riding_usage=self.riding_usage,
+        )
 
 
 class Summarizer:
     def __init__(
         self,
         calls: SummaryCalls,
-        builder: SummaryCallBuilder,
+        builders: CallBuilders,
         models: SummaryModels,
         sizer: Sizer,
         pivots: PivotMaker,
         hooks: Hooks,
     ) -> None:
         self._calls = calls
-        self._builder = builder
+        self._builder = builders.quoting
+        self._rides = builders.riding
         self._models = models
         self._sizer = sizer
         self._pivots = pivots
@@ -112,7 +142,8 @@ class Summarizer:
     async def summarize(
         self, turn: Turn, situation: Situation, cut: Cut, request: CompactionRequest, pre_tokens: int
     ) -> CompactionResult:
-        """Makes at most two calls, or three if upstream does not serve the cheaper model.
+        """Makes at most two calls, one more if upstream does not serve the cheaper model, and one more if the
+        first one rides.
 
         Never raises for what an upstream does. A veto of a hook is a failure without a call. The pivot covers
         less than the cut if one call cannot hold all of it.
@@ -130,9 +161,35 @@ class Summarizer:
         added = "\n\n".join(filter(None, (said.instructions, "\n".join(said.context))))
         if added or said.prompt:
             turn = turn.with_instructions(added, said.prompt)
-        return await self._try(turn, situation, cut, _Attempts(_TRIES, request.calls))
+        attempts = _Attempts(_TRIES, request.calls)
+        pivot = await self._ride(turn, situation, cut, attempts)
+        if pivot is not None:
+            return attempts.result(pivot)
+        return await self._try(turn, situation, cut, attempts)
+
+    async def _ride(self, turn: Turn, situation: Situation, cut: Cut, attempts: _Attempts) -> Pivot | None:
+        """One call, beside those that may quote the history. None if none rides, or if it failed."""
+        fitted = await self._rides.fit(turn, situation, cut)
+        if fitted is None:
+            return None
+        attempts.allowed += 1
+        try:
+            reply = await self._call(turn, fitted, attempts)
+        except (ModelUnknown, UpstreamFailed) as error:
+            if isinstance(error, PromptRefused) and error.overflow is not None:
+                self._builder.learn_from_refusal(fitted, error.overflow)
+            self._rides.note_failed(turn, error)
+            return None
+        if reply is None:
+            return None
+        verdict = await self._judge(turn, situation, reply.candidate, fitted)
+        if isinstance(verdict, Rejected):
+            self._rides.note_rejected(turn, verdict.reason)
+            return None
+        return await self._make_pivot(turn, situation, verdict, fitted)
 
     async def _try(self, turn: Turn, situation: Situation, cut: Cut, attempts: _Attempts) -> CompactionResult:
+        """Quotes the history."""
         while attempts.made < attempts.allowed:
             fitted = await self._builder.fit(turn, situation, cut, attempts.budget)
             if fitted is None:
@@ -142,17 +199,14 @@ class Summarizer:
                 continue
             verdict = await self._judge(turn, situation, candidate, fitted)
             if isinstance(verdict, Accepted):
-                text = await self._with_facts(turn, situation, verdict, fitted)
-                return attempts.result(await self._pivots.make_summary(turn, situation, fitted.cut, text))
+                return attempts.result(await self._make_pivot(turn, situation, verdict, fitted))
             attempts.rejected = verdict
         return attempts.result()
 
     async def _ask(self, turn: Turn, fitted: FittedCall, attempts: _Attempts) -> Candidate | None:
         """One call. None if it failed; `attempts` then says why, and what the next one may hold."""
-        attempts.made += 1
-        attempts.model = fitted.model.model
         try:
-            reply = await self._calls.ask(turn.tenant, fitted)
+            reply = await self._call(turn, fitted, attempts)
         except ModelUnknown as error:
             attempts.rejected = Rejected(str(error))
             if self._models.note_unknown(turn, fitted.model):
@@ -167,11 +221,19 @@ class Summarizer:
                 attempts.max_tokens = self._learn_from_refusal(fitted, error.overflow)
             return None
         if reply is None:
-            attempts.end_unmade(OVER_BUDGET)
             return None
-        attempts.usage = add_usage(attempts.usage, reply.usage)
         self._builder.learn(fitted, reply.usage.prompt_tokens if reply.usage is not None else None)
         return reply.candidate
+
+    async def _call(self, turn: Turn, fitted: FittedCall, attempts: _Attempts) -> SummaryReply | None:
+        """None if the tenant's budget has no room for it. Raises what the client raises."""
+        attempts.begin(fitted)
+        reply = await self._calls.ask(turn.tenant, fitted)
+        if reply is None:
+            attempts.end_unmade(fitted)
+            return None
+        attempts.note(fitted, reply.usage)
+        return reply
 
     def _learn_from_refusal(self, fitted: FittedCall, overflow: Overflow | None) -> int:
         """The most tokens that the next prompt may hold."""
@@ -190,8 +252,15 @@ class Summarizer:
             # A longer summary costs room for turns; a digest in its place would cost what it says.
             cap_tokens=fitted.cut.longest_tokens,
             is_calibrated=situation.known.is_calibrated,
+            headings=find_headings(turn.policy.prompts.instruction) if fitted.is_riding else (),
         )
         return judge_summary(candidate, int(raw * situation.calibrated.ratio), bounds)
+
+    async def _make_pivot(
+        self, turn: Turn, situation: Situation, accepted: Accepted, fitted: FittedCall
+    ) -> Pivot:
+        text = await self._with_facts(turn, situation, accepted, fitted)
+        return await self._pivots.make_summary(turn, situation, fitted.cut, text)
 
     async def _with_facts(
         self, turn: Turn, situation: Situation, accepted: Accepted, fitted: FittedCall

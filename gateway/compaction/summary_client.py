@@ -1,4 +1,5 @@
-"""Calls models for summaries: without tools, streamed. Chooses the model.
+"""Calls models for summaries: without tools and streamed, or with the body of the conversation's own request.
+Chooses the model.
 
 The usage of these calls never triggers a compaction.
 """
@@ -49,6 +50,9 @@ class SummaryCall:
     headers: Sequence[tuple[str, str]]
     request: SummaryRequest
     timeout_seconds: float
+    # The whole body, if the call rides on the conversation's own request; its last message says what
+    # `request` does.
+    riding: bytes | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +83,9 @@ class SummaryClient:
         """Makes one call. Raises PromptRefused if the prompt was too long, ModelUnknown if upstream does not
         serve the model, UpstreamFailed for any other error and if no reply came in time.
         """
-        body = call.format.render_summary_request(call.request)
+        body = call.riding
+        if body is None:
+            body = call.format.render_summary_request(call.request)
         try:
             async with asyncio.timeout(call.timeout_seconds):
                 return await self._exchange(call, body)
@@ -88,7 +94,7 @@ class SummaryClient:
 
     async def _exchange(self, call: SummaryCall, body: bytes) -> SummaryReply:
         headers = make_internal_headers(call.headers)
-        headers += [(b"Content-Type", b"application/json"), (b"Accept", b"text/event-stream")]
+        headers += [(b"Content-Type", b"application/json"), (b"Accept", _choose_accept(call))]
         request = self._client.build_request(
             "POST", call.url, content=body, headers=headers, timeout=call.timeout_seconds
         )
@@ -115,6 +121,11 @@ class SummaryClient:
             has_error=read.has_error or not read.is_complete,
         )
         return SummaryReply(candidate, read.usage)
+
+
+def _choose_accept(call: SummaryCall) -> bytes:
+    """Whether a body that rides asks for a stream, its client has chosen."""
+    return b"text/event-stream" if call.riding is None else b"text/event-stream, application/json"
 
 
 def _describe(response: httpx.Response) -> tuple[str, str]:

@@ -69,6 +69,14 @@ class FittedCall:
     # The model that counts them.
     model: ServedModel
 
+    @property
+    def is_riding(self) -> bool:
+        """Its prompt is that of the conversation's own request, which is read from the cache, and a message.
+
+        The raw tokens are those of the message alone.
+        """
+        return self.call.riding is not None
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CallBudget:
@@ -127,12 +135,14 @@ class SummaryCallBuilder:
             prompt = int(raw * ratio)
             if prompt <= most:
                 room = window + part.longest_tokens - prompt
-                call = _make_call(turn, upstream, model.model, parts, cap=part.longest_tokens, room=room)
+                call = make_call(turn, upstream, model.model, parts, cap=part.longest_tokens, room=room)
                 return FittedCall(call, part, quoted, prompt, raw, model)
         return None
 
     def learn(self, fitted: FittedCall, prompt_tokens: int | None) -> None:
-        """Learns from upstream's count of a prompt."""
+        """Learns from upstream's count of a prompt. One that rides says nothing about quoted histories."""
+        if fitted.is_riding:
+            return
         ratio = (prompt_tokens or 0) / fitted.raw_tokens
         if is_plausible_ratio(ratio):
             self._ratios.put(fitted.model, ratio, _RATIO_WEIGHT_BYTES + weigh_texts(fitted.model.model))
@@ -165,7 +175,7 @@ class SummaryCallBuilder:
         return await self._limits.load(model._replace(has_long_window=is_long))
 
 
-def _make_call(
+def make_call(
     turn: Turn, upstream: UpstreamSettings, model: str, parts: tuple[str, ...], *, cap: int, room: int
 ) -> SummaryCall:
     """For the conversation's own upstream, or for the one that the policy names."""
@@ -202,12 +212,16 @@ def make_parts(
     text_chars = _smaller(quoting.text_chars, summary.message_chars)
     parts.append(render_transcript(entries, tool_chars, text_chars))
     parts.append("\n".join(summary.extra_context))
-    instruction = prompts.instruction
-    if summary.instructions:
-        instruction = f"{instruction}\n\n{summary.instructions}"
+    return tuple(part for part in (*parts, make_instruction(policy, cut)) if part.strip())
+
+
+def make_instruction(policy: Policy, cut: Cut) -> str:
+    """What ends every summary call."""
+    instruction, more = policy.prompts.instruction, policy.summary.instructions
+    if more:
+        instruction = f"{instruction}\n\n{more}"
     # A text that is too long is truncated and rejected, so the model is told a length.
-    instruction += f"\n\nWrite at most {int(_WORDS_PER_TOKEN * cut.cap_tokens)} words."
-    return tuple(part for part in (*parts, instruction) if part.strip())
+    return f"{instruction}\n\nWrite at most {int(_WORDS_PER_TOKEN * cut.cap_tokens)} words."
 
 
 def read_entries(turn: Turn, cut: Cut) -> Steps[list[TranscriptEntry]]:

@@ -60,8 +60,13 @@ class CallMaker:
             return call.with_body(await self._rewriter.rewrite(turn, plan))
         # The response is edited as it comes.
         head = turn.upstream_head.without_encoding.asking_for_identity
-        more = _make_edits(turn, additions, answered)
-        return UpstreamCall(turn.upstream, head, await self._rewriter.rewrite(turn, plan, more))
+        return UpstreamCall(turn.upstream, head, await self.make_body(turn, plan, additions, answered))
+
+    async def make_body(
+        self, turn: Turn, plan: Plan, additions: Additions, answered: Sequence[AnsweredRecall] = ()
+    ) -> bytes:
+        """Without a content encoding. See `make`."""
+        return await self._rewriter.rewrite(turn, plan, _make_edits(turn, additions, answered))
 
     def count_copied_bytes(self, turn: Turn, plan: Plan, additions: Additions) -> int:
         """The memory for the bodies that are made of the received one, which is often sent as it is."""

@@ -5,7 +5,7 @@ Also the values that its functions take and return. Knows none of the formats; `
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Final, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from gateway.core.errors import RequestRefused, Unreadable
 from gateway.core.history.cleared_results import SplitFingerprint, fingerprint_result
@@ -16,11 +16,9 @@ from gateway.wire.body import JSON_ERRORS
 from gateway.wire.canonical import canonical_part, flatten_content
 from gateway.wire.recall import RecallSyntax
 from gateway.wire.request import RequestBody
+from gateway.wire.riding import Ride
 from gateway.wire.sse import SseEvent
 from gateway.wire.structure import BodyBounds
-
-# Models that reason count their thinking against the limit: room beyond the summary itself.
-THINKING_ALLOWANCE_TOKENS: Final = 8_192
 
 JsonObject = Mapping[str, object]
 
@@ -189,6 +187,8 @@ class WireFormat:
     output_key: str
     render_summary_request: Callable[[SummaryRequest], bytes]
     find_reply_part: Callable[[JsonObject], ReplyPart]
+    # The body that was sent upstream, with a request for a summary at its end. See `wire.riding`.
+    ride: Ride
     # Keeps a waiting client from giving up; may be sent between any two events of a stream.
     keepalive: bytes
     render_error: Callable[[RequestRefused], bytes]

@@ -12,7 +12,8 @@ from gateway.compaction.job import CompactionJob
 from gateway.compaction.manual import ManualCompaction
 from gateway.compaction.paid_calls import PaidCalls
 from gateway.compaction.pivots import PivotMaker
-from gateway.compaction.summarizer import Summarizer, SummaryCalls
+from gateway.compaction.riding import RideBuilder
+from gateway.compaction.summarizer import CallBuilders, Summarizer, SummaryCalls
 from gateway.compaction.summary_client import SummaryClient, SummaryModels
 from gateway.compaction.summary_editor import SummaryEditor
 from gateway.compaction.summary_prompt import SummaryCallBuilder
@@ -77,6 +78,8 @@ class Compaction:
     job: CompactionJob
     compactor: Compactor
     manual: ManualCompaction
+    # Makes the bodies of requests, and of the summaries that ride on them.
+    calls: CallMaker
     editor: SummaryEditor
 
 
@@ -145,8 +148,10 @@ def build_generation(
     limits = build_limits(settings, foundation, before)
     planning = build_planning(foundation, limits)
     hooks = build_hooks(settings, foundation)
-    summarizer = build_summarizer(settings, foundation, limits, hooks, outside.calls)
-    compaction = build_compaction(foundation, planning, summarizer)
+    calls = CallMaker(foundation.reading.rewriter)
+    rides = build_rides(foundation, calls)
+    summarizer = build_summarizer(settings, foundation, limits, hooks, outside.calls, rides)
+    compaction = build_compaction(foundation, planning, summarizer, calls)
     return Generation(
         settings=settings,
         requests=OpenRequests(),
@@ -225,16 +230,27 @@ def build_hooks(settings: Settings, foundation: Foundation) -> Hooks:
     )
 
 
+def build_rides(foundation: Foundation, calls: CallMaker) -> RideBuilder:
+    return RideBuilder(foundation.state, calls, foundation.reading.sizer, foundation.lanes)
+
+
 def build_summarizer(
-    settings: Settings, foundation: Foundation, limits: LimitParts, hooks: Hooks, calls: SummaryCalls
+    settings: Settings,
+    foundation: Foundation,
+    limits: LimitParts,
+    hooks: Hooks,
+    calls: SummaryCalls,
+    rides: RideBuilder,
 ) -> Summarizer:
     models, lanes, sizer = SummaryModels(), foundation.lanes, foundation.reading.sizer
     builder = SummaryCallBuilder(Upstreams(settings), limits.book, sizer, models, lanes)
     pivots = PivotMaker(sizer, lanes)
-    return Summarizer(calls, builder, models, sizer, pivots, hooks)
+    return Summarizer(calls, CallBuilders(builder, rides), models, sizer, pivots, hooks)
 
 
-def build_compaction(foundation: Foundation, planning: Planning, summarizer: Summarizer) -> Compaction:
+def build_compaction(
+    foundation: Foundation, planning: Planning, summarizer: Summarizer, calls: CallMaker
+) -> Compaction:
     state, reporter, planner = foundation.state, foundation.reporter, planning.planner
     pivots = PivotMaker(foundation.reading.sizer, foundation.lanes)
     job = CompactionJob(state, summarizer, pivots, reporter, foundation.running)
@@ -243,6 +259,7 @@ def build_compaction(foundation: Foundation, planning: Planning, summarizer: Sum
         job=job,
         compactor=compactor,
         manual=ManualCompaction(state, planner, compactor, reporter),
+        calls=calls,
         editor=SummaryEditor(state, planner, foundation.reading.sizer, reporter),
     )
 
@@ -256,11 +273,10 @@ def build_pipeline(
     compaction: Compaction,
 ) -> Pipeline:
     planner, learner, compactor = planning.planner, planning.learner, compaction.compactor
-    reading, state = foundation.reading, foundation.state
+    reading, state, calls = foundation.reading, foundation.state, compaction.calls
     prices = make_price_list(settings, foundation.price_table)
     turns = TurnBuilder(Policies(settings), reading.reader, limits.book, limits.discovery, state, prices)
     outcomes = OutcomeRecorder(compactor, foundation.registry, learner, foundation.reporter)
-    calls = CallMaker(reading.rewriter)
     search = RecallSearch(foundation.search, foundation.metrics)
     recalls = RecallLoop(relay, calls, search, compactor, outcomes, reading.sizer)
     headers = PlanHeaders(settings, foundation.activity)

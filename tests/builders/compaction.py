@@ -18,8 +18,9 @@ from gateway.compaction.job import CompactionJob
 from gateway.compaction.manual import ManualCompaction
 from gateway.compaction.paid_calls import PaidCalls
 from gateway.compaction.pivots import PivotMaker
+from gateway.compaction.riding import RideBuilder
 from gateway.compaction.running import RunningCompactions
-from gateway.compaction.summarizer import Summarizer
+from gateway.compaction.summarizer import CallBuilders, Summarizer
 from gateway.compaction.summary_client import SummaryClient, SummaryModels
 from gateway.compaction.summary_editor import SummaryEditor
 from gateway.compaction.summary_prompt import SummaryCallBuilder
@@ -38,6 +39,9 @@ from gateway.limits.book import LimitsBook
 from gateway.limits.model_lists import ModelLists
 from gateway.limits.model_table import ModelTable
 from gateway.originals.archive import OriginalsArchive
+from gateway.outgoing.call_maker import CallMaker
+from gateway.outgoing.fair_rewriter import FairRewriter
+from gateway.outgoing.rewriter import Rewriter
 from gateway.planning.learning import Learner
 from gateway.planning.message_sizes import Sizer
 from gateway.planning.planner import Planner
@@ -126,6 +130,7 @@ class CompactionParts:
     metrics: Metrics
     activity: ActivityBook
     builder: SummaryCallBuilder
+    rides: RideBuilder
     pivots: PivotMaker
     summarizer: Summarizer
     job: CompactionJob
@@ -165,11 +170,13 @@ async def compaction_parts(
     learner = Learner(state.calibrations, sizer, limits, reporter)
     models = SummaryModels(clock)
     builder = SummaryCallBuilder(Upstreams(settings), limits, sizer, models, lanes)
+    maker = CallMaker(FairRewriter(Rewriter(1 << 20), lanes))
+    rides = RideBuilder(state, maker, sizer, lanes, clock)
     pivots = PivotMaker(sizer, lanes, clock)
     async with httpx.AsyncClient(transport=httpx.MockTransport(model)) as http:
         client = SummaryClient(http)
         calls = PaidCalls(client, budget, metrics)
-        summarizer = Summarizer(calls, builder, models, sizer, pivots, Hooks(hooks, ()))
+        summarizer = Summarizer(calls, CallBuilders(builder, rides), models, sizer, pivots, Hooks(hooks, ()))
         job = CompactionJob(state, summarizer, pivots, reporter, RunningCompactions(slots), clock)
         compactor = Compactor(state, planner, learner, job, reporter, memory)
         yield CompactionParts(
@@ -188,6 +195,7 @@ async def compaction_parts(
             metrics=metrics,
             activity=activity,
             builder=builder,
+            rides=rides,
             pivots=pivots,
             summarizer=summarizer,
             job=job,

@@ -23,7 +23,7 @@ from gateway.downstream.request import ReceivedBody, Request, RequestHead
 from gateway.downstream.responder import Responder
 from gateway.downstream.response import Response
 from gateway.headers import ResponseHead, make_fields
-from gateway.outgoing.call_maker import NOTHING_ADDED, Additions
+from gateway.outgoing.call_maker import NOTHING_ADDED, Additions, CallMaker
 from gateway.pipeline.admission import Route
 from gateway.pipeline.exchange import Exchange, Forwarded, Outcome
 from gateway.pipeline.proxy import Proxy
@@ -138,8 +138,10 @@ async def running_pipeline(
     planning = generating.build_planning(foundation, limits)
     hooks = generating.build_hooks(settings, foundation)
     calls = PaidCalls(SummaryClient(foundation.client), foundation.quotas.summaries, foundation.metrics)
-    summarizer = generating.build_summarizer(settings, foundation, limits, hooks, calls)
-    compaction = generating.build_compaction(foundation, planning, summarizer)
+    maker = CallMaker(foundation.reading.rewriter)
+    rides = generating.build_rides(foundation, maker)
+    summarizer = generating.build_summarizer(settings, foundation, limits, hooks, calls, rides)
+    compaction = generating.build_compaction(foundation, planning, summarizer, maker)
     relay = ToyRelay(settings)
     pipeline = generating.build_pipeline(settings, relay, foundation, limits, planning, compaction)
     try:

@@ -5,6 +5,7 @@ from dataclasses import replace
 import msgspec
 import pytest
 
+from gateway.compaction.summary_prompt import CallBudget
 from gateway.conversations.turn import Turn
 from gateway.core.compaction.cut import Cut
 from gateway.core.compaction.request import CompactionRequest, CompactionResult
@@ -25,6 +26,7 @@ from tests.builders.compaction import (
     turn_of,
 )
 from tests.builders.quotas import make_limited_tenant
+from tests.builders.riding import RIDDEN, RIDING, note_answer, turn_with
 
 _RECEIVED = receive(4)
 _CUT = make_cut(5)
@@ -199,3 +201,102 @@ async def test_the_usage_of_all_calls_is_added_up() -> None:
 async def test_without_reported_usage_there_is_none() -> None:
     async with compaction_parts(_GOOD) as parts:
         assert (await summarize(parts)).usage is None
+
+
+# Riding
+
+_HEADED = say("## Goal\nFix it.\n\n## Next\nTest it.", prompt_tokens=9_000, completion_tokens=20)
+_AFTER = say("It works now.", prompt_tokens=4_000, completion_tokens=3)
+
+
+async def ride(*replies: ModelReply | Exception) -> tuple[CompactionResult, list[JSON]]:
+    """With a warm cache."""
+    async with compaction_parts(*replies) as parts:
+        note_answer(parts)
+        return await summarize_riding(parts), parts.model.calls
+
+
+async def summarize_riding(parts: CompactionParts, turn: Turn | None = None) -> CompactionResult:
+    return await parts.summarizer.summarize(
+        turn if turn is not None else turn_with(),
+        make_situation(RIDDEN, RIDING),
+        make_cut(9),
+        CompactionRequest(reason="overflow", calls=8),
+        9_000,
+    )
+
+
+async def test_a_riding_summary_needs_no_other_call() -> None:
+    result, (call,) = await ride(_HEADED, _AFTER)
+    assert result.pivot is not None and result.pivot.summary.startswith("## Goal")
+    assert call["tools"] and call["tool_choice"] == "none"
+    assert (result.calls, result.riding_calls, result.model) == (1, 1, "toy")
+    assert result.usage == result.riding_usage and result.usage is not None
+    assert result.usage.prompt_tokens == 9_000
+
+
+@pytest.mark.parametrize(
+    "failure",
+    [
+        say("Sure. The next step is a test.", prompt_tokens=9_000, completion_tokens=20),
+        say("## Goal\nFix", "length", prompt_tokens=9_000, completion_tokens=20),
+        refuse(401, "no"),
+        refuse(429, "no"),
+        refuse(404, "The model `toy` does not exist"),
+        refuse(400, "This model's maximum context length is 8000 tokens."),
+        refuse(500, "oops"),
+        OSError("broken"),
+    ],
+)
+async def test_whatever_goes_wrong_the_history_is_quoted_as_ever(
+    failure: ModelReply | Exception,
+) -> None:
+    result, (riding, quoted) = await ride(failure, _AFTER)
+    assert result.pivot is not None and result.pivot.summary.startswith("It works now.")
+    assert riding.get("tools") and not quoted.get("tools")
+    assert (result.calls, result.riding_calls) == (2, 1)
+
+
+async def test_a_failed_ride_takes_no_try_from_the_quoted_calls() -> None:
+    result, calls = await ride(say("No."), say("It wor", "length"), _AFTER)
+    assert result.pivot is not None and (result.calls, len(calls)) == (3, 3)
+    result, calls = await ride(say("No."), say("It wor", "length"))
+    assert (result.failure, len(calls)) == ("truncated", 3)
+
+
+async def test_what_both_kinds_of_calls_used_is_told_apart() -> None:
+    answering = say("Sure.", prompt_tokens=9_000, completion_tokens=20)
+    result, _ = await ride(answering, _AFTER)
+    assert result.usage is not None and result.riding_usage is not None
+    assert (result.usage.prompt_tokens, result.riding_usage.prompt_tokens) == (13_000, 9_000)
+
+
+async def test_after_a_failed_ride_the_next_summaries_are_quoted_at_once() -> None:
+    async with compaction_parts(say("Sure."), _AFTER) as parts:
+        note_answer(parts)
+        await summarize_riding(parts)
+        result = await summarize_riding(parts)
+        assert (result.calls, result.riding_calls, len(parts.model.calls)) == (1, 0, 3)
+
+
+async def test_the_size_of_a_ridden_prompt_teaches_nothing_about_quoted_ones() -> None:
+    # A ratio that a tokenizer could have, if the message were all of the prompt.
+    async with compaction_parts(say("Sure.", prompt_tokens=100, completion_tokens=1), _GOOD) as parts:
+        note_answer(parts)
+        budget, situation = CallBudget(calls=8), make_situation(RIDDEN, RIDING)
+        before = await parts.builder.fit(turn_with(), situation, make_cut(9), budget)
+        await summarize_riding(parts)
+        assert await parts.builder.fit(turn_with(), situation, make_cut(9), budget) == before
+
+
+async def test_a_ride_counts_for_the_budget_like_every_call() -> None:
+    turn = msgspec.structs.replace(turn_with(), tenant=make_limited_tenant("t", summary_calls_per_hour=1))
+    async with compaction_parts(say("Sure."), _AFTER) as parts:
+        note_answer(parts)
+        result = await summarize_riding(parts, turn)
+        assert (result.failure, result.calls, result.riding_calls) == ("over budget", 1, 1)
+        parts.clock.now += 3_000
+        note_answer(parts)
+        result = await summarize_riding(parts, turn)
+        assert (result.failure, result.calls, result.riding_calls) == ("over budget", 0, 0)
+        assert len(parts.model.calls) == 1

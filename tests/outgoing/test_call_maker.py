@@ -96,3 +96,12 @@ def test_bodies_that_are_made_are_counted() -> None:
     size_bytes = len(turn.received.body.data)
     assert maker.count_copied_bytes(turn, make_plan(), NOTHING_ADDED) == 0
     assert maker.count_copied_bytes(turn, plan, maker.choose_additions(turn, plan)) == 3 * size_bytes
+
+
+async def test_the_body_of_a_call_can_be_made_alone() -> None:
+    """As a summary that rides on it needs it."""
+    maker = make_maker()
+    turn, plan = make_case(stream=True)
+    additions = maker.choose_additions(turn, plan)
+    assert await maker.make_body(turn, plan, additions) == (await maker.make(turn, plan, additions)).body
+    assert await maker.make_body(turn, make_plan(), NOTHING_ADDED) == turn.raw_body

@@ -13,7 +13,11 @@ from tests.toy.reply import Reply
 
 SOURCE_PROMPT = "Provide a detailed prompt for continuing our conversation above"
 DEFAULT_PROMPT = "Write the summary now. Use these headings"
+RIDE_PROMPT = "the next answer is not for the task"
 _FIVE_POINTS = "Summarize the following conversation, preserving:"
+# The template's, or those of this toy.
+_HEADINGS = re.compile(r"^## .+$", re.MULTILINE)
+_OWN_HEADINGS = ("## What we did", "## What must not be forgotten", "## Next")
 _FACT = re.compile(r"FACT-[A-Z0-9]{8}(?![A-Z0-9])")
 _DEFAULT_TOKENS = 1_500
 # Of a summary, for the facts; headings and one sentence take the rest.
@@ -22,15 +26,19 @@ _FILLER = "The work went on: files were read, changed and tested, and the next s
 
 
 def has_summary_prompt(request: Mapping[str, object]) -> bool:
-    """The last message, a user's, has the default prompt or a source's, and there are no tools."""
-    messages = _read_messages(request)
-    if not messages or request.get("tools"):
+    """The last message, a user's, has the default prompt or a source's. With tools, it rides."""
+    text = read_question(request)
+    if request.get("tools") and RIDE_PROMPT not in text:
         return False
-    last = messages[-1]
-    if not isinstance(last, dict) or last.get("role") != "user":
-        return False
-    text = "\n".join(texts_of(last))
     return any(prompt in text for prompt in (DEFAULT_PROMPT, SOURCE_PROMPT, _FIVE_POINTS))
+
+
+def read_question(request: Mapping[str, object]) -> str:
+    """The texts of the last message, if it is a user's."""
+    messages = _read_messages(request)
+    last = messages[-1] if messages else None
+    is_users = isinstance(last, dict) and last.get("role") == "user"
+    return "\n".join(texts_of(last)) if isinstance(last, dict) and is_users else ""
 
 
 def _read_messages(request: Mapping[str, object]) -> list[object]:
@@ -64,6 +72,12 @@ def _texts(content: object) -> Iterator[str]:
             yield render_compact(arguments)
 
 
+def _find_headings(request: Mapping[str, object]) -> list[str]:
+    """Of the default prompt; the quoted history before it may have others."""
+    _, prompt, template = read_question(request).rpartition(DEFAULT_PROMPT)
+    return _HEADINGS.findall(template) if prompt else []
+
+
 def find_facts(request: Mapping[str, object]) -> tuple[str, ...]:
     """Planted facts of the request's messages, in order, each once."""
     found: dict[str, None] = {}
@@ -91,7 +105,9 @@ def make_summary(request: Mapping[str, object], counter: TokenCounter, summary_t
     facts = find_facts(request)
     most = int(_FACTS_SHARE * wished / max(1, counter.text("\n- FACT-ABCD2345")))
     known = "\n".join(f"- {fact}" for fact in facts[-max(1, most) :])
-    text = f"## What we did\nWe followed the task.\n\n## What must not be forgotten\n{known}\n\n## Next\n"
+    first, *others = _find_headings(request) or _OWN_HEADINGS
+    rest = "".join(f"\n\n{heading}" for heading in others)
+    text = f"{first}\nWe followed the task.\n{known}{rest}\n"
     room_tokens = wished - counter.text(text)
     repeats = room_tokens // max(1, counter.text(_FILLER))
     return Reply(text=text + _FILLER * max(1, repeats))

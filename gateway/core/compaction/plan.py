@@ -113,9 +113,14 @@ def decide(situation: Situation) -> Decision:
     """
     thresholds = situation.thresholds
     if thresholds is None:
-        return _make_plan(situation, situation.sticky, situation.batches, None)
+        return make_active_plan(situation)
     options = _Options(situation, thresholds)
     return next(decision for rule in _RULES if (decision := rule(options)) is not None)
+
+
+def make_active_plan(situation: Situation) -> Plan:
+    """Sends what is active: the pivot, the marks and the recalls that were sent before."""
+    return _make_plan(situation, situation.sticky, situation.batches, None)
 
 
 def decide_after(situation: Situation, total_tokens: int, *, is_due: bool = False) -> Cut | None:

@@ -4,6 +4,7 @@ Knows one reply of the summary model and the size of what it is to replace.
 """
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -31,6 +32,10 @@ _REFUSAL = re.compile(
 _LONGEST_REFUSAL_CHARS = 600
 _REFUSED = frozenset({"content_filter", "refusal", "safety"})
 _FINISHED = frozenset({"stop", "end_turn", "eos", "completed"})
+# A heading, as a template asks for it.
+_HEADING = re.compile(r"^#{1,6}[ \t]+(\S.*)$", re.MULTILINE)
+# What else stands in its line: numbers, and marks of models that write headings in another way.
+_BESIDE_HEADING = re.compile(r"\A(?:[\W_]|\d+[.)])+|[\W_]+\Z")
 # Upstream applies the cap by its own count. Ours may differ by this factor, and by a larger one as long as
 # its tokenizer is unknown.
 CAP_TOLERANCE = 1.25
@@ -85,6 +90,24 @@ def find_flaw(candidate: Candidate) -> Rejected | None:
     return Rejected("refusal") if _is_refusal(text) else None
 
 
+def find_headings(instruction: str) -> tuple[str, ...]:
+    """Those that a summary is asked to have; none if its form is not given."""
+    return tuple(map(_name_heading, _HEADING.findall(instruction)))
+
+
+def has_headings(text: str, wanted: Sequence[str]) -> bool:
+    """Whether at least half of them are lines of the text. True if none are wanted.
+
+    Models leave out headings with nothing below; an answer to the conversation itself has none of them.
+    """
+    lines = set(map(_name_heading, text.splitlines()))
+    return 2 * sum(heading in lines for heading in wanted) >= len(wanted)
+
+
+def _name_heading(line: str) -> str:
+    return _BESIDE_HEADING.sub("", line).casefold()
+
+
 def _is_refusal(text: str) -> bool:
     return len(text) <= _LONGEST_REFUSAL_CHARS and _REFUSAL.match(text) is not None
 
@@ -97,16 +120,21 @@ class SummaryBounds:
     cap_tokens: int
     # Whether the tokenizer of the model is known.
     is_calibrated: bool = True
+    # The headings that tell a summary from any other reply; see `has_headings`.
+    headings: Sequence[str] = ()
 
 
 def judge_summary(candidate: Candidate, tokens: int, bounds: SummaryBounds) -> Accepted | Rejected:
-    """Accepted if it is complete, within its cap, and at least 10 % smaller than what it replaces.
+    """Accepted if it is complete, has the headings, is within its cap, and at least 10 % smaller than what it
+    replaces.
 
     tokens: true tokens of the stripped text.
     """
     rejected = find_flaw(candidate)
     if rejected is not None:
         return rejected
+    if not has_headings(strip_thinking(candidate.text), bounds.headings):
+        return Rejected("no headings")
     tolerance = CAP_TOLERANCE if bounds.is_calibrated else _UNCALIBRATED_CAP_TOLERANCE
     if tokens > bounds.cap_tokens * tolerance:
         return Rejected("over its cap")

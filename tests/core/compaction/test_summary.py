@@ -10,6 +10,8 @@ from gateway.core.compaction.summary import (
     Rejected,
     SummaryBounds,
     find_flaw,
+    find_headings,
+    has_headings,
     judge_summary,
     strip_thinking,
 )
@@ -110,3 +112,53 @@ def test_the_cap_has_more_tolerance_as_long_as_the_tokenizer_is_unknown() -> Non
     assert isinstance(judge_summary(_GOOD, 1_500, bounds), Rejected)
     assert isinstance(judge_summary(_GOOD, 1_500, replace(bounds, is_calibrated=False)), Accepted)
     assert isinstance(judge_summary(_GOOD, 1_800, replace(bounds, is_calibrated=False)), Rejected)
+
+
+# Headings
+
+_TEMPLATE = "Write it.\n\n## Goal\nWhat?\n\n## Next step\nThen?\n\n### Files \n#no heading\n- ## nor this"
+
+
+def test_headings_of_a_template_are_its_lines_with_marks() -> None:
+    assert find_headings(_TEMPLATE) == ("goal", "next step", "files")
+    assert find_headings("Summarize it all.") == ()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "## Goal\nPort it.\n\n## Next step\nTest it.",
+        "Here it is:\n\n# GOAL\nPort it.\n## Files:\n- a.py",
+        "**Goal**\nPort it.\n\n1. **Next step:**\nTest it.",
+        "### 1. Goal\nPort it.\n### 2. Files\nNone",
+    ],
+)
+def test_half_of_the_headings_make_a_summary(text: str) -> None:
+    assert has_headings(text, find_headings(_TEMPLATE))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "I ported it, and the tests pass.",
+        "## Goal\nPort it.",
+        "The goal is to port it. The next step is a test.",
+        "## Fix\nIn files: a.py.\n## Test\nNext step: run it.",
+    ],
+)
+def test_an_answer_has_other_headings_or_none(text: str) -> None:
+    assert not has_headings(text, find_headings(_TEMPLATE))
+
+
+def test_without_wanted_headings_any_text_has_them() -> None:
+    assert has_headings("We fixed it.", ())
+
+
+def test_a_reply_without_the_wanted_headings_is_no_summary() -> None:
+    bounds = SummaryBounds(replaced_tokens=1_000, cap_tokens=400, headings=("goal", "next step"))
+    assert judge_summary(_GOOD, 100, bounds) == Rejected("no headings")
+    thought = replace(_GOOD, text="<think>## Goal\n## Next step</think>We fixed it.")
+    assert judge_summary(thought, 100, bounds) == Rejected("no headings")
+    told = replace(_GOOD, text="## Goal\nFix it.")
+    assert judge_summary(told, 100, bounds) == Accepted(told.text, 100)

@@ -3,7 +3,7 @@
 from typing import Final
 
 from gateway.wire import errors
-from gateway.wire.formats.chat import render, reply, request, text
+from gateway.wire.formats.chat import render, reply, request, riding, text
 from gateway.wire.formats.chat.recall import RECALL
 from gateway.wire.wire_format import WireFormat
 
@@ -19,6 +19,7 @@ CHAT: Final = WireFormat(
     output_key="max_tokens",
     render_summary_request=render.render_summary_request,
     find_reply_part=reply.find_reply_part,
+    ride=riding.ride,
     keepalive=b": keep-alive\n\n",
     render_error=errors.render_error,
     render_stream_error=errors.render_stream_error,

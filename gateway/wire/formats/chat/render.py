@@ -10,8 +10,9 @@ import msgspec
 from gateway.core.history.pivot import Mark, Pivot, list_turns
 from gateway.core.history.transcript import cut_middle
 from gateway.wire.body import parse_raw_fields
+from gateway.wire.riding import THINKING_ALLOWANCE_TOKENS
 from gateway.wire.sse import DEFAULT_NAME, SseEvent, render_event
-from gateway.wire.wire_format import THINKING_ALLOWANCE_TOKENS, LocalResponse, SummaryRequest
+from gateway.wire.wire_format import LocalResponse, SummaryRequest
 
 _DONE: Final = SseEvent(DEFAULT_NAME, b"[DONE]")
 

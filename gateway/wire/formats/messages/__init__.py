@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from gateway.wire.formats.messages import recall, render, reply, request, text, thread
+from gateway.wire.formats.messages import recall, render, reply, request, riding, text, thread
 from gateway.wire.wire_format import WireFormat
 
 MESSAGES: Final = WireFormat(
@@ -17,6 +17,7 @@ MESSAGES: Final = WireFormat(
     output_key="max_tokens",
     render_summary_request=render.render_summary_request,
     find_reply_part=reply.find_reply_part,
+    ride=riding.ride,
     keepalive=b'event: ping\ndata: {"type": "ping"}\n\n',
     render_error=render.render_error,
     render_stream_error=render.render_stream_error,

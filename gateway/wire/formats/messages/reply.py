@@ -23,4 +23,6 @@ def _text_of(block: JsonObject) -> str:
 
 
 def _is_call(block: JsonObject) -> bool:
-    return block.get("type") == "tool_use"
+    """Of the client's tools, or of those that the provider runs."""
+    kind = block.get("type")
+    return isinstance(kind, str) and kind.endswith("tool_use")

@@ -173,7 +173,7 @@ def _make_envelope(fields: EnvelopeFields) -> Envelope:
         identity_blocks=_find_identity_blocks(texts),
         is_partial=thread is not None and not _begins_thread(thread),
         is_kept=thread is not None,
-        is_trimmed=_is_trimmed(fields.parse("context_management")),
+        is_trimmed=is_trimmed(fields.parse("context_management")),
     )
 
 
@@ -195,7 +195,7 @@ def _find_identity_blocks(texts: list[str]) -> tuple[str, ...]:
     return tuple(texts[: is_short.index(False)]) if False in is_short else ()
 
 
-def _is_trimmed(management: object) -> bool:
+def is_trimmed(management: object) -> bool:
     """Clearing old thinking does not count: the upstream leaves it out in any case."""
     edits = management.get("edits") if isinstance(management, dict) else None
     kinds = [edit.get("type") for edit in edits if isinstance(edit, dict)] if isinstance(edits, list) else []

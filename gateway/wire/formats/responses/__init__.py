@@ -3,7 +3,7 @@
 from typing import Final
 
 from gateway.wire import errors
-from gateway.wire.formats.responses import history, recall, render, reply, request, text
+from gateway.wire.formats.responses import history, recall, render, reply, request, riding, text
 from gateway.wire.wire_format import WireFormat
 
 RESPONSES: Final = WireFormat(
@@ -18,6 +18,7 @@ RESPONSES: Final = WireFormat(
     output_key="max_output_tokens",
     render_summary_request=render.render_summary_request,
     find_reply_part=reply.find_reply_part,
+    ride=riding.ride,
     # Codex counts only events with data: an SSE comment would not keep it waiting.
     keepalive=b'event: keepalive\ndata: {"type":"keepalive"}\n\n',
     render_error=errors.render_error,

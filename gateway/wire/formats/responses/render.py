@@ -12,8 +12,9 @@ from gateway.core.history.transcript import cut_middle
 from gateway.wire.body import parse_raw_fields
 from gateway.wire.errors import make_error, parse_error
 from gateway.wire.formats.responses.items import find_answered, kind_of, parse_items
+from gateway.wire.riding import THINKING_ALLOWANCE_TOKENS
 from gateway.wire.sse import SseEvent, render_event
-from gateway.wire.wire_format import THINKING_ALLOWANCE_TOKENS, LocalResponse, SummaryRequest
+from gateway.wire.wire_format import LocalResponse, SummaryRequest
 
 _PART_TYPES: Final = {"user": "input_text", "assistant": "output_text"}
 # A screenshot can only be replaced by a screenshot: this one is 32 by 32 grey pixels.

@@ -1,0 +1,184 @@
+"""Summary calls that ride: the conversation's own request once more, asking for a summary at its end.
+
+Its provider has just read that prompt and still has it in its cache, so a call that repeats it byte for byte
+costs less than one that quotes the history. Says when that holds, and builds the call.
+"""
+
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from math import ceil
+from typing import Final, NamedTuple
+
+from gateway.bounds.lanes import Lanes
+from gateway.compaction.summary_client import PromptRefused, choose_summary_model
+from gateway.compaction.summary_prompt import (
+    NO_LIMIT,
+    FittedCall,
+    make_call,
+    make_instruction,
+    read_entries,
+)
+from gateway.conversations.turn import Turn
+from gateway.core.compaction.cut import Cut
+from gateway.core.compaction.plan import make_active_plan
+from gateway.core.compaction.situation import Situation
+from gateway.core.compaction.summary import find_headings
+from gateway.core.policy import Policy
+from gateway.limits.book import ServedModel
+from gateway.lru import ENTRY_WEIGHT_BYTES, Lru, weigh_texts
+from gateway.outgoing.call_maker import CallMaker
+from gateway.planning.message_sizes import Sizer
+from gateway.state import State
+from gateway.wire.riding import RidingRequest
+
+log = logging.getLogger("gateway.riding")
+
+# Providers keep a prompt for at least this long after it was last read (docs/economics.md).
+_WARM_SECONDS: Final = 300.0
+# A model that has answered something else than a summary does so again, but models change.
+_AVOID_SECONDS: Final = 3_600.0
+_AVOIDED_BYTES: Final = 1 << 18
+_AVOIDED_WEIGHT_BYTES: Final = ENTRY_WEIGHT_BYTES + 250
+# The message is counted by our own tokenizer, and its texts differ from those that it was calibrated with.
+_MARGIN: Final = 1.1
+_MESSAGE_FRAME_TOKENS: Final = 16
+_KEPT: Final = "{kept}"
+
+
+class _Room(NamedTuple):
+    """Tokens of the prompt, at most, and what the window leaves for the reply."""
+
+    prompt: int
+    reply: int
+
+
+class RideBuilder:
+    """clock: seconds since 1970."""
+
+    def __init__(
+        self,
+        state: State,
+        calls: CallMaker,
+        sizer: Sizer,
+        lanes: Lanes,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._state = state
+        self._calls = calls
+        self._sizer = sizer
+        self._lanes = lanes
+        self._clock = clock
+        # Models whose riding calls failed, until the time beside each.
+        self._avoided: Lru[ServedModel, float] = Lru(_AVOIDED_BYTES)
+
+    async def fit(self, turn: Turn, situation: Situation, cut: Cut) -> FittedCall | None:
+        """The call for all of a cut. None if the history has to be quoted."""
+        if not self._may_ride(turn, situation, cut):
+            return None
+        message = make_riding_message(turn.policy, cut, count_kept(situation, cut))
+        raw_tokens = await self._sizer.count(turn.owner, message, turn.policy.estimator)
+        room = _find_room(turn, situation, raw_tokens)
+        if room is None or room.reply < cut.longest_tokens:
+            return None
+        plan = replace(make_active_plan(situation), output=None)
+        sent = await self._calls.make_body(turn, plan, self._calls.choose_additions(turn, plan))
+        asked = RidingRequest(message=message, cap_tokens=cut.longest_tokens, room_tokens=room.reply)
+        body = await self._lanes.run(turn.owner, len(sent), turn.received.format.ride, sent, asked)
+        if body is None:
+            return None
+        entries = await self._lanes.run_steps(turn.owner, len(sent), read_entries(turn, cut))
+        call = make_call(turn, turn.upstream, turn.model, (message,), cap=cut.longest_tokens, room=room.reply)
+        model = _name_model(turn)
+        return FittedCall(replace(call, riding=body), cut, entries, room.prompt, raw_tokens, model)
+
+    def _may_ride(self, turn: Turn, situation: Situation, cut: Cut) -> bool:
+        return (
+            wants_riding(turn.policy, turn.model, turn.upstream.name)
+            and turn.rates.caches
+            and turn.purpose in ("main", "agent")
+            and _is_sent_whole(turn)
+            and _builds_on_what_is_sent(situation, cut)
+            and self._is_warm(turn)
+            and not self._is_avoided(turn)
+        )
+
+    def _is_warm(self, turn: Turn) -> bool:
+        """Whether the branch was answered a moment ago, with the same tools and by the same model."""
+        head = self._state.heads.find(turn.received.conversation, turn.scope)
+        if head is None or head.ledger is None or head.scope != turn.scope:
+            return False
+        return self._clock() - head.ledger.answered_seconds <= _WARM_SECONDS
+
+    def _is_avoided(self, turn: Turn) -> bool:
+        return self._clock() < (self._avoided.get(_name_model(turn)) or 0.0)
+
+    def note_rejected(self, turn: Turn, reason: str) -> None:
+        """The reply to a riding call was no summary: for an hour the history is quoted to this model."""
+        log.info("a riding summary failed (%s): the history is quoted for an hour", reason)
+        weight = _AVOIDED_WEIGHT_BYTES + weigh_texts(turn.model)
+        self._avoided.put(_name_model(turn), self._clock() + _AVOID_SECONDS, weight)
+
+    def note_failed(self, turn: Turn, error: Exception) -> None:
+        """No reply came. Only a request that is refused as it is would be refused again."""
+        if isinstance(error, PromptRefused) and error.overflow is None:
+            self.note_rejected(turn, str(error))
+        else:
+            log.info("a riding summary failed (%s): the history is quoted", error)
+
+
+def wants_riding(policy: Policy, model: str, upstream: str) -> bool:
+    """Whether the policy's summaries ride at all: only on the conversation's own model, and only where
+    headings tell a summary from an answer.
+    """
+    summary, prompts = policy.summary, policy.prompts
+    return (
+        summary.method == "model"
+        and summary.ride == "auto"
+        and bool(prompts.ride.strip())
+        and summary.upstream in (None, upstream)
+        and choose_summary_model(summary, model) == model
+        and bool(find_headings(prompts.instruction))
+    )
+
+
+def make_riding_message(policy: Policy, cut: Cut, kept: int) -> str:
+    """The last message of a riding call. kept: how many messages before it stay."""
+    ride, summary = policy.prompts.ride.replace(_KEPT, str(kept)), policy.summary
+    parts = (ride, "\n".join(summary.extra_context), make_instruction(policy, cut))
+    return "\n\n".join(part for part in parts if part.strip())
+
+
+def count_kept(situation: Situation, cut: Cut) -> int:
+    """Messages behind the cut. What the model has recalled among them is not counted."""
+    conversation = situation.conversation
+    return conversation.index(len(conversation.messages)) - conversation.index(cut.covers)
+
+
+def _is_sent_whole(turn: Turn) -> bool:
+    """Whether the request brings the history that it continues, so that what is sent is made of it."""
+    is_plain = turn.raw_body is turn.received.body.data
+    return is_plain or "Content-Encoding" in turn.upstream_head.headers
+
+
+def _builds_on_what_is_sent(situation: Situation, cut: Cut) -> bool:
+    """A digest is not built on: originals are better. A pivot that was never sent is in no cache."""
+    sticky, base = situation.sticky, cut.base
+    if sticky is None or base is None:
+        return sticky is base
+    return not sticky.is_digest and (sticky.key, sticky.version) == (base.key, base.version)
+
+
+def _find_room(turn: Turn, situation: Situation, raw_tokens: int) -> _Room | None:
+    """None if the prompt alone is too large."""
+    estimate = situation.estimate_tokens(situation.view(situation.sticky, situation.batches))
+    message = ceil((_MESSAGE_FRAME_TOKENS + raw_tokens) * situation.calibrated.ratio * _MARGIN)
+    prompt = estimate.tokens + estimate.unsure + message
+    if prompt > (turn.limits.input or NO_LIMIT):
+        return None
+    return _Room(prompt, (turn.limits.context or NO_LIMIT) - prompt)
+
+
+def _name_model(turn: Turn) -> ServedModel:
+    return ServedModel(turn.owner, turn.upstream.name, turn.model)

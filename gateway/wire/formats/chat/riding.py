@@ -1,0 +1,43 @@
+"""Chat Completions: a summary that rides on the conversation's own request."""
+
+from typing import Final
+
+from gateway.wire.riding import RidingRequest, read_ridden, ride_or_none, spare_tokens
+
+# With one of these the reply is something else than one free text, or ends where a summary does not.
+_IN_THE_WAY: Final = (
+    *("functions", "function_call", "audio", "prediction", "web_search_options", "stop"),
+    # Output by a grammar, at vLLM, SGLang and llama.cpp.
+    *("guided_json", "guided_regex", "guided_choice", "guided_grammar", "structured_outputs"),
+    *("regex", "ebnf", "grammar", "json_schema"),
+)
+_LIMITS: Final = ("max_completion_tokens", "max_tokens")
+
+
+@ride_or_none
+def ride(data: bytes, request: RidingRequest) -> bytes | None:
+    """Not for several choices, structured output, speech, or a reply that was begun already."""
+    body = read_ridden(data, "messages")
+    if body is None or body.parse("n") not in (None, 1) or body.has(*_IN_THE_WAY):
+        return None
+    if not _is_text(body.parse("response_format")) or body.parse("modalities") not in (None, ["text"]):
+        return None
+    last = body.parse_last()
+    if not isinstance(last, dict) or last.get("role") == "assistant":
+        return None
+    # Models that take this name for the limit count their thinking, too.
+    thinking = spare_tokens(request) if body.parse("max_completion_tokens") is not None else 0
+    if not body.limit_reply(_LIMITS, request.cap_tokens + thinking, request.room_tokens):
+        return None
+    body.append({"role": "user", "content": request.message})
+    if body.has("tools"):
+        body.set("tool_choice", "none")
+    if body.parse("store") is True:
+        body.set("store", False)
+    return body.render()
+
+
+def _is_text(response_format: object) -> bool:
+    return response_format is None or (
+        isinstance(response_format, dict) and response_format.get("type") == "text"
+    )

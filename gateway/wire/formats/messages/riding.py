@@ -1,0 +1,58 @@
+"""Messages: a summary that rides on the conversation's own request.
+
+Another `tool_choice`, or other `thinking`, would make the provider's cache of the messages useless
+(docs/economics.md), so both stay. A request whose tools may act at the provider cannot be ridden: nothing
+else keeps the model from using them.
+"""
+
+from typing import Final
+
+from gateway.wire.formats.messages.request import is_trimmed
+from gateway.wire.riding import RidingRequest, read_ridden, ride_or_none
+
+# Tools that act at the provider, files that it keeps, a history that it holds, and a reply that ends where a
+# summary does not.
+_IN_THE_WAY: Final = ("mcp_servers", "container", "thread", "stop_sequences", "output_format")
+_CODE: Final = ("code_execution", "bash_code_execution")
+_FORCED: Final = ("any", "tool")
+_LIMITS: Final = ("max_tokens",)
+
+
+@ride_or_none
+def ride(data: bytes, request: RidingRequest) -> bytes | None:
+    """Not for structured output, a forced call, or a reply that was begun already."""
+    body = read_ridden(data, "messages")
+    if body is None or body.has(*_IN_THE_WAY) or _has_format(body.parse("output_config")):
+        return None
+    if _is_forced(body.parse("tool_choice")) or _runs_code(body.parse("tools")):
+        return None
+    if is_trimmed(body.parse("context_management")):
+        return None
+    last = body.parse_last()
+    if not isinstance(last, dict) or last.get("role") != "user":
+        return None
+    least = request.cap_tokens + _find_budget(body.parse("thinking"))
+    if not body.limit_reply(_LIMITS, least, request.room_tokens):
+        return None
+    body.append({"role": "user", "content": request.message})
+    return body.render()
+
+
+def _has_format(config: object) -> bool:
+    return isinstance(config, dict) and config.get("format") is not None
+
+
+def _is_forced(choice: object) -> bool:
+    return isinstance(choice, dict) and choice.get("type") in _FORCED
+
+
+def _runs_code(tools: object) -> bool:
+    return isinstance(tools, list) and any(
+        isinstance(tool, dict) and str(tool.get("type")).startswith(_CODE) for tool in tools
+    )
+
+
+def _find_budget(thinking: object) -> int:
+    """Tokens that are a part of the reply's limit, and not of its text."""
+    budget = thinking.get("budget_tokens") if isinstance(thinking, dict) else None
+    return budget if isinstance(budget, int) and not isinstance(budget, bool) and budget > 0 else 0

@@ -1,0 +1,204 @@
+"""When a summary rides on the conversation's own request, and what the call says."""
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+import pytest
+
+from gateway.compaction.riding import count_kept, make_riding_message, wants_riding
+from gateway.compaction.summary_client import PromptRefused
+from gateway.compaction.summary_prompt import FittedCall
+from gateway.conversations.turn import Turn
+from gateway.core.compaction.cut import Cut
+from gateway.core.compaction.situation import Situation
+from gateway.core.economy.rates import Rates
+from gateway.core.errors import UpstreamFailed
+from gateway.core.history.pivot import Mark
+from gateway.core.limits.model_limits import Limits
+from gateway.core.policy import Prompts, Summary
+from gateway.core.refusal.overflow import Overflow
+from tests.builders.chat import make_batch, make_pivot
+from tests.builders.compaction import (
+    CompactionParts,
+    compaction_parts,
+    make_cut,
+    make_situation,
+)
+from tests.builders.riding import RIDDEN, RIDING, note_answer, turn_with
+
+_CUT = make_cut(9)
+
+
+async def fit(
+    turn: Turn | None = None,
+    cut: Cut = _CUT,
+    situation: Situation | None = None,
+    prepare: Callable[[CompactionParts], None] = note_answer,
+) -> FittedCall | None:
+    async with compaction_parts() as parts:
+        prepare(parts)
+        situation = situation or make_situation(RIDDEN, RIDING)
+        return await parts.rides.fit(turn if turn is not None else turn_with(), situation, cut)
+
+
+def body_of(fitted: FittedCall | None) -> dict[str, Any]:
+    assert fitted is not None and fitted.is_riding and fitted.call.riding is not None
+    value: dict[str, Any] = json.loads(fitted.call.riding)
+    return value
+
+
+# The call
+
+
+async def test_it_is_the_body_that_was_sent_and_one_message() -> None:
+    fitted = await fit()
+    sent = json.loads(RIDDEN.body.data)
+    body = body_of(fitted)
+    assert body["messages"][:-1] == sent["messages"] and body["tools"] == sent["tools"]
+    message = body["messages"][-1]
+    assert message["role"] == "user"
+    assert message["content"].startswith("Stop. 4 stay.\n\nSummarize.")
+    assert message["content"].endswith("Write at most 600 words.")
+    assert fitted is not None and fitted.cut == _CUT
+    # The facts that it must mention are looked for in what it covers.
+    assert len(fitted.entries) == _CUT.covers - _CUT.start
+
+
+async def test_what_is_active_is_sent_as_it_was() -> None:
+    pivot = make_pivot(RIDDEN.conversation, 3, summary="Earlier.")
+    batch = make_batch(RIDDEN.conversation, [Mark(6, 100)])
+    situation = make_situation(RIDDEN, RIDING, sticky=pivot, pivots=(pivot,), batches=(batch,))
+    texts = [
+        str(m["content"]) for m in body_of(await fit(cut=make_cut(9, pivot), situation=situation))["messages"]
+    ]
+    assert any("Earlier." in text for text in texts)
+    assert any(len(text) < 400 and text.startswith("2 abcdefg") for text in texts)
+
+
+async def test_the_prompt_is_counted_with_the_message() -> None:
+    fitted = await fit()
+    assert fitted is not None
+    situation = make_situation(RIDDEN, RIDING)
+    whole = situation.estimate(situation.view(None, ()))
+    assert fitted.prompt_tokens > whole.tokens + fitted.raw_tokens
+
+
+def test_the_message_has_what_every_summary_call_ends_with() -> None:
+    summary = Summary(extra_context=("Branch: main",), instructions="Keep names.")
+    policy = replace(RIDING, summary=summary)
+    said = make_riding_message(policy, _CUT, 4).split("\n\n")
+    assert said[:3] == ["Stop. 4 stay.", "Branch: main", "Summarize."]
+    assert said[-2:] == ["Keep names.", "Write at most 600 words."]
+
+
+def test_kept_messages_are_those_behind_the_cut() -> None:
+    situation = make_situation(RIDDEN)
+    assert count_kept(situation, make_cut(9)) == len(RIDDEN.conversation.messages) - 9
+
+
+# When it rides
+
+
+async def test_it_rides_on_a_warm_cache_with_a_price() -> None:
+    assert await fit() is not None
+    assert await fit(turn_with(rates=Rates())) is None
+    assert await fit(prepare=lambda parts: note_answer(parts, 299)) is not None
+    assert await fit(prepare=lambda parts: note_answer(parts, 301)) is None
+    assert await fit(prepare=lambda _: None) is None
+
+
+async def test_the_cache_of_other_tools_or_of_another_model_is_not_this_ones() -> None:
+    def prepare(parts: CompactionParts) -> None:
+        note_answer(parts)
+        head = parts.state.heads.find(RIDDEN.conversation, "scope")
+        assert head is not None
+        head.scope = "another"
+
+    assert await fit(prepare=prepare) is None
+
+
+@pytest.mark.parametrize("purpose", ["summary", "title"])
+async def test_side_calls_of_the_client_are_not_ridden(purpose: str) -> None:
+    assert await fit(turn_with(purpose=purpose)) is None
+
+
+async def test_a_request_that_only_names_its_history_is_not_ridden() -> None:
+    assert await fit(turn_with(raw_body=b"{}")) is None
+
+
+@pytest.mark.parametrize(
+    "summary",
+    [
+        Summary(ride="never"),
+        Summary(model="small"),
+        Summary(model_map=(("toy", "small"),)),
+        Summary(upstream="other"),
+        Summary(method="digest"),
+    ],
+)
+def test_a_policy_may_want_no_ride_or_another_model(summary: Summary) -> None:
+    assert wants_riding(RIDING, "toy", "toy")
+    assert not wants_riding(replace(RIDING, summary=summary), "toy", "toy")
+
+
+@pytest.mark.parametrize(
+    "prompts", [replace(RIDING.prompts, instruction="Sum up."), replace(RIDING.prompts, ride=" ")]
+)
+def test_without_headings_or_a_text_for_it_nothing_rides(prompts: Prompts) -> None:
+    assert not wants_riding(replace(RIDING, prompts=prompts), "toy", "toy")
+
+
+async def test_a_digest_and_a_pivot_that_was_never_sent_are_not_ridden_on() -> None:
+    digest = make_pivot(RIDDEN.conversation, 3, is_digest=True)
+    pivot = make_pivot(RIDDEN.conversation, 3)
+    sent = make_situation(RIDDEN, RIDING, sticky=digest, pivots=(digest,))
+    assert await fit(cut=make_cut(9, digest), situation=sent) is None
+    unsent = make_situation(RIDDEN, RIDING, pivots=(pivot,))
+    assert await fit(cut=make_cut(9, pivot), situation=unsent) is None
+
+
+async def test_the_window_holds_prompt_and_summary() -> None:
+    fitted = await fit()
+    assert fitted is not None
+    room = fitted.prompt_tokens + _CUT.longest_tokens
+    assert await fit(turn_with(limits=Limits(context=room))) is not None
+    assert await fit(turn_with(limits=Limits(context=room - 1))) is None
+    assert await fit(turn_with(limits=Limits(input=fitted.prompt_tokens - 1))) is None
+
+
+# After failures
+
+
+async def test_a_model_that_answered_otherwise_is_not_asked_so_for_an_hour() -> None:
+    async with compaction_parts() as parts:
+        note_answer(parts)
+        turn, situation = turn_with(), make_situation(RIDDEN, RIDING)
+        parts.rides.note_rejected(turn, "no headings")
+        assert await parts.rides.fit(turn, situation, _CUT) is None
+        other = msgspec.structs.replace(turn, upstream=replace(turn.upstream, name="other"))
+        assert await parts.rides.fit(other, situation, _CUT) is not None
+        parts.clock.now += 3_601
+        note_answer(parts)
+        assert await parts.rides.fit(turn, situation, _CUT) is not None
+
+
+@pytest.mark.parametrize(
+    ("error", "is_avoided"),
+    [
+        (UpstreamFailed("status 500"), False),
+        (PromptRefused("status 400", Overflow(kind="tokens")), False),
+        (PromptRefused("status 400", None), True),
+    ],
+)
+async def test_only_a_refusal_of_such_requests_counts_against_the_model(
+    error: Exception, is_avoided: bool
+) -> None:
+    async with compaction_parts() as parts:
+        note_answer(parts)
+        turn = turn_with()
+        parts.rides.note_failed(turn, error)
+        fitted = await parts.rides.fit(turn, make_situation(RIDDEN, RIDING), _CUT)
+    assert (fitted is None) == is_avoided
