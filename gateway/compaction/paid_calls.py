@@ -60,7 +60,10 @@ class PaidCalls:
             result = "failed"
             raise
         finally:
-            self._metrics.note_summary_call(result, usage, time.monotonic() - begun_seconds)
+            seconds = time.monotonic() - begun_seconds
+            self._metrics.note_summary_call(
+                result, usage, seconds, "riding" if fitted.is_riding else "quoted"
+            )
 
     async def _ask_traced(self, fitted: FittedCall) -> SummaryReply:
         if self._tracer is None:

@@ -18,7 +18,7 @@ from tests.toy.upstream import Seen, ToyUpstream
 WINDOW = 32_000
 SESSION = make_session(56, 3, "one_user", 900)
 # What every request of a model with this price reads from a cache costs a tenth.
-CACHED = "prices:\n  - {match: 'toy-*', input: 1, cached_input: 0.1, output: 8}\n"
+CACHED = "  - {match: 'toy-*', price: {input: 1, cached: 0.1, output: 8}}\n"
 NO_PRUNING = "policies:\n  default: {compaction: {prune: false}}\n"
 NEVER = "policies:\n  default: {compaction: {prune: false}, summary: {ride: never}}\n"
 # Without marks that move, which only this format has: then bytes may be compared.
