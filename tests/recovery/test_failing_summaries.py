@@ -32,8 +32,10 @@ from tests.toy.upstream import Seen, ToyUpstream
 WINDOW = 16_000
 SHAPE = Shape(max_tokens=1_000)
 SESSION = make_session(40, 3, "one_user", 500)
+# Those that ride fail in test_failing_rides.
+QUOTED = "policies:\n  default: {summary: {ride: never}}\n"
 # For a summary that never comes.
-IMPATIENT = "policies:\n  default: {summary: {timeout_seconds: 0.5}}\n"
+IMPATIENT = "policies:\n  default: {summary: {timeout_seconds: 0.5, ride: never}}\n"
 _CALL: Final = ToolCall(id="a", name="read_file", arguments="{}")
 _SSE: Final = (("Content-Type", "text/event-stream"),)
 _HTML: Final = (("Content-Type", "text/html"),)
@@ -165,7 +167,7 @@ async def send(
     answers, calls = [], []
     toy.reply = lambda _: Reply(text="Noted.")
     probe = toy.intercept(_PROBE)
-    more = IMPATIENT if probe is not None and probe.delivery.never else ""
+    more = IMPATIENT if probe is not None and probe.delivery.never else QUOTED
     # On a slow machine a summary may take longer than a client is kept waiting without a sign.
     more += "keepalive: {after_seconds: 60}\n"
     async with (
