@@ -64,9 +64,11 @@ def _begin(title: str) -> Iterator[str]:
 
 
 def _describe_file(file: SessionFile) -> str:
-    numbers = f"+{file.additions} -{file.deletions}"
+    # Zeros would say that nothing was changed.
+    is_counted = not file.unknown or bool(file.additions or file.deletions)
+    numbers = f"+{file.additions} -{file.deletions}" if is_counted else ""
     if file.unknown:
-        numbers += f", {file.unknown} of {file.changes} changes not counted"
+        numbers += ", " * is_counted + f"{file.unknown} of {file.changes} changes not counted"
     kind = "" if file.kind == "changed" else f", {file.kind}"
     moved = f" from {quote(file.moved_from)}" if file.moved_from is not None else ""
     return f"- {quote(file.path)}: {numbers}{kind}{moved}"

@@ -62,6 +62,11 @@ def make_page(text: str = "x y") -> SessionPage:
     )
 
 
+def test_changes_that_cannot_be_counted_are_not_zero_lines() -> None:
+    file = make_file("/a.py", additions=0, deletions=0, unknown=1)
+    assert "- `/a.py`: 1 of 1 changes not counted\n" in render_markdown(replace(make_page(), files=[file]))
+
+
 def test_a_session_is_a_document() -> None:
     page = replace(
         make_page("Fix the parser"), files=[make_file("/a.py", unknown=1, changes=2, kind="created")]

@@ -45,9 +45,9 @@ async def test_what_was_folded_opens_to_the_originals_beside_the_summary(browser
         sent = toy.chats[-1].request["messages"]
         assert isinstance(sent, list)
         await expect(page.get_by_text(f"the model got {len(sent)}:")).to_be_visible()
-        summary = arrays_of(page).get_by_role("button", name="Sent").filter(has_text="summary")
+        summary = arrays_of(page).get_by_role("button", name="Sent").filter(has_text="assistant")
         await summary.click()
-        text = next(message["content"] for message in sent if "## What we did" in str(message["content"]))
+        text = next(message["content"] for message in sent if "The work went on" in str(message["content"]))
         await expect(arrays_of(page).get_by_label("Text", exact=True)).to_contain_text(text[:200].strip())
         await summary.click()
         group = arrays_of(page).get_by_role("button", name="Received").filter(has_text="messages")

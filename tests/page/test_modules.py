@@ -43,6 +43,45 @@ async def test_every_message_stands_in_one_row_in_order(browser: Browser) -> Non
     assert kept[0]["count"] == 2
 
 
+async def test_what_a_conversation_cost_is_said_in_words(browser: Browser) -> None:
+    economics = {
+        "breaks": {"compaction": 2, "pruning": 0, "edit": 1, "history": 0},
+        "prompt_tokens": 1_000,
+        "cached_tokens": 880,
+        "summary_calls": 2,
+        "riding_calls": 1,
+        "compared_requests": 44,
+        "with_usd": 3.1,
+        "without_usd": 5.2,
+        "died": 1,
+    }
+    row = {
+        "cache_breaks": 3,
+        "spent_usd": 4.1,
+        "summary_usd": 0.39,
+        "summary_tokens": 9,
+        "economics": economics,
+    }
+    unknown = {"cache_breaks": 0, "economics": {**economics, "compared_requests": 0, "summary_calls": 0}}
+    async with opened(browser) as (_, _, page):
+        one, several, nothing = [
+            await call(page, "economics.js", f"m.listCostFigures({json.dumps(each)})")
+            for each in ({**row, "died_at": 45}, row, unknown)
+        ]
+        both = await call(page, "rows.js", f"m.sumTotals({json.dumps([row, row])})")
+    same = "estimated for 44 requests"
+    assert one == [
+        ["Cached", "88 %", "of 1k prompt tokens"],
+        ["Cache breaks", "3", "2 compactions, 1 edited summary"],
+        ["Spent", "$4.10", "and $0.39 on 2 summary calls, 1 in the cache"],
+        ["Without / with the gateway", "$5.20 / $3.10", f"{same}; request 45 would not fit"],
+    ]
+    assert several[3][2] == f"{same}; 1 conversation would have ended"
+    assert nothing[2][1:] == ["–", "no summary calls"]
+    assert nothing[3][2] == "no price or no usage known; 1 conversation would have ended"
+    assert (both["economics"]["died"], both["economics"]["breaks"]["edit"]) == (2, 2)
+
+
 async def test_events_are_read_wherever_their_bytes_are_cut(browser: Browser) -> None:
     stream = ': listening\n\nevent: pruned\ndata: {"marks": 2}\n\n: keep-alive\n\n'
     stream += "event: x\ndata: [1]\n\nevent: y\n"

@@ -108,12 +108,15 @@ async def test_totals_stand_for_each_tenant(browser: Browser) -> None:
     async with ToyUpstream() as toy, running_gateway(make_settings(toy, more=_TO_MANY)) as gateway:
         await say(gateway, "one")
         await say(gateway, "two")
-        await say(gateway, "three", key="sk-blue")
+        await say(gateway, "three", key="sk-blue", model="toy-2")
         async with looking(browser, gateway.admin_port) as page:
             await page.get_by_text("Totals per tenant (2)").click()
             table = page.get_by_role("region", name="Totals per tenant")
             await expect(table.get_by_role("row", name="red")).to_contain_text("2")
             await expect(table.get_by_role("row", name="blue")).to_contain_text("1")
+            await page.get_by_text("Totals per model (2)").click()
+            table = page.get_by_role("region", name="Totals per model")
+            await expect(table.get_by_role("row", name="toy-2")).to_contain_text("1")
 
 
 async def test_a_lost_connection_is_said_and_found_again(browser: Browser) -> None:
@@ -146,4 +149,5 @@ async def test_the_overview_is_accessible(browser: Browser, scheme: Scheme, widt
         async with looking(browser, gateway.admin_port, Look(scheme=scheme, width=width)) as page:
             await expect(rows_of(page)).to_have_count(2)
             await page.get_by_text("Totals per tenant (2)").click()
+            await page.get_by_text("Totals per model (2)").click()
             await check_accessibility(page)

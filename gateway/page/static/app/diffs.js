@@ -9,8 +9,9 @@ const SHOWN_LINES = 300;
 const LONGEST_LINE_CHARS = 2_000;
 const KINDS = { created: "new", deleted: "deleted", moved: "moved" };
 
-/** Lines that were added and removed, as words for screen readers. */
-export function LineCounts({ of: { additions, deletions } }) {
+/** Lines that were added and removed, as words for screen readers. Nothing where no change could be counted. */
+export function LineCounts({ of: { additions, deletions, unknown } }) {
+  if (unknown > 0 && !additions && !deletions) return null;
   return html`<span class="line-counts">
     <span class="added"><span aria-hidden="true">+</span>${formatCount(additions)}<span class="hidden"> lines added</span></span>
     <span class="removed"><span aria-hidden="true">−</span>${formatCount(deletions)}<span class="hidden"> lines removed</span></span>

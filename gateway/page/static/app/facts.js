@@ -1,9 +1,10 @@
 /** Who a conversation belongs to, and what it used, saved and cost. */
 
 import { html } from "../vendor/htm-preact.js";
+import { listCostFigures } from "./economics.js";
 import { Figures } from "./figures.js";
 import { namePurpose } from "./filters.js";
-import { formatAgo, formatCount, formatShare, formatSummaryUsd, formatTokens, formatUsd } from "./format.js";
+import { formatAgo, formatCount, formatTokens } from "./format.js";
 import { useNow } from "./hooks.js";
 import { renderConversation } from "./router.js";
 import { WindowBar } from "./window-bar.js";
@@ -34,9 +35,7 @@ export function Facts({ row }) {
       <${Figures} figures=${[
         ["Requests", formatCount(row.requests), `${formatCount(row.compactions)} compactions, ${formatCount(row.prunings)} prunings`],
         ["Tokens saved", formatTokens(row.saved_tokens), row.pivot ? `${formatTokens(row.pivot.saved_tokens)} per request now` : "no summary in use"],
-        ["Money saved", formatUsd(row.saved_usd), `${formatUsd(row.spent_usd)} spent on requests`],
-        ["Summary spend", formatSummaryUsd(row), `${formatTokens(row.summary_tokens)} tokens`],
-        ["Cache breaks", formatCount(row.cache_breaks), `${formatShare(row.cache_breaks, row.requests)} of requests`],
+        ...listCostFigures(row),
       ]} />
     </section>
   `;

@@ -35,12 +35,12 @@ export function Overview({ query, isFirst }) {
     document.title = "Conversations · Context window gateway";
   }, []);
   const isFiltered = Object.keys(query).length > 0;
-  const tenants = totals.data?.tenants ?? [];
+  const { tenants = [], models = [] } = totals.data ?? {};
   const isEmpty = list.data?.conversations.length === 0 && !list.isStale && !list.problem;
   if (isEmpty && !isFiltered) return html`<${FirstVisit} heading=${heading} />`;
   return html`
     <h1 ref=${heading} tabindex="-1">Conversations</h1>
-    ${tenants.length > 0 && html`<${Totals} tenants=${tenants} />`}
+    ${tenants.length > 0 && html`<${Totals} tenants=${tenants} models=${models} />`}
     <${Filters} query=${query} tenants=${tenants} rows=${list.data?.conversations ?? []} />
     <${List} list=${list} />
   `;

@@ -29,6 +29,7 @@ export function sumTotals(tenants) {
   for (const row of tenants) {
     for (const [name, value] of Object.entries(row)) {
       if (typeof value === "number") total[name] = (total[name] ?? 0) + value;
+      else if (value && typeof value === "object") total[name] = sumTotals([total[name] ?? {}, value]);
     }
   }
   return total;

@@ -35,7 +35,7 @@ function Work({ id, data }) {
     ${data.title && html`<p class="session-title"><bdi>${data.title}</bdi></p>`}
     ${isEmpty && html`<p class="empty">No files were changed and no commands were run so far.</p>`}
     ${data.files.length > 0 && html`
-      <h3>${formatNumberOf(data.files.length + data.left_files, "file")} <${LineCounts} of=${data} /></h3>
+      <h3>${formatNumberOf(data.files.length + data.left_files, "file")} <${LineCounts} of=${{ ...data, unknown: data.files.filter((file) => file.unknown).length }} /></h3>
       <${SessionFiles} id=${id} files=${data.files} />
       ${data.left_files > 0 && html`<p class="muted">${formatNumberOf(data.left_files, "earlier file")} not listed.</p>`}`}
     ${data.todos.length > 0 && html`<h3>Open to-dos</h3>

@@ -67,7 +67,7 @@ function SummaryFacts({ summary }) {
     ["Size", `${formatTokens(summary.tokens)} tokens`],
     ["Saves per request", `${formatTokens(summary.saved_tokens)} tokens`],
     ["Cost", summary.kind === "digest" ? "nothing: made without a model" : describeCost(summary)],
-    ["Took", `${formatSeconds(summary.seconds)} in ${formatNumberOf(summary.calls ?? 0, "call")}`],
+    ["Took", `${formatSeconds(summary.seconds)} in ${formatNumberOf(summary.calls ?? 0, "call")}${describeWay(summary)}`],
     ["Model", summary.model],
   ];
   return html`<dl class="facts">
@@ -75,6 +75,13 @@ function SummaryFacts({ summary }) {
   </dl>`;
 }
 
-function describeCost({ usd, prompt_tokens: prompt, output_tokens: output }) {
-  return `${formatUsd(usd)} (${formatCount(prompt)} tokens in, ${formatCount(output)} out)`;
+function describeCost({ usd, prompt_tokens: prompt, cached_tokens: cached, output_tokens: output }) {
+  const read = cached > 0 ? `, ${formatCount(cached)} of them cached` : "";
+  return `${formatUsd(usd)} (${formatCount(prompt)} tokens in${read}, ${formatCount(output)} out)`;
+}
+
+/** A call that continues the conversation finds its prefix in the provider's cache. */
+function describeWay({ calls, riding_calls: riding }) {
+  if (!riding) return "";
+  return riding === calls ? ", in the cache of the conversation" : `, ${formatCount(riding)} in the cache of the conversation`;
 }

@@ -1,6 +1,7 @@
-/** What all conversations together saved and cost: one line of figures, and a table with a row for each tenant. */
+/** What all conversations together saved and cost: one line of figures, and a table and tables with a row for each tenant and each model. */
 
 import { html } from "../vendor/htm-preact.js";
+import { listCostFigures } from "./economics.js";
 import { Figures } from "./figures.js";
 import { formatCount, formatShare, formatTokens, formatUsd } from "./format.js";
 import { sumTotals } from "./rows.js";
@@ -11,38 +12,45 @@ const COLUMNS = [
   ["Received tokens", (row) => formatTokens(row.received_tokens)],
   ["Sent tokens", (row) => formatTokens(row.sent_tokens)],
   ["Saved tokens", (row) => formatTokens(row.saved_tokens)],
-  ["Saved", (row) => formatUsd(row.saved_usd)],
+  ["Cached", (row) => formatShare(row.economics.cached_tokens, row.economics.prompt_tokens)],
   ["Spent", (row) => formatUsd(row.spent_usd)],
   ["Summaries", (row) => formatUsd(row.summary_usd)],
+  ["With gateway", (row) => formatUsd(row.economics.with_usd)],
+  ["Without", (row) => formatUsd(row.economics.without_usd)],
+  ["Would have ended", (row) => formatCount(row.economics.died)],
   ["Compactions", (row) => formatCount(row.compactions)],
   ["Prunings", (row) => formatCount(row.prunings)],
   ["Cache breaks", (row) => formatCount(row.cache_breaks)],
 ];
 
-export function Totals({ tenants }) {
+export function Totals({ tenants, models }) {
   const all = sumTotals(tenants);
   return html`<section class="totals" aria-labelledby="totals-heading">
     <h2 id="totals-heading" class="hidden">Totals</h2>
     <${Figures} figures=${[
       ["Conversations", formatCount(all.conversations), `${formatCount(all.requests)} requests`],
       ["Tokens saved", formatTokens(all.saved_tokens), `${formatShare(all.saved_tokens, all.received_tokens)} of what clients sent`],
-      ["Money saved", formatUsd(all.saved_usd), `${formatUsd(all.spent_usd)} spent on requests`],
-      ["Summary spend", formatUsd(all.summary_usd), `${formatCount(all.compactions)} compactions, ${formatCount(all.prunings)} prunings`],
-      ["Cache breaks", formatCount(all.cache_breaks), "requests whose prefix changed"],
+      ...listCostFigures(all),
     ]} />
-    ${tenants.length > 1 &&
-    html`<details class="tenants">
-      <summary>Totals per tenant (${tenants.length})</summary>
-      <div class="scroll" role="region" aria-label="Totals per tenant" tabindex="0"><table>
-        <thead><tr>
-          <th scope="col">Tenant</th>
-          ${COLUMNS.map(([name]) => html`<th scope="col" class="number">${name}</th>`)}
-        </tr></thead>
-        <tbody>${tenants.map((row) => html`<tr key=${row.tenant}>
-          <th scope="row"><bdi>${row.tenant}</bdi></th>
-          ${COLUMNS.map(([, show]) => html`<td class="number">${show(row)}</td>`)}
-        </tr>`)}</tbody>
-      </table></div>
-    </details>`}
+    ${tenants.length > 1 && html`<${Table} of="tenant" rows=${tenants} />`}
+    ${models.length > 1 && html`<${Table} of="model" rows=${models} />`}
   </section>`;
+}
+
+/** of: the field that names each row; null stands for all rows that are not listed. */
+function Table({ of: field, rows }) {
+  const title = `Totals per ${field}`;
+  return html`<details class="sums">
+    <summary>${title} (${rows.length})</summary>
+    <div class="scroll" role="region" aria-label=${title} tabindex="0"><table>
+      <thead><tr>
+        <th scope="col">${field === "tenant" ? "Tenant" : "Model"}</th>
+        ${COLUMNS.map(([name]) => html`<th scope="col" class="number">${name}</th>`)}
+      </tr></thead>
+      <tbody>${rows.map((row) => html`<tr key=${row[field] ?? ""}>
+        <th scope="row">${row[field] == null ? "all others" : html`<bdi>${row[field]}</bdi>`}</th>
+        ${COLUMNS.map(([, show]) => html`<td class="number">${show(row)}</td>`)}
+      </tr>`)}</tbody>
+    </table></div>
+  </details>`;
 }
