@@ -1,21 +1,22 @@
 """How many facts survive repeated compaction, with and without a list of facts under the summary or digest.
 
 Each recorded session is cut into eleven pieces. Ten of them are compacted one after the other by simple
-functions that stand for a model. The facts are those that `gateway.core.digest.fact_list` ranks, and a few
-that are added to the first piece only. No gateway runs.
+functions that stand for a model. The facts are those that two messages mention, or one of the newest fifth of
+a piece, and a few that are added to the first piece only. No gateway runs.
 """
 
 import json
 import os
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
 from bench.table import print_table
-from gateway.core.digest.fact_list import HEADING, find_missing_facts, rank_facts, with_fact_list
-from gateway.core.digest.facts import find_facts
+from gateway.core.digest.fact_list import HEADING, find_missing_facts, spell_out, with_fact_list
+from gateway.core.digest.facts import find_facts, is_secret
 from gateway.core.digest.render import make_digest
 from gateway.core.history.transcript import TranscriptEntry
 from gateway.wire.formats.chat.text import parse_entry
@@ -32,7 +33,19 @@ _TOP: Final = 40
 # The lossy summary keeps one name of three.
 _KEPT_OF: Final = 3
 
-Fold = Callable[[Sequence[TranscriptEntry], str, int], str]
+_NEWEST_PART: Final = 5
+
+
+class Fold(Protocol):
+    """Stands for a model: a summary of the piece and of the earlier summary. shown: what stays beside it."""
+
+    def __call__(
+        self,
+        piece: Sequence[TranscriptEntry],
+        earlier: str,
+        cap_chars: int,
+        shown: Sequence[TranscriptEntry] = (),
+    ) -> str: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,15 +94,27 @@ def _measure(session: Sequence[TranscriptEntry], fold: Fold) -> list[Survival]:
     counted: dict[str, int] = {}
     summary, survivals = "", []
     for at, piece in enumerate(pieces[: _PIECES - 1], start=1):
-        counting = rank_facts(piece)
-        for fact in (*counting.newest, *counting.repeated):
-            counted[fact] = counted.get(fact, 0) + counting.counts[fact]
+        for fact, times in count_facts(piece).items():
+            counted[fact] = counted.get(fact, 0) + times
         summary = fold(piece, summary, _CAP_CHARS)
         if at in _SHOWN:
             top = sorted(counted, key=lambda fact: -counted[fact])[:_TOP]
-            shares = (find_share(summary, facts) for facts in (list(counted), top, planted))
+            shares = (find_share(spell_out(summary), facts) for facts in (list(counted), top, planted))
             survivals.append(Survival(*shares))
     return survivals
+
+
+def count_facts(piece: Sequence[TranscriptEntry]) -> dict[str, int]:
+    """Facts of several messages, or of the newest ones, and the number of messages that mention them."""
+    newest_from = len(piece) - max(1, len(piece) // _NEWEST_PART)
+    counts: Counter[str] = Counter()
+    newest: set[str] = set()
+    for position, entry in enumerate(piece):
+        texts = [entry.text, *(arguments.replace("\\n", "\n") for _, arguments in entry.calls)]
+        facts = {fact for text in texts for fact in find_facts(text) if not is_secret(fact)}
+        counts.update(facts)
+        newest |= facts if position >= newest_from else set()
+    return {fact: times for fact, times in counts.items() if times > 1 or fact in newest}
 
 
 def _cut(session: Sequence[TranscriptEntry]) -> list[list[TranscriptEntry]]:
@@ -142,15 +167,19 @@ def _mean(measured: Sequence[Sequence[Survival]]) -> list[Survival]:
 def with_list(summarize: Fold, share: float) -> Fold:
     """The list takes its share of the size of the summary."""
 
-    def fold(piece: Sequence[TranscriptEntry], earlier: str, cap_chars: int) -> str:
+    def fold(
+        piece: Sequence[TranscriptEntry], earlier: str, cap_chars: int, shown: Sequence[TranscriptEntry] = ()
+    ) -> str:
         room = int(cap_chars * share)
         summary = summarize(piece, earlier, cap_chars - room)
-        return with_fact_list(summary, find_missing_facts(piece, earlier, summary, room))
+        return with_fact_list(summary, find_missing_facts(piece, earlier, summary, room, shown))
 
     return fold
 
 
-def extract(piece: Sequence[TranscriptEntry], earlier: str, cap_chars: int) -> str:
+def extract(
+    piece: Sequence[TranscriptEntry], earlier: str, cap_chars: int, shown: Sequence[TranscriptEntry] = ()
+) -> str:
     """Half is the beginning of the earlier summary, half the first words of each message."""
     before = _take_lines(earlier.replace(HEADING, "").splitlines(), cap_chars // 2)
     room = cap_chars - len(before)
@@ -159,7 +188,9 @@ def extract(piece: Sequence[TranscriptEntry], earlier: str, cap_chars: int) -> s
     return f"{before}\n{_take_lines([' '.join(text.split())[:each] for text in texts], room)}".strip()
 
 
-def lose(piece: Sequence[TranscriptEntry], earlier: str, cap_chars: int) -> str:
+def lose(
+    piece: Sequence[TranscriptEntry], earlier: str, cap_chars: int, shown: Sequence[TranscriptEntry] = ()
+) -> str:
     """As `extract`, but two of three facts are replaced by `it`."""
     text = extract(piece, earlier, cap_chars)
     for fact in sorted(find_facts(text), key=len, reverse=True):
@@ -168,7 +199,9 @@ def lose(piece: Sequence[TranscriptEntry], earlier: str, cap_chars: int) -> str:
     return text
 
 
-def _digest(piece: Sequence[TranscriptEntry], earlier: str, cap_chars: int) -> str:
+def _digest(
+    piece: Sequence[TranscriptEntry], earlier: str, cap_chars: int, shown: Sequence[TranscriptEntry] = ()
+) -> str:
     return make_digest(piece, earlier or None, cap_chars)
 
 

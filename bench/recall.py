@@ -16,6 +16,7 @@ from typing import Final
 
 from bench.facts import Fold, extract, find_share, load_sessions, lose, with_list
 from bench.table import print_table
+from gateway.core.digest.fact_list import spell_out
 from gateway.core.digest.names import find_names
 from gateway.core.history.transcript import TranscriptEntry
 from gateway.core.search.ranking import PieceCandidate, choose_pieces
@@ -138,7 +139,11 @@ def compact(session: Sequence[TranscriptEntry], fold: Fold) -> Iterator[Compacte
         cut = _find_cut(session, covers, end)
         if cut <= covers:
             continue
-        summary, covers, number = fold(session[covers:cut], summary, _CAP_CHARS), cut, number + 1
+        summary, covers, number = (
+            fold(session[covers:cut], summary, _CAP_CHARS, session[cut:end]),
+            cut,
+            number + 1,
+        )
         used = (len(opening) + len(summary)) // _CHARS_PER_TOKEN + _count(session[cut:end])
         yield Compacted(number=number, start=start, covers=cut, end=end, opening=opening, summary=summary)
 
@@ -176,7 +181,7 @@ def _measure(session: Sequence[TranscriptEntry], compacted: Compacted, index: Pa
     if len(needed) < _FEWEST_NAMES:
         return None
     tail = map(_say, session[compacted.covers : compacted.end])
-    alone = "\n".join([compacted.opening, compacted.summary, *tail])
+    alone = "\n".join([compacted.opening, spell_out(compacted.summary), *tail])
     asked = " ".join([name for name in needed if name not in alone][:_ASKED_NAMES])
     both = _search(index, asked, compacted.covers), _choose(session, compacted, alone)
     search, auto = ("\n".join([alone, *pieces]) for pieces in both)

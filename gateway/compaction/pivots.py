@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from math import ceil
 from typing import Final, NamedTuple
 
-from gateway.bounds.lanes import Lanes
+from gateway.bounds.lanes import Lanes, Steps
 from gateway.compaction.summary_prompt import read_entries
 from gateway.conversations.turn import Turn
 from gateway.core.compaction.cut import SMALLER_SHARE, Cut
@@ -51,6 +51,13 @@ class _Added(NamedTuple):
 _NOTHING: Final = _Added("", 0)
 
 
+class Folded(NamedTuple):
+    """What a summary was made of. entries: of the messages that the cut replaces."""
+
+    cut: Cut
+    entries: Sequence[TranscriptEntry]
+
+
 class PivotMaker:
     """clock: wall-clock seconds."""
 
@@ -82,13 +89,16 @@ class PivotMaker:
         return await self._make(turn, situation, cut, Accepted(text, tokens), framing, is_digest=True)
 
     async def find_missing_facts(
-        self, turn: Turn, cut: Cut, entries: Sequence[TranscriptEntry], summary: str, max_chars: int
+        self, turn: Turn, situation: Situation, folded: Folded, summary: str, max_chars: int
     ) -> tuple[str, ...]:
-        """Lines with the names and numbers that a summary of these entries should have mentioned."""
-        earlier = cut.base.summary if cut.base is not None else None
+        """The names and numbers that a summary should have mentioned, and that the other messages do not."""
+        base = folded.cut.base
+        earlier = base.summary if base is not None else None
         size_bytes = len(turn.received.body.data)
+        steps = _read_shown(turn, situation, folded.cut)
+        shown = await self._lanes.run_steps(turn.owner, size_bytes, steps)
         return await self._lanes.run(
-            turn.owner, size_bytes, find_missing_facts, entries, earlier, summary, max_chars
+            turn.owner, size_bytes, find_missing_facts, folded.entries, earlier, summary, max_chars, shown
         )
 
     async def make_note(self, turn: Turn, situation: Situation, cut: Cut) -> Pivot:
@@ -183,6 +193,22 @@ def _find_room(turn: Turn, situation: Situation, cut: Cut, summary_tokens: int) 
     sent = situation.calibrated.environment + opening + summary_tokens + sum(tokens[cut.covers :])
     free = _RECALLED_OF_FREE * (thresholds.hard - sent)
     return min(room, free, _RECALLED_OF_WINDOW * thresholds.window)
+
+
+def _read_shown(turn: Turn, situation: Situation, cut: Cut) -> Steps[list[TranscriptEntry]]:
+    """What the messages beside the summary say, as far as they are sent whole."""
+    received, conversation = turn.received, situation.conversation
+    marked = {mark.position for batch in situation.batches for mark in batch.marks}
+    opening = find_replaceable_start(conversation, keeps_opening=turn.policy.keep.opening)
+    entries = []
+    for position in (
+        *range(opening if cut.opening_chars is None else 0),
+        *range(cut.covers, len(conversation.messages)),
+    ):
+        if position not in marked and not conversation.is_gone(position):
+            entries.append(received.format.parse_entry(received.raw(position)))
+            yield
+    return entries
 
 
 def _read_opening(turn: Turn, end: int) -> str | None:

@@ -7,7 +7,7 @@ with it, the history is quoted then as if there had been none. Stores nothing.
 from dataclasses import dataclass
 from typing import Final, NamedTuple, Protocol
 
-from gateway.compaction.pivots import PivotMaker
+from gateway.compaction.pivots import Folded, PivotMaker
 from gateway.compaction.riding import RideBuilder
 from gateway.compaction.summary_client import PromptRefused, SummaryModels, SummaryReply
 from gateway.compaction.summary_prompt import NO_LIMIT, CallBudget, FittedCall, SummaryCallBuilder
@@ -269,7 +269,7 @@ class Summarizer:
         cut = fitted.cut
         max_chars = int(_LIST_SHARE * cut.cap_tokens * _LIST_CHARS_PER_TOKEN)
         missing = await self._pivots.find_missing_facts(
-            turn, cut, fitted.entries, accepted.summary, max_chars
+            turn, situation, Folded(cut, fitted.entries), accepted.summary, max_chars
         )
         if not missing:
             return accepted

@@ -1,10 +1,12 @@
 from dataclasses import replace
 
+from gateway.compaction.pivots import Folded
 from gateway.core.compaction.summary import Accepted
 from gateway.core.history.framing import make_framing
+from gateway.core.history.pivot import Mark
 from gateway.core.policy import Keep, Originals, Summary
 from gateway.core.sizing.estimate import Calibration
-from tests.builders.chat import make_pivot, read, render
+from tests.builders.chat import make_batch, make_pivot, read, render
 from tests.builders.compaction import (
     PROMPTS,
     SUMMARIZING,
@@ -145,3 +147,22 @@ async def test_recalled_pieces_are_a_part_of_the_size_and_only_where_the_policy_
     assert 0 < tokens <= policy.recall_tokens
     assert (pivot.tokens, pivot.saved_tokens) == (plain.tokens + tokens, plain.saved_tokens - tokens)
     assert pivot.summary == plain.summary
+
+
+async def test_what_the_opening_or_the_tail_shows_is_not_listed_but_what_is_cleared_there_is() -> None:
+    messages = [
+        {"role": "user", "content": "Port /srv/task.py."},
+        {"role": "assistant", "content": "`src/old.py` `src/new.py` `/srv/task.py` `src/seen.py`"},
+        {"role": "user", "content": "Go on."},
+        {"role": "assistant", "content": "Reading src/new.py."},
+        {"role": "user", "content": "And src/seen.py?"},
+    ]
+    received = read(render(messages))
+    folded = Folded(make_cut(2), [received.format.parse_entry(received.raw(1))])
+    cleared = make_batch(received.conversation, [Mark(3)])
+    async with compaction_parts() as parts:
+        turn = turn_of(received)
+        for batches, expected in (((), {"src/old.py"}), ((cleared,), {"src/old.py", "src/new.py"})):
+            situation = make_situation(received, batches=batches)
+            missing = await parts.pivots.find_missing_facts(turn, situation, folded, "We worked.", 500)
+            assert set(missing) == expected

@@ -136,7 +136,8 @@ async def test_a_history_that_fits_no_call_is_not_sent() -> None:
 async def test_facts_that_a_summary_leaves_out_are_listed_below_it() -> None:
     asking = {"role": "user", "content": "Read /srv/important.csv again. " * 20}
     replying = {"role": "assistant", "content": "I did."}
-    received = read(render([asking, *[replying, asking] * 4]))
+    task = {"role": "user", "content": "Sum it up."}
+    received = read(render([task, *[replying, asking] * 3, replying, task]))
     async with compaction_parts(_GOOD) as parts:
         result = await parts.summarizer.summarize(
             turn_of(received), make_situation(received), make_cut(7), CompactionRequest(reason="", calls=8), 0

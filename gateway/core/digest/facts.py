@@ -27,6 +27,12 @@ _ERRNO: Final = re.compile(
 )
 _EXTENSION: Final = re.compile(r"[^.]\.[A-Za-z][A-Za-z0-9]{0,9}\Z")
 _TRAILING: Final = ".,;:!?*_~-"
+# `grep -n -C` writes a dash and the number behind the path of a line of context.
+_GREP_CONTEXT: Final = re.compile(r"(\.[A-Za-z][A-Za-z0-9]{0,9})-\d{1,7}(?:-.*)?\Z")
+# Devices, and places that stand for another one in documents.
+_NO_FILE: Final = re.compile(r"/(?:dev|proc)/|.*(?<!\w)path/to/", re.DOTALL)
+# `.py` alone is a kind of file; a short word of lower-case letters says nothing.
+_SUFFIX: Final = re.compile(r"\.(?!env\b|git\b)[A-Za-z][A-Za-z0-9]{0,4}\Z|[a-z]{1,4}\Z")
 _LINE_NUMBER: Final = re.compile(r"(?::\d{1,7}(?:-\d{1,7})?){1,2}\Z")
 
 _KEY: Final = re.compile(
@@ -97,6 +103,9 @@ def _clean_url(found: str) -> str:
 def _clean_path(found: str, *, is_diff: bool) -> str:
     """The path if it is certainly one (absolute with two names, or with an extension), else empty."""
     path = found.rstrip(_TRAILING).removeprefix("./").replace("\\\\", "\\")
+    path = _GREP_CONTEXT.sub(r"\1", path)
+    if _NO_FILE.match(path):
+        return ""
     if is_diff and path[:2] in ("a/", "b/"):
         path = path[2:]
     depth = path.count("/") + path.count("\\")
@@ -110,7 +119,9 @@ def _clean_quoted(found: str) -> str:
     if "://" in found:
         return _clean_url(found)
     name = _LINE_NUMBER.sub("", found).rstrip(_TRAILING).removeprefix("./")
-    return name if any(letter.isalpha() for letter in name) else ""
+    name = _GREP_CONTEXT.sub(r"\1", name)
+    is_noise = "*" in name or _SUFFIX.match(name) or _NO_FILE.match(name)
+    return name if any(letter.isalpha() for letter in name) and not is_noise else ""
 
 
 def _is_random(word: str) -> bool:

@@ -8,14 +8,12 @@ from hypothesis import strategies as st
 from gateway.core.digest.fact_list import (
     HEADING,
     find_missing_facts,
-    rank_facts,
+    spell_out,
     split_fact_list,
     with_fact_list,
 )
 from gateway.core.digest.facts import LONGEST_FACT_CHARS, is_secret
 from gateway.core.history.transcript import TranscriptEntry, neutralize
-from gateway.wire.formats.chat.text import parse_entry
-from tests.shared_data import SHARED, requires_shared
 
 _NOTHING = [TranscriptEntry("user", "Go on.", (), 0)] * 10
 _PLENTY = 5_000
@@ -39,23 +37,44 @@ def missing(
     return find_missing_facts(entries, earlier, summary, _PLENTY)
 
 
-def test_a_fact_must_be_mentioned_in_two_messages() -> None:
-    entries = [user("src/a.py"), result("src/a.py src/b.py src/b.py"), *_NOTHING]
+def test_what_only_an_old_result_says_once_is_noise() -> None:
+    entries = [user("src/a.py"), result("src/a.py src/b.py src/b.py"), *_NOTHING * 4]
     assert missing(*entries) == ("src/a.py ×2",)
 
 
-def test_one_mention_is_enough_in_the_newest_fifth() -> None:
-    entries = [user("src/old.py"), *_NOTHING[:8], user("src/new.py")]
-    assert missing(*entries) == ("src/new.py",)
-    assert missing(user("src/only.py")) == ("src/only.py",)
+def test_what_the_messages_beside_the_summary_show_is_left_out() -> None:
+    entries, tail = [user("src/a.py /b/c /d/e")], [calls("read", path="/x/src/a.py"), result("in /b/c.")]
+    assert find_missing_facts(entries, None, "We worked.", _PLENTY, tail) == ("/d/e",)
 
 
-def test_the_newest_part_begins_with_a_whole_group() -> None:
-    entries = [*_NOTHING[:2], calls("read", path="src/a.py"), result("x"), result("y")]
-    assert missing(*entries) == ("src/a.py",)
+def test_files_are_grouped_by_folder_and_all_names_stand_on_one_line() -> None:
+    facts = [
+        "src/a.py ×2",
+        "run_all()",
+        "todo: one, two: three",
+        "src/b.py",
+        "E4711",
+        "/b/c",
+        "https://x.example/a",
+    ]
+    listed = with_fact_list("We worked.", facts)
+    assert listed.splitlines()[3:] == [
+        "- todo: one, two: three",
+        "- src/: a.py ×2, b.py",
+        "- /b/c",
+        "- run_all(), E4711, https://x.example/a",
+    ]
+    assert set(split_fact_list(listed)[1]) == set(facts)
+    assert set(spell_out(listed).splitlines()) == {"We worked.", *facts}
+    assert spell_out("We worked.") == "We worked."
 
 
-def test_the_newest_facts_are_first_and_then_the_most_mentioned() -> None:
+def test_a_list_of_an_earlier_version_is_continued() -> None:
+    earlier = "We worked.\n\n## Mentioned, word for word (×n: in n messages)\n- src/a.py ×3\n- E4711"
+    assert missing(*_NOTHING, earlier=earlier) == ("src/a.py ×3", "E4711")
+
+
+def test_the_best_facts_are_listed_first() -> None:
     entries = [
         *[user("/a/often")] * 3,
         *[user("/a/twice")] * 2,
@@ -64,7 +83,7 @@ def test_the_newest_facts_are_first_and_then_the_most_mentioned() -> None:
         user("/b/said"),
         user("/b/said /b/last"),
     ]
-    assert missing(*entries) == ("/b/said ×2", "/b/last", "/b/read", "/a/often ×3", "/a/twice ×2")
+    assert missing(*entries) == ("/b/said ×2", "/a/often ×3", "/a/twice ×2", "/b/last", "/b/read")
 
 
 @pytest.mark.parametrize("summary", ["in src/a.py.", "`src/a.py`", "/home/x/src/a.py:3"])
@@ -105,8 +124,8 @@ def test_keys_are_never_listed() -> None:
 
 
 def test_no_listed_fact_can_close_a_fence() -> None:
-    entries = user("`<conversation>` `fine`\n- [ ] close </conversation> now")
-    assert missing(entries) == ("todo: close &lt;/conversation> now", "fine")
+    entries = user("`<conversation>` `a_name`\n- [ ] close </conversation> now")
+    assert missing(entries) == ("todo: close &lt;/conversation> now", "a_name")
 
 
 def test_open_todos_are_listed_first() -> None:
@@ -163,8 +182,8 @@ def test_each_kind_has_its_share_of_a_small_cap() -> None:
 
 def test_the_list_stands_below_the_summary_and_is_found_again() -> None:
     listed = with_fact_list("We worked.\n", ["a/b.py ×2", "todo: x"])
-    assert listed == f"We worked.\n\n{HEADING}\n- a/b.py ×2\n- todo: x"
-    assert split_fact_list(listed) == ("We worked.", ("a/b.py ×2", "todo: x"))
+    assert listed == f"We worked.\n\n{HEADING}\n- todo: x\n- a/b.py ×2"
+    assert split_fact_list(listed) == ("We worked.", ("todo: x", "a/b.py ×2"))
     assert with_fact_list("We worked.", ()) == "We worked."
 
 
@@ -219,25 +238,3 @@ def test_no_history_breaks_the_list(
     assert len(listed) <= len(summary) + cap_chars
     if lines:
         assert set(lines) <= set(split_fact_list(listed)[1])
-
-
-@requires_shared
-def test_after_a_recorded_session_every_ranked_fact_is_mentioned_or_listed() -> None:
-    """With an empty summary and enough room every ranked fact is listed, maybe within a longer path."""
-    paths = sorted((SHARED / "data" / "transcripts").glob("*/*.json"))
-    assert paths
-    for path in paths[::4]:
-        messages = json.loads(path.read_text("utf-8"))["messages"]
-        entries = [parse_entry(json.dumps(message).encode()) for message in messages]
-        listed = with_fact_list("", find_missing_facts(entries, None, "", 1_000_000))
-        counting = rank_facts(entries)
-        assert [f for f in (*counting.todos, *counting.newest, *counting.repeated) if f not in listed] == []
-
-
-def test_of_very_many_facts_the_repeated_and_the_newest_are_remembered() -> None:
-    asked = [user(" ".join(f"src/f{part}_{number}.py" for number in range(1_000))) for part in range(45)]
-    again = user("src/f0_7.py and src/again.py")
-    ranked = rank_facts([again, again, *asked])
-    assert ranked.repeated == ["src/f0_7.py", "src/again.py"]
-    assert "src/f44_999.py" in ranked.newest
-    assert len(ranked.counts) <= 20_000

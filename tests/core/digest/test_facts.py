@@ -5,6 +5,12 @@ from hypothesis import strategies as st
 from gateway.core.digest.facts import LONGEST_FACT_CHARS, find_facts, is_secret
 
 
+def test_noise_is_no_fact() -> None:
+    text = "2>/dev/null /path/to/file.py `.jsonl` `sed` `agent-*.jsonl` src/a.py-24-import /b/c.go-26"
+    assert find_facts(text) == ("src/a.py", "/b/c.go")
+    assert find_facts("`.env` `.gitignore`") == (".env", ".gitignore")
+
+
 @pytest.mark.parametrize(
     ("text", "facts"),
     [
