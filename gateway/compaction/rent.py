@@ -1,5 +1,9 @@
 """What a response adds to the ledger of its branch, and whether a compaction is due for that reason alone."""
 
+from dataclasses import replace
+from typing import Final
+
+from gateway.compaction.riding import wants_riding
 from gateway.conversations.turn import Turn
 from gateway.core.compaction.plan import Plan
 from gateway.core.economy.compaction_cost import is_due, size_up
@@ -7,6 +11,8 @@ from gateway.core.economy.ledger import Answered, forget_cache, note_response, n
 from gateway.core.history.branch_ledger import BranchLedger
 from gateway.core.history.head import Head
 from gateway.core.sizing.usage import Usage
+
+_GOING_ON: Final = ("main", "agent")
 
 
 def update_ledger(turn: Turn, plan: Plan, usage: Usage | None, now_seconds: float) -> BranchLedger:
@@ -31,13 +37,17 @@ def update_ledger(turn: Turn, plan: Plan, usage: Usage | None, now_seconds: floa
 def is_compaction_due(turn: Turn, head: Head) -> bool:
     """Whether old messages have cost as much as folding them. head: of the answered request.
 
-    Never in a side call: its history is not continued.
+    Never after a title or the client's own summary: such a history is not continued.
     """
-    economy, ledger, thresholds = turn.policy.economy, head.ledger, turn.thresholds
-    if not economy or ledger is None or thresholds is None or turn.purpose != "main":
+    policy, ledger, thresholds = turn.policy, head.ledger, turn.thresholds
+    if not policy.economy or ledger is None or thresholds is None or turn.purpose not in _GOING_ON:
         return False
-    sizes = size_up(ledger, head.total_tokens, thresholds.tail, head.growth_tokens, turn.policy.summary)
-    return is_due(economy, ledger, turn.rates, sizes)
+    sizes = size_up(ledger, head.total_tokens, thresholds.tail, head.growth_tokens)
+    if not is_due(policy.economy, ledger, turn.rates, sizes):
+        return False
+    # Looked at last, because it reads the prompts, and quoting is never cheaper.
+    quoted = replace(sizes, may_ride=wants_riding(policy, turn.model, turn.upstream.name))
+    return is_due(policy.economy, ledger, turn.rates, quoted)
 
 
 def _estimate_fixed(turn: Turn, prompt_tokens: int) -> float:

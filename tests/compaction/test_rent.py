@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from gateway.compaction.rent import is_compaction_due, update_ledger
+from gateway.core.economy.rates import Rates
 from gateway.core.history.branch_ledger import BranchLedger
 from gateway.core.limits.model_limits import Limits
 from gateway.core.sizing.usage import Usage
@@ -50,6 +51,7 @@ def test_what_was_seen_of_a_cache_is_forgotten_with_another_model() -> None:
         ({}, replace(_RICH, rent_tokens=10.0), False),
         ({}, None, False),
         ({"purpose": "summary"}, _RICH, False),
+        ({"purpose": "agent"}, _RICH, True),
         ({"limits": Limits()}, _RICH, False),
         ({"policy": SUMMARIZING}, _RICH, False),
     ],
@@ -59,3 +61,14 @@ def test_it_is_due_by_the_ledger_alone(changes: JSON, ledger: BranchLedger | Non
     turn = turn_of(_TALK, **(defaults | changes))
     head = head_of(_TALK, prompt_tokens=9_000, ledger=ledger)
     assert is_compaction_due(turn, head) is expected
+
+
+def test_a_summary_that_cannot_ride_has_to_be_paid_as_quoted() -> None:
+    cached = Rates(write=1.0, read=0.01, output=0.0)
+    prompts = replace(_THRIFTY.prompts, ride="Summarize now.", instruction="## Goal")
+    riding = replace(_THRIFTY, prompts=prompts)
+    # More than what is read from the cache, and less than what would be quoted.
+    ledger = replace(_RICH, rent_tokens=6_000.0)
+    head = head_of(_TALK, prompt_tokens=9_000, ledger=ledger)
+    for policy, expected in ((riding, True), (_THRIFTY, False)):
+        assert is_compaction_due(turn_of(_TALK, policy, rates=cached), head) is expected

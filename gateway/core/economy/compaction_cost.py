@@ -12,7 +12,6 @@ from typing import Final
 from gateway.core.economy.ledger import USUAL_SUMMARY_TOKENS
 from gateway.core.economy.rates import Rates
 from gateway.core.history.branch_ledger import BranchLedger
-from gateway.core.policy import Summary
 
 # The instruction at the end of a summary that rides (docs/economics.md).
 _INSTRUCTION_TOKENS: Final = 250
@@ -47,9 +46,9 @@ class CompactionSizes:
 
 
 def size_up(
-    ledger: BranchLedger, prompt_tokens: float, tail_tokens: float, growth_tokens: float, summary: Summary
+    ledger: BranchLedger, prompt_tokens: float, tail_tokens: float, growth_tokens: float
 ) -> CompactionSizes:
-    """ledger: one that knows its base. summary: how one is made."""
+    """As if summaries ride. ledger: one that knows its base."""
     return CompactionSizes(
         prompt=prompt_tokens,
         base=ledger.base_tokens,
@@ -57,7 +56,6 @@ def size_up(
         summary=ledger.summary_tokens or USUAL_SUMMARY_TOKENS,
         growth=growth_tokens,
         reply=ledger.reply_tokens,
-        may_ride=summary.ride == "auto" and summary.model is None and summary.upstream is None,
     )
 
 

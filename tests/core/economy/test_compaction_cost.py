@@ -18,7 +18,6 @@ from gateway.core.economy.compaction_cost import (
 from gateway.core.economy.ledger import Answered, note_response, pay_rent
 from gateway.core.economy.rates import UNCACHED, Rates
 from gateway.core.history.branch_ledger import BranchLedger
-from gateway.core.policy import Summary
 from gateway.core.sizing.usage import Usage
 
 _OPENAI = Rates(write=1.0, read=0.1, output=8.0)
@@ -52,11 +51,8 @@ def test_without_a_cache_nothing_is_written_again_and_nothing_rides() -> None:
 
 def test_sizes_come_from_the_ledger() -> None:
     ledger = BranchLedger(base_tokens=30_000.0, reply_tokens=300.0)
-    sizes = size_up(ledger, 60_000, 14_000, 1_500, Summary())
-    assert sizes == _SIZES
-    known = replace(ledger, summary_tokens=900.0)
-    other = size_up(known, 60_000, 14_000, 1_500, Summary(model="small"))
-    assert (other.summary, other.may_ride) == (900.0, False)
+    assert size_up(ledger, 60_000, 14_000, 1_500) == _SIZES
+    assert size_up(replace(ledger, summary_tokens=900.0), 60_000, 14_000, 1_500).summary == 900.0
 
 
 def test_it_is_due_once_the_rent_reaches_the_price() -> None:
@@ -87,7 +83,7 @@ def test_a_compaction_that_always_fails_is_not_tried_more_often_than_rent_pays_f
         answered = Answered(usage=usage, pivot=None, pivot_tokens=0, fixed_tokens=8_000.0, tail_tokens=10_000)
         ledger = note_response(ledger, answered, rates, 0.0)
         rent += read * max(0.0, prompt - ledger.base_tokens)
-        sizes = size_up(ledger, prompt, 10_000, growth, Summary())
+        sizes = size_up(ledger, prompt, 10_000, growth)
         if is_due(economy, ledger, rates, sizes):
             tries, paid = tries + 1, paid + economy * count_compaction_cost(rates, sizes)
             ledger = pay_rent(ledger)
