@@ -171,6 +171,11 @@ class Measurer:
             use,
         )
 
+    def find_sent(self, turn: Turn) -> tuple[int, CacheUse]:
+        """The size of the prompt before this one, and what the provider's cache has of it."""
+        before = self._find_before(turn)
+        return (before.sent, before.use) if before is not None else (0, NOT_CACHED)
+
     def _find_before(self, turn: Turn) -> Sent | None:
         """The request before on this branch; on a new branch that of the branch it left."""
         found = self._newest.get(turn.conversation_id)

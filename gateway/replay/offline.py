@@ -8,17 +8,18 @@ import asyncio
 import math
 from collections.abc import Callable
 from functools import cache
-from typing import Final, ParamSpec, TypeVar
+from typing import Final, NamedTuple, ParamSpec, TypeVar
 
 from gateway.bounds.lanes import Lanes, Steps, take_all_steps
 from gateway.compaction.summary_client import SummaryReply
 from gateway.compaction.summary_prompt import FittedCall
-from gateway.core.compaction.summary import Candidate
+from gateway.core.compaction.summary import Candidate, find_headings
 from gateway.core.sizing.usage import Usage
 from gateway.downstream.request_note import RequestNote
 from gateway.downstream.responder import Responder
 from gateway.pipeline.exchange import Exchange, Forwarded, Outcome
 from gateway.pipeline.relay import Relay
+from gateway.replay.prefix_cache import LEAST_TOKENS, NOT_CACHED, STEP_TOKENS, CacheUse
 from gateway.tenants import Tenant
 from gateway.wire.response.reader import Reading
 
@@ -79,13 +80,24 @@ class OfflineRelay(Relay):
         return Forwarded()
 
 
+class CachedPrompt(NamedTuple):
+    """What the provider has read last of the conversation. is_whole: a call that rides now repeats all of it
+    and adds nothing but its own message. Otherwise the request that waits has added something, too.
+    """
+
+    tokens: int = 0
+    use: CacheUse = NOT_CACHED
+    is_whole: bool = False
+
+
 class OfflineSummaries:
     """Answers for the model that writes summaries. Its usage is our own count of the prompt, and the length
-    of the text.
+    of the text. A call that rides reads what the provider's cache has of the conversation.
     """
 
     def __init__(self) -> None:
-        self._calls: list[tuple[str, Usage]] = []
+        self._calls: list[tuple[str, Usage, bool]] = []
+        self.cached = CachedPrompt()
 
     def is_over_budget(self, tenant: Tenant) -> bool:
         return False
@@ -95,15 +107,25 @@ class OfflineSummaries:
 
     async def ask(self, tenant: Tenant, fitted: FittedCall) -> SummaryReply:
         tokens = choose_summary_tokens(fitted.call.request.cap)
-        usage = Usage(fitted.raw_tokens, tokens)
-        self._calls.append((fitted.model.model, usage))
-        text = make_summary_text(tokens)
+        usage = self._count_riding(fitted, tokens) if fitted.is_riding else Usage(fitted.raw_tokens, tokens)
+        self._calls.append((fitted.model.model, usage, fitted.is_riding))
+        text = make_summary_text(tokens, fitted.call.request.parts[-1] if fitted.is_riding else "")
         return SummaryReply(
             Candidate(text=text, finish_reason="stop", has_tool_calls=False, has_error=False), usage
         )
 
-    def take_calls(self) -> list[tuple[str, Usage]]:
-        """The model and the usage of each call since this was last asked for."""
+    def _count_riding(self, fitted: FittedCall, output: int) -> Usage:
+        tokens, use, is_whole = self.cached
+        prompt = tokens + fitted.raw_tokens if is_whole else max(tokens, fitted.prompt_tokens)
+        if use.written is not None:
+            # Its mark stands where that of the request does.
+            read = max(use.ends, default=0)
+            return Usage(prompt, output, read, max(0, prompt - fitted.raw_tokens - read))
+        read = tokens // STEP_TOKENS * STEP_TOKENS if use.read is not None and tokens >= LEAST_TOKENS else 0
+        return Usage(prompt, output, read)
+
+    def take_calls(self) -> list[tuple[str, Usage, bool]]:
+        """The model and the usage of each call since this was last asked for, and whether it rode."""
         calls, self._calls = self._calls, []
         return calls
 
@@ -114,6 +136,7 @@ def choose_summary_tokens(cap: int) -> int:
 
 
 @cache
-def make_summary_text(tokens: int) -> str:
-    """About so many tokens, by the usual tokenizer."""
-    return (_SENTENCE * max(1, tokens // _SENTENCE_TOKENS)).strip()
+def make_summary_text(tokens: int, asked: str = "") -> str:
+    """About so many tokens, by the usual tokenizer. asked: a text whose headings it has in addition."""
+    headings = [f"## {heading}\n" for heading in find_headings(asked)]
+    return "".join([*headings, _SENTENCE * max(1, tokens // _SENTENCE_TOKENS)]).strip()

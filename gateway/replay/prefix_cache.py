@@ -13,8 +13,8 @@ from gateway.core.sizing.usage import Usage
 
 CacheKind = Literal["none", "automatic", "marked"]
 
-_LEAST_TOKENS: Final = 1_024
-_STEP_TOKENS: Final = 128
+LEAST_TOKENS: Final = 1_024
+STEP_TOKENS: Final = 128
 
 
 class CacheUse(NamedTuple):
@@ -54,9 +54,9 @@ def use_cache(
     if kind == "none":
         return NOT_CACHED
     if kind == "automatic":
-        read = min(shared, prompt) // _STEP_TOKENS * _STEP_TOKENS
-        return CacheUse(read if read >= _LEAST_TOKENS else 0)
+        read = min(shared, prompt) // STEP_TOKENS * STEP_TOKENS
+        return CacheUse(read if read >= LEAST_TOKENS else 0)
     valid = [end for end in kept if end <= shared]
     read = max((end for end in valid if marked and end <= max(marked)), default=0)
-    ends = sorted({*valid, *(end for end in marked if end >= _LEAST_TOKENS)})
+    ends = sorted({*valid, *(end for end in marked if end >= LEAST_TOKENS)})
     return CacheUse(read, max(0, max(ends, default=0) - read) if marked else 0, tuple(ends))

@@ -35,6 +35,8 @@ class SummaryCallRun(msgspec.Struct, frozen=True):
     # Of the prompt: read from the provider's cache, and written to it.
     cached_tokens: int = 0
     written_tokens: int = 0
+    # Whether it repeated the conversation's own request instead of quoting the history.
+    is_riding: bool = False
 
 
 class RequestRun(msgspec.Struct, frozen=True, kw_only=True):

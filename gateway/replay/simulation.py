@@ -27,7 +27,7 @@ from gateway.pipeline.proxy import Proxy
 from gateway.planning.message_sizes import Sizer, TextCounter, measure_message
 from gateway.planning.tokenizer import count_by_length, count_by_length_up
 from gateway.replay.measuring import Measured, Measurer
-from gateway.replay.offline import InlineLanes, OfflineClient, OfflineRelay, OfflineSummaries
+from gateway.replay.offline import CachedPrompt, InlineLanes, OfflineClient, OfflineRelay, OfflineSummaries
 from gateway.replay.prefix_cache import CacheKind, choose_cache
 from gateway.replay.recording import RecordedRequest
 from gateway.replay.runs import CompactionRun, Played, RequestRun, SummaryCallRun, When
@@ -90,9 +90,12 @@ class ReplaySession:
             await self._proxy.commands.run(turn, turn.command, client)
             await self._settle()
             return
+        summaries = self._gateway.summaries
+        summaries.cached = CachedPrompt(*self._measurer.find_sent(turn))
         plan = await self._proxy.planning.plan(turn, WaitBudget(turn.policy.summary), client)
         before = self._take_made("before")
         measured = await self._measurer.measure(turn, plan, request.usage)
+        summaries.cached = CachedPrompt(measured.sent, measured.use, is_whole=True)
         output = self._count_output(turn, request)
         client.usage = None if request.has_failed else measured.use.make_usage(measured.sent, output)
         await self._proxy.sender.send(turn, plan, client)
@@ -153,8 +156,9 @@ class ReplaySession:
                 usage.output_tokens,
                 usage.cached_tokens or 0,
                 usage.cache_write_tokens or 0,
+                is_riding,
             )
-            for model, usage in self._gateway.summaries.take_calls()
+            for model, usage, is_riding in self._gateway.summaries.take_calls()
         ]
         found = (_read_event(event, when) for event in events)
         return _Made(

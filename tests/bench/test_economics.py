@@ -3,11 +3,13 @@
 import itertools
 
 import pytest
+from msgspec.structs import replace
 
 from bench.economics.plays import DEFAULT, TODAY, Play, play_all
 from bench.economics.schedules import Course, find_optimum, make_course, price_schedule, truncate
 from bench.economics.tables import BEST, measure, print_ratios, print_targets
 from bench.economics.tariffs import TARIFFS, Tariff, make_bill
+from bench.economics.visible import mean_of, measure_visible
 from bench.economics.workloads import MODEL, Workload, list_small_workloads
 from gateway.replay.runs import SummaryCallRun
 from tests.replay.samples import make_messages, make_run
@@ -81,6 +83,23 @@ def test_only_marked_requests_have_marks_and_all_say_the_same() -> None:
     marked = list(workload.list_requests(is_marked=True))
     assert [request.body.count(b"cache_control") for request in plain] == [0, 0, 0, 0]
     assert [request.body.count(b"cache_control") for request in marked] == [2, 2, 2, 2]
+
+
+def test_what_is_pruned_is_not_visible_and_what_a_summary_says_is() -> None:
+    messages = [dict(message) for message in make_messages(40)]
+    for at in (2, len(messages) - 2):
+        messages[at]["content"] = " ".join(f"lib/part{part}.py" for part in range(8))
+    workload = Workload(name="w", window=16_000, messages=messages)
+    whole = [make_run(received=10_000, hard=16_000, messages=end) for end in range(25, len(messages) - 2, 2)]
+    pruned = [replace(run, pruned=(2,)) for run in whole]
+    folded = [replace(run, covers=20) for run in whole]
+    seen, hidden = (measure_visible(workload, runs, lambda *_: "") for runs in (whole, pruned))
+    told = measure_visible(workload, folded, lambda *_: messages[2]["content"])
+    assert mean_of(seen, "names") == mean_of(seen, "paths") == 1.0
+    assert mean_of(hidden, "names") < 0.5
+    assert all(each.folded is None for each in (*seen, *hidden))
+    assert all(each.folded is not None for each in told)
+    assert mean_of(told, "folded") == 1.0
 
 
 def test_a_small_conversation_is_played_priced_and_printed(capsys: pytest.CaptureFixture[str]) -> None:

@@ -14,11 +14,15 @@ from pathlib import Path
 import aiohttp
 import pytest
 
+from gateway.core.sizing.usage import Usage
+from gateway.replay.money import make_call_usage
 from gateway.replay.offline import make_summary_text
 from gateway.replay.playing import PlayedSource
 from gateway.replay.recording import RecordedRequest
 from gateway.replay.runs import RequestRun
 from gateway.replay.sources import find_sources, read_source
+from gateway.settings.policy_schema import PolicySection
+from gateway.settings.presets import make_policy
 from tests.replay.samples import MODEL, play
 from tests.shared_data import SHARED, requires_shared
 from tests.toy.delivery import RawAnswer
@@ -39,6 +43,8 @@ _FEW = (
     ("openhands-sdk/anthropic__claude-sonnet-4-20250514-1757015046.707.json", "utilization", 8_000),
 )
 _POLICIES = ("adaptive", "opencode", "prune_only", "recent", "rfc007", "rolling", "utilization")
+# How a message begins that asks for a summary at the end of the conversation's own request.
+_RIDE = make_policy(PolicySection(preset="adaptive")).prompts.ride.partition("{kept}")[0]
 _WINDOWS = (16_000, 64_000, 128_000, 200_000)
 
 
@@ -59,27 +65,34 @@ class _Script:
 
     def __init__(self, runs: Sequence[RequestRun], seen: list[Seen]) -> None:
         self.seen = seen
-        self.usages = deque((run.sent, run.output) for run in runs)
+        self.usages = deque(Usage(run.sent, run.output, run.cache_read) for run in runs)
         self.calls = deque(call for run in runs for call in run.calls)
 
     def answer(self, seen: Seen) -> RawAnswer:
         # The toy keeps what it has seen: of a long session that is a gigabyte.
         self.seen.clear()
-        # Of the two, only calls for summaries are streamed.
-        if not seen.request.get("stream"):
+        messages = seen.request["messages"]
+        assert isinstance(messages, list)
+        asked = str(messages[-1].get("content"))
+        is_riding = asked.startswith(_RIDE)
+        # Of the others, only calls for summaries are streamed.
+        if not is_riding and not seen.request.get("stream"):
             return _answer("Done.", self.usages.popleft())
         call = self.calls.popleft()
-        return _answer(make_summary_text(call.output_tokens), (call.prompt_tokens, call.output_tokens))
+        assert call.is_riding == is_riding
+        text = make_summary_text(call.output_tokens, asked if is_riding else "")
+        return _answer(text, make_call_usage(call))
 
 
-def _answer(text: str, usage: tuple[int, int]) -> RawAnswer:
-    prompt, output = usage
+def _answer(text: str, usage: Usage) -> RawAnswer:
+    shown = {"prompt_tokens": usage.prompt_tokens, "completion_tokens": usage.output_tokens}
+    cached = {"prompt_tokens_details": {"cached_tokens": usage.cached_tokens}} if usage.cached_tokens else {}
     response = {
         "id": "chatcmpl-1",
         "object": "chat.completion",
         "model": MODEL,
         "choices": [{"index": 0, "message": {"role": "assistant", "content": text}, "finish_reason": "stop"}],
-        "usage": {"prompt_tokens": prompt, "completion_tokens": output, "total_tokens": prompt + output},
+        "usage": {**shown, "total_tokens": usage.total, **cached},
     }
     return RawAnswer(pieces=(json.dumps(response).encode(),))
 

@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import pytest
+
 from gateway.replay.offline import SUMMARY_TOKENS
 from tests.replay.samples import MODEL, make_messages, make_transcript, play, write_json, write_lines
 
@@ -25,6 +27,35 @@ def test_each_summary_is_a_call_of_the_stated_size(tmp_path: Path) -> None:
     assert len(calls) >= 2
     assert all(0 < call.output_tokens <= SUMMARY_TOKENS and call.prompt_tokens > 1_000 for call in calls)
     assert {call.model for call in calls} == {MODEL}
+
+
+_PRICES = {
+    "automatic": "{input: 1, cached: 0.1, output: 8}",
+    "marked": "{input: 1, cached: 0.1, write: 1.25, output: 8}",
+    "none": "{input: 1, output: 8}",
+}
+
+
+@pytest.mark.parametrize("cache", _PRICES)
+def test_a_summary_rides_on_what_the_provider_has_read(tmp_path: Path, cache: str) -> None:
+    messages = make_messages(60)
+    mark = {"type": "text", "text": "Work.", "cache_control": {"type": "ephemeral"}}
+    for message in messages:
+        if message["role"] == "tool":
+            message["content"] = [{**mark, "text": message["content"]}]
+    path = write_json(tmp_path / "t.json", make_transcript(0, messages=messages))
+    settings = (
+        f'models: [{{match: "*", price: {_PRICES[cache]}}}]\n'
+        "policies: {default: {estimator: chars, economy: 0}}\n"
+    )
+    runs = play([path], tmp_path, settings=settings)[0].played[0].requests
+    calls = [(run, call) for run in runs for call in run.calls]
+    assert len(calls) >= 2
+    for run, call in calls:
+        fresh = call.prompt_tokens - call.cached_tokens - call.written_tokens
+        assert (call.cached_tokens > 0) == (cache != "none")
+        assert cache == "none" or call.prompt_tokens > run.sent
+        assert cache == "none" or fresh < 0.2 * call.prompt_tokens
 
 
 def test_recordings_do_not_learn_from_each_other(tmp_path: Path) -> None:
