@@ -25,6 +25,7 @@ from gateway.core.compaction.cut import Cut
 from gateway.core.compaction.plan import make_active_plan
 from gateway.core.compaction.situation import Situation
 from gateway.core.compaction.summary import find_headings
+from gateway.core.history.head import Head
 from gateway.core.policy import Policy
 from gateway.limits.book import ServedModel
 from gateway.lru import ENTRY_WEIGHT_BYTES, Lru, weigh_texts
@@ -75,11 +76,12 @@ class RideBuilder:
 
     async def fit(self, turn: Turn, situation: Situation, cut: Cut) -> FittedCall | None:
         """The call for all of a cut. None if the history has to be quoted."""
-        if not self._may_ride(turn, situation, cut):
+        answered = self._find_answered(turn)
+        if answered is None or not self._may_ride(turn, situation, cut):
             return None
         message = make_riding_message(turn.policy, cut, count_kept(situation, cut))
         raw_tokens = await self._sizer.count(turn.owner, message, turn.policy.estimator)
-        room = _find_room(turn, situation, raw_tokens)
+        room = _find_room(turn, situation, answered, raw_tokens)
         if room is None or room.reply < cut.longest_tokens:
             return None
         plan = replace(make_active_plan(situation), output=None)
@@ -100,16 +102,17 @@ class RideBuilder:
             and turn.purpose in ("main", "agent")
             and _is_sent_whole(turn)
             and _builds_on_what_is_sent(situation, cut)
-            and self._is_warm(turn)
             and not self._is_avoided(turn)
         )
 
-    def _is_warm(self, turn: Turn) -> bool:
-        """Whether the branch was answered a moment ago, with the same tools and by the same model."""
+    def _find_answered(self, turn: Turn) -> Head | None:
+        """The newest response of the branch, if it came a moment ago, with the same tools and by the same
+        model: then the cache is warm.
+        """
         head = self._state.heads.find(turn.received.conversation, turn.scope)
         if head is None or head.ledger is None or head.scope != turn.scope:
-            return False
-        return self._clock() - head.ledger.answered_seconds <= _WARM_SECONDS
+            return None
+        return head if self._clock() - head.ledger.answered_seconds <= _WARM_SECONDS else None
 
     def _is_avoided(self, turn: Turn) -> bool:
         return self._clock() < (self._avoided.get(_name_model(turn)) or 0.0)
@@ -170,11 +173,14 @@ def _builds_on_what_is_sent(situation: Situation, cut: Cut) -> bool:
     return not sticky.is_digest and (sticky.key, sticky.version) == (base.key, base.version)
 
 
-def _find_room(turn: Turn, situation: Situation, raw_tokens: int) -> _Room | None:
-    """None if the prompt alone is too large."""
-    estimate = situation.estimate_tokens(situation.view(situation.sticky, situation.batches))
+def _find_room(turn: Turn, situation: Situation, answered: Head, raw_tokens: int) -> _Room | None:
+    """None if the prompt alone is too large. answered: of this very request, or of the one before."""
+    sent = answered.prompt_tokens
+    if not sent or answered.key != situation.conversation.key.hex():
+        estimate = situation.estimate_tokens(situation.view(situation.sticky, situation.batches))
+        sent = estimate.tokens + estimate.unsure
     message = ceil((_MESSAGE_FRAME_TOKENS + raw_tokens) * situation.calibrated.ratio * _MARGIN)
-    prompt = estimate.tokens + estimate.unsure + message
+    prompt = sent + message
     if prompt > (turn.limits.input or NO_LIMIT):
         return None
     return _Room(prompt, (turn.limits.context or NO_LIMIT) - prompt)

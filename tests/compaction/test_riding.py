@@ -78,12 +78,18 @@ async def test_what_is_active_is_sent_as_it_was() -> None:
     assert any(len(text) < 400 and text.startswith("2 abcdefg") for text in texts)
 
 
-async def test_the_prompt_is_counted_with_the_message() -> None:
-    fitted = await fit()
+async def test_the_prompt_is_what_upstream_counted_and_the_message() -> None:
+    fitted = await fit(prepare=lambda parts: note_answer(parts, prompt_tokens=30_000))
+    assert fitted is not None
+    assert 30_000 + fitted.raw_tokens < fitted.prompt_tokens < 30_000 + 2 * fitted.raw_tokens + 50
+
+
+async def test_before_the_response_the_prompt_is_estimated() -> None:
+    fitted = await fit(prepare=lambda parts: note_answer(parts, prompt_tokens=0))
     assert fitted is not None
     situation = make_situation(RIDDEN, RIDING)
     whole = situation.estimate(situation.view(None, ()))
-    assert fitted.prompt_tokens > whole.tokens + fitted.raw_tokens
+    assert fitted.prompt_tokens > whole.tokens + whole.unsure + fitted.raw_tokens
 
 
 def test_the_message_has_what_every_summary_call_ends_with() -> None:

@@ -198,3 +198,11 @@ async def test_a_connection_that_fails_is_named_by_its_address_and_reason() -> N
     with pytest.raises(UpstreamFailed) as caught:
         await ask(ConnectionResetError(104, "10.0.0.1 is gone"))
     assert str(caught.value) == "http://up.example reset the connection before it answered"
+
+
+async def test_a_body_that_rides_leaves_as_it_is_and_may_be_answered_either_way() -> None:
+    async with compaction_parts(say("We looked.")) as parts:
+        await parts.client.ask(replace(_CALL, riding=b'{"messages": [1.10]}'))
+        (request,) = parts.model.requests
+    assert request.content == b'{"messages": [1.10]}'
+    assert request.headers["accept"] == "text/event-stream, application/json"

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -20,6 +21,7 @@ SESSION = make_session(56, 3, "one_user", 900)
 # What every request of a model with this price reads from a cache costs a tenth.
 CACHED = "  - {match: 'toy-*', price: {input: 1, cached: 0.1, output: 8}}\n"
 NO_PRUNING = "policies:\n  default: {compaction: {prune: false}}\n"
+RECALLING = "policies:\n  default: {recall: tool, compaction: {prune: false}}\n"
 NEVER = "policies:\n  default: {compaction: {prune: false}, summary: {ride: never}}\n"
 # Without marks that move, which only this format has: then bytes may be compared.
 DIALECTS: Sequence[Dialect] = (CHAT, RESPONSES, Messages(marks=False))
@@ -27,10 +29,13 @@ DIALECTS: Sequence[Dialect] = (CHAT, RESPONSES, Messages(marks=False))
 BESIDE = {"tool_choice", "max_tokens", "max_output_tokens", "store"}
 
 
+def stream(dialect: Dialect) -> Shape:
+    return Shape(dialect=dialect, max_tokens=1_000, stream=True)
+
+
 async def play(
-    gateway: RunningGateway, toy: ToyUpstream, dialect: Dialect, first: int = 0, last: int | None = None
+    gateway: RunningGateway, toy: ToyUpstream, shape: Shape, first: int = 0, last: int | None = None
 ) -> Run:
-    shape = Shape(dialect=dialect, max_tokens=1_000, stream=True)
     pace = replace(EAGER, first=first, last=last)
     run = await run_session(SESSION, gateway.base_url, toy, shape, pace)
     await gateway.settle()
@@ -44,21 +49,31 @@ def items_of(seen: Seen) -> list[object]:
     return items
 
 
+def is_ride(seen: Seen) -> bool:
+    return seen.is_summary and bool(seen.request.get("tools"))
+
+
 def find_last_end(seen: Seen) -> int:
     """Where the last item of a body ends."""
     last = json.dumps(items_of(seen)[-1], ensure_ascii=False, separators=(",", ":")).encode()
     return seen.body.rindex(last) + len(last)
 
 
-@pytest.mark.parametrize("dialect", DIALECTS, ids=lambda each: each.path)
-async def test_a_summary_is_the_last_body_and_one_message(dialect: Dialect) -> None:
-    async with (
-        ToyUpstream(window=WINDOW) as toy,
-        running_gateway(make_settings(toy, more=CACHED + NO_PRUNING)) as gateway,
-    ):
-        run = await play(gateway, toy, dialect)
+CASES = {
+    **{dialect.path: (dialect, NO_PRUNING) for dialect in DIALECTS},
+    "pruned": (CHAT, ""),
+    **{f"{dialect.path} with the gateway's tool": (dialect, RECALLING) for dialect in DIALECTS},
+}
+
+
+@pytest.mark.parametrize(("dialect", "policy"), CASES.values(), ids=CASES.keys())
+async def test_a_summary_is_the_last_body_and_one_message(dialect: Dialect, policy: str) -> None:
+    more = CACHED + policy
+    async with ToyUpstream(window=WINDOW) as toy, running_gateway(make_settings(toy, more=more)) as gateway:
+        run = await play(gateway, toy, stream(dialect))
         await gateway.settle()
-    assert len(toy.summaries) >= 2
+    assert len(toy.summaries) >= (2 if policy else 1)
+    assert all(is_ride(seen) for seen in toy.summaries)
     for rider in toy.summaries:
         # The client may have gone on meanwhile.
         (before,) = [seen for seen in run.outgoing if items_of(seen) == items_of(rider)[:-1]]
@@ -78,19 +93,24 @@ async def test_a_request_that_waits_for_its_summary_lends_its_own_body(dialect: 
         ToyUpstream(window=WINDOW) as toy,
         running_gateway(make_settings(toy, more=CACHED + NO_PRUNING)) as gateway,
     ):
-        before = (await play(gateway, toy, dialect, last=18)).outgoing[-1]
+        before = (await play(gateway, toy, stream(dialect), last=18)).outgoing[-1]
         assert not toy.summaries
-        await play(gateway, toy, dialect, first=26, last=27)
+        await play(gateway, toy, stream(dialect), first=26, last=27)
     (rider,) = toy.summaries
     end = find_last_end(before)
     assert rider.body[:end] == before.body[:end]
-    shape = Shape(dialect=dialect, max_tokens=1_000, stream=True)
-    assert items_of(rider)[:-1] == dialect_items(dialect, shape, 26)
+    sent = SESSION.envelope(26, stream(dialect))
+    assert items_of(rider)[:-1] == sent["messages" if "messages" in sent else "input"]
 
 
-def dialect_items(dialect: Dialect, shape: Shape, turn: int) -> object:
-    envelope = SESSION.envelope(turn, shape)
-    return envelope["messages" if "messages" in envelope else "input"]
+@pytest.mark.parametrize("dialect", DIALECTS, ids=lambda each: each.path)
+async def test_a_client_that_does_not_stream_gets_a_summary_that_is_not_streamed(dialect: Dialect) -> None:
+    more = CACHED + NO_PRUNING
+    async with ToyUpstream(window=WINDOW) as toy, running_gateway(make_settings(toy, more=more)) as gateway:
+        await play(gateway, toy, Shape(dialect=dialect, max_tokens=1_000), last=30)
+    (rider,) = toy.summaries
+    assert is_ride(rider) and not rider.request.get("stream")
+    assert dict(rider.headers)["Accept"] == "text/event-stream, application/json"
 
 
 async def test_cache_marks_and_tools_stay_where_they_are() -> None:
@@ -98,7 +118,7 @@ async def test_cache_marks_and_tools_stay_where_they_are() -> None:
         ToyUpstream(window=WINDOW) as toy,
         running_gateway(make_settings(toy, more=NO_PRUNING)) as gateway,
     ):
-        run = await play(gateway, toy, MESSAGES)
+        run = await play(gateway, toy, stream(MESSAGES))
         await gateway.settle()
     # Without a price the cached tokens of the usage tell that there is a cache.
     assert toy.summaries
@@ -111,6 +131,18 @@ async def test_cache_marks_and_tools_stay_where_they_are() -> None:
 @pytest.mark.parametrize("more", [NO_PRUNING, CACHED + NEVER])
 async def test_without_a_cache_or_by_the_policy_the_history_is_quoted(more: str) -> None:
     async with ToyUpstream(window=WINDOW) as toy, running_gateway(make_settings(toy, more=more)) as gateway:
-        await play(gateway, toy, CHAT, last=30)
+        await play(gateway, toy, stream(CHAT), last=30)
         await gateway.settle()
-    assert toy.summaries and not any(seen.request.get("tools") for seen in toy.summaries)
+    assert toy.summaries and not any(map(is_ride, toy.summaries))
+
+
+async def test_a_cache_stays_warm_over_a_restart(tmp_path: Path) -> None:
+    store = f"disk:{tmp_path}/state"
+    async with ToyUpstream(window=WINDOW) as toy:
+        settings = make_settings(toy, store=store, more=CACHED + NO_PRUNING)
+        async with running_gateway(settings) as gateway:
+            await play(gateway, toy, stream(CHAT), last=18)
+        assert not toy.summaries
+        async with running_gateway(settings) as gateway:
+            await play(gateway, toy, stream(CHAT), first=26, last=27)
+    assert [is_ride(seen) for seen in toy.summaries] == [True]

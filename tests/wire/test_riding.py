@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gateway.wire.formats.chat import CHAT
 from gateway.wire.formats.registry import FORMATS
 from gateway.wire.riding import RiddenBody, RidingRequest, read_ridden, spare_tokens
 from tests.builders.chat import bodies
@@ -28,6 +29,16 @@ def test_only_the_end_of_the_array_changes(data: bytes, text: str) -> None:
     rendered, before = body.render(), json.loads(data)
     assert json.loads(rendered) == before | {"messages": [*before["messages"], message]}
     assert rendered.startswith(data[: body.end] + b",") and rendered.endswith(data[body.end :])
+
+
+@given(bodies())
+def test_what_is_ridden_begins_with_what_was_sent(data: bytes) -> None:
+    ridden_body = CHAT.ride(data, ASKED)
+    assert ridden_body is not None
+    before, after = json.loads(data), json.loads(ridden_body)
+    assert after["messages"][:-1] == before["messages"]
+    assert ridden_body.startswith(data[: ridden(data).end])
+    assert after.keys() - before.keys() <= {"tool_choice"}
 
 
 def test_a_field_is_replaced_where_it_stands_or_added_at_the_end() -> None:

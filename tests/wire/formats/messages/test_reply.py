@@ -128,3 +128,12 @@ def test_usage_adds_up_all_three_counters_of_the_input() -> None:
         "end_turn",
         True,
     )
+
+
+@pytest.mark.parametrize("kind", ["tool_use", "server_tool_use", "mcp_tool_use"])
+def test_a_call_of_any_tool_is_a_call(kind: str) -> None:
+    """A summary that rides has the client's tools, and those that the provider runs."""
+    call = {"type": kind, "id": "a", "name": "look", "input": {}}
+    assert read_all(stream(begin(0, call))).has_tool_calls
+    whole = {"type": "message", "content": [text_block("We looked."), call], "stop_reason": "end_turn"}
+    assert read_all(json.dumps(whole).encode(), kind="application/json").has_tool_calls
