@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from bench.economics.tables import print_economics
+from bench.economics.tables import print_economics, print_kappas
 from bench.economics.workloads import list_small_workloads, list_workloads
 from bench.estimates import print_estimates
 from bench.facts import print_facts
@@ -244,7 +244,12 @@ def _run_recall(effort: Effort) -> None:
 def _run_economics(effort: Effort) -> None:
     """Measures no time, either."""
     workloads = list_workloads() if effort.has_all else list_small_workloads()
-    print_economics(workloads, with_presets=effort.has_all)
+    print_economics(workloads, is_whole=effort.has_all)
+
+
+def _run_kappa(effort: Effort) -> None:
+    """Likewise."""
+    print_kappas(list_workloads() if effort.has_all else list_small_workloads())
 
 
 def _run_recall_index(effort: Effort) -> None:
@@ -285,6 +290,7 @@ _PARTS = {
     "estimates": _run_estimates,
     "recall-index": _run_recall_index,
     "economics": _run_economics,
+    "kappa": _run_kappa,
 }
 
 if __name__ == "__main__":

@@ -1,11 +1,12 @@
 """Plays the nine conversations through the real plan: each policy, at each price table where that matters."""
 
+import logging
 import multiprocessing
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -60,35 +61,58 @@ class _Done(msgspec.Struct):
 Plays = dict[Play, tuple[RequestRun, ...]]
 
 
-def play_all(workloads: Sequence[Workload], policies: Mapping[str, str], processes: int = 2) -> Plays:
-    """policies: by their names, as a settings file has them."""
+class _Task(NamedTuple):
+    workload: Workload
+    # By their names, as a settings file has them.
+    policies: Mapping[str, str]
+    # Those that do not look at prices.
+    fixed: frozenset[str]
+
+
+def play_all(
+    workloads: Sequence[Workload],
+    policies: Mapping[str, str],
+    fixed: Sequence[str] = (),
+    processes: int = 2,
+) -> Plays:
+    """policies: by their names, as a settings file has them. fixed: those that do not look at prices."""
     plays: Plays = {}
+    never = frozenset(fixed)
     if processes <= 1:
-        results = [_play_apart((workload, policies)) for workload in workloads]
+        results = [_play_apart(_Task(workload, policies, never)) for workload in workloads]
     else:
         # The longest first, and one by one: else one process would have much to do at the end.
         ordered = sorted(workloads, key=lambda each: -len(each.messages))
         with multiprocessing.get_context("fork").Pool(processes) as pool:
-            results = list(pool.imap(_play_apart, [(each, policies) for each in ordered], chunksize=1))
+            results = list(
+                pool.imap(_play_apart, [_Task(each, policies, never) for each in ordered], chunksize=1)
+            )
         workloads = ordered
     for workload, data in zip(workloads, results, strict=True):
         for done in msgspec.msgpack.decode(data, type=list[_Done]):
             plays[Play(workload.name, done.tariff, done.policy)] = done.runs
+        for name in fixed:
+            # What is sent is the same without a cache, and a bill without one leaves it out.
+            automatic = plays[Play(workload.name, TARIFFS[0].name, name)]
+            plays[Play(workload.name, TARIFFS[-1].name, name)] = automatic
     return plays
 
 
-def _play_apart(task: tuple[Workload, Mapping[str, str]]) -> bytes:
-    workload, policies = task
+def _play_apart(task: _Task) -> bytes:
+    # What a gateway would log of each conversation is in the tables.
+    logging.getLogger("gateway").setLevel(logging.CRITICAL)
     found: list[_Done] = []
-    run_loop(_play(workload, policies, found))
+    run_loop(_play(task, found))
     return msgspec.msgpack.encode(found)
 
 
-async def _play(workload: Workload, policies: Mapping[str, str], found: list[_Done]) -> None:
+async def _play(task: _Task, found: list[_Done]) -> None:
+    workload = task.workload
     choices = {
         (tariff, name): settings
         for tariff in TARIFFS
-        for name, settings in make_settings(tariff, policies, workload.window).items()
+        for name, settings in make_settings(tariff, task.policies, workload.window).items()
+        if tariff.cache != "none" or name not in task.fixed
     }
     names = {f"{tariff.name}: {name}": (tariff, name) for tariff, name in choices}
     async with open_gateways({name: choices[key] for name, key in names.items()}) as gateways:

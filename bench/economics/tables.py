@@ -1,13 +1,17 @@
 """What `python -m bench economics` prints: ratios to today's bill, and what the bills are made of."""
 
+import multiprocessing
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
+from bench.economics.charts import BILLS_IMAGE, PROMPTS_IMAGE, Bar, render_bills, render_prompts
 from bench.economics.plays import ADAPTIVE, DEFAULT, PRESETS, TODAY, Play, Plays, play_all
 from bench.economics.schedules import Course, find_optimum, make_course, truncate
 from bench.economics.tariffs import PARTS, TARIFFS, Bill, Tariff, add_bills, make_bill
+from bench.economics.visible import Shares, mean_of, measure_visible
 from bench.economics.workloads import Workload
+from bench.facts import Fold, extract, lose
 from bench.table import print_table, render_target
 from gateway.replay.runs import RequestRun
 
@@ -16,6 +20,12 @@ TRUNCATED: Final = "client drops the oldest"
 HALVED: Final = "client drops half"
 _TARGETS: Final = {"OpenAI-like": 0.87, "Anthropic-like": 0.85, "uncached": 0.75}
 _MOST_WORST: Final = 1.03
+_KAPPAS: Final = (0, 0.5, 0.7, 1, 1.5, 2, 4)
+_FOLDS: Final[Mapping[str, Fold]] = {"extractive": extract, "lossy": lose}
+_KINDS: Final = ("names", "paths", "folded")
+# What the charts show, and how they name it.
+_SHOWN: Final = {TODAY: "before", DEFAULT: "adaptive", BEST: "best possible"}
+_SHOWN_WINDOW: Final = 200_000
 
 # Of a conversation, at a price table.
 Place = tuple[str, str]
@@ -36,15 +46,26 @@ class Measured:
         return [bills[place].total / bill.total for place, bill in today.items() if place[1] == tariff]
 
 
-def print_economics(workloads: Sequence[Workload], *, with_presets: bool) -> None:
-    """with_presets: also those that stand for other programs."""
-    presets = {name: f"preset: {name}" for name in PRESETS} if with_presets else {}
-    plays = play_all(workloads, {**ADAPTIVE, **presets})
+def print_economics(workloads: Sequence[Workload], *, is_whole: bool) -> None:
+    """is_whole: also the presets that stand for other programs, what stays visible, and the charts."""
+    presets = {name: f"preset: {name}" for name in PRESETS} if is_whole else {}
+    plays = play_all(workloads, {**ADAPTIVE, **presets}, [*presets])
     measured = measure(workloads, plays, [*ADAPTIVE, *presets])
     print_ratios(measured)
     print_parts(measured, [TODAY, DEFAULT, BEST])
     print_conversations(measured, workloads)
+    if is_whole:
+        print_visible(workloads, plays, [TODAY, DEFAULT])
+        write_charts(measured, workloads, plays)
     print_targets(measured)
+
+
+def print_kappas(workloads: Sequence[Workload]) -> None:
+    """Money and what stays visible by the key `economy` of the default policy."""
+    policies = {f"economy {kappa:g}": f"preset: adaptive, economy: {kappa}" for kappa in _KAPPAS}
+    plays = play_all(workloads, {TODAY: ADAPTIVE[TODAY], **policies})
+    print_ratios(measure(workloads, plays, [TODAY, *policies]))
+    print_visible(workloads, plays, [TODAY, *policies])
 
 
 def measure(workloads: Sequence[Workload], plays: Plays, policies: Sequence[str]) -> Measured:
@@ -123,6 +144,59 @@ def print_parts(measured: Measured, policies: Sequence[str]) -> None:
 
 def _add(measured: Measured, policy: str, tariff: Tariff) -> Bill:
     return add_bills(bill for place, bill in measured.bills[policy].items() if place[1] == tariff.name)
+
+
+def print_visible(workloads: Sequence[Workload], plays: Plays, policies: Sequence[str]) -> None:
+    """Of the recorded sessions; seeded agents need no names."""
+    recorded = [workload for workload in workloads if workload.is_recorded]
+    if not recorded:
+        return
+    cases = [(tariff.name, policy) for tariff in TARIFFS for policy in policies]
+    tasks = [
+        _Look(workload, plays[Play(workload.name, tariff, policy)], fold)
+        for tariff, policy in cases
+        for fold in _FOLDS
+        for workload in recorded
+    ]
+    with multiprocessing.get_context("fork").Pool(2) as pool:
+        found = iter(pool.map(_look, tasks, chunksize=1))
+    rows = []
+    for tariff, policy in cases:
+        cells = []
+        for _ in _FOLDS:
+            shares = [next(found) for _ in recorded]
+            cells += [f"{_mean([mean_of(each, kind) for each in shares]):.0%}" for kind in _KINDS]
+        rows.append((f"{tariff}: {policy}", *cells))
+    columns = ["", *(f"{fold}: {kind}" for fold in _FOLDS for kind in _KINDS)]
+    print_table("Visible of what the next 30 replies need, mean of the recorded sessions", columns, rows)
+    print(
+        "  names: of all that were said before; paths: of these; folded: of those that a summary stands for"
+    )
+
+
+class _Look(NamedTuple):
+    workload: Workload
+    runs: Sequence[RequestRun]
+    fold: str
+
+
+def _look(task: _Look) -> list[Shares]:
+    return measure_visible(task.workload, task.runs, _FOLDS[task.fold])
+
+
+def write_charts(measured: Measured, workloads: Sequence[Workload], plays: Plays) -> None:
+    groups = {
+        tariff.name: [
+            Bar(name, _add(measured, policy, tariff), _mean(measured.find_ratios(policy, tariff.name)))
+            for policy, name in _SHOWN.items()
+        ]
+        for tariff in TARIFFS
+    }
+    BILLS_IMAGE.write_text(render_bills(groups), "utf-8")
+    shown = next((each for each in workloads if each.window == _SHOWN_WINDOW), workloads[0])
+    lines = {_SHOWN[policy]: plays[Play(shown.name, TARIFFS[0].name, policy)] for policy in (TODAY, DEFAULT)}
+    title = f"Tokens of each prompt, {shown.name}, {TARIFFS[0].name} prices"
+    PROMPTS_IMAGE.write_text(render_prompts(title, lines), "utf-8")
 
 
 def print_conversations(measured: Measured, workloads: Sequence[Workload]) -> None:

@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 
 from bench.economics.workloads import Workload
 from bench.facts import Fold, find_share, with_list
+from gateway.core.digest.fact_list import spell_out
 from gateway.core.digest.names import find_names
 from gateway.core.history.transcript import TranscriptEntry
 from gateway.replay.runs import RequestRun
@@ -74,7 +75,8 @@ def _follow(
     for run in runs:
         if run.covers > covers:
             piece = entries[max(covers, opening) : run.covers]
-            summary, covers = fold(piece, summary, cap_chars), run.covers
+            stays = entries[run.covers : run.messages]
+            summary, covers = fold(piece, summary, cap_chars, stays), run.covers
         pruned |= frozenset(run.pruned)
         yield _Sent(covers, run.messages, summary, pruned)
 
@@ -96,7 +98,7 @@ def _measure(
         for at in (*range(opening), *range(max(opening, sent.covers), sent.end))
         if at not in sent.pruned
     ]
-    visible = "\n".join([sent.summary, *kept])
+    visible = "\n".join([spell_out(sent.summary), *kept])
     folded = known & frozenset[str]().union(*names[opening : sent.covers])
     return Shares(
         find_share(visible, [*known]),

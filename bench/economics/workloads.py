@@ -60,6 +60,7 @@ class Workload:
     window: int
     messages: Sequence[Message]
     tools: Sequence[Mapping[str, Any]] = ()
+    is_recorded: bool = False
 
     def list_requests(self, *, is_marked: bool) -> Iterator[RecordedRequest]:
         """One before each reply. is_marked: with `cache_control` on the system prompt and on the newest
@@ -134,4 +135,5 @@ def _list_recorded() -> Iterator[Workload]:
                 window=_RECORDED_WINDOW,
                 messages=[{"role": "system", "content": system}, *said],
                 tools=value.get("tools") or (),
+                is_recorded=True,
             )

@@ -1,16 +1,20 @@
 """The bench of costs: its sums on courses small enough to count by hand, and a small conversation played."""
 
 import itertools
+from collections.abc import Sequence
+from xml.etree import ElementTree
 
 import pytest
 from msgspec.structs import replace
 
+from bench.economics.charts import Bar, render_bills, render_prompts
 from bench.economics.plays import DEFAULT, TODAY, Play, play_all
 from bench.economics.schedules import Course, find_optimum, make_course, price_schedule, truncate
 from bench.economics.tables import BEST, measure, print_ratios, print_targets
-from bench.economics.tariffs import TARIFFS, Tariff, make_bill
+from bench.economics.tariffs import TARIFFS, Bill, Tariff, make_bill
 from bench.economics.visible import mean_of, measure_visible
 from bench.economics.workloads import MODEL, Workload, list_small_workloads
+from gateway.core.history.transcript import TranscriptEntry
 from gateway.replay.runs import SummaryCallRun
 from tests.replay.samples import make_messages, make_run
 
@@ -85,6 +89,18 @@ def test_only_marked_requests_have_marks_and_all_say_the_same() -> None:
     assert [request.body.count(b"cache_control") for request in marked] == [2, 2, 2, 2]
 
 
+def _say_nothing(
+    piece: Sequence[TranscriptEntry], earlier: str, cap_chars: int, shown: Sequence[TranscriptEntry] = ()
+) -> str:
+    return ""
+
+
+def _repeat_results(
+    piece: Sequence[TranscriptEntry], earlier: str, cap_chars: int, shown: Sequence[TranscriptEntry] = ()
+) -> str:
+    return "\n".join(entry.text for entry in piece)
+
+
 def test_what_is_pruned_is_not_visible_and_what_a_summary_says_is() -> None:
     messages = [dict(message) for message in make_messages(40)]
     for at in (2, len(messages) - 2):
@@ -93,13 +109,13 @@ def test_what_is_pruned_is_not_visible_and_what_a_summary_says_is() -> None:
     whole = [make_run(received=10_000, hard=16_000, messages=end) for end in range(25, len(messages) - 2, 2)]
     pruned = [replace(run, pruned=(2,)) for run in whole]
     folded = [replace(run, covers=20) for run in whole]
-    seen, hidden = (measure_visible(workload, runs, lambda *_: "") for runs in (whole, pruned))
-    told = measure_visible(workload, folded, lambda *_: messages[2]["content"])
+    seen, hidden = (measure_visible(workload, runs, _say_nothing) for runs in (whole, pruned))
+    told = measure_visible(workload, folded, _repeat_results)
     assert mean_of(seen, "names") == mean_of(seen, "paths") == 1.0
     assert mean_of(hidden, "names") < 0.5
     assert all(each.folded is None for each in (*seen, *hidden))
     assert all(each.folded is not None for each in told)
-    assert mean_of(told, "folded") == 1.0
+    assert mean_of(told, "folded") > 0.8
 
 
 def test_a_small_conversation_is_played_priced_and_printed(capsys: pytest.CaptureFixture[str]) -> None:
@@ -117,3 +133,12 @@ def test_a_small_conversation_is_played_priced_and_printed(capsys: pytest.Captur
         runs = plays[Play(workloads[0].name, tariff.name, TODAY)]
         assert make_course(runs).hard > make_course(runs).floor
         assert all((run.cache_read is None) == (tariff is _UNCACHED) for run in runs)
+
+
+def test_charts_are_xml_that_says_what_it_shows() -> None:
+    bars = [Bar("before", Bill(cached=1, new=1), 1.0), Bar("adaptive & cheap", Bill(new=1), 0.5)]
+    bills = ElementTree.fromstring(render_bills({"OpenAI-like": bars}))
+    runs = [make_run(sent=size) for size in (1_000, 2_000, 500)]
+    prompts = ElementTree.fromstring(render_prompts("Prompts", {"before": runs, "adaptive": runs[:2]}))
+    for chart, shown in ((bills, "adaptive & cheap 0.50"), (prompts, "3,500 tokens sent")):
+        assert any(shown in (element.text or "") for element in chart.iter())
