@@ -39,7 +39,8 @@ def follow(
     """
     if before.died_at:
         return before, None
-    prompt = _scale(usage.prompt_tokens, point)
+    # What was left out is an estimate, by a count that was learned from what the upstream reports.
+    prompt = max(1, usage.prompt_tokens + point.received - point.sent)
     if window and prompt > window:
         return msgspec.structs.replace(before, died_at=number), None
     hit = _choose_hit_share(before, point, usage)
@@ -55,13 +56,6 @@ def follow(
         hit_share=hit if has_grown else before.hit_share,
     )
     return after, Usage(prompt, usage.output_tokens, cached, min(written, prompt - cached))
-
-
-def _scale(prompt_tokens: int, point: RequestPoint) -> int:
-    """Both estimates are wrong by the same factor, which the reported number shows."""
-    if point.sent <= 0 or point.received == point.sent:
-        return prompt_tokens
-    return round(prompt_tokens * point.received / point.sent)
 
 
 def _choose_hit_share(before: Unshortened, point: RequestPoint, usage: Usage) -> float:

@@ -47,9 +47,9 @@ def test_money_is_compared_until_the_request_that_would_not_have_fit() -> None:
     book.note_request(_TURN, plan(), Usage(100_000, 0))
     summary = CompactionResult(_PIVOT, 1, "toy", 0, Usage(10_000, 0))
     book.note_compaction(_TURN, summary, _REQUEST, seconds=1, post_tokens=0)
-    second = book.note_request(_TURN, plan(1_200, 200, _PIVOT), Usage(20_000, 0))
-    third = book.note_request(_TURN, plan(1_400, 200, _PIVOT), Usage(20_000, 0))
-    later = book.note_request(_TURN, plan(300, 200, _PIVOT), Usage(20_000, 0))
+    second = book.note_request(_TURN, plan(120_200, 20_200, _PIVOT), Usage(20_000, 0))
+    third = book.note_request(_TURN, plan(140_200, 20_200, _PIVOT), Usage(20_000, 0))
+    later = book.note_request(_TURN, plan(30_000, 20_000, _PIVOT), Usage(20_000, 0))
     book.note_compaction(_TURN, summary, _REQUEST, seconds=1, post_tokens=0)
     assert second.without_usd == pytest.approx(1.2) and not second.has_died
     assert (third.without_usd, third.has_died) == (None, True)

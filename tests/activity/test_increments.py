@@ -111,7 +111,7 @@ def test_a_conversation_that_would_have_ended_for_one_process_has_ended() -> Non
     clock = make_clock()
     first, second = _Process(clock), _Process(clock)
     small = turn(limits=Limits(context=1_000))
-    first.book.note_request(small, plan(200, 100), Usage(900, 1))
+    first.book.note_request(small, plan(1_200, 100), Usage(900, 1))
     clock.now += 10
     second.book.note_request(turn(), plan(), Usage(100, 1))
     record, own = first.activity, second.activity

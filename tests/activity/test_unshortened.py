@@ -26,32 +26,32 @@ def test_what_is_sent_as_it_came_would_have_cost_the_same() -> None:
 
 def test_what_was_left_out_would_have_come_out_of_the_cache() -> None:
     # 5,000 tokens are new with and without the gateway.
-    after, found = follow(_GROWN, point(75_000, 25_000), Usage(50_000, 700, 45_000, 4_000), 0, 9)
+    after, found = follow(_GROWN, point(149_000, 49_000), Usage(50_000, 700, 45_000, 4_000), 0, 9)
     assert found == Usage(150_000, 700, 145_000, 4_000)
     assert (after.sent_tokens, after.prompt_tokens, after.hit_share) == (50_000, 150_000, 1.0)
 
 
 def test_where_nothing_is_cached_all_would_have_been_new() -> None:
-    _, found = follow(_GROWN, point(300, 100), Usage(50_000, 700), 0, 9)
+    _, found = follow(_GROWN, point(149_000, 49_000), Usage(50_000, 700), 0, 9)
     assert found == Usage(150_000, 700, 0, 0)
 
 
 @pytest.mark.parametrize("change", ["compaction", "pruning", "edit"])
 def test_the_cache_that_the_gateway_broke_would_have_been_read(change: PrefixChange) -> None:
-    after, found = follow(_GROWN, point(150, 20, change), Usage(20_000, 700, 5_000, 15_000), 0, 9)
+    after, found = follow(_GROWN, point(152_000, 22_000, change), Usage(20_000, 700, 5_000, 15_000), 0, 9)
     assert found == Usage(150_000, 700, 145_000, 5_000)
     # The next one is compared with what is sent from now on.
     assert (after.sent_tokens, after.prompt_tokens, after.hit_share) == (20_000, 150_000, 1.0)
 
 
 def test_an_hour_later_the_cache_would_have_been_cold_too() -> None:
-    late = point(150, 20, "compaction", at_seconds=3_600.0)
+    late = point(152_000, 22_000, "compaction", at_seconds=3_600.0)
     _, found = follow(_GROWN, late, Usage(20_000, 700, 0, 20_000), 0, 9)
     assert found == Usage(150_000, 700, 0, 150_000)
 
 
 def test_a_prefix_that_the_client_broke_would_have_been_broken_too() -> None:
-    after, found = follow(_GROWN, point(300, 100, "history"), Usage(50_000, 700, 4_500), 0, 9)
+    after, found = follow(_GROWN, point(149_000, 49_000, "history"), Usage(50_000, 700, 4_500), 0, 9)
     assert found == Usage(150_000, 700, 14_500, 0)
     assert after.hit_share == 1.0
 
@@ -67,8 +67,8 @@ def test_a_conversation_ends_with_the_request_that_does_not_fit_its_window() -> 
 
 
 def test_without_a_known_window_every_request_fits() -> None:
-    after, found = follow(Unshortened(), point(10**7, 100), Usage(100, 10), 0, 1)
-    assert found is not None and found.prompt_tokens == 10**7 and not after.died_at
+    after, found = follow(Unshortened(), point(10**7, 0), Usage(100, 10), 0, 1)
+    assert found is not None and found.prompt_tokens == 10**7 + 100 and not after.died_at
 
 
 _COUNTS = st.integers(0, 10**6)
