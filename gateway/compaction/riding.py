@@ -177,7 +177,10 @@ def _find_room(turn: Turn, situation: Situation, answered: Head, raw_tokens: int
     """None if the prompt alone is too large. answered: of this very request, or of the one before."""
     sent = answered.prompt_tokens
     if not sent or answered.key != situation.conversation.key.hex():
-        estimate = situation.estimate_tokens(situation.view(situation.sticky, situation.batches))
+        if situation.in_tokens is not None:
+            # Bytes or pictures are what it has too much of, and those of a body that was never sent.
+            return None
+        estimate = situation.estimate(situation.view(situation.sticky, situation.batches))
         sent = estimate.tokens + estimate.unsure
     message = ceil((_MESSAGE_FRAME_TOKENS + raw_tokens) * situation.calibrated.ratio * _MARGIN)
     prompt = sent + message

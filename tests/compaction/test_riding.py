@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -20,6 +21,7 @@ from gateway.core.history.pivot import Mark
 from gateway.core.limits.model_limits import Limits
 from gateway.core.policy import Prompts, Summary
 from gateway.core.refusal.overflow import Overflow
+from gateway.core.sizing.payload import MeasuredRequest
 from tests.builders.chat import make_batch, make_pivot
 from tests.builders.compaction import (
     CompactionParts,
@@ -173,6 +175,16 @@ async def test_the_window_holds_prompt_and_summary() -> None:
     assert await fit(turn_with(limits=Limits(context=room))) is not None
     assert await fit(turn_with(limits=Limits(context=room - 1))) is None
     assert await fit(turn_with(limits=Limits(input=fitted.prompt_tokens - 1))) is None
+
+
+async def test_a_body_that_may_have_too_many_bytes_or_pictures_is_not_ridden_unless_it_was_answered() -> None:
+    situation = make_situation(RIDDEN, RIDING)
+    measured = MeasuredRequest(situation.sizes, situation.known, situation.limits)
+    situation = make_situation(RIDDEN, RIDING, in_tokens=measured)
+    assert await fit(situation=situation) is not None
+    unsent = partial(note_answer, prompt_tokens=0)
+    assert await fit(situation=situation, prepare=unsent) is None
+    assert await fit(prepare=unsent) is not None
 
 
 # After failures
