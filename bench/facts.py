@@ -15,10 +15,12 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from bench.table import print_table
-from gateway.core.digest.fact_list import HEADING, find_missing_facts, spell_out, with_fact_list
+from gateway.core.digest.fact_list import HEADING
 from gateway.core.digest.facts import find_facts, is_secret
 from gateway.core.digest.render import make_digest
+from gateway.core.history.message import Call, Message, Role
 from gateway.core.history.transcript import TranscriptEntry
+from gateway.core.session.work_sections import FoldedHistory, append_lists, spell_out_lists
 from gateway.wire.formats.chat.text import parse_entry
 
 _SHARED: Final = Path(os.environ.get("GATEWAY_SHARED") or Path(__file__).resolve().parents[2] / "shared")
@@ -99,7 +101,7 @@ def _measure(session: Sequence[TranscriptEntry], fold: Fold) -> list[Survival]:
         summary = fold(piece, summary, _CAP_CHARS)
         if at in _SHOWN:
             top = sorted(counted, key=lambda fact: -counted[fact])[:_TOP]
-            shares = (find_share(spell_out(summary), facts) for facts in (list(counted), top, planted))
+            shares = (find_share(spell_out_lists(summary), facts) for facts in (list(counted), top, planted))
             survivals.append(Survival(*shares))
     return survivals
 
@@ -172,7 +174,7 @@ def with_list(summarize: Fold, share: float) -> Fold:
     ) -> str:
         room = int(cap_chars * share)
         summary = summarize(piece, earlier, cap_chars - room)
-        return with_fact_list(summary, find_missing_facts(piece, earlier, summary, room, shown))
+        return append_lists(summary, FoldedHistory(_make_messages(piece), piece, earlier, shown), room)
 
     return fold
 
@@ -197,6 +199,18 @@ def lose(
         if zlib.crc32(f"{len(earlier)} {fact}".encode()) % _KEPT_OF:
             text = text.replace(fact, "it")
     return text
+
+
+def _make_messages(piece: Sequence[TranscriptEntry]) -> list[Message]:
+    """The ids of calls and results, in the order in which they follow each other."""
+    messages, waiting = [], list[str]()
+    for position, entry in enumerate(piece):
+        calls = tuple(Call(f"{position}:{at}", tool) for at, (tool, _) in enumerate(entry.calls))
+        results = (waiting.pop(0),) if entry.is_result and waiting else ()
+        waiting += [call.id for call in calls]
+        role: Role = "tool" if entry.is_result else "assistant" if entry.role == "assistant" else "user"
+        messages.append(Message(role, b"", b"", 0, calls, results))
+    return messages
 
 
 def _digest(

@@ -16,11 +16,11 @@ from typing import Final
 
 from bench.facts import Fold, extract, find_share, load_sessions, lose, with_list
 from bench.table import print_table
-from gateway.core.digest.fact_list import spell_out
 from gateway.core.digest.names import find_names
 from gateway.core.history.transcript import TranscriptEntry
 from gateway.core.search.ranking import PieceCandidate, choose_pieces
 from gateway.core.search.terms import find_terms
+from gateway.core.session.work_sections import spell_out_lists
 from gateway.originals.file_search import Sought, find_pieces, make_bound
 from gateway.originals.index_file import IndexedMessage, add_messages, open_index
 from gateway.originals.parts import Part
@@ -70,6 +70,8 @@ class Visible:
     alone: float
     search: float
     auto: float
+    # Of the paths among them, alone; None without any.
+    paths: float | None
 
 
 def print_recall() -> None:
@@ -86,14 +88,15 @@ def print_recall() -> None:
         for number, found in sorted(shares.items()):
             mean = mean_of(found)
             rows.append(_render_row(f"{name}, after {number}", len(found), mean))
-    columns = ["", "sessions", "visible", "one search", "auto", "search adds", "auto adds"]
+    columns = ["", "sessions", "visible", "one search", "auto", "search adds", "auto adds", "paths"]
     print_table(f"Names that the next {_REPLIES} replies need, window 32K", columns, rows)
 
 
 def _render_row(name: str, sessions: int, mean: Visible) -> tuple[str, ...]:
     adds = [f"{100 * (share - mean.alone):+.0f}" for share in (mean.search, mean.auto)]
     shares = [f"{share:.0%}" for share in (mean.alone, mean.search, mean.auto)]
-    return (name, str(sessions), *shares, *adds)
+    paths = "" if mean.paths is None else f"{mean.paths:.0%}"
+    return (name, str(sessions), *shares, *adds, paths)
 
 
 def measure_session(session: Sequence[TranscriptEntry], fold: Fold) -> dict[int, Visible]:
@@ -115,7 +118,13 @@ def mean_of(shares: Sequence[Visible]) -> Visible:
         sum(each.alone for each in shares) / len(shares),
         sum(each.search for each in shares) / len(shares),
         sum(each.auto for each in shares) / len(shares),
+        _mean_known([each.paths for each in shares]),
     )
+
+
+def _mean_known(shares: Sequence[float | None]) -> float | None:
+    known = [share for share in shares if share is not None]
+    return sum(known) / len(known) if known else None
 
 
 def _find_column(number: int) -> int:
@@ -181,11 +190,17 @@ def _measure(session: Sequence[TranscriptEntry], compacted: Compacted, index: Pa
     if len(needed) < _FEWEST_NAMES:
         return None
     tail = map(_say, session[compacted.covers : compacted.end])
-    alone = "\n".join([compacted.opening, spell_out(compacted.summary), *tail])
+    alone = "\n".join([compacted.opening, spell_out_lists(compacted.summary), *tail])
     asked = " ".join([name for name in needed if name not in alone][:_ASKED_NAMES])
     both = _search(index, asked, compacted.covers), _choose(session, compacted, alone)
     search, auto = ("\n".join([alone, *pieces]) for pieces in both)
-    return Visible(*(find_share(text, needed) for text in (alone, search, auto)))
+    paths = [name for name in needed if "/" in name and "://" not in name]
+    return Visible(
+        find_share(alone, needed),
+        find_share(search, needed),
+        find_share(auto, needed),
+        find_share(alone, paths) if paths else None,
+    )
 
 
 def _list_names(entries: Sequence[TranscriptEntry]) -> dict[str, None]:

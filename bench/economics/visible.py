@@ -13,9 +13,9 @@ from typing import Final, NamedTuple
 
 from bench.economics.workloads import Workload
 from bench.facts import Fold, find_share, with_list
-from gateway.core.digest.fact_list import spell_out
 from gateway.core.digest.names import find_names
 from gateway.core.history.transcript import TranscriptEntry
+from gateway.core.session.work_sections import spell_out_lists
 from gateway.replay.runs import RequestRun
 from gateway.wire.formats.chat.text import parse_entry
 
@@ -98,7 +98,7 @@ def _measure(
         for at in (*range(opening), *range(max(opening, sent.covers), sent.end))
         if at not in sent.pruned
     ]
-    visible = "\n".join([spell_out(sent.summary), *kept])
+    visible = "\n".join([spell_out_lists(sent.summary), *kept])
     folded = known & frozenset[str]().union(*names[opening : sent.covers])
     return Shares(
         find_share(visible, [*known]),

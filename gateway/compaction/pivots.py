@@ -14,13 +14,13 @@ from gateway.conversations.turn import Turn
 from gateway.core.compaction.cut import SMALLER_SHARE, Cut
 from gateway.core.compaction.situation import Situation
 from gateway.core.compaction.summary import Accepted
-from gateway.core.digest.fact_list import find_missing_facts
 from gateway.core.digest.render import make_digest
 from gateway.core.history.conversation import find_replaceable_start
 from gateway.core.history.framing import TextKind, make_framing
 from gateway.core.history.pivot import Mark, Pivot
 from gateway.core.history.transcript import TranscriptEntry, cut_middle, list_entries
 from gateway.core.history.view import shown_tokens
+from gateway.core.session.work_sections import FoldedHistory, append_lists
 from gateway.planning.message_sizes import Sizer
 from gateway.recall.beside_summary import choose_recalled
 
@@ -88,18 +88,20 @@ class PivotMaker:
             max_chars = int(min(len(text), max_chars) * most / tokens * _SHRINK)
         return await self._make(turn, situation, cut, Accepted(text, tokens), framing, is_digest=True)
 
-    async def find_missing_facts(
+    async def append_lists(
         self, turn: Turn, situation: Situation, folded: Folded, summary: str, max_chars: int
-    ) -> tuple[str, ...]:
-        """The names and numbers that a summary should have mentioned, and that the other messages do not."""
+    ) -> str:
+        """The summary with what a program knows below it: files changed, commands run, and the names and
+        numbers that it should have mentioned and that no other message shows.
+        """
         base = folded.cut.base
         earlier = base.summary if base is not None else None
         size_bytes = len(turn.received.body.data)
         steps = _read_shown(turn, situation, folded.cut)
         shown = await self._lanes.run_steps(turn.owner, size_bytes, steps)
-        return await self._lanes.run(
-            turn.owner, size_bytes, find_missing_facts, folded.entries, earlier, summary, max_chars, shown
-        )
+        messages = situation.conversation.messages[folded.cut.start : folded.cut.covers]
+        history = FoldedHistory(messages[: len(folded.entries)], folded.entries, earlier, shown)
+        return await self._lanes.run(turn.owner, size_bytes, append_lists, summary, history, max_chars)
 
     async def make_note(self, turn: Turn, situation: Situation, cut: Cut) -> Pivot:
         """A pivot that drops the old turns; one line of the policy says that something is missing."""

@@ -25,7 +25,6 @@ from gateway.core.compaction.summary import (
     judge_summary,
     strip_thinking,
 )
-from gateway.core.digest.fact_list import with_fact_list
 from gateway.core.errors import ModelUnknown, UpstreamFailed
 from gateway.core.history.pivot import Pivot
 from gateway.core.refusal.overflow import Overflow
@@ -265,15 +264,13 @@ class Summarizer:
     async def _with_facts(
         self, turn: Turn, situation: Situation, accepted: Accepted, fitted: FittedCall
     ) -> Accepted:
-        """The summary with the names and numbers that it should have mentioned, listed below it."""
+        """The summary with what it should have mentioned, listed below it."""
         cut = fitted.cut
         max_chars = int(_LIST_SHARE * cut.cap_tokens * _LIST_CHARS_PER_TOKEN)
-        missing = await self._pivots.find_missing_facts(
-            turn, situation, Folded(cut, fitted.entries), accepted.summary, max_chars
-        )
-        if not missing:
+        folded = Folded(cut, fitted.entries)
+        listed = await self._pivots.append_lists(turn, situation, folded, accepted.summary, max_chars)
+        if listed == accepted.summary:
             return accepted
-        listed = with_fact_list(accepted.summary, missing)
         raw = await self._sizer.count(turn.owner, listed, turn.policy.estimator)
         tokens = int(raw * situation.calibrated.ratio)
         return Accepted(listed, tokens) if tokens <= cut.replaced_tokens * SMALLER_SHARE else accepted

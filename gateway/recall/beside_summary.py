@@ -9,8 +9,8 @@ from typing import Final
 
 from gateway.bounds.lanes import Lanes, Steps
 from gateway.conversations.turn import Turn
-from gateway.core.digest.fact_list import spell_out
 from gateway.core.errors import RequestRefused
+from gateway.core.session.work_sections import spell_out_lists
 from gateway.originals.origins import OriginFinder
 from gateway.originals.parts import read_parts
 from gateway.originals.search import FoundPiece
@@ -57,7 +57,7 @@ async def _fit(pieces: list[FoundPiece], max_tokens: int, count: CountText) -> s
 
 def _choose(turn: Turn, summary: str, covers: int, max_tokens: int) -> Steps[list[FoundPiece]]:
     """The best first."""
-    received, texts = turn.received, [spell_out(summary)]
+    received, texts = turn.received, [spell_out_lists(summary)]
     conversation = received.conversation
     start = conversation.opening_end if turn.policy.keep.opening else 0
     for position in (*range(start), *range(covers, len(conversation.messages))):

@@ -5,6 +5,7 @@ from gateway.core.compaction.summary import Accepted
 from gateway.core.history.framing import make_framing
 from gateway.core.history.pivot import Mark
 from gateway.core.policy import Keep, Originals, Summary
+from gateway.core.session.work_sections import spell_out_lists
 from gateway.core.sizing.estimate import Calibration
 from tests.builders.chat import make_batch, make_pivot, read, render
 from tests.builders.compaction import (
@@ -164,5 +165,5 @@ async def test_what_the_opening_or_the_tail_shows_is_not_listed_but_what_is_clea
         turn = turn_of(received)
         for batches, expected in (((), {"src/old.py"}), ((cleared,), {"src/old.py", "src/new.py"})):
             situation = make_situation(received, batches=batches)
-            missing = await parts.pivots.find_missing_facts(turn, situation, folded, "We worked.", 500)
-            assert set(missing) == expected
+            listed = await parts.pivots.append_lists(turn, situation, folded, "We worked.", 500)
+            assert set(spell_out_lists(listed).splitlines()) == {"We worked.", *expected}

@@ -14,7 +14,7 @@ from gateway.core.digest.facts import LONGEST_FACT_CHARS
 from gateway.core.history.transcript import TranscriptEntry
 
 # The next compaction finds the list by this line, which is followed by items only.
-HEADING: Final = "## Names from the replaced messages (listed by a program, word for word; ×n: in n messages)"
+HEADING: Final = "## Names, word for word (listed by a program; ×n: in n messages)"
 # Lists of earlier versions are continued, too.
 _HEADINGS: Final = (HEADING, "## Mentioned, word for word (×n: in n messages)")
 
@@ -125,12 +125,6 @@ def split_fact_list(text: str) -> tuple[str, tuple[str, ...]]:
             facts = (fact for line in lines for fact in parse_facts(line.removeprefix(_ITEM)))
             return before.strip("\n"), tuple(islice(facts, _MAX_LISTED))
     return text, ()
-
-
-def spell_out(text: str) -> str:
-    """A summary with each fact of its list on a line, with its folder: what a search for names looks at."""
-    before, facts = split_fact_list(text)
-    return "\n".join([before, *facts]) if facts else text
 
 
 def group_facts(facts: Iterable[str]) -> list[str]:

@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 from gateway.core.digest.fact_list import (
     HEADING,
     find_missing_facts,
-    spell_out,
     split_fact_list,
     with_fact_list,
 )
@@ -65,8 +64,6 @@ def test_files_are_grouped_by_folder_and_all_names_stand_on_one_line() -> None:
         "- run_all(), E4711, https://x.example/a",
     ]
     assert set(split_fact_list(listed)[1]) == set(facts)
-    assert set(spell_out(listed).splitlines()) == {"We worked.", *facts}
-    assert spell_out("We worked.") == "We worked."
 
 
 def test_a_list_of_an_earlier_version_is_continued() -> None:

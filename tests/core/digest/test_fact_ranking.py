@@ -1,6 +1,6 @@
 import json
 
-from gateway.core.digest.fact_list import find_missing_facts, spell_out, with_fact_list
+from gateway.core.digest.fact_list import find_missing_facts
 from gateway.core.digest.fact_ranking import rank_facts
 from gateway.wire.formats.chat.text import parse_entry
 from tests.core.digest.test_fact_list import calls, result, user
@@ -52,7 +52,7 @@ def test_after_a_recorded_session_every_ranked_fact_is_mentioned_or_listed() -> 
     for path in paths[::4]:
         messages = json.loads(path.read_text("utf-8"))["messages"]
         entries = [parse_entry(json.dumps(message).encode()) for message in messages]
-        listed = spell_out(with_fact_list("", find_missing_facts(entries, None, "", 1_000_000)))
+        listed = "\n".join(find_missing_facts(entries, None, "", 1_000_000))
         ranked = rank_facts(entries, {})
         assert [fact for fact in (*ranked.todos, *ranked.mentioned[:400]) if fact not in listed] == []
 
