@@ -94,6 +94,7 @@ def _list_fields(note: RequestNote, status: int, end_seconds: float) -> dict[str
         "bytes": note.body_bytes if note.conversation else None,
         "prompt_tokens": usage.prompt_tokens if usage is not None else None,
         "cached_tokens": usage.cached_tokens if usage is not None else None,
+        "cache_write_tokens": usage.cache_write_tokens if usage is not None else None,
         "output_tokens": usage.output_tokens if usage is not None else None,
         **_list_recall_fields(note),
         "seconds": round(seconds, 3),

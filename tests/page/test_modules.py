@@ -73,7 +73,7 @@ async def test_what_a_conversation_cost_is_said_in_words(browser: Browser) -> No
     assert one == [
         ["Cached", "88 %", "of 1k prompt tokens"],
         ["Cache breaks", "3", "2 compactions, 1 edited summary"],
-        ["Spent", "$4.10", "and $0.39 on 2 summary calls, 1 in the cache"],
+        ["Spent", "$4.10", "and $0.39 on 2 summary calls, 1 riding"],
         ["Without / with the gateway", "$5.20 / $3.10", f"{same}; request 45 would not fit"],
     ]
     assert several[3][2] == f"{same}; 1 conversation would have ended"

@@ -1,6 +1,7 @@
 """The pictures of README and docs/page.md, made anew by `make screenshots`."""
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,8 +10,12 @@ from playwright.async_api import Browser, Page, expect
 from tests.page.browser import Look, looking, requires_chromium
 from tests.page.material import opened
 from tests.toy.agent import Session, make_session
+from tests.toy.chat import CHAT
+from tests.toy.dialect import Request
 from tests.toy.gateway import RunningGateway, make_settings, running_gateway
+from tests.toy.reply import Reply
 from tests.toy.running import Pace, run_session
+from tests.toy.summarising import make_summary
 from tests.toy.upstream import ToyUpstream
 
 pytestmark = [
@@ -28,6 +33,13 @@ tenants:
   - {name: research, keys: [sk-research]}
 """
 _WINDOW = 16_000
+_CACHED_SHARE = 0.9
+
+
+def summarize(toy: ToyUpstream, request: Request) -> Reply:
+    """A call that rides finds most of its prompt in the cache, as the conversation does."""
+    cached_tokens = int(_CACHED_SHARE * CHAT.count(toy.counter, request)) if request.get("tools") else 0
+    return replace(make_summary(request, toy.counter, None), cached_tokens=cached_tokens)
 
 
 async def save(page: Page, name: str) -> None:
@@ -76,6 +88,8 @@ async def test_overview_and_conversation(browser: Browser) -> None:
         ToyUpstream(window=_WINDOW) as toy,
         running_gateway(make_settings(toy, price=_PRICE, more=_SETTINGS)) as gateway,
     ):
+        toy.cached_share = lambda _: _CACHED_SHARE
+        toy.summary = lambda request: summarize(toy, request)
         for tenant, label, session in sessions:
             newest = await work(gateway, toy, session, tenant, label)
         one = f"#/conversations/{newest}"

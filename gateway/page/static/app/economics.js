@@ -26,7 +26,7 @@ export function describeBreaks(breaks) {
 
 function describeSummaries(row, { summary_calls: calls, riding_calls: riding }) {
   if (!calls) return "no summary calls";
-  const way = riding > 0 ? `, ${formatCount(riding)} in the cache` : "";
+  const way = riding > 0 ? `, ${formatCount(riding)} riding` : "";
   return `and ${formatSummaryUsd(row)} on ${formatNumberOf(calls, "summary call")}${way}`;
 }
 

@@ -80,8 +80,8 @@ function describeCost({ usd, prompt_tokens: prompt, cached_tokens: cached, outpu
   return `${formatUsd(usd)} (${formatCount(prompt)} tokens in${read}, ${formatCount(output)} out)`;
 }
 
-/** A call that continues the conversation finds its prefix in the provider's cache. */
+/** A call that continues the conversation rides the provider's cache. */
 function describeWay({ calls, riding_calls: riding }) {
   if (!riding) return "";
-  return riding === calls ? ", in the cache of the conversation" : `, ${formatCount(riding)} in the cache of the conversation`;
+  return riding === calls ? ", riding the cache" : `, ${formatCount(riding)} of them riding the cache`;
 }
