@@ -37,7 +37,9 @@ class PaidCalls:
 
     async def ask(self, tenant: Tenant, fitted: FittedCall) -> SummaryReply | None:
         """None if the budget has no room for the call. Raises what the client raises."""
-        expense = await self._budget.spend(tenant, fitted.prompt_tokens)
+        # A history that is quoted is smaller than the request that a summary rides on.
+        spend = self._budget.spend_if_room if fitted.is_riding else self._budget.spend
+        expense = await spend(tenant, fitted.prompt_tokens)
         if expense is None:
             return None
         try:

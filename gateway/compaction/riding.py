@@ -12,7 +12,7 @@ from math import ceil
 from typing import Final, NamedTuple
 
 from gateway.bounds.lanes import Lanes
-from gateway.compaction.summary_client import PromptRefused, choose_summary_model
+from gateway.compaction.summary_client import CallTimedOut, PromptRefused, choose_summary_model
 from gateway.compaction.summary_prompt import (
     NO_LIMIT,
     FittedCall,
@@ -49,8 +49,11 @@ _KEPT: Final = "{kept}"
 
 
 class _Room(NamedTuple):
-    """Tokens of the prompt, at most, and what the window leaves for the reply."""
+    """Tokens of the request and of the prompt that is made of it, at most, and what the window leaves for
+    the reply.
+    """
 
+    sent: int
     prompt: int
     reply: int
 
@@ -82,7 +85,7 @@ class RideBuilder:
         message = make_riding_message(turn.policy, cut, count_kept(situation, cut))
         raw_tokens = await self._sizer.count(turn.owner, message, turn.policy.estimator)
         room = _find_room(turn, situation, answered, raw_tokens)
-        if room is None or room.reply < cut.longest_tokens:
+        if room is None or room.reply < cut.longest_tokens or not _is_cheaper(turn, answered, room, cut):
             return None
         plan = replace(make_active_plan(situation), output=None)
         sent = await self._calls.make_body(turn, plan, self._calls.choose_additions(turn, plan))
@@ -124,8 +127,11 @@ class RideBuilder:
         self._avoided.put(_name_model(turn), self._clock() + _AVOID_SECONDS, weight)
 
     def note_failed(self, turn: Turn, error: Exception) -> None:
-        """No reply came. Only a request that is refused as it is would be refused again."""
-        if isinstance(error, PromptRefused) and error.overflow is None:
+        """No reply came. A request that is refused as it is would be refused again, and a model that thinks
+        for too long, as its client wants it to, would do so again.
+        """
+        is_refused = isinstance(error, PromptRefused) and error.overflow is None
+        if is_refused or isinstance(error, CallTimedOut):
             self.note_rejected(turn, str(error))
         else:
             log.info("a riding summary failed (%s): the history is quoted", error)
@@ -186,7 +192,15 @@ def _find_room(turn: Turn, situation: Situation, answered: Head, raw_tokens: int
     prompt = sent + message
     if prompt > (turn.limits.input or NO_LIMIT):
         return None
-    return _Room(prompt, (turn.limits.context or NO_LIMIT) - prompt)
+    return _Room(sent, prompt, (turn.limits.context or NO_LIMIT) - prompt)
+
+
+def _is_cheaper(turn: Turn, answered: Head, room: _Room, cut: Cut) -> bool:
+    """Whether the request costs less than what the cut replaces, which is quoted otherwise. The message comes
+    to both. What is new in the request is not in the cache.
+    """
+    cached = min(answered.prompt_tokens or room.sent, room.sent)
+    return turn.rates.read * cached + room.sent - cached <= cut.replaced_tokens
 
 
 def _name_model(turn: Turn) -> ServedModel:

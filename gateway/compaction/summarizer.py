@@ -9,7 +9,7 @@ from typing import Final, NamedTuple, Protocol
 
 from gateway.compaction.pivots import Folded, PivotMaker
 from gateway.compaction.riding import RideBuilder
-from gateway.compaction.summary_client import PromptRefused, SummaryModels, SummaryReply
+from gateway.compaction.summary_client import CallTimedOut, PromptRefused, SummaryModels, SummaryReply
 from gateway.compaction.summary_prompt import NO_LIMIT, CallBudget, FittedCall, SummaryCallBuilder
 from gateway.conversations.turn import Turn
 from gateway.core.compaction.cut import SMALLER_SHARE, Cut
@@ -94,10 +94,13 @@ class _Attempts:
         if fitted.is_riding:
             self.riding_usage = usage
 
-    def end_unmade(self, fitted: FittedCall) -> None:
-        """The call was not made after all, and no other one will be."""
+    def undo(self, fitted: FittedCall) -> None:
+        """The call was not made after all."""
         self.made -= 1
         self.ridden -= fitted.is_riding
+
+    def end_over_budget(self) -> None:
+        """No other call will be made."""
         self.allowed = self.made
         self.rejected = OVER_BUDGET
 
@@ -171,16 +174,18 @@ class Summarizer:
         fitted = await self._rides.fit(turn, situation, cut)
         if fitted is None:
             return None
-        attempts.allowed += 1
         try:
             reply = await self._call(turn, fitted, attempts)
         except (ModelUnknown, UpstreamFailed) as error:
+            # A client that waits has waited for as long as a quoted call may take, so that one is left out.
+            attempts.allowed += not isinstance(error, CallTimedOut)
             if isinstance(error, PromptRefused) and error.overflow is not None:
                 self._builder.learn_from_refusal(fitted, error.overflow)
             self._rides.note_failed(turn, error)
             return None
         if reply is None:
             return None
+        attempts.allowed += 1
         verdict = await self._judge(turn, situation, reply.candidate, fitted)
         if isinstance(verdict, Rejected):
             self._rides.note_rejected(turn, verdict.reason)
@@ -220,6 +225,7 @@ class Summarizer:
                 attempts.max_tokens = self._learn_from_refusal(fitted, error.overflow)
             return None
         if reply is None:
+            attempts.end_over_budget()
             return None
         self._builder.learn(fitted, reply.usage.prompt_tokens if reply.usage is not None else None)
         return reply.candidate
@@ -229,7 +235,7 @@ class Summarizer:
         attempts.begin(fitted)
         reply = await self._calls.ask(turn.tenant, fitted)
         if reply is None:
-            attempts.end_unmade(fitted)
+            attempts.undo(fitted)
             return None
         attempts.note(fitted, reply.usage)
         return reply

@@ -63,6 +63,10 @@ class SummaryReply:
     usage: Usage | None
 
 
+class CallTimedOut(UpstreamFailed):
+    """No reply came in time. The model may have worked until then."""
+
+
 class CallRefused(UpstreamFailed):
     """The upstream responded with an error, so no model has worked."""
 
@@ -81,7 +85,7 @@ class SummaryClient:
 
     async def ask(self, call: SummaryCall) -> SummaryReply:
         """Makes one call. Raises PromptRefused if the prompt was too long, ModelUnknown if upstream does not
-        serve the model, UpstreamFailed for any other error and if no reply came in time.
+        serve the model, CallTimedOut if no reply came in time, UpstreamFailed for any other error.
         """
         body = call.riding
         if body is None:
@@ -89,6 +93,8 @@ class SummaryClient:
         try:
             async with asyncio.timeout(call.timeout_seconds):
                 return await self._exchange(call, body)
+        except (TimeoutError, httpx.TimeoutException) as error:
+            raise CallTimedOut(describe_failure(error, call.url)) from error
         except CALL_ERRORS as error:
             raise UpstreamFailed(describe_failure(error, call.url)) from error
 

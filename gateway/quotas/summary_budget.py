@@ -49,6 +49,20 @@ class SummaryBudget:
 
     async def spend(self, tenant: Tenant, tokens: int) -> Expense | None:
         """Counts a call of so many estimated tokens. None, and nothing is counted, if that is too much."""
+        spent = await self._count(tenant, tokens)
+        if isinstance(spent, float):
+            self._note_refusal(tenant, spent)
+            return None
+        self._note_room(tenant)
+        return spent
+
+    async def spend_if_room(self, tenant: Tenant, tokens: int) -> Expense | None:
+        """The same for a call that a smaller one can replace: that there is no room is not noted."""
+        spent = await self._count(tenant, tokens)
+        return None if isinstance(spent, float) else spent
+
+    async def _count(self, tenant: Tenant, tokens: int) -> Expense | float:
+        """If that is too much, the seconds until there is room for it."""
         quota = tenant.quota
         if quota is None or not quota.limits_summaries:
             return _FREE
@@ -59,11 +73,7 @@ class SummaryBudget:
             wait_seconds = await self._ledger.count(rate, tokens)
             if wait_seconds and calls is not None:
                 await self._ledger.correct(calls, -1)
-        if wait_seconds:
-            self._note_refusal(tenant, wait_seconds)
-            return None
-        self._note_room(tenant)
-        return Expense(rate, tokens)
+        return float(wait_seconds) if wait_seconds else Expense(rate, tokens)
 
     def settle(self, expense: Expense, tokens: int) -> None:
         """What the call has really used. A call that is never settled counts as estimated."""

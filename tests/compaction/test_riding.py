@@ -10,26 +10,29 @@ import msgspec
 import pytest
 
 from gateway.compaction.riding import count_kept, make_riding_message, wants_riding
-from gateway.compaction.summary_client import PromptRefused
+from gateway.compaction.summary_client import CallTimedOut, PromptRefused
 from gateway.compaction.summary_prompt import FittedCall
 from gateway.conversations.turn import Turn
 from gateway.core.compaction.cut import Cut
 from gateway.core.compaction.situation import Situation
 from gateway.core.economy.rates import Rates
 from gateway.core.errors import UpstreamFailed
+from gateway.core.history.branch_ledger import BranchLedger
 from gateway.core.history.pivot import Mark
 from gateway.core.limits.model_limits import Limits
 from gateway.core.policy import Prompts, Summary
 from gateway.core.refusal.overflow import Overflow
 from gateway.core.sizing.payload import MeasuredRequest
-from tests.builders.chat import make_batch, make_pivot
+from tests.builders.chat import converse, make_batch, make_pivot
 from tests.builders.compaction import (
     CompactionParts,
     compaction_parts,
     make_cut,
     make_situation,
+    talk,
 )
 from tests.builders.riding import RIDDEN, RIDING, note_answer, turn_with
+from tests.builders.state import make_head
 
 _CUT = make_cut(9)
 
@@ -187,6 +190,24 @@ async def test_a_body_that_may_have_too_many_bytes_or_pictures_is_not_ridden_unl
     assert await fit(prepare=unsent) is not None
 
 
+async def test_it_rides_only_where_that_is_cheaper() -> None:
+    def answered(prompt_tokens: int) -> Callable[[CompactionParts], None]:
+        return partial(note_answer, prompt_tokens=prompt_tokens)
+
+    assert await fit(prepare=answered(40_000)) is not None
+    assert await fit(prepare=answered(40_001)) is None
+    assert await fit(turn_with(rates=Rates(read=0.5)), prepare=answered(8_001)) is None
+    # What is new is not in the cache.
+    before = make_head(converse(talk(1)), "scope", prompt_tokens=2_000)
+
+    def prepare(parts: CompactionParts) -> None:
+        before.ledger = BranchLedger(answered_seconds=parts.clock())
+        parts.state.heads.hold(before)
+
+    assert await fit(prepare=prepare) is None
+    assert await fit(cut=make_cut(9, replaced_tokens=40_000), prepare=prepare) is not None
+
+
 # After failures
 
 
@@ -207,11 +228,12 @@ async def test_a_model_that_answered_otherwise_is_not_asked_so_for_an_hour() -> 
     ("error", "is_avoided"),
     [
         (UpstreamFailed("status 500"), False),
+        (CallTimedOut("timeout"), True),
         (PromptRefused("status 400", Overflow(kind="tokens")), False),
         (PromptRefused("status 400", None), True),
     ],
 )
-async def test_only_a_refusal_of_such_requests_counts_against_the_model(
+async def test_only_what_such_requests_would_meet_again_counts_against_the_model(
     error: Exception, is_avoided: bool
 ) -> None:
     async with compaction_parts() as parts:

@@ -217,11 +217,13 @@ async def ride(*replies: ModelReply | Exception) -> tuple[CompactionResult, list
         return await summarize_riding(parts), parts.model.calls
 
 
-async def summarize_riding(parts: CompactionParts, turn: Turn | None = None) -> CompactionResult:
+async def summarize_riding(
+    parts: CompactionParts, turn: Turn | None = None, cut: Cut | None = None
+) -> CompactionResult:
     return await parts.summarizer.summarize(
         turn if turn is not None else turn_with(),
         make_situation(RIDDEN, RIDING),
-        make_cut(9),
+        cut if cut is not None else make_cut(9),
         CompactionRequest(reason="overflow", calls=8),
         9_000,
     )
@@ -301,3 +303,30 @@ async def test_a_ride_counts_for_the_budget_like_every_call() -> None:
         result = await summarize_riding(parts, turn)
         assert (result.failure, result.calls, result.riding_calls) == ("over budget", 0, 0)
         assert len(parts.model.calls) == 1
+
+
+async def test_where_the_budget_has_no_room_for_a_ride_the_history_is_quoted() -> None:
+    """And its refusal keeps nothing else from being made."""
+    async with compaction_parts(_GOOD) as parts:
+        note_answer(parts)
+        fitted = await parts.rides.fit(turn_with(), make_situation(RIDDEN, RIDING), make_cut(5))
+        quoted = await parts.builder.fit(
+            turn_with(), make_situation(RIDDEN, RIDING), make_cut(5), CallBudget(calls=8)
+        )
+        assert fitted is not None and quoted is not None
+        note_answer(parts, prompt_tokens=30_000)
+        room = quoted.prompt_tokens + 1
+        tenant = make_limited_tenant("t", summary_tokens_per_hour=room)
+        turn = msgspec.structs.replace(turn_with(), tenant=tenant)
+        result = await summarize_riding(parts, turn, make_cut(5))
+        assert result.pivot is not None and (result.calls, result.riding_calls) == (1, 0)
+        assert not parts.summarizer.is_over_budget(turn)
+
+
+async def test_a_ride_that_timed_out_takes_a_try() -> None:
+    async with compaction_parts(TimeoutError("late"), say("It wor", "length")) as parts:
+        note_answer(parts)
+        result = await summarize_riding(parts)
+        assert (result.failure, result.calls, result.riding_calls) == ("truncated", 2, 1)
+        result = await summarize_riding(parts)
+        assert (result.calls, result.riding_calls) == (2, 0)

@@ -6,11 +6,17 @@ from gateway.wire.riding import RidingRequest, read_ridden, ride_or_none, spare_
 
 # With one of these the reply is something else than one free text, or ends where a summary does not.
 _IN_THE_WAY: Final = (
-    *("functions", "function_call", "audio", "prediction", "web_search_options", "stop"),
+    *("functions", "function_call", "audio", "prediction", "stop"),
+    # Searches for each request: OpenAI, OpenRouter, xAI, Qwen.
+    *("web_search_options", "plugins", "search_parameters", "enable_search"),
+    # The upstream drops the middle of the history (OpenRouter), or goes on with the last message (vLLM).
+    *("transforms", "continue_final_message"),
     # Output by a grammar, at vLLM, SGLang and llama.cpp.
     *("guided_json", "guided_regex", "guided_choice", "guided_grammar", "structured_outputs"),
     *("regex", "ebnf", "grammar", "json_schema"),
 )
+# OpenRouter.
+_SEARCHING_MODEL: Final = ":online"
 _LIMITS: Final = ("max_completion_tokens", "max_tokens")
 
 
@@ -19,6 +25,12 @@ def ride(data: bytes, request: RidingRequest) -> bytes | None:
     """Not for several choices, structured output, speech, or a reply that was begun already."""
     body = read_ridden(data, "messages")
     if body is None or body.parse("n") not in (None, 1) or body.has(*_IN_THE_WAY):
+        return None
+    if body.parse("add_generation_prompt") is False or str(body.parse("model")).endswith(_SEARCHING_MODEL):
+        return None
+    is_kept = body.parse("store") is True
+    if is_kept and body.has("metadata"):
+        # Metadata is refused beside a response that is not stored.
         return None
     if not _is_text(body.parse("response_format")) or body.parse("modalities") not in (None, ["text"]):
         return None
@@ -32,7 +44,7 @@ def ride(data: bytes, request: RidingRequest) -> bytes | None:
     body.append({"role": "user", "content": request.message})
     if body.has("tools"):
         body.set("tool_choice", "none")
-    if body.parse("store") is True:
+    if is_kept:
         body.set("store", False)
     return body.render()
 

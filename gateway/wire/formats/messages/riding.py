@@ -5,6 +5,7 @@ Another `tool_choice`, or other `thinking`, would make the provider's cache of t
 else keeps the model from using them.
 """
 
+import re
 from typing import Final
 
 from gateway.wire.formats.messages.request import is_trimmed
@@ -13,7 +14,8 @@ from gateway.wire.riding import RidingRequest, read_ridden, ride_or_none
 # Tools that act at the provider, files that it keeps, a history that it holds, and a reply that ends where a
 # summary does not.
 _IN_THE_WAY: Final = ("mcp_servers", "container", "thread", "stop_sequences", "output_format")
-_CODE: Final = ("code_execution", "bash_code_execution")
+# Tools that the client runs; all others run at the provider.
+_OWN: Final = re.compile(r"custom|(?:bash|text_editor|computer|memory)_\d+")
 _FORCED: Final = ("any", "tool")
 _LIMITS: Final = ("max_tokens",)
 
@@ -24,7 +26,7 @@ def ride(data: bytes, request: RidingRequest) -> bytes | None:
     body = read_ridden(data, "messages")
     if body is None or body.has(*_IN_THE_WAY) or _has_format(body.parse("output_config")):
         return None
-    if _is_forced(body.parse("tool_choice")) or _runs_code(body.parse("tools")):
+    if _is_forced(body.parse("tool_choice")) or _acts(body.parse("tools")):
         return None
     if is_trimmed(body.parse("context_management")):
         return None
@@ -46,10 +48,10 @@ def _is_forced(choice: object) -> bool:
     return isinstance(choice, dict) and choice.get("type") in _FORCED
 
 
-def _runs_code(tools: object) -> bool:
-    return isinstance(tools, list) and any(
-        isinstance(tool, dict) and str(tool.get("type")).startswith(_CODE) for tool in tools
-    )
+def _acts(tools: object) -> bool:
+    """Whether the provider runs one of the tools: it searches, fetches, or runs code."""
+    kinds = [tool.get("type") for tool in tools if isinstance(tool, dict)] if isinstance(tools, list) else []
+    return any(kind is not None and not _OWN.fullmatch(str(kind)) for kind in kinds)
 
 
 def _find_budget(thinking: object) -> int:

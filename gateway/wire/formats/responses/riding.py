@@ -5,8 +5,9 @@ from typing import Final
 from gateway.wire.formats.responses.items import find_answered, kind_of, role_of
 from gateway.wire.riding import RiddenBody, RidingRequest, read_ridden, ride_or_none, spare_tokens
 
-# A history that the upstream holds or shortens, and a response that comes later.
-_IN_THE_WAY: Final = ("background", "conversation", "previous_response_id", "context_management")
+# A history that the upstream holds or shortens, a response that comes later, and a prompt that is stored
+# there, which may have tools of its own.
+_IN_THE_WAY: Final = ("background", "conversation", "previous_response_id", "context_management", "prompt")
 _LIMITS: Final = ("max_output_tokens",)
 
 
@@ -14,7 +15,9 @@ _LIMITS: Final = ("max_output_tokens",)
 def ride(data: bytes, request: RidingRequest) -> bytes | None:
     """Not for an input that is a text, structured output, or a history that the request only names."""
     body = read_ridden(data, "input")
-    if body is None or body.has(*_IN_THE_WAY) or not _is_text(body.parse("text")) or not _may_follow(body):
+    if body is None or body.has(*_IN_THE_WAY) or body.parse("truncation") not in (None, "disabled"):
+        return None
+    if not _is_text(body.parse("text")) or not _may_follow(body):
         return None
     least = request.cap_tokens + spare_tokens(request)
     if not body.limit_reply(_LIMITS, least, request.room_tokens):

@@ -68,6 +68,14 @@ def test_the_upstream_does_not_keep_it() -> None:
         {"prediction": {"type": "content", "content": "a"}},
         {"web_search_options": {"search_context_size": "low"}},
         {"guided_json": {"type": "object"}},
+        {"plugins": [{"id": "web"}]},
+        {"model": "toy:online"},
+        {"search_parameters": {"mode": "on"}},
+        {"enable_search": True},
+        {"transforms": ["middle-out"]},
+        {"continue_final_message": True},
+        {"add_generation_prompt": False},
+        {"store": True, "metadata": {"a": "b"}},
         {"messages": [*_MESSAGES, {"role": "assistant", "content": "I"}]},
     ],
 )
@@ -77,7 +85,16 @@ def test_replies_of_another_kind_are_not_ridden(fields: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize(
     "fields",
-    [{"n": 1}, {"response_format": {"type": "text"}}, {"modalities": ["text"]}, {"stop": None}, {"stop": []}],
+    [
+        {"n": 1},
+        {"enable_search": False},
+        {"add_generation_prompt": True},
+        {"metadata": {"a": "b"}},
+        {"response_format": {"type": "text"}},
+        {"modalities": ["text"]},
+        {"stop": None},
+        {"stop": []},
+    ],
 )
 def test_fields_that_say_what_is_usual_are_no_hindrance(fields: dict[str, Any]) -> None:
     assert send(**fields) is not None

@@ -10,6 +10,8 @@ from tests.wire.test_riding import ASKED
 
 _TOOLS = [{"name": "look", "input_schema": {}, "cache_control": {"type": "ephemeral"}}]
 _MESSAGES = [{"role": "user", "content": [{"type": "text", "text": "Look."}]}]
+_HOSTED = ("code_execution_20250825", "web_search_20250305", "web_fetch_20250910", "mcp_toolset")
+_CLIENT_RUN = ("custom", "bash_20250124", "text_editor_20250728", "computer_20250124", "memory_20250818")
 _QUESTION = {"role": "user", "content": "Sum it up."}
 
 
@@ -23,6 +25,7 @@ def send(**fields: Any) -> dict[str, Any] | None:
     "fields",
     [
         {"tools": _TOOLS},
+        {"tools": [{"type": kind, "name": "x"} for kind in _CLIENT_RUN]},
         {"tools": _TOOLS, "tool_choice": {"type": "auto", "disable_parallel_tool_use": True}},
         {"thinking": {"type": "adaptive"}, "output_config": {"effort": "high"}},
         {"context_management": {"edits": [{"type": "clear_thinking_20251015"}]}},
@@ -58,7 +61,7 @@ def test_a_budget_that_leaves_no_room_for_a_summary_is_not_ridden() -> None:
         {"mcp_servers": [{"type": "url", "url": "https://x.example"}]},
         {"container": "c"},
         {"thread": {"type": "create"}},
-        {"tools": [{"type": "code_execution_20250825", "name": "code_execution"}]},
+        *({"tools": [*_TOOLS, {"type": kind, "name": "x"}]} for kind in _HOSTED),
         {"context_management": {"edits": [{"type": "clear_tool_uses_20250919"}]}},
         {"messages": [*_MESSAGES, {"role": "assistant", "content": "I"}]},
     ],

@@ -52,6 +52,8 @@ def test_the_limit_leaves_room_for_a_summary_and_for_thoughts() -> None:
     [
         {"input": "Look."},
         {"background": True},
+        {"prompt": {"id": "pmpt_1"}},
+        {"truncation": "auto"},
         {"conversation": "conv_1"},
         {"previous_response_id": "resp_1"},
         {"context_management": [{"type": "compaction"}]},
@@ -67,7 +69,13 @@ def test_what_cannot_be_continued_is_not_ridden(fields: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize(
-    "fields", [{"text": {"verbosity": "low"}}, {"text": {"format": {"type": "text"}}}, {"background": False}]
+    "fields",
+    [
+        {"text": {"verbosity": "low"}},
+        {"text": {"format": {"type": "text"}}},
+        {"background": False},
+        {"truncation": "disabled"},
+    ],
 )
 def test_fields_that_say_what_is_usual_are_no_hindrance(fields: dict[str, Any]) -> None:
     assert send(**fields) is not None
