@@ -43,7 +43,7 @@ def render_bills(groups: Mapping[str, Sequence[Bar]]) -> str:
     """By the name of the price table."""
     longest = max(bar.share for bars in groups.values() for bar in bars)
     height = _TOP + sum(_GROUP + _ROW * len(bars) for bars in groups.values()) + 12
-    parts = [*_render_head("What the same work costs, today's bill = 1", _describe(groups), height)]
+    parts = [*_render_head("What the same work costs, the bill before = 1", _describe(groups), height)]
     parts += _render_legend()
     y = _TOP
     for group, bars in groups.items():
