@@ -38,6 +38,7 @@ from bench.redis_cost import (
 )
 from bench.report import written_to_report
 from bench.scale import FEW_WORKERS, WORKERS, measure_stage, print_cost, print_rates, running_stage
+from bench.seen import write_seen
 from bench.speed import print_speed
 from bench.sse import print_sse
 from bench.subject import (
@@ -241,6 +242,11 @@ def _run_recall(effort: Effort) -> None:
     print_recall()
 
 
+def _run_seen(effort: Effort) -> None:
+    """Writes docs/seen.md, which is the same for every effort."""
+    write_seen()
+
+
 def _run_economics(effort: Effort) -> None:
     """Measures no time, either."""
     workloads = list_workloads() if effort.has_all else list_small_workloads()
@@ -287,6 +293,7 @@ _PARTS = {
     "hostile": _run_hostile,
     "facts": _run_facts,
     "recall": _run_recall,
+    "seen": _run_seen,
     "estimates": _run_estimates,
     "recall-index": _run_recall_index,
     "economics": _run_economics,

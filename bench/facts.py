@@ -84,10 +84,20 @@ def print_facts() -> None:
 def load_sessions() -> Iterator[list[TranscriptEntry]]:
     """Sessions with enough messages, without their system prompts."""
     for path in sorted((_SHARED / "data" / "transcripts").glob("*/*.json")):
-        messages = json.loads(path.read_text("utf-8"))["messages"]
-        entries = [parse_entry(json.dumps(message).encode()) for message in messages]
+        entries = _read_session(path)
         if len(entries) >= 2 * _PIECES:
             yield [entry for entry in entries if entry.role != "system"]
+
+
+def load_session(name: str) -> list[TranscriptEntry] | None:
+    """One of them, by its path among the transcripts; None if there is none."""
+    path = _SHARED / "data" / "transcripts" / name
+    return [entry for entry in _read_session(path) if entry.role != "system"] if path.is_file() else None
+
+
+def _read_session(path: Path) -> list[TranscriptEntry]:
+    messages = json.loads(path.read_text("utf-8"))["messages"]
+    return [parse_entry(json.dumps(message).encode()) for message in messages]
 
 
 def _measure(session: Sequence[TranscriptEntry], fold: Fold) -> list[Survival]:
