@@ -1,8 +1,8 @@
 """What the model sees after a compaction, on three recorded sessions: docs/seen.md, before and after.
 
-The sessions run through a window of 32K as in `recall`. A stand-in that quotes the first words of each message
-writes the summaries, so the page shows what stands around a model's text, and where. What issue 19 showed is
-kept in docs/seen, made by the same steps at commit 3451f25.
+The sessions run through a window of 32K as in `recall`. A stand-in that quotes the first words of each
+message writes the summaries, so the page shows what stands around a model's text, and where. What issue 19
+showed is kept in docs/seen, made by the same steps at commit 3451f25.
 """
 
 from collections.abc import Iterator, Sequence
@@ -34,14 +34,16 @@ _TAIL_MESSAGES: Final = 3
 _ID: Final = "5f0c9a7be2d14c36"
 _INTRODUCTION: Final = """# What the model sees
 
-Three recorded sessions (`shared/data/transcripts`) at their second compaction in a window of 32K: what stands in the place of the
-older messages, before issue 20 and now. Written by `python -m bench seen`; a test compares this page with what the code does.
-The text of the summary is a stand-in's, which quotes the first words of each message, and only its beginning is shown: a
-real summary has the headings of `config/prompts/adaptive/instruction.txt`. Long lines are cut here, not in what is sent.
+Three recorded sessions (`shared/data/transcripts`) at their second compaction in a window of 32K: what
+stands in the place of the older messages, before issue 20 and now. Written by `python -m bench seen`; a
+test compares this page with what the code does. The text of the summary is a stand-in's, which quotes the
+first words of each message, and only its beginning is shown: a real summary has the headings of
+`config/prompts/adaptive/instruction.txt`. Long lines are cut here, not in what is sent.
 
-What changed: the lines below the text. Half of the names were noise (lines of context that grep prints, kinds of files,
-examples out of documents). Now what calls used lately comes first, files are grouped by folder, what the opening or the
-newest messages show is left out, and files changed and commands run have sections of their own.
+What changed: the lines below the text. Much of the list was noise (lines of context that grep prints,
+kinds of files, examples out of documents). Now what calls used lately comes first, files are grouped by
+folder, what the opening or the newest messages show is left out, and files changed and commands run have
+sections of their own.
 """
 
 
