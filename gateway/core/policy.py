@@ -319,7 +319,7 @@ class Policy:
         float,
         Range(minimum=0, maximum=100),
         Doc("Compact once old messages have cost this many times what a compaction costs; 0: by size only."),
-    ] = 0.0
+    ] = 1.0
     estimator: Annotated[
         Estimator,
         Doc("How tokens are estimated before usage is known: tiktoken, chars (length / 4), chars-up."),

@@ -301,7 +301,7 @@ def due_turn(**fields: Any) -> Turn:
 
 async def test_old_messages_that_have_cost_enough_are_compacted_in_the_background() -> None:
     async with compaction_parts() as parts:
-        await observe(parts, due_turn(policy=SUMMARIZING), _BELOW)
+        await observe(parts, due_turn(policy=replace(SUMMARIZING, economy=0.0)), _BELOW)
         assert parts.model.requests == []
         await observe(parts, due_turn(), _BELOW)
         (covers,) = pivots_of(parts, _RECEIVED)

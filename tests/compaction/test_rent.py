@@ -53,7 +53,7 @@ def test_what_was_seen_of_a_cache_is_forgotten_with_another_model() -> None:
         ({"purpose": "summary"}, _RICH, False),
         ({"purpose": "agent"}, _RICH, True),
         ({"limits": Limits()}, _RICH, False),
-        ({"policy": SUMMARIZING}, _RICH, False),
+        ({"policy": replace(SUMMARIZING, economy=0.0)}, _RICH, False),
     ],
 )
 def test_it_is_due_by_the_ledger_alone(changes: JSON, ledger: BranchLedger | None, expected: bool) -> None:

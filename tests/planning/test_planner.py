@@ -131,7 +131,8 @@ async def test_after_an_hour_the_cache_is_known_to_be_cold(pause_seconds: float,
         turn = answered(_SHORT, 900, ledger=ledger)
         assert (await parts.gather(structs.replace(turn, policy=thrifty))).is_cold is expected
         assert await is_planned(parts, structs.replace(turn, policy=thrifty)) is not expected
-        assert not (await parts.gather(turn)).is_cold
+        unpriced = replace(SUMMARIZING, economy=0.0)
+        assert not (await parts.gather(structs.replace(turn, policy=unpriced))).is_cold
         # There were replies since that this head knows nothing of.
         much_later = answered(_SHORT, 900, receive(6, chars=1_000), ledger=ledger)
         assert not (await parts.gather(structs.replace(much_later, policy=thrifty))).is_cold

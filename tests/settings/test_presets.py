@@ -39,6 +39,7 @@ def test_the_opencode_preset_has_the_numbers_of_the_source_documents(tmp_path: P
         keep=Keep(tail_tokens=20_000, tail_ratio=0.0, opening=True),
         pruning=Pruning(protect_ratio=1.0, minimum_ratio=1.0, calibrated=False, keep_turns=2, eager=True),
         summary=Summary(framing=False, ride="never"),
+        economy=0.0,
     )
 
 

@@ -31,6 +31,7 @@ class DefaultStore:
             self.url = before
 
 
+_FREE = "{input: 0, output: 0}"
 DEFAULT_STORE = DefaultStore("memory:")
 
 
@@ -74,12 +75,13 @@ def make_settings(
 ) -> str:
     """YAML for one toy with a known window; `more` is appended.
 
-    store: empty: the default one. output_tokens 0: its output limit is unknown. price: as `{input: 1, …}`.
+    store: empty: the default one. output_tokens 0: its output limit is unknown. price: as `{input: 1, …}`;
+    empty: it costs nothing, so that sizes alone decide when to compact.
 
     The toy is not asked for its model list, so that it only sees the requests of the test.
     """
     output = f", output: {output_tokens}" if output_tokens else ""
-    output += f", price: {price}" if price else ""
+    output += f", price: {price or _FREE}"
     return (
         f'store: "{store or DEFAULT_STORE.url}"\n'
         f'upstreams:\n  default: {{base_url: "{toy.base_url}", discover: false}}\n'

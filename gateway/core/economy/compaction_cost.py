@@ -76,7 +76,7 @@ def count_compaction_cost(rates: Rates, sizes: CompactionSizes) -> float:
 
 def is_due(economy: float, ledger: BranchLedger, rates: Rates, sizes: CompactionSizes) -> bool:
     """economy: κ, how many times the price the rent must reach; 0 for never."""
-    if not economy or not sizes.folded:
+    if not economy or not sizes.folded or rates.is_free:
         return False
     return ledger.rent_tokens >= economy * count_compaction_cost(rates, sizes)
 

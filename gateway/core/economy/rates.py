@@ -18,6 +18,8 @@ class Rates:
     write: float = 1.0
     read: float = 1.0
     output: float = _USUAL_OUTPUT
+    # The model costs nothing: then these are only guesses, and nothing is saved.
+    is_free: bool = False
 
     @property
     def caches(self) -> bool:
@@ -36,7 +38,8 @@ def choose_rates(price: Price | None, ledger: BranchLedger | None = None) -> Rat
     from it nor written to it had none.
     """
     if price is None or not price.input:
-        return Rates(read=_USUAL_READ if ledger is not None and ledger.has_cached else 1.0)
+        has_cached = ledger is not None and ledger.has_cached
+        return Rates(read=_USUAL_READ if has_cached else 1.0, is_free=price is not None)
     output = price.output / price.input
     cached = price.input if price.cached_input is None else price.cached_input
     written = price.input if price.cache_write is None else price.cache_write

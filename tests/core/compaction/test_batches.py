@@ -13,6 +13,7 @@ from gateway.core.policy import Policy, Pruning, Summary
 from tests.core.compaction.test_plan import situate
 
 _THRIFTY = replace(Policy(), economy=1.0)
+_BY_SIZE = replace(Policy(), economy=0.0)
 _CACHED = Rates(write=1.0, read=0.1, output=8.0)
 _LEDGER = BranchLedger(base_tokens=4_000.0, reply_tokens=100.0)
 
@@ -24,8 +25,8 @@ def prunes(total: int = 11_500, **fields: Any) -> bool:
 
 
 def test_without_prices_a_batch_that_is_enough_is_worth_it() -> None:
-    assert prunes(rates=_CACHED, ledger=_LEDGER)
-    assert not prunes(8_000, rates=_CACHED, ledger=_LEDGER)
+    assert prunes(policy=_BY_SIZE, rates=_CACHED, ledger=_LEDGER, growth=500.0)
+    assert not prunes(8_000, policy=_BY_SIZE, rates=_CACHED, ledger=_LEDGER)
 
 
 def test_a_batch_that_breaks_the_prefix_too_often_is_not_worth_it() -> None:
@@ -58,10 +59,10 @@ def test_without_a_summarizer_or_a_ledger_sizes_alone_decide(fields: dict[str, A
 
 def test_a_cold_cache_is_the_time_for_a_batch() -> None:
     assert prunes(8_000, policy=_THRIFTY, rates=_CACHED, ledger=_LEDGER, growth=500.0, is_cold=True)
-    assert not prunes(8_000, rates=_CACHED, ledger=_LEDGER, is_cold=True)
+    assert not prunes(8_000, policy=_BY_SIZE, rates=_CACHED, ledger=_LEDGER, is_cold=True)
     never = replace(_THRIFTY, prune=False)
     assert not prunes(8_000, policy=never, rates=_CACHED, ledger=_LEDGER, is_cold=True)
     large = replace(_THRIFTY, pruning=Pruning(minimum_tokens=9_000, minimum_ratio=1.0))
     assert not prunes(8_000, policy=large, rates=_CACHED, ledger=_LEDGER, is_cold=True)
     assert changes_for_free(situate(8_000, policy=_THRIFTY, is_cold=True))
-    assert not changes_for_free(situate(8_000, is_cold=True))
+    assert not changes_for_free(situate(8_000, policy=_BY_SIZE, is_cold=True))

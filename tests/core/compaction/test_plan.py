@@ -335,7 +335,8 @@ def test_a_cold_cache_is_the_time_for_a_pivot_that_is_ready() -> None:
     thrifty, ready = replace(Policy(), economy=1.0), pivot_at(15)
     assert planned(situate(8_000, policy=thrifty, pivots=[ready], is_cold=True)).pivot == ready
     assert planned(situate(8_000, policy=thrifty, pivots=[ready])).pivot is None
-    assert planned(situate(8_000, pivots=[ready], is_cold=True)).pivot is None
+    unpriced = replace(Policy(), economy=0.0)
+    assert planned(situate(8_000, policy=unpriced, pivots=[ready], is_cold=True)).pivot is None
 
 
 def test_nothing_is_prepared_that_frees_too_little() -> None:

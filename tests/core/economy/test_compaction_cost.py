@@ -62,6 +62,8 @@ def test_it_is_due_once_the_rent_reaches_the_price() -> None:
         assert not is_due(economy, below, _OPENAI, _SIZES)
         assert is_due(economy, reached, _OPENAI, _SIZES)
     assert not is_due(0.0, BranchLedger(rent_tokens=1e9), _OPENAI, _SIZES)
+    free = replace(_OPENAI, is_free=True)
+    assert not is_due(1.0, BranchLedger(rent_tokens=1e9), free, _SIZES)
     # Nothing would be folded.
     assert not is_due(1.0, BranchLedger(rent_tokens=1e9), _OPENAI, replace(_SIZES, prompt=30_000))
 

@@ -25,7 +25,8 @@ def test_rates_are_prices_beside_fresh_input(price: Price, expected: Rates) -> N
 @pytest.mark.parametrize("price", [None, Price(input=0, output=0)])
 @pytest.mark.parametrize(("has_cached", "read"), [(True, 0.1), (False, 1.0)])
 def test_without_a_price_cached_tokens_tell(price: Price | None, has_cached: bool, read: float) -> None:
-    assert choose_rates(price, BranchLedger(has_cached=has_cached)) == Rates(1.0, read, 8.0)
+    expected = Rates(1.0, read, 8.0, is_free=price is not None)
+    assert choose_rates(price, BranchLedger(has_cached=has_cached)) == expected
 
 
 def test_a_cache_that_marks_ask_for_counts_only_where_it_shows() -> None:
