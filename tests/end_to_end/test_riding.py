@@ -19,10 +19,10 @@ from tests.toy.upstream import Seen, ToyUpstream
 WINDOW = 32_000
 SESSION = make_session(56, 3, "one_user", 900)
 # What every request of a model with this price reads from a cache costs a tenth.
-CACHED = "  - {match: 'toy-*', price: {input: 1, cached: 0.1, output: 8}}\n"
-NO_PRUNING = "policies:\n  default: {compaction: {prune: false}}\n"
-RECALLING = "policies:\n  default: {recall: tool, compaction: {prune: false}}\n"
-NEVER = "policies:\n  default: {compaction: {prune: false}, summary: {ride: never}}\n"
+CACHED = "{input: 1, cached: 0.1, output: 8}"
+NO_PRUNING = "policies:\n  default: {economy: 0, compaction: {prune: false}}\n"
+RECALLING = "policies:\n  default: {economy: 0, recall: tool, compaction: {prune: false}}\n"
+NEVER = "policies:\n  default: {economy: 0, compaction: {prune: false}, summary: {ride: never}}\n"
 # Without marks that move, which only this format has: then bytes may be compared.
 DIALECTS: Sequence[Dialect] = (CHAT, RESPONSES, Messages(marks=False))
 # Fields beside the prompt.
@@ -61,18 +61,20 @@ def find_last_end(seen: Seen) -> int:
 
 CASES = {
     **{dialect.path: (dialect, NO_PRUNING) for dialect in DIALECTS},
-    "pruned": (CHAT, ""),
+    "pruned": (CHAT, "policies: {default: {economy: 0}}\n"),
     **{f"{dialect.path} with the gateway's tool": (dialect, RECALLING) for dialect in DIALECTS},
 }
 
 
 @pytest.mark.parametrize(("dialect", "policy"), CASES.values(), ids=CASES.keys())
 async def test_a_summary_is_the_last_body_and_one_message(dialect: Dialect, policy: str) -> None:
-    more = CACHED + policy
-    async with ToyUpstream(window=WINDOW) as toy, running_gateway(make_settings(toy, more=more)) as gateway:
+    async with (
+        ToyUpstream(window=WINDOW) as toy,
+        running_gateway(make_settings(toy, price=CACHED, more=policy)) as gateway,
+    ):
         run = await play(gateway, toy, stream(dialect))
         await gateway.settle()
-    assert len(toy.summaries) >= (2 if policy else 1)
+    assert len(toy.summaries) >= (2 if "prune" in policy else 1)
     assert all(is_ride(seen) for seen in toy.summaries)
     for rider in toy.summaries:
         # The client may have gone on meanwhile.
@@ -91,7 +93,7 @@ async def test_a_request_that_waits_for_its_summary_lends_its_own_body(dialect: 
     """It begins with what was sent last, and the request after it with neither."""
     async with (
         ToyUpstream(window=WINDOW) as toy,
-        running_gateway(make_settings(toy, more=CACHED + NO_PRUNING)) as gateway,
+        running_gateway(make_settings(toy, price=CACHED, more=NO_PRUNING)) as gateway,
     ):
         before = (await play(gateway, toy, stream(dialect), last=18)).outgoing[-1]
         assert not toy.summaries
@@ -105,8 +107,10 @@ async def test_a_request_that_waits_for_its_summary_lends_its_own_body(dialect: 
 
 @pytest.mark.parametrize("dialect", DIALECTS, ids=lambda each: each.path)
 async def test_a_client_that_does_not_stream_gets_a_summary_that_is_not_streamed(dialect: Dialect) -> None:
-    more = CACHED + NO_PRUNING
-    async with ToyUpstream(window=WINDOW) as toy, running_gateway(make_settings(toy, more=more)) as gateway:
+    async with (
+        ToyUpstream(window=WINDOW) as toy,
+        running_gateway(make_settings(toy, price=CACHED, more=NO_PRUNING)) as gateway,
+    ):
         await play(gateway, toy, Shape(dialect=dialect, max_tokens=1_000), last=30)
     (rider,) = toy.summaries
     assert is_ride(rider) and not rider.request.get("stream")
@@ -128,9 +132,12 @@ async def test_cache_marks_and_tools_stay_where_they_are() -> None:
         assert "tool_choice" not in rider.request
 
 
-@pytest.mark.parametrize("more", [NO_PRUNING, CACHED + NEVER])
-async def test_without_a_cache_or_by_the_policy_the_history_is_quoted(more: str) -> None:
-    async with ToyUpstream(window=WINDOW) as toy, running_gateway(make_settings(toy, more=more)) as gateway:
+@pytest.mark.parametrize(("price", "more"), [("", NO_PRUNING), (CACHED, NEVER)])
+async def test_without_a_cache_or_by_the_policy_the_history_is_quoted(price: str, more: str) -> None:
+    async with (
+        ToyUpstream(window=WINDOW) as toy,
+        running_gateway(make_settings(toy, price=price, more=more)) as gateway,
+    ):
         await play(gateway, toy, stream(CHAT), last=30)
         await gateway.settle()
     assert toy.summaries and not any(map(is_ride, toy.summaries))
@@ -139,7 +146,7 @@ async def test_without_a_cache_or_by_the_policy_the_history_is_quoted(more: str)
 async def test_a_cache_stays_warm_over_a_restart(tmp_path: Path) -> None:
     store = f"disk:{tmp_path}/state"
     async with ToyUpstream(window=WINDOW) as toy:
-        settings = make_settings(toy, store=store, more=CACHED + NO_PRUNING)
+        settings = make_settings(toy, store=store, price=CACHED, more=NO_PRUNING)
         async with running_gateway(settings) as gateway:
             await play(gateway, toy, stream(CHAT), last=18)
         assert not toy.summaries

@@ -24,8 +24,10 @@ from tests.toy.upstream import Seen, ToyUpstream
 WINDOW: Final = 32_000
 SESSION: Final = make_session(30, 3, "one_user", 900)
 DIALECTS: Final[tuple[Dialect, ...]] = (CHAT, RESPONSES, MESSAGES)
-CACHED: Final = "  - {match: 'toy-*', price: {input: 1, cached: 0.1, output: 8}}\n"
-POLICY: Final = "policies:\n  default: {compaction: {prune: false}, summary: {timeout_seconds: %d}}\n"
+CACHED: Final = "{input: 1, cached: 0.1, output: 8}"
+POLICY: Final = (
+    "policies:\n  default: {economy: 0, compaction: {prune: false}, summary: {timeout_seconds: %d}}\n"
+)
 # Of the window: above the soft threshold, and below the hard one.
 _LEAST, _MOST = 0.71, 0.74
 _CALL: Final = ToolCall(id="call_x", name="read_file", arguments='{"path": "/a"}')
@@ -131,8 +133,10 @@ async def test_a_ride_that_fails_ends_in_a_quoted_summary(
     caplog.set_level(logging.INFO, "gateway.compactor")
     by_model = {make_own_session(number).model: name for number, name in enumerate(NAMES)}
     failing, shape = Failing(dialect, by_model), Shape(dialect=dialect, max_tokens=1_000, stream=True)
-    more = CACHED + POLICY % 60
-    async with ToyUpstream(window=WINDOW) as toy, running_gateway(make_settings(toy, more=more)) as gateway:
+    async with (
+        ToyUpstream(window=WINDOW) as toy,
+        running_gateway(make_settings(toy, price=CACHED, more=POLICY % 60)) as gateway,
+    ):
         toy.summary, toy.intercept = failing.summary, failing.intercept
         turn = choose_turn(toy, dialect, shape)
         for number, name in enumerate(NAMES):
@@ -148,8 +152,10 @@ async def test_a_ride_that_fails_ends_in_a_quoted_summary(
 
 
 async def test_a_ride_that_never_ends_is_given_up_for_a_quoted_summary() -> None:
-    more = CACHED + POLICY % 2
-    async with ToyUpstream(window=WINDOW) as toy, running_gateway(make_settings(toy, more=more)) as gateway:
+    async with (
+        ToyUpstream(window=WINDOW) as toy,
+        running_gateway(make_settings(toy, price=CACHED, more=POLICY % 2)) as gateway,
+    ):
         toy.summary = lambda _: _QUOTED
         toy.intercept = lambda seen: RawAnswer(delivery=Delivery(never=True)) if is_ride(seen) else None
         for number, dialect in enumerate(DIALECTS):

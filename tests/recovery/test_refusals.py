@@ -37,8 +37,13 @@ WORN = [
 ]
 
 
+# What costs nothing is compacted by size alone.
+_FREE = 'models: [{match: "*", price: {input: 0, output: 0}}]\n'
+
+
 def make_settings(toy: ToyUpstream, more: str = "") -> str:
     """Settings without the size of the window."""
+    more += "" if "models:" in more else _FREE
     return f'store: "memory:"\nupstreams:\n  default: {{base_url: "{toy.base_url}", discover: false}}\n{more}'
 
 

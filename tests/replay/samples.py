@@ -23,6 +23,8 @@ MODEL = "sample-model"
 PRICING = Pricing(PriceList((), {MODEL: Price(input=1, cached_input=0.1, output=5)}).find)
 # So that tests need no tokenizer.
 CHARS = "policies: {default: {estimator: chars}, small: {estimator: chars, trigger: {hard_ratio: 0.5}}}\n"
+# Compacted by size alone.
+BY_SIZE = CHARS.replace("estimator: chars", "estimator: chars, economy: 0")
 
 
 def make_messages(turns: int, chars: int = 2_000) -> list[dict[str, Any]]:

@@ -6,7 +6,16 @@ from pathlib import Path
 import msgspec
 
 from gateway.replay.report import SIMULATED, ReplayReport, make_json, split_conversations
-from tests.replay.samples import MODEL, PRICING, make_messages, make_transcript, play, write_json, write_lines
+from tests.replay.samples import (
+    BY_SIZE,
+    MODEL,
+    PRICING,
+    make_messages,
+    make_transcript,
+    play,
+    write_json,
+    write_lines,
+)
 
 
 def _make_report(folder: Path) -> ReplayReport:
@@ -14,7 +23,10 @@ def _make_report(folder: Path) -> ReplayReport:
     large = write_json(folder / "large.json", make_transcript(40))
     names = ["default", "small"]
     return ReplayReport(
-        policies=names, sources=play([small, large], folder, policies=names), pricing=PRICING, seconds=2.5
+        policies=names,
+        sources=play([small, large], folder, policies=names, settings=BY_SIZE),
+        pricing=PRICING,
+        seconds=2.5,
     )
 
 

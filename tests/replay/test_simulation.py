@@ -22,7 +22,11 @@ def test_a_session_that_outgrows_its_window_is_compacted_in_time(tmp_path: Path)
 
 
 def test_each_summary_is_a_call_of_the_stated_size(tmp_path: Path) -> None:
-    runs = play([write_json(tmp_path / "t.json", make_transcript(60))], tmp_path)[0].played[0].requests
+    path, settings = (
+        write_json(tmp_path / "t.json", make_transcript(60)),
+        "policies: {default: {economy: 0}}\n",
+    )
+    runs = play([path], tmp_path, settings=settings)[0].played[0].requests
     calls = [call for run in runs for call in run.calls]
     assert len(calls) >= 2
     assert all(0 < call.output_tokens <= SUMMARY_TOKENS and call.prompt_tokens > 1_000 for call in calls)
