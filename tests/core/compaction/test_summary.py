@@ -162,3 +162,9 @@ def test_a_reply_without_the_wanted_headings_is_no_summary() -> None:
     assert judge_summary(thought, 100, bounds) == Rejected("no headings")
     told = replace(_GOOD, text="## Goal\nFix it.")
     assert judge_summary(told, 100, bounds) == Accepted(told.text, 100)
+
+
+@pytest.mark.parametrize("rule", ["-", " ", "# ", "\n", "-a", "| "])
+def test_a_long_rule_takes_no_time(rule: str) -> None:
+    """A reply may have a million characters, and is read on the event loop."""
+    assert not has_headings("a" + rule * (1_000_000 // len(rule)) + "a", ("goal", "next step"))
