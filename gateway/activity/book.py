@@ -103,7 +103,7 @@ class ActivityBook:
     ) -> SummaryMoney:
         """Also one that failed: its calls were paid for. post_tokens: of the array after it."""
         entry = self._find_entry(turn)
-        money = self._count_summary(entry.activity, result)
+        money = self._count_summary(turn, entry.activity, result)
         pivot = result.pivot
         if pivot is not None:
             entry.activity.totals.compactions += 1
@@ -136,7 +136,7 @@ class ActivityBook:
 
     def note_summary_calls(self, turn: Turn, result: CompactionResult) -> SummaryMoney:
         """Calls for a summary that is not used."""
-        money = self._count_summary(self._find_entry(turn).activity, result)
+        money = self._count_summary(turn, self._find_entry(turn).activity, result)
         self._note_change(turn.conversation_id)
         return money
 
@@ -277,11 +277,15 @@ class ActivityBook:
             entry.find_price = self._find_price
         return entry.price
 
-    def _count_summary(self, activity: ConversationActivity, result: CompactionResult) -> SummaryMoney:
+    def _count_summary(
+        self, turn: Turn, activity: ConversationActivity, result: CompactionResult
+    ) -> SummaryMoney:
+        upstream = turn.upstream.name
+        own_price = self._find_price(turn.model, upstream, turn.owner)
         price = None
         if result.model is not None:
-            price = self._find_price(result.model, activity.upstream, activity.owner)
-        return count_summary(activity, result, price)
+            price = self._find_price(result.model, result.upstream or upstream, turn.owner)
+        return count_summary(activity, result, price, own_price)
 
 
 def _note_newest(entry: Entry, turn: Turn, plan: Plan, now: float) -> None:

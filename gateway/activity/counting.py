@@ -10,7 +10,7 @@ from gateway.activity.series import PrefixChange, RequestPoint
 from gateway.activity.unshortened import follow
 from gateway.core.compaction.request import CompactionResult
 from gateway.core.money import Price, add_usd, count_saved_usd, count_usd
-from gateway.core.sizing.usage import Usage
+from gateway.core.sizing.usage import Usage, subtract_usage
 
 # No prompt is so large: an upstream that says so is not believed.
 _MOST_TOKENS: Final = 10**10
@@ -24,9 +24,11 @@ class NotedRequest(NamedTuple):
     # None while the price of the model is not known, or the upstream reported no usage.
     spent_usd: float | None
     saved_usd: float | None
-    # What it would have cost without the gateway. None if that is not known, and from the request on that
-    # would not have fit its window any more.
+    # What it would have cost without the gateway, and what is compared with that: of the first request with
+    # everything that was spent before it. None if that is not known, and from the request on that would not
+    # have fit its window any more.
     without_usd: float | None = None
+    with_usd: float | None = None
     # Whether it is that request.
     has_died: bool = False
     # The name of the model's price; empty if there is none.
@@ -47,8 +49,10 @@ class SummaryMoney(NamedTuple):
 
     quoted_usd: float | None = None
     riding_usd: float | None = None
-    # As for a request, and as for an extra call.
-    price: str = ""
+    # The names of both prices; empty for one that is not known.
+    quoted_price: str = ""
+    riding_price: str = ""
+    # As for an extra call.
     is_compared: bool = False
 
     @property
@@ -95,9 +99,11 @@ def count_extra_call(activity: ConversationActivity, usage: Usage, price: Price 
 
 
 def count_summary(
-    activity: ConversationActivity, result: CompactionResult, price: Price | None
+    activity: ConversationActivity, result: CompactionResult, price: Price | None, own_price: Price | None
 ) -> SummaryMoney:
-    """price: of the model that was asked."""
+    """price: of the model that was asked last. own_price: of the conversation's model, which riding calls
+    ask.
+    """
     totals, usage = activity.totals, trust_usage(result.usage)
     totals.summary_calls += result.calls
     totals.riding_calls += result.riding_calls
@@ -106,21 +112,23 @@ def count_summary(
     totals.summary_prompt_tokens += usage.prompt_tokens
     totals.summary_cached_tokens += usage.cached_tokens or 0
     totals.summary_output_tokens += usage.output_tokens
-    if price is None:
-        return SummaryMoney()
-    money = _split_money(result, count_usd(price, usage), price)
+    money = _price_summary(result, usage, price, own_price)
     totals.summary_usd = add_usd(totals.summary_usd, money.usd)
     totals.riding_usd = add_usd(totals.riding_usd, money.riding_usd)
-    return money._replace(price=price.name, is_compared=_add_own_usd(activity, money.usd))
+    return money._replace(is_compared=_add_own_usd(activity, money.usd))
 
 
-def _split_money(result: CompactionResult, usd: float, price: Price) -> SummaryMoney:
-    if not result.riding_calls:
-        return SummaryMoney(usd, None)
-    if result.riding_calls == result.calls:
-        return SummaryMoney(None, usd)
-    riding_usd = min(usd, count_usd(price, result.riding_usage)) if result.riding_usage is not None else 0.0
-    return SummaryMoney(usd - riding_usd, riding_usd)
+def _price_summary(
+    result: CompactionResult, usage: Usage, price: Price | None, own_price: Price | None
+) -> SummaryMoney:
+    riding, money = result.riding_usage, SummaryMoney()
+    if riding is not None:
+        usage = subtract_usage(usage, riding)
+        if own_price is not None:
+            money = SummaryMoney(riding_usd=count_usd(own_price, riding), riding_price=own_price.name)
+    if price is not None and result.riding_calls < result.calls:
+        money = money._replace(quoted_usd=count_usd(price, usage), quoted_price=price.name)
+    return money
 
 
 def _count_usage(
@@ -144,7 +152,9 @@ def _count_usage(
         without_usd = count_usd(price, unshortened)
         totals.compared_requests += 1
         totals.without_usd = add_usd(totals.without_usd, without_usd)
+        is_first = totals.compared_requests == 1
         _add_own_usd(activity, spent_usd)
+        noted = noted._replace(with_usd=totals.with_usd if is_first else spent_usd)
     has_died = unshortened is None and not had_died
     return noted._replace(spent_usd=spent_usd, without_usd=without_usd, has_died=has_died)
 
@@ -157,8 +167,10 @@ def _add_usage(totals: Totals, usage: Usage) -> None:
 
 
 def _add_own_usd(activity: ConversationActivity, usd: float | None) -> bool:
-    """To what the conversation costs with the gateway. False if there is nothing left to compare it with."""
+    """To what the conversation costs with the gateway. False if there is nothing to compare it with: not any
+    more, or not yet.
+    """
     if activity.unshortened.died_at:
         return False
     activity.totals.with_usd = add_usd(activity.totals.with_usd, usd)
-    return True
+    return activity.totals.compared_requests > 0

@@ -58,6 +58,8 @@ def make_economics(activity: ConversationActivity) -> Economics:
     totals = activity.totals
     counts: dict[str, Any] = {name: getattr(totals, name) for name in _COUNTS}
     money: dict[str, Any] = {name: round_usd(getattr(totals, name)) for name in _MONEY}
+    if not totals.compared_requests:
+        money["with_usd"] = None
     breaks = CacheBreaks(
         compaction=totals.compaction_breaks,
         pruning=totals.pruning_breaks,
@@ -101,6 +103,8 @@ def render_economics(activity: ConversationActivity | None) -> str:
         "died_at": activity.unshortened.died_at or None,
     }
     money = {name: getattr(totals, name) for name in _HEADER_MONEY}
+    if not totals.compared_requests:
+        money["with_usd"] = None
     told = [f"{name}={count}" for name, count in counts.items() if count is not None]
     told += [f"{name}={usd:.{_USD_DIGITS}f}" for name, usd in money.items() if usd is not None]
     return ", ".join(told)

@@ -93,7 +93,8 @@ class Totals(msgspec.Struct, kw_only=True):
     summary_usd: float | None = None
     riding_usd: float | None = None
     # Requests that can be compared with unshortened ones (see `unshortened`), and what they cost with all
-    # summaries until then, and without the gateway.
+    # summaries until then, and without the gateway. What is spent before the first of them is in `with_usd`,
+    # which says something from that one on.
     compared_requests: int = 0
     with_usd: float | None = None
     without_usd: float | None = None

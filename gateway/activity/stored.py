@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Final, Literal
 
 import msgspec
+from msgspec import structs
 
 from gateway.activity.record import ConversationActivity, PivotNote, SummaryNote, Totals
 from gateway.activity.series import PointSeries, RequestSpan
@@ -14,6 +15,12 @@ from gateway.store.keys import find_tag, make_key, make_tag
 
 # It sorts before all other kinds: scans for those do not pass it.
 KIND: Final = "activity"
+
+
+class StoredTotals(Totals, kw_only=True):
+    """With what the version before this one passes over: it reads no record with a field of its own."""
+
+    unshortened: Unshortened = Unshortened()
 
 
 class StoredActivity(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -38,17 +45,17 @@ class StoredActivity(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     batches: tuple[str, ...]
     messages: int
     scope: str
-    totals: Totals
+    totals: StoredTotals
     start_seconds: float
     points: bytes
     spans: Sequence[RequestSpan]
     summaries: list[SummaryNote]
-    # Records of earlier versions lack it.
-    unshortened: Unshortened = Unshortened()
 
 
 _SHARED_FIELDS: Final = [
-    name for name in ConversationActivity.__struct_fields__ if name in StoredActivity.__struct_fields__
+    name
+    for name in ConversationActivity.__struct_fields__
+    if name in StoredActivity.__struct_fields__ and name != "totals"
 ]
 _decoder: Final = msgspec.json.Decoder(StoredActivity)
 
@@ -61,8 +68,9 @@ def name_record(owner: str, conversation_id: str) -> str:
 def render_activity(activity: ConversationActivity) -> bytes:
     series = activity.series
     shared = {name: getattr(activity, name) for name in _SHARED_FIELDS}
+    totals = StoredTotals(**structs.asdict(activity.totals), unshortened=activity.unshortened)
     stored = StoredActivity(
-        **shared, start_seconds=series.start_seconds, points=series.pack(), spans=series.spans
+        **shared, totals=totals, start_seconds=series.start_seconds, points=series.pack(), spans=series.spans
     )
     return msgspec.json.encode(stored)
 
@@ -77,4 +85,5 @@ def parse_activity(key: str, data: bytes) -> ConversationActivity | None:
     if find_tag(key) != make_tag(stored.owner) or key != name_record(stored.owner, stored.id):
         return None
     shared = {name: getattr(stored, name) for name in _SHARED_FIELDS}
-    return ConversationActivity(**shared, series=series)
+    totals = Totals(**{name: getattr(stored.totals, name) for name in Totals.__struct_fields__})
+    return ConversationActivity(**shared, totals=totals, series=series, unshortened=stored.totals.unshortened)

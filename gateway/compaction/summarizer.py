@@ -73,8 +73,9 @@ class _Attempts:
     ridden: int = 0
     # The next prompt may hold at most this many tokens.
     max_tokens: int = NO_LIMIT
-    # The model of the last call.
+    # The model of the last call, and where it went.
     model: str | None = None
+    upstream: str | None = None
     rejected: Rejected = _TOO_LARGE
     # Of all calls so far, as the upstream reported it.
     usage: Usage | None = None
@@ -87,7 +88,7 @@ class _Attempts:
     def begin(self, fitted: FittedCall) -> None:
         self.made += 1
         self.ridden += fitted.is_riding
-        self.model = fitted.model.model
+        self.model, self.upstream = fitted.model.model, fitted.model.upstream
 
     def note(self, fitted: FittedCall, usage: Usage | None) -> None:
         self.usage = add_usage(self.usage, usage)
@@ -112,6 +113,7 @@ class _Attempts:
             usage=self.usage,
             riding_calls=self.ridden,
             riding_usage=self.riding_usage,
+            upstream=self.upstream,
         )
 
 

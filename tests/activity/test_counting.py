@@ -6,6 +6,7 @@ import pytest
 
 from gateway.activity.book import ActivityBook
 from gateway.activity.counting import trust_usage
+from gateway.activity.economics import make_economics
 from gateway.activity.record import Totals
 from gateway.core.compaction.request import CompactionRequest, CompactionResult
 from gateway.core.compaction.summary import Rejected
@@ -73,10 +74,10 @@ def test_what_has_no_price_is_not_compared() -> None:
     ("riding_calls", "riding", "quoted_usd", "riding_usd"),
     [
         (0, None, 0.15, None),
-        (2, Usage(10_000, 0, 8_000), None, 0.15),
-        (1, Usage(8_000, 0, 8_000), 0.142, 0.008),
+        (2, Usage(15_000, 0), None, 0.15),
+        (1, Usage(8_000, 0, 8_000), 0.07, 0.008),
         # It reported nothing.
-        (1, None, 0.15, 0.0),
+        (1, None, 0.15, None),
     ],
 )
 def test_money_of_riding_and_of_quoted_summaries_is_told_apart(
@@ -86,18 +87,52 @@ def test_money_of_riding_and_of_quoted_summaries_is_told_apart(
     result = CompactionResult(Rejected("empty"), 2, "toy", usage=Usage(15_000, 0))
     result = replace(result, riding_calls=riding_calls, riding_usage=riding)
     money = book.note_summary_calls(_TURN, result)
-    assert money.usd == pytest.approx(0.15)
     assert money.quoted_usd == (pytest.approx(quoted_usd) if quoted_usd is not None else None)
     assert money.riding_usd == (pytest.approx(riding_usd) if riding_usd is not None else None)
     totals = find_totals(book)
     assert (totals.summary_calls, totals.riding_calls) == (2, riding_calls)
-    assert totals.riding_usd == money.riding_usd and totals.with_usd == money.usd
+    assert totals.riding_usd == money.riding_usd and totals.summary_usd == money.usd
+
+
+def test_a_summary_has_the_price_of_the_upstream_that_was_asked_and_a_riding_one_its_conversations() -> None:
+    prices = {
+        ("small", "cheap"): Price(input=1, output=0, name="cheap"),
+        ("small", _TURN.upstream.name): Price(input=99, output=0, name="dear"),
+        ("toy", _TURN.upstream.name): Price(input=10, output=0, name="own"),
+    }
+    book = make_book()
+    book.use_prices(lambda model, upstream=None, _="": prices.get((model, upstream or "")))
+    result = CompactionResult(
+        *(_PIVOT, 2, "small"),
+        usage=Usage(1_500_000, 0),
+        riding_calls=1,
+        riding_usage=Usage(500_000, 0),
+        upstream="cheap",
+    )
+    money = book.note_summary_calls(_TURN, result)
+    assert (money.quoted_usd, money.quoted_price) == (1.0, "cheap")
+    assert (money.riding_usd, money.riding_price) == (5.0, "own")
+
+
+def test_summaries_are_compared_only_beside_requests_that_are() -> None:
+    book = make_priced_book()
+    summary = CompactionResult(_PIVOT, 1, "toy", usage=Usage(10_000, 0))
+    first = book.note_summary_calls(_TURN, summary)
+    book.note_request(_TURN, plan(), None)
+    activity = book.find("c")
+    assert activity is not None and make_economics(activity).with_usd is None and not first.is_compared
+    # From the first one on, with everything that was spent before.
+    noted = book.note_request(_TURN, plan(), Usage(20_000, 0))
+    assert noted.spent_usd == 0.2 and noted.with_usd == pytest.approx(0.3)
+    assert make_economics(activity).with_usd == pytest.approx(0.3)
+    assert book.note_request(_TURN, plan(), Usage(20_000, 0)).with_usd == 0.2
+    assert book.note_summary_calls(_TURN, summary).is_compared
 
 
 def test_calls_of_a_model_that_searched_count_on_the_side_of_the_gateway() -> None:
     book = make_priced_book()
     money = book.note_recall_call(_TURN, Usage(10_000, 0, None, 4_000))
-    assert (money.price, money.is_compared) == ("toy-price", True)
+    assert (money.price, money.is_compared) == ("toy-price", False)
     totals = find_totals(book)
     assert totals.with_usd == totals.spent_usd == pytest.approx(0.14)
     assert (totals.cache_write_tokens, totals.without_usd) == (4_000, None)

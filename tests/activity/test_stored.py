@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.activity.record import ConversationActivity
+from gateway.activity.record import ConversationActivity, Totals
 from gateway.activity.stored import name_record, parse_activity, render_activity
+from gateway.activity.unshortened import Unshortened
 from gateway.core.compaction.request import CompactionRequest, CompactionResult
 from gateway.core.money import Price
 from gateway.core.sizing.usage import Usage
@@ -79,7 +80,26 @@ def test_a_record_of_a_long_conversation_is_small_and_holds_no_text() -> None:
 
 def test_a_record_of_an_earlier_version_is_read_without_what_it_lacks() -> None:
     record = json.loads(render_activity(make()))
-    del record["unshortened"], record["totals"]["without_usd"], record["totals"]["compaction_breaks"]
+    del (
+        record["totals"]["unshortened"],
+        record["totals"]["without_usd"],
+        record["totals"]["compaction_breaks"],
+    )
     del record["summaries"][0]["riding_calls"]
     again = parse_activity(_KEY, json.dumps(record).encode())
     assert again is not None and again.unshortened.died_at == 0 and again.totals.without_usd is None
+
+
+def test_the_version_before_reads_the_record_of_this_one() -> None:
+    """It refuses fields of the record that it does not know, and passes over those of nested objects."""
+    known = {"version", "owner", "id", "parent", "tenant", "session", "purpose", "model", "upstream", "plan"}
+    known |= {"first_seconds", "seen_seconds", "window", "soft", "hard", "pivot", "batches", "messages"}
+    known |= {"scope", "totals", "start_seconds", "points", "spans", "summaries"}
+    assert json.loads(render_activity(make())).keys() == known
+
+
+def test_where_an_unshortened_conversation_ended_is_kept() -> None:
+    activity = make()
+    activity.unshortened = Unshortened(sent_tokens=5, prompt_tokens=9, hit_share=0.5, died_at=7)
+    again = parse_activity(_KEY, render_activity(activity))
+    assert again is not None and again.unshortened == activity.unshortened and type(again.totals) is Totals

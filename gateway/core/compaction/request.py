@@ -53,6 +53,8 @@ class CompactionResult:
     # Which part of them rode the prompt cache, as continuations of the conversation; the others quoted it.
     riding_calls: int = 0
     riding_usage: Usage | None = None
+    # Where the last call went; None without a call. Riding calls go where the conversation goes.
+    upstream: str | None = None
 
     @property
     def pivot(self) -> Pivot | None:

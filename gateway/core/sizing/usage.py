@@ -37,6 +37,16 @@ def add_usage(left: Usage | None, right: Usage | None) -> Usage | None:
     )
 
 
+def subtract_usage(whole: Usage, part: Usage) -> Usage:
+    """The rest of several requests."""
+    return Usage(
+        max(0, whole.prompt_tokens - part.prompt_tokens),
+        max(0, whole.output_tokens - part.output_tokens),
+        max(0, (whole.cached_tokens or 0) - (part.cached_tokens or 0)),
+        max(0, (whole.cache_write_tokens or 0) - (part.cache_write_tokens or 0)),
+    )
+
+
 def _add_counts(left: int | None, right: int | None) -> int | None:
     return None if left is None and right is None else (left or 0) + (right or 0)
 

@@ -32,7 +32,7 @@ class MoneyCounts:
             self._saved.add((tenant,), noted.saved_usd)
         if noted.without_usd is not None:
             self._compared.add(("without", price, tenant), noted.without_usd)
-            self._compared.add(("with", price, tenant), noted.spent_usd or 0.0)
+            self._compared.add(("with", price, tenant), noted.with_usd or 0.0)
         if noted.has_died:
             self._died.add((tenant,))
         if usage is not None:
@@ -47,11 +47,15 @@ class MoneyCounts:
 
     def note_summary(self, tenant: str, money: SummaryMoney) -> None:
         """tenant: as for `note_request`."""
-        for way, usd in (("quoted", money.quoted_usd), ("riding", money.riding_usd)):
+        ways = (
+            ("quoted", money.quoted_price, money.quoted_usd),
+            ("riding", money.riding_price, money.riding_usd),
+        )
+        for way, price, usd in ways:
             if usd:
                 self._summaries.add((way,), usd)
-                self._priced_usd.add(("summaries", money.price), usd)
-                self._note_own(tenant, money.price, usd, is_compared=money.is_compared)
+                self._priced_usd.add(("summaries", price), usd)
+                self._note_own(tenant, price, usd, is_compared=money.is_compared)
 
     def _note_spent(self, tenant: str, price: str, usd: float) -> None:
         self._spent.add((tenant,), usd)

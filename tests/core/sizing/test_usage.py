@@ -2,7 +2,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.core.sizing.usage import Usage, add_usage, find_timings, find_usage, merge_usage
+from gateway.core.sizing.usage import (
+    Usage,
+    add_usage,
+    find_timings,
+    find_usage,
+    merge_usage,
+    subtract_usage,
+)
 
 
 @pytest.mark.parametrize(
@@ -106,3 +113,5 @@ def test_usage_of_several_requests_is_added_kind_by_kind() -> None:
     assert add_usage(None, None) is None
     assert add_usage(Usage(1, 2), None) == add_usage(None, Usage(1, 2)) == Usage(1, 2)
     assert add_usage(Usage(1, 2, 3), Usage(10, 20, 30, 40)) == Usage(11, 22, 33, 40)
+    assert subtract_usage(Usage(11, 22, 33, 40), Usage(1, 2, 3)) == Usage(10, 20, 30, 40)
+    assert subtract_usage(Usage(1, 2), Usage(3, 4, 5)) == Usage(0, 0, 0, 0)
