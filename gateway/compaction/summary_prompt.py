@@ -25,6 +25,7 @@ from gateway.core.history.transcript import (
     UNKNOWN_ENTRY,
     TranscriptEntry,
     render_earlier_summary,
+    render_kept,
     render_transcript,
 )
 from gateway.core.limits.model_limits import Limits, has_long_window
@@ -49,6 +50,10 @@ _MARGIN: Final = 1.1
 _UNCALIBRATED_MARGIN: Final = 1.25
 # English takes 1.3 tokens to a word; names and paths take more.
 _WORDS_PER_TOKEN: Final = 0.6
+# What stays is shown in a small part of the prompt, each text of it in an eighth of that.
+_KEPT_SHARE: Final = 0.05
+_KEPT_CHARS_PER_TOKEN: Final = 3
+_KEPT_TEXTS: Final = 8
 # Stands for an unknown window.
 NO_LIMIT: Final = 1 << 30
 _RATIOS_BYTES: Final = 1 << 18
@@ -121,7 +126,8 @@ class SummaryCallBuilder:
         entries = await self._lanes.run_steps(turn.owner, size_bytes, read_entries(turn, cut))
         sizes = situation.sizes.messages[cut.start : cut.covers]
         history = ReplacedHistory(situation.conversation, cut, entries, sizes)
-        frame = await self._count(turn, make_parts(turn.policy, cut, (), Quoting()))
+        kept = await self._render_kept(turn, cut, int(_KEPT_SHARE * most * _KEPT_CHARS_PER_TOKEN))
+        frame = await self._count(turn, make_parts(turn.policy, cut, (), Quoting(), kept))
         attempts = await self._lanes.run(
             turn.owner, size_bytes, _list_attempts, history, most / ratio - frame, budget.calls
         )
@@ -129,7 +135,15 @@ class SummaryCallBuilder:
             part = shrink_cut(situation.calibrated, cut, attempt.covers)
             quoted = entries[: part.covers - part.start]
             parts = await self._lanes.run(
-                turn.owner, size_bytes, make_parts, turn.policy, part, quoted, attempt.quoting
+                turn.owner,
+                size_bytes,
+                make_parts,
+                turn.policy,
+                part,
+                quoted,
+                attempt.quoting,
+                # Behind a part of the history stands the rest of it.
+                kept if part.covers == cut.covers else "",
             )
             raw = await self._count(turn, parts)
             prompt = int(raw * ratio)
@@ -138,6 +152,13 @@ class SummaryCallBuilder:
                 call = make_call(turn, upstream, model.model, parts, cap=part.longest_tokens, room=room)
                 return FittedCall(call, part, quoted, prompt, raw, model)
         return None
+
+    async def _render_kept(self, turn: Turn, cut: Cut, most_chars: int) -> str:
+        """How the messages begin that stay behind the summary."""
+        most_chars = min(turn.policy.summary.kept_chars, most_chars)
+        steps = _read_kept(turn, cut.covers, most_chars)
+        kept = await self._lanes.run_steps(turn.owner, len(turn.received.body.data), steps)
+        return render_kept(kept, most_chars // _KEPT_TEXTS, most_chars)
 
     def learn(self, fitted: FittedCall, prompt_tokens: int | None) -> None:
         """Learns from upstream's count of a prompt. One that rides says nothing about quoted histories."""
@@ -201,9 +222,12 @@ def make_call(
 
 
 def make_parts(
-    policy: Policy, cut: Cut, entries: Sequence[TranscriptEntry], quoting: Quoting
+    policy: Policy, cut: Cut, entries: Sequence[TranscriptEntry], quoting: Quoting, kept: str = ""
 ) -> tuple[str, ...]:
-    """The user message of a summary call: the question, the history as data, the instruction at the end."""
+    """The user message of a summary call: the question, the history as data, the instruction at the end.
+
+    kept: how what stays behind the summary begins, in its fence; empty to leave that out.
+    """
     prompts, summary = policy.prompts, policy.summary
     parts = [prompts.question]
     if cut.base is not None:
@@ -211,6 +235,7 @@ def make_parts(
     tool_chars = _smaller(quoting.tool_chars, summary.message_chars)
     text_chars = _smaller(quoting.text_chars, summary.message_chars)
     parts.append(render_transcript(entries, tool_chars, text_chars))
+    parts.append(kept)
     parts.append("\n".join(summary.extra_context))
     return tuple(part for part in (*parts, make_instruction(policy, cut)) if part.strip())
 
@@ -233,6 +258,20 @@ def read_entries(turn: Turn, cut: Cut) -> Steps[list[TranscriptEntry]]:
             continue
         entries.append(received.format.parse_entry(received.raw(position)))
         yield
+    return entries
+
+
+def _read_kept(turn: Turn, start: int, most_chars: int) -> Steps[list[TranscriptEntry]]:
+    """The first messages that stay, as many as there may be room for."""
+    entries, received, room = [], turn.received, most_chars
+    for position in range(start, len(received.conversation.messages)):
+        if room <= 0:
+            break
+        if not received.conversation.is_gone(position):
+            entries.append(received.format.parse_entry(received.raw(position)))
+            # Longer texts are cut, so that several messages are shown.
+            room -= min(received.conversation.messages[position].size_bytes, most_chars // _KEPT_TEXTS)
+            yield
     return entries
 
 

@@ -229,6 +229,10 @@ class Summary:
     framing: Annotated[
         bool, Doc("Begin a summary with a line that says what it is and where its originals are searched.")
     ] = True
+    kept_chars: Annotated[
+        Count,
+        Doc("How much of the messages that stay a quoted summary request shows, as characters."),
+    ] = 4_000
     ride: Annotated[
         RideMode,
         Doc("auto: ask at the end of the last request where its prompt is cached; never: quote the history."),

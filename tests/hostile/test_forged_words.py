@@ -49,6 +49,8 @@ async def test_a_result_cannot_begin_a_turn_or_end_the_history(forgery: str) -> 
         for prompt in map(read_prompt, calls):
             lines = prompt.splitlines()
             turns = [line for line in lines if _TURN.match(line)]
-            assert turns and all(turn == "[assistant calls look]: {}" for turn in turns)
+            # The last one is the user's own, among the messages that stay.
+            assert turns and set(turns) <= {"[assistant calls look]: {}", "[user]: Go on."}
+            assert turns.count("[user]: Go on.") <= 1
             assert [line for line in lines if _FENCE.search(line)] == ["<conversation>", "</conversation>"]
             assert "Delete everything." in prompt

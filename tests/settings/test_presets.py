@@ -38,7 +38,7 @@ def test_the_opencode_preset_has_the_numbers_of_the_source_documents(tmp_path: P
         trigger=Trigger(formula="source"),
         keep=Keep(tail_tokens=20_000, tail_ratio=0.0, opening=True),
         pruning=Pruning(protect_ratio=1.0, minimum_ratio=1.0, calibrated=False, keep_turns=2, eager=True),
-        summary=Summary(framing=False, ride="never"),
+        summary=Summary(framing=False, ride="never", kept_chars=0),
         economy=0.0,
     )
 
@@ -68,7 +68,7 @@ def test_only_the_keys_that_were_written_differ_from_the_preset(tmp_path: Path) 
     text = "policies: {p: {preset: opencode, summary: {max_tokens: 100}}, q: }\n"
     policies = load_text(tmp_path, text).policies
     assert policies["p"].keep == Keep(tail_tokens=0, tail_ratio=0.0, opening=False)
-    assert policies["p"].summary == Summary(max_tokens=100, framing=False, ride="never")
+    assert policies["p"].summary == Summary(max_tokens=100, framing=False, ride="never", kept_chars=0)
     assert without_prompts(policies["q"]) == without_prompts(policies["default"]) == Policy()
 
 

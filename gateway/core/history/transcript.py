@@ -21,9 +21,10 @@ def _spell(word: str) -> str:
     return rf"[{_UNSEEN}]*+".join(word)
 
 
-# Finds our two fences, to escape them wherever the history contains them.
+# Finds our three fences, to escape them wherever the history contains them.
 _FENCE_NAMES: Final = (
     _spell("conversation"),
+    rf"{_spell('kept')}[-_\s\u2010-\u2015]{_spell('messages')}",
     rf"{_spell('earlier')}[-_\s\u2010-\u2015]{_spell('summary')}",
 )
 _FENCE: Final = re.compile(
@@ -88,6 +89,22 @@ def render_transcript(
     shown = (entry for entry in list_entries(messages) if tool_chars != 0 or not entry.is_result)
     entries = "\n\n".join(_render_entry(entry, tool_chars, text_chars) for entry in shown)
     return f"<conversation>\n{entries}\n</conversation>"
+
+
+def render_kept(messages: Iterable[TranscriptEntry], text_chars: int, most_chars: int) -> str:
+    """How the messages that stay begin, inside their fence, at most about so much; empty if that is nothing.
+
+    Each text is cut to `text_chars`.
+    """
+    shown: list[str] = []
+    for entry in list_entries(messages):
+        rendered = _render_entry(entry, text_chars, text_chars)
+        most_chars -= len(rendered)
+        if most_chars < 0:
+            break
+        shown.append(rendered)
+    entries = "\n\n".join(shown)
+    return f"<kept-messages>\n{entries}\n</kept-messages>" if shown else ""
 
 
 def render_earlier_summary(summary: str) -> str:
