@@ -115,7 +115,9 @@ class RideBuilder:
         head = self._state.heads.find(turn.received.conversation, turn.scope)
         if head is None or head.ledger is None or head.scope != turn.scope:
             return None
-        return head if self._clock() - head.ledger.answered_seconds <= _WARM_SECONDS else None
+        # Clocks of replicas differ by seconds. One that was set back by more says nothing.
+        age_seconds = abs(self._clock() - head.ledger.answered_seconds)
+        return head if age_seconds <= _WARM_SECONDS else None
 
     def _is_avoided(self, turn: Turn) -> bool:
         return self._clock() < (self._avoided.get(_name_model(turn)) or 0.0)

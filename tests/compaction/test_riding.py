@@ -208,6 +208,17 @@ async def test_it_rides_only_where_that_is_cheaper() -> None:
     assert await fit(cut=make_cut(9, replaced_tokens=40_000), prepare=prepare) is not None
 
 
+@pytest.mark.parametrize(("age_seconds", "rides"), [(-310, False), (-5, True), (290, True), (310, False)])
+async def test_a_cache_is_warm_for_minutes_and_not_in_the_future(age_seconds: int, rides: bool) -> None:
+    before = make_head(converse(talk(1)), "scope", prompt_tokens=2_000)
+
+    def prepare(parts: CompactionParts) -> None:
+        before.ledger = BranchLedger(answered_seconds=parts.clock() - age_seconds)
+        parts.state.heads.hold(before)
+
+    assert (await fit(cut=make_cut(9, replaced_tokens=40_000), prepare=prepare) is not None) == rides
+
+
 # After failures
 
 

@@ -6,7 +6,7 @@ the conversation goes on; and if it grows evenly, this is the best. All in token
 """
 
 from dataclasses import dataclass
-from math import sqrt
+from math import inf, sqrt
 from typing import Final
 
 from gateway.core.economy.ledger import USUAL_SUMMARY_TOKENS
@@ -82,10 +82,15 @@ def is_due(economy: float, ledger: BranchLedger, rates: Rates, sizes: Compaction
 
 
 def choose_smallest_batch(rates: Rates, prompt_tokens: float, growth_tokens: float) -> float:
-    """M* = √(2·(w − r)·P·g / r): a smaller batch of pruned results breaks the cached prefix too often."""
-    if rates.read <= 0:
+    """M* = √(2·(w − r)·P·g / r): a smaller batch of pruned results breaks the cached prefix too often.
+
+    Nothing is broken where nothing is cached. Where cached tokens cost nothing, no batch is large enough.
+    """
+    if rates.write <= rates.read:
         return 0.0
-    return sqrt(2 * max(0.0, rates.write - rates.read) * prompt_tokens * growth_tokens / rates.read)
+    if rates.read <= 0:
+        return inf
+    return sqrt(2 * (rates.write - rates.read) * prompt_tokens * growth_tokens / rates.read)
 
 
 def is_pruning_cheaper(

@@ -1,7 +1,7 @@
 """What a compaction costs, when it is due, and when pruning is cheaper."""
 
 from dataclasses import replace
-from math import sqrt
+from math import inf, sqrt
 
 import pytest
 from hypothesis import given
@@ -100,7 +100,7 @@ def test_a_batch_has_a_size_that_breaks_the_prefix_seldom_enough() -> None:
         sqrt(2 * 0.9 * 60_000 * 1_500 / 0.1)
     )
     assert choose_smallest_batch(UNCACHED, 60_000, 1_500) == 0.0
-    assert choose_smallest_batch(Rates(1.0, 0.0, 8.0), 60_000, 1_500) == 0.0
+    assert choose_smallest_batch(Rates(1.0, 0.0, 8.0), 60_000, 1_500) == inf
 
 
 def test_pruning_stands_against_a_summary_by_the_token_that_it_frees() -> None:
