@@ -23,6 +23,7 @@ from gateway.activity.prefix_changes import find_change, find_plan_change
 from gateway.activity.prices import FindPrice, find_no_price
 from gateway.activity.record import KEPT_SUMMARIES, ConversationActivity, PivotNote, SummaryNote, Totals
 from gateway.activity.series import PointSeries, PrefixChange, RequestPoint
+from gateway.activity.unshortened import Prior
 from gateway.conversations.turn import Turn
 from gateway.core.compaction.plan import Plan
 from gateway.core.compaction.request import CompactionRequest, CompactionResult, SummaryKind
@@ -85,8 +86,7 @@ class ActivityBook:
             hard=activity.hard,
             change=change,
         )
-        window = turn.limits.input or turn.limits.context or 0
-        noted = count_request(entry, point, usage, window, price)
+        noted = count_request(entry, point, usage, _find_prior(turn), price)
         activity.series.append(point)
         if activity.totals.requests % _WEIGH_REQUESTS == 1:
             self._weigh(entry)
@@ -286,6 +286,11 @@ class ActivityBook:
         if result.model is not None:
             price = self._find_price(result.model, result.upstream or upstream, turn.owner)
         return count_summary(activity, result, price, own_price)
+
+
+def _find_prior(turn: Turn) -> Prior:
+    head, window = turn.head, turn.limits.input or turn.limits.context or 0
+    return Prior(window, head.prompt_tokens, head.growth_tokens) if head is not None else Prior(window)
 
 
 def _note_newest(entry: Entry, turn: Turn, plan: Plan, now: float) -> None:

@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 from gateway.activity.entry import Entry
 from gateway.activity.record import ConversationActivity, Totals
 from gateway.activity.series import PrefixChange, RequestPoint
-from gateway.activity.unshortened import follow
+from gateway.activity.unshortened import Prior, follow
 from gateway.core.compaction.request import CompactionResult
 from gateway.core.money import Price, add_usd, count_saved_usd, count_usd
 from gateway.core.sizing.usage import Usage, subtract_usage
@@ -66,9 +66,8 @@ def trust_usage(usage: Usage | None) -> Usage | None:
 
 
 def count_request(
-    entry: Entry, point: RequestPoint, usage: Usage | None, window: int, price: Price | None
+    entry: Entry, point: RequestPoint, usage: Usage | None, prior: Prior, price: Price | None
 ) -> NotedRequest:
-    """window: the longest prompt that the model takes; 0 if it is not known."""
     totals = entry.activity.totals
     saved_tokens = point.received - point.sent
     totals.requests += 1
@@ -85,7 +84,7 @@ def count_request(
         totals.saved_usd = add_usd(totals.saved_usd, saved_usd)
     name = price.name if price is not None else ""
     noted = NotedRequest(point.change, saved_tokens, None, saved_usd, price=name)
-    return noted if usage is None else _count_usage(entry.activity, point, usage, window, price, noted)
+    return noted if usage is None else _count_usage(entry.activity, point, usage, prior, price, noted)
 
 
 def count_extra_call(activity: ConversationActivity, usage: Usage, price: Price | None) -> ExtraMoney:
@@ -135,14 +134,14 @@ def _count_usage(
     activity: ConversationActivity,
     point: RequestPoint,
     usage: Usage,
-    window: int,
+    prior: Prior,
     price: Price | None,
     noted: NotedRequest,
 ) -> NotedRequest:
     """What the request cost, and what it would have cost without the gateway."""
     totals, had_died = activity.totals, activity.unshortened.died_at
     _add_usage(totals, usage)
-    after, unshortened = follow(activity.unshortened, point, usage, window, totals.requests)
+    after, unshortened = follow(activity.unshortened, point, usage, prior, totals.requests)
     activity.unshortened = after
     spent_usd = without_usd = None
     if price is not None:

@@ -48,11 +48,16 @@ def merge(stored: ConversationActivity, own: ConversationActivity, added: Increm
         totals=totals,
         series=PointSeries(first_seconds, points, stored.series.spans),
         summaries=summaries[-KEPT_SUMMARIES:],
-        unshortened=_join_unshortened(newest, stored if newest is own else own),
+        unshortened=_join_unshortened(newest, stored, own, totals.requests),
     )
 
 
-def _join_unshortened(newest: ConversationActivity, other: ConversationActivity) -> Unshortened:
-    """A conversation that would have ended for one process has ended for all."""
-    ends = [each.unshortened.died_at for each in (newest, other) if each.unshortened.died_at]
-    return structs.replace(newest.unshortened, died_at=min(ends, default=0))
+def _join_unshortened(
+    newest: ConversationActivity, stored: ConversationActivity, own: ConversationActivity, requests: int
+) -> Unshortened:
+    """A conversation that would have ended for one process has ended for all. requests: of both together."""
+    died_at = stored.unshortened.died_at
+    if not died_at and own.unshortened.died_at:
+        # What the others have seen came before.
+        died_at = requests - (own.totals.requests - own.unshortened.died_at)
+    return structs.replace(newest.unshortened, died_at=died_at)

@@ -117,4 +117,7 @@ def test_a_conversation_that_would_have_ended_for_one_process_has_ended() -> Non
     record, own = first.activity, second.activity
     assert record is not None and own is not None
     merged = merge(record, own, find_increment(own, Totals()))
-    assert (merged.unshortened.died_at, merged.unshortened.prompt_tokens) == (1, 100)
+    assert (merged.unshortened.died_at, merged.unshortened.at_seconds) == (1, 1_010.0)
+    # It ended with the request behind those that another process had seen.
+    merged = merge(own, record, find_increment(record, Totals()))
+    assert merged.unshortened.died_at == 2

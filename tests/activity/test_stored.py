@@ -100,6 +100,6 @@ def test_the_version_before_reads_the_record_of_this_one() -> None:
 
 def test_where_an_unshortened_conversation_ended_is_kept() -> None:
     activity = make()
-    activity.unshortened = Unshortened(sent_tokens=5, prompt_tokens=9, hit_share=0.5, died_at=7)
+    activity.unshortened = Unshortened(at_seconds=5.0, hit_share=0.5, died_at=7)
     again = parse_activity(_KEY, render_activity(activity))
     assert again is not None and again.unshortened == activity.unshortened and type(again.totals) is Totals
