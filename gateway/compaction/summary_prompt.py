@@ -264,7 +264,9 @@ def read_entries(turn: Turn, cut: Cut) -> Steps[list[TranscriptEntry]]:
 def _read_kept(turn: Turn, start: int, most_chars: int) -> Steps[list[TranscriptEntry]]:
     """The first messages that stay, as many as there may be room for."""
     entries, received, room = [], turn.received, most_chars
-    for position in range(start, len(received.conversation.messages)):
+    # A command to the gateway is the newest message, and not for the model.
+    end = len(received.conversation.messages) - (1 if turn.command is not None else 0)
+    for position in range(start, end):
         if room <= 0:
             break
         if not received.conversation.is_gone(position):
