@@ -19,7 +19,7 @@ async def test_an_edited_summary_is_sent_and_an_earlier_version_restored(browser
         summary = page.get_by_role("article", name="Summary of").filter(has_text="in use").first
         await summary.get_by_role("button", name="Read").click()
         made = await summary.get_by_label("Text", exact=True).inner_text()
-        assert "## What must not be forgotten" in made
+        assert "## Constraints and preferences" in made
 
         await summary.get_by_role("button", name="Edit").click()
         field = summary.get_by_label("Text of the summary")
@@ -39,9 +39,9 @@ async def test_an_edited_summary_is_sent_and_an_earlier_version_restored(browser
 
         await summary.get_by_role("button", name="Versions (2)").click()
         await summary.get_by_role("button", name="Read version 1").click()
-        await expect(summary.get_by_label("Text", exact=True)).to_contain_text("What must not be forgotten")
+        await expect(summary.get_by_label("Text", exact=True)).to_contain_text("Constraints and preferences")
         await summary.get_by_role("button", name="Restore version 1").click()
         await expect(summary).to_contain_text("version 3")
         await play(gateway, toy, first=26, last=27)
-        assert b"What must not be forgotten" in toy.chats[-1].body
+        assert b"Constraints and preferences" in toy.chats[-1].body
         assert b"We chose blue paint" not in toy.chats[-1].body
