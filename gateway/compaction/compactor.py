@@ -140,7 +140,7 @@ class Compactor:
         if plan.new_recall is not None:
             self._state.recalls.hold(plan.new_recall)
         head = make_head(turn, name_prefix(self._state, turn, plan), plan, usage)
-        head.ledger = update_ledger(turn, plan, usage, self._planner.clock())
+        head.ledger = ledger = update_ledger(turn, plan, usage, self._planner.clock())
         is_due = usage is not None and self._take_due(turn, head)
         total_tokens = head.total_tokens
         needs_compaction = turn.is_unrecognized and self._planner.is_past_soft(
@@ -160,7 +160,9 @@ class Compactor:
             or self._learner.is_worth_counting(turn, plan, usage)
             or self._planner.is_past_soft(turn, total_tokens)
         ):
-            self._start_learning(turn, plan, usage, is_due=is_due)
+            has_started = self._start_learning(turn, plan, usage, is_due=is_due)
+            if is_due and not has_started:
+                head.ledger = ledger
         return head
 
     def _take_due(self, turn: Turn, head: Head) -> bool:
@@ -191,13 +193,15 @@ class Compactor:
             await self._state.pivots.secure(plan.pivot, plan.batches)
             await self._state.recalls.secure(plan.recalls)
 
-    def _start_learning(self, turn: Turn, plan: Plan, usage: Usage, *, is_due: bool) -> None:
-        """In the background. Left out while there is no memory for it: a later response teaches the same."""
+    def _start_learning(self, turn: Turn, plan: Plan, usage: Usage, *, is_due: bool) -> bool:
+        """In the background. False while there is no memory for it: a later response teaches the same."""
         share = self._memory.open(turn.owner)
-        if share.try_grow(_count_held(turn)):
+        has_room = share.try_grow(_count_held(turn))
+        if has_room:
             self.spawn(self._learn(turn, plan, usage, is_due=is_due), share)
         else:
             log.debug("nothing is learned from a response: no memory left for its request")
+        return has_room
 
     def _save_head(self, turn: Turn, head: Head) -> bool:
         """True if it is written to the store, too. Without it a conversation far below its thresholds, with
@@ -326,9 +330,7 @@ class Compactor:
         reason = ECONOMY if is_due and not self._planner.is_past_soft(turn, total_tokens) else OVERFLOW
         marker = save_marker(self._state, turn, reason)
         calls = turn.policy.summary.max_calls
-        request = CompactionRequest(
-            reason=reason, calls=calls, is_resumed=plan is None, is_early=reason == ECONOMY
-        )
+        request = CompactionRequest(reason=reason, calls=calls, is_resumed=plan is None, is_early=is_due)
         # As it was sent, so that the summary can ride on it.
         task = self.start(turn, answered, cut, request)
         task.add_done_callback(partial(self._drop_marker, marker))

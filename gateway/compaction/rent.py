@@ -40,7 +40,9 @@ def is_compaction_due(turn: Turn, head: Head) -> bool:
     Never after a title or the client's own summary: such a history is not continued.
     """
     policy, ledger, thresholds = turn.policy, head.ledger, turn.thresholds
-    if not policy.economy or ledger is None or thresholds is None or turn.purpose not in _GOING_ON:
+    if not (policy.economy and policy.auto) or turn.purpose not in _GOING_ON:
+        return False
+    if ledger is None or thresholds is None:
         return False
     sizes = size_up(ledger, head.total_tokens, thresholds.tail, head.growth_tokens)
     if not is_due(policy.economy, ledger, turn.rates, sizes):

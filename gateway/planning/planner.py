@@ -144,6 +144,8 @@ class Planner:
 
     def _may_go_early(self, turn: Turn, active: Active) -> bool:
         """Whether another prefix may be sent although nothing is near the thresholds."""
+        if turn.thresholds is None:
+            return False
         covers = active.pivot.covers if active.pivot is not None else 0
         conversation = turn.received.conversation
         return self._state.pivots.has_early(turn.owner, conversation, covers) or self._is_cold(turn)

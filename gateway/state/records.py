@@ -4,7 +4,8 @@ pydantic checks every field on the way in. A record that does not fit its type c
 """
 
 import re
-from dataclasses import fields
+from contextlib import suppress
+from dataclasses import fields, replace
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -12,6 +13,7 @@ from pydantic import TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
 
 from gateway.core.compaction.manual import Compacted
+from gateway.core.history.branch_ledger import BranchLedger
 from gateway.core.history.cleared_results import ResultHashesRecord
 from gateway.core.history.head import Head
 from gateway.core.history.pivot import Batch, Pivot
@@ -87,31 +89,39 @@ _adapters: Final[dict[type, TypeAdapter[Any]]] = {
         *(Calibration, Learned, Compacted, OwnedName, NamedRecord, VersionsRecord),
     )
 }
+# Fields that say nothing about what a record stands for. They are written beside it, where earlier versions
+# do not look, and count as absent if they cannot be read.
+_HINTS: Final[dict[type, dict[str, TypeAdapter[Any]]]] = {
+    Pivot: {"is_early": TypeAdapter(bool)},
+    Head: {"ledger": TypeAdapter(BranchLedger)},
+}
 # Fields that were added in November 2026, and what they say in the records of before.
 _LATER_FIELDS: Final[dict[type, dict[str, object]]] = {
-    Pivot: {"version": 1, "edited_seconds": None, "origin": None, "is_early": False},
-    Head: {"pivot_version": 1, "recalls": (), "ledger": None},
+    Pivot: {"version": 1, "edited_seconds": None, "origin": None},
+    Head: {"pivot_version": 1, "recalls": ()},
 }
-_EARLIER_FIELDS: Final = {
-    kind: [field.name for field in fields(kind) if field.name not in later]
-    for kind, later in _LATER_FIELDS.items()
+_FIELDS: Final = {
+    kind: [field.name for field in fields(kind) if field.name not in hints] for kind, hints in _HINTS.items()
 }
 _envelope_decoder: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 def render_record(owner: str, record: object) -> bytes:
-    return msgspec.json.encode({"version": VERSION, "owner": owner, "record": _without_defaults(record)})
+    hints = {name: getattr(record, name) for name in _HINTS.get(type(record), ())}
+    envelope = {"version": VERSION, "owner": owner, "record": _without_defaults(record)}
+    return msgspec.json.encode(envelope | {name: value for name, value in hints.items() if value})
 
 
 def _without_defaults(record: object) -> object:
     """Without the fields that earlier versions do not know, unless they say something: a record with a field
     that it does not know counts as absent.
     """
-    later = _LATER_FIELDS.get(type(record))
-    if later is None or all(getattr(record, name) == default for name, default in later.items()):
-        names = _EARLIER_FIELDS.get(type(record))
-        return {name: getattr(record, name) for name in names} if names is not None else record
-    return record
+    names = _FIELDS.get(type(record))
+    if names is None:
+        return record
+    later = _LATER_FIELDS[type(record)]
+    is_plain = all(getattr(record, name) == default for name, default in later.items())
+    return {name: getattr(record, name) for name in names if not (is_plain and name in later)}
 
 
 def parse_record(kind: type[R], owner: str, data: bytes) -> R | None:
@@ -124,7 +134,14 @@ def parse_record(kind: type[R], owner: str, data: bytes) -> R | None:
         record: R = _adapters[kind].validate_json(bytes(envelope["record"]), strict=True, extra="forbid")
     except (msgspec.MsgspecError, ValidationError, UnicodeDecodeError, RecursionError, KeyError):
         return None
-    return record if getattr(record, "owner", owner) == owner and _has_hex_keys(record) else None
+    if getattr(record, "owner", owner) != owner or not _has_hex_keys(record):
+        return None
+    for name, adapter in _HINTS.get(kind, {}).items():
+        if name in envelope:
+            with suppress(ValidationError, RecursionError):
+                hint = adapter.validate_json(bytes(envelope[name]), strict=True, extra="forbid")
+                record = replace(record, **{name: hint})  # type: ignore[type-var]  # kinds with hints are dataclasses
+    return record
 
 
 def find_owner(data: bytes) -> str | None:

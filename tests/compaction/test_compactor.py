@@ -314,6 +314,16 @@ async def test_old_messages_that_have_cost_enough_are_compacted_in_the_backgroun
         assert len(parts.model.requests) == 1
 
 
+async def test_the_rent_is_not_paid_where_there_is_no_memory_for_a_compaction() -> None:
+    async with compaction_parts() as parts:
+        with parts.memory.open("other") as share:
+            share.take(1 << 30)
+            await observe(parts, due_turn(), _BELOW)
+        head = parts.state.heads.find(_RECEIVED.conversation, "scope")
+        assert parts.model.requests == [] and head is not None and head.ledger is not None
+        assert head.ledger.rent_tokens >= 1e6
+
+
 async def test_a_compaction_that_fails_has_to_become_due_again() -> None:
     async with compaction_parts(refuse(500, "Out of order.")) as parts:
         await observe(parts, due_turn(), _BELOW)

@@ -54,6 +54,7 @@ def test_what_was_seen_of_a_cache_is_forgotten_with_another_model() -> None:
         ({"purpose": "agent"}, _RICH, True),
         ({"limits": Limits()}, _RICH, False),
         ({"policy": replace(SUMMARIZING, economy=0.0)}, _RICH, False),
+        ({"policy": replace(_THRIFTY, auto=False)}, _RICH, False),
     ],
 )
 def test_it_is_due_by_the_ledger_alone(changes: JSON, ledger: BranchLedger | None, expected: bool) -> None:

@@ -119,6 +119,9 @@ async def test_a_pivot_that_applies_early_is_looked_for() -> None:
         assert await is_planned(parts, answered(_SHORT, 900))
         await parts.state.pivots.save(early)
         assert not await is_planned(parts, answered(_SHORT, 900))
+        # Without a window nothing would be decided.
+        head = head_of(_SHORT, prompt_tokens=900, output_tokens=0)
+        assert await is_planned(parts, turn_of(_LONGER, limits=Limits(), head=head))
         # Once it is in use, nothing is left to look for.
         assert await is_planned(parts, answered(_SHORT, 900, pivot=early.key))
 

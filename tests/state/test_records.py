@@ -92,6 +92,17 @@ def test_what_is_written_is_read_back(record: Any) -> None:
     assert parse_record(type(record), "t", render_record("t", record)) == record
 
 
+@pytest.mark.parametrize(
+    ("record", "hint"), [(_HEAD_WITH_LEDGER, "ledger"), (replace(_PIVOT, is_early=True), "is_early")]
+)
+def test_hints_stand_beside_a_record_where_earlier_versions_do_not_look(record: Any, hint: str) -> None:
+    written = json.loads(render_record("t", record))
+    assert hint in written and hint not in written["record"]
+    assert parse_record(type(record), "t", json.dumps(written).encode()) == record
+    without = parse_record(type(record), "t", json.dumps(written | {hint: {"new": 1}}).encode())
+    assert without is not None and not getattr(without, hint)
+
+
 @pytest.mark.parametrize("record", _RECORDS)
 def test_the_record_of_another_owner_is_none(record: Any) -> None:
     assert parse_record(type(record), "u", render_record("t", record)) is None

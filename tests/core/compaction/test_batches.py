@@ -48,6 +48,7 @@ def test_a_summary_that_is_cheaper_by_the_token_is_made_instead() -> None:
     [
         {"may_compact": False},
         {"policy": replace(_THRIFTY, summary=Summary(method="digest"))},
+        {"policy": replace(_THRIFTY, pruning=Pruning(eager=True))},
         {"ledger": None},
         {"ledger": BranchLedger()},
     ],
