@@ -34,7 +34,8 @@ _TAIL_MESSAGES: Final = 3
 _ID: Final = "5f0c9a7be2d14c36"
 _INTRODUCTION: Final = """# What the model sees
 
-Three recorded sessions (`shared/data/transcripts`) at their second compaction in a window of 32K: what
+Three recorded sessions (`shared/data/transcripts`; published under the MIT licence by the project that
+they work on, entireio/cli, and shown here in excerpts) at their second compaction in a window of 32K: what
 stands in the place of the older messages, before issue 20 and now. Written by `python -m bench seen`; a
 test compares this page with what the code does. The text of the summary is a stand-in's, which quotes the
 first words of each message, and only its beginning is shown: a real summary has the headings of
