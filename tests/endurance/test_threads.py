@@ -92,10 +92,12 @@ async def test_a_thread_goes_on_past_its_window_without_an_error(case: Case) -> 
 async def test_a_continued_thread_is_understood_as_the_history_sent_in_full(tmp_path: Path) -> None:
     """The same summaries at the same turns, of the same messages."""
     case = Case(40, 16_000, stream=True, thinks=True)
+    # On a request that only names its history no summary can ride.
+    more = "policies: {default: {summary: {ride: never}}}\n"
     runs = []
     for dialect in (Messages(), THREADS):
         toy = ToyUpstream(window=case.window)
-        async with toy, running_gateway(make_settings(toy)) as gateway:
+        async with toy, running_gateway(make_settings(toy, more=more)) as gateway:
             shape = replace(case.shape, dialect=dialect)
             runs.append(await run_session(case.session, gateway.base_url, toy, shape))
             await gateway.settle()
