@@ -48,8 +48,7 @@ class ExchangeAttempt:
             self._connection.close()
             raise
         self._guard.end_head()
-        if ends_with_connection(message, content):
-            self._guard.watch_end(content)
+        self._guard.watch_end(content, is_unframed=ends_with_connection(message, content))
         return UpstreamResponse(message, content, self._connection, self._guard, self._sending.upload, idle)
 
     def may_repeat(self, error: BaseException) -> bool:

@@ -36,8 +36,10 @@ class ConnectionGuard(asyncio.Protocol):
         self._is_idle = True
         # Of the response that is awaited; None while its body comes.
         self._head_bytes: int | None = None
-        # The body that ends with the connection, if the response has one.
-        self._unframed: StreamReader | None = None
+        # The body that comes.
+        self._body: StreamReader | None = None
+        self._is_unframed = False
+        self._is_lost = False
         self._is_cut_off = False
         # When the last response ended, by time.monotonic().
         self._idle_since_seconds = 0.0
@@ -59,14 +61,19 @@ class ConnectionGuard(asyncio.Protocol):
     def end(self) -> None:
         """The response has come to its end. Whatever comes from now on belongs to no request."""
         self._is_idle = True
+        self._body = None
         self._idle_since_seconds = time.monotonic()
         self.is_used = True
 
-    def watch_end(self, content: StreamReader) -> None:
-        """The end of the connection is the end of this body, so it must be a clean one (RFC 9112 §9.8)."""
-        self._unframed = content
-        if self._is_cut_off:
-            self._fail_body()
+    def watch_end(self, body: StreamReader, *, is_unframed: bool) -> None:
+        """From now on a body that loses its connection fails at once. The library leaves some waiting.
+
+        is_unframed: the end of the connection is the end of the body, so it must be a clean one
+        (RFC 9112 §9.8).
+        """
+        self._body, self._is_unframed = body, is_unframed
+        if self._is_lost:
+            self._check_body()
 
     def is_silent(self) -> bool:
         """Whether the connection is open and nothing waits to be read, asked of the system."""
@@ -112,9 +119,12 @@ class ConnectionGuard(asyncio.Protocol):
         self.is_over = True
         self._wake()
         self._is_cut_off = exc is not None or not self._is_ssl_closed()
-        if self._is_cut_off and self._unframed is not None:
+        if self._is_cut_off and self._is_unframed:
+            # The library would take this for the end.
             self._fail_body()
         self._library.connection_lost(exc)
+        self._is_lost = True
+        self._check_body()
 
     def pause_writing(self) -> None:
         self._library.pause_writing()
@@ -126,9 +136,13 @@ class ConnectionGuard(asyncio.Protocol):
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
 
+    def _check_body(self) -> None:
+        if self._body is not None and (not self._body.is_eof() or (self._is_unframed and self._is_cut_off)):
+            self._fail_body()
+
     def _fail_body(self) -> None:
-        if self._unframed is not None and self._unframed.exception() is None:
-            self._unframed.set_exception(aiohttp.ClientPayloadError("the connection was cut off"))
+        if self._body is not None and self._body.exception() is None:
+            self._body.set_exception(aiohttp.ClientPayloadError("the connection was cut off"))
 
     def _is_ssl_closed(self) -> bool:
         """Whether TLS has said that the connection ends. If not, anyone on the way may have cut it off."""

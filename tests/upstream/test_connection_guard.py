@@ -160,7 +160,7 @@ async def test_a_body_may_be_larger_than_any_head() -> None:
 async def test_a_body_that_ends_with_its_connection_must_end_cleanly(ending: Ending, is_whole: bool) -> None:
     async with connecting() as guarded:
         _, content = await guarded.read(_UNFRAMED)
-        guarded.guard.watch_end(content)
+        guarded.guard.watch_end(content, is_unframed=True)
         assert await content.readany() == b"half"
         await end(guarded.writer, ending)
         await check_end(content, is_whole=is_whole)
@@ -171,7 +171,7 @@ async def test_an_end_that_came_before_anyone_watched_for_it_is_seen_too() -> No
         _, content = await guarded.read(_UNFRAMED)
         await end(guarded.writer, "reset")
         await wait_until(lambda: guarded.guard.is_over and not guarded.protocol.is_connected())
-        guarded.guard.watch_end(content)
+        guarded.guard.watch_end(content, is_unframed=True)
         await check_end(content, is_whole=False)
 
 
@@ -180,7 +180,7 @@ async def test_over_tls_only_its_own_closing_ends_such_a_body(is_whole: bool) ->
     """RFC 9112 §9.8: without the alert anyone on the way may have cut the response off."""
     async with connecting(make_tls(ssl.PROTOCOL_TLS_SERVER)) as guarded:
         _, content = await guarded.read(_UNFRAMED)
-        guarded.guard.watch_end(content)
+        guarded.guard.watch_end(content, is_unframed=True)
         assert await content.readany() == b"half"
         if is_whole:
             guarded.writer.close()

@@ -10,6 +10,7 @@ import pytest
 from gateway.core.errors import UpstreamFailed
 from gateway.upstream.response import UpstreamResponse
 from tests.builders.upstream import Requester, requesting
+from tests.toy.running import wait_until
 from tests.wire_through.raw import RawUpstream, Received, render_answer, render_chunks, writing
 
 
@@ -88,6 +89,28 @@ async def test_a_stall_wakes_a_reader_even_behind_a_malformed_chunk(junk: bytes)
         later = time.monotonic() + 1_000_000
         asyncio.get_running_loop().call_later(0.05, requester.idle.check, later)
         with pytest.raises(UpstreamFailed):
+            await asyncio.wait_for(response.read_piece(), 30)
+
+
+@pytest.mark.parametrize("is_waiting", [True, False])
+async def test_a_connection_closed_over_a_bad_trailer_ends_the_body_at_once(is_waiting: bool) -> None:
+    """The library closes the connection then, and tells neither a reader that waits nor one that comes."""
+    head, *chunks = render_chunks([b"one"])
+    is_read = asyncio.Event()
+
+    async def script(_: Received, writer: asyncio.StreamWriter) -> None:
+        writer.write(head + chunks[0])
+        await is_read.wait()
+        writer.write(b"0\r\nX-T: " + b"y" * 70_000)
+        await asyncio.Event().wait()
+
+    raw = RawUpstream(script)
+    async with responding(raw) as (_, response):
+        assert await response.read_piece() == b"one"
+        asyncio.get_running_loop().call_soon(is_read.set)
+        if not is_waiting:
+            await wait_until(lambda: raw.received[0].hung_up_at is not None)
+        with pytest.raises(UpstreamFailed, match="broke off in the middle of its response"):
             await asyncio.wait_for(response.read_piece(), 30)
 
 
