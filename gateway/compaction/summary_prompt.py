@@ -127,9 +127,10 @@ class SummaryCallBuilder:
         sizes = situation.sizes.messages[cut.start : cut.covers]
         history = ReplacedHistory(situation.conversation, cut, entries, sizes)
         kept = await self._render_kept(turn, cut, int(_KEPT_SHARE * most * _KEPT_CHARS_PER_TOKEN))
-        frame = await self._count(turn, make_parts(turn.policy, cut, (), Quoting(), kept))
+        frame = await self._count(turn, make_parts(turn.policy, cut, (), Quoting()))
+        kept_tokens = await self._sizer.count(turn.owner, kept, turn.policy.estimator) if kept else 0
         attempts = await self._lanes.run(
-            turn.owner, size_bytes, _list_attempts, history, most / ratio - frame, budget.calls
+            turn.owner, size_bytes, _list_attempts, history, most / ratio - frame, kept_tokens, budget.calls
         )
         for attempt in attempts:
             part = shrink_cut(situation.calibrated, cut, attempt.covers)
@@ -282,8 +283,11 @@ def _smaller(first: int | None, second: int | None) -> int | None:
     return min((each for each in (first, second) if each is not None), default=None)
 
 
-def _list_attempts(history: ReplacedHistory, room_tokens: float, calls: int) -> list[Attempt]:
-    attempts = list(find_whole_attempts(history, room_tokens))
+def _list_attempts(
+    history: ReplacedHistory, room_tokens: float, kept_tokens: int, calls: int
+) -> list[Attempt]:
+    """What stays behind the summary is shown with the end of the history only, so chunks have more room."""
+    attempts = list(find_whole_attempts(history, room_tokens - kept_tokens))
     return [*attempts, *find_chunk_attempts(history, room_tokens, calls)] if calls else attempts
 
 
