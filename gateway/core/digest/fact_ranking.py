@@ -25,7 +25,7 @@ TODO: Final = "todo: "
 _Use = Literal["call", "user", "said", "result"]
 # How often each was needed again, relative to a result that says it once.
 _WEIGHTS: Final[Mapping[_Use, float]] = {"call": 5.0, "user": 4.0, "said": 2.0, "result": 1.0}
-# A mention of so many messages ago counts half.
+# A mention of so many messages ago counts half. What the user says holds until the user says otherwise.
 _HALF_LIFE: Final = 32
 # Each further message that mentions a fact adds this much of its weight, up to so many.
 _REPEATED: Final = 0.5
@@ -66,7 +66,7 @@ class _Mentions:
         """end: the number of messages. before: in how many earlier ones it was mentioned."""
         if not self.is_picked and not before:
             return 0.0
-        best = max(_WEIGHTS[use] / (1 + (end - at) / _HALF_LIFE) for use, at in self.last.items())
+        best = max(_WEIGHTS[use] / _find_age(use, end - at) for use, at in self.last.items())
         return best * (1 + _REPEATED * min(self.times + before - 1, _MOST_REPEATED))
 
 
@@ -83,6 +83,10 @@ class RankedFacts:
     earlier: list[str]
     # The number of messages that mention a fact.
     counts: dict[str, int]
+
+
+def _find_age(use: _Use, messages: int) -> float:
+    return 1.0 if use == "user" else 1 + messages / _HALF_LIFE
 
 
 def rank_facts(messages: Sequence[TranscriptEntry], known: Mapping[str, int]) -> RankedFacts:
