@@ -56,7 +56,7 @@ def use_cache(
     if kind == "automatic":
         read = min(shared, prompt) // STEP_TOKENS * STEP_TOKENS
         return CacheUse(read if read >= LEAST_TOKENS else 0)
-    valid = [end for end in kept if end <= shared]
+    valid = [end for end in kept if end <= min(shared, prompt)]
     read = max((end for end in valid if marked and end <= max(marked)), default=0)
     ends = sorted({*valid, *(end for end in marked if end >= LEAST_TOKENS)})
     return CacheUse(read, max(0, max(ends, default=0) - read) if marked else 0, tuple(ends))
