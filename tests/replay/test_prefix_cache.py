@@ -1,7 +1,7 @@
 """What a provider's cache has of a prompt."""
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from gateway.core.money import Price
@@ -48,6 +48,7 @@ def test_without_a_cache_usage_names_none() -> None:
     assert NOT_CACHED.make_usage(6_000, 70) == Usage(6_000, 70)
 
 
+@example("marked", 0, 1, [1], [])
 @given(st.sampled_from(["automatic", "marked"]), _TOKENS, _TOKENS, st.lists(_TOKENS), st.lists(_TOKENS))
 def test_no_more_is_read_and_written_than_the_prompt_has(
     kind: CacheKind, prompt: int, shared: int, kept: list[int], marked: list[int]

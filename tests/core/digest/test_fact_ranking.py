@@ -19,6 +19,11 @@ def test_what_was_used_lately_comes_first() -> None:
     assert rank_facts(entries, {}).mentioned == ["/x/new", "/x/old"]
 
 
+def test_what_the_user_said_holds_however_long_ago_that_was() -> None:
+    entries = [user("/x/user"), calls("read", path="/x/call"), *_NOTHING, *_NOTHING]
+    assert rank_facts(entries, {}).mentioned == ["/x/user", "/x/call"]
+
+
 def test_identifiers_count_in_calls_only_and_not_the_states_of_things_to_do() -> None:
     todos = [{"content": "Look at parse_header", "status": "in_progress"}]
     entries = [
