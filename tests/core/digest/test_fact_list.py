@@ -80,7 +80,7 @@ def test_the_best_facts_are_listed_first() -> None:
         user("/b/said"),
         user("/b/said /b/last"),
     ]
-    assert missing(*entries) == ("/b/said ×2", "/a/often ×3", "/a/twice ×2", "/b/last", "/b/read")
+    assert missing(*entries) == ("/a/often ×3", "/b/said ×2", "/a/twice ×2", "/b/last", "/b/read")
 
 
 @pytest.mark.parametrize("summary", ["in src/a.py.", "`src/a.py`", "/home/x/src/a.py:3"])
