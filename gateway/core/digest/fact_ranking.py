@@ -102,7 +102,7 @@ def rank_facts(messages: Sequence[TranscriptEntry], known: Mapping[str, int]) ->
         },
     }
     scores = {fact: found.score(len(entries), known.get(fact, 0)) for fact, found in mentions.items()}
-    ranked = sorted(scores, key=lambda fact: -scores[fact])
+    ranked = sorted(scores, key=lambda fact: (-scores[fact], -mentions[fact].newest))
     mentioned = [fact for fact in ranked if scores[fact] >= _LEAST_SCORE and _may_be_listed(fact)]
     newest_from = len(entries) - len(entries) // _NEWEST_PART
     repeated = [
