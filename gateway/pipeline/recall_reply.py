@@ -52,9 +52,8 @@ class RecallReply:
         self._client = client
         self._keep = keep
         self._shows_headers = shows_headers
-        self._is_streamed = turn.received.body.envelope.is_streaming
-        self._stitcher = syntax.make_stitcher(self._is_streamed)
-        self.holds_all = not self._is_streamed
+        self._stitcher = syntax.make_stitcher()
+        self.holds_all = not turn.received.body.envelope.is_streaming
         self.rounds: list[RecallRound] = []
         self.request: RecallRequest | None = None
         self.answered: list[AnsweredRecall] = []
@@ -139,7 +138,7 @@ class RecallReply:
         """
         self.is_last, self.rounds, self.answered = True, [], []
         if not is_begun:
-            self._stitcher = self._syntax.make_stitcher(self._is_streamed)
+            self._stitcher = self._syntax.make_stitcher()
 
     async def _answer(self, request: RecallRequest) -> str:
         texts, taken_tokens = list[str](), 0

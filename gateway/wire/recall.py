@@ -108,8 +108,8 @@ class RecallSyntax:
     may_offer: Callable[[RequestBody], bool]
     # Adds the tool at the end of the request's tools. Only if it may be offered.
     make_tool: Callable[[RequestBody], Insertion]
-    # One for each turn; True for a stream.
-    make_stitcher: Callable[[bool], ReplyStitcher]
+    # One for each turn. The bytes of its first response show whether it is streamed.
+    make_stitcher: Callable[[], ReplyStitcher]
     # The results of a request's calls, in their order: `RecallRound.results`.
     render_results: Callable[[RecallRequest, Sequence[str]], str]
     # The rounds of this turn at the end of the array, for the model to go on: with what the client was shown.

@@ -36,7 +36,7 @@ def _splice(
     return found
 
 
-def _make_stitcher(is_streamed: bool) -> ReplyStitcher:
+def _make_stitcher() -> ReplyStitcher:
     raise NotImplementedError
 
 

@@ -57,7 +57,7 @@ class Case:
         self.search, self.kept = ToySearch([]), list[int]()
         self.stitchers = list[ToyStitcher]()
 
-        def make_stitcher(is_streamed: bool) -> ToyStitcher:
+        def make_stitcher() -> ToyStitcher:
             self.stitchers.append(ToyStitcher(requests))
             return self.stitchers[-1]
 

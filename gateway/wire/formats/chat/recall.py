@@ -23,7 +23,6 @@ from gateway.wire.recall import (
     Insertion,
     RecallRequest,
     RecallSyntax,
-    ReplyStitcher,
 )
 from gateway.wire.request import RequestBody
 
@@ -80,11 +79,6 @@ def make_tool(body: RequestBody) -> Insertion:
     if place is None:
         raise ValueError("the request has no tools")
     return Insertion(body.absolute(place.end) - 1, b"," + _TOOL)
-
-
-def make_stitcher(is_streaming: bool) -> ReplyStitcher:
-    """The bytes of a response show whether it is streamed."""
-    return ChatStitcher()
 
 
 def render_results(request: RecallRequest, results: Sequence[str]) -> str:
@@ -191,7 +185,7 @@ def render_exchange(user: str, assistant: str) -> bytes:
 RECALL: Final = RecallSyntax(
     may_offer=may_offer,
     make_tool=make_tool,
-    make_stitcher=make_stitcher,
+    make_stitcher=ChatStitcher,
     render_results=render_results,
     continue_reply=continue_reply,
     splice=splice,

@@ -2,7 +2,7 @@
 gateway's tool.
 """
 
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
@@ -17,9 +17,7 @@ from gateway.wire.formats.messages.recall_reply import (
     parse_block,
 )
 from gateway.wire.recall import RecallRequest
-
-# A larger body passes as it comes.
-_MAX_BYTES: Final = 16 * 1024 * 1024
+from gateway.wire.response.held_body import HeldBody
 
 
 class _ReadBody(NamedTuple):
@@ -37,38 +35,31 @@ class _ReadBody(NamedTuple):
 class MessagesBodyStitcher:
     """See ReplyStitcher."""
 
-    has_shown = False
-
     def __init__(self) -> None:
         self._turn = ReplyBlocks()
         # The raw id of the first response.
         self._name: bytes | None = None
         # Blocks that are shown of the responses before this one; None if it is the first.
         self._before: list[bytes] | None = None
-        self._data = bytearray()
+        self._held = HeldBody()
         self._body: _ReadBody | None = None
-        self._is_over = self._is_passing = False
 
     @property
     def reply(self) -> ReplyMark:
         return self._turn.mark
 
+    @property
+    def has_shown(self) -> bool:
+        return self._held.is_passing
+
     def feed(self, piece: bytes) -> bytes:
-        self._begin_next()
-        self._data += piece
-        if not self._is_passing and len(self._data) <= _MAX_BYTES:
-            return b""
-        self._is_passing = self.has_shown = True
-        passed = bytes(self._data)
-        self._data.clear()
-        return passed
+        return self._held.feed(piece)
 
     def end(self) -> RecallRequest | None:
-        self._begin_next()
-        self._is_over = True
+        data = self._held.end()
         if self._name is not None:
             self._before = list(self._turn.raws)
-        self._body = body = _read(bytes(self._data)) if not self._is_passing else None
+        self._body = body = _read(data) if data is not None else None
         if body is None:
             return None
         name = body.places.get("id")
@@ -83,7 +74,7 @@ class MessagesBodyStitcher:
     def finish(self) -> bytes:
         body = self._body
         if body is None:
-            return bytes(self._data)
+            return self._held.data
         blocks = [(raw, parse_block(raw)) for raw in body.blocks]
         kept = [(raw, block) for raw, block in blocks if not is_recall(block)]
         has_hidden = len(kept) < len(blocks)
@@ -97,12 +88,6 @@ class MessagesBodyStitcher:
         if has_hidden and not has_call and body.parse("stop_reason") == "tool_use":
             edits.append(_replace(body, "stop_reason", b'"end_turn"'))
         return apply_edits(body.data, edits)
-
-    def _begin_next(self) -> None:
-        if self._is_over:
-            self._is_over = False
-            self._body = None
-            self._data.clear()
 
 
 def _replace(body: _ReadBody, key: str, new: bytes) -> Edit:

@@ -83,8 +83,7 @@ def make_tool(body: RequestBody) -> Insertion:
     return insert_behind_tools(body, _TOOL)
 
 
-def make_stitcher(is_stream: bool) -> ReplyStitcher:
-    """The bytes of a response show whether it is streamed."""
+def make_stitcher() -> ReplyStitcher:
     return ChosenStitcher(ResponsesStreamStitcher, ResponsesBodyStitcher)
 
 

@@ -2,8 +2,6 @@
 gateway's tool.
 """
 
-from typing import Final
-
 from gateway.core.history.recall import ReplyMark
 from gateway.wire.body import parse_value, place_fields
 from gateway.wire.edits import apply_edits
@@ -14,15 +12,11 @@ from gateway.wire.formats.responses.recall_items import (
     make_response_edits,
 )
 from gateway.wire.recall import RecallRequest
-
-# A larger body passes as it comes.
-_MAX_BYTES: Final = 16 * 1024 * 1024
+from gateway.wire.response.held_body import HeldBody
 
 
 class ResponsesBodyStitcher:
     """See ReplyStitcher."""
-
-    has_shown = False
 
     def __init__(self) -> None:
         self._turn = ReplyItems()
@@ -31,35 +25,30 @@ class ResponsesBodyStitcher:
         # That of this response, if it is another one, and what is shown of those before it.
         self._name: bytes | None = None
         self._before: list[bytes] = []
-        self._data = bytearray()
-        self._is_over = self._is_passing = self._is_understood = False
+        self._held = HeldBody()
+        self._is_understood = False
 
     @property
     def reply(self) -> ReplyMark:
         return self._turn.mark
 
+    @property
+    def has_shown(self) -> bool:
+        return self._held.is_passing
+
     def feed(self, piece: bytes) -> bytes:
-        self._begin_next()
-        self._data += piece
-        if not self._is_passing and len(self._data) <= _MAX_BYTES:
-            return b""
-        self._is_passing = self.has_shown = True
-        passed = bytes(self._data)
-        self._data.clear()
-        return passed
+        return self._held.feed(piece)
 
     def end(self) -> RecallRequest | None:
-        self._begin_next()
-        self._is_over = True
-        if self._is_passing:
-            return None
+        self._is_understood = False
+        data = self._held.end()
         try:
-            return self._read(bytes(self._data))
+            return self._read(data) if data is not None else None
         except ITEM_ERRORS:
             return None
 
     def finish(self) -> bytes:
-        data = bytes(self._data)
+        data = self._held.data
         if not self._is_understood:
             return data
         return apply_edits(data, make_response_edits(data, self._name, self._before))
@@ -78,8 +67,3 @@ class ResponsesBodyStitcher:
         if self._first_name is None:
             self._first_name = data[places["id"].start : places["id"].end] if "id" in places else b""
         return request
-
-    def _begin_next(self) -> None:
-        if self._is_over:
-            self._is_over = self._is_understood = False
-            self._data.clear()

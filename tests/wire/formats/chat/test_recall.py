@@ -162,7 +162,7 @@ def test_what_was_not_shown_is_sent_at_the_same_place_as_when_the_model_went_on(
     responses: list[DrawnResponse], indent: int | None, has_history: bool
 ) -> None:
     before = [_USER, {"role": "assistant", "content": "Yes."}, _USER] if has_history else [_USER]
-    stitcher = RECALL.make_stitcher(True)
+    stitcher = RECALL.make_stitcher()
     shown, answered = play(stitcher, responses)
     first = parse_body(make_body(before, indent=indent))
     solo = [each for each in answered if not each.request.is_parallel]
@@ -219,7 +219,7 @@ _BOTH = DrawnResponse(
 
 def splice_as(responses: list[DrawnResponse], messages: list[Any], count: int = 1) -> list[Any] | None:
     """The messages that are sent if the client continues with these."""
-    stitcher = RECALL.make_stitcher(True)
+    stitcher = RECALL.make_stitcher()
     _, answered = play(stitcher, responses)
     body = parse_body(make_body([_USER, *messages]))
     insertions = splice(body, 1, 1 + count, make_rounds(answered), stitcher.reply)

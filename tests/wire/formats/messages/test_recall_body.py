@@ -21,7 +21,7 @@ from tests.wire.recorded import load_responses
 @given(draw_turns(), st.integers(0, 1_000))
 def test_the_client_sees_one_message_without_any_recall(turn: Turn, seed: int) -> None:
     bodies = [render_body(blocks, number) for number, blocks in enumerate(turn.responses)]
-    stitched = stitch(bodies, is_stream=False, seed=seed)
+    stitched = stitch(bodies, seed=seed)
     message = json.loads(stitched.data)
     assert message["content"] == turn.shown
     assert message["id"] == "msg_0"
@@ -35,7 +35,7 @@ def test_the_client_sees_one_message_without_any_recall(turn: Turn, seed: int) -
 @given(draw_turns())
 def test_it_asks_for_the_same_as_a_stream_does(turn: Turn) -> None:
     """In a stream, arguments and texts are written anew."""
-    whole = stitch([render_body(blocks) for blocks in turn.responses], is_stream=False).requests
+    whole = stitch([render_body(blocks) for blocks in turn.responses]).requests
     streamed = stitch([render(blocks) for blocks in turn.responses]).requests
     for one, other in zip(whole, streamed, strict=True):
         if one is None or other is None:
@@ -50,13 +50,13 @@ def test_it_asks_for_the_same_as_a_stream_does(turn: Turn) -> None:
 @given(draw_turns())
 def test_without_a_recall_every_byte_stays(turn: Turn) -> None:
     body = render_body(turn.shown).replace(b", ", b",\n ")
-    stitched = stitch([body], is_stream=False)
+    stitched = stitch([body])
     assert stitched.data == body
     assert stitched.requests == [None]
 
 
 def test_nothing_is_shown_before_the_end() -> None:
-    stitched = stitch([render_body([say("Hm."), recall("r")])], is_stream=False)
+    stitched = stitch([render_body([say("Hm."), recall("r")])])
     assert not stitched.stitcher.has_shown
     assert json.loads(stitched.data)["content"] == [say("Hm.")]
     assert json.loads(stitched.data)["stop_reason"] == "end_turn"
@@ -66,12 +66,12 @@ def test_blocks_that_stay_keep_their_bytes() -> None:
     odd = b'{ "type":"text", "text":"\\u00e9\\/ \\ud83d", "big":12345678901234567890123 }'
     body = render_body([say("@"), recall("r"), call("look", "own")])
     body = body.replace(json.dumps(say("@")).encode(), odd)
-    stitched = stitch([body], is_stream=False)
+    stitched = stitch([body])
     assert odd in stitched.data and b"recall_history" not in stitched.data
 
 
 def test_a_message_that_was_cut_off_is_not_followed() -> None:
-    stitched = stitch([render_body([recall("r")], stop="max_tokens")], is_stream=False)
+    stitched = stitch([render_body([recall("r")], stop="max_tokens")])
     assert stitched.requests == [None]
     assert json.loads(stitched.data)["content"] == []
     assert json.loads(stitched.data)["stop_reason"] == "max_tokens"
@@ -80,7 +80,7 @@ def test_a_message_that_was_cut_off_is_not_followed() -> None:
 @pytest.mark.parametrize("response", [r for r in load_responses() if not r.is_stream][:20])
 def test_bodies_of_other_kinds_pass_as_they_came(response: object) -> None:
     body = getattr(response, "body")  # noqa: B009
-    assert stitch([body], is_stream=False, seed=1).data == body
+    assert stitch([body], seed=1).data == body
 
 
 @pytest.mark.parametrize(
@@ -99,9 +99,9 @@ def test_bodies_of_other_kinds_pass_as_they_came(response: object) -> None:
     ],
 )
 def test_odd_bodies_pass_as_they_came(body: bytes) -> None:
-    assert stitch([body], is_stream=False).data == body
+    assert stitch([body]).data == body
 
 
 @given(st.binary(max_size=300))
 def test_odd_bytes_pass_as_they_came(body: bytes) -> None:
-    assert stitch([body], is_stream=False).data == body
+    assert stitch([body]).data == body

@@ -23,7 +23,7 @@ _ECHO = b', {"type": "function", "name": "recall_history", "parameters": {}}'
 @given(draw_turns(), st.integers(0, 1_000))
 def test_the_client_sees_one_response_without_any_recall(turn: Turn, seed: int) -> None:
     bodies = [render_body(items, number) for number, items in enumerate(turn.responses)]
-    stitched = stitch(bodies, is_stream=False, seed=seed)
+    stitched = stitch(bodies, seed=seed)
     response = json.loads(stitched.data)
     assert response["output"] == turn.shown
     assert response["id"] == "resp_0"
@@ -36,7 +36,7 @@ def test_the_client_sees_one_response_without_any_recall(turn: Turn, seed: int) 
 
 @given(draw_turns())
 def test_it_asks_for_the_same_as_a_stream_does(turn: Turn) -> None:
-    whole = stitch([render_body(items) for items in turn.responses], is_stream=False).requests
+    whole = stitch([render_body(items) for items in turn.responses]).requests
     streamed = stitch([render(items) for items in turn.responses]).requests
     for one, other in zip(whole, streamed, strict=True):
         if one is None or other is None:
@@ -51,14 +51,14 @@ def test_it_asks_for_the_same_as_a_stream_does(turn: Turn) -> None:
 @given(draw_turns())
 def test_without_a_recall_every_byte_stays(turn: Turn) -> None:
     body = render_body(turn.shown).replace(_ECHO, b"").replace(b'"status"', b'\n "status"')
-    stitched = stitch([body], is_stream=False)
+    stitched = stitch([body])
     assert stitched.data == body
     assert stitched.requests == [None]
 
 
 def test_nothing_is_shown_before_the_end() -> None:
     said = say("0", "Hm.")
-    stitched = stitch([render_body([said, recall("r")])], is_stream=False)
+    stitched = stitch([render_body([said, recall("r")])])
     assert not stitched.stitcher.has_shown
     assert json.loads(stitched.data)["output"] == [said]
     assert b"recall_history" not in stitched.data
@@ -70,12 +70,12 @@ def test_items_that_stay_keep_their_bytes() -> None:
     )
     body = render_body([say("0", "@"), recall("r")])
     body = body.replace(json.dumps(say("0", "@")).encode(), odd)
-    stitched = stitch([body], is_stream=False)
+    stitched = stitch([body])
     assert odd in stitched.data and b"recall_history" not in stitched.data
 
 
 def test_an_incomplete_response_is_not_followed() -> None:
-    stitched = stitch([render_body([recall("r")], finish="length")], is_stream=False)
+    stitched = stitch([render_body([recall("r")], finish="length")])
     assert stitched.requests == [None]
     assert json.loads(stitched.data)["output"] == []
     assert json.loads(stitched.data)["status"] == "incomplete"
@@ -84,7 +84,7 @@ def test_an_incomplete_response_is_not_followed() -> None:
 @pytest.mark.parametrize("response", [r for r in load_responses() if not r.is_stream][:20])
 def test_bodies_of_other_kinds_pass_as_they_came(response: object) -> None:
     body = getattr(response, "body")  # noqa: B009
-    assert stitch([body], is_stream=False, seed=1).data == body
+    assert stitch([body], seed=1).data == body
 
 
 @pytest.mark.parametrize(
@@ -104,9 +104,9 @@ def test_bodies_of_other_kinds_pass_as_they_came(response: object) -> None:
     ],
 )
 def test_odd_bodies_pass_as_they_came(body: bytes) -> None:
-    assert stitch([body], is_stream=False).data == body
+    assert stitch([body]).data == body
 
 
 @given(st.binary(max_size=300))
 def test_odd_bytes_pass_as_they_came(body: bytes) -> None:
-    assert stitch([body], is_stream=False).data == body
+    assert stitch([body]).data == body

@@ -138,9 +138,9 @@ def answer(request: RecallRequest) -> str:
     return RECALL.render_results(request, [f"found {call.id}: {call.query}" for call in request.calls])
 
 
-def stitch(bodies: Sequence[bytes], *, is_stream: bool = True, seed: int | None = None) -> Stitched:
+def stitch(bodies: Sequence[bytes], *, seed: int | None = None) -> Stitched:
     """seed: of the places at which the bytes are cut."""
-    stitcher = RECALL.make_stitcher(is_stream)
+    stitcher = RECALL.make_stitcher()
     sent, requests = [], []
     for body in bodies:
         pieces = [body] if seed is None else cut_anywhere(body, seed)
