@@ -1,9 +1,15 @@
-"""The body of a response that is not streamed: it waits until it is complete, unless it is too large."""
+"""The body of a response that is not streamed: it waits until it is complete, unless it is too large.
+
+It is read in one go on the event loop, so what is read is bounded, too.
+"""
 
 from typing import Final
 
 # A larger one passes as it comes.
 MAX_HELD_BYTES: Final = 16 * 1024 * 1024
+# Objects, arrays and items of arrays: their brackets and commas, those in texts too. One takes some 5 µs as a
+# call, so these are half a second at worst; a long reply has a tenth.
+MAX_PARTS: Final = 100_000
 
 
 class HeldBody:
@@ -32,10 +38,11 @@ class HeldBody:
         return passed
 
     def end(self) -> bytes | None:
-        """The complete body; None if it was passed on."""
+        """The complete body; None if it was passed on, or is of too many parts to be read."""
         self._begin_next()
         self._is_over = True
-        return None if self.is_passing else self.data
+        parts = sum(map(self._data.count, (b"{", b"[", b",")))
+        return None if self.is_passing or parts > MAX_PARTS else self.data
 
     def _begin_next(self) -> None:
         if self._is_over:

@@ -1,4 +1,6 @@
-from gateway.wire.response.held_body import MAX_HELD_BYTES, HeldBody
+import pytest
+
+from gateway.wire.response.held_body import MAX_HELD_BYTES, MAX_PARTS, HeldBody
 
 
 def test_a_body_waits_until_it_is_complete() -> None:
@@ -22,3 +24,10 @@ def test_one_that_is_too_large_passes_with_all_that_follows() -> None:
     assert held.feed(b"y") == large + b"y"
     assert (held.feed(b"z"), held.end(), held.data, held.is_passing) == (b"z", None, b"", True)
     assert held.feed(b"{}") == b"{}"
+
+
+@pytest.mark.parametrize("part", [b"{}", b"[]", b"0"])
+def test_one_of_very_many_parts_is_not_read_and_waits_as_it_is(part: bytes) -> None:
+    held = HeldBody()
+    body = b"[%s]" % b",".join([part] * (MAX_PARTS + 1))
+    assert (held.feed(body), held.end(), held.data) == (b"", None, body)

@@ -9,36 +9,33 @@ from gateway.wire.formats.chat.call_tracker import CallTracker
 from gateway.wire.formats.chat.recall_request import make_request, may_follow
 from gateway.wire.raw_json import decode_object, find_place, join_array, split_array
 from gateway.wire.recall import RecallRequest
+from gateway.wire.response.held_body import HeldBody
 
-# A larger one passes as it comes.
-MAX_BODY_BYTES: Final = 4 * 1024 * 1024
 _MESSAGE: Final = ("choices", 0, "message")
 _CALL_REASONS: Final = frozenset({"tool_calls", "function_call", "tool_use"})
 
 
 class WholeResponse:
     def __init__(self) -> None:
-        self._body = bytearray()
+        self._held = HeldBody()
         self._draft = AssistantDraft()
         self._tracker = CallTracker()
         self._finish_reason: str | None = None
-        self.is_passing = False
+
+    @property
+    def is_passing(self) -> bool:
+        return self._held.is_passing
 
     def feed(self, piece: bytes) -> bytes:
         """Nothing is shown before the end, unless it is too large."""
-        self._body += piece
-        if not self.is_passing and len(self._body) <= MAX_BODY_BYTES:
-            return b""
-        self.is_passing = True
-        passed = bytes(self._body)
-        self._body.clear()
-        return passed
+        return self._held.feed(piece)
 
     def end(self) -> RecallRequest | None:
-        if self.is_passing:
+        body = self._held.end()
+        if body is None:
             return None
         try:
-            salt = self._read()
+            salt = self._read(body)
         except Unreadable:
             return None
         self._tracker.close()
@@ -48,7 +45,7 @@ class WholeResponse:
         return make_request(self._tracker, self._draft, salt)
 
     def release(self) -> bytes:
-        body = bytes(self._body)
+        body = self._held.data
         if not self._tracker.list_own():
             return body
         try:
@@ -72,9 +69,9 @@ class WholeResponse:
         """Of the client's calls."""
         return [call.id for call in self._tracker.calls if call.owner == "client"]
 
-    def _read(self) -> str:
+    def _read(self, body: bytes) -> str:
         """The id of the response."""
-        document = decode_object(bytes(self._body))
+        document = decode_object(body)
         match document.get("choices"):
             case [{"message": dict(message), **choice}]:
                 calls, reason = message.get("tool_calls"), choice.get("finish_reason")

@@ -1,7 +1,8 @@
 import json
 
-from gateway.wire.formats.chat.whole_response import MAX_BODY_BYTES, WholeResponse
+from gateway.wire.formats.chat.whole_response import WholeResponse
 from gateway.wire.recall import RECALL_TOOL
+from gateway.wire.response.held_body import MAX_HELD_BYTES
 from tests.wire.formats.chat.turns import DrawnCall, DrawnResponse, render_whole
 
 _RECALL = DrawnCall("r", RECALL_TOOL, '{"query":"x"}')
@@ -25,7 +26,7 @@ def test_only_the_array_of_calls_changes() -> None:
 
 def test_a_body_above_the_bound_passes() -> None:
     response = WholeResponse()
-    body = render_whole(DrawnResponse(("x" * MAX_BODY_BYTES,), (), (_RECALL,)))
+    body = render_whole(DrawnResponse(("x" * MAX_HELD_BYTES,), (), (_RECALL,)))
     pieces = [response.feed(piece) for piece in (body[:10], body[10:-10], body[-10:])]
     assert pieces == [b"", body[:-10], body[-10:]]
     assert response.end() is None
