@@ -10,12 +10,11 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from gateway.core.compaction.summary import strip_thinking
-from gateway.core.session.titles import make_title, parse_title_reply
+from gateway.core.session.titles import LONGEST_TITLE_CHARS, make_title, parse_title_reply
 from gateway.wire.response.facts import ResponseFacts
 from gateway.wire.sse import SseEvent
 from gateway.wire.wire_format import JsonObject, ReplyPart
 
-LONGEST_TITLE_CHARS: Final = 100
 # A short message, such as a greeting, begins many conversations, so it proves nothing.
 _SHORTEST_PROOF_CHARS: Final = 12
 # A title call that is answered with more than this is not one.
@@ -27,16 +26,20 @@ _MARKS: Final = " \t-*•>#\"'`“”‘’_:."
 _NUMBERED: Final = re.compile(r"\A\(?\d{1,2}[.)]\s+")
 # A line that ends like this announces the next one.
 _LABEL_ENDS: Final = (":", "：")
+_WORD: Final = re.compile(r"[^\W\d_]+")
 _TAG: Final = re.compile(r"\A</?[\w-]+>\Z")
 _FEWEST_WORDS: Final = 3
 # Words of headings that any summary may have.
 _GENERAL_WORDS: Final = """
     a an and the of for our this so far summary summarized conversation session context continuation
-    prompt goal goals task tasks overview objective background primary request intent current state
-    status progress detailed work history what we did user users requirements instructions key details
-    information analysis notes handoff checkpoint compaction earlier messages previous
+    prompt overview background primary current state status progress detailed work history what we did
+    user users requirements instructions key details information analysis notes handoff checkpoint
+    compaction earlier messages previous constraints preferences decisions done in open files commands
+    next step none
 """
-_GENERAL: Final = frozenset(_GENERAL_WORDS.split())
+# What follows a heading with one of these words is what the session is about.
+_GOAL: Final = frozenset("goal goals task tasks objective request intent".split())
+_GENERAL: Final = _GOAL.union(_GENERAL_WORDS.split())
 
 
 def list_proofs(label: str | None, asked: Iterable[str]) -> tuple[str, ...]:
@@ -63,27 +66,29 @@ def clean_title(reply: str) -> str:
 
 
 def find_summary_title(summary: str) -> str:
-    """The first words of a summary that say something: a heading of several words, or else the first line
-    under a heading. Empty if there is none.
+    """The first words of a summary that say something. Empty if there are none.
+
+    That is the first line under a heading such as "Goal", a heading that not every summary has, or a line of
+    a few words.
     """
     text = strip_thinking(summary)
+    is_goal = False
     for line in text.splitlines()[:_MOST_LINES]:
         words = line.strip()
         is_heading = _HEADING.match(words) is not None
         words = _NUMBERED.sub("", _HEADING.sub("", words)).replace("**", "").strip()
-        if not words or _TAG.match(words) or words.endswith(_LABEL_ENDS) or words.startswith(("```", "|")):
+        if not words or _TAG.match(words) or words.startswith(("```", "|")):
             continue
-        if _is_general(words):
+        named = frozenset(_WORD.findall(words.casefold()))
+        if named <= _GENERAL:
+            is_goal = not named.isdisjoint(_GOAL)
+            continue
+        if words.endswith(_LABEL_ENDS):
             continue
         found = _shorten(words.strip(_MARKS))
-        if len(found.split()) >= _FEWEST_WORDS or (is_heading and found):
+        if found and (is_heading or is_goal or len(found.split()) >= _FEWEST_WORDS):
             return found
     return ""
-
-
-def _is_general(heading: str) -> bool:
-    words = re.findall(r"[^\W\d_]+", heading.casefold())
-    return all(word in _GENERAL for word in words)
 
 
 def _shorten(text: str) -> str:

@@ -4,13 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.sessions.titles import (
-    LONGEST_TITLE_CHARS,
-    TitleListener,
-    clean_title,
-    find_summary_title,
-    list_proofs,
-)
+from gateway.core.session.titles import LONGEST_TITLE_CHARS
+from gateway.sessions.titles import TitleListener, clean_title, find_summary_title, list_proofs
 from gateway.wire.formats.chat import CHAT
 from gateway.wire.formats.messages import MESSAGES
 from gateway.wire.formats.responses import RESPONSES
@@ -46,6 +41,11 @@ def test_a_reply_becomes_a_title(reply: str, title: str) -> None:
             "**Summary of our conversation**\n\n1. **Primary request and intent:**\n   Fix the parser.",
             "Fix the parser",
         ),
+        ("## Goal\nFix it.\n\n## Constraints and preferences\nUse only the standard library.", "Fix it"),
+        ("## Goal\n修复日期解析器。\n\n## Constraints and preferences\n无", "修复日期解析器。"),
+        ("## Goal\nNone\n\n## Decisions\nNone\n\n## Done\nThe parser reads dates.", "The parser reads dates"),
+        ("**Task:**\nDates:\n- Parser\n\n## Files", "Parser"),
+        ("## Decisions\nYes.\n\n## Next step\nRun all of the tests.", "Run all of the tests"),
         ("<summary>\nWe fixed the parser of dates.\n</summary>", "We fixed the parser of dates"),
         ("<think>Let me see</think># Context\n\nDone.", ""),
         ("# Parser\n", "Parser"),
