@@ -4,6 +4,7 @@ They are listed below the summary, word for word, files grouped by their folders
 list. Knows messages and texts; `fact_ranking` says which facts are needed most.
 """
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Final
@@ -32,6 +33,8 @@ _MAX_LISTED: Final = 500
 _MENTIONED: Final = 2
 _REPEATED: Final = 1
 _EARLIER: Final = 2
+# The names in a path are such words, too.
+_WORD: Final = re.compile(r"\w+")
 # Of the room; the rest is for names.
 _TODO_SHARE: Final = 0.25
 
@@ -63,11 +66,11 @@ def find_missing_facts(
     seen: set[str] = set()
 
     def pick(facts: Sequence[str]) -> Iterator[str]:
-        """Those that are not visible and not picked before."""
+        """Those that are not visible, not picked before, and no word of one that was."""
         for fact in facts[:most]:
             path = whole.get(fact, fact)
             if path not in seen and fact not in known and not _has(visible, fact):
-                seen.add(path)
+                seen.update((path, *_WORD.findall(path)))
                 yield path
 
     for fact in _alternate(pick(ranked.mentioned), pick(ranked.repeated), pick(ranked.earlier)):

@@ -101,6 +101,13 @@ def test_a_path_replaces_its_end_if_they_are_the_same_file() -> None:
     assert set(often) == {"/x/a.b/c.py", "a.b/c.py ×3"}
 
 
+def test_a_name_that_a_listed_path_has_is_not_listed_again() -> None:
+    paths = ["src/storage_cache.py", "src/storage_index.py"]
+    reads = [calls("read", path=path) for path in paths]
+    assert missing(*reads, calls("run", command="load_index()")) == ("load_index", *reversed(paths))
+    assert "storage" in missing(*reads, user("`storage`"))
+
+
 def test_arguments_are_parsed_before_facts_are_searched() -> None:
     entries = TranscriptEntry(
         "assistant", "", (("x", '{"text": "a\\nsrc/a.py"}'), ("y", '{"open": "b\\n/c/d.py')), 0
