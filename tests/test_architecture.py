@@ -14,8 +14,8 @@ _TESTS = Path(__file__).resolve().parent
 _PACKAGE = _TESTS.parent / "gateway"
 
 _CORE = """
-    __future__ abc base64 bisect collections contextlib dataclasses enum functools hashlib itertools json math
-    operator re string textwrap types typing unicodedata gateway.core
+    __future__ abc base64 bisect collections contextlib dataclasses enum fnmatch functools hashlib itertools
+    json math operator re string textwrap types typing unicodedata gateway.core
 """
 _WIRE = "binascii struct zlib brotli msgspec zstandard gateway.wire"
 _MAY_IMPORT = {"core": {*_CORE.split()}, "wire": {*_CORE.split(), *_WIRE.split()}}

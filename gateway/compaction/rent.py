@@ -3,9 +3,9 @@
 from dataclasses import replace
 from typing import Final
 
-from gateway.compaction.riding import wants_riding
 from gateway.conversations.turn import Turn
 from gateway.core.compaction.plan import Plan
+from gateway.core.compaction.summary_model import wants_riding
 from gateway.core.economy.compaction_cost import is_due, size_up
 from gateway.core.economy.ledger import Answered, forget_cache, note_response, note_time
 from gateway.core.history.branch_ledger import BranchLedger

@@ -12,7 +12,7 @@ from math import ceil
 from typing import Final, NamedTuple
 
 from gateway.bounds.lanes import Lanes
-from gateway.compaction.summary_client import CallTimedOut, PromptRefused, choose_summary_model
+from gateway.compaction.summary_client import CallTimedOut, PromptRefused
 from gateway.compaction.summary_prompt import (
     NO_LIMIT,
     FittedCall,
@@ -24,7 +24,7 @@ from gateway.conversations.turn import Turn
 from gateway.core.compaction.cut import Cut
 from gateway.core.compaction.plan import make_active_plan
 from gateway.core.compaction.situation import Situation
-from gateway.core.compaction.summary import find_headings
+from gateway.core.compaction.summary_model import wants_riding
 from gateway.core.history.head import Head
 from gateway.core.policy import Policy
 from gateway.limits.book import ServedModel
@@ -137,21 +137,6 @@ class RideBuilder:
             self.note_rejected(turn, str(error))
         else:
             log.info("a riding summary failed (%s): the history is quoted", error)
-
-
-def wants_riding(policy: Policy, model: str, upstream: str) -> bool:
-    """Whether the policy's summaries ride at all: only on the conversation's own model, and only where
-    headings tell a summary from an answer.
-    """
-    summary, prompts = policy.summary, policy.prompts
-    return (
-        summary.method == "model"
-        and summary.ride == "auto"
-        and bool(prompts.ride.strip())
-        and summary.upstream in (None, upstream)
-        and choose_summary_model(summary, model) == model
-        and bool(find_headings(prompts.instruction))
-    )
 
 
 def make_riding_message(policy: Policy, cut: Cut, kept: int) -> str:

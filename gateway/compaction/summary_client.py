@@ -10,15 +10,14 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from typing import Final
 
 import httpx2 as httpx
 
 from gateway.conversations.turn import Turn
 from gateway.core.compaction.summary import Candidate
+from gateway.core.compaction.summary_model import choose_summary_model
 from gateway.core.errors import ModelUnknown, UpstreamFailed
-from gateway.core.policy import Summary
 from gateway.core.refusal.overflow import Overflow, parse_overflow
 from gateway.core.sizing.usage import Usage
 from gateway.limits.book import ServedModel
@@ -159,14 +158,6 @@ async def _read_failure(response: httpx.Response, model: str) -> UpstreamFailed:
         return CallRefused(reason)
     refusal = parse_refusal(status, body)
     return PromptRefused(reason, parse_overflow(refusal) if refusal is not None else None)
-
-
-def choose_summary_model(summary: Summary, model: str) -> str:
-    """The policy's own model, else that of the first pattern that matches, else the conversation's model."""
-    if summary.model is not None:
-        return summary.model
-    mapped = next((name for pattern, name in summary.model_map if fnmatchcase(model, pattern)), None)
-    return mapped or model
 
 
 class SummaryModels:

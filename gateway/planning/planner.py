@@ -15,6 +15,7 @@ from gateway.conversations.turn import Turn
 from gateway.core.compaction.clamp import choose_output
 from gateway.core.compaction.plan import Plan
 from gateway.core.compaction.situation import Situation
+from gateway.core.compaction.summary_model import wants_riding
 from gateway.core.economy.compaction_cost import COLD_SECONDS
 from gateway.core.history.head import Head
 from gateway.core.history.message import Message
@@ -139,6 +140,7 @@ class Planner:
             in_tokens=in_tokens if measured is not in_tokens else None,
             rates=turn.rates,
             ledger=turn.head.ledger if turn.head is not None else None,
+            rides=wants_riding(turn.policy, turn.model, turn.upstream.name),
             is_cold=self._is_cold(turn),
         )
 

@@ -83,10 +83,6 @@ class _EarlyTitle(NamedTuple):
 _Job = str | _SummaryTitle | TitleReply | asyncio.Event
 
 
-# The position where a session goes on, and up to which one its diffs are stored.
-_Start = tuple[FollowedSession, int, int]
-
-
 class SessionKeeper:
     """keep_seconds: unless the policy says otherwise. max_bytes: of memory. clock: seconds since 1970."""
 

@@ -38,7 +38,7 @@ _GENERAL_WORDS: Final = """
     next step none
 """
 # What follows a heading with one of these words is what the session is about.
-_GOAL: Final = frozenset("goal goals task tasks objective request intent".split())
+_GOAL: Final = frozenset(["goal", "goals", "task", "tasks", "objective", "request", "intent"])
 _GENERAL: Final = _GOAL.union(_GENERAL_WORDS.split())
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from gateway.compaction.riding import count_kept, make_riding_message, wants_riding
+from gateway.compaction.riding import count_kept, make_riding_message
 from gateway.compaction.summary_client import CallTimedOut, PromptRefused
 from gateway.compaction.summary_prompt import FittedCall
 from gateway.conversations.turn import Turn
@@ -20,7 +20,7 @@ from gateway.core.errors import UpstreamFailed
 from gateway.core.history.branch_ledger import BranchLedger
 from gateway.core.history.pivot import Mark
 from gateway.core.limits.model_limits import Limits
-from gateway.core.policy import Prompts, Summary
+from gateway.core.policy import Summary
 from gateway.core.refusal.overflow import Overflow
 from gateway.core.sizing.payload import MeasuredRequest
 from tests.builders.chat import converse, make_batch, make_pivot
@@ -138,28 +138,6 @@ async def test_side_calls_of_the_client_are_not_ridden(purpose: str) -> None:
 
 async def test_a_request_that_only_names_its_history_is_not_ridden() -> None:
     assert await fit(turn_with(raw_body=b"{}")) is None
-
-
-@pytest.mark.parametrize(
-    "summary",
-    [
-        Summary(ride="never"),
-        Summary(model="small"),
-        Summary(model_map=(("toy", "small"),)),
-        Summary(upstream="other"),
-        Summary(method="digest"),
-    ],
-)
-def test_a_policy_may_want_no_ride_or_another_model(summary: Summary) -> None:
-    assert wants_riding(RIDING, "toy", "toy")
-    assert not wants_riding(replace(RIDING, summary=summary), "toy", "toy")
-
-
-@pytest.mark.parametrize(
-    "prompts", [replace(RIDING.prompts, instruction="Sum up."), replace(RIDING.prompts, ride=" ")]
-)
-def test_without_headings_or_a_text_for_it_nothing_rides(prompts: Prompts) -> None:
-    assert not wants_riding(replace(RIDING, prompts=prompts), "toy", "toy")
 
 
 async def test_a_digest_and_a_pivot_that_was_never_sent_are_not_ridden_on() -> None:

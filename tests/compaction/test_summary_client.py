@@ -2,15 +2,12 @@ import json
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from gateway.compaction.summary_client import (
     PromptRefused,
     SummaryCall,
     SummaryModels,
     SummaryReply,
-    choose_summary_model,
 )
 from gateway.conversations.turn import Turn
 from gateway.core.errors import ModelUnknown, UpstreamFailed
@@ -27,8 +24,6 @@ from tests.store.clock import Clock
 _MAPPED = replace(Policy(), summary=Summary(model_map=(("toy", "small"),)))
 
 SMALL = ServedModel("t", "a", "small")
-
-_FAMILIES = Summary(model_map=(("*-haiku", None), ("claude-*", "claude-haiku"), ("c*", "other")))
 
 
 def turn(policy: Policy = _MAPPED, tenant: str = "t") -> Turn:
@@ -69,31 +64,6 @@ def test_only_the_newest_unknown_models_are_remembered() -> None:
     for at in range(10_000):
         models.note_unknown(turn(), SMALL._replace(model=f"m{at}"))
     assert models.choose(turn(), "a").model == "small"
-
-
-@pytest.mark.parametrize(
-    ("model", "chosen"),
-    [
-        ("claude-opus", "claude-haiku"),
-        ("claude-haiku", "claude-haiku"),
-        ("claude-3-haiku", "claude-3-haiku"),
-        ("codex", "other"),
-        ("gpt-5", "gpt-5"),
-        ("CLAUDE-opus", "CLAUDE-opus"),
-    ],
-)
-def test_the_first_pattern_that_fits_names_the_model(model: str, chosen: str) -> None:
-    assert choose_summary_model(_FAMILIES, model) == chosen
-
-
-@given(st.text())
-def test_a_model_that_the_policy_names_is_never_mapped(model: str) -> None:
-    assert choose_summary_model(Summary(model="own", model_map=(("*", "mapped"),)), model) == "own"
-
-
-@given(st.text())
-def test_without_a_map_the_conversations_model_summarizes(model: str) -> None:
-    assert choose_summary_model(Summary(), model) == model
 
 
 # Calls

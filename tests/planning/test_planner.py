@@ -16,7 +16,7 @@ from gateway.core.history.branch_ledger import BranchLedger
 from gateway.core.history.pivot import Mark
 from gateway.core.history.view import View
 from gateway.core.limits.model_limits import Limits
-from gateway.core.policy import Pruning
+from gateway.core.policy import Pruning, Summary
 from gateway.core.sizing.estimate import Calibration
 from tests.builders.chat import JSON, make_batch, make_pivot, make_plan, read, render
 from tests.builders.compaction import (
@@ -30,6 +30,7 @@ from tests.builders.compaction import (
     turn_of,
 )
 from tests.builders.recalls import SPLICING, make_recall
+from tests.builders.riding import RIDING
 from tests.builders.state import make_store
 
 # 1,000 bytes a turn; the soft threshold of LIMITS lies at 11,200 tokens.
@@ -230,6 +231,14 @@ async def test_a_situation_holds_what_was_measured_and_stored() -> None:
     assert situation.known.calibration.ratio == 1.5
     assert len(situation.sizes.messages) == len(_LONGER.conversation.messages)
     assert (situation.may_compact, situation.may_digest, situation.in_tokens) == (True, True, None)
+
+
+@pytest.mark.parametrize("names", [(), (("toy", "small"),)])
+async def test_a_situation_tells_whether_summaries_ride(names: tuple[tuple[str, str], ...]) -> None:
+    policy = replace(RIDING, summary=Summary(model_map=names))
+    async with compaction_parts() as parts:
+        situation = await parts.planner.gather(turn_of(_SHORT, policy), may_compact=True)
+    assert situation.rides == (not names)
 
 
 async def test_a_policy_may_forbid_compactions_and_digests() -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.compaction.summary_client import choose_summary_model
+from gateway.core.compaction.summary_model import choose_summary_model
 from gateway.core.history.purpose import find_purpose
 from gateway.core.policy import Keep, Policy, Pruning, Summary, Trigger
 from gateway.settings import SettingsError, load_settings

@@ -9,12 +9,10 @@ from dataclasses import replace
 
 from gateway.core.compaction.prune import choose_prune_thresholds, choose_results
 from gateway.core.compaction.situation import Situation
-from gateway.core.compaction.summary import find_headings
 from gateway.core.economy.compaction_cost import choose_smallest_batch, is_pruning_cheaper, size_up
 from gateway.core.history.pivot import Batch, Mark, Pivot
 from gateway.core.history.view import View, make_view
 from gateway.core.limits.thresholds import Thresholds
-from gateway.core.policy import Policy
 
 
 def choose_batches(
@@ -82,15 +80,8 @@ def _is_cheaper_than_a_summary(
     view = situation.view(situation.sticky, situation.batches)
     behind = situation.calibrated.shown(view, first, len(situation.conversation.messages))
     sizes = size_up(ledger, current_tokens, thresholds.tail, situation.growth)
-    sizes = replace(sizes, may_ride=_may_ride(policy))
+    sizes = replace(sizes, may_ride=situation.rides)
     return is_pruning_cheaper(rates, sizes, saved_tokens, behind)
-
-
-def _may_ride(policy: Policy) -> bool:
-    """Whether summaries usually ride, by the policy alone."""
-    summary, prompts = policy.summary, policy.prompts
-    is_own_model = summary.model is None and summary.upstream is None
-    return summary.ride == "auto" and is_own_model and bool(find_headings(prompts.instruction))
 
 
 def _make_batch(situation: Situation, view: View, marks: tuple[Mark, ...]) -> Batch:

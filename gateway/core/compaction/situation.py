@@ -58,6 +58,8 @@ class Situation:
     # What kinds of tokens cost beside each other, and what the branch remembers of its responses.
     rates: Rates = UNCACHED
     ledger: BranchLedger | None = None
+    # Whether summaries ride by the policy (`summary_model.wants_riding`).
+    rides: bool = False
     # Long enough after the last response that no provider still has the prefix in its cache.
     is_cold: bool = False
 

@@ -16,6 +16,7 @@ _LONGEST_MINIMUM_TOKENS: Final = 4_096
 USUAL_SUMMARY_TOKENS: Final = 1_500
 
 
+# Not frozen: one is made for every response, and a frozen dataclass takes six times as long to construct.
 @dataclass(kw_only=True, slots=True)
 class Answered:
     """A response whose upstream reported its usage. Tokens."""

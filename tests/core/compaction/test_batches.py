@@ -43,6 +43,14 @@ def test_a_summary_that_is_cheaper_by_the_token_is_made_instead() -> None:
     assert not prunes(policy=_THRIFTY, rates=dear, ledger=cheap)
 
 
+def test_a_summary_that_rides_may_be_cheaper_than_pruning() -> None:
+    """A quoted summary reads nearly the whole window anew, a riding one a tenth of it."""
+    ledger = replace(_LEDGER, base_tokens=1_000.0, summary_tokens=500.0)
+    fields: dict[str, Any] = {"policy": _THRIFTY, "rates": _CACHED, "ledger": ledger, "growth": 50.0}
+    assert prunes(**fields)
+    assert not prunes(**fields, rides=True)
+
+
 @pytest.mark.parametrize(
     "fields",
     [
