@@ -9,10 +9,9 @@ from typing import Final, NamedTuple
 import msgspec
 
 from gateway.activity.series import RequestPoint
+from gateway.core.economy.compaction_cost import COLD_SECONDS
 from gateway.core.sizing.usage import Usage
 
-# Providers forget a prefix that was not used for so long, at the latest.
-_COLD_SECONDS: Final = 3_600.0
 # Changes of the prefix that the gateway made.
 _OWN_CHANGES: Final = ("compaction", "pruning", "edit")
 
@@ -77,7 +76,7 @@ def _choose_cached(before: Unshortened, point: RequestPoint, usage: Usage, prior
     as usual.
     """
     left_out, cached = point.received - point.sent, usage.cached_tokens or 0
-    is_warm = point.at_seconds - before.at_seconds < _COLD_SECONDS
+    is_warm = point.at_seconds - before.at_seconds < COLD_SECONDS
     if before.at_seconds and point.change in _OWN_CHANGES and is_warm:
         usual = before.hit_share if before.hit_share is not None else float(cached > 0)
         return round(usual * max(0.0, usage.prompt_tokens + left_out - prior.growth))

@@ -37,7 +37,8 @@ class PaidCalls:
 
     async def ask(self, tenant: Tenant, fitted: FittedCall) -> SummaryReply | None:
         """None if the budget has no room for the call. Raises what the client raises."""
-        # A history that is quoted is smaller than the request that a summary rides on.
+        # Where there is no room for a riding call, there may be room for the quoted one that replaces it, so
+        # no summary is missing yet.
         spend = self._budget.spend_if_room if fitted.is_riding else self._budget.spend
         expense = await spend(tenant, fitted.prompt_tokens)
         if expense is None:

@@ -17,7 +17,8 @@ from gateway.core.history.branch_ledger import BranchLedger
 _INSTRUCTION_TOKENS: Final = 250
 # How many steps a model takes to find its way again after a compaction.
 _LOST_STEPS: Final = 1.0
-# A cache is gone after so long. Providers keep one for 5 minutes to an hour.
+# A provider's cache counts as gone after so long. Most keep a prompt for 5 minutes to an hour; OpenAI's
+# extended retention is longer (docs/economics.md).
 COLD_SECONDS: Final = 3_600.0
 
 
