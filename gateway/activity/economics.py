@@ -79,7 +79,8 @@ def sum_economics(each: Iterable[Economics]) -> Economics:
             sums[name] = add_usd(sums[name], getattr(one, name))
         for name, count in structs.asdict(one.breaks).items():
             breaks[name] += count
-    return Economics(**sums, breaks=CacheBreaks(**breaks))
+    money = {name: round_usd(sums[name]) for name in _MONEY}
+    return Economics(**sums | money, breaks=CacheBreaks(**breaks))
 
 
 def render_economics(activity: ConversationActivity | None) -> str:

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
-from gateway.activity.economics import sum_economics
+from gateway.activity.economics import round_usd, sum_economics
 from gateway.activity.rows import Row
 from gateway.admin.answers import ModelTotals, TenantTotals, TotalsPage
 from gateway.core.money import add_usd
@@ -44,6 +44,6 @@ def _sum(rows: Sequence[Row]) -> dict[str, Any]:
         money = None
         for row in rows:
             money = add_usd(money, getattr(row, name))
-        sums[name] = money
+        sums[name] = round_usd(money)
     sums["economics"] = sum_economics(row.economics for row in rows)
     return sums

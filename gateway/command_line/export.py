@@ -10,6 +10,7 @@ from rich.text import Text
 
 from gateway.command_line.admin_client import AdminClient, AdminError
 from gateway.command_line.console import make_console
+from gateway.command_line.conversation_commands import find_id
 from gateway.command_line.options import load_chosen_settings
 
 
@@ -18,7 +19,7 @@ def run_export(options: argparse.Namespace, env: Mapping[str, str] = os.environ)
     settings = load_chosen_settings(options, env)
     try:
         with AdminClient(settings) as client:
-            lines = client.read(f"/conversations/{options.id}/export")
+            lines = client.read(f"/conversations/{find_id(client, options.id)}/export")
     except AdminError as error:
         make_console(is_error=True).print(Text(f"gateway: {error}"), soft_wrap=True)
         return 1

@@ -34,7 +34,11 @@ def examine_exposure(settings: Settings) -> Iterator[Diagnosis]:
 
 def _examine_token(settings: Settings) -> Iterator[Diagnosis]:
     token = settings.admin.token
-    if token is None:
+    shown = ", ".join(name for name, policy in settings.policies.items() if policy.show_texts)
+    if token is None and shown:
+        what = f"admin port: without a token, and `show_texts` shows texts of conversations by policy {shown}"
+        yield warn(_SUBJECT, what, _NEW_TOKEN)
+    elif token is None:
         yield note_ok(_SUBJECT, "admin port: without a token, so it shows no texts of conversations")
     elif len(token.get_secret_value()) < _SHORTEST_TOKEN:
         yield warn(_SUBJECT, f"admin.token has less than {_SHORTEST_TOKEN} characters", _NEW_TOKEN)

@@ -23,7 +23,7 @@ class PlanHeaders:
         self._activity = activity
 
     def make(self, turn: Turn, plan: Plan) -> dict[str, str]:
-        """None where the settings switch them off."""
+        """Empty where the settings switch them off."""
         if not self._is_shown:
             return {}
         headers = {

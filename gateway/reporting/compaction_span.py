@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from gateway.traces.spans import Attributes
 
 
-def describe_compaction(conversation_id: str, entry: LogEntry) -> "Attributes":
+def describe_compaction(conversation_id: str, entry: LogEntry, riding_calls: int) -> "Attributes":
     known = {
         names.OPERATION: names.COMPACT,
         names.CONVERSATION: conversation_id,
@@ -21,6 +21,7 @@ def describe_compaction(conversation_id: str, entry: LogEntry) -> "Attributes":
         names.ERROR: entry.outcome if entry.outcome != DONE else None,
         names.COVERS: entry.messages,
         names.CALLS: entry.calls,
+        names.RIDING_CALLS: riding_calls,
         names.TOKENS_BEFORE: entry.pre_tokens,
         names.TOKENS_AFTER: entry.post_tokens,
     }

@@ -103,7 +103,8 @@ class Reporter:
     ) -> None:
         """A summary or a digest that was made, or that failed. The pivot of a made one is durable."""
         where = f"conversation={turn.conversation_id} replaced_tokens={cut.replaced_tokens}"
-        where += f" reason={request.reason} calls={result.calls} seconds={seconds:.1f}"
+        where += f" reason={request.reason} calls={result.calls}"
+        where += f" riding={result.riding_calls} seconds={seconds:.1f}"
         outcome = result.outcome
         if isinstance(outcome, Pivot):
             self._count(request, None)
@@ -127,7 +128,7 @@ class Reporter:
         self._metrics.note_compaction_time(_kind(request), seconds)
         entry = self._make_entry(cut, result, request, seconds)
         if self._tracer is not None:
-            attributes = describe_compaction(turn.conversation_id, entry)
+            attributes = describe_compaction(turn.conversation_id, entry, result.riding_calls)
             self._tracer.record(names.COMPACT, seconds, self._clock(), attributes)
         self._log_writer.note(turn, entry)
         money = self._activity.note_compaction(turn, result, request, seconds, entry.post_tokens or 0)

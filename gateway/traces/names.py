@@ -44,6 +44,7 @@ REASON: Final = "gateway.compaction.reason"
 RESULT: Final = "gateway.compaction.result"
 COVERS: Final = "gateway.compaction.covers"
 CALLS: Final = "gateway.compaction.calls"
+RIDING_CALLS: Final = "gateway.compaction.riding_calls"
 TOKENS_BEFORE: Final = "gateway.compaction.tokens_before"
 TOKENS_AFTER: Final = "gateway.compaction.tokens_after"
 

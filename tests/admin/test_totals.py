@@ -17,6 +17,15 @@ def test_sums_are_of_each_tenant_in_the_order_of_the_names() -> None:
     assert (red.saved_usd, red.spent_usd, red.compactions, red.prunings) == (0.5, 3.0, 1, 2)
 
 
+def test_sums_of_money_are_rounded_as_their_parts_are() -> None:
+    money = Economics(with_usd=0.1, without_usd=0.2, riding_usd=0.1)
+    rows = [make(name, 0, saved_usd=0.1, spent_usd=0.7, economics=money) for name in "abc"]
+    (found,) = make_totals(rows).tenants
+    assert (found.saved_usd, found.spent_usd) == (0.3, 2.1)
+    shown = found.economics
+    assert (shown.with_usd, shown.without_usd, shown.riding_usd) == (0.3, 0.6, 0.3)
+
+
 def test_models_are_summed_over_tenants_and_the_busiest_comes_first() -> None:
     one = Economics(cached_tokens=5, with_usd=1.0, died=1, breaks=CacheBreaks(pruning=2))
     rows = [

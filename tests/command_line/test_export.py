@@ -4,13 +4,21 @@ import asyncio
 import stat
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from gateway.command_line.export import run_export
 from gateway.command_line.options import parse_arguments
-from tests.toy.admin_api import serving_admin_port
+from tests.builders.rows import row as make
+from tests.toy.admin_api import ToyAdminPort, serving_admin_port
 
 _LINES = {"type": "gateway.export", "version": 1}
+_ID = "3f2a91c05d7e4b68"
+
+
+def _know(toy: ToyAdminPort) -> None:
+    toy.answer("GET", "/conversations", {"conversations": [msgspec.to_builtins(make(_ID, 0))], "next": None})
+    toy.answer("GET", f"/conversations/{_ID}/export", _LINES)
 
 
 async def _run(folder: Path, config: str, *arguments: str) -> int:
@@ -18,9 +26,11 @@ async def _run(folder: Path, config: str, *arguments: str) -> int:
     return await asyncio.to_thread(run_export, options, {})
 
 
-async def test_a_file_is_written_for_its_owner_and_never_replaced(tmp_path: Path) -> None:
+async def test_of_an_id_with_this_beginning_a_file_is_written_for_its_owner_and_never_replaced(
+    tmp_path: Path,
+) -> None:
     async with serving_admin_port() as toy:
-        toy.answer("GET", "/conversations/3f2a/export", _LINES)
+        _know(toy)
         path, config = tmp_path / "session.ndjson", toy.write_settings(tmp_path)
         assert await _run(tmp_path, config, "--output", str(path)) == 0
         assert b"gateway.export" in path.read_bytes()
@@ -31,7 +41,7 @@ async def test_a_file_is_written_for_its_owner_and_never_replaced(tmp_path: Path
 
 async def test_without_a_file_it_is_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     async with serving_admin_port() as toy:
-        toy.answer("GET", "/conversations/3f2a/export", _LINES)
+        _know(toy)
         assert await _run(tmp_path, toy.write_settings(tmp_path)) == 0
     assert "gateway.export" in capsys.readouterr().out
 

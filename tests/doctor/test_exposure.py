@@ -22,6 +22,12 @@ def test_a_short_token(tmp_path: Path) -> None:
     assert "hunter2" not in repr(findings)
 
 
+def test_texts_that_are_shown_without_a_token(tmp_path: Path) -> None:
+    policies = "policies: {default: {}, open: {show_texts: true}, bare: {show_texts: true}}\n"
+    _, found = examine(tmp_path, PLAIN + policies)
+    assert found.level == "warning" and "by policy open, bare" in found.what
+
+
 def test_a_key_that_travels_unencrypted(tmp_path: Path) -> None:
     findings = examine(tmp_path, KEYED.replace("https:", "http:") + TENANT)
     assert [finding.fix for finding in findings if finding.level != "ok"] == [

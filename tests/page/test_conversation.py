@@ -62,7 +62,7 @@ async def test_compact_now_takes_instructions_and_says_what_becomes_of_it(browse
         await dialog.get_by_label("Instructions").fill("Keep the ticket numbers.")
         await dialog.get_by_role("button", name="Compact", exact=True).click()
         await expect(dialog).to_have_count(0)
-        await expect(page.get_by_role("article", name="Summary of")).to_contain_text("manual")
+        await expect(page.get_by_role("article", name="Summary of")).to_contain_text("asked for by hand")
         assert b"Keep the ticket numbers." in toy.summaries[0].body
 
 

@@ -13,6 +13,7 @@ from tests.toy.agent import Session, make_session
 from tests.toy.chat import CHAT
 from tests.toy.dialect import Request
 from tests.toy.gateway import RunningGateway, make_settings, running_gateway
+from tests.toy.prefix_cache import PrefixCache
 from tests.toy.reply import Reply
 from tests.toy.running import Pace, run_session
 from tests.toy.summarising import make_summary
@@ -32,14 +33,29 @@ tenants:
   - {name: payments, keys: [sk-payments]}
   - {name: research, keys: [sk-research]}
 """
-_WINDOW = 16_000
-_CACHED_SHARE = 0.9
+_WINDOW = 64_000
 
 
-def summarize(toy: ToyUpstream, request: Request) -> Reply:
-    """A call that rides finds most of its prompt in the cache, as the conversation does."""
-    cached_tokens = int(_CACHED_SHARE * CHAT.count(toy.counter, request)) if request.get("tools") else 0
-    return replace(make_summary(request, toy.counter, None), cached_tokens=cached_tokens)
+class CachedUpstream:
+    """What an upstream with a prompt cache answers in one conversation: a call that rides reads it, too."""
+
+    def __init__(self, toy: ToyUpstream, goal: str) -> None:
+        self._counter, self._cache, self._goal = toy.counter, PrefixCache(), goal
+        toy.cached_share, toy.summary = self._cache.read, self._summarize
+
+    def _summarize(self, request: Request) -> Reply:
+        share = self._cache.read(request) if request.get("tools") else 0.0
+        cached_tokens = int(share * CHAT.count(self._counter, request))
+        reply = make_summary(request, self._counter, None)
+        text = (reply.text or "").replace("We followed the task.", f"{self._goal}.")
+        return replace(reply, text=text, cached_tokens=cached_tokens)
+
+
+def name_task(session: Session, goal: str) -> Session:
+    """The session with this task instead of the one that all of them have."""
+    (task,) = session.opening
+    text = str(task["content"]).replace("Task: port the storage layer.", f"{goal}.\n")
+    return replace(session, opening=({**task, "content": text},))
 
 
 async def save(page: Page, name: str) -> None:
@@ -62,11 +78,27 @@ async def settle(page: Page, name: str) -> None:
 
 
 async def work(gateway: RunningGateway, toy: ToyUpstream, session: Session, tenant: str, label: str) -> str:
-    pace = Pace(key=f"sk-{tenant}", headers={"x-session-id": label})
-    run = await run_session(session, gateway.base_url, toy, pace=pace)
-    assert run.failed == []
-    await gateway.settle()
-    return run.conversation
+    """One request at a time: what is made in the background is ready for the next, as with a real model."""
+    goal = label.replace("-", " ").capitalize()
+    CachedUpstream(toy, goal)
+    session, conversation = name_task(session, goal), ""
+    for turn in range(len(session)):
+        pace = Pace(key=f"sk-{tenant}", headers={"x-session-id": label}, first=turn, last=turn + 1)
+        run = await run_session(session, gateway.base_url, toy, pace=pace)
+        assert run.failed == []
+        await gateway.settle()
+        conversation = run.conversation
+    return conversation
+
+
+def check_money(gateway: RunningGateway, conversation: str) -> None:
+    """The pictures show what the gateway is for: a long session that costs less than without it."""
+    activity = gateway.parts.foundation.activity
+    shown = activity.find(conversation)
+    assert shown is not None and shown.unshortened.died_at > 0 and shown.totals.compactions > 3
+    for totals in ([shown.totals], [each.totals for each in activity.list()]):
+        without_usd = sum(each.without_usd or 0.0 for each in totals)
+        assert sum(each.with_usd or 0.0 for each in totals) < without_usd
 
 
 async def test_the_first_visit(browser: Browser) -> None:
@@ -79,26 +111,27 @@ async def test_the_first_visit(browser: Browser) -> None:
 async def test_overview_and_conversation(browser: Browser) -> None:
     sessions = (
         ("research", "survey-of-retries", make_session(8, 5)),
-        ("payments", "fix-flaky-tests", make_session(16, 6)),
-        ("research", "compare-indexes", make_session(34, 7, "many_users")),
-        ("payments", "upgrade-client", make_session(3, 8)),
-        ("payments", "port-storage-layer", make_session(60, 3)),
+        ("payments", "fix-flaky-tests", make_session(40, 5)),
+        ("research", "compare-search-indexes", make_session(90, 7, "many_users")),
+        ("payments", "upgrade-http-client", make_session(3, 8)),
+        ("payments", "port-storage-layer", make_session(150, 3)),
     )
     async with (
         ToyUpstream(window=_WINDOW) as toy,
         running_gateway(make_settings(toy, price=_PRICE, more=_SETTINGS)) as gateway,
     ):
-        toy.cached_share = lambda _: _CACHED_SHARE
-        toy.summary = lambda request: summarize(toy, request)
-        for tenant, label, session in sessions:
-            newest = await work(gateway, toy, session, tenant, label)
-        one = f"#/conversations/{newest}"
+        seen = {
+            label: f"#/conversations/{await work(gateway, toy, session, tenant, label)}"
+            for tenant, label, session in sessions
+        }
+        one = seen["port-storage-layer"]
+        check_money(gateway, one.rpartition("/")[2])
         for name, look in (
             ("overview", Look(height=700)),
             ("overview-narrow", Look(width=390, height=844)),
             ("conversation", Look(path=one, height=1000)),
             ("conversation-dark", Look(path=one, height=1000, scheme="dark")),
-            ("messages", Look(path=one, height=700)),
+            ("messages", Look(path=seen["fix-flaky-tests"], height=700)),
         ):
             async with looking(browser, gateway.admin_port, look) as page:
                 await settle(page, name)

@@ -75,7 +75,7 @@ async def test_a_compaction_is_logged_counted_published_and_archived(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level("INFO", "gateway.compactor")
-    result = CompactionResult(_PIVOT, calls=2, model="m" * 200, pre_tokens=2_000)
+    result = CompactionResult(_PIVOT, calls=2, riding_calls=1, model="m" * 200, pre_tokens=2_000)
     async with reporting() as told:
         told.reporter.note_compaction(_TURN, _CUT, result, _REQUEST, seconds=1.26)
         boundary, compacted = await told.events(2)
@@ -101,7 +101,8 @@ async def test_a_compaction_is_logged_counted_published_and_archived(
     )
     assert entries == (entry,)
     assert archived == [[1, 2, 3, 4]]
-    text = "compacted covers=5 of=5 conversation=c replaced_tokens=800 reason=overflow calls=2 seconds=1.3"
+    text = "compacted covers=5 of=5 conversation=c replaced_tokens=800"
+    text += " reason=overflow calls=2 riding=1 seconds=1.3"
     assert [record.getMessage() for record in caplog.records] == [text]
 
 

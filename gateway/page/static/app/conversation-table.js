@@ -13,7 +13,7 @@ const COLUMNS = [
   ["Model", ""],
   ["Tokens in the window", ""],
   ["Compactions", "number"],
-  ["Saved", "number"],
+  ["Saved before costs", "number"],
   ["Summary spend", "number"],
   ["Cache breaks", "number"],
   ["Last seen", "number"],
@@ -49,7 +49,7 @@ class Row extends Component {
       <td role="cell" class="window"><${WindowBar} row=${row} /></td>
       <${Cell} name="Compactions" style="number">${formatCount(row.compactions)}
         ${row.prunings > 0 && html`<span class="note">${formatCount(row.prunings)} pruned</span>`}<//>
-      <${Cell} name="Saved" style="number">${formatTokens(row.saved_tokens)}<span class="note">${formatUsd(row.saved_usd)}</span><//>
+      <${Cell} name="Saved before costs" style="number">${formatTokens(row.saved_tokens)}<span class="note">${formatUsd(row.saved_usd)}</span><//>
       <${Cell} name="Summary spend" style="number">${formatSummaryUsd(row)}
         <span class="note">${formatTokens(row.summary_tokens)} tokens</span><//>
       <${Cell} name="Cache breaks" style="number">${formatCount(row.cache_breaks)}<//>

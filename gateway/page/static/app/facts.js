@@ -34,7 +34,7 @@ export function Facts({ row }) {
       <div class="window-wide"><span class="window-name">Newest request</span><${WindowBar} row=${row} /></div>
       <${Figures} figures=${[
         ["Requests", formatCount(row.requests), `${formatCount(row.compactions)} compactions, ${formatCount(row.prunings)} prunings`],
-        ["Tokens saved", formatTokens(row.saved_tokens), row.pivot ? `${formatTokens(row.pivot.saved_tokens)} per request now` : "no summary in use"],
+        ["Tokens saved", formatTokens(row.saved_tokens), row.pivot ? `${formatTokens(row.pivot.saved_tokens)} per request now, before summaries and cache breaks` : "no summary in use"],
         ...listCostFigures(row),
       ]} />
     </section>

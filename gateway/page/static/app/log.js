@@ -2,6 +2,7 @@
 
 import { html } from "../vendor/htm-preact.js";
 import { formatCount, formatSeconds, formatTime } from "./format.js";
+import { explainReason } from "./reasons.js";
 
 export function CompactionLog({ loaded }) {
   const entries = loaded.data?.log ?? [];
@@ -18,16 +19,11 @@ export function CompactionLog({ loaded }) {
           </tr></thead>
           <tbody>${entries.map((entry, index) => html`<tr key=${`${entry.when} ${index}`}>
             <th scope="row">${formatTime(entry.when)}</th>
-            <td>${entry.kind}</td><td>${entry.outcome}</td><td>${explain(entry)}</td>
+            <td>${entry.kind}</td><td>${entry.outcome}</td><td>${explainReason(entry)}</td>
             <td class="number">${formatCount(entry.pre_tokens)}</td><td class="number">${formatCount(entry.post_tokens)}</td>
             <td class="number">${formatCount(entry.messages)}</td><td class="number">${formatSeconds(entry.seconds)}</td>
             <td><bdi>${entry.model}</bdi></td>
           </tr>`)}</tbody>
         </table></div>`}
   </section>`;
-}
-
-/** Trigger and reason, once if they are the same word. */
-function explain({ trigger, reason }) {
-  return [...new Set([trigger, reason].filter(Boolean))].join(": ");
 }

@@ -2,6 +2,7 @@
 
 import { html, useRef, useState } from "../vendor/htm-preact.js";
 import { formatCount, formatNumberOf, formatSeconds, formatTime, formatTokens, formatUsd } from "./format.js";
+import { explainReason } from "./reasons.js";
 import { SummaryEditor } from "./summary-editor.js";
 import { Versions } from "./versions.js";
 import { LongText } from "./text-block.js";
@@ -15,7 +16,7 @@ export function Summaries({ id, loaded, texts, onChange }) {
     <h2 id="summaries-heading">Summaries</h2>
     ${problem && html`<p class="error" role="alert">${problem.detail}</p>`}
     ${data && summaries.length === 0 &&
-    html`<p class="empty">None so far. A summary is made when the conversation comes near its soft threshold, or by “Compact now”.</p>`}
+    html`<p class="empty">None so far. A summary is made as soon as old messages have cost as much as a compaction, at the latest when the conversation comes near its soft threshold; or by “Compact now”.</p>`}
     ${isRefused && html`<${TextsRefused} />`}
     ${summaries.map((summary) => html`<${Summary} key=${summary.key} id=${id} summary=${summary} onChange=${onChange} />`)}
   </section>`;
@@ -63,7 +64,7 @@ function Summary({ id, summary, onChange }) {
 
 function SummaryFacts({ summary }) {
   const facts = [
-    ["Why", [...new Set([summary.trigger, summary.reason].filter(Boolean))].join(": ")],
+    ["Why", explainReason(summary)],
     ["Size", `${formatTokens(summary.tokens)} tokens`],
     ["Saves per request", `${formatTokens(summary.saved_tokens)} tokens`],
     ["Cost", summary.kind === "digest" ? "nothing: made without a model" : describeCost(summary)],

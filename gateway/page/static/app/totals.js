@@ -1,4 +1,4 @@
-/** What all conversations together saved and cost: one line of figures, and a table and tables with a row for each tenant and each model. */
+/** What all conversations together saved and cost: a line of figures, a table with a row for each tenant, and one with a row for each model. */
 
 import { html } from "../vendor/htm-preact.js";
 import { listCostFigures } from "./economics.js";
@@ -29,7 +29,7 @@ export function Totals({ tenants, models }) {
     <h2 id="totals-heading" class="hidden">Totals</h2>
     <${Figures} figures=${[
       ["Conversations", formatCount(all.conversations), `${formatCount(all.requests)} requests`],
-      ["Tokens saved", formatTokens(all.saved_tokens), `${formatShare(all.saved_tokens, all.received_tokens)} of what clients sent`],
+      ["Tokens saved", formatTokens(all.saved_tokens), `${formatShare(all.saved_tokens, all.received_tokens)} of what clients sent, before summaries and cache breaks`],
       ...listCostFigures(all),
     ]} />
     ${tenants.length > 1 && html`<${Table} of="tenant" rows=${tenants} />`}
