@@ -66,12 +66,12 @@ def with_marks(
 def _is_cheaper_than_a_summary(
     situation: Situation, thresholds: Thresholds, current_tokens: int, saved_tokens: int, first: int
 ) -> bool:
-    """first: position of the first pruned result. Always true without prices, without a summarizer, and for a
-    policy whose method is to prune.
+    """first: position of the first pruned result. Always true without prices, for a model that costs nothing,
+    without a summarizer, and for a policy whose method is to prune.
     """
     policy, ledger, rates = situation.policy, situation.ledger, situation.rates
     has_summarizer = situation.may_compact and policy.summary.method == "model"
-    if not policy.economy or policy.pruning.eager or not has_summarizer:
+    if not policy.economy or rates.is_free or policy.pruning.eager or not has_summarizer:
         return True
     if ledger is None or not ledger.base_tokens:
         return True

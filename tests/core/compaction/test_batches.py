@@ -57,11 +57,12 @@ def test_a_summary_that_rides_may_be_cheaper_than_pruning() -> None:
         {"may_compact": False},
         {"policy": replace(_THRIFTY, summary=Summary(method="digest"))},
         {"policy": replace(_THRIFTY, pruning=Pruning(eager=True))},
+        {"rates": replace(_CACHED, is_free=True)},
         {"ledger": None},
         {"ledger": BranchLedger()},
     ],
 )
-def test_without_a_summarizer_or_a_ledger_sizes_alone_decide(fields: dict[str, Any]) -> None:
+def test_without_a_price_a_summarizer_or_a_ledger_sizes_alone_decide(fields: dict[str, Any]) -> None:
     defaults: dict[str, Any] = {"policy": _THRIFTY, "rates": _CACHED, "ledger": _LEDGER, "growth": 500.0}
     assert prunes(**(defaults | fields))
 
