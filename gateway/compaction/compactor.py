@@ -18,12 +18,13 @@ from gateway.compaction.answered_heads import make_head, name_prefix
 from gateway.compaction.job import CompactionJob
 from gateway.compaction.leadership import Leadership, Wanted
 from gateway.compaction.markers import save_marker
+from gateway.compaction.ready_pivots import apply_early
 from gateway.compaction.rent import is_compaction_due, update_ledger
 from gateway.compaction.running import RunningCompaction, RunningDigest
 from gateway.conversations import trimmed_histories
 from gateway.conversations.turn import Turn
 from gateway.core.compaction.cut import Cut
-from gateway.core.compaction.plan import Plan, decide_after
+from gateway.core.compaction.plan import Plan, decide_after, find_ready_pivot
 from gateway.core.compaction.request import ECONOMY, OVERFLOW, CompactionRequest, CompactionResult
 from gateway.core.compaction.situation import Situation
 from gateway.core.economy.ledger import pay_rent
@@ -324,6 +325,11 @@ class Compactor:
         answered = situation
         if plan is not None:
             answered = replace(situation, sticky=plan.pivot, batches=plan.batches, recalls=plan.recalls)
+        ready = find_ready_pivot(answered)
+        if is_due and ready is not None:
+            # The rent has been paid for a summary that is there already.
+            await apply_early(self._state, ready)
+            return
         cut = await self._planner.choose(decide_after, answered, total_tokens, is_due=is_due)
         if cut is None or self._find_on_chain(turn) is not None:
             return

@@ -10,7 +10,7 @@ from msgspec import structs
 
 from gateway.conversations.recognizer import Received
 from gateway.conversations.turn import Turn
-from gateway.core.compaction.plan import Plan
+from gateway.core.compaction.plan import Plan, decide
 from gateway.core.compaction.request import CompactionRequest
 from gateway.core.history.branch_ledger import BranchLedger
 from gateway.core.history.pivot import Mark
@@ -312,6 +312,19 @@ async def test_old_messages_that_have_cost_enough_are_compacted_in_the_backgroun
         # The same response again, without the pivot in use yet: the rent is paid.
         await observe(parts, turn_of(receive(15), _THRIFTY, head=head), Usage(10_000, 100))
         assert len(parts.model.requests) == 1
+
+
+async def test_a_summary_that_is_ready_is_used_early_instead_of_another_one() -> None:
+    """It waits for its threshold, and old messages have cost enough before that."""
+    ready = make_pivot(_RECEIVED.conversation, 9)
+    async with compaction_parts() as parts:
+        await parts.state.pivots.save(ready)
+        await observe(parts, due_turn(), _BELOW)
+        assert parts.model.requests == [] and pivots_of(parts, _RECEIVED) == [9]
+        assert parts.state.pivots.find(ready.key) == replace(ready, is_early=True)
+        head = parts.state.heads.find(_RECEIVED.conversation, "scope")
+        plan = decide(await parts.gather(turn_of(receive(15), _THRIFTY, head=head)))
+    assert isinstance(plan, Plan) and plan.pivot is not None and plan.pivot.key == ready.key
 
 
 async def test_the_rent_is_not_paid_where_there_is_no_memory_for_a_compaction() -> None:

@@ -135,8 +135,7 @@ def decide_after(situation: Situation, total_tokens: int, *, is_due: bool = Fals
         return None
     if total_tokens <= thresholds.soft and not is_due:
         return None
-    newest = situation.pivots[-1] if situation.pivots else None
-    if newest is not None and newest.covers > (situation.sticky.covers if situation.sticky else -1):
+    if find_ready_pivot(situation) is not None:
         return None
     options = _Options(situation, thresholds)
     if choose_batches(situation, thresholds, total_tokens) is not None:
@@ -147,6 +146,13 @@ def decide_after(situation: Situation, total_tokens: int, *, is_due: bool = Fals
     if cut is None or not is_worthwhile(cut, WORTHWHILE_SHARE * thresholds.hard):
         return None
     return cut
+
+
+def find_ready_pivot(situation: Situation) -> Pivot | None:
+    """The eligible pivot that covers most, if it covers more than the active one."""
+    newest = situation.pivots[-1] if situation.pivots else None
+    covers = situation.sticky.covers if situation.sticky is not None else -1
+    return newest if newest is not None and newest.covers > covers else None
 
 
 def _apply_early_pivot(options: "_Options") -> Decision | None:

@@ -5,7 +5,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.core.compaction.plan import CompactFirst, DigestFirst, Plan, decide, decide_after
+from gateway.core.compaction.plan import (
+    CompactFirst,
+    DigestFirst,
+    Plan,
+    decide,
+    decide_after,
+    find_ready_pivot,
+)
 from gateway.core.compaction.situation import Situation
 from gateway.core.history.conversation import Conversation, find_open_group
 from gateway.core.history.pivot import Mark, Pivot, find_eligible_pivots
@@ -298,6 +305,7 @@ def test_usage_of_a_request_sent_before_the_newest_pivot_was_made_triggers_nothi
     situation = situate(11_500, results=0.5, sticky=old, pivots=[old])
     swapped = replace(situation, pivots=[old, new])
     assert decide_after(swapped, 99_000) is None
+    assert find_ready_pivot(swapped) == new and find_ready_pivot(situation) is None
     # The same usage with the new pivot active counts.
     after = replace(situation, sticky=new, pivots=[old, new])
     cut = decide_after(after, 99_000)
