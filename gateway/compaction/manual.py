@@ -29,6 +29,7 @@ from gateway.core.compaction.manual import (
 )
 from gateway.core.compaction.request import CompactionRequest
 from gateway.core.compaction.situation import Situation
+from gateway.core.economy.ledger import pass_on_ledger
 from gateway.core.history.head import Head
 from gateway.planning.planner import Planner
 from gateway.reporting.reporter import Reporter
@@ -206,4 +207,5 @@ def _make_place(turn: Turn) -> Head:
         batches=turn.head.batches if turn.head is not None else (),
         conversation=turn.conversation_id,
         parent=turn.parent_id,
+        ledger=pass_on_ledger(turn.head, turn.scope),
     )

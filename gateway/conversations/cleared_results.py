@@ -16,6 +16,7 @@ from typing import Final
 from gateway.bounds.lanes import Lanes
 from gateway.conversations.recognizer import Received
 from gateway.conversations.turn import Turn
+from gateway.core.economy.ledger import pass_on_ledger
 from gateway.core.history.cleared_results import (
     PLACEHOLDERS,
     ResultHashes,
@@ -158,6 +159,7 @@ async def _adopt(
         conversation=latest.conversation if latest is not None else hashes.conversation,
         parent=latest.parent if latest is not None else None,
         pivot_version=pivot.version,
+        ledger=pass_on_ledger(latest, scope),
     )
     nearest = state.heads.find(conversation, scope)
     if nearest is None or nearest.length < head.length:

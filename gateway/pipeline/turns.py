@@ -13,9 +13,9 @@ from gateway.conversations.recognizer import Received
 from gateway.conversations.stored_responses import ResponseRecorder
 from gateway.conversations.trimmed_histories import make_source
 from gateway.conversations.turn import Turn
+from gateway.core.economy.ledger import find_ledger
 from gateway.core.economy.rates import choose_rates
 from gateway.core.errors import BeyondBounds, Unreadable
-from gateway.core.history.branch_ledger import BranchLedger
 from gateway.core.history.conversation import Conversation
 from gateway.core.history.head import Head, fingerprint_scope
 from gateway.core.history.purpose import LEADING_BYTES, NEWEST_BYTES, Purpose, find_purpose
@@ -168,7 +168,7 @@ class TurnBuilder:
             policy=policy,
             limits=limits,
             thresholds=self._choose_thresholds(policy, limits, received, growth, branch.purpose),
-            rates=choose_rates(setting.price, _find_ledger(head, setting.scope)),
+            rates=choose_rates(setting.price, find_ledger(head, setting.scope)),
             scope=setting.scope,
             source=setting.source,
             head=head,
@@ -280,11 +280,6 @@ def _came_first(first: str, conversation: Conversation) -> bool:
     """Whether the first request that continued from a head, by its chain, belongs to this conversation."""
     key = bytes.fromhex(first)
     return key == conversation.key or key in conversation.chain
-
-
-def _find_ledger(head: Head | None, scope: str) -> BranchLedger | None:
-    """What a head of another upstream or model knows of its cache says nothing about this one's."""
-    return head.ledger if head is not None and head.scope == scope else None
 
 
 def _choose_purpose(received: Received, *, is_agent: bool) -> Purpose:

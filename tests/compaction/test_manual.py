@@ -8,9 +8,11 @@ from msgspec import structs
 from gateway.conversations.turn import Turn
 from gateway.core.compaction.manual import Compacted, Failed, InProgress, ManualOutcome, NothingToCompact
 from gateway.core.compaction.request import CompactionRequest
+from gateway.core.history.branch_ledger import BranchLedger
 from gateway.core.history.head import Head
 from gateway.core.limits.model_limits import Limits
 from gateway.core.policy import Policy, Summary
+from gateway.core.sizing.usage import Usage
 from gateway.reporting.events import CompactionFailed
 from tests.builders.chat import make_plan, read, render
 from tests.builders.compaction import (
@@ -176,6 +178,24 @@ async def test_the_pivot_of_a_command_is_in_force_with_and_without_the_command_i
         without = parts.state.heads.find(dropped.conversation, "scope")
     assert head is not None and head.pivot is not None
     assert without == head
+
+
+async def test_after_a_command_the_rent_begins_anew_from_the_prompt_that_it_made() -> None:
+    before = BranchLedger(
+        answered_seconds=9.0, has_cached=True, rent_tokens=5e4, base_tokens=9_000.0, summary_tokens=800.0
+    )
+    said = [*talk(8), {"role": "assistant", "content": "Done."}, {"role": "user", "content": "Next."}]
+    after = read(render(said))
+    async with compaction_parts() as parts:
+        answered = head_of(_RECEIVED, ledger=before)
+        await run(parts, structs.replace(command(), head=answered))
+        head = parts.state.heads.find(after.conversation, "scope")
+        assert head is not None and head.ledger == replace(before, answered_seconds=0.0)
+        pivot = parts.state.pivots.find(head.pivot)
+        turn = turn_of(after, limits=_ROOMY, head=head)
+        answer = parts.compactor.record_response(turn, make_plan(pivot), Usage(3_000, 100))
+    assert answer.ledger is not None and answer.ledger.has_cached
+    assert (answer.ledger.base_tokens, answer.ledger.rent_tokens) == (3_000.0, 0.0)
 
 
 # Markers

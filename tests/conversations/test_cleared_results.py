@@ -1,5 +1,6 @@
 """A pivot is found again where a client has cleared old results itself, and nowhere else."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ from hypothesis import strategies as st
 from gateway.bounds.lanes import Lanes
 from gateway.conversations import cleared_results
 from gateway.conversations.recognizer import Received
+from gateway.core.history.branch_ledger import BranchLedger
 from gateway.core.history.cleared_results import PLACEHOLDERS
 from gateway.core.history.head import Head
 from gateway.core.history.pivot import Pivot
@@ -21,6 +23,7 @@ from tests.builders.state import make_state, make_store
 _CLEARED = PLACEHOLDERS[0]
 _OWN = "(gone, ünlike others)"
 _COVERS = 7
+_LEDGER = BranchLedger(answered_seconds=9.0, has_cached=True, rent_tokens=5.0, base_tokens=7.0, pivot="ab")
 _TOOLS = read(render([])).body.envelope.tools.hex()
 
 
@@ -81,6 +84,7 @@ def make_head(received: Received, pivot: Pivot, conversation: str) -> Head:
         batches=(),
         conversation=conversation,
         parent="p",
+        ledger=_LEDGER,
     )
 
 
@@ -152,6 +156,8 @@ async def test_a_client_may_clear_more_results_later() -> None:
         head = await ask(state, cleared)
         assert is_active(state, cleared, head, pivot)
         assert head is not None and head.conversation == "c"
+        # What the branch has cost goes on; this prompt is in no cache.
+        assert head.ledger == replace(_LEDGER, answered_seconds=0.0)
 
 
 async def test_the_id_is_a_new_one_if_two_branches_went_on_from_the_pivot() -> None:

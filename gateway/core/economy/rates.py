@@ -1,6 +1,6 @@
 """What the kinds of tokens cost, relative to a token of fresh input."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from gateway.core.history.branch_ledger import BranchLedger
@@ -20,6 +20,8 @@ class Rates:
     output: float = _USUAL_OUTPUT
     # The model costs nothing: then these are only guesses, and nothing is saved.
     is_free: bool = False
+    # No price is known.
+    is_guessed: bool = False
 
     @property
     def caches(self) -> bool:
@@ -39,10 +41,16 @@ def choose_rates(price: Price | None, ledger: BranchLedger | None = None) -> Rat
     """
     if price is None or not price.input:
         has_cached = ledger is not None and ledger.has_cached
-        return Rates(read=_USUAL_READ if has_cached else 1.0, is_free=price is not None)
+        read = _USUAL_READ if has_cached else 1.0
+        return Rates(read=read, is_free=price is not None, is_guessed=True)
     output = price.output / price.input
     cached = price.input if price.cached_input is None else price.cached_input
     written = price.input if price.cache_write is None else price.cache_write
     if written > price.input and ledger is not None and ledger.is_uncached:
         return Rates(output=output)
     return Rates(written / price.input, min(1.0, cached / price.input), output)
+
+
+def with_cache(rates: Rates) -> Rates:
+    """Once a cache has shown. A known price does not change by that."""
+    return replace(rates, read=_USUAL_READ) if rates.is_guessed else rates

@@ -22,7 +22,7 @@ class BranchLedger:
     rent_tokens: float = 0.0
     # The prompt right after the last compaction; before the first one what it would be. 0 if it is not known.
     base_tokens: float = 0.0
-    # The key of the pivot that was active then.
+    # The key under which the pivot was made that was active then.
     pivot: str | None = None
     # The usual length of what stands for old messages, and of a reply; 0 if none is known.
     summary_tokens: float = 0.0

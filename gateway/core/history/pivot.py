@@ -63,6 +63,11 @@ class Pivot:
     recalled: str = ""
 
     @property
+    def first_key(self) -> str:
+        """The key under which it was made, which its copies share."""
+        return self.origin or self.key
+
+    @property
     def is_edited(self) -> bool:
         return self.edited_seconds is not None
 
@@ -76,7 +81,7 @@ def are_copies(one: Pivot, other: Pivot) -> bool:
     """Whether both were made by one compaction: under other keys, or in other versions."""
     if one.owner != other.owner or one.covers != other.covers:
         return False
-    if (one.origin or one.key) == (other.origin or other.key):
+    if one.first_key == other.first_key:
         return True
     # Copies of earlier gateways do not name their origin.
     return one.created_seconds == other.created_seconds and one.summary == other.summary

@@ -7,10 +7,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.core.economy.ledger import Answered, forget_cache, note_response, note_time, pay_rent
+from gateway.core.economy.ledger import (
+    Answered,
+    find_ledger,
+    note_response,
+    note_time,
+    pass_on_ledger,
+    pay_rent,
+)
 from gateway.core.economy.rates import Rates
 from gateway.core.history.branch_ledger import BranchLedger
 from gateway.core.sizing.usage import Usage
+from tests.builders.compaction import head_of, receive
 
 _RATES = Rates(write=1.25, read=0.1, output=5.0)
 
@@ -44,8 +52,18 @@ def note(before: BranchLedger | None, answered: Answered) -> BranchLedger:
 def test_reported_tokens_tell_of_a_cache(usage: Usage, expected: tuple[bool, bool]) -> None:
     ledger = note(None, answer(0, usage=usage))
     assert (ledger.has_cached, ledger.is_uncached) == expected
-    forgotten = forget_cache(ledger)
-    assert not forgotten.has_cached and not forgotten.is_uncached
+
+
+def test_what_was_seen_of_a_cache_holds_for_one_scope() -> None:
+    ledger = BranchLedger(answered_seconds=5.0, has_cached=True, is_uncached=True, rent_tokens=7.0)
+    head = head_of(receive(1), ledger=ledger)
+    assert find_ledger(head, head.scope) is ledger
+    other = BranchLedger(answered_seconds=5.0, rent_tokens=7.0)
+    assert find_ledger(head, "other") == other
+    # Where there was no response, no cache knows the prefix yet.
+    assert pass_on_ledger(head, head.scope) == replace(ledger, answered_seconds=0.0)
+    assert pass_on_ledger(head, "other") == replace(other, answered_seconds=0.0)
+    assert find_ledger(None, "s") is pass_on_ledger(None, "s") is None
 
 
 def test_a_miss_does_not_undo_what_was_seen() -> None:
@@ -86,9 +104,9 @@ def test_a_pivot_that_is_gone_begins_anew_without_knowing_its_prompt() -> None:
     assert note(before, answer(100_000)).base_tokens == 5_000 + 2_000 + 10_000
 
 
-def test_a_pivot_of_an_earlier_version_is_of_unknown_base() -> None:
-    ledger = note(None, answer(100_000, pivot="ab", pivot_tokens=1_000))
-    assert (ledger.base_tokens, ledger.pivot) == (16_000.0, "ab")
+def test_the_first_response_with_a_pivot_tells_the_base() -> None:
+    ledger = note(None, answer(30_000, pivot="ab", pivot_tokens=1_000))
+    assert (ledger.base_tokens, ledger.pivot, ledger.summary_tokens) == (30_000.0, "ab", 1_000.0)
 
 
 @given(st.lists(st.integers(1, 200_000), max_size=30))

@@ -1,8 +1,10 @@
 """Relative prices, from price lists and from what an upstream has reported."""
 
+from dataclasses import replace
+
 import pytest
 
-from gateway.core.economy.rates import Rates, choose_rates
+from gateway.core.economy.rates import Rates, choose_rates, with_cache
 from gateway.core.history.branch_ledger import BranchLedger
 from gateway.core.money import Price
 
@@ -20,13 +22,16 @@ def test_rates_are_prices_beside_fresh_input(price: Price, expected: Rates) -> N
     found = choose_rates(price)
     assert found == expected
     assert found.caches == (expected.read < 1)
+    assert with_cache(found) == found
 
 
 @pytest.mark.parametrize("price", [None, Price(input=0, output=0)])
 @pytest.mark.parametrize(("has_cached", "read"), [(True, 0.1), (False, 1.0)])
 def test_without_a_price_cached_tokens_tell(price: Price | None, has_cached: bool, read: float) -> None:
-    expected = Rates(1.0, read, 8.0, is_free=price is not None)
-    assert choose_rates(price, BranchLedger(has_cached=has_cached)) == expected
+    expected = Rates(1.0, read, 8.0, is_free=price is not None, is_guessed=True)
+    found = choose_rates(price, BranchLedger(has_cached=has_cached))
+    assert found == expected
+    assert with_cache(found) == replace(expected, read=0.1)
 
 
 def test_a_cache_that_marks_ask_for_counts_only_where_it_shows() -> None:
