@@ -85,11 +85,6 @@ class Registry:
         """None where `find_turn` gives None."""
         return self._newest.peek(conversation_id)
 
-    def find_plan(self, conversation_id: str) -> Plan | None:
-        """What the turn of `find_turn` was sent as."""
-        newest = self._newest.peek(conversation_id)
-        return newest.plan if newest is not None else None
-
     def forget_turns(self) -> None:
         """Their settings and credentials do not hold any more. The conversations stay listed."""
         for newest in self._newest.values():

@@ -70,10 +70,6 @@ class Discovery:
         # What has been logged: names of upstreams, each with a status or one of few reasons.
         self._failures: set[tuple[str, str]] = set()
 
-    @property
-    def is_asking(self) -> bool:
-        return bool(self._tasks)
-
     async def finish(self) -> None:
         """Returns once the open requests have ended."""
         await asyncio.gather(*self._tasks)

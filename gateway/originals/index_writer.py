@@ -171,11 +171,6 @@ class IndexWriter:
         finally:
             self._retrying = None
 
-    async def finish_retrying(self) -> None:
-        """Returns once nothing is left, or it was tried often enough."""
-        while self._retrying is not None:
-            await asyncio.wait((self._retrying,))
-
     async def finish(self) -> None:
         """Returns once everything is deleted that is to be, and can be."""
         while self._deleting:

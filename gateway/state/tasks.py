@@ -45,12 +45,6 @@ class Tasks:
         links = list_links(conversation, head.length if head is not None else 1)
         trip.ask(self._markers, owner, (link.hex() for link in links), self._take)
 
-    async def load_marker(self, owner: str, key: str) -> None:
-        """A marker that an earlier process left at this chain waits for the chain's next request."""
-        marker = await self._markers.load(owner, key)
-        if marker is not None:
-            self._wait(marker)
-
     def pop_waiting(self, conversation: Conversation) -> Marker | None:
         """The newest marker on the chain. Its head may be an earlier one than that of the request: while a
         summary is made, the client goes on, and then the process may end.

@@ -187,22 +187,12 @@ def find_added(before: RequestBody, keep: int, data: bytes) -> Slice | None:
     return Slice(shared_end, inside_end) if data.endswith(tail) and inside_end >= shared_end else None
 
 
-def parse_continuation(
-    before: RequestBody, keep: int, data: bytes, bounds: BodyBounds = UNBOUNDED
-) -> RequestBody:
-    """Splits a body that begins with the same bytes as `before`, up to the end of its message `keep - 1`.
-
-    Parses only the new messages. Raises Unreadable if the rest of the envelope is different, or if the new
-    bytes do not continue the array: then the whole body has to be split.
-    """
-    place = find_added(before, keep, data)
-    if place is None:
-        raise Unreadable("another envelope")
-    return parse_added(before, keep, data, place, bounds)
-
-
 def parse_added(before: RequestBody, keep: int, data: bytes, place: Slice, bounds: BodyBounds) -> RequestBody:
-    """The same, if it is known where the new messages are. See `find_added`."""
+    """Splits a body that begins with the first `keep` messages of `before`. Parses only the new ones.
+
+    place: of these, from `find_added`. Raises Unreadable if they do not continue the array: then the whole
+    body has to be split.
+    """
     added, joins = split_items(data, place.start, place.end, keep, bounds), before.joins
     if joins is not never_joins:
         added = _join(data, added, joins)

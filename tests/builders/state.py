@@ -7,6 +7,7 @@ from gateway.core.history.head import Head
 from gateway.state import State
 from gateway.state import make_state as make_state_of
 from gateway.state.record_cache import Storage
+from gateway.state.trip import Trip
 from gateway.store import Store
 from gateway.store.keys import make_key, make_tag
 from gateway.store.memory import MemoryStore
@@ -26,6 +27,13 @@ def make_storage(store: Store, **fields: Any) -> Storage:
 
 def make_state(store: Store, **fields: Any) -> State:
     return make_state_of(make_storage(store, **fields))
+
+
+async def look_for_marker(state: State, received: Conversation, owner: str = "t") -> None:
+    """As for a request of this conversation: a marker that another process left there waits for it then."""
+    trip = Trip(state.store)
+    state.tasks.ask(trip, owner, received, None)
+    await trip.run()
 
 
 def make_head(received: Conversation, scope: str = "s", **fields: Any) -> Head:

@@ -29,7 +29,7 @@ from tests.builders.compaction import (
     refuse,
     turn_of,
 )
-from tests.builders.state import make_store
+from tests.builders.state import look_for_marker, make_store
 
 # 14 messages of users with 1,000 tokens each; above the soft threshold of a window of 16,000 tokens.
 _RECEIVED = receive(14)
@@ -372,7 +372,7 @@ async def test_what_was_due_is_made_after_a_stop() -> None:
     async with compaction_parts(store=store) as parts:
         head = await parts.state.heads.load("t", _RECEIVED.conversation, "scope")
         assert head is not None and head.ledger is not None and head.ledger.rent_tokens == 0.0
-        await parts.state.tasks.load_marker("t", head.key)
+        await look_for_marker(parts.state, _RECEIVED.conversation)
         parts.manual.resume(due_turn(head=head))
         await settle(parts)
         assert len(pivots_of(parts, _RECEIVED)) == 1
@@ -446,7 +446,7 @@ async def test_a_stop_leaves_a_marker_and_the_next_process_compacts_again() -> N
     async with compaction_parts(store=store) as parts:
         head = await parts.state.heads.load("t", _RECEIVED.conversation, "scope")
         assert head is not None
-        await parts.state.tasks.load_marker("t", head.key)
+        await look_for_marker(parts.state, _RECEIVED.conversation)
         parts.manual.resume(structs.replace(turn, head=head))
         await settle(parts)
         assert len(pivots_of(parts, _RECEIVED)) == 1
@@ -458,6 +458,5 @@ async def test_a_compaction_that_ended_leaves_no_marker() -> None:
     async with compaction_parts(store=store) as parts:
         await observe(parts, turn_of(_RECEIVED), _FULL)
     async with compaction_parts(store=store) as parts:
-        key = _RECEIVED.conversation.key.hex()
-        await parts.state.tasks.load_marker("t", key)
-        assert await parts.state.tasks.take("t", key) is None
+        await look_for_marker(parts.state, _RECEIVED.conversation)
+        assert await parts.state.tasks.take("t", _RECEIVED.conversation.key.hex()) is None

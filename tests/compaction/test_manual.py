@@ -30,7 +30,7 @@ from tests.builders.compaction import (
     turn_of,
 )
 from tests.builders.processes import Process, processes
-from tests.builders.state import make_store
+from tests.builders.state import look_for_marker, make_store
 from tests.toy.running import wait_until
 
 _RECEIVED = receive(8)
@@ -227,7 +227,7 @@ async def test_a_scheduled_compaction_survives_a_restart() -> None:
     async with compaction_parts(store=store) as parts:
         head = await parts.state.heads.load("t", _RECEIVED.conversation, "scope")
         assert head is not None
-        await parts.state.tasks.load_marker("t", head.key)
+        await look_for_marker(parts.state, _RECEIVED.conversation)
         parts.manual.resume(structs.replace(asked(), head=head))
         assert not parts.compactor.is_idle
 
@@ -243,7 +243,7 @@ async def test_a_compaction_is_resumed_although_the_client_went_on_before_the_en
         await parts.compactor.close()
     async with compaction_parts(store=store) as parts:
         head = parts.compactor.record_response(turn_of(later, limits=_ROOMY), make_plan(), None)
-        await parts.state.tasks.load_marker("t", asked().received.conversation.key.hex())
+        await look_for_marker(parts.state, later.conversation)
         parts.manual.resume(turn_of(receive(11), limits=_ROOMY, head=head))
         while not parts.compactor.is_idle:
             await asyncio.sleep(0)
@@ -261,9 +261,9 @@ async def test_a_stop_leaves_a_marker_for_a_conversation_and_none_for_a_command(
                 await asyncio.sleep(0)
             await parts.compactor.close()
         async with compaction_parts(store=store) as parts:
-            key = turn.received.conversation.key.hex()
-            await parts.state.tasks.load_marker("t", key)
-            assert (await parts.state.tasks.take("t", key) is not None) is has_marker
+            conversation = turn.received.conversation
+            await look_for_marker(parts.state, conversation)
+            assert (await parts.state.tasks.take("t", conversation.key.hex()) is not None) is has_marker
 
 
 async def test_without_a_marker_nothing_is_resumed() -> None:
@@ -333,19 +333,18 @@ async def settle(process: Process) -> None:
     await wait_until(lambda: process.parts.compactor.is_idle)
 
 
-async def load_marker(process: Process, key: str) -> Turn:
+async def find_marker(process: Process) -> Turn:
     """A turn at whose head this process finds the marker."""
-    await process.parts.state.tasks.load_marker("t", key)
+    await look_for_marker(process.parts.state, _RECEIVED.conversation)
     return structs.replace(turn_of(receive(9), limits=_ROOMY), head=head_of(_RECEIVED))
 
 
 async def test_a_scheduled_compaction_is_carried_out_by_one_of_two_processes() -> None:
     async with processes() as group:
-        key = _RECEIVED.conversation.key.hex()
         group.one.parts.state.heads.hold(head_of(_RECEIVED))
         group.one.parts.manual.schedule(head_of(_RECEIVED), "Keep names.")
         await wait_until(lambda: len(group.server.records) == 2)
-        here, there = await load_marker(group.one, key), await load_marker(group.other, key)
+        here, there = await find_marker(group.one), await find_marker(group.other)
         group.other.parts.manual.resume(there)
         group.one.parts.manual.resume(here)
         for process in (group.one, group.other):
@@ -356,7 +355,7 @@ async def test_a_scheduled_compaction_is_carried_out_by_one_of_two_processes() -
 async def test_the_marker_of_a_compaction_in_progress_elsewhere_is_not_carried_out_again() -> None:
     async with processes() as group:
         first = await begin(group.one, asked())
-        turn = await load_marker(group.other, _RECEIVED.conversation.key.hex())
+        turn = await find_marker(group.other)
         group.other.parts.manual.resume(turn)
         await group.wait_until_one_waits()
         group.one.parts.model.gate.set()
@@ -368,7 +367,7 @@ async def test_the_marker_of_a_compaction_in_progress_elsewhere_is_not_carried_o
 async def test_the_marker_of_a_process_that_died_is_carried_out_by_another() -> None:
     async with processes() as group:
         await begin(group.one, asked())
-        turn = await load_marker(group.other, _RECEIVED.conversation.key.hex())
+        turn = await find_marker(group.other)
         group.other.parts.manual.resume(turn)
         await group.wait_until_one_waits()
         group.one.store.cut()
@@ -380,7 +379,7 @@ async def test_the_marker_of_a_process_that_died_is_carried_out_by_another() -> 
 async def test_a_marker_does_not_interrupt_a_manual_compaction_of_its_conversation() -> None:
     async with processes() as group:
         first = await begin(group.one, asked())
-        turn = await load_marker(group.one, _RECEIVED.conversation.key.hex())
+        turn = await find_marker(group.one)
         group.one.parts.manual.resume(turn)
         group.one.parts.model.gate.set()
         await first

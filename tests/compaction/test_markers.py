@@ -3,7 +3,7 @@
 from gateway.compaction.markers import MANUAL, make_marker, save_marker
 from gateway.core.compaction.request import ECONOMY
 from tests.builders.compaction import head_of, receive, turn_of
-from tests.builders.state import make_state, make_store
+from tests.builders.state import look_for_marker, make_state, make_store
 
 _TALK = receive(2)
 
@@ -23,5 +23,5 @@ async def test_a_marker_is_stored_with_the_head_that_leads_to_it() -> None:
     state.heads.flush()
     after = make_state(store)
     assert await after.heads.load("t", _TALK.conversation, "scope") == head_of(_TALK)
-    await after.tasks.load_marker("t", marker.key)
+    await look_for_marker(after, _TALK.conversation)
     assert await after.tasks.take("t", marker.key) == marker

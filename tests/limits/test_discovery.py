@@ -65,7 +65,7 @@ class Setting:
 
     async def settle(self) -> None:
         """Until every request has its response, or has failed."""
-        await wait_until(lambda: not self.discovery.is_asking)
+        await self.discovery.finish()
 
     @property
     def asked(self) -> list[Seen]:
@@ -244,9 +244,11 @@ async def test_the_upstream_is_not_asked_if_the_window_is_configured_or_asking_i
     async with opened() as setting:
         setting.notice(model="set-1")
         setting.discovery.notice("t", replace(setting.upstream, discover=False), "m", CLIENT)
-        assert not setting.discovery.is_asking
+        await setting.settle()
+        assert setting.asked == []
         setting.notice(model="m")
-        assert setting.discovery.is_asking
+        await setting.settle()
+        assert len(setting.asked) == 1
 
 
 async def test_many_new_clients_at_once_cause_a_bounded_number_of_requests() -> None:
@@ -264,7 +266,6 @@ async def test_closing_cancels_requests_that_are_under_way() -> None:
         setting.notice()
         await wait_until(lambda: bool(setting.asked))
         await setting.discovery.close()
-        assert not setting.discovery.is_asking
         await wait_until(lambda: setting.asked[0].disconnected)
 
 

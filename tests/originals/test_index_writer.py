@@ -9,6 +9,7 @@ from gateway.originals.index_writer import IndexWriter
 from gateway.originals.search import SearchFailed, SearchImpossible
 from tests.originals.test_index_file import message
 from tests.originals.test_index_files import _WIDE, count
+from tests.toy.running import wait_until
 
 _INDEXED = ("aa", "c")
 
@@ -78,8 +79,7 @@ async def test_what_is_locked_is_not_read_any_more_and_deleted_later(
         # Another process knows, too.
         other = IndexFiles(tmp_path, _WIDE)
         assert count(other, *_INDEXED) is None and other.find_identity(*_INDEXED) == 0
-    await writer.finish_retrying()
-    assert not (tmp_path / "aa").exists()
+    await wait_until(lambda: not (tmp_path / "aa").exists())
     assert "could not be deleted yet: 1;" in caplog.text and "aa" not in caplog.text
     await writer.close()
 

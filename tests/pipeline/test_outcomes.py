@@ -15,9 +15,10 @@ async def test_a_response_is_recorded_with_its_usage() -> None:
         found = pipeline.registry.find(turn.conversation_id)
         head = pipeline.state.heads.find(turn.received.conversation, turn.scope)
         activity = pipeline.activity.find(turn.conversation_id)
-        plan = pipeline.registry.find_plan(turn.conversation_id)
+        newest = pipeline.registry.find_newest(turn.conversation_id)
     assert written.startswith(b"HTTP/1.1 200") and written.endswith(b"{}")
-    assert found is not None and found.head is head and plan is not None and plan.name == "passthrough"
+    assert found is not None and found.head is head
+    assert newest is not None and newest.plan.name == "passthrough"
     assert activity is not None
     assert (activity.totals.requests, activity.totals.prompt_tokens) == (1, 50)
     assert head is not None and (head.prompt_tokens, head.output_tokens) == (50, 5)

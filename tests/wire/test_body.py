@@ -11,7 +11,7 @@ from gateway.core.errors import BeyondBounds, Unreadable
 from gateway.wire.body import mend_surrogates, place_fields, place_items, split_fields, split_items
 from gateway.wire.formats.chat.request import parse_body, parse_message
 from gateway.wire.formats.chat.text import parse_entry
-from gateway.wire.request import message_key, parse_continuation
+from gateway.wire.request import find_added, message_key, parse_added
 from gateway.wire.structure import UNBOUNDED
 from tests.shared_data import SHARED, requires_shared
 
@@ -51,7 +51,9 @@ def test_a_body_with_halves_is_understood_and_not_changed(first: str, second: st
     before = parse_body(json.dumps({"model": "m", "messages": messages}).encode())
     messages.append({"role": "tool", "tool_call_id": "a", "content": second})
     data = json.dumps({"model": "m", "messages": messages}).encode()
-    body = parse_continuation(before, 1, data)
+    place = find_added(before, 1, data)
+    assert place is not None
+    body = parse_added(before, 1, data, place, UNBOUNDED)
     assert body.places == parse_body(data).places
     assert body.data is data
     for index, message in enumerate(messages):
