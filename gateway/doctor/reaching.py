@@ -3,7 +3,7 @@
 import asyncio
 import socket
 import ssl
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 from urllib.parse import urlsplit
@@ -12,7 +12,7 @@ import httpx2 as httpx
 
 from gateway.doctor.finding import Diagnosis, blame
 from gateway.settings import UpstreamSettings
-from gateway.upstream.failures import describe_failure
+from gateway.upstream.failures import describe_failure, list_causes
 from gateway.upstream.internal_client import CALL_ERRORS
 from gateway.wire.model_list import MAX_BYTES
 
@@ -73,7 +73,7 @@ async def _send(client: httpx.AsyncClient, probe: Probe) -> ProbeResponse:
 
 def _explain(upstream: UpstreamSettings, error: BaseException) -> Diagnosis:
     what = f"{upstream.name}: {describe_failure(error, upstream.base_url)}"
-    return blame(SUBJECT, what, _choose_fix(upstream, list(_list_causes(error))))
+    return blame(SUBJECT, what, _choose_fix(upstream, list(list_causes(error))))
 
 
 def _choose_fix(upstream: UpstreamSettings, causes: list[BaseException]) -> str:
@@ -100,10 +100,3 @@ def _fix_certificate(code: int, host: str) -> str:
     if code in _OTHER_NAME:
         return f"use a name in base_url that the certificate is for, not {host}"
     return f"openssl s_client -connect {host}:443  # shows the certificate that is not accepted"
-
-
-def _list_causes(error: BaseException) -> Iterator[BaseException]:
-    found: BaseException | None = error
-    while found is not None:
-        yield found
-        found = found.__cause__ or found.__context__

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any
 
 import httpx2 as httpx
 import msgspec
@@ -10,14 +10,9 @@ import msgspec
 from gateway.doctor.finding import Diagnosis, blame, note_ok, warn
 from gateway.doctor.reaching import SUBJECT, Probe, ProbeResponse, send_probe
 from gateway.limits.discovery import make_list_headers
+from gateway.limits.start_check import KEY_WANTED, LIST_PATH, REDIRECTS, SHOWN_CHARS, find_other_url
 from gateway.settings import UpstreamSettings
 from gateway.wire.model_list import parse_model_list
-
-_LIST: Final = "/models"
-_VERSION: Final = "/v1"
-_KEY_WANTED: Final = frozenset({401, 403})
-_REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
-_SHOWN_CHARS: Final = 200
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,11 +34,11 @@ async def examine_upstream(client: httpx.AsyncClient, upstream: UpstreamSettings
         return UpstreamReport(
             findings=[_describe_list(upstream, found)], names=_read_names(found.body), date=date
         )
-    if found.status in _KEY_WANTED:
+    if found.status in KEY_WANTED:
         return UpstreamReport(
             findings=[_describe_key(upstream, found)], date=date, is_usable=upstream.api_key is None
         )
-    if found.status in _REDIRECTS:
+    if found.status in REDIRECTS:
         return UpstreamReport(findings=[_describe_redirect(upstream, found)], date=date, is_usable=False)
     return await _look_elsewhere(client, upstream, found)
 
@@ -53,29 +48,28 @@ async def _list_models(
 ) -> ProbeResponse | Diagnosis:
     headers = make_list_headers(upstream, ())
     return await send_probe(
-        client, Probe(upstream=upstream, method="GET", url=base_url + _LIST, headers=headers)
+        client, Probe(upstream=upstream, method="GET", url=base_url + LIST_PATH, headers=headers)
     )
 
 
 async def _look_elsewhere(
     client: httpx.AsyncClient, upstream: UpstreamSettings, found: ProbeResponse
 ) -> UpstreamReport:
-    """Most often the /v1 of a local server is missing, or there is one too many."""
     base_url, date = upstream.base_url, found.headers.get("date", "")
-    other_url = base_url.removesuffix(_VERSION) if base_url.endswith(_VERSION) else base_url + _VERSION
+    other_url = find_other_url(base_url)
     other = await _list_models(client, upstream, other_url)
-    what = f"{upstream.name}: {base_url + _LIST} is not a list of models (status {found.status})"
+    what = f"{upstream.name}: {base_url + LIST_PATH} is not a list of models (status {found.status})"
     if isinstance(other, ProbeResponse) and (
-        other.status in _KEY_WANTED or (other.status == 200 and _is_json(other))
+        other.status in KEY_WANTED or (other.status == 200 and _is_json(other))
     ):
-        finding = blame(SUBJECT, f"{what}, and {other_url + _LIST} is", f"base_url: {other_url}")
+        finding = blame(SUBJECT, f"{what}, and {other_url + LIST_PATH} is", f"base_url: {other_url}")
         return UpstreamReport(findings=[finding], date=date, is_usable=False)
     if found.status == 200:
         finding = blame(SUBJECT, f"{what} but a web page", f"correct upstreams.{upstream.name}.base_url")
         return UpstreamReport(findings=[finding], date=date, is_usable=False)
     if found.status >= 500:
         return UpstreamReport(
-            findings=[warn(SUBJECT, what, f"look at its log; curl -i {base_url + _LIST}")], date=date
+            findings=[warn(SUBJECT, what, f"look at its log; curl -i {base_url + LIST_PATH}")], date=date
         )
     fix = (
         f'models: [{{match: "NAME", upstream: {upstream.name}, context: 32768}}]  # names the windows instead'
@@ -103,7 +97,7 @@ def _describe_key(upstream: UpstreamSettings, found: ProbeResponse) -> Diagnosis
 
 def _describe_redirect(upstream: UpstreamSettings, found: ProbeResponse) -> Diagnosis:
     """The upstream chooses where to, so it is shown as an ASCII literal."""
-    place = found.headers.get("location", "")[:_SHOWN_CHARS].removesuffix(_LIST)
+    place = found.headers.get("location", "")[:SHOWN_CHARS].removesuffix(LIST_PATH)
     what = f"{upstream.name}: redirects to {place!a}, which is not followed"
     return blame(SUBJECT, what, f"base_url: {ascii(place)[1:-1]}" if place else "correct its base_url")
 

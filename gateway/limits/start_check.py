@@ -23,13 +23,14 @@ log = logging.getLogger("gateway.start")
 # A server that is slower is there, which is all that is asked.
 _TIMEOUT_SECONDS: Final = 10.0
 _VERSION: Final = "/v1"
-_LIST: Final = "/models"
+LIST_PATH: Final = "/models"
 # Without a key, or with a wrong one: but the API is there.
-_KEY_WANTED: Final = frozenset({401, 403})
-_REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
+KEY_WANTED: Final = frozenset({401, 403})
+REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
 # What a broken server compresses is not worth the work.
 _PLAIN: Final = (b"Accept-Encoding", b"identity")
-_SHOWN_CHARS: Final = 200
+# Of the place that a redirect names, which the upstream chooses.
+SHOWN_CHARS: Final = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +45,7 @@ class _ListResponse:
     @property
     def is_from_an_api(self) -> bool:
         """False for a web page."""
-        return self.status in _KEY_WANTED or (self.status == 200 and "json" in self.content_type)
+        return self.status in KEY_WANTED or (self.status == 200 and "json" in self.content_type)
 
 
 class StartCheck:
@@ -60,10 +61,10 @@ class StartCheck:
         base_url = upstream.base_url
         try:
             found = await self._ask(upstream, base_url)
-            if found.is_from_an_api or found.status in _REDIRECTS:
+            if found.is_from_an_api or found.status in REDIRECTS:
                 await _report(upstream, found)
                 return
-            other_url = _find_other(base_url)
+            other_url = find_other_url(base_url)
             other = await self._ask(upstream, other_url)
         except CALL_ERRORS as error:
             reason = describe_failure(error, base_url)
@@ -73,8 +74,8 @@ class StartCheck:
             log.warning(
                 "upstream '%s' answers at %s, not at %s (status %d): write base_url: %s",
                 upstream.name,
-                other_url + _LIST,
-                base_url + _LIST,
+                other_url + LIST_PATH,
+                base_url + LIST_PATH,
                 found.status,
                 other_url,
             )
@@ -87,7 +88,9 @@ class StartCheck:
         """Raises CALL_ERRORS if there is no response."""
         own = [*make_list_headers(upstream, ()), _PLAIN]
         async with asyncio.timeout(_TIMEOUT_SECONDS):
-            built = self._client.build_request("GET", base_url + _LIST, headers=own, timeout=_TIMEOUT_SECONDS)
+            built = self._client.build_request(
+                "GET", base_url + LIST_PATH, headers=own, timeout=_TIMEOUT_SECONDS
+            )
             response = await self._client.send(built, stream=True)
             try:
                 body = await _read(response)
@@ -113,16 +116,16 @@ async def _read(response: httpx.Response) -> bytes:
 
 async def _report(upstream: UpstreamSettings, found: _ListResponse) -> None:
     name, url = upstream.name, upstream.base_url
-    if found.status in _REDIRECTS:
+    if found.status in REDIRECTS:
         # The upstream chooses this text.
-        place = ascii(found.location[:_SHOWN_CHARS])
+        place = ascii(found.location[:SHOWN_CHARS])
         log.warning(
             "upstream '%s' redirects %s to %s, which is not followed: change base_url",
             name,
-            url + _LIST,
+            url + LIST_PATH,
             place,
         )
-    elif found.status in _KEY_WANTED and upstream.api_key is not None:
+    elif found.status in KEY_WANTED and upstream.api_key is not None:
         log.warning("upstream '%s' refuses its api_key (status %d)", name, found.status)
     elif found.status == 200:
         # 30 microseconds a model is too long for the event loop.
@@ -132,5 +135,6 @@ async def _report(upstream: UpstreamSettings, found: _ListResponse) -> None:
         log.info("upstream '%s' answers at %s", name, url)
 
 
-def _find_other(base_url: str) -> str:
+def find_other_url(base_url: str) -> str:
+    """Most often the /v1 of a local server is missing, or there is one too many."""
     return base_url.removesuffix(_VERSION) if base_url.endswith(_VERSION) else base_url + _VERSION

@@ -73,7 +73,7 @@ def describe_failure(error: BaseException, url: str) -> str:
     While connecting, while waiting for the head, and within the body, for errors of both HTTP libraries.
     """
     origin = find_origin(url)
-    causes = list(_list_causes(error))
+    causes = list(list_causes(error))
     if any(isinstance(cause, _NOT_CONNECTED) for cause in causes):
         return f"could not connect to {origin}: {_explain(causes)}"
     if isinstance(error, BrokenResponse):
@@ -117,7 +117,7 @@ def _explain(causes: list[BaseException]) -> str:
     return "no reason given"
 
 
-def _list_causes(error: BaseException) -> Iterator[BaseException]:
+def list_causes(error: BaseException) -> Iterator[BaseException]:
     """The error, and those that led to it."""
     found: BaseException | None = error
     while found is not None:

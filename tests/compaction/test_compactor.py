@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from msgspec import structs
 
+from gateway.compaction.answered_heads import name_prefix
 from gateway.conversations.recognizer import Received
 from gateway.conversations.turn import Turn
 from gateway.core.compaction.plan import Plan, decide
@@ -139,10 +140,17 @@ async def test_a_prefix_that_is_in_the_store_is_not_written_for_each_request() -
         ) == await parts.state.heads.load("t", _SHORT.conversation, "scope")
 
 
-async def test_a_store_that_cannot_be_written_holds_no_request_back() -> None:
+async def test_a_store_that_cannot_be_written_holds_no_request_back(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """It is no error of the task that writes, and the next request tries again."""
+    turn, plan = turn_of(_SHORT), make_plan(make_pivot(_SHORT.conversation, 3))
     async with compaction_parts() as parts:
         await parts.store.close()
-        await parts.compactor.secure(turn_of(_SHORT), make_plan(make_pivot(_SHORT.conversation, 3)))
+        await parts.compactor.secure(turn, plan)
+        prefix = name_prefix(parts.state, turn, plan)
+        assert not parts.state.heads.is_durable(turn.conversation_id, *prefix)
+    assert "background task failed" not in caplog.text
 
 
 async def test_a_compaction_that_waits_for_its_turn_hurries_once_a_client_waits_for_it() -> None:

@@ -10,8 +10,18 @@ from gateway.core.history.recall import ReplyMark
 from gateway.wire.recall import RecallRequest, ReplyStitcher
 
 _BLANK: Final = b"\xef\xbb\xbf \t\r\n"
-# A stream, whatever follows. Servers that keep a connection alive with blanks send one in some seconds.
-_MOST_BLANKS: Final = 64 * 1024
+# Servers that keep a connection alive with blanks send one in some seconds. More are taken for a stream.
+_MOST_BLANK_BYTES: Final = 64 * 1024
+
+
+def is_only_blank(piece: bytes, size_bytes: int) -> bool:
+    """Whether what has come by now tells nothing. piece: the newest of it. size_bytes: of all of it."""
+    return not piece.lstrip(_BLANK) and size_bytes <= _MOST_BLANK_BYTES
+
+
+def is_whole(start: bytes | bytearray) -> bool:
+    """Whether a response that begins like this is one object, not a stream."""
+    return start.lstrip(_BLANK).startswith((b"{", b"["))
 
 
 class ChosenStitcher:
@@ -23,25 +33,24 @@ class ChosenStitcher:
         self._make_stream = make_stream
         self._make_body = make_body
         self._chosen: ReplyStitcher | None = None
-        # Blanks before the first byte that tells.
-        self._blanks = bytearray()
+        # Until the first byte that tells.
+        self._start = bytearray()
 
     def feed(self, piece: bytes) -> bytes:
         if self._chosen is not None:
             return self._chosen.feed(piece)
-        start = piece.lstrip(_BLANK)
-        self._blanks += piece[: len(piece) - len(start)]
-        if not start and len(self._blanks) <= _MOST_BLANKS:
+        self._start += piece
+        if is_only_blank(piece, len(self._start)):
             return b""
-        self._chosen = self._make_body() if start.startswith((b"{", b"[")) else self._make_stream()
-        return self._chosen.feed(bytes(self._blanks) + start)
+        self._chosen = self._make_body() if is_whole(self._start) else self._make_stream()
+        return self._chosen.feed(bytes(self._start))
 
     def end(self) -> RecallRequest | None:
         """A response of blanks alone passes, and tells nothing."""
         return self._chosen.end() if self._chosen is not None else None
 
     def finish(self) -> bytes:
-        return self._chosen.finish() if self._chosen is not None else bytes(self._blanks)
+        return self._chosen.finish() if self._chosen is not None else bytes(self._start)
 
     @property
     def has_shown(self) -> bool:

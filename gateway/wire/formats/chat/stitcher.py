@@ -1,17 +1,12 @@
 """Chat Completions: one reply for the client, made of as many responses as the model took for it."""
 
-from typing import Final
-
 from gateway.core.history.recall import ReplyMark, make_reply_mark
 from gateway.wire.formats.chat.shown_stream import ShownStream
 from gateway.wire.formats.chat.streamed_response import StreamedResponse
 from gateway.wire.formats.chat.whole_response import WholeResponse
 from gateway.wire.raw_json import join_halves
 from gateway.wire.recall import RecallRequest
-
-_BLANK: Final = b"\xef\xbb\xbf \t\r\n"
-# Servers that keep a connection alive with blanks send a few of them. More pass as a stream.
-_MOST_BLANK_BYTES: Final = 64 * 1024
+from gateway.wire.response.stitcher_choice import is_only_blank, is_whole
 
 
 class ChatStitcher:
@@ -34,7 +29,7 @@ class ChatStitcher:
         if self._response is not None:
             return left + self._response.feed(piece)
         self._start += piece
-        if not piece.lstrip(_BLANK) and len(self._start) <= _MOST_BLANK_BYTES:
+        if is_only_blank(piece, len(self._start)):
             return left
         response = self._begin()
         return left + response.feed(bytes(self._start))
@@ -61,8 +56,7 @@ class ChatStitcher:
         return make_reply_mark([*self._call_ids, *ids], [join_halves("".join([*self._texts, *texts]))])
 
     def _begin(self) -> StreamedResponse | WholeResponse:
-        is_whole = self._start.lstrip(_BLANK).startswith((b"{", b"["))
-        self._response = WholeResponse() if is_whole else StreamedResponse(self._shown)
+        self._response = WholeResponse() if is_whole(self._start) else StreamedResponse(self._shown)
         return self._response
 
     def _open(self) -> StreamedResponse | WholeResponse:
