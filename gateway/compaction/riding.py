@@ -27,6 +27,7 @@ from gateway.core.compaction.situation import Situation
 from gateway.core.compaction.summary_model import wants_riding
 from gateway.core.history.head import Head
 from gateway.core.policy import Policy
+from gateway.core.sizing.usage import Usage
 from gateway.limits.book import ServedModel
 from gateway.lru import ENTRY_WEIGHT_BYTES, Lru, weigh_texts
 from gateway.outgoing.call_maker import CallMaker
@@ -40,6 +41,10 @@ log = logging.getLogger("gateway.riding")
 _WARM_SECONDS: Final = 300.0
 # A model that has answered something else than a summary does so again, but models change.
 _AVOID_SECONDS: Final = 3_600.0
+# A server that failed may fail at every such request, or at this one only.
+_AVOID_BRIEFLY_SECONDS: Final = 300.0
+# These say nothing about the model.
+_BROKEN_REPLIES: Final = ("error", "unfinished")
 _AVOIDED_BYTES: Final = 1 << 18
 _AVOIDED_WEIGHT_BYTES: Final = ENTRY_WEIGHT_BYTES + 250
 # The message is counted by our own tokenizer, and its texts differ from those that it was calibrated with.
@@ -49,8 +54,8 @@ _KEPT: Final = "{kept}"
 
 
 class _Room(NamedTuple):
-    """Tokens of the request and of the prompt that is made of it, at most, and what the window leaves for
-    the reply.
+    """Tokens of the request and of the prompt that is made of it, at most, and what the window and the model
+    allow for the reply.
     """
 
     sent: int
@@ -103,6 +108,8 @@ class RideBuilder:
             wants_riding(turn.policy, turn.model, turn.upstream.name)
             and turn.rates.caches
             and turn.purpose in ("main", "agent")
+            # A command is not for the model, and what is sent would end with it.
+            and turn.command is None
             and _is_sent_whole(turn)
             and _builds_on_what_is_sent(situation, cut)
             and not self._is_avoided(turn)
@@ -123,20 +130,36 @@ class RideBuilder:
         return self._clock() < (self._avoided.get(_name_model(turn)) or 0.0)
 
     def note_rejected(self, turn: Turn, reason: str) -> None:
-        """The reply to a riding call was no summary: for an hour the history is quoted to this model."""
-        log.info("a riding summary failed (%s): the history is quoted for an hour", reason)
-        weight = _AVOIDED_WEIGHT_BYTES + weigh_texts(turn.model)
-        self._avoided.put(_name_model(turn), self._clock() + _AVOID_SECONDS, weight)
+        """The reply to a riding call was no summary."""
+        self._avoid(turn, reason, _AVOID_BRIEFLY_SECONDS if reason in _BROKEN_REPLIES else _AVOID_SECONDS)
 
     def note_failed(self, turn: Turn, error: Exception) -> None:
         """No reply came. A request that is refused as it is would be refused again, and a model that thinks
-        for too long, as its client wants it to, would do so again.
+        for too long, as its client wants it to, would do so again. A window that the refusal tells is known
+        from now on.
         """
-        is_refused = isinstance(error, PromptRefused) and error.overflow is None
-        if is_refused or isinstance(error, CallTimedOut):
-            self.note_rejected(turn, str(error))
-        else:
+        overflow = error.overflow if isinstance(error, PromptRefused) else None
+        if overflow is not None and (overflow.context or overflow.input):
             log.info("a riding summary failed (%s): the history is quoted", error)
+            return
+        is_sure = isinstance(error, PromptRefused | CallTimedOut)
+        self._avoid(turn, str(error), _AVOID_SECONDS if is_sure else _AVOID_BRIEFLY_SECONDS)
+
+    def note_cost(self, turn: Turn, cut: Cut, summary_tokens: int, usage: Usage | None) -> None:
+        """The reply was a summary. If it cost more than one that quotes, the cache was not what its price
+        promises, or the model thought for longer than it is worth. Some upstreams do not report it.
+        """
+        if usage is None or usage.cached_tokens is None:
+            return
+        quoted = cut.replaced_tokens + turn.rates.output * summary_tokens
+        if turn.rates.weigh(usage) > quoted:
+            self._avoid(turn, "it cost more than a quoted one", _AVOID_SECONDS)
+
+    def _avoid(self, turn: Turn, reason: str, seconds: float) -> None:
+        """Quotes the history to this model for so long."""
+        log.info("no summary of this model rides for %.0f minutes: %s", seconds / 60, reason)
+        weight = _AVOIDED_WEIGHT_BYTES + weigh_texts(turn.model)
+        self._avoided.put(_name_model(turn), self._clock() + seconds, weight)
 
 
 def make_riding_message(policy: Policy, cut: Cut, kept: int) -> str:
@@ -179,7 +202,8 @@ def _find_room(turn: Turn, situation: Situation, answered: Head, raw_tokens: int
     prompt = sent + message
     if prompt > (turn.limits.input or NO_LIMIT):
         return None
-    return _Room(sent, prompt, (turn.limits.context or NO_LIMIT) - prompt)
+    left = (turn.limits.context or NO_LIMIT) - prompt
+    return _Room(sent, prompt, min(left, turn.limits.output or NO_LIMIT))
 
 
 def _is_cheaper(turn: Turn, answered: Head, room: _Room, cut: Cut) -> bool:
@@ -191,4 +215,4 @@ def _is_cheaper(turn: Turn, answered: Head, room: _Room, cut: Cut) -> bool:
 
 
 def _name_model(turn: Turn) -> ServedModel:
-    return ServedModel(turn.owner, turn.upstream.name, turn.model)
+    return ServedModel(turn.owner, turn.upstream.name, turn.model, turn.has_long_window)

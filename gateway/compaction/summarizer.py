@@ -192,6 +192,7 @@ class Summarizer:
         if isinstance(verdict, Rejected):
             self._rides.note_rejected(turn, verdict.reason)
             return None
+        self._rides.note_cost(turn, cut, verdict.tokens, reply.usage)
         return await self._make_pivot(turn, situation, verdict, fitted)
 
     async def _try(self, turn: Turn, situation: Situation, cut: Cut, attempts: _Attempts) -> CompactionResult:

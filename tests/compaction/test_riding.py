@@ -23,6 +23,7 @@ from gateway.core.limits.model_limits import Limits
 from gateway.core.policy import Summary
 from gateway.core.refusal.overflow import Overflow
 from gateway.core.sizing.payload import MeasuredRequest
+from gateway.core.sizing.usage import Usage
 from tests.builders.chat import converse, make_batch, make_pivot
 from tests.builders.compaction import (
     CompactionParts,
@@ -136,6 +137,10 @@ async def test_side_calls_of_the_client_are_not_ridden(purpose: str) -> None:
     assert await fit(turn_with(purpose=purpose)) is None
 
 
+async def test_a_command_to_the_gateway_is_never_sent() -> None:
+    assert await fit(turn_with(command="keep names")) is None
+
+
 async def test_a_request_that_only_names_its_history_is_not_ridden() -> None:
     assert await fit(turn_with(raw_body=b"{}")) is None
 
@@ -156,6 +161,8 @@ async def test_the_window_holds_prompt_and_summary() -> None:
     assert await fit(turn_with(limits=Limits(context=room))) is not None
     assert await fit(turn_with(limits=Limits(context=room - 1))) is None
     assert await fit(turn_with(limits=Limits(input=fitted.prompt_tokens - 1))) is None
+    assert await fit(turn_with(limits=Limits(output=_CUT.longest_tokens))) is not None
+    assert await fit(turn_with(limits=Limits(output=_CUT.longest_tokens - 1))) is None
 
 
 async def test_a_body_that_may_have_too_many_bytes_or_pictures_is_not_ridden_unless_it_was_answered() -> None:
@@ -214,20 +221,61 @@ async def test_a_model_that_answered_otherwise_is_not_asked_so_for_an_hour() -> 
 
 
 @pytest.mark.parametrize(
-    ("error", "is_avoided"),
+    ("error", "minutes"),
     [
-        (UpstreamFailed("status 500"), False),
-        (CallTimedOut("timeout"), True),
-        (PromptRefused("status 400", Overflow(kind="tokens")), False),
-        (PromptRefused("status 400", None), True),
+        (UpstreamFailed("status 500"), 5),
+        (CallTimedOut("timeout"), 60),
+        (PromptRefused("status 400", Overflow(kind="tokens")), 60),
+        (PromptRefused("status 400", Overflow(kind="tokens", context=64_000)), 0),
+        (PromptRefused("status 400", None), 60),
     ],
 )
-async def test_only_what_such_requests_would_meet_again_counts_against_the_model(
-    error: Exception, is_avoided: bool
+async def test_what_such_requests_would_meet_again_counts_against_the_model(
+    error: Exception, minutes: int
 ) -> None:
     async with compaction_parts() as parts:
-        note_answer(parts)
         turn = turn_with()
         parts.rides.note_failed(turn, error)
-        fitted = await parts.rides.fit(turn, make_situation(RIDDEN, RIDING), _CUT)
-    assert (fitted is None) == is_avoided
+        assert await find_avoided_minutes(parts, turn) == minutes
+
+
+@pytest.mark.parametrize(("reason", "minutes"), [("no headings", 60), ("error", 5), ("unfinished", 5)])
+async def test_a_reply_that_broke_says_nothing_about_the_model(reason: str, minutes: int) -> None:
+    async with compaction_parts() as parts:
+        turn = turn_with()
+        parts.rides.note_rejected(turn, reason)
+        assert await find_avoided_minutes(parts, turn) == minutes
+
+
+@pytest.mark.parametrize(
+    ("usage", "minutes"),
+    [
+        (Usage(30_000, 1_000, cached_tokens=28_000), 0),
+        # The cache was cold, or the model thought for too long.
+        (Usage(30_000, 1_000, cached_tokens=0), 60),
+        (Usage(30_000, 4_000, cached_tokens=28_000), 60),
+        # Nothing is known.
+        (Usage(30_000, 1_000), 0),
+        (None, 0),
+    ],
+)
+async def test_a_ride_that_cost_more_than_a_quoted_summary_is_the_last_for_an_hour(
+    usage: Usage | None, minutes: int
+) -> None:
+    async with compaction_parts() as parts:
+        turn = turn_with()
+        parts.rides.note_cost(turn, make_cut(9, replaced_tokens=15_000), 1_000, usage)
+        assert await find_avoided_minutes(parts, turn) == minutes
+
+
+async def find_avoided_minutes(parts: CompactionParts, turn: Turn) -> int:
+    """For how long the model is asked no riding question: 0, 5 or 60."""
+    situation = make_situation(RIDDEN, RIDING)
+    passed, steps = 0, (0, 5, 60)
+    for minutes in steps:
+        parts.clock.now += (minutes - passed) * 60 + 0.5
+        passed = minutes
+        note_answer(parts)
+        if await parts.rides.fit(turn, situation, _CUT) is not None:
+            return minutes
+    return 100

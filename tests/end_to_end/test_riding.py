@@ -72,6 +72,7 @@ async def test_a_summary_is_the_last_body_and_one_message(dialect: Dialect, poli
         ToyUpstream(window=WINDOW) as toy,
         running_gateway(make_settings(toy, price=CACHED, more=policy)) as gateway,
     ):
+        toy.cached_share = lambda _: 0.95
         run = await play(gateway, toy, stream(dialect))
         await gateway.settle()
     assert len(toy.summaries) >= (2 if "prune" in policy else 1)
@@ -86,6 +87,17 @@ async def test_a_summary_is_the_last_body_and_one_message(dialect: Dialect, poli
             "input",
             *BESIDE,
         }
+
+
+async def test_a_cache_that_never_hits_is_ridden_once() -> None:
+    async with (
+        ToyUpstream(window=WINDOW) as toy,
+        running_gateway(make_settings(toy, price=CACHED, more=NO_PRUNING)) as gateway,
+    ):
+        toy.cached_share = lambda _: 0.0
+        await play(gateway, toy, stream(CHAT))
+    assert [is_ride(seen) for seen in toy.summaries] == [True, *[False] * (len(toy.summaries) - 1)]
+    assert len(toy.summaries) > 1
 
 
 @pytest.mark.parametrize("dialect", DIALECTS, ids=lambda each: each.path)

@@ -228,13 +228,14 @@ class ToyUpstream:
         request = seen.whole
         room_tokens = read_output_limit(request) or self.window_of(request) - seen.prompt_tokens
         if not seen.is_summary:
-            reply = self._with_cache(self.reply(request), seen)
+            reply = self.reply(request)
         elif self.summary is not None:
             reply = self.summary(request)
         else:
             reply = make_summary(request, self.counter, self.summary_tokens)
         delivery = self.summary_delivery if seen.is_summary else self.delivery
-        answer = dialect.answer(self._ask(seen, request), with_room(reply, self.counter, room_tokens))
+        reply = with_room(self._with_cache(reply, seen), self.counter, room_tokens)
+        answer = dialect.answer(self._ask(seen, request), reply)
         return replace(answer, delivery=delivery)
 
     def _with_cache(self, reply: Reply, seen: Seen) -> Reply:

@@ -5,6 +5,7 @@ from typing import Final
 
 from gateway.core.history.branch_ledger import BranchLedger
 from gateway.core.money import Price
+from gateway.core.sizing.usage import Usage
 
 # Where no price is known: what most providers ask (docs/economics.md).
 _USUAL_READ: Final = 0.1
@@ -27,6 +28,12 @@ class Rates:
     def caches(self) -> bool:
         """Whether a token that was sent before is cheaper than a new one."""
         return self.read < 1.0
+
+    def weigh(self, usage: Usage) -> float:
+        """What a call cost, in tokens of fresh input. What usage does not report as cached was not."""
+        read, written = usage.cached_tokens or 0, usage.cache_write_tokens or 0
+        fresh = max(0, usage.prompt_tokens - read - written)
+        return fresh + self.read * read + self.write * written + self.output * usage.output_tokens
 
 
 UNCACHED: Final = Rates()

@@ -7,6 +7,7 @@ import pytest
 from gateway.core.economy.rates import Rates, choose_rates, with_cache
 from gateway.core.history.branch_ledger import BranchLedger
 from gateway.core.money import Price
+from gateway.core.sizing.usage import Usage
 
 
 @pytest.mark.parametrize(
@@ -40,3 +41,9 @@ def test_a_cache_that_marks_ask_for_counts_only_where_it_shows() -> None:
     # A miss of a cache that needs no marks says nothing.
     automatic = Price(input=4, cached_input=0.5, output=20)
     assert choose_rates(automatic, BranchLedger(is_uncached=True)) == Rates(1.0, 0.125, 5.0)
+
+
+def test_a_call_is_weighed_in_tokens_of_fresh_input() -> None:
+    rates = Rates(write=1.25, read=0.1, output=5.0)
+    assert rates.weigh(Usage(1_000, 10, cached_tokens=600, cache_write_tokens=200)) == 200 + 60 + 250 + 50
+    assert rates.weigh(Usage(1_000, 10)) == 1_050

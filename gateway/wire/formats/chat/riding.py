@@ -18,6 +18,9 @@ _IN_THE_WAY: Final = (
 # OpenRouter.
 _SEARCHING_MODEL: Final = ":online"
 _LIMITS: Final = ("max_completion_tokens", "max_tokens")
+# Another `tool_choice` would make a cache with marks useless (docs/economics.md): that of Anthropic's models
+# behind OpenRouter, LiteLLM and others.
+_CACHE_MARK: Final = b'"cache_control"'
 
 
 @ride_or_none
@@ -34,6 +37,8 @@ def ride(data: bytes, request: RidingRequest) -> bytes | None:
         return None
     if not _is_text(body.parse("response_format")) or body.parse("modalities") not in (None, ["text"]):
         return None
+    if _CACHE_MARK in data and body.parse("tool_choice") not in (None, "auto", "none"):
+        return None
     last = body.parse_last()
     if not isinstance(last, dict) or last.get("role") == "assistant":
         return None
@@ -42,7 +47,7 @@ def ride(data: bytes, request: RidingRequest) -> bytes | None:
     if not body.limit_reply(_LIMITS, request.cap_tokens + thinking, request.room_tokens):
         return None
     body.append({"role": "user", "content": request.message})
-    if body.has("tools"):
+    if body.has("tools") and _CACHE_MARK not in data:
         body.set("tool_choice", "none")
     if is_kept:
         body.set("store", False)

@@ -9,7 +9,7 @@ import re
 from typing import Final
 
 from gateway.wire.formats.messages.request import is_trimmed
-from gateway.wire.riding import RidingRequest, read_ridden, ride_or_none
+from gateway.wire.riding import RidingRequest, read_ridden, ride_or_none, spare_tokens
 
 # Tools that act at the provider, files that it keeps, a history that it holds, and a reply that ends where a
 # summary does not.
@@ -33,7 +33,12 @@ def ride(data: bytes, request: RidingRequest) -> bytes | None:
     last = body.parse_last()
     if not isinstance(last, dict) or last.get("role") != "user":
         return None
-    least = request.cap_tokens + _find_budget(body.parse("thinking"))
+    limit, budget = body.parse("max_tokens"), _find_budget(body.parse("thinking"))
+    least = request.cap_tokens + budget
+    enough = max(budget + 1, request.cap_tokens + spare_tokens(request))
+    if least > request.room_tokens and isinstance(limit, int) and limit >= enough:
+        # The limit stays: a model seldom thinks for its whole budget.
+        least = enough
     if not body.limit_reply(_LIMITS, least, request.room_tokens):
         return None
     body.append({"role": "user", "content": request.message})

@@ -31,6 +31,15 @@ def test_a_question_is_added_and_tools_stay_uncalled() -> None:
     }
 
 
+def test_a_cache_with_marks_needs_the_choice_of_tools_that_it_was_made_with() -> None:
+    marked = {"type": "text", "text": "Be good.", "cache_control": {"type": "ephemeral"}}
+    fields = {"messages": [{"role": "system", "content": [marked]}, _MESSAGES[1]], "tools": _TOOLS}
+    sent = send(**fields)
+    assert sent is not None and "tool_choice" not in sent
+    assert send(**fields, tool_choice="auto") == sent | {"tool_choice": "auto"}
+    assert send(**fields, tool_choice="required") is None
+
+
 @pytest.mark.parametrize("tools", [None, []])
 def test_without_tools_none_are_forbidden(tools: object) -> None:
     sent = send(tools=tools)

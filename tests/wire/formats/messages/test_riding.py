@@ -47,7 +47,12 @@ def test_the_limit_stays_above_the_thinking_budget() -> None:
 
 
 def test_a_budget_that_leaves_no_room_for_a_summary_is_not_ridden() -> None:
-    assert send(thinking={"type": "enabled", "budget_tokens": 49_500}) is None
+    thinking = {"type": "enabled", "budget_tokens": 49_500}
+    assert send(thinking=thinking) is None
+    # Unless it is the client's own: few thoughts take all of it.
+    sent = send(max_tokens=49_501, thinking=thinking)
+    assert sent is not None and sent["max_tokens"] == 49_501
+    assert send(max_tokens=2_000, thinking={"type": "enabled", "budget_tokens": 50_000}) is None
 
 
 @pytest.mark.parametrize(
