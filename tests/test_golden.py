@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from gateway.conversations.recognizer import Received, Recognizer
-from gateway.core.compaction.plan import Plan, decide
+from gateway.core.compaction.decision import decide
+from gateway.core.compaction.plan import Plan
 from gateway.core.compaction.situation import Situation
 from gateway.core.history.pivot import Mark, Pivot
 from gateway.core.history.view import View

@@ -24,7 +24,8 @@ from gateway.compaction.running import RunningCompaction, RunningDigest
 from gateway.conversations import trimmed_histories
 from gateway.conversations.turn import Turn
 from gateway.core.compaction.cut import Cut
-from gateway.core.compaction.plan import Plan, decide_after, find_ready_pivot
+from gateway.core.compaction.decision import decide_after, find_ready_pivot
+from gateway.core.compaction.plan import Plan
 from gateway.core.compaction.request import ECONOMY, OVERFLOW, CompactionRequest, CompactionResult
 from gateway.core.compaction.situation import Situation
 from gateway.core.economy.ledger import pay_rent

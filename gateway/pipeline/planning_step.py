@@ -11,7 +11,8 @@ from gateway.compaction.compactor import Compactor
 from gateway.compaction.job import CompactionJob
 from gateway.compaction.manual import ManualCompaction
 from gateway.conversations.turn import Turn
-from gateway.core.compaction.plan import CompactFirst, Decision, DigestFirst, Plan, decide
+from gateway.core.compaction.decision import CompactFirst, Decision, DigestFirst, decide
+from gateway.core.compaction.plan import Plan
 from gateway.core.compaction.request import CompactionRequest, CompactionResult
 from gateway.core.compaction.situation import Situation
 from gateway.core.policy import Summary

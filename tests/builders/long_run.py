@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from gateway.core.compaction.cut import Cut
-from gateway.core.compaction.plan import Plan, decide, decide_after
+from gateway.core.compaction.decision import decide, decide_after
+from gateway.core.compaction.plan import Plan
 from gateway.core.compaction.situation import Situation
 from gateway.core.history.conversation import Conversation
 from gateway.core.history.pivot import Batch, Pivot

@@ -11,7 +11,8 @@ from msgspec import structs
 from gateway.compaction.answered_heads import name_prefix
 from gateway.conversations.recognizer import Received
 from gateway.conversations.turn import Turn
-from gateway.core.compaction.plan import Plan, decide
+from gateway.core.compaction.decision import decide
+from gateway.core.compaction.plan import Plan
 from gateway.core.compaction.request import CompactionRequest
 from gateway.core.history.branch_ledger import BranchLedger
 from gateway.core.history.pivot import Mark

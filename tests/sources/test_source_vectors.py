@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from gateway.core.compaction.plan import Plan, decide, decide_after
+from gateway.core.compaction.decision import decide, decide_after
+from gateway.core.compaction.plan import Plan
 from gateway.core.compaction.situation import Situation
 from gateway.core.history.conversation import Conversation
 from gateway.core.history.pivot import Pivot, find_eligible_pivots

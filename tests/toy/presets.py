@@ -8,7 +8,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from gateway.core.compaction.cut import Cut
-from gateway.core.compaction.plan import CompactFirst, DigestFirst, Plan, decide, decide_after
+from gateway.core.compaction.decision import CompactFirst, DigestFirst, decide, decide_after
+from gateway.core.compaction.plan import Plan
 from gateway.core.compaction.situation import Situation
 from gateway.core.history.conversation import Conversation
 from gateway.core.history.pivot import Batch, Pivot, find_eligible_batches, find_eligible_pivots

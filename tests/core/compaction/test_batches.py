@@ -10,7 +10,7 @@ from gateway.core.compaction.situation import Situation
 from gateway.core.economy.rates import UNCACHED, Rates
 from gateway.core.history.branch_ledger import BranchLedger
 from gateway.core.policy import Policy, Pruning, Summary
-from tests.core.compaction.test_plan import situate
+from tests.core.compaction.test_decision import situate
 
 _THRIFTY = replace(Policy(), economy=1.0)
 _BY_SIZE = replace(Policy(), economy=0.0)

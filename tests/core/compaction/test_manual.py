@@ -26,7 +26,7 @@ from gateway.core.limits.model_limits import Limits
 from gateway.core.policy import Keep, Policy
 from gateway.core.sizing.estimate import Calibration, Known
 from tests.builders.chat import JSON, bodies, make_pivot, measure_sizes, read
-from tests.core.compaction.test_plan import situate
+from tests.core.compaction.test_decision import situate
 from tests.examples import examples
 
 few = examples(20, exhaustive=60)

@@ -1,0 +1,255 @@
+"""Decides what is done with one request, and what is prepared after its response.
+
+Pure: compares the numbers of one conversation and chooses.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from gateway.core.compaction.batches import changes_for_free, choose_batches, with_marks
+from gateway.core.compaction.clamp import SMALLEST_REPLY_TOKENS
+from gateway.core.compaction.cut import (
+    NEEDED_SHARE,
+    WORTHWHILE_SHARE,
+    Cut,
+    CutConstraints,
+    choose_cut,
+    is_worthwhile,
+)
+from gateway.core.compaction.plan import Plan, make_active_plan, make_plan
+from gateway.core.compaction.shorten import choose_shortening
+from gateway.core.compaction.situation import Situation
+from gateway.core.history.conversation import find_open_group
+from gateway.core.history.pivot import Batch, Pivot
+from gateway.core.lazy import lazy
+from gateway.core.limits.thresholds import Thresholds
+from gateway.core.sizing.estimate import Estimate
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CompactFirst:
+    """Compact this before sending, because the array is above the hard threshold."""
+
+    cut: Cut
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DigestFirst:
+    """Replace this by a digest before sending, because no summary is available."""
+
+    cut: Cut
+
+
+Decision = Plan | CompactFirst | DigestFirst
+
+
+def decide(situation: Situation) -> Decision:
+    """The first of these rules that decides wins.
+
+    1. Without a known limit, send what is active: the pivot and the marks that were sent before.
+    2. Apply the eligible pivot that covers most, if it was made because old messages had cost enough, or if
+       the provider's cache has lost the prefix in any case.
+    3. Up to the hard threshold, send what is active, with one more prune batch if one is worth it (see
+       `_Options.batches`). A policy that applies pivots early stops at the soft threshold.
+    4. Apply the eligible pivot that covers most, if that brings the array below the hard threshold. While
+       the conversation is compacted in parts for this request it must come nearer to the target than to
+       that threshold, or one of the next requests would have to continue with it.
+    5. Up to the hard threshold, send what is active.
+    6. Compact first, if that is allowed and frees enough.
+    7. Replace old turns by a digest, if that is allowed and frees enough, and the window does not hold the
+       array or the policy wants a digest at the hard threshold.
+    8. Send the array with its newest pivot, if the window holds it.
+    9. Send it with its largest texts cut.
+    """
+    thresholds = situation.thresholds
+    if thresholds is None:
+        return make_active_plan(situation)
+    options = _Options(situation, thresholds)
+    return next(decision for rule in _RULES if (decision := rule(options)) is not None)
+
+
+def decide_after(situation: Situation, total_tokens: int, *, is_due: bool = False) -> Cut | None:
+    """What to compact in advance, after a response that brought the conversation to `total_tokens`.
+
+    None below the soft threshold, unless old messages have cost enough (is_due); while a newer pivot than
+    the active one is ready, so that usage of requests sent before it was made triggers nothing; while a prune
+    batch is enough; and if compacting would free too little.
+    """
+    thresholds = situation.thresholds
+    if not situation.may_compact or thresholds is None:
+        return None
+    if total_tokens <= thresholds.soft and not is_due:
+        return None
+    if find_ready_pivot(situation) is not None:
+        return None
+    options = _Options(situation, thresholds)
+    if choose_batches(situation, thresholds, total_tokens) is not None:
+        return None
+    is_next = is_due or situation.policy.trigger.early
+    lead = 0 if is_next else max(0, thresholds.hard - total_tokens)
+    cut = options.choose_cut(situation.sticky, options.find_answered_position(lead), lead)
+    if cut is None or not is_worthwhile(cut, WORTHWHILE_SHARE * thresholds.hard):
+        return None
+    return cut
+
+
+def find_ready_pivot(situation: Situation) -> Pivot | None:
+    """The eligible pivot that covers most, if it covers more than the active one."""
+    newest = situation.pivots[-1] if situation.pivots else None
+    covers = situation.sticky.covers if situation.sticky is not None else -1
+    return newest if newest is not None and newest.covers > covers else None
+
+
+def _apply_early_pivot(options: "_Options") -> Decision | None:
+    newest, situation = options.newest, options.situation
+    if newest is None or newest is situation.sticky:
+        return None
+    covers = situation.sticky.covers if situation.sticky is not None else 0
+    is_wanted = any(pivot.is_early for pivot in situation.pivots if pivot.covers > covers)
+    if (
+        not (is_wanted or changes_for_free(situation))
+        or options.newest_estimate.tokens > options.thresholds.hard
+    ):
+        return None
+    return options.plan_with_newest()
+
+
+def _send_below_first_threshold(options: "_Options") -> Decision | None:
+    thresholds = options.thresholds
+    first = thresholds.soft if options.situation.policy.trigger.early else thresholds.hard
+    return options.plan_active() if options.active_tokens <= first else None
+
+
+def _apply_newest_pivot(options: "_Options") -> Decision | None:
+    situation, thresholds = options.situation, options.thresholds
+    limit = (thresholds.target + thresholds.hard) // 2 if situation.has_compacted else thresholds.hard
+    if options.newest is situation.sticky or options.newest_estimate.tokens > limit:
+        return None
+    return options.plan_with_newest()
+
+
+def _send_below_hard_threshold(options: "_Options") -> Decision | None:
+    return options.plan_active() if options.active_tokens <= options.thresholds.hard else None
+
+
+def _compact_first(options: "_Options") -> Decision | None:
+    cut = options.worthwhile_cut
+    return CompactFirst(cut=cut) if cut is not None and options.situation.may_compact else None
+
+
+def _digest_first(options: "_Options") -> Decision | None:
+    cut, situation = options.worthwhile_cut, options.situation
+    is_wanted = not options.fits or situation.policy.summary.digest_at_line
+    return DigestFirst(cut=cut) if cut is not None and situation.may_digest and is_wanted else None
+
+
+def _send_what_fits(options: "_Options") -> Decision | None:
+    return options.plan_with_newest() if options.fits else None
+
+
+def _cut_largest_texts(options: "_Options") -> Decision | None:
+    return options.plan_shortened()
+
+
+# In the order of the docstring of `decide`, from its second rule on. The last one always decides.
+_RULES: Final[tuple[Callable[["_Options"], Decision | None], ...]] = (
+    _apply_early_pivot,
+    _send_below_first_threshold,
+    _apply_newest_pivot,
+    _send_below_hard_threshold,
+    _compact_first,
+    _digest_first,
+    _send_what_fits,
+    _cut_largest_texts,
+)
+
+
+class _Options:
+    """What can be done in a situation with known thresholds. Each number is computed once, when needed."""
+
+    def __init__(self, situation: Situation, thresholds: Thresholds) -> None:
+        self.situation = situation
+        self.thresholds = thresholds
+
+    @lazy
+    def batches(self) -> Sequence[Batch]:
+        """The active batches, and one more if it is worth it.
+
+        Unless the policy prunes eagerly: none while a pivot is ready or in progress, because that one is
+        paid for already.
+        """
+        situation, thresholds = self.situation, self.thresholds
+        has_newer = bool(situation.pivots) and situation.pivots[-1] is not situation.sticky
+        is_paid_for = situation.is_preparing or has_newer
+        if is_paid_for and not situation.policy.pruning.eager:
+            return situation.batches
+        current = situation.estimate(situation.view(situation.sticky, situation.batches))
+        return choose_batches(situation, thresholds, current.tokens) or situation.batches
+
+    @lazy
+    def active_tokens(self) -> int:
+        return self.situation.estimate(self.situation.view(self.situation.sticky, self.batches)).tokens
+
+    @property
+    def newest(self) -> Pivot | None:
+        """The eligible pivot that covers most."""
+        return self.situation.pivots[-1] if self.situation.pivots else self.situation.sticky
+
+    @lazy
+    def newest_estimate(self) -> Estimate:
+        return self.situation.estimate(self.situation.view(self.newest, self.batches))
+
+    @lazy
+    def fits(self) -> bool:
+        """Whether the window holds the array with its newest pivot, and a short reply."""
+        estimate = self.newest_estimate
+        # Before the first response the estimate is too uncertain to remove something from a request.
+        unsure = estimate.unsure if self.situation.known.head is not None else 0
+        return estimate.tokens + unsure + SMALLEST_REPLY_TOKENS <= self.thresholds.window
+
+    @lazy
+    def worthwhile_cut(self) -> Cut | None:
+        """The largest cut, if it frees enough. Less is enough if the window does not hold the array."""
+        cut = self.choose_cut(self.newest, find_open_group(self.situation.conversation))
+        share = WORTHWHILE_SHARE if self.fits else NEEDED_SHARE
+        return cut if cut is not None and is_worthwhile(cut, share * self.thresholds.hard) else None
+
+    def find_answered_position(self, lead: int) -> int:
+        """Where a tail begins after a response. Even the last group may be compacted if it is too large.
+
+        lead: tokens by which the conversation will still grow before the cut is applied.
+        """
+        conversation, thresholds = self.situation.conversation, self.thresholds
+        calibrated = self.situation.calibrated
+        open_group = find_open_group(conversation)
+        opening = min(self.situation.opening_tokens, thresholds.opening)
+        room = thresholds.target - int(calibrated.environment) - opening - thresholds.summary
+        fits = sum(calibrated.messages[open_group:]) + lead <= max(room, thresholds.tail)
+        return open_group if fits else len(conversation.messages)
+
+    def choose_cut(self, base: Pivot | None, must_keep: int, lead: int = 0) -> Cut | None:
+        situation = self.situation
+        parts = CutConstraints(base=base, must_keep=must_keep, lead=lead)
+        return choose_cut(
+            situation.conversation, situation.calibrated, self.thresholds, situation.policy.keep, parts
+        )
+
+    def plan_active(self) -> Plan:
+        return make_plan(self.situation, self.situation.sticky, self.batches, self.thresholds)
+
+    def plan_with_newest(self) -> Plan:
+        return make_plan(self.situation, self.newest, self.batches, self.thresholds)
+
+    def plan_shortened(self) -> Plan:
+        """The array with its largest texts cut, if the policy allows that."""
+        situation = self.situation
+        view = situation.view(self.newest, self.batches)
+        if not situation.policy.auto:
+            return self.plan_with_newest()
+        excess = self.newest_estimate.tokens - self.thresholds.hard
+        marks = choose_shortening(situation.conversation, situation.calibrated, view, excess)
+        if not marks:
+            return self.plan_with_newest()
+        batches = with_marks(situation, self.newest, self.batches, marks)
+        return make_plan(situation, self.newest, batches, self.thresholds)
