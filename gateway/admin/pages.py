@@ -50,6 +50,10 @@ from gateway.store import StoreError
 
 # Some 3 ms of the event loop.
 _ROWS_AT_ONCE: Final = 500
+_NOT_SEEN: Final = (
+    "This gateway has nothing of this conversation in memory: its last request was before the start, or long "
+    "ago. Compact it after the next one."
+)
 
 
 class EventPage(Protocol):
@@ -169,7 +173,9 @@ class AdminPages:
         """Starts at once if the newest body is in memory, otherwise at the conversation's next request."""
         record = self._registry.find(request.match_info["id"])
         if record is None:
-            raise AdminRefusal(404, "no such conversation since the start of this process")
+            # What the list knows of it comes out of the store, without what a compaction begins with.
+            self._find(request)
+            raise AdminRefusal(409, _NOT_SEEN)
         body = await read_body(request, CompactBody)
         instructions = (body.instructions or "").strip()
         turn = self._registry.find_turn(record.head.conversation)

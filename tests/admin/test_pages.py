@@ -5,6 +5,7 @@ from typing import Any
 
 import aiohttp
 
+from tests.toy.admin_port import ADMIN, ask_to_compact, get_json
 from tests.toy.agent import Shape, make_session
 from tests.toy.gateway import RunningGateway, make_settings, running_gateway
 from tests.toy.running import Pace, run_session
@@ -62,6 +63,22 @@ async def test_unknown_conversations_and_pages_are_404() -> None:
         assert (await ask(gateway, "/api/conversations/"))[0] == 404
         assert (await ask(gateway, "/api"))[0] == 404
         assert await ask(gateway, "/api/conversations") == (200, {"conversations": [], "next": None})
+
+
+async def test_after_a_start_a_compaction_needs_a_request_of_its_conversation(store_url: str) -> None:
+    async with ToyUpstream(window=16_000) as toy:
+        settings, session = make_settings(toy, store=store_url, more=ADMIN), make_session(8, 3)
+        async with running_gateway(settings) as gateway:
+            run = await run_session(session, gateway.base_url, toy, pace=Pace(last=7))
+            await gateway.settle()
+        async with running_gateway(settings) as gateway:
+            listed = await get_json(gateway, "/conversations")
+            status, problem = await ask_to_compact(gateway, run.conversation)
+            await run_session(session, gateway.base_url, toy, pace=Pace(first=7))
+            after, begun = await ask_to_compact(gateway, run.conversation)
+    assert [row["id"] for row in listed["conversations"]] == [run.conversation]
+    assert status == 409 and "Compact it after the next one" in problem["detail"]
+    assert (after, begun["begins"]) == (202, "now")
 
 
 async def test_all_pages_need_the_token() -> None:
