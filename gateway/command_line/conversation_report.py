@@ -10,7 +10,8 @@ from rich.text import Text
 
 from gateway.admin.answers import ConversationPage, RequestRow, SummaryRow
 from gateway.command_line.console import make_printable
-from gateway.command_line.figures import UNKNOWN, draw_bar, show_ago, show_tokens, show_usd
+from gateway.command_line.economics_lines import describe_cache, describe_comparison
+from gateway.command_line.figures import UNKNOWN, draw_bar, show_ago, show_number_of, show_tokens, show_usd
 
 _SHOWN_REQUESTS: Final = 15
 _BAR_COLUMNS: Final = 24
@@ -43,6 +44,8 @@ def _make_head(row: ConversationPage) -> Table:
     table.add_column(overflow="fold")
     label = f", labelled {row.session}" if row.session else ""
     limits = (("window", row.window), ("soft", row.soft), ("hard", row.hard))
+    changes = f"{show_number_of(row.compactions, 'compaction')}, {show_number_of(row.prunings, 'pruning')}"
+    saved = f"{show_tokens(row.saved_tokens)} tokens, {show_usd(row.saved_usd)}"
     lines = (
         ("id", row.id + (f", branched from {row.parent}" if row.parent else "")),
         ("tenant", f"{row.tenant}{label}"),
@@ -50,9 +53,11 @@ def _make_head(row: ConversationPage) -> Table:
         ("seen", f"{show_ago(row.last_seen)} ago; first {show_ago(row.first_seen)} ago"),
         ("limits", ", ".join(f"{name} {show_tokens(tokens)}" for name, tokens in limits)),
         ("tokens", f"{show_tokens(row.received_tokens)} received, {show_tokens(row.sent_tokens)} sent"),
-        ("plan", f"{row.plan}; {row.compactions} compactions, {row.prunings} prunings"),
-        ("saved", f"{show_tokens(row.saved_tokens)} tokens, {show_usd(row.saved_usd)}"),
+        ("plan", f"{row.plan}; {changes}"),
+        ("saved", f"{saved}, before summaries and cache breaks"),
         ("spent", f"{show_usd(row.spent_usd)}, summaries {show_usd(row.summary_usd)}"),
+        ("cached", describe_cache(row.economics, row.cache_breaks)),
+        ("without gateway", describe_comparison(row.economics, row.died_at)),
     )
     for name, text in lines:
         table.add_row(name, Text(make_printable(text)))
@@ -84,10 +89,13 @@ def _make_chart(requests: Sequence[RequestRow], window: int | None) -> Table:
 
 def _describe_summary(summary: SummaryRow) -> str:
     used = ", in use" if summary.in_use else ""
+    riding = f", {summary.riding_calls:,} riding" if summary.riding_calls else ""
+    calls = f"{show_number_of(summary.calls, 'call')}{riding}"
+    covers = show_number_of(summary.covers, "message")
     why = make_printable(summary.reason or summary.trigger)
     return (
-        f"{summary.kind} of {summary.covers} messages{used}: {why}, {show_ago(summary.created)} ago; "
-        f"{show_tokens(summary.tokens)} tokens; {summary.calls} calls, {show_usd(summary.usd)}"
+        f"{summary.kind} of {covers}{used}: {why}, {show_ago(summary.created)} ago; "
+        f"{show_tokens(summary.tokens)} tokens; {calls}, {show_usd(summary.usd)}"
     )
 
 

@@ -19,6 +19,11 @@ def show_tokens(tokens: int | None) -> str:
     return f"{value:.1f}{unit}" if value < 99.95 and round(value, 1) % 1 else f"{value:.0f}{unit}"
 
 
+def show_number_of(count: int, noun: str) -> str:
+    """`1 call`, `2 calls`."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
 def show_usd(usd: float | None) -> str:
     if usd is None:
         return UNKNOWN

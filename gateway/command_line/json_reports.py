@@ -74,4 +74,7 @@ def _list_policy(name: str, policy: Policy) -> dict[str, Any]:
         "auto": policy.auto,
         "prune": policy.prune,
         "commands": policy.commands,
+        "show_texts": policy.show_texts,
+        "economy": policy.economy,
+        "recall": policy.recall,
     }

@@ -1,4 +1,4 @@
-"""`gateway models`: which window a model gets, from which source, and when it is compacted.
+"""`gateway models`: which window and price a model gets, from which source, and when it is compacted.
 
 The limits are those that a running gateway would use, by the same rules. What errors have taught it is read
 from its store; upstreams are asked only if that is wanted.
@@ -12,7 +12,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from gateway.activity.prices import PriceList, load_price_table, make_price_list
 from gateway.command_line.json_reports import list_rules
+from gateway.command_line.model_money import describe_economy, describe_price, list_price
 from gateway.core.limits.model_limits import Limits
 from gateway.core.limits.thresholds import RequestSize, choose_thresholds
 from gateway.core.policy import Policy
@@ -69,6 +71,7 @@ class _Knowledge:
     owners: Sequence[str]
     # Rules of single tenants.
     rules: Mapping[str, Sequence[ModelRule]]
+    prices: PriceList
 
 
 async def describe_model(settings: Settings, model: str, *, asks: bool = False) -> ModelReport:
@@ -136,7 +139,8 @@ async def _gather(settings: Settings) -> _Knowledge:
     book = LimitsBook(settings, ModelLists(), table, Calibrations(storage, StateNews(store.news)))
     owners = {owner for _, data in records if (owner := find_owner(data)) is not None}
     rules = {tenant.id: tenant.rules for tenant in list_tenants(settings) if tenant.rules}
-    return _Knowledge(settings, book, table, sorted(owners), rules)
+    prices = make_price_list(settings, load_price_table())
+    return _Knowledge(settings, book, table, sorted(owners), rules, prices)
 
 
 def _read_learned(settings: Settings) -> list[tuple[str, bytes]]:
@@ -159,8 +163,15 @@ def _list_facts(known: _Knowledge, served: ServedModel, limits: Limits) -> dict[
         "input": limits.input,
         "output": limits.output,
         "source": known.book.name_source(served),
+        "price": list_price(known.prices.find(served.model, served.upstream)),
         "policies": [
-            {"name": name, "preset": policy.name, "auto": policy.auto, **_list_thresholds(policy, limits)}
+            {
+                "name": name,
+                "preset": policy.name,
+                "auto": policy.auto,
+                "economy": policy.economy,
+                **_list_thresholds(policy, limits),
+            }
             for name, policy in _find_policies(known.settings, served)
         ],
     }
@@ -179,11 +190,14 @@ def _describe(known: _Knowledge, served: ServedModel, limits: Limits) -> Iterato
         yield f"  input    {_show_tokens(limits.input, ' of the prompt')}"
     yield f"  output   {_show_tokens(limits.output)}"
     yield f"  source   {_show_source(known, served)}"
+    yield from describe_price(known.settings, known.prices, served.model, served.upstream)
+    price = known.prices.find(served.model, served.upstream)
     for name, policy in _find_policies(known.settings, served):
         thresholds = choose_thresholds(policy, limits, RequestSize())
         yield f"  policy   {name}, preset {policy.name}{'' if policy.auto else ': no automatic compaction'}"
         if thresholds is not None and policy.auto:
             yield f"    soft   {thresholds.soft:,}: beyond it, a summary is prepared in the background"
+            yield from describe_economy(policy, price)
             yield f"    hard   {thresholds.hard:,}: beyond it, a request waits for the summary"
             yield f"    target {thresholds.target:,}: the size aimed for after it"
 

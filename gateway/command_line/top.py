@@ -19,11 +19,13 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
+from gateway.activity.economics import Economics, round_usd, sum_economics
 from gateway.activity.rows import ActivityEvent, Row
 from gateway.admin.answers import ConversationList
 from gateway.command_line.admin_client import AdminClient, AdminError
 from gateway.command_line.console import make_console, render_json
 from gateway.command_line.conversation_table import make_table
+from gateway.command_line.economics_lines import describe_cache, describe_comparison
 from gateway.command_line.figures import show_tokens, show_usd
 from gateway.command_line.keyboard import Keyboard
 from gateway.command_line.options import load_chosen_settings
@@ -37,7 +39,7 @@ _LOOK_SECONDS: Final = 0.5
 _RETRY_SECONDS: Final = 2.0
 _QUITS: Final = frozenset("qQ\x1b\x04")
 # Lines that are not conversations.
-_OTHER_LINES: Final = 5
+_OTHER_LINES: Final = 7
 
 
 class LiveRows:
@@ -123,6 +125,7 @@ class TopTotals(msgspec.Struct, frozen=True, kw_only=True):
     saved_usd: float | None
     spent_usd: float | None
     summary_usd: float | None
+    economics: Economics
 
 
 class TopValues(msgspec.Struct, frozen=True, kw_only=True):
@@ -140,9 +143,10 @@ def count_totals(rows: Sequence[Row]) -> TopTotals:
         prunings=sum(row.prunings for row in rows),
         cache_breaks=sum(row.cache_breaks for row in rows),
         saved_tokens=sum(row.saved_tokens for row in rows),
-        saved_usd=reduce(add_usd, (row.saved_usd for row in rows), None),
-        spent_usd=reduce(add_usd, (row.spent_usd for row in rows), None),
-        summary_usd=reduce(add_usd, (row.summary_usd for row in rows), None),
+        saved_usd=round_usd(reduce(add_usd, (row.saved_usd for row in rows), None)),
+        spent_usd=round_usd(reduce(add_usd, (row.spent_usd for row in rows), None)),
+        summary_usd=round_usd(reduce(add_usd, (row.summary_usd for row in rows), None)),
+        economics=sum_economics(row.economics for row in rows),
     )
 
 
@@ -154,14 +158,18 @@ def render_screen(
     totals = count_totals(found)
     head = (
         f"conversations {totals.conversations:,} · requests {totals.requests:,} · "
-        f"compactions {totals.compactions:,} · prunings {totals.prunings:,} · "
-        f"cache breaks {totals.cache_breaks:,}"
+        f"compactions {totals.compactions:,} · prunings {totals.prunings:,}"
     )
     money = (
-        f"saved {show_tokens(totals.saved_tokens)} tokens, {show_usd(totals.saved_usd)} · spent "
+        f"saved before costs {show_tokens(totals.saved_tokens)} tokens, {show_usd(totals.saved_usd)} · spent "
         f"{show_usd(totals.spent_usd)} · summaries {show_usd(totals.summary_usd)}"
     )
-    lines = [Text(head, "bold"), Text(money)]
+    cached = f"cached {describe_cache(totals.economics, totals.cache_breaks)}"
+    compared = f"without gateway {describe_comparison(totals.economics)}"
+    lines = [
+        Text(head, "bold"),
+        *(Text(line, no_wrap=True, overflow="ellipsis") for line in (money, cached, compared)),
+    ]
     if rates is not None:
         rate = f"{rates['requests_per_minute']:.1f} requests and "
         rate += f"{show_tokens(int(rates['sent_tokens_per_minute']))} tokens a minute · q quits"

@@ -97,7 +97,10 @@ def _describe_policy(policy: Policy) -> str:
         name for name, on in (("commands", policy.commands), ("show_texts", policy.show_texts)) if on
     ]
     switches = [*(f"{name} off" for name in switched_off), *(f"{name} on" for name in switched_on)]
-    return ", ".join([f"preset {policy.name}", *switches])
+    # Without automatic compaction it decides nothing.
+    economy = [f"economy {policy.economy:g}"] if policy.auto and policy.economy else []
+    recall = [f"recall {policy.recall}"] if policy.recall != "off" else []
+    return ", ".join([f"preset {policy.name}", *switches, *economy, *recall])
 
 
 def show_store(url: str) -> str:

@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 from rich.console import Console
 
+from gateway.activity.economics import Economics
 from gateway.admin.answers import ConversationPage, RequestRow, SummaryRow
 from gateway.command_line.conversation_report import ShownConversation, show_conversation
 from tests.builders.shown_rows import make_plain_row
@@ -61,9 +62,15 @@ def make_request(**changes: Any) -> RequestRow:
     return msgspec.structs.replace(plain, **changes)
 
 
-def show(summaries: list[SummaryRow], *, with_texts: bool, requests: list[RequestRow] | None = None) -> str:
+def show(
+    summaries: list[SummaryRow],
+    *,
+    with_texts: bool,
+    requests: list[RequestRow] | None = None,
+    page: ConversationPage = PAGE,
+) -> str:
     stream = StringIO()
-    shown = ShownConversation(conversation=PAGE, requests=requests or [], summaries=summaries)
+    shown = ShownConversation(conversation=page, requests=requests or [], summaries=summaries)
     show_conversation(Console(file=stream, width=80), shown, with_texts=with_texts)
     return stream.getvalue()
 
@@ -80,8 +87,22 @@ def test_a_summary_says_what_it_cost_and_its_text_only_if_wanted() -> None:
     told = msgspec.structs.replace(SUMMARY, text="The task is to [b]write[/b].\nNext: \x1b[2Jtest.")
     assert "summary of 7 messages, in use: soft threshold" in show([told], with_texts=False)
     assert "The task" not in show([told], with_texts=False)
+    assert "; 1 call, $0.0100" in " ".join(show([told], with_texts=False).split())
+    riding = msgspec.structs.replace(SUMMARY, calls=2, riding_calls=1)
+    assert "; 2 calls, 1 riding, $0.0100" in " ".join(show([riding], with_texts=False).split())
     text = show([told], with_texts=True)
     assert "The task is to [b]write[/b].\nNext: �[2Jtest." in text and "$0.0100" in text
+
+
+def test_what_it_cost_and_would_have_cost_is_told() -> None:
+    economics = Economics(
+        prompt_tokens=900, cached_tokens=450, compared_requests=5, with_usd=1, without_usd=2
+    )
+    page = msgspec.structs.replace(PAGE, economics=economics, died_at=6, cache_breaks=1, compactions=1)
+    text = " ".join(show([], with_texts=False, page=page).split())
+    assert "1 compaction, 0 prunings" in text and "before summaries and cache breaks" in text
+    assert "cached 50% of 900 prompt tokens; 1 break" in text
+    assert "without gateway $2.00, with it $1.00, for 5 requests; request 6 would not have fit" in text
 
 
 def test_a_text_that_may_not_be_shown_says_why() -> None:

@@ -48,6 +48,15 @@ async def test_the_thresholds_are_those_of_the_policy(tmp_path: Path) -> None:
         assert shown[name].startswith(f"{getattr(thresholds, name):,}: ")
 
 
+async def test_money_is_shown_beside_the_limits(tmp_path: Path) -> None:
+    report = await describe_model(load(tmp_path), "gpt-4o")
+    shown = read(report)
+    assert shown["price"] == "$2.5 in, $1.25 cached, $10 out"
+    assert shown["early"] == "below soft, as soon as old messages have cost as much as a compaction"
+    assert report.facts["upstreams"][0]["price"]["cached"] == 1.25
+    assert report.facts["upstreams"][0]["policies"][0]["economy"] == 1.0
+
+
 async def test_a_rule_is_named_with_its_line(tmp_path: Path) -> None:
     text = "models:\n  - {match: 'q*', policy: p}\n  - {match: 'qwen*', context: 9000}\npolicies: {p: {}}\n"
     report = await describe_model(load(tmp_path, text), "qwen3")

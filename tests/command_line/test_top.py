@@ -14,6 +14,7 @@ import msgspec
 import pytest
 from rich.console import Console
 
+from gateway.activity.economics import Economics
 from gateway.command_line.options import parse_arguments
 from gateway.command_line.top import LiveRows, count_totals, follow, render_screen, run_top
 from gateway.settings import load_settings
@@ -50,6 +51,20 @@ def test_a_changed_row_takes_the_place_of_the_old_one() -> None:
 def test_sums_leave_out_money_that_is_not_known() -> None:
     totals = count_totals([make_plain_row(), make_plain_row(saved_usd=None)])
     assert (totals.requests, totals.saved_usd, totals.summary_usd) == (6, 0.25, None)
+
+
+def test_what_all_of_them_cost_is_one_line_each() -> None:
+    economics = Economics(
+        prompt_tokens=900, cached_tokens=450, compared_requests=5, with_usd=1, without_usd=2
+    )
+    rows = LiveRows()
+    rows.replace([make_plain_row(id=name, cache_breaks=2, economics=economics) for name in "ab"])
+    stream = StringIO()
+    console = Console(file=stream, width=80)
+    console.print(render_screen(rows, console, most=5))
+    lines = stream.getvalue().splitlines()
+    assert lines[2].startswith("cached 50% of 1.8k prompt tokens; 4 breaks")
+    assert lines[3].startswith("without gateway $4.00, with it $2.00, for 10 requests")
 
 
 def test_the_screen_fits_80_columns_and_tells_trouble() -> None:

@@ -11,7 +11,8 @@ from tests.builders.settings import PLAIN, load_text
 def test_the_summary_lists_what_would_run_without_secrets(tmp_path: Path) -> None:
     path = tmp_path / "f.yaml"
     path.write_text(
-        "store: 'redis://:pw@h:1/0'\npolicies: {p: {preset: opencode, commands: true}}\n"
+        "store: 'redis://:pw@h:1/0'\n"
+        "policies: {p: {preset: opencode, commands: true, economy: 0, recall: tool}}\n"
         "upstreams: {u: {base_url: 'http://x/v1/', api_key: k, formats: [chat]}}\n"
         "tenants: [{name: a, keys: [b]}]\n"
     )
@@ -21,8 +22,8 @@ def test_the_summary_lists_what_would_run_without_secrets(tmp_path: Path) -> Non
         "upstream  u: http://x/v1 (chat; uses its own key)",
         "formats   chat go to u; responses, messages (Claude Code) go to u (not in its formats); "
         "none to the built-in upstreams",
-        "policy    default: preset adaptive, prune off",
-        "policy    p: preset opencode, prune off, commands on",
+        "policy    default: preset adaptive, prune off, economy 1",
+        "policy    p: preset opencode, prune off, commands on, recall tool",
         "models    rules: 0",
         "tenants   1",
         "tenant    a: keys: 1, policy default",
