@@ -58,10 +58,10 @@ async def record(state: State, turn: Turn, pivot: Pivot) -> None:
     if split is None or hashes is None:
         return
     key = chain_frames(turn.received.conversation, split)[-1].hex()
-    known = await state.pivots.load_result_hashes(turn.owner, [key])
+    known = await state.result_hashes.load(turn.owner, [key])
     known = known or ResultHashesRecord(owner=turn.owner, key=key, covers=pivot.covers)
     placeholders = find_placeholders(turn.policy.pruning.placeholder)
-    state.pivots.save_result_hashes(with_result_hashes(known, hashes, placeholders))
+    state.result_hashes.save(with_result_hashes(known, hashes, placeholders))
 
 
 @dataclass(frozen=True)
@@ -119,10 +119,10 @@ async def find(
         pivot = await state.pivots.load(received.owner, hashes.pivot) if hashes is not None else None
         if hashes is not None and pivot is not None and pivot.covers == known.covers:
             state.pivots.refresh(pivot, ())
-            state.pivots.save_result_hashes(known)
+            state.result_hashes.save(known)
             return await _adopt(state, received, scope, hashes, pivot)
         asked = asked.without(known)
-        known = await state.pivots.load_result_hashes(received.owner, asked.keys)
+        known = await state.result_hashes.load(received.owner, asked.keys)
     return None
 
 

@@ -109,7 +109,7 @@ class HistorySearch:
         else:
             keys = trimmed_histories.list_end_keys(state, received, subject.source)
             ends = state.histories.ask(trip, received.owner, keys)
-        hashes = state.pivots.ask_result_hashes(trip, received.owner, split.keys if split is not None else ())
+        hashes = state.result_hashes.ask(trip, received.owner, split.keys if split is not None else ())
         await trip.run()
         known = self._find_head(subject, received)
         if not known.lacks_replies:

@@ -21,6 +21,7 @@ from gateway.state.owned_names import OwnedNames
 from gateway.state.pivots import Pivots
 from gateway.state.recalls import Recalls
 from gateway.state.record_cache import Storage
+from gateway.state.result_hashes import StoredResultHashes
 from gateway.state.summary_edits import SummaryEdits
 from gateway.state.tasks import Tasks
 from gateway.store import Store
@@ -32,6 +33,7 @@ class State:
     heads: Heads
     pivots: Pivots
     recalls: Recalls
+    result_hashes: StoredResultHashes
     tasks: Tasks
     calibrations: Calibrations
     owned_names: OwnedNames
@@ -73,6 +75,7 @@ def make_state(storage: Storage, named_store: Store | None = None) -> State:
         heads=heads,
         pivots=pivots,
         recalls=Recalls(storage),
+        result_hashes=StoredResultHashes(storage),
         tasks=Tasks(storage, heads, news),
         calibrations=Calibrations(storage, news),
         owned_names=OwnedNames(storage),

@@ -1,4 +1,4 @@
-"""Pivots, mark batches, and the hashes by which a pivot is found behind cleared tool results."""
+"""Pivots and mark batches: what a history is sent with."""
 
 import asyncio
 from collections.abc import Iterable, Sequence
@@ -6,7 +6,6 @@ from dataclasses import replace
 from itertools import islice
 from typing import Final
 
-from gateway.core.history.cleared_results import ResultHashesRecord
 from gateway.core.history.conversation import Conversation, find_open_group, list_links
 from gateway.core.history.head import Head
 from gateway.core.history.pivot import Batch, Pivot, are_copies, is_on_chain
@@ -14,8 +13,8 @@ from gateway.lru import ENTRY_WEIGHT_BYTES, Lru, weigh_texts
 from gateway.state.chain_places import ChainPlace, ChainPlaces
 from gateway.state.heads import Heads
 from gateway.state.news import StateNews
-from gateway.state.record_cache import RECORD_WEIGHT_BYTES, RecordCache, RecordStore, Storage
-from gateway.state.trip import Finding, Trip
+from gateway.state.record_cache import RECORD_WEIGHT_BYTES, RecordCache, Storage
+from gateway.state.trip import Trip
 from gateway.store.keys import make_tag
 from gateway.store.leases import Lease
 
@@ -35,8 +34,6 @@ class Pivots:
         self._pivots = RecordCache(Pivot, "pivot", storage, _weigh_pivot, _is_summary_of)
         self._pivots.on_lost = self._note_lost
         self._batches = RecordCache(Batch, "batch", storage, _weigh_batch)
-        # Rarely needed, so they are not held in memory.
-        self._result_hashes = RecordStore(ResultHashesRecord, "outline", storage)
         # Manual pivots that no head may name yet.
         self._manual = ChainPlaces()
         # Those that the next request applies, below its thresholds, too.
@@ -299,19 +296,6 @@ class Pivots:
             if place.length <= covers:
                 self._early.drop(tag, place.key)
         return any(place.length > covers for place in places)
-
-    # Result hashes
-
-    def ask_result_hashes(self, trip: Trip, owner: str, keys: Sequence[str]) -> Finding[ResultHashesRecord]:
-        """For those of the first key that has any."""
-        return trip.ask(self._result_hashes, owner, keys)
-
-    async def load_result_hashes(self, owner: str, keys: Sequence[str]) -> ResultHashesRecord | None:
-        found = await self._result_hashes.load_first(owner, keys)
-        return found[1] if found is not None else None
-
-    def save_result_hashes(self, hashes: ResultHashesRecord) -> None:
-        self._result_hashes.save(hashes.owner, hashes.key, hashes)
 
     # Mark batches
 

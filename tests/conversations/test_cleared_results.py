@@ -97,7 +97,7 @@ async def ask_beyond(state: State, received: Received, nearest: Head | None) -> 
     split = await cleared_results.split(Lanes(), received, nearest, _OWN)
     if split is None:
         return None
-    known = await state.pivots.load_result_hashes(received.owner, split.keys)
+    known = await state.result_hashes.load(received.owner, split.keys)
     return await cleared_results.find(state, received, "s", split, known)
 
 

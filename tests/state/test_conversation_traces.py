@@ -55,7 +55,7 @@ async def test_all_records_of_a_conversation_are_named_and_none_of_another() -> 
     state.tasks.save_marker(marker)
     state.tasks.save_marker(replace(marker, key=_OTHER.key.hex()))
     hashes = ResultHashes(pivot=key, conversation="ab", results="00" * 32)
-    state.pivots.save_result_hashes(ResultHashesRecord(owner="t", key="0a", covers=3, outlines=(hashes,)))
+    state.result_hashes.save(ResultHashesRecord(owner="t", key="0a", covers=3, outlines=(hashes,)))
     found = await find_stored(store, _TAG, "ab", ConversationTraces())
     assert set(found.names) == {
         stored_key("head", head),

@@ -3,7 +3,6 @@ from dataclasses import replace
 
 import pytest
 
-from gateway.core.history.cleared_results import ResultHashes, ResultHashesRecord
 from gateway.core.history.head import Head
 from gateway.core.history.pivot import Mark, Pivot
 from gateway.state import State
@@ -299,19 +298,6 @@ async def test_heads_sent_with_a_pivot_are_found_under_any_of_its_keys() -> None
         state.heads.hold(head)
     found = state.pivots.find_followers(pivot)
     assert sorted(found, key=lambda head: head.length) == heads[:2]
-
-
-async def test_the_hashes_of_the_first_key_that_has_any_are_found_by_their_owner() -> None:
-    store = await make_store()
-    hashes = ResultHashesRecord(
-        owner="t", key="cd", covers=3, outlines=(ResultHashes(pivot="ef", conversation="c", results="01"),)
-    )
-    make_state(store).pivots.save_result_hashes(hashes)
-    pivots = make_state(store).pivots
-    assert await pivots.load_result_hashes("t", ["ab", "cd"]) == hashes
-    assert await pivots.load_result_hashes("t", ["ab"]) is None
-    assert await pivots.load_result_hashes("t", []) is None
-    assert await pivots.load_result_hashes("u", ["cd"]) is None
 
 
 async def test_a_pivot_that_is_used_after_a_restart_lives_on() -> None:
