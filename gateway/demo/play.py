@@ -11,9 +11,10 @@ from typing import Final
 from gateway.app import Gateway, start_gateway
 from gateway.command_line.figures import draw_bar
 from gateway.demo.agent import FILES, TurnReport, find_missing, play
-from gateway.demo.stand_in import WINDOW_TOKENS, StandIn
+from gateway.demo.stand_in import MODEL, WINDOW_TOKENS, StandIn
 from gateway.headers import X_GATEWAY_PLAN
-from gateway.settings import Settings, load_settings
+from gateway.settings import ModelRule, Settings, load_settings
+from gateway.settings.model_price import ModelPrice
 
 WriteText = Callable[[str], None]
 
@@ -31,6 +32,8 @@ _KEPT: Final = "\nThe page stays open: http://127.0.0.1:{}/   Ctrl-C ends the de
 _TABLE: Final = f"""\
          agent sends       model gets
 turn  messages  tokens  messages  tokens  {X_GATEWAY_PLAN}  of the window"""
+# That of a usual model. The stand-in has no cache, so it has no price for cached tokens either.
+_PRICE: Final = ModelPrice(input=1.25, output=10)
 _COMPACTOR: Final = "gateway.compactor"
 # Names of plans, as the header has them.
 _PLANS_WITH_SUMMARY: Final = ("pivot", "pivot+pruned")
@@ -68,10 +71,16 @@ async def run_demo(
 
 
 def _make_settings(upstream: str) -> Settings:
-    """On free ports, in memory. The page shows texts: the demo's are not secret."""
+    """On free ports, in memory. The page shows texts, as the demo's are not secret, and money."""
     settings = load_settings(None, {}, upstream=upstream, port=0, admin_port=0)
     policies = {name: replace(policy, show_texts=True) for name, policy in settings.policies.items()}
-    return replace(settings, store="memory:", policies=policies)
+    return replace(
+        settings,
+        store="memory:",
+        policies=policies,
+        models=(*settings.models, ModelRule(match=MODEL, price=_PRICE)),
+        model_origins=(*settings.model_origins, "the demo"),
+    )
 
 
 def _introduce(write: WriteText, gateway: Gateway) -> None:

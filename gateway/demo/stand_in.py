@@ -1,8 +1,8 @@
 """A stand-in for a model behind Chat Completions, for trying the gateway without one.
 
 It understands nothing: it reads one file after the other, as each names the next, and repeats the lines of
-its prompt that begin with "Finding". So it knows what its prompt holds and no more, as a model does. Like
-OpenAI it refuses a prompt that is larger than its window.
+its prompt that begin with "Finding", under headings if these are asked for. So it knows what its prompt holds
+and no more, as a model does. Like OpenAI it refuses a prompt that is larger than its window.
 """
 
 import json
@@ -23,6 +23,10 @@ _CHARACTERS_PER_TOKEN: Final = 4
 _MESSAGE_TOKENS: Final = 4
 _FINDING: Final = re.compile(r"Finding \d+: [^\n]+")
 _NEXT: Final = re.compile(r"Next file: (\S+)")
+# How the gateway asks for a summary.
+_USE_HEADINGS: Final = "Use these headings"
+_HEADING: Final = re.compile(r"^## .+$", re.MULTILINE)
+_GOAL: Final = "Review the storage layer: one finding for each file."
 # What it says with each call of its tool.
 _THOUGHTS: Final = (
     "I have read the last file from its first line to its last and compared it with what the others said. "
@@ -97,17 +101,25 @@ def count_tokens(body: Mapping[str, Any]) -> int:
 
 
 def choose_reply(messages: Sequence[JsonMessage], *, has_tools: bool) -> dict[str, Any]:
-    """A call of the tool for the file that the last message names as the next one; without tools, or after
-    the last file, all findings in sight. Without tools it is asked for a summary.
+    """A call of the tool for the file that the last message names as the next one; after the last file, all
+    findings in sight. If headings are asked for, a summary under them, which has these findings, too.
     """
-    found = _NEXT.search(messages[-1].get("content") or "") if has_tools else None
+    question = messages[-1].get("content") or ""
+    found = _NEXT.search(question) if has_tools else None
     if found is None:
         texts = "\n".join(message.get("content") or "" for message in messages)
-        findings = dict.fromkeys(_FINDING.findall(texts))
-        return {"role": "assistant", "content": "\n".join(["This is what I have found:", *findings])}
+        findings = list(dict.fromkeys(_FINDING.findall(texts)))
+        headings = _HEADING.findall(question.rpartition(_USE_HEADINGS)[2])
+        lines = _summarize(headings, findings) if headings else ["This is what I have found:", *findings]
+        return {"role": "assistant", "content": "\n".join(lines)}
     function = {"name": "read_file", "arguments": json.dumps({"path": found[1]})}
     call = {"id": f"call_{found[1]}", "type": "function", "function": function}
     return {"role": "assistant", "content": _THOUGHTS, "tool_calls": [call]}
+
+
+def _summarize(headings: Sequence[str], findings: Sequence[str]) -> list[str]:
+    said = {"## Goal": [_GOAL], "## Done": list(findings)}
+    return [line for heading in headings for line in (heading, *(said.get(heading) or ["None"]))]
 
 
 def _respond(body: Mapping[str, Any], reply: Mapping[str, Any], prompt_tokens: int) -> web.Response:

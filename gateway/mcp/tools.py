@@ -265,9 +265,10 @@ def _render_message(found: OriginalText, start: int) -> str:
 def _render_files(files: Sequence[MentionedFile]) -> str:
     lines, chars = list[str](), 0
     for file in files:
-        positions = ", ".join(map(str, file.positions[-_SHOWN_POSITIONS:]))
+        shown = file.positions[-_SHOWN_POSITIONS:]
         times = "once" if file.mentions == 1 else f"{file.mentions} times"
-        line = f"{neutralize(' '.join(file.path.split()))} ({times}, in messages {positions})"
+        where = f"in {'message' if len(shown) == 1 else 'messages'} {', '.join(map(str, shown))}"
+        line = f"{neutralize(' '.join(file.path.split()))} ({times}, {where})"
         chars += len(line)
         if chars > _MAX_FILES_CHARS:
             lines.append(f"[{len(files) - len(lines)} more files are left out]")

@@ -81,6 +81,19 @@ def test_it_knows_what_its_prompt_holds_and_no_more() -> None:
     assert "tool_calls" not in answer
 
 
+def test_a_summary_has_the_headings_that_are_asked_for() -> None:
+    seen = [
+        {"role": "assistant", "content": "Finding 1: a"},
+        {
+            "role": "user",
+            "content": "## Earlier\nUse these headings:\n## Goal\nWhat for.\n## Done\n## Open\nAll.",
+        },
+    ]
+    lines = str(choose_reply(seen, has_tools=False)["content"]).splitlines()
+    assert lines[0] == "## Goal" and lines[1].startswith("Review the storage layer")
+    assert lines[2:] == ["## Done", "Finding 1: a", "## Open", "None"]
+
+
 def test_it_calls_its_tool_only_if_it_has_one() -> None:
     messages = [{"role": "user", "content": "Next file: src/part_07.py"}]
     (call,) = choose_reply(messages, has_tools=True)["tool_calls"]

@@ -99,7 +99,7 @@ async def test_a_list_of_files_is_bounded() -> None:
         MentionedFile(path=f"{number}/" + "d" * 1_000, mentions=1, positions=[1]) for number in range(200)
     ]
     text = (await call("list_files", {"conversation": "c1"}, shelf=shelf)).text
-    assert len(text) < 21_000
+    assert len(text) < 21_000 and "(once, in message 1)\n" in text
     shown = text.count("/ddd")
     assert 0 < shown < 200 and text.endswith(f"[{200 - shown} more files are left out]")
 
