@@ -190,7 +190,7 @@ OPERATIONS: Final = (
         answer=CompactionBegun,
         status=202,
         body=CompactBody,
-        problems=(400, 404, 409),
+        problems=(400, 404, 409, 503),
         reach="body",
     ),
     Operation(

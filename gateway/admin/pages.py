@@ -41,19 +41,18 @@ from gateway.admin.texts import TextAccess
 from gateway.admin.totals import make_totals
 from gateway.compaction.manual import ManualCompaction
 from gateway.conversations.registry import Registry
+from gateway.core.history.head import Head
 from gateway.originals.archive import OriginalsArchive
 from gateway.originals.search import OriginalsSearch
 from gateway.purge.stored import PurgeCount
 from gateway.reporting.compaction_log import CompactionLogWriter
 from gateway.reporting.metrics import CONTENT_TYPE, Metrics
 from gateway.store import StoreError
+from gateway.store.keys import make_tag
 
 # Some 3 ms of the event loop.
 _ROWS_AT_ONCE: Final = 500
-_NOT_SEEN: Final = (
-    "This gateway has nothing of this conversation in memory: its last request was before the start, or long "
-    "ago. Compact it after the next one."
-)
+_NOT_SEEN: Final = "The gateway has nothing of this conversation any more. Compact it after its next request."
 
 
 class EventPage(Protocol):
@@ -77,6 +76,8 @@ class PageSources(msgspec.Struct, frozen=True, kw_only=True):
     compaction_log: CompactionLogWriter
     originals: OriginalsArchive
     search: OriginalsSearch
+    # The newest head in the store, by the tag of its owner and the conversation's id. Raises StoreError.
+    find_head: Callable[[str, str], Awaitable[Head | None]]
     # Deletes all of a tenant, by its tag.
     purge: Callable[[str], Awaitable[PurgeCount]]
     words: TextSources
@@ -171,22 +172,32 @@ class AdminPages:
 
     async def _compact(self, request: web.Request) -> CompactionBegun:
         """Starts at once if the newest body is in memory, otherwise at the conversation's next request."""
-        record = self._registry.find(request.match_info["id"])
-        if record is None:
-            # What the list knows of it comes out of the store, without what a compaction begins with.
-            self._find(request)
-            raise AdminRefusal(409, _NOT_SEEN)
+        head = await self._find_head(request)
         body = await read_body(request, CompactBody)
         instructions = (body.instructions or "").strip()
-        turn = self._registry.find_turn(record.head.conversation)
+        turn = self._registry.find_turn(head.conversation)
         manual = self._sources.find_manual()
         if turn is None:
-            manual.schedule(record.head, instructions)
+            manual.schedule(head, instructions)
         elif not manual.compact(turn, instructions):
             raise AdminRefusal(409, "a manual compaction is already in progress")
         return CompactionBegun(
-            id=record.head.conversation, begins="now" if turn is not None else "at the next request"
+            id=head.conversation, begins="now" if turn is not None else "at the next request"
         )
+
+    async def _find_head(self, request: web.Request) -> Head:
+        """That of the newest request. Before the first one since the start only the store has it."""
+        record = self._registry.find(request.match_info["id"])
+        if record is not None:
+            return record.head
+        known = self._find(request)
+        try:
+            head = await self._sources.find_head(make_tag(known.owner), known.id)
+        except StoreError as error:
+            raise AdminRefusal(503, f"the store does not answer: {error}") from error
+        if head is None:
+            raise AdminRefusal(409, _NOT_SEEN)
+        return head
 
     async def _purge(self, request: web.Request) -> PurgeCount:
         """Returns once everything is deleted."""

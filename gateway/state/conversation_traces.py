@@ -72,6 +72,16 @@ class StoredTraces:
     traces: ConversationTraces
 
 
+async def find_newest_head(store: Store, tag: str, conversation_id: str) -> Head | None:
+    """The newest head of a conversation that the store has.
+
+    Looks at all heads of the tenant, in a thread: for what happens seldom.
+    """
+    heads = await store.scan(make_key(tag, "head", ""))
+    own = await asyncio.to_thread(_choose, heads, Head, _is_of(conversation_id))
+    return max((head for _, head in own), key=_tell_age, default=None)
+
+
 async def find_stored(
     store: Store, tag: str, conversation_id: str, known: ConversationTraces
 ) -> StoredTraces:
@@ -110,6 +120,11 @@ async def _read_all(store: Store, names: Sequence[str]) -> list[tuple[str, bytes
         some = await store.read_groups([(name,) for name in names[start : start + _TOGETHER]])
         found += [each for each in some if each is not None]
     return found
+
+
+def _tell_age(head: Head) -> tuple[float, int]:
+    """When it was answered, and its length where that is not known."""
+    return head.ledger.answered_seconds if head.ledger is not None else 0.0, head.length
 
 
 def _is_of(conversation_id: str) -> Callable[[Head], bool]:

@@ -5,6 +5,7 @@ built over the same foundation for each of them.
 """
 
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from gateway.activity.record import ConversationActivity
@@ -19,6 +20,7 @@ from gateway.admin.worker_socket import WorkerAdmin
 from gateway.admin.worker_stream import WorkerStream
 from gateway.core.policy import Policy
 from gateway.settings import Settings
+from gateway.state.conversation_traces import find_newest_head
 from gateway.store.stores import Stores
 from gateway.tenants import Policies, find_tenant
 from gateway.wiring.foundation import Foundation, build_foundation
@@ -92,6 +94,7 @@ def _make_sources(
         compaction_log=foundation.log_writer,
         originals=foundation.archive,
         search=foundation.search,
+        find_head=partial(find_newest_head, foundation.stores.main),
         purge=foundation.purge.run,
         words=TextSources(
             activity=foundation.activity,

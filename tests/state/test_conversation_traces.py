@@ -2,11 +2,17 @@
 
 from dataclasses import replace
 
+from gateway.core.history.branch_ledger import BranchLedger
 from gateway.core.history.cleared_results import ResultHashes, ResultHashesRecord
 from gateway.core.history.pivot import Mark
 from gateway.core.history.versions import edit_pivot
 from gateway.state import State
-from gateway.state.conversation_traces import ConversationTraces, find_stored, trace_heads
+from gateway.state.conversation_traces import (
+    ConversationTraces,
+    find_newest_head,
+    find_stored,
+    trace_heads,
+)
 from gateway.state.records import Marker
 from gateway.store.keys import make_tag
 from tests.builders.chat import converse, make_batch, make_pivot
@@ -102,3 +108,17 @@ async def test_a_conversation_leaves_memory_and_others_stay() -> None:
     assert state.histories.find("end of ab") is None and head not in state.tasks.waiting
     assert len(state.pivots.list_on_chain(_OTHER)) == 1
     assert state.histories.find("end of cd") is not None
+
+
+async def test_the_newest_head_of_a_conversation_is_the_one_that_was_answered_last() -> None:
+    store = await make_store()
+    state = make_state(store)
+    for length, answered_seconds in ((3, 10.0), (5, 30.0), (7, 20.0)):
+        head = make_head(talk(length), conversation="ab")
+        head.ledger = BranchLedger(answered_seconds=answered_seconds)
+        await state.heads.save_durably(head)
+    await state.heads.save_durably(make_head(_OTHER, conversation="cd"))
+    found = await find_newest_head(store, _TAG, "ab")
+    assert found is not None and found.length == len(talk(5).messages)
+    assert await find_newest_head(store, _TAG, "ef") is None
+    assert await find_newest_head(store, make_tag("u"), "ab") is None

@@ -5,6 +5,7 @@ Knows policies and names of models. Whether a request can be ridden on is decide
 """
 
 from fnmatch import fnmatchcase
+from functools import lru_cache
 
 from gateway.core.compaction.summary import find_headings
 from gateway.core.policy import Policy, Summary
@@ -29,5 +30,11 @@ def wants_riding(policy: Policy, model: str, upstream: str) -> bool:
         and bool(prompts.ride.strip())
         and summary.upstream in (None, upstream)
         and choose_summary_model(summary, model) == model
-        and bool(find_headings(prompts.instruction))
+        and _has_headings(prompts.instruction)
     )
+
+
+# Policies have few instructions, and each request asks.
+@lru_cache(maxsize=64)
+def _has_headings(instruction: str) -> bool:
+    return bool(find_headings(instruction))
