@@ -9,6 +9,9 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
+# Of the event loop, until a connection that was accepted has a task.
+_ROUNDS = 8
+
 
 @dataclass
 class Traffic:
@@ -42,6 +45,7 @@ class SlowProxy:
         """New connections are refused, and those that are open end."""
         server, self._server = self._server, None
         if server is not None:
+            await _end_accepting(server)
             server.close()
         await self.cut()
 
@@ -113,6 +117,14 @@ class SlowProxy:
         if math.isinf(self.delay_seconds):
             await asyncio.Event().wait()
         await asyncio.sleep(self.delay_seconds)
+
+
+async def _end_accepting(server: asyncio.Server) -> None:
+    """Python 3.11 leaves a connection open that it has accepted a moment before its server is closed."""
+    for listening in server.sockets:
+        asyncio.get_running_loop().remove_reader(listening.fileno())
+    for _ in range(_ROUNDS):
+        await asyncio.sleep(0)
 
 
 @asynccontextmanager

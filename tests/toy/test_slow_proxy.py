@@ -1,8 +1,10 @@
 """The proxy between gateway and Redis passes bytes unchanged, until it is told to be slow or broken."""
 
 import asyncio
+import gc
+import socket
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 import pytest
 
@@ -76,3 +78,20 @@ async def test_refused_connections_come_back_at_the_same_port() -> None:
             writer.write(b"1")
             assert await reader.readexactly(1) == b"1"
         assert proxy.port == port
+
+
+@pytest.mark.parametrize("rounds", range(5))
+async def test_a_connection_that_has_just_come_ends_with_the_proxy(rounds: int) -> None:
+    """However far the event loop has come with it."""
+    loop = asyncio.get_running_loop()
+    with socket.socket() as client:
+        client.setblocking(False)
+        async with proxied_echo() as proxy:
+            with suppress(BlockingIOError):
+                client.connect(("127.0.0.1", proxy.port))
+            for _ in range(rounds):
+                await asyncio.sleep(0)
+        # One that is left open is closed here, with a warning that fails the test.
+        gc.collect()
+        with suppress(ConnectionError):
+            assert await asyncio.wait_for(loop.sock_recv(client, 1), 30) == b""
