@@ -23,17 +23,18 @@ _GATEWAY_SETTLE_SECONDS: Final = 2.8
 _OTHERS_SETTLE_SECONDS: Final = 0.05
 _START_SECONDS: Final = 20.0
 _STOP_SECONDS: Final = 15.0
-# bench-wide is never full. The other windows are so small that the histories exceed the hard threshold.
+# bench-wide is never full. The other windows are so small that the histories exceed the hard threshold. All
+# models are free, so that sizes alone decide when a history is compacted.
 _SETTINGS: Final = """
 store: "{store}"
 admin: {{port: {admin_port}}}
 upstreams:
   default: {{base_url: "http://127.0.0.1:{port}/v1", formats: [chat]}}
 models:
-  - {{match: "bench-wide", context: 2000000}}
-  - {{match: "bench-small", context: 8000}}
-  - {{match: "bench-medium", context: 24000}}
-  - {{match: "bench-large", context: 96000}}
+  - {{match: "bench-wide", context: 2000000, price: {{input: 0, output: 0}}}}
+  - {{match: "bench-small", context: 8000, price: {{input: 0, output: 0}}}}
+  - {{match: "bench-medium", context: 24000, price: {{input: 0, output: 0}}}}
+  - {{match: "bench-large", context: 96000, price: {{input: 0, output: 0}}}}
 {models}
 {more}
 """
