@@ -7,13 +7,14 @@ import shlex
 import signal
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import aiohttp
 import pytest
 
-from tests.hostile.process import run_command, serving
-from tests.toy.agent import Shape, make_session
+from tests.hostile.process import ProcessGateway, run_command, serving
+from tests.toy.agent import Session, Shape, make_session
 from tests.toy.gateway import make_settings
 from tests.toy.reply import Reply
 from tests.toy.running import Pace, run_session, wait_until
@@ -138,9 +139,19 @@ async def test_a_killed_gateway_resumes_a_due_summary_at_the_next_request(
         assert [seen.finished for seen in toy.summaries] == [False]
         toy.summary_delivery = toy.summary_delivery.__class__()
         async with serving("--config", str(config), folder=tmp_path) as served:
-            again = await run_session(session, served.base_url, toy, SHAPE, Pace(first=13, last=14))
-            await wait_until(lambda: len(toy.summaries) > 1)
-        assert again.failed == []
+            await ask_again(served, toy, session)
+            # On a busy machine Redis may seem away; then the summary is due until a request finds it.
+            if len(toy.summaries) == 1 and "is away" in served.log:
+                await ask_again(served, toy, session)
+        assert len(toy.summaries) > 1, served.log
+
+
+async def ask_again(served: ProcessGateway, toy: ToyUpstream, session: Session) -> None:
+    """Returns once another summary is asked for, or after half a minute."""
+    again = await run_session(session, served.base_url, toy, SHAPE, Pace(first=13, last=14))
+    assert again.failed == []
+    with suppress(TimeoutError):
+        await wait_until(lambda: len(toy.summaries) > 1)
 
 
 def test_check_prints_a_summary_or_the_problems_of_a_file(tmp_path: Path) -> None:
