@@ -6,7 +6,7 @@ from typing import Any, Final
 from gateway.activity.economics import round_usd, sum_economics
 from gateway.activity.rows import Row
 from gateway.admin.answers import ModelTotals, TenantTotals, TotalsPage
-from gateway.core.money import add_usd
+from gateway.core.money import sum_usd
 
 # Clients choose the names of models. Those with the most requests are listed, the others are one sum.
 MOST_MODELS: Final = 100
@@ -41,9 +41,6 @@ def _sum(rows: Sequence[Row]) -> dict[str, Any]:
     sums["received_tokens"] = sum(row.total_received_tokens for row in rows)
     sums["sent_tokens"] = sum(row.total_sent_tokens for row in rows)
     for name in _MONEY:
-        money = None
-        for row in rows:
-            money = add_usd(money, getattr(row, name))
-        sums[name] = round_usd(money)
+        sums[name] = round_usd(sum_usd(getattr(row, name) for row in rows))
     sums["economics"] = sum_economics(row.economics for row in rows)
     return sums

@@ -11,7 +11,6 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from functools import reduce
 from typing import Final
 
 import msgspec
@@ -29,7 +28,7 @@ from gateway.command_line.economics_lines import describe_cache, describe_compar
 from gateway.command_line.figures import show_tokens, show_usd
 from gateway.command_line.keyboard import Keyboard
 from gateway.command_line.options import load_chosen_settings
-from gateway.core.money import add_usd
+from gateway.core.money import sum_usd
 from gateway.settings import Settings
 
 _EVENT: Final = "activity"
@@ -143,9 +142,9 @@ def count_totals(rows: Sequence[Row]) -> TopTotals:
         prunings=sum(row.prunings for row in rows),
         cache_breaks=sum(row.cache_breaks for row in rows),
         saved_tokens=sum(row.saved_tokens for row in rows),
-        saved_usd=round_usd(reduce(add_usd, (row.saved_usd for row in rows), None)),
-        spent_usd=round_usd(reduce(add_usd, (row.spent_usd for row in rows), None)),
-        summary_usd=round_usd(reduce(add_usd, (row.summary_usd for row in rows), None)),
+        saved_usd=round_usd(sum_usd(row.saved_usd for row in rows)),
+        spent_usd=round_usd(sum_usd(row.spent_usd for row in rows)),
+        summary_usd=round_usd(sum_usd(row.summary_usd for row in rows)),
         economics=sum_economics(row.economics for row in rows),
     )
 

@@ -3,7 +3,9 @@
 Tokens are those that an upstream reported; nothing here guesses them.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import reduce
 
 from gateway.core.sizing.usage import Usage
 
@@ -46,3 +48,8 @@ def add_usd(left: float | None, right: float | None) -> float | None:
     if left is None or right is None:
         return right if left is None else left
     return left + right
+
+
+def sum_usd(each: Iterable[float | None]) -> float | None:
+    """None only if none is known."""
+    return reduce(add_usd, each, None)

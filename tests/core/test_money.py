@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.core.money import Price, add_usd, count_saved_usd, count_usd
+from gateway.core.money import Price, add_usd, count_saved_usd, count_usd, sum_usd
 from gateway.core.sizing.usage import Usage
 
 _PRICE = Price(input=3, cached_input=0.3, cache_write=3.75, output=15)
@@ -37,6 +37,8 @@ def test_an_unknown_sum_stays_unknown_and_adds_nothing_to_a_known_one() -> None:
     assert add_usd(None, None) is None
     assert add_usd(None, 1.0) == add_usd(1.0, None) == 1.0
     assert add_usd(1.0, 2.0) == 3.0
+    assert sum_usd([None, 1.0, None, 2.0]) == 3.0
+    assert sum_usd([]) is None
 
 
 @given(*[st.integers(0, 10**9)] * 4)

@@ -34,7 +34,7 @@ def wants_riding(policy: Policy, model: str, upstream: str) -> bool:
     )
 
 
-# Policies have few instructions, and each request asks.
+# Policies have few instructions, and each request that is measured asks.
 @lru_cache(maxsize=64)
 def _has_headings(instruction: str) -> bool:
     return bool(find_headings(instruction))

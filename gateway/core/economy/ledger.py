@@ -83,9 +83,10 @@ def find_ledger(head: Head | None, scope: str) -> BranchLedger | None:
 
     What was seen of a cache is that of one upstream and model.
     """
-    if head is None or head.ledger is None or head.scope == scope:
-        return head.ledger if head is not None else None
-    return replace(head.ledger, has_cached=False, is_uncached=False)
+    ledger = head.ledger if head is not None else None
+    if head is None or ledger is None or head.scope == scope:
+        return ledger
+    return replace(ledger, has_cached=False, is_uncached=False)
 
 
 def pass_on_ledger(head: Head | None, scope: str) -> BranchLedger | None:
