@@ -148,6 +148,18 @@ def read(body: bytes, tenant: str = "t") -> Received:
     return Recognizer(1 << 20, 1 << 20, 8).recognize(tenant, CHAT, body)
 
 
+def make_tool_talk(turns: int) -> list[JSON]:
+    """A task, and turns of one call and its result."""
+    messages: list[JSON] = [{"role": "user", "content": "Fix it."}]
+    for at in range(turns):
+        call = {"id": f"c{at}", "function": {"name": "look"}}
+        messages += [
+            {"role": "assistant", "tool_calls": [call]},
+            {"role": "tool", "tool_call_id": f"c{at}", "content": "x"},
+        ]
+    return messages
+
+
 def converse(messages: Sequence[JSON]) -> Conversation:
     return read(render(messages)).conversation
 

@@ -11,6 +11,7 @@ from gateway.state.trip import Trip
 from gateway.store import Store
 from gateway.store.keys import make_key, make_tag
 from gateway.store.memory import MemoryStore
+from tests.toy.shared_store import SharedStore, ToyServer
 
 
 async def make_store() -> MemoryStore:
@@ -27,6 +28,13 @@ def make_storage(store: Store, **fields: Any) -> Storage:
 
 def make_state(store: Store, **fields: Any) -> State:
     return make_state_of(make_storage(store, **fields))
+
+
+async def connect(server: ToyServer) -> tuple[SharedStore, State]:
+    """One process of several that share a store."""
+    store = server.connect()
+    await store.open()
+    return store, make_state(store)
 
 
 async def look_for_marker(state: State, received: Conversation, owner: str = "t") -> None:

@@ -8,17 +8,11 @@ from gateway.state import State
 from gateway.store.leases import Held, Lease
 from tests.builders.chat import make_pivot
 from tests.builders.compaction import make_cut, receive
-from tests.builders.state import make_state
-from tests.toy.shared_store import SharedStore, ToyServer
+from tests.builders.state import connect
+from tests.toy.shared_store import ToyServer
 
 _CONVERSATION = receive(6).conversation
 _PIVOT = make_pivot(_CONVERSATION, 9)
-
-
-async def connect(server: ToyServer) -> tuple[SharedStore, State]:
-    store = server.connect()
-    await store.open()
-    return store, make_state(store)
 
 
 def make_leader(state: State, covers: int = 9) -> Leader:

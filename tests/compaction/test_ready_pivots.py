@@ -9,17 +9,11 @@ from gateway.store import StoreError
 from gateway.store.memory import MemoryStore
 from tests.builders.chat import make_pivot
 from tests.builders.compaction import receive
-from tests.builders.state import make_state, make_store
-from tests.toy.shared_store import SharedStore, ToyServer
+from tests.builders.state import connect, make_state, make_store
+from tests.toy.shared_store import ToyServer
 
 _CONVERSATION = receive(6).conversation
 _PIVOT = make_pivot(_CONVERSATION, 9)
-
-
-async def connect(server: ToyServer) -> tuple[SharedStore, State]:
-    store = server.connect()
-    await store.open()
-    return store, make_state(store)
 
 
 def is_wanted(state: State) -> bool:

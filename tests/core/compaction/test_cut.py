@@ -13,24 +13,12 @@ from gateway.core.limits.thresholds import RequestSize, Thresholds, choose_thres
 from gateway.core.policy import Keep, Policy
 from gateway.core.sizing.calibrated_sizes import CalibratedSizes
 from gateway.core.sizing.estimate import Sizes
-from tests.builders.chat import JSON, bodies, converse, make_pivot, pivots, read
+from tests.builders.chat import bodies, converse, make_pivot, make_tool_talk, pivots, read
 from tests.examples import examples
-
-
-def make_talk(turns: int) -> list[JSON]:
-    messages: list[JSON] = [{"role": "user", "content": "Fix it."}]
-    for at in range(turns):
-        call = {"id": f"c{at}", "function": {"name": "look"}}
-        messages += [
-            {"role": "assistant", "tool_calls": [call]},
-            {"role": "tool", "tool_call_id": f"c{at}", "content": "x"},
-        ]
-    return messages
-
 
 # Drawing whole conversations is slow.
 few = examples(20, exhaustive=40)
-_CONVERSATION = converse(make_talk(10))
+_CONVERSATION = converse(make_tool_talk(10))
 _SIZES = [Size(100, 400), *[Size(10, 40), Size(990, 3_960)] * 10]
 
 

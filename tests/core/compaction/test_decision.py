@@ -21,7 +21,7 @@ from gateway.core.limits.model_limits import Limits
 from gateway.core.limits.thresholds import RequestSize, choose_thresholds
 from gateway.core.policy import Keep, Policy, Pruning, Summary, Trigger
 from gateway.core.sizing.estimate import Calibration, Known, Sizes
-from tests.builders.chat import JSON, bodies, converse, make_batch, make_pivot, read
+from tests.builders.chat import JSON, bodies, converse, make_batch, make_pivot, make_tool_talk, read
 from tests.builders.state import make_head
 from tests.examples import examples
 
@@ -33,20 +33,9 @@ _CALIBRATED = Known(head=None, head_view=_NOTHING, calibration=Calibration(1.0, 
 _LIMITS = Limits(context=16_000)
 
 
-def make_talk(turns: int) -> list[JSON]:
-    messages: list[JSON] = [{"role": "user", "content": "Fix it."}]
-    for at in range(turns):
-        call = {"id": f"c{at}", "function": {"name": "look"}}
-        messages += [
-            {"role": "assistant", "tool_calls": [call]},
-            {"role": "tool", "tool_call_id": f"c{at}", "content": "x"},
-        ]
-    return messages
-
-
 def situate(total: int, turns: int = 10, results: float = 0.9, **fields: Any) -> Situation:
     """A conversation of `total` tokens, most of them in tool results, evenly spread over its turns."""
-    conversation = converse(make_talk(turns))
+    conversation = converse(make_tool_talk(turns))
     each = (total - 100) // turns
     result = int(each * results)
     pair = [Size(each - result, 4 * (each - result)), Size(result, 4 * result)]
@@ -68,7 +57,7 @@ def situate(total: int, turns: int = 10, results: float = 0.9, **fields: Any) ->
 
 
 def pivot_at(covers: int, turns: int = 10, **fields: Any) -> Pivot:
-    return make_pivot(converse(make_talk(turns)), covers, tokens=200, opening_tokens=100, **fields)
+    return make_pivot(converse(make_tool_talk(turns)), covers, tokens=200, opening_tokens=100, **fields)
 
 
 def planned(situation: Situation) -> Plan:
@@ -227,7 +216,7 @@ def test_the_same_request_again_gets_the_same_cuts() -> None:
 
 
 def test_true_usage_counts_more_than_our_own_count() -> None:
-    conversation = converse(make_talk(10))
+    conversation = converse(make_tool_talk(10))
     head = make_head(conversation, length=19, prompt_tokens=12_500, output_tokens=0)
     known = replace(_CALIBRATED, head=head)
     assert isinstance(decide(situate(8_000, results=0.5, known=known)), CompactFirst)

@@ -10,8 +10,8 @@ from gateway.core.limits.model_limits import Limits
 from gateway.core.policy import Policy
 from gateway.core.sizing.estimate import Sizes
 from gateway.core.sizing.payload import MeasuredRequest
-from tests.builders.chat import converse, make_batch
-from tests.core.compaction.test_decision import make_talk, pivot_at, planned, situate
+from tests.builders.chat import converse, make_batch, make_tool_talk
+from tests.core.compaction.test_decision import pivot_at, planned, situate
 
 
 def test_a_leading_block_that_no_window_holds_cannot_be_cut() -> None:
@@ -24,7 +24,7 @@ def test_a_leading_block_that_no_window_holds_cannot_be_cut() -> None:
 @pytest.mark.parametrize("limits", [Limits(), Limits(output=4_096)])
 def test_without_known_limits_what_was_active_stays_active_and_nothing_is_added(limits: Limits) -> None:
     sticky = pivot_at(5)
-    batch = make_batch(converse(make_talk(10)), [Mark(8)])
+    batch = make_batch(converse(make_tool_talk(10)), [Mark(8)])
     plan = planned(situate(10**6, limits=limits, sticky=sticky, pivots=[sticky], batches=[batch]))
     assert (plan.pivot, plan.batches, plan.new_batch, plan.output) == (sticky, (batch,), None, None)
     untouched = planned(situate(10**6, limits=limits, pivots=[sticky]))
@@ -33,7 +33,7 @@ def test_without_known_limits_what_was_active_stays_active_and_nothing_is_added(
 
 def test_batches_that_a_pivot_covers_are_dropped() -> None:
     sticky = pivot_at(5)
-    conversation = converse(make_talk(10))
+    conversation = converse(make_tool_talk(10))
     covered, seen = (
         make_batch(conversation, [Mark(2)], length=7),
         make_batch(conversation, [Mark(8)], length=9),
