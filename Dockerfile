@@ -32,9 +32,9 @@ EXPOSE 8080 8081
 
 # It asks at the port that process 1 was started with, whether by an option or by its settings file.
 HEALTHCHECK --interval=30s --timeout=5s --start-period=10s \
-    CMD ["gateway", "health", "--of-process", "1"]
+    CMD ["refold", "health", "--of-process", "1"]
 
 # Without a shell, so that the gateway is process 1 and gets the signal of `docker stop` itself.
 STOPSIGNAL SIGTERM
 # An argument given later wins, so all of these can be overridden on the command line.
-ENTRYPOINT ["gateway", "serve", "--host", "0.0.0.0"]
+ENTRYPOINT ["refold", "serve", "--host", "0.0.0.0"]

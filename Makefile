@@ -24,10 +24,10 @@ INSTALL_SELF := $(PIP) install --no-deps --no-build-isolation --editable .
 .DELETE_ON_ERROR:
 
 run: .venv/runtime.stamp
-	@exec $(BIN)/gateway serve $(ARGS)
+	@exec $(BIN)/refold serve $(ARGS)
 
 demo: .venv/runtime.stamp
-	@$(BIN)/gateway demo $(ARGS)
+	@$(BIN)/refold demo $(ARGS)
 
 # One process per core, at most four: each of them runs gateways of its own. A process that is done takes over
 # tests of another one.

@@ -40,7 +40,7 @@ def test_the_unit_starts_reloads_and_ends_the_gateway() -> None:
     workers = _find(r"^Environment=WORKERS=(\d+)$", unit)
     program, *words = shlex.split(_find(r"^ExecStart=(.*)$", unit).replace("${WORKERS}", workers))
     options = parse_arguments(words)
-    assert (Path(program).name, options.command, options.workers) == ("gateway", "serve", 1)
+    assert (Path(program).name, options.command, options.workers) == ("refold", "serve", 1)
     assert _find(r"^ExecReload=(.*)$", unit) == "/bin/kill -HUP $MAINPID"
     assert float(_find(r"^TimeoutStopSec=(\d+)$", unit)) > _DEFAULTS.drain_seconds
     assert int(_find(r"^LimitNOFILE=(\d+)$", unit)) > 2 * _DEFAULTS.bounds.connections
@@ -56,7 +56,7 @@ def _read_services(name: str) -> dict[str, Any]:
 def _parse_container_options(command: Sequence[str]) -> argparse.Namespace:
     dockerfile = (_ROOT / "Dockerfile").read_text("utf-8")
     program, *words = json.loads(_find(r"^ENTRYPOINT (.*)$", dockerfile))
-    assert program == "gateway"
+    assert program == "refold"
     return parse_arguments([*words, *command])
 
 

@@ -1,4 +1,4 @@
-"""One conversation as lines of JSON, for `gateway replay`: its newest body, requests and summaries."""
+"""One conversation as lines of JSON, for `refold replay`: its newest body, requests and summaries."""
 
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import suppress

@@ -30,7 +30,7 @@ from gateway.purge.stored import PurgeCount
 
 PREFIXES: Final = ("/api/v1", "/api")
 _PURGE: Final = "/tenants/purge"
-# For `gateway tenants purge`.
+# For `refold tenants purge`.
 PURGE_PATH: Final = PREFIXES[0] + _PURGE
 MOST_ROWS: Final = 500
 # Of one page of originals; 1 MB.
@@ -196,7 +196,7 @@ OPERATIONS: Final = (
     Operation(
         name="exportConversation",
         path=_ONE + "/export",
-        summary="Its newest body, its requests and its summaries as lines of JSON, for `gateway replay`.",
+        summary="Its newest body, its requests and its summaries as lines of JSON, for `refold replay`.",
         media=NDJSON,
         problems=(403, 404, 409),
         reach="body",
@@ -310,7 +310,7 @@ OPERATIONS: Final = (
         name="purgeTenant",
         method="POST",
         path=_PURGE,
-        summary="Deletes everything of a tenant; for `gateway tenants purge`.",
+        summary="Deletes everything of a tenant; for `refold tenants purge`.",
         answer=PurgeCount,
         body=PurgeBody,
         problems=(400, 503),

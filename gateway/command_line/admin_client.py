@@ -116,7 +116,7 @@ class AdminClient:
         except httpx.ConnectError as error:
             raise AdminError(
                 f"no gateway answers at the admin port, {self._place}: give this command the --config or "
-                "--admin-port that it was started with, or start it: gateway serve"
+                "--admin-port that it was started with, or start it: refold serve"
             ) from error
         except httpx.HTTPError as error:
             reason = "in time" if isinstance(error, httpx.TimeoutException) else "to the end"

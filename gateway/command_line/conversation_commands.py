@@ -1,4 +1,4 @@
-"""`gateway conversations`: lists, shows, searches, compacts and deletes those of a running gateway."""
+"""`refold conversations`: lists, shows, searches, compacts and deletes those of a running gateway."""
 
 import argparse
 import fnmatch
@@ -74,7 +74,7 @@ def find_id(client: AdminClient, beginning: str) -> str:
     shown = make_printable(beginning[:64])
     if not found:
         raise AdminError(
-            f"no conversation has an id that begins with {shown}: see gateway conversations list"
+            f"no conversation has an id that begins with {shown}: see refold conversations list"
         )
     some = ", ".join(identity[: len(beginning) + 6] for identity in found[:_SHOWN_MATCHES])
     raise AdminError(f"{len(found)} conversations have ids that begin with {shown}: {some}")

@@ -1,4 +1,4 @@
-"""`gateway export`: a conversation of a running gateway as a file."""
+"""`refold export`: a conversation of a running gateway as a file."""
 
 import argparse
 import os

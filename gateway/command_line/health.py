@@ -63,7 +63,7 @@ def _read_options(process_id: int) -> argparse.Namespace:
     folder = Path("/proc") / str(process_id)
     words = [os.fsdecode(word) for word in (folder / "cmdline").read_bytes().split(b"\0")][:-1]
     if "serve" not in words:
-        raise SettingsError([Problem(f"process {process_id}", "is not a `gateway serve`")])
+        raise SettingsError([Problem(f"process {process_id}", "is not a `refold serve`")])
     options = parse_arguments(words[words.index("serve") :])
     if options.config:
         options.config = str(folder / "cwd" / options.config)

@@ -1,4 +1,4 @@
-"""What `gateway models` says of money: a model's price, where it is from, and when compactions pay."""
+"""What `refold models` says of money: a model's price, where it is from, and when compactions pay."""
 
 from collections.abc import Iterator
 from typing import Any, Final

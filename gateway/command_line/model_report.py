@@ -1,4 +1,4 @@
-"""`gateway models`: which window and price a model gets, from which source, and when it is compacted.
+"""`refold models`: which window and price a model gets, from which source, and when it is compacted.
 
 The limits are those that a running gateway would use, by the same rules. What errors have taught it is read
 from its store; upstreams are asked only if that is wanted.
@@ -271,7 +271,7 @@ def _list_advice(known: _Knowledge, model: str, *, asks: bool) -> Iterator[str]:
         for name in names:
             yield f"    {name}: {_show_tokens(known.table.rows[name].context)}"
     if not asks and any(upstream.discover for upstream in settings.upstreams.values()):
-        yield "  Perhaps the upstream names it: `gateway models` with --ask asks for its list."
+        yield "  Perhaps the upstream names it: `refold models` with --ask asks for its list."
     yield "  Or name it in the settings file, with the window of your server:"
     yield "models:"
     yield f"  - {{match: {json.dumps(model)}, context: 32768, output: 4096}}"

@@ -1,4 +1,4 @@
-"""What `gateway serve` prints once it listens: where clients go, how to see that it works, what it does.
+"""What `refold serve` prints once it listens: where clients go, how to see that it works, what it does.
 
 At most 15 lines with the built-in settings, each at most 100 columns wide unless an address is long.
 """
@@ -47,7 +47,7 @@ class Places:
     # Where state is kept; None in memory.
     directory: Path | None
     # How this program is called, as typed in a shell.
-    program: str = "gateway"
+    program: str = "refold"
     # False with a log level above `info`.
     logs_compactions: bool = True
     # Processes that serve the port.

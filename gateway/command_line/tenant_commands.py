@@ -1,4 +1,4 @@
-"""`gateway tenants`: lists the tenants of the settings, and deletes everything of one of them.
+"""`refold tenants`: lists the tenants of the settings, and deletes everything of one of them.
 
 A gateway that uses a store on disk, or in memory, is asked at its admin port: it forgets the tenant and
 deletes. Where no gateway runs, this process does it. On Redis this process deletes and tells all gateways.

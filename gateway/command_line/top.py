@@ -1,4 +1,4 @@
-"""`gateway top`: the conversations of a running gateway, live.
+"""`refold top`: the conversations of a running gateway, live.
 
 The list is loaded once, and whenever the stream of events begins anew; in between the event `activity` brings
 the rows that have changed.

@@ -1,1 +1,1 @@
-"""`gateway demo`: a stand-in for a model, an agent, and a gateway between them, to see a compaction."""
+"""`refold demo`: a stand-in for a model, an agent, and a gateway between them, to see a compaction."""

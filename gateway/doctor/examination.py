@@ -32,7 +32,7 @@ _MOST_MODELS: Final = 10
 
 
 def examine(options: argparse.Namespace, env: Mapping[str, str] = os.environ) -> list[Diagnosis]:
-    """options: of `gateway doctor`."""
+    """options: of `refold doctor`."""
     try:
         settings = load_chosen_settings(options, env)
     except SettingsError as error:

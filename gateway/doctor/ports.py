@@ -44,7 +44,7 @@ def _examine_port(name: str, host: str, port: int, option: str) -> Iterator[Diag
     else:
         what, _, fix = describe_bind_error(host, port, error, option).rpartition(": ")
         yield blame(
-            _SUBJECT, f"{name}: {what}", f"{fix}, such as: gateway serve {option} {min(port, 65_000) + 10}"
+            _SUBJECT, f"{name}: {what}", f"{fix}, such as: refold serve {option} {min(port, 65_000) + 10}"
         )
 
 

@@ -26,4 +26,4 @@ def examine_process(settings: Settings) -> Iterator[Diagnosis]:
     else:
         yield note_ok(_SUBJECT, f"file descriptors suffice for {wanted:,} connections")
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    yield note_ok(_SUBJECT, f"cores: {cores}; one process uses one of them, see gateway serve --workers N")
+    yield note_ok(_SUBJECT, f"cores: {cores}; one process uses one of them, see refold serve --workers N")

@@ -1,4 +1,4 @@
-"""What `gateway doctor` prints."""
+"""What `refold doctor` prints."""
 
 import argparse
 import sys

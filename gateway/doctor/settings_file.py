@@ -12,7 +12,7 @@ def examine_errors(error: SettingsError) -> Iterator[Diagnosis]:
     """Settings that do not load. Each problem names its line, and never the value there."""
     for problem in error.problems:
         yield blame(
-            _SUBJECT, str(problem), f"correct {problem.where}; `gateway schema` helps editors to do it"
+            _SUBJECT, str(problem), f"correct {problem.where}; `refold schema` helps editors to do it"
         )
 
 

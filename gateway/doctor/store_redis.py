@@ -27,7 +27,7 @@ async def examine_redis(settings: Settings) -> list[Diagnosis]:
             blame(
                 _SUBJECT,
                 "the package for Redis is not installed",
-                "pip install 'context-window-gateway[redis]'",
+                "pip install 'refold[redis]'",
             )
         ]
     address = parse_address(settings.store)

@@ -22,7 +22,7 @@ Respond = Callable[[CallTool, RequestHead, bytes, int], Awaitable[AsgiResponse]]
 PROTOCOL: Final = "gateway.mcp.protocol"
 _MISSING: Final = (
     "This gateway cannot speak MCP, because a package is missing. Its operator can install the extra [mcp] "
-    "of context-window-gateway, or write `mcp: false` to relay this path."
+    "of refold, or write `mcp: false` to relay this path."
 )
 
 

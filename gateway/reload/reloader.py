@@ -1,6 +1,6 @@
 """Loads the settings again when it is asked to, one reload after the other.
 
-Settings that cannot be used change nothing: the log says what is wrong with them, as `gateway check` does.
+Settings that cannot be used change nothing: the log says what is wrong with them, as `refold check` does.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""`gateway replay`: reads, plays, and shows what came of it."""
+"""`refold replay`: reads, plays, and shows what came of it."""
 
 import argparse
 import logging

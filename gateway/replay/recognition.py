@@ -27,7 +27,7 @@ _READERS: Final[tuple[RecordingReader, ...]] = (
 )
 FORMS: Final = (
     "request logs of OpenAI's and Anthropic's APIs, transcripts with messages, session files of Claude Code, "
-    "Codex and opencode, and what `gateway export` writes"
+    "Codex and opencode, and what `refold export` writes"
 )
 
 

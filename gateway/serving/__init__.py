@@ -1,1 +1,1 @@
-"""The running gateway: `gateway serve` from its first line to its end."""
+"""The running gateway: `refold serve` from its first line to its end."""

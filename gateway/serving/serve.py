@@ -1,4 +1,4 @@
-"""`gateway serve`: sets the process up, starts a gateway of one or several processes, and runs it."""
+"""`refold serve`: sets the process up, starts a gateway of one or several processes, and runs it."""
 
 import argparse
 import asyncio

@@ -142,7 +142,7 @@ def _missing_extra(settings: FileSettings) -> Iterator[_Finding]:
     if settings.traces.endpoint is not None and not _is_installed(_EXPORTER):
         yield (
             ("traces", "endpoint"),
-            "needs the libraries of OpenTelemetry: pip install 'context-window-gateway[otel]'",
+            "needs the libraries of OpenTelemetry: pip install 'refold[otel]'",
         )
 
 
@@ -152,7 +152,7 @@ def _impossible_embeddings(settings: FileSettings) -> Iterator[_Finding]:
     if (upstream is None) != (model is None):
         yield ("embeddings",), "needs both an upstream and a model"
     elif upstream is not None and not _is_installed("sqlite_vec"):
-        yield ("embeddings",), "needs sqlite-vec: pip install 'context-window-gateway[embeddings]'"
+        yield ("embeddings",), "needs sqlite-vec: pip install 'refold[embeddings]'"
     elif upstream is not None and not hasattr(sqlite3.Connection, "enable_load_extension"):
         text = "needs a Python whose sqlite3 can load extensions; this one was built without"
         yield ("embeddings",), text

@@ -1,7 +1,7 @@
 """The JSON schema of a settings file, for editors: what each key means, and which keys there are.
 
-An editor accepts what `gateway check` accepts, as far as a schema can say it: `${VAR}` also stands for a
-number or a boolean, and a section may be empty. How the values fit together only `gateway check` knows.
+An editor accepts what `refold check` accepts, as far as a schema can say it: `${VAR}` also stands for a
+number or a boolean, and a section may be empty. How the values fit together only `refold check` knows.
 """
 
 import json

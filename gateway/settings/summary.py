@@ -1,4 +1,4 @@
-"""What the settings mean, without secrets: for `gateway check`, and in part for the screen at the start."""
+"""What the settings mean, without secrets: for `refold check`, and in part for the screen at the start."""
 
 from collections.abc import Iterator
 from urllib.parse import urlsplit
@@ -12,7 +12,7 @@ from gateway.store.redis.address import is_redis, parse_address
 
 
 def render_summary(settings: Settings) -> str:
-    """What a settings file means, for `gateway check`."""
+    """What a settings file means, for `refold check`."""
     lines = [
         ("listen", f"{settings.listen.host}:{settings.listen.port}"),
         ("store", f"{show_store(settings.store)}, kept for {settings.retention.days:g} days"),

@@ -126,6 +126,6 @@ def _check_address(url: str) -> Address:
             raise StoreError(f"store: {name} {path} cannot be read")
     if find_spec("redis") is None:
         raise StoreError(
-            "store: redis:// needs its client library: pip install 'context-window-gateway[redis]'"
+            "store: redis:// needs its client library: pip install 'refold[redis]'"
         )
     return address

@@ -56,7 +56,7 @@ class AliveReport(msgspec.Struct, frozen=True, tag=True):
 
 
 class FailedReport(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """The worker cannot serve. reason: for the operator. status: that `gateway serve` would exit with."""
+    """The worker cannot serve. reason: for the operator. status: that `refold serve` would exit with."""
 
     reason: str
     status: int

@@ -28,7 +28,7 @@ _START_SECONDS: Final = 180.0
 
 
 class WorkerFailed(Exception):
-    """A worker could not begin to serve. status: that `gateway serve` exits with."""
+    """A worker could not begin to serve. status: that `refold serve` exits with."""
 
     def __init__(self, reason: str, status: int = 1) -> None:
         super().__init__(reason)

@@ -1,4 +1,4 @@
-"""`gateway conversations` against a running gateway, and against answers that a test makes."""
+"""`refold conversations` against a running gateway, and against answers that a test makes."""
 
 import asyncio
 import json

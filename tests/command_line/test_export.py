@@ -1,4 +1,4 @@
-"""`gateway export`."""
+"""`refold export`."""
 
 import asyncio
 import stat

@@ -1,4 +1,4 @@
-"""`gateway health`, beside a server that listens where the options say."""
+"""`refold health`, beside a server that listens where the options say."""
 
 import argparse
 import http.server
@@ -76,7 +76,7 @@ def test_the_options_of_a_process_are_followed(tmp_path: Path) -> None:
             assert find_ill_health(parse("--of-process", str(init.pid)), {}) is None
             init.communicate(b"\n")
     assert "cannot be read" in (find_ill_health(parse("--of-process", str(init.pid)), {}) or "")
-    with pytest.raises(SettingsError, match="is not a `gateway serve`"):
+    with pytest.raises(SettingsError, match="is not a `refold serve`"):
         find_ill_health(parse("--of-process", str(os.getpid())), {})
 
 

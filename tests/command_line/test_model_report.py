@@ -1,4 +1,4 @@
-"""`gateway models`: windows, their sources, and the thresholds."""
+"""`refold models`: windows, their sources, and the thresholds."""
 
 import time
 from pathlib import Path
@@ -100,7 +100,7 @@ async def test_an_unknown_model_gets_the_nearest_names_and_lines_to_paste(tmp_pa
         not report.is_known
         and "f.yaml:2: match 'gpt-4.*' nearly fits" in (await describe_model(settings, "GPT-4oo")).text
     )
-    assert "`gateway models` with --ask" in report.text
+    assert "`refold models` with --ask" in report.text
     nearest = (await describe_model(load(tmp_path), "gpt-4oo-mini")).text
     assert "    gpt-4o-mini: 128,000 tokens\n" in nearest
     pasted = report.text[report.text.index("models:") :]

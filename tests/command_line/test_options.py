@@ -111,7 +111,7 @@ def test_without_a_command_the_help_is_shown(capsys: pytest.CaptureFixture[str])
     with pytest.raises(SystemExit) as caught:
         parse_arguments([])
     assert caught.value.code == 2
-    assert "gateway demo" in capsys.readouterr().err
+    assert "refold demo" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

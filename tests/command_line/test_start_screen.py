@@ -34,11 +34,11 @@ def test_the_screen_says_how_many_workers_there_are() -> None:
 def test_the_screen_says_where_to_point_a_client_and_where_things_are() -> None:
     screen = render_start_screen(load_settings(None, {}), PLACES)
     for expected in (
-        "To see it work without a model: gateway demo\n",
+        "To see it work without a model: refold demo\n",
         "  clients   base_url http://127.0.0.1:1234/v1\n",
         "Claude Code and Anthropic SDKs: http://127.0.0.1:1234, without /v1\n",
         "  admin     http://127.0.0.1:1235/ in a browser, /api/v1 and /metrics for programs",
-        "  models    2,421 windows are known, upstreams are asked; see gateway models NAME\n",
+        "  models    2,421 windows are known, upstreams are asked; see refold models NAME\n",
         "  state     /srv/state, kept for 7 days\n",
     ):
         assert expected in screen

@@ -1,4 +1,4 @@
-"""`gateway tenants`: who may be purged, and what a person is asked first."""
+"""`refold tenants`: who may be purged, and what a person is asked first."""
 
 import asyncio
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""`gateway top`: once, as JSON, live in a real terminal, and its rates."""
+"""`refold top`: once, as JSON, live in a real terminal, and its rates."""
 
 import asyncio
 import json
@@ -119,7 +119,7 @@ async def test_a_terminal_is_left_as_it_was(end: bytes, tmp_path: Path) -> None:
 
 
 def watch(config: str, end: bytes) -> int:
-    """The exit status of `gateway top` in a terminal in which somebody presses a key."""
+    """The exit status of `refold top` in a terminal in which somebody presses a key."""
     person, terminal = pty.openpty()
     words = [sys.executable, "-m", "gateway", "top", "--config", config]
     program = subprocess.Popen(

@@ -25,7 +25,7 @@ async def test_a_port_that_another_program_has(tmp_path: Path) -> None:
         text = f"listen: {{port: {port}}}\nadmin: {{port: 0}}\n{NOWHERE}"
         found = find_one(await run_doctor(tmp_path, text), "ports")
     assert f"port {port} on 127.0.0.1 is in use" in found.what
-    assert "gateway serve --port " in (found.fix or "")
+    assert "refold serve --port " in (found.fix or "")
 
 
 async def test_an_address_of_another_machine(tmp_path: Path) -> None:

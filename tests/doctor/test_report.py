@@ -1,4 +1,4 @@
-"""What `gateway doctor` prints, and its exit status."""
+"""What `refold doctor` prints, and its exit status."""
 
 import asyncio
 import json

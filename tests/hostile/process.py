@@ -42,7 +42,7 @@ linux_only = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 
 
 class ProcessGateway:
-    """`gateway serve` with these options, on a free port. folder: its working directory, with its log."""
+    """`refold serve` with these options, on a free port. folder: its working directory, with its log."""
 
     def __init__(self, options: Sequence[str], folder: Path) -> None:
         self._folder = folder

@@ -1,4 +1,4 @@
-"""`gateway tenants purge` leaves no byte of a tenant, whether a gateway runs or not."""
+"""`refold tenants purge` leaves no byte of a tenant, whether a gateway runs or not."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""`gateway replay`, from its options to what it prints."""
+"""`refold replay`, from its options to what it prints."""
 
 import io
 import json

@@ -1,4 +1,4 @@
-"""The schema for editors: of every key, and open for references where `gateway check` is."""
+"""The schema for editors: of every key, and open for references where `refold check` is."""
 
 import json
 from collections.abc import Iterator

@@ -66,7 +66,7 @@ def test_the_container_gets_its_signals_and_does_not_run_as_root() -> None:
     (entrypoint,) = dockerfile["ENTRYPOINT"]
     program, *words = json.loads(entrypoint)
     settings = load_chosen_settings(parse_arguments(words), {})
-    assert (program, settings.listen.host) == ("gateway", "0.0.0.0")
+    assert (program, settings.listen.host) == ("refold", "0.0.0.0")
     assert dockerfile["STOPSIGNAL"] == ["SIGTERM"]
     (user,) = dockerfile["USER"]
     assert all(part.isdigit() and int(part) > 0 for part in user.split(":"))
@@ -81,7 +81,7 @@ def test_the_health_check_of_the_container_follows_the_options_of_process_1() ->
     (check,) = _read_dockerfile()["HEALTHCHECK"]
     program, *words = json.loads(check.partition("CMD ")[2])
     options = parse_arguments(words)
-    assert (program, options.command, options.of_process) == ("gateway", "health", 1)
+    assert (program, options.command, options.of_process) == ("refold", "health", 1)
 
 
 def test_the_admin_port_of_a_container_is_reachable_when_asked_for() -> None:

@@ -1,4 +1,4 @@
-"""What `gateway check` prints about valid settings."""
+"""What `refold check` prints about valid settings."""
 
 from pathlib import Path
 

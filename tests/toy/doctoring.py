@@ -1,4 +1,4 @@
-"""Runs `gateway doctor` on a settings text, and servers that speak TLS or answer as they should not."""
+"""Runs `refold doctor` on a settings text, and servers that speak TLS or answer as they should not."""
 
 import argparse
 import asyncio
@@ -19,7 +19,7 @@ NO_STORE = QUIET + 'store: "memory:"\n'
 
 
 def make_options(folder: Path, text: str, *words: str) -> argparse.Namespace:
-    """Of `gateway doctor` with this settings file."""
+    """Of `refold doctor` with this settings file."""
     path = folder / "gateway.yaml"
     path.write_text(text, "utf-8")
     return parse_arguments(["doctor", "--config", str(path), *words])

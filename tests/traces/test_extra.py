@@ -32,6 +32,6 @@ def test_settings_that_need_them_say_how_to_get_them(tmp_path: Path) -> None:
     ended = run(_BLOCK, "check", str(file))
     assert ended.returncode == 2
     assert f"{file}:2: traces.endpoint: needs the libraries of OpenTelemetry" in ended.stderr
-    assert "pip install 'context-window-gateway[otel]'" in ended.stderr
+    assert "pip install 'refold[otel]'" in ended.stderr
     file.write_text("drain_seconds: 8\n")
     assert run(_BLOCK, "check", str(file)).returncode == 0

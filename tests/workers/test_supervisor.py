@@ -1,4 +1,4 @@
-"""`gateway serve --workers N` as a group of processes: one port, one life."""
+"""`refold serve --workers N` as a group of processes: one port, one life."""
 
 import asyncio
 import os

@@ -27,11 +27,11 @@ A proxy for LLM APIs that compacts conversations before their context window
 is full.
 
 first steps:
-  gateway demo          see a compaction, without a model and without a key
-  gateway serve         then set a client's base_url: http://127.0.0.1:8080/v1
-  gateway models NAME   which window a model has, and when it is compacted
-  gateway doctor        what is wrong with a set-up, and how to mend it
-  gateway top           what conversations do, live
+  refold demo          see a compaction, without a model and without a key
+  refold serve         then set a client's base_url: http://127.0.0.1:8080/v1
+  refold models NAME   which window a model has, and when it is compacted
+  refold doctor        what is wrong with a set-up, and how to mend it
+  refold top           what conversations do, live
 """
 _SERVE: Final = """\
 Without --config and --upstream, chat and responses go to
@@ -52,7 +52,7 @@ exit status: 0 if the file is valid, 1 if the window of --model is unknown,
 2 for a mistake
 """
 _TENANTS: Final = """\
-The tenants of a settings file. `gateway tenants ACTION --help` has more.
+The tenants of a settings file. `refold tenants ACTION --help` has more.
 
 exit status: 0, 1 if it was not deleted, 2 for wrong usage, settings or an
 unknown tenant
@@ -65,14 +65,14 @@ requests that it sends later leave new records.
 _SCHEMA: Final = """\
 With it an editor that knows YAML completes keys and explains them:
 
-  gateway schema > gateway.schema.json
+  refold schema > gateway.schema.json
 
 and in the first line of the settings file:
 
   # yaml-language-server: $schema=gateway.schema.json
 """
 _HEALTH: Final = """\
-Give it the options that `gateway serve` was started with, or its process.
+Give it the options that `refold serve` was started with, or its process.
 
 exit status: 0 if it is well, 1 if not, 2 for wrong usage or settings
 """
@@ -91,8 +91,8 @@ shows the session meanwhile; its address is printed. Uses free ports of
 127.0.0.1, takes some seconds, and leaves nothing behind.
 
 examples:
-  gateway demo
-  gateway demo --keep      then look at the page as long as you like
+  refold demo
+  refold demo --keep      then look at the page as long as you like
 
 exit status: 0 if everything went as it should, otherwise 1
 """
@@ -105,7 +105,7 @@ _MOST_WORKERS: Final = 1_000
 def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     """None: those of this process. Ends the process with status 2 for wrong usage."""
     parser = argparse.ArgumentParser(
-        prog="gateway", description=_DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="refold", description=_DESCRIPTION, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--version", action="version", version=__version__)
     parsers = add_commands(parser, _COMMANDS, name="command")
@@ -264,7 +264,7 @@ def _add_health(parser: argparse.ArgumentParser) -> None:
     add_settings(parser)
     _add_running(parser)
     parser.add_argument(
-        "--of-process", metavar="ID", type=int, help="take the options from this process, a `gateway serve`"
+        "--of-process", metavar="ID", type=int, help="take the options from this process, a `refold serve`"
     )
 
 

@@ -1,4 +1,4 @@
-"""The options of `gateway doctor`."""
+"""The options of `refold doctor`."""
 
 import argparse
 from typing import Final
@@ -8,16 +8,16 @@ from gateway.command_line.options.command import CommandOptions, add_json, add_s
 _DOCTOR: Final = """\
 Examines a set-up before it is used, or while it does not work: settings, store,
 upstreams, windows of models, clock, ports and exposure. Each finding comes with
-its fix. Give it the options of `gateway serve`.
+its fix. Give it the options of `refold serve`.
 
 Nothing is billed: upstreams are asked for their lists of models only. With
 --ask MODEL each upstream also gets one request of one word with a reply of one
 token, streamed: it costs some 10 tokens of that model.
 
 examples:
-  gateway doctor --config gateway.yaml
-  gateway doctor --config gateway.yaml --ask gpt-4o-mini
-  gateway doctor --json | jq '.findings[] | select(.level != "ok")'
+  refold doctor --config gateway.yaml
+  refold doctor --config gateway.yaml --ask gpt-4o-mini
+  refold doctor --json | jq '.findings[] | select(.level != "ok")'
 
 exit status: 0 if all is well, 1 with warnings, 2 with problems (or wrong usage)
 """

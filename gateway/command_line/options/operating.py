@@ -21,12 +21,12 @@ The conversations of a running gateway, which it keeps the numbers of. An ID may
 be shortened as long as it names one conversation.
 
 examples:
-  gateway conversations list --model 'gpt-4o*' --limit 20
-  gateway conversations show 3f2a
-  gateway conversations search 3f2a 'retry of the upload'
-  gateway conversations show 3f2a --summary > session.md
-  gateway conversations compact 3f2a --instructions 'Keep all file names'
-  gateway conversations delete 3f2a
+  refold conversations list --model 'gpt-4o*' --limit 20
+  refold conversations show 3f2a
+  refold conversations search 3f2a 'retry of the upload'
+  refold conversations show 3f2a --summary > session.md
+  refold conversations compact 3f2a --instructions 'Keep all file names'
+  refold conversations delete 3f2a
 
 exit status: 0, 1 if the gateway does not answer, knows no such conversation,
 refuses or finds nothing, 2 for wrong usage or settings
@@ -57,9 +57,9 @@ The conversations of a running gateway, live: tokens sent against the window,
 compactions, and what was saved. `q` or Ctrl-C ends it.
 
 examples:
-  gateway top
-  gateway top --once                 print it once, as a script may want it
-  gateway top --once --json | jq .totals
+  refold top
+  refold top --once                 print it once, as a script may want it
+  refold top --once --json | jq .totals
 
 exit status: 0, 1 if the gateway does not answer, 2 for wrong usage or settings
 """

@@ -1,4 +1,4 @@
-"""The options of `gateway replay` and `gateway export`."""
+"""The options of `refold replay` and `refold export`."""
 
 import argparse
 from typing import Final
@@ -19,26 +19,26 @@ each prompt a provider's cache could reuse. Give several policies to see them
 side by side, and choose thresholds before they are deployed.
 
 FILE is a request log (OpenAI, Anthropic), a transcript with messages, a session
-file of Claude Code, Codex or opencode, or what `gateway export` has written. A
+file of Claude Code, Codex or opencode, or what `refold export` has written. A
 folder stands for the recordings below it.
 
 examples:
-  gateway replay ~/.claude/projects --window 200000
-  gateway replay log.jsonl --policy adaptive --policy rolling --price gpt-4o
-  gateway replay session.json --config gateway.yaml --svg chart.svg
+  refold replay ~/.claude/projects --window 200000
+  refold replay log.jsonl --policy adaptive --policy rolling --price gpt-4o
+  refold replay session.json --config gateway.yaml --svg chart.svg
 
 exit status: 0, 1 if nothing could be played, 2 for wrong usage or settings, or
 a file that is no recording
 """
 _EXPORT: Final = """\
-Writes one conversation of a running gateway as a file for `gateway replay`: its
+Writes one conversation of a running gateway as a file for `refold replay`: its
 newest body, the numbers of its requests, and its summaries. The gateway shows
 texts only if admin.token is set, or if the policy has show_texts: true, and
 logs that they were read.
 
 examples:
-  gateway export 3f2a1b0c4d5e6f70 --output session.ndjson
-  gateway export 3f2a1b0c4d5e6f70 > session.ndjson
+  refold export 3f2a1b0c4d5e6f70 --output session.ndjson
+  refold export 3f2a1b0c4d5e6f70 > session.ndjson
 
 exit status: 0, 1 if the gateway does not answer, knows no such conversation or
 refuses, 2 for wrong usage or settings
@@ -46,7 +46,7 @@ refuses, 2 for wrong usage or settings
 
 
 def _add_export(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("id", metavar="ID", type=_parse_id, help="as `gateway conversations list` shows it")
+    parser.add_argument("id", metavar="ID", type=_parse_id, help="as `refold conversations list` shows it")
     parser.add_argument("--output", metavar="FILE", help="a file that does not exist yet; default: stdout")
     add_admin(parser)
 

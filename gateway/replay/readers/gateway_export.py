@@ -1,4 +1,4 @@
-"""What `gateway export` writes: lines about one conversation.
+"""What `refold export` writes: lines about one conversation.
 
 The first line has the version. Then come the newest body, the numbers of its requests, and its summaries.
 The requests are cut from the body as from a transcript; where a cut has as many messages as one of the

@@ -1,4 +1,4 @@
-"""The options of `gateway doctor`."""
+"""The options of `refold doctor`."""
 
 from gateway.command_line.options import parse_arguments
 

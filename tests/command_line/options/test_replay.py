@@ -1,4 +1,4 @@
-"""The options of `gateway replay`."""
+"""The options of `refold replay`."""
 
 import pytest
 

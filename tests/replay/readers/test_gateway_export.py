@@ -1,4 +1,4 @@
-"""What `gateway export` writes. The golden recording shows a whole one."""
+"""What `refold export` writes. The golden recording shows a whole one."""
 
 import json
 from typing import Any
