@@ -59,7 +59,8 @@ UV := .agents/uv/bin/uv pip
 
 install-agents: $(PYTHON_AGENTS) .agents/npm.stamp
 
-.agents/uv.stamp: tests/agents/requirements/uv.lock | .venv/dev.stamp
+.agents/uv.stamp: tests/agents/requirements/uv.lock
+	@$(MAKE_VENV)
 	@rm -rf .agents/uv && $(BIN)/python -m venv .agents/uv
 	@.agents/uv/bin/python -m pip --quiet --disable-pip-version-check install --require-hashes -r $<
 	@touch $@
@@ -130,14 +131,13 @@ fi; \
 exit 1
 endef
 
-# pip-tools lives in a place of its own: it must not get into what it locks.
+# One lock for every Python from 3.11.0 on: what only some of them need has a marker.
 # The development lock takes the runtime's versions as given.
-LOCK = CUSTOM_COMPILE_COMMAND="make lock" .venv-lock/bin/pip-compile --quiet --upgrade --generate-hashes \
-	--allow-unsafe --strip-extras --no-emit-index-url --no-emit-find-links --no-emit-trusted-host --extra build --extra redis --extra otel --extra mcp --extra embeddings
+LOCK = UV_CUSTOM_COMPILE_COMMAND="make lock" $(UV) compile --quiet --upgrade --generate-hashes --native-tls \
+	--universal --python-version 3.11 --no-emit-index-url \
+	--extra build --extra redis --extra otel --extra mcp --extra embeddings
 
-lock: .venv/runtime.stamp
-	@test -x .venv-lock/bin/pip-compile || { $(BIN)/python -m venv .venv-lock && \
-	  .venv-lock/bin/python -m pip --quiet install pip-tools; }
+lock: .agents/uv.stamp
 	@$(LOCK) --output-file requirements.lock pyproject.toml
 	@$(LOCK) --extra dev --constraint requirements.lock --output-file requirements-dev.lock pyproject.toml
 

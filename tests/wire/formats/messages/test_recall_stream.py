@@ -8,6 +8,7 @@ from gateway.core.history.recall import make_reply_mark
 from gateway.wire.formats.messages.recall_stream import MessagesStreamStitcher
 from gateway.wire.response.held_events import MAX_HELD_BYTES
 from gateway.wire.sse import SseEvent, render_event
+from tests.shared_data import requires_shared
 from tests.wire.formats.messages.turns import (
     Turn,
     call,
@@ -77,10 +78,10 @@ def test_without_a_recall_every_byte_stays(turn: Turn) -> None:
     assert stitched.requests == [None]
 
 
-@pytest.mark.parametrize("response", [r for r in load_responses() if r.is_stream][:40])
-def test_streams_of_other_kinds_pass_as_they_came(response: object) -> None:
-    body = getattr(response, "body")  # noqa: B009
-    assert stitch([body], seed=1).data == body
+@requires_shared
+def test_streams_of_other_kinds_pass_as_they_came() -> None:
+    for response in [r for r in load_responses() if r.is_stream][:40]:
+        assert stitch([response.body], seed=1).data == response.body
 
 
 def test_the_client_sees_the_first_bytes_before_the_reply_has_ended() -> None:
