@@ -4,6 +4,7 @@ import importlib.metadata
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import cast
 
 import pytest
 from packaging.markers import default_environment
@@ -22,8 +23,8 @@ class Python:
     version: str
 
     def wants(self, requirement: Requirement, extra: str = "") -> bool:
-        env = {
-            **default_environment(),
+        env: dict[str, str] = {
+            **cast(dict[str, str], default_environment()),
             "python_version": ".".join(self.version.split(".")[:2]),
             "python_full_version": self.version,
             "implementation_version": self.version,

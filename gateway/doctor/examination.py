@@ -4,6 +4,7 @@ import argparse
 import asyncio
 import os
 from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
 from typing import Final
 
 from gateway.admin.answers import ConversationList
@@ -11,13 +12,12 @@ from gateway.command_line.admin_client import AdminClient, AdminError
 from gateway.command_line.options import load_chosen_settings
 from gateway.doctor.clock import examine_clock
 from gateway.doctor.exposure import examine_exposure
-from gateway.doctor.finding import Diagnosis, note_ok
+from gateway.doctor.finding import Diagnosis, blame, note_ok
 from gateway.doctor.ports import examine_ports
 from gateway.doctor.process import examine_process
 from gateway.doctor.search_index import examine_search
 from gateway.doctor.settings_file import examine_errors, examine_settings
 from gateway.doctor.store_disk import examine_disk
-from gateway.doctor.store_redis import examine_redis
 from gateway.doctor.streaming import examine_stream
 from gateway.doctor.upstream_api import UpstreamReport, examine_upstream
 from gateway.doctor.windows import examine_windows
@@ -75,6 +75,10 @@ def _find_used_models(settings: Settings) -> list[str]:
 
 async def _examine_store(settings: Settings) -> Sequence[Diagnosis]:
     if is_redis(settings.store):
+        if find_spec("redis") is None:
+            return [blame("store", "the package for Redis is not installed", "pip install 'refold[redis]'")]
+        from gateway.doctor.store_redis import examine_redis  # it needs this package
+
         return await examine_redis(settings)
     if settings.store == _MEMORY:
         return [note_ok("store", "in memory: a restart forgets summaries, and clients go on without them")]

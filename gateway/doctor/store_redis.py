@@ -4,7 +4,6 @@ import asyncio
 import os
 import time
 from collections.abc import Iterator
-from importlib.util import find_spec
 from typing import Final
 
 from gateway.doctor.finding import Diagnosis, blame, note_ok, warn
@@ -22,14 +21,6 @@ _FULL: Final = 0.9
 
 async def examine_redis(settings: Settings) -> list[Diagnosis]:
     """For `redis://` and `rediss://`."""
-    if find_spec("redis") is None:
-        return [
-            blame(
-                _SUBJECT,
-                "the package for Redis is not installed",
-                "pip install 'refold[redis]'",
-            )
-        ]
     address = parse_address(settings.store)
     session = Session(address)
     try:

@@ -21,8 +21,8 @@ Respond = Callable[[CallTool, RequestHead, bytes, int], Awaitable[AsgiResponse]]
 
 PROTOCOL: Final = "gateway.mcp.protocol"
 _MISSING: Final = (
-    "This gateway cannot speak MCP, because a package is missing. Its operator can install the extra [mcp] "
-    "of refold, or write `mcp: false` to relay this path."
+    "This gateway cannot speak MCP, because a package is missing. Its operator can install it, "
+    "pip install 'refold[mcp]', or write `mcp: false` to relay this path."
 )
 
 
@@ -48,7 +48,7 @@ class McpLibrary:
         try:
             module = await asyncio.to_thread(import_for_good, self._module)
         except ImportError as error:
-            log.warning("requests to /mcp get 501: %s is missing; install the extra [mcp]", error.name)
+            log.warning("requests to /mcp get 501: %s is missing: pip install 'refold[mcp]'", error.name)
             return None
         module.quiet()
         respond: Respond = module.respond

@@ -228,4 +228,4 @@ def _show_start_screen(settings: Settings, gateway: Running) -> None:
 def _find_program() -> str:
     """How this program was called, as it can be typed in the same folder."""
     path = Path(sys.argv[0])
-    return shlex.quote(str(path)) if path.name == "gateway" else "python -m gateway"
+    return shlex.quote(str(path)) if path.name in ("refold", "gateway") else "python -m gateway"

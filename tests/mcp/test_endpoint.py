@@ -246,7 +246,7 @@ async def test_without_the_package_a_known_caller_is_told_what_is_missing() -> N
         known = await post(endpoint)
         unknown = await post(endpoint, headers={"Authorization": "Bearer sk-green"})
     assert (known[0], unknown[0]) == (501, 401)
-    assert "[mcp]" in json.loads(known[1])["error"]["message"]
+    assert "pip install 'refold[mcp]'" in json.loads(known[1])["error"]["message"]
 
 
 # In the whole gateway.

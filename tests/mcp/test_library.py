@@ -57,7 +57,7 @@ async def test_without_the_extra_every_request_is_told_its_name_and_the_log_once
     assert first == second
     status, text, code = first
     assert (status, code) == (501, "mcp_not_installed")
-    assert "[mcp]" in text and "mcp: false" in text
+    assert "pip install 'refold[mcp]'" in text and "mcp: false" in text
     assert errors.count("requests to /mcp get 501: mcp is missing") == 1
 
 
